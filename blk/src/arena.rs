@@ -6,7 +6,8 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// An anonymous mapping of a fixed number of pages. A page becomes resident at its first use.
+/// The memory of a pool: an anonymous mapping of a fixed number of pages. A page becomes resident
+/// at its first use.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -17,7 +18,7 @@ pub struct Arena {
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// Reserves address space for `pages` pages. No page is resident yet.
+    /// Reserves address space for `pages` pages of [`PAGE_BYTES`]. No page is resident yet.
     ///
     /// # Errors
     /// Fails if `mmap` fails.
@@ -41,7 +42,8 @@ impl Arena {
         Ok(Self { base, pages })
     }
 
-    /// Returns the address of `page`. It is valid for [`PAGE_BYTES`] bytes while the arena lives.
+    /// Returns the address of `page` in this process. It is valid for [`PAGE_BYTES`] bytes while
+    /// the arena lives. The page becomes resident when that memory is touched.
     ///
     /// # Panics
     /// If the arena has no such page.

@@ -4,11 +4,11 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 
 /// Drops, for ever, all capabilities of the calling thread that are not in `wanted`. Threads that
-/// it starts inherit this, and set-user-ID programs cannot raise it again. Does not add
-/// capabilities: a process that is not root's has none.
+/// it starts later inherit this, and set-user-ID programs cannot raise it again (`no_new_privs`).
+/// Adds no capability: the thread of a process that is not root's has none.
 ///
 /// # Errors
-/// Fails if the kernel refuses.
+/// Fails if the kernel refuses one of these calls. Earlier ones are not undone.
 pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
     let kept = rustix::thread::capabilities(None)?.permitted & wanted;
     rustix::thread::set_no_new_privs(true)?;

@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which an instance that has not confirmed a request is named in an error.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A request of a client.
+/// A request of a client to the server, on the control socket.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
@@ -83,7 +83,8 @@ pub enum Request {
     },
 }
 
-/// The server's answer.
+/// A message from the server to a client: the answer to a [`Request`], or a pressure event, which
+/// only members are sent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -137,8 +138,11 @@ pub struct Report {
 }
 
 impl Server {
-    /// Carries out a client's request and returns the answer. May wait a second for the instances.
-    /// [`Request::Join`] is refused, because it needs a connection of its own.
+    /// Carries out a client's request and returns the answer. Waits up to a second for the threads
+    /// of the disks to confirm. Every failure is an [`Answer::Error`]: an unknown name or setting,
+    /// a value that is too large, or disks that did not confirm in time; these follow the request
+    /// when they run again. [`Request::Join`] is always refused, because it needs a connection of
+    /// its own.
     pub fn perform(&self, request: &Request) -> Answer {
         match request {
             Request::Get { instance } => match self.chosen(instance.as_deref()) {
@@ -263,10 +267,12 @@ impl Drop for Place {
     }
 }
 
-/// Starts a thread that serves control clients at `listener` for the rest of the process.
+/// Starts a thread that serves control clients at `listener` for the rest of the process, with a
+/// further thread for each client. If the thread cannot drop its capabilities, it writes this to
+/// stderr and serves no client.
 ///
 /// # Errors
-/// Fails if the system refuses a thread.
+/// Fails if the system refuses the first thread.
 pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
     let (clients, members) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     thread::Builder::new()
@@ -382,11 +388,13 @@ fn send(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 /// [`ANSWER_LIMIT`].
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends `request` to the server at `path` and returns its answer.
+/// Sends `request` to the control socket at `path` and returns the server's answer, which may be
+/// [`Answer::Error`]. For [`Request::Join`], the connection closes after the first answer.
 ///
 /// # Errors
-/// Fails if no server listens there, or its answer is malformed. Fails with `TimedOut` if the
-/// answer is not complete after ten seconds.
+/// Fails if no server listens there, if it closes the connection without an answer, or if its
+/// answer is malformed (`InvalidData`). Fails with `TimedOut` if the answer is not complete after
+/// ten seconds.
 pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     ask_within(path, request, CLIENT_PATIENCE)
 }

@@ -32,7 +32,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// Maximum number of requests under way. Others wait in their ring.
+/// Maximum number of requests that one engine has under way. Others wait in their ring.
 pub const MAX_ACTIVE: usize = 512;
 
 /// Counters of an instance since its start.
@@ -50,7 +50,8 @@ pub struct Counters {
     pub squeezes: u64,
 }
 
-/// Carries out the requests of one transport on one image.
+/// Carries out the requests that one transport delivers, on one image. Dropping it waits for the
+/// operations under way, without answers to their requests, and ends the process if that fails.
 #[derive(Debug)]
 pub struct Engine<T: Transport> {
     image: Image,
@@ -84,8 +85,9 @@ enum Step {
 }
 
 impl<T: Transport> Engine<T> {
-    /// Makes an engine for `image`, on the thread that will run it. `name` is the disk's name for
-    /// guests, cut to [`ID_BYTES`].
+    /// Makes an engine that carries out requests on `image` by `queue`, on the thread that will run
+    /// it. `knobs` are the settings of its pool. `name` is the disk's name for guests, cut to
+    /// [`ID_BYTES`].
     ///
     /// # Errors
     /// Fails if the pool's address space cannot be mapped.
@@ -109,54 +111,60 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Returns the image.
+    /// Returns the image on which the engine carries out requests.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Returns the I/O queue, whose descriptor the caller waits for.
+    /// Returns the I/O queue. If it has a descriptor, the caller waits for that, then calls
+    /// [`Self::reap`].
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Returns the counters since the start.
+    /// Returns the counters of requests and bytes since the engine was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Takes the last failure of the image. Returns `None` if there was none since the last call.
+    /// Returns the last failed operation on the image since the last call, and forgets it. Returns
+    /// `None` if no operation failed in that time.
     pub fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
 
-    /// Returns the numbers of the pool's pages in each state.
+    /// Returns the numbers of free pages, of pages in use, and of pages returned to the system so
+    /// far.
     pub fn pool(&self) -> Counts {
         self.memory.counts()
     }
 
-    /// Sets whether a write must be durable when it is answered. Drivers without flush rely on
-    /// this.
+    /// Sets whether a write must be durable (`RWF_DSYNC`) before it is answered. This is needed for
+    /// drivers that have no flush request. Applies to steps that start later.
     pub fn set_write_through(&mut self, on: bool) {
         self.write_through = on;
     }
 
-    /// Returns the number of requests under way.
+    /// Returns the number of requests that were taken and are not answered yet, including those
+    /// that wait for pages of the pool.
     pub fn under_way(&self) -> usize {
         self.slots.in_use()
     }
 
-    /// Returns whether another request can be started.
+    /// Returns whether fewer than [`MAX_ACTIVE`] requests are under way, so that another can be
+    /// taken.
     pub fn has_room(&self) -> bool {
         self.under_way() < MAX_ACTIVE
     }
 
-    /// Returns whether [`Self::reap`] would find a completion.
+    /// Returns whether [`Self::reap`] would find a completed operation. Does not wait.
     pub fn has_completions(&mut self) -> bool {
         self.queue.has_completions()
     }
 
-    /// Takes waiting requests from `transport` and starts them, up to the limit of one batch.
-    /// Requests that are malformed are answered at once. Returns the number of requests taken.
+    /// Takes waiting requests from `transport` and starts them, up to the limit of one batch and to
+    /// [`MAX_ACTIVE`] under way. Malformed requests are answered at once, as are those that need no
+    /// operation. Returns the number of requests taken.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
@@ -179,8 +187,9 @@ impl<T: Transport> Engine<T> {
         Ok(accepted)
     }
 
-    /// Takes completions, answers the requests that are complete and starts the next steps of
-    /// others. Returns the number of completions taken.
+    /// Takes completed operations, up to the limit of one batch, without waiting. Answers the
+    /// requests that are complete, and starts the next steps of others. Returns the number of
+    /// operations taken.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
@@ -203,7 +212,8 @@ impl<T: Transport> Engine<T> {
         Ok(reaped)
     }
 
-    /// Waits until all requests under way are complete, and answers them.
+    /// Waits until all requests under way are complete, and answers them. Takes no further
+    /// requests.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
@@ -215,15 +225,16 @@ impl<T: Transport> Engine<T> {
         Ok(())
     }
 
-    /// Returns free pages to the system: all of them after a pressure event, else those above the
-    /// limit that no request needed since the last time. Call this after each batch of requests and
-    /// at the time [`Self::next_shrink`].
+    /// Returns free pages of the pool to the system. After a pressure event these are all;
+    /// otherwise, once every [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), those above the
+    /// limit that no request needed in that time. Call this after each batch of requests and at the
+    /// time [`Self::next_shrink`].
     pub fn shrink(&mut self, now: Micros) {
         self.memory.shrink(now);
     }
 
-    /// Returns the time of the next [`Self::shrink`], or `None` if the pool is within its limit at
-    /// `now`.
+    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
+    /// has no more free pages than its limit at `now`.
     pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
         self.memory.next_shrink(now)
     }

@@ -20,7 +20,8 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A descriptor opened with `O_PATH` on the path that the user gave for an image.
+/// A descriptor opened with `O_PATH` on the path that the user gave for an image. Two values are
+/// equal if they share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Found(pub Arc<OwnedFd>);
 
@@ -32,7 +33,7 @@ impl PartialEq for Found {
 
 impl Eq for Found {}
 
-/// Where an image's bytes are.
+/// The place of an image's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A raw file or a block device.
@@ -52,7 +53,7 @@ pub enum Location {
     },
 }
 
-/// How to open an image.
+/// The place of an image and the way to open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
     /// Where the image's bytes are.
@@ -121,11 +122,14 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens and locks the image that `spec` describes.
+    /// Opens and locks the image that `spec` describes. An image in RAM is made, filled with
+    /// zeroes. Waits up to two seconds for the lock.
     ///
     /// # Errors
-    /// Fails if it cannot be opened, is locked by another process for two seconds, or is no disk.
-    /// See [`OpenError`].
+    /// Fails with [`OpenError::Open`] if the image cannot be opened or locked, [`OpenError::Kind`]
+    /// if it is neither a file nor a block device, [`OpenError::Size`] if it has no bytes or no
+    /// whole number of sectors, and [`OpenError::InUse`] if another process still holds the lock
+    /// after two seconds.
     pub fn open(spec: &Spec) -> Result<Self, OpenError> {
         let image = Self::open_incoming(spec)?;
         if let Location::Path(path) | Location::Found { path, .. } = &spec.location {
@@ -145,7 +149,7 @@ impl Image {
     /// image before [`Self::lock`].
     ///
     /// # Errors
-    /// Fails if it cannot be opened or is no disk. See [`OpenError`].
+    /// Fails as [`Self::open`] does, but never because of the lock.
     pub fn open_incoming(spec: &Spec) -> Result<Self, OpenError> {
         match &spec.location {
             Location::Path(path) => Self::open_path(path, path, spec),
@@ -157,17 +161,19 @@ impl Image {
         }
     }
 
-    /// Locks the image against other back-ends: shared if it is read-only, else exclusive. Does
-    /// nothing if this image holds the lock already.
+    /// Locks the image against other back-ends: shared if it is read-only, else exclusive. Waits up
+    /// to two seconds. Does nothing if this image holds the lock already. Succeeds without a lock
+    /// if the file system has no locks.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::WouldBlock`] if another process holds the lock and does not
-    /// release it for two seconds. Fails if `flock` fails in another way.
+    /// Fails with [`io::ErrorKind::WouldBlock`] if another process still holds the lock after two
+    /// seconds. Fails if `flock` fails in another way.
     pub fn lock(&self) -> io::Result<()> {
         Ok(lock(&self.cached, self.read_only)?)
     }
 
-    /// Makes all writes durable and releases the lock, so that another back-end can take the image.
+    /// Makes all writes durable, unless the image is read-only, and releases the lock, so that
+    /// another back-end can take the image. Does not close the image.
     ///
     /// # Errors
     /// Fails if `fdatasync` or `flock` fails. The lock is then kept.
@@ -289,18 +295,21 @@ impl Image {
         self.in_memory
     }
 
-    /// Returns the logical block size in bytes, as reported to guests.
+    /// Returns the logical block size in bytes that is reported to guests: the alignment of direct
+    /// I/O. It is 512 if there is no direct I/O, or if the size of the disk is no multiple of that
+    /// alignment.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
     /// Returns the descriptor for direct I/O and the alignment it requires. Returns `None` if the
-    /// image is used through the page cache alone.
+    /// image is used through the page cache alone: on request, in memory, or because the file
+    /// system refuses.
     pub fn direct(&self) -> Option<(&OwnedFd, Alignment)> {
         self.direct.as_ref().map(|(fd, alignment)| (fd, *alignment))
     }
 
-    /// Returns the descriptor that uses the page cache.
+    /// Returns the descriptor that uses the page cache. Every image has it.
     pub fn cached(&self) -> &OwnedFd {
         &self.cached
     }

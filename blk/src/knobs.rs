@@ -9,17 +9,18 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Default number of a disk's grants that stay mapped (`xen-blkback`'s default).
+/// Default value of `max_persistent_grants`: the maximum number of a disk's grants that stay mapped
+/// (`xen-blkback`'s default).
 pub const DEFAULT_MAX_PERSISTENT_GRANTS: u32 = 1056;
-/// Largest value of `max_persistent_grants`.
+/// Largest value of the setting `max_persistent_grants`, a number of grants.
 pub const MAX_PERSISTENT_GRANTS: u32 = 65_536;
-/// Default number of seconds after which an unused persistent grant is unmapped (`xen-blkback`'s
-/// default). 0 means never.
+/// Default value of `persistent_grant_unused_seconds`: the number of seconds after which an unused
+/// persistent grant is unmapped (`xen-blkback`'s default).
 pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
 /// Largest value of `persistent_grant_unused_seconds`: a day.
 pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 
-/// Identifies a setting of an instance.
+/// One of the settings of an instance. Its value is a number of 32 bits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
@@ -57,7 +58,7 @@ pub enum KnobError {
 }
 
 impl Knob {
-    /// All settings.
+    /// All settings, in the order of the variants.
     pub const ALL: [Self; 4] = [
         Self::MaxBufferPages,
         Self::BufferSqueezeDurationMs,
@@ -140,7 +141,7 @@ impl Knobs {
         }
     }
 
-    /// Sets all settings to the values of `others`.
+    /// Sets all settings of `self` to the values of `others`, one after the other.
     pub(crate) fn copy(&self, others: &Self) {
         for knob in Knob::ALL {
             // Relaxed: as in `get`.
@@ -148,16 +149,18 @@ impl Knobs {
         }
     }
 
-    /// Returns the value of `knob`.
+    /// Returns the value of the setting `knob`, in the unit that [`Knob`] gives.
     pub fn get(&self, knob: Knob) -> u32 {
         // Relaxed: the number is independent of other memory.
         self.cell(knob).load(Ordering::Relaxed)
     }
 
-    /// Sets `knob` to `value`. The instance's thread uses the value the next time that it reads it.
+    /// Sets the setting `knob` to `value`. The instance's thread uses the value the next time that
+    /// it reads it; this does not wake the thread.
     ///
     /// # Errors
-    /// Fails with [`KnobError::TooLarge`] if `value` is above the maximum.
+    /// Fails with [`KnobError::TooLarge`] if `value` is above the maximum of the setting, which
+    /// then keeps its value.
     pub fn set(&self, knob: Knob, value: u32) -> Result<(), KnobError> {
         let most = knob.most();
         if value > most {
@@ -168,8 +171,8 @@ impl Knobs {
         Ok(())
     }
 
-    /// Returns the set duration of a squeeze, without
-    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION).
+    /// Returns the setting `buffer_squeeze_duration_ms` as a duration, without
+    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION). Zero means that squeezing is off.
     pub fn squeeze_duration(&self) -> Duration {
         Duration::from_millis(self.get(Knob::BufferSqueezeDurationMs).into())
     }

@@ -13,7 +13,9 @@ pub const BURST: u32 = 8;
 /// After [`BURST`] messages about a front-end, one more is written in each interval of this length.
 pub const PAUSE: Duration = Duration::from_secs(10);
 
-/// Writes one line to stderr. Errors are ignored.
+/// Writes one line to stderr, behind `ebb blk: `. Escapes control characters and Unicode's
+/// bidirectional controls, so a line end inside `line` begins no new line. Ignores errors of the
+/// write.
 pub fn print(line: fmt::Arguments<'_>) {
     // One write, so that lines of several threads do not mix.
     let _ =
@@ -40,9 +42,9 @@ fn printable(line: &str) -> String {
     text
 }
 
-/// Writes a disk's messages at a limited rate. Of the front-end, the first [`BURST`] messages are
-/// written, then one each [`PAUSE`] with the number of those left out. Of the image, one message
-/// for each error number is written, then one each [`PAUSE`].
+/// Writes the messages about one disk to stderr at a limited rate. Of the front-end, the first
+/// [`BURST`] messages are written, then one each [`PAUSE`] with the number of those left out. Of
+/// the image, one message for each error number is written, then one each [`PAUSE`].
 #[derive(Debug)]
 pub struct RateLimitedLog {
     disk: String,
@@ -97,7 +99,7 @@ impl Budget {
 }
 
 impl RateLimitedLog {
-    /// Makes the limits for the disk called `disk`.
+    /// Makes the limits for the disk called `disk`. Writes nothing. `clock` measures the pauses.
     pub fn new(disk: &str, clock: Clock) -> Self {
         Self {
             disk: disk.to_owned(),
@@ -107,7 +109,8 @@ impl RateLimitedLog {
         }
     }
 
-    /// Writes a message about the front-end, unless the limit is reached.
+    /// Writes the message `what` about the front-end to stderr, behind the disk's name and with the
+    /// number of messages left out before it. If the limit is reached, only counts it.
     pub fn log(&mut self, what: fmt::Arguments<'_>) {
         let disk = &self.disk;
         match self.budget.spend(self.clock.now()) {
@@ -119,8 +122,8 @@ impl RateLimitedLog {
         }
     }
 
-    /// Writes a message about a failure of the image, unless the limit for its error number is
-    /// reached.
+    /// Writes a message about `failure`, of the image, to stderr, with the number of those left out
+    /// before it. If the limit for its error number is reached, only counts it.
     pub fn log_failure(&mut self, failure: &Failure) {
         let disk = &self.disk;
         let budget = self.failures.entry(failure.errno);

@@ -18,7 +18,7 @@
 use crate::time::Micros;
 use std::time::Duration;
 
-/// Bytes of a page.
+/// Size of a page of a pool in bytes.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Maximum number of pages of one pool, in use and free together: 64 MiB.
@@ -46,25 +46,26 @@ pub const SQUEEZE_EXTENSION: Duration = Duration::from_secs(10);
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageIndex(pub u32);
 
-/// The memory that a pool's pages lie in.
+/// The memory that a pool's pages are in.
 pub trait Backing {
-    /// Returns `count` pages from `first` to the system. Their contents are lost.
+    /// Returns `count` pages from `first` on to the system, which then are not resident. Their
+    /// contents are lost. No request may hold them.
     fn release(&mut self, first: PageIndex, count: u32);
 }
 
-/// Pages in use by one request. [`Pool::put`] returns them to their pool.
+/// The pages of a pool that one request uses. [`Pool::put`] returns them to their pool.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "pages that are not put back are lost to the pool"]
 pub struct Batch(Vec<PageIndex>);
 
 impl Batch {
-    /// Returns the pages, in the order in which the request's bytes lie in them.
+    /// Returns the indices of the pages, in the order of the request's bytes in them.
     pub fn pages(&self) -> &[PageIndex] {
         &self.0
     }
 }
 
-/// The numbers of pages of a pool.
+/// The numbers of pages of a pool in each state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Free pages that are resident.
@@ -76,13 +77,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of pages taken from the system since the pool was made.
+    /// Returns the number of pages taken from the system since the pool was made: those that are
+    /// resident and all that were returned. A page counts each time.
     pub fn fetched(&self) -> u64 {
         u64::from(self.free) + u64::from(self.in_use) + self.released
     }
 }
 
-/// The buffer pages of one instance.
+/// The buffer pages of one instance: which are free, in use, or not resident.
 #[derive(Debug)]
 pub struct Pool<B> {
     backing: B,
@@ -112,13 +114,13 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Returns the memory that the pages lie in.
+    /// Returns the memory that the pages are in.
     pub fn backing(&self) -> &B {
         &self.backing
     }
 
     /// Takes `count` pages for a request, resident ones first. Returns `None`, and takes no page,
-    /// if fewer than `count` are not in use.
+    /// if fewer than `count` pages of the pool are free or absent.
     pub fn take(&mut self, count: u32) -> Option<Batch> {
         if count > self.capacity - self.in_use {
             return None;
@@ -134,8 +136,8 @@ impl<B: Backing> Pool<B> {
         Some(Batch(pages))
     }
 
-    /// Returns the pages of a request to the pool. They stay resident until [`Self::shrink`] or
-    /// [`Self::trim`] frees them.
+    /// Returns the pages of a request to the pool, as the most recently used free pages. They stay
+    /// resident until [`Self::shrink`] or [`Self::trim`] returns them to the system.
     ///
     /// # Panics
     /// If the pool has fewer pages in use than `batch` holds.
@@ -151,16 +153,16 @@ impl<B: Backing> Pool<B> {
         self.check();
     }
 
-    /// Returns the free pages above `limit` to the system, the least recently used first. Returns
-    /// the number of pages returned.
+    /// Returns the free pages above the number `limit` to the system, the least recently used
+    /// first. Returns how many these are.
     pub fn shrink(&mut self, limit: u32) -> u32 {
         self.release(self.free.len().saturating_sub(limit as usize))
     }
 
-    /// Returns the free pages above `limit` to the system, except those that were in use at some
-    /// time since the last call, because a busy instance would take them again at once. Demand
-    /// varies, so no page is returned if fewer than a quarter of the resident pages were idle.
-    /// Returns the number of pages returned.
+    /// Returns free pages above the number `limit` to the system, except those that were in use at
+    /// some time since the last call, because a busy instance would take them again at once. Demand
+    /// varies, so no page is returned if fewer than a quarter of the resident pages were unused
+    /// since then. Returns how many pages were returned.
     pub fn trim(&mut self, limit: u32) -> u32 {
         let excess = self.free.len().saturating_sub(limit as usize);
         let resident = self.free.len() + self.in_use as usize;
@@ -191,7 +193,8 @@ impl<B: Backing> Pool<B> {
         u32::try_from(excess).unwrap_or(u32::MAX)
     }
 
-    /// Returns the numbers of pages in each state.
+    /// Returns the numbers of free pages, of pages in use, and of pages returned to the system so
+    /// far.
     pub fn counts(&self) -> Counts {
         Counts {
             free: u32::try_from(self.free.len()).unwrap_or(u32::MAX),
@@ -230,8 +233,8 @@ impl Squeeze {
         self.event_pending = true;
     }
 
-    /// Returns whether a pressure event has occurred since the last call, even if its squeeze has
-    /// ended.
+    /// Returns whether [`Self::begin`] has started or extended a squeeze since the last call, even
+    /// if that squeeze has ended.
     pub fn take_event(&mut self) -> bool {
         std::mem::take(&mut self.event_pending)
     }

@@ -3,13 +3,14 @@
 
 use std::fmt;
 
-/// Bytes of a sector, the unit of addresses in requests of both transports.
+/// Size of a sector in bytes, the unit of addresses in the requests of both transports.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Maximum number of ranges in one discard or write-zeroes request.
 pub const MAX_RANGES: usize = 32;
 
-/// Bytes of the disk's name in the answer to [`Op::GetId`].
+/// Maximum length in bytes of the disk's name in the answer to [`Op::GetId`]. Shorter names are
+/// padded with zeros.
 pub const ID_BYTES: usize = 20;
 
 /// A range of bytes of an image. The transport has checked that the range lies inside the image.
@@ -23,7 +24,7 @@ pub struct Range {
     pub unmap: bool,
 }
 
-/// The operation that a request asks for.
+/// The operation of a request, with the bytes of the image that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Reads from the image, starting at this byte of it, into guest memory.
@@ -62,10 +63,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// An address and a length of guest memory, as mapped in this process.
+/// A range of guest memory as mapped in this process: its address and its length in bytes.
 pub type HostSlice = libc::iovec;
 
-/// The direction of a copy.
+/// The direction of a copy between guest memory and the back-end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CopyDirection {
     /// From guest memory to the back-end.
@@ -89,27 +90,30 @@ pub struct CopyRequest<'a, P> {
 
 /// The guest memory of one request. It stays mapped while this value lives.
 pub trait Payload: Sized {
-    /// Returns the total number of bytes.
+    /// Returns the number of bytes of guest memory in all.
     fn bytes(&self) -> u64;
 
     /// Returns the slices of guest memory in order, for I/O without a copy. Returns `None` if the
     /// memory is not mapped in this process, so that it can only be copied.
     fn in_place(&self) -> Option<&[HostSlice]>;
 
-    /// Copies guest memory into `buffer`, starting at byte `at` of the payload.
+    /// Fills `buffer` with guest memory, from byte `at` of the payload on.
     ///
     /// # Errors
-    /// Fails if a part of the memory is not mapped.
+    /// Fails if a part of the memory is not mapped or granted, or the payload ends before. The
+    /// buffer may be filled in part then.
     fn copy_out(&self, at: u64, buffer: &mut [u8]) -> Result<(), Fault>;
 
-    /// Copies `buffer` into guest memory, starting at byte `at` of the payload.
+    /// Copies `buffer` into guest memory, from byte `at` of the payload on.
     ///
     /// # Errors
-    /// Fails if a part of the memory is not mapped.
+    /// Fails if a part of the memory is not mapped or granted, or the payload ends before. A part
+    /// may be copied then.
     fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault>;
 
-    /// Carries out `copies`, which belong to several requests, and sets `done` of each. An
-    /// implementation whose copy is a system call can combine them into one call.
+    /// Carries out `copies`, which belong to several requests, and sets `done` of each. A failed
+    /// copy does not keep the others from being made. An implementation whose copy is a system call
+    /// can combine them into one call.
     fn copy_all(direction: CopyDirection, copies: &mut [CopyRequest<'_, Self>]) {
         for each in copies {
             let mut at = each.at;
@@ -138,22 +142,24 @@ pub struct Incoming<T, P> {
 
 /// A transport: the source of a disk's requests, and the destination of their answers.
 pub trait Transport {
-    /// What the transport needs to answer one request.
+    /// The data that the transport needs to answer one request.
     type Ticket: fmt::Debug;
     /// The guest memory of a request.
     type Payload: Payload + fmt::Debug;
 
-    /// Takes the next request from the rings. Returns `None` if no request waits.
+    /// Takes the next request from the rings, whether or not it is valid. Returns `None` if no
+    /// request waits. Does not wait.
     fn next_request(&mut self) -> Option<Incoming<Self::Ticket, Self::Payload>>;
 
     /// Notes that a request may have written to guest memory, whether or not it succeeded. The
     /// engine calls this before the answer. Transports that log written pages implement it.
     fn filled(&mut self, _payload: &Self::Payload) {}
 
-    /// Notes that the kernel found a request's guest memory not mapped.
+    /// Notes that the kernel found the guest memory of a request not mapped. The request is
+    /// answered with an error afterwards.
     fn lost(&mut self, _payload: &Self::Payload) {}
 
     /// Answers a request with `status`. `written` is the number of bytes of guest memory that were
-    /// filled.
+    /// filled. The front-end may have to be notified afterwards.
     fn answer(&mut self, ticket: Self::Ticket, status: Status, written: u32);
 }

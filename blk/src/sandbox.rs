@@ -135,8 +135,9 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
     evtchn::NOTIFY,
 ];
 
-/// Restricts the calling thread, for ever, to what a disk with a vhost-user socket needs. It may
-/// lock and unlock only `image`, which is handed over when a guest migrates.
+/// Restricts the calling thread, for ever, to the system calls that a disk with a vhost-user socket
+/// needs, and drops its capabilities. Any other call fails with `EPERM`. The thread may lock and
+/// unlock only `image`, which is handed over when a guest migrates.
 ///
 /// # Errors
 /// Fails if the kernel refuses the filter, or to drop capabilities.
@@ -159,7 +160,8 @@ pub fn confine_worker(image: BorrowedFd<'_>) -> io::Result<()> {
     confine(rules)
 }
 
-/// Restricts the calling thread, for ever, to what a disk with a Xen front-end needs.
+/// Restricts the calling thread, for ever, to the system calls that a disk with a Xen front-end
+/// needs, and drops its capabilities. Any other call fails with `EPERM`.
 ///
 /// # Errors
 /// Fails if the kernel refuses the filter, or to drop capabilities.
@@ -175,7 +177,8 @@ pub fn confine_xen_worker() -> io::Result<()> {
     confine(rules)
 }
 
-/// Restricts the calling thread, for ever, to reading the sockets of front-ends.
+/// Restricts the calling thread, for ever, to the system calls for reading the sockets of
+/// front-ends, and drops its capabilities. Any other call fails with `EPERM`.
 ///
 /// # Errors
 /// Fails if the kernel refuses the filter, or to drop capabilities.

@@ -16,12 +16,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of disks in one process.
+/// Maximum number of disks in the list of one server. Disks that have ended count until they are
+/// removed.
 pub const MAX_DISKS: usize = 1000;
 /// Maximum length of a disk's name in bytes, which is that of a virtio disk's serial number.
 pub const MAX_NAME: usize = crate::request::ID_BYTES;
 
-/// A disk to serve.
+/// The name and the image of a disk to serve.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// The disk's name: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`.
@@ -71,7 +72,7 @@ pub enum ServeError {
     },
 }
 
-/// Options for all disks of a server.
+/// The options that hold for all disks of a server.
 #[derive(Copy, Clone, Debug)]
 pub struct Options {
     /// Whether to use io_uring if the process may.
@@ -89,7 +90,8 @@ impl Default for Options {
     }
 }
 
-/// The disks of a process, and the registry that notifies them of memory pressure.
+/// The disks of a process, and the registry that notifies them of memory pressure. Dropping it
+/// stops all disks: see [`Self::stop`].
 #[derive(Debug)]
 pub struct Server {
     instances: Mutex<Instances>,
@@ -110,7 +112,7 @@ struct Instances {
 }
 
 impl Server {
-    /// Makes a server without disks.
+    /// Makes a server without disks, which does not watch memory yet.
     pub fn new(options: Options) -> Self {
         Self {
             instances: Mutex::default(),
@@ -122,8 +124,8 @@ impl Server {
         }
     }
 
-    /// Starts a thread that watches for memory pressure. Returns a description of its sources, for
-    /// messages.
+    /// Starts a thread that watches for memory pressure and notifies the disks, until the server is
+    /// dropped. Returns a description of its sources, for messages.
     ///
     /// # Errors
     /// Fails if the system has no source of pressure events, or refuses a thread or a descriptor.
@@ -134,22 +136,24 @@ impl Server {
         Ok(told)
     }
 
-    /// Serves a disk at a vhost-user socket that it makes at `path`. Front-ends may connect one
-    /// after the other. Returns the instance's handle.
+    /// Opens the image of `disk` and serves it at a vhost-user socket that it makes at `path`, in
+    /// place of one at which no process listens. Front-ends may connect one after the other.
+    /// Returns the instance's handle. If the disk does not start, removes the socket.
     ///
     /// # Errors
-    /// See [`ServeError`].
+    /// Fails if the name is not valid or in use, the server is stopping or full, or the image, the
+    /// socket or the thread cannot be made. See [`ServeError`].
     pub fn listen(&self, disk: &Disk, path: &Path) -> Result<Arc<Handle>, ServeError> {
         self.check(disk)?;
         let image = named(disk, Image::open(&disk.spec))?;
         self.listen_with(disk, image, path)
     }
 
-    /// Does the same as [`Self::listen`] for a guest that will migrate to this host. Another
-    /// back-end may hold the image until the guest's rings start.
+    /// Does the same as [`Self::listen`] for a guest that will migrate to this host. Does not lock
+    /// the image, which another back-end may hold until the guest's rings start.
     ///
     /// # Errors
-    /// See [`ServeError`].
+    /// Fails as [`Self::listen`] does, but never because the image is locked.
     pub fn listen_incoming(&self, disk: &Disk, path: &Path) -> Result<Arc<Handle>, ServeError> {
         self.check(disk)?;
         let image = named(disk, Image::open_incoming(&disk.spec))?;
@@ -176,11 +180,13 @@ impl Server {
         started
     }
 
-    /// Serves a disk to one front-end. Returns the front-end's end of the socket. The disk ends
-    /// when that is closed.
+    /// Opens the image of `disk` and serves it to one front-end. Returns the front-end's end of the
+    /// vhost-user socket. The disk ends when that is closed. Removes ended disks from the list
+    /// first, so that their names can be used again.
     ///
     /// # Errors
-    /// See [`ServeError`].
+    /// Fails if the name is not valid or in use, the server is stopping or full, or the image, the
+    /// socket or the thread cannot be made. See [`ServeError`].
     pub fn attach(&self, disk: &Disk) -> Result<UnixStream, ServeError> {
         let failed = |source| ServeError::Start {
             name: disk.name.clone(),
@@ -197,17 +203,20 @@ impl Server {
         Ok(theirs)
     }
 
-    /// Serves a disk to the Xen front-end `front`. The disk ends with its device.
+    /// Opens the image of `disk` and serves it to the Xen front-end `front`. The disk ends with its
+    /// device. Returns the instance's handle.
     ///
     /// # Errors
-    /// See [`ServeError`].
+    /// Fails if the name is not valid or in use, the server is stopping or full, the image cannot
+    /// be opened, or Xen's devices or the thread fail. See [`ServeError`].
     pub fn serve_xen(&self, disk: &Disk, front: Front) -> Result<Arc<Handle>, ServeError> {
         self.check(disk)?;
         let image = named(disk, Image::open(&disk.spec))?;
         self.start(disk, image, Socket::Xen(front), None)
     }
 
-    /// Removes disks whose thread has ended from the list. Returns their number.
+    /// Removes disks whose thread has ended from the list, and with the last handle their sockets.
+    /// Returns how many disks were removed.
     pub fn forget_ended(&self) -> usize {
         let mut instances = self.lock();
         let before = instances.handles.len();
@@ -276,8 +285,9 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops all disks and waits until they have ended. Each first finishes the requests it has
-    /// taken. No disk can start afterwards.
+    /// Asks all disks to stop and waits until they have ended, at most
+    /// [`STOP_LIMIT`](crate::instance::STOP_LIMIT) in all. Each first finishes the requests it has
+    /// taken, and its socket is removed. The disks stay in the list. No disk can start afterwards.
     pub fn stop(&self) {
         let handles = {
             let mut instances = self.lock();
@@ -293,22 +303,24 @@ impl Server {
         }
     }
 
-    /// Returns the disks that are in the list now, by name.
+    /// Returns the handles of the disks in the list, by name. Disks whose thread has ended are
+    /// among them until [`Self::forget_ended`].
     pub fn instances(&self) -> BTreeMap<String, Arc<Handle>> {
         self.lock().handles.clone()
     }
 
-    /// Returns the settings with which disks start.
+    /// Returns the settings with which disks start from now on. Changing one does not change
+    /// running disks.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Returns the registry that notifies disks and members of memory pressure.
+    /// Returns the registry that notifies disks and other members of memory pressure.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Returns the clock that dates pressure events.
+    /// Returns the clock by which pressure events are dated.
     pub fn clock(&self) -> Clock {
         self.clock
     }
@@ -344,12 +356,12 @@ fn named(disk: &Disk, image: Result<Image, OpenError>) -> Result<Image, ServeErr
     })
 }
 
-/// Listens at `path`, with a socket that only this user can connect to. Replaces a socket at which
-/// no process listens.
+/// Makes a Unix socket at `path` that only this user can connect to, and listens at it. Replaces a
+/// socket at which no process listens.
 ///
 /// # Errors
-/// Fails with `AddrInUse` if a process listens there, or `path` is no socket. Fails if the system
-/// refuses the socket.
+/// Fails with `AddrInUse` if a process listens there, or `path` exists and is no socket. Fails if
+/// the system refuses the socket.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let try_bind = || -> io::Result<UnixListener> {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;

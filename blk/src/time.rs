@@ -3,12 +3,12 @@
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
-/// A time in microseconds since some moment that the process chose. It never goes backwards.
+/// A time in microseconds since a moment that the process chose. It never goes backwards.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// Returns the time from `self` to `later`, or zero if `later` is not later.
+    /// Returns the time from `self` to `later`, or zero if `later` is before `self`.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_micros(later.0.saturating_sub(self.0))
     }
@@ -28,12 +28,12 @@ impl Add<Duration> for Micros {
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts a clock at one microsecond, because zero means "never".
+    /// Starts a clock, which shows one microsecond now, because zero means "never".
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Returns the current time.
+    /// Returns the time since [`Self::start`], plus one microsecond.
     pub fn now(self) -> Micros {
         Micros(1) + self.0.elapsed()
     }

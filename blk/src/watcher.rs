@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The back-end type that toolstacks use for back-ends in user space.
+/// The back-end type that toolstacks use for back-ends in user space: the folder's name in
+/// xenstore.
 pub const DEFAULT_BACKEND: &str = "qdisk";
 /// Time after which a device that could not be served, or whose thread ended, is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -58,12 +59,15 @@ impl Claim {
     }
 }
 
-/// Starts a thread that serves, by `server`, every device of the back-end type `name`, now and for
-/// the rest of the process.
+/// Starts a thread that serves, by `server`, every Xen device of the back-end type `name`, those
+/// that exist and those that appear, for the rest of the process. The reason why a device is not
+/// served goes to xenstore and stderr, and it is tried again. If xenstore fails, the thread writes
+/// this to stderr and ends.
 ///
 /// # Errors
-/// Fails with `InvalidInput` if `name` is no valid type, and with `AddrInUse` if another process
-/// serves these devices. Fails if the process is not in a Xen domain.
+/// Fails with `InvalidInput` if `name` is no valid type or `vbd`, and with `AddrInUse` if another
+/// process serves these devices. Fails if the process is not in a Xen domain, xenstore refuses, or
+/// the system refuses a thread.
 pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) || name == "vbd" {

@@ -16,7 +16,7 @@ pub enum GiveBack {
 }
 
 impl GiveBack {
-    /// All modes.
+    /// All modes, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Off, Self::Reporting, Self::Hinting, Self::Shared];
 
     /// Returns the name of the mode, as used on command lines and in messages.
@@ -29,12 +29,13 @@ impl GiveBack {
         }
     }
 
-    /// Returns the mode with this name. Returns `None` if there is none.
+    /// Returns the mode with this name, in lower case. Returns `None` for any other text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// Returns the number of the mode in the guest's header.
+    /// Returns the number of the mode, 0 to 3, as in
+    /// [`GuestHeader::give_back`](crate::header::GuestHeader::give_back).
     pub const fn number(self) -> u32 {
         match self {
             Self::Off => 0,
@@ -44,7 +45,7 @@ impl GiveBack {
         }
     }
 
-    /// Returns the mode with this number. Returns `None` if there is none.
+    /// Returns the mode with this number. Returns `None` if the number is above 3.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.number() == number)
     }

@@ -7,22 +7,22 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The first eight bytes of a valid header: `EbbGuest` in memory order.
+/// The value of [`GuestHeader::magic`] in a valid header: the bytes `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
-/// The version of the layout that this crate defines.
+/// The version of the layout of [`GuestHeader`] that this crate defines.
 pub const VERSION: u32 = 8;
-/// The symbol of the header in the kernel image.
+/// The name of the symbol under which the kernel image holds its [`GuestHeader`].
 pub const SYMBOL: &str = "ebb_guest_header";
 
 /// The phases of a guest's run: the values of [`GuestHeader::stage`].
 pub mod stage {
-    /// The kernel has not started the program yet.
+    /// Stage: the kernel has not started the program yet.
     pub const BOOTING: u32 = 0;
-    /// The program runs.
+    /// Stage: the program runs.
     pub const RUNNING: u32 = 1;
-    /// The program has exited. [`super::GuestHeader::exit_status`] holds its status.
+    /// Stage: the program has exited. [`super::GuestHeader::exit_status`] holds its status.
     pub const EXITED: u32 = 2;
-    /// The kernel panicked.
+    /// Stage: the kernel panicked.
     pub const PANICKED: u32 = 3;
 }
 
@@ -101,12 +101,12 @@ pub struct GuestHeader {
     pub ended_ns: AtomicU64,
 }
 
-/// Number of OOM records in a header. Later victims overwrite the oldest records.
+/// Number of records of OOM killer victims in a header. Later victims overwrite the oldest records.
 pub const OOM_RECORDS: usize = 8;
-/// Size of a process name in bytes. Shorter names are padded with zeros.
+/// Size in bytes of a process name in an [`OomRecord`]. Shorter names are padded with zeros.
 pub const NAME_BYTES: usize = 16;
 
-/// A victim of the OOM killer.
+/// The record of one process that the guest's OOM killer has killed.
 #[derive(Debug)]
 #[repr(C)]
 pub struct OomRecord {
@@ -135,33 +135,39 @@ impl OomRecord {
     }
 }
 
-/// Size of a page descriptor in bytes.
+/// Size in bytes of the page descriptor of one frame.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 
-/// The layout of the guest's huge page pools in memory. Each page of the table
-/// `GuestHeader::pool_table` has one entry of 16 bytes for each of `ENTRIES` successive pageblocks.
-/// The first page begins with frame 0. The bits here are those of an entry's first 64-bit word.
+/// The layout of the table by which a host finds the guest's huge pages. The table of
+/// [`GuestHeader::pool_table`] lists pages. Each page has one entry of 16 bytes for each of 256
+/// successive pageblocks of 2 MiB; the first page begins with frame 0. The masks here are those of
+/// an entry's first 64-bit word.
 pub mod pool {
-    /// Number of pageblocks that one page of the table describes.
+    /// Number of pageblocks that one page of the table describes, with 16 bytes each.
     pub const ENTRIES: u64 = 256;
-    /// Mask of the huge page's reference count. A count of 0 means that the page is free.
+    /// Mask of the reference count in an entry's first word: the number of references to the huge
+    /// page that begins with this pageblock. If the entry is [`POOLED`] and the count is 0, the
+    /// page is free.
     pub const REFERENCES: u64 = 0xffff_ffff;
-    /// Set if the pageblock is part of a 1 GiB page, whose references are counted in its first
-    /// pageblock's entry.
+    /// Bit of an entry's first word: the pageblock is part of a 1 GiB page. That page's references
+    /// are counted in the entry of its first pageblock.
     pub const GIGANTIC: u64 = 1 << 35;
-    /// Set if the pageblock is in a pool.
+    /// Bit of an entry's first word: the pageblock is part of a huge page in one of the guest's
+    /// pools.
     pub const POOLED: u64 = 1 << 36;
-    /// Number of words with a pool's counts: all pages, free pages, reserved ones among the free
-    /// pages, and surplus pages.
+    /// Number of 64-bit words at each address in [`GuestHeader::pool_counts`](super::GuestHeader):
+    /// the pool's pages, its free pages, the reserved ones among the free pages, and its surplus
+    /// pages.
     pub const COUNTS: usize = 4;
-    /// Size in bytes of the pages of each pool.
+    /// Size in bytes of a page of each pool: the pool of 2 MiB pages, then that of 1 GiB pages.
     pub const PAGE_BYTES: [u64; 2] = [2 << 20, 1 << 30];
-    /// Size in bytes of the page descriptors of one pageblock.
+    /// Size in bytes of the page descriptors of one pageblock (512 frames).
     pub const DESCRIPTORS_BYTES: u64 = 32 << 10;
 }
 
 impl GuestHeader {
-    /// Returns a header with its initial values, for a kernel image.
+    /// Returns the header of a guest that is still booting: [`MAGIC`], [`VERSION`], and zeros
+    /// elsewhere. The kernel image holds it.
     pub const fn new() -> Self {
         Self {
             magic: AtomicU64::new(MAGIC),

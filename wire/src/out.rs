@@ -15,19 +15,22 @@
 
 use core::fmt;
 
-/// The name of the last entry.
+/// The name of the archive's last entry, which lists everything that was not sent. An archive
+/// without it is incomplete.
 pub const END: &str = "end";
-/// The largest size of the last entry in bytes.
+/// The largest size in bytes of the entry [`END`].
 pub const END_BYTES_MAX: u64 = 64 << 10;
-/// The largest number of `unread` lines, and of `left-out` lines. Further ones are only counted.
+/// The largest number of `unread` lines in the entry [`END`], and also of its `left-out` lines.
+/// Further ones are only counted, in a `more` line.
 pub const NOTES_MAX: usize = 40;
-/// The largest length of `what` or `why` in bytes.
+/// The largest length in bytes of the text (`what` or `why`) in a line of the entry [`END`].
 pub const TEXT_MAX: usize = 500;
-/// The largest length of an entry's path in bytes.
+/// The largest length in bytes of the path of an entry in the archive.
 pub const PATH_MAX: usize = 4096;
 
-/// Returns what an entry of `bytes` bytes counts towards the size limit: `bytes` rounded up to
-/// blocks of 4096, one block at least. This is about its size on a disk.
+/// Returns the number of bytes that an entry with `bytes` bytes of contents counts towards the size
+/// limit: `bytes` rounded up to blocks of 4096, one block at least. This is about its size on a
+/// disk. Returns `u64::MAX` if the rounded number exceeds 64 bits.
 pub const fn cost(bytes: u64) -> u64 {
     const BLOCK: u64 = 4096;
     match bytes.checked_next_multiple_of(BLOCK) {
@@ -37,8 +40,8 @@ pub const fn cost(bytes: u64) -> u64 {
     }
 }
 
-/// One line of the [`END`] entry, about something that was not sent. The first number is the index
-/// of a requested path, except in [`Note::More`].
+/// One line of the entry [`END`], about something that was not sent. In all variants but
+/// [`Note::More`] the number is the index of a requested path, from 0.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Note<'a> {
     /// The path has nothing that could be sent, for the given reason.
@@ -54,7 +57,8 @@ pub enum Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Reads a line without its line end. Returns `None` if its form is unknown.
+    /// Reads a line of the entry [`END`], without its line end. Returns `None` if its first word is
+    /// unknown or a number is missing or malformed. A missing text reads as an empty one.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (word, rest) = line.split_once(' ')?;
         let (number, text) = rest.split_once(' ').unwrap_or((rest, ""));

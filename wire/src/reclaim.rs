@@ -1,14 +1,16 @@
 //! [`Reclaim`]: what a guest does when the host asks it for memory.
 
-/// A step of reclaim, in the order of increasing cost for the guest. After each step the guest
-/// gives all its free blocks of 2 MiB to the host.
+/// A step of reclaim that the host asks for, in the order of increasing cost for the guest. After
+/// each step, a guest of Ebb's kernel gives all its free blocks of 2 MiB to the host. A Linux guest
+/// does the steps through its balloon, page by page, and has no `Compact`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Reclaim {
     /// Gives back memory that is free already.
     Free,
     /// Drops clean pages of the page cache first.
     Cache,
-    /// Compacts memory first, so that scattered free frames form whole blocks.
+    /// Compacts memory first, so that scattered free frames form whole blocks of 2 MiB. Only Ebb's
+    /// kernel.
     Compact,
 }
 
@@ -25,7 +27,7 @@ impl Reclaim {
         }
     }
 
-    /// Returns the step with this name. Returns `None` if there is none.
+    /// Returns the step with this name, in lower case. Returns `None` for any other text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.name() == name)
     }

@@ -14,8 +14,8 @@
 
 use core::fmt;
 
-/// The largest length of a line in bytes, with its line end. A longer line is not from the first
-/// process.
+/// The largest length in bytes of a line with its line end. The host takes a longer line as damage:
+/// the first process of a Linux guest sends none.
 pub const BYTES_MAX: usize = 4096;
 
 /// A report from a Linux guest's first process: one line on the control port.
@@ -64,7 +64,8 @@ pub enum Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Reads a line without its line end. Returns `None` if its form is unknown.
+    /// Reads a line without its line end. Returns `None` if its first word is unknown, or if a
+    /// number is missing or malformed. Ignores text after `up` and `awaits-input`.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

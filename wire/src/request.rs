@@ -19,7 +19,7 @@
 use crate::{GiveBack, Reclaim, port::OutputPort, terminal::Size};
 use core::fmt;
 
-/// The largest length of a line in bytes, with its line end. A longer line is not a request.
+/// The largest length in bytes of a line with its line end. A longer line is not a request.
 pub const BYTES_MAX: usize = 80;
 /// The largest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
@@ -54,8 +54,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Reads a line, with or without its line end. Returns `None` if it is not a known request, or
-    /// a value is missing or out of range.
+    /// Reads a line, with or without its line end. Returns `None` if the first word is not a known
+    /// request, or a value is missing, malformed or out of range. Ignores further words.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let word = words.next()?;

@@ -9,35 +9,37 @@
 //!
 //! Only one question is in flight at a time. Numbers are little-endian.
 
-/// The kernel parameter whose value is the number of the tree's port.
+/// The kernel parameter whose value is the number of the port for questions about the host's tree
+/// of files. Absent if the guest's root has no such tree.
 pub const PARAMETER: &str = "ebb.root";
-/// The kernel parameter, with any value, that makes the tree's `/tmp` the lower layer of the
-/// guest's own `/tmp`.
+/// The kernel parameter, with any value, that makes the `/tmp` of the host's tree the lower layer
+/// of the guest's own `/tmp`. For Ebb's kernel. In Linux guests, `/tmp` is a folder of the root.
 pub const TMP_PARAMETER: &str = "ebb.root_tmp";
-/// The file of the initramfs with the path of the program's working folder.
+/// The file of the initramfs with the path in the guest of the program's working folder.
 pub const FOLDER: &str = "/.ebb/cwd";
 
-/// The largest length of a path in bytes.
+/// The largest length in bytes of the path in a question.
 pub const PATH_MAX: usize = 4095;
-/// The largest number of frames of one question.
+/// The largest number of frames in one question, and in one request for a volume.
 pub const FRAMES_MAX: usize = 64;
-/// The largest size of a question in bytes, including requests for volumes ([`crate::volume`]).
+/// The largest size in bytes of a question or of a request for a volume ([`crate::volume`]), header
+/// included.
 pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 512;
-/// The largest size of an answer in bytes.
+/// The largest size in bytes of an answer, header included. Also for volumes.
 pub const ANSWER_MAX: usize = 32 << 10;
-/// Size of a frame in bytes.
+/// Size in bytes of a frame of guest memory, as in [`Frames`].
 pub const FRAME: usize = 4096;
 /// The largest size in bytes of the list of sibling folders in one question
-/// ([`Question::siblings`]).
+/// ([`Question::siblings`]), the length bytes included.
 pub const SIBLINGS_MAX: usize = FRAMES_MAX * 8;
-/// The largest length of a name in bytes.
+/// The largest length in bytes of the name of a file in its folder.
 pub const NAME_MAX: usize = 255;
 
 const QUESTION_HEADER: usize = 32;
 const ANSWER_HEADER: usize = 8;
 const ENTRY_HEADER: usize = 4 + 48;
 
-/// The kind of a question.
+/// The kind of a question about a file of the host's tree.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -51,7 +53,8 @@ pub enum Opcode {
     /// all entries of the sibling folders `siblings`, each behind a heading, as far as the answer
     /// has space.
     List = 3,
-    /// Asks the host to read bytes of a file into frames of the guest. The answer is their number.
+    /// Asks the host to read bytes of a file into frames of the guest. The answer is the number of
+    /// bytes.
     Read = 4,
 }
 
@@ -81,13 +84,13 @@ pub struct Question<'a> {
     pub siblings: Names<'a>,
 }
 
-/// A list of names of entries of one folder, at most [`SIBLINGS_MAX`] bytes in all. Each name
-/// follows a byte with its length.
+/// A list of names of files in one folder. Each name follows a byte with its length. In a question,
+/// the list has at most [`SIBLINGS_MAX`] bytes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(&'a [u8]);
 
 impl<'a> Names<'a> {
-    /// Returns the list in `bytes`, which [`push_name`] has written.
+    /// Returns the list in `bytes`, which [`push_name`] has written. Does not check the bytes.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -97,7 +100,7 @@ impl<'a> Names<'a> {
         self.iter().map(|name| 1 + name.len()).sum::<usize>() == self.0.len()
     }
 
-    /// Returns the names in order. Ends at the first incomplete one.
+    /// Returns the names in order. Ends at the end of the list or at the first incomplete name.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -110,7 +113,8 @@ impl<'a> Names<'a> {
 }
 
 /// Appends `name` to the list of names in the first `len` bytes of `buffer`. Returns the new length
-/// of the list, or `None` if the buffer is too small or the name is longer than [`NAME_MAX`].
+/// of the list in bytes. Returns `None` if the buffer is too small or `name` is longer than
+/// [`NAME_MAX`]; the first `len` bytes are then unchanged.
 pub fn push_name(buffer: &mut [u8], len: usize, name: &[u8]) -> Option<usize> {
     let mut to = Writer { buffer, len };
     let length = u8::try_from(name.len()).ok()?;
@@ -120,7 +124,7 @@ pub fn push_name(buffer: &mut [u8], len: usize, name: &[u8]) -> Option<usize> {
     Some(to.len)
 }
 
-/// Guest-physical addresses of frames.
+/// A list of guest-physical addresses of frames.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Frames<'a> {
     /// The addresses as numbers, on the sending side.
@@ -130,7 +134,7 @@ pub enum Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Returns the number of addresses.
+    /// Returns the number of addresses in the list.
     pub fn len(&self) -> usize {
         match self {
             Self::Addresses(addresses) => addresses.len(),
@@ -138,12 +142,12 @@ impl Frames<'_> {
         }
     }
 
-    /// Returns whether there is no address.
+    /// Returns whether the list has no address.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the address at `index`, or `None` past the end.
+    /// Returns the address at `index`, counted from 0. Returns `None` past the end.
     pub fn get(&self, index: usize) -> Option<u64> {
         match self {
             Self::Addresses(addresses) => addresses.get(index).copied(),
@@ -151,13 +155,13 @@ impl Frames<'_> {
         }
     }
 
-    /// Returns all addresses in order.
+    /// Returns all addresses of the list in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.len()).map_while(|index| self.get(index))
     }
 }
 
-/// The attributes of a file.
+/// The attributes of a file of the host's tree.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// File type and permissions, as in `st_mode`.
@@ -224,15 +228,17 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Returns the length of a whole message in bytes, from its first four bytes. The value is not
-/// checked.
+/// Returns the length in bytes of a whole question, request or answer, from its first four bytes
+/// `first`. The value comes from the sender and is not checked.
 pub fn length(first: [u8; 4]) -> usize {
     u32::from_le_bytes(first) as usize
 }
 
 impl<'a> Question<'a> {
-    /// Writes the question into `buffer` and returns its length in bytes. Returns `None` if a part
-    /// exceeds its limit or the buffer is too small.
+    /// Writes the question into `buffer` and returns its length in bytes. Returns `None` if the
+    /// path, the frames or the siblings exceed their limit ([`PATH_MAX`], [`FRAMES_MAX`],
+    /// [`SIBLINGS_MAX`]) or the buffer is too small. Part of the buffer may be overwritten
+    /// nevertheless.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let siblings = self.siblings.0;
         if self.path.len() > PATH_MAX
@@ -257,8 +263,9 @@ impl<'a> Question<'a> {
         Some(to.len)
     }
 
-    /// Reads a question that [`write`](Self::write) has written. Returns `None` if the bytes are
-    /// not a valid question.
+    /// Reads a question that [`write`](Self::write) has written. Returns `None` if `bytes` is not
+    /// exactly one question: the length differs, the kind is unknown, a part exceeds its limit, or
+    /// a sibling's name is incomplete.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > QUESTION_MAX || u32_at(bytes, 0)? as usize != bytes.len() {
             return None;
@@ -315,18 +322,19 @@ impl Attributes {
     }
 }
 
-/// An answer while it is being written: a length and a status, then entries or numbers.
+/// An answer while the host writes it into a buffer: its length and status, then entries or
+/// numbers.
 #[derive(Debug)]
 pub struct Answer<'a> {
     buffer: &'a mut [u8],
     len: usize,
 }
 
-/// A position in an answer, for [`Answer::truncate`].
+/// The length of an answer at one moment, to which [`Answer::truncate`] can cut it back.
 #[derive(Copy, Clone, Debug)]
 pub struct Position(usize);
 
-/// The position of a number that is filled in later by [`Answer::fill`].
+/// The place of a number in an answer that [`Answer::fill`] sets later.
 #[derive(Copy, Clone, Debug)]
 pub struct Placeholder(usize);
 
@@ -343,7 +351,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Appends an entry. Returns `false`, with nothing written, if the answer has no space for it.
+    /// Appends `entry`. Returns `false`, with the answer unchanged, if fewer bytes are left of
+    /// [`ANSWER_MAX`], or if the name or the target is longer than 65,535 bytes.
     pub fn entry(&mut self, entry: &Entry<'_>) -> bool {
         let mut to = Writer {
             buffer: &mut self.buffer[..ANSWER_MAX],
@@ -362,8 +371,8 @@ impl<'a> Answer<'a> {
         written.is_some()
     }
 
-    /// Appends the heading for entries of the sibling folder `name`. Returns `false`, with nothing
-    /// written, if the answer has no space for it.
+    /// Appends the heading that precedes the entries of the sibling folder `name`. Returns `false`,
+    /// with the answer unchanged, if the answer has no space for it.
     pub fn heading(&mut self, name: &[u8]) -> bool {
         self.entry(&Entry {
             name: b"",
@@ -372,37 +381,41 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Returns whether a heading and one entry surely fit, provided the entry's link target is no
-    /// longer than a name.
+    /// Returns whether a heading and one entry surely fit. The name and the link target of the
+    /// entry must then have at most [`NAME_MAX`] bytes together.
     pub fn has_room_for_an_entry(&self) -> bool {
         self.len + 2 * (ENTRY_HEADER + NAME_MAX) <= ANSWER_MAX
     }
 
-    /// Returns the current end of the answer.
+    /// Returns the current end of the answer, for [`Self::truncate`].
     pub fn position(&self) -> Position {
         Position(self.len)
     }
 
-    /// Removes everything that was appended after `position`.
+    /// Removes everything that was appended after `position` was taken. Does nothing if the answer
+    /// is shorter.
     pub fn truncate(&mut self, position: Position) {
         self.len = self.len.min(position.0);
     }
 
-    /// Appends a number with the value 0, which [`Self::fill`] can set later.
+    /// Appends the number 0 and returns its place, so that [`Self::fill`] can set it later. If the
+    /// answer has no space, it stays unchanged, and `fill` does nothing.
     pub fn placeholder(&mut self) -> Placeholder {
         let at = self.len;
         self.number(0);
         Placeholder(at)
     }
 
-    /// Sets the number that [`Self::placeholder`] has appended.
+    /// Sets the number at `placeholder`, which [`Self::placeholder`] of the same answer has
+    /// returned.
     pub fn fill(&mut self, placeholder: Placeholder, number: u64) {
         if let Some(bytes) = self.buffer.get_mut(placeholder.0..placeholder.0 + 8) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
     }
 
-    /// Appends a number. If the answer has no space, it stays unchanged.
+    /// Appends `number` as 8 bytes. If the buffer has no space, the answer stays unchanged, without
+    /// any sign of it.
     pub fn number(&mut self, number: u64) {
         let mut to = Writer {
             buffer: self.buffer,
@@ -413,8 +426,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Completes the answer and returns its bytes. `status` is 0 or an `errno` of Linux. With an
-    /// `errno` the answer has no further contents.
+    /// Completes the answer and returns its bytes. `status` is 0 for success or an `errno` of
+    /// Linux. With an `errno`, the appended contents are left out.
     pub fn finish(self, status: u32) -> &'a [u8] {
         let len = if status == 0 { self.len } else { ANSWER_HEADER };
         let head = u32::try_from(len).unwrap_or(0);
@@ -424,8 +437,8 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Splits an answer into its status and the bytes after it. Returns `None` if the length does not
-/// match.
+/// Splits a whole answer into its status (0 or an `errno`) and the bytes after it. Returns `None`
+/// if `bytes` is shorter than 8 bytes or its length is not the one in its first four bytes.
 pub fn answer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     if u32_at(bytes, 0)? as usize != bytes.len() {
         return None;
@@ -433,13 +446,14 @@ pub fn answer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32_at(bytes, 4)?, bytes.get(ANSWER_HEADER..)?))
 }
 
-/// Splits off the number at the start of an answer's contents. Returns `None` if there are fewer
-/// than 8 bytes.
+/// Splits off the 64-bit number at the start of `rest`, the contents of an answer. Returns the
+/// number and the bytes after it. Returns `None` if there are fewer than 8 bytes.
 pub fn leading_number(rest: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64_at(rest, 0)?, rest.get(8..)?))
 }
 
-/// Returns the entries in an answer's contents. Ends at the first incomplete one.
+/// Returns the entries in `rest`, the contents of an answer after any leading number, in order.
+/// Headings are among them. Ends at the end of `rest` or at the first incomplete entry.
 pub fn entries(rest: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = rest;
     core::iter::from_fn(move || {

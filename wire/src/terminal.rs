@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// The kernel parameter that gives the program a terminal. Its value is a [`Size`].
+/// The kernel parameter that gives the program a terminal. Its value is the terminal's [`Size`].
+/// Absent if the program has no terminal.
 pub const PARAMETER: &str = "ebb.terminal";
 
 /// The size of a terminal in characters. 0 rows or columns mean that the size is unknown.

@@ -1,8 +1,9 @@
 //! The user and groups of the program, in a file of the initramfs. The host has already turned
 //! names into numbers.
 
-/// The path of the file: `UID GID GROUP…`, decimal numbers separated by spaces, and a NUL. If the
-/// file does not exist, the program runs as root.
+/// The file of the initramfs with the user and groups of the program: `UID GID GROUP…`, decimal
+/// numbers separated by single spaces, and a NUL. If the file does not exist, the program runs as
+/// root.
 pub const USER: &str = "/.ebb/user";
 
 /// The largest number of supplementary groups that Linux allows a process.
@@ -25,8 +26,9 @@ fn number(word: &str) -> Option<u32> {
 }
 
 impl<'a> User<'a> {
-    /// Reads the file's contents, without the NUL. Returns `None` if there are fewer than two
-    /// numbers, an ID is not valid, or there are more than [`GROUPS_MAX`] groups.
+    /// Reads the contents of the file [`USER`], without the NUL. Returns `None` if the text has
+    /// fewer than two numbers, if an ID is not a 32-bit number or is 2^32 − 1, or if there are more
+    /// than [`GROUPS_MAX`] groups.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let text = core::str::from_utf8(text).ok()?;
         let (uid, rest) = text.split_once(' ')?;
@@ -42,7 +44,7 @@ impl<'a> User<'a> {
         })
     }
 
-    /// Returns the IDs of the supplementary groups.
+    /// Returns the IDs of the supplementary groups, in the order of the file.
     pub fn groups(&self) -> impl Iterator<Item = u32> + 'a {
         self.groups.split_ascii_whitespace().filter_map(number)
     }

@@ -8,31 +8,32 @@
 
 use crate::root::{Frames, Writer, u16_at, u32_at, u64_at};
 
-/// The kernel parameter whose value is the number of the volumes' port.
+/// The kernel parameter whose value is the number of the port for requests about volumes. Absent if
+/// there are no volumes.
 pub const PARAMETER: &str = "ebb.volumes";
-/// The file of the initramfs with the list of volumes. Each has three strings: `ro` or `rw`, its
-/// path in the guest, and its path on the host.
+/// The file of the initramfs with the list of volumes. Each has three strings, each ended by a NUL:
+/// `ro` or `rw`, its path in the guest, and its path on the host.
 pub const LIST: &str = "/.ebb/volumes";
-/// The largest number of volumes.
+/// The largest number of volumes of one guest.
 pub const VOLUMES_MAX: usize = 64;
 
-/// The largest length of a name in bytes.
+/// The largest length in bytes of the name in a request.
 pub const NAME_MAX: usize = 255;
-/// The largest length of a link target in bytes.
+/// The largest length in bytes of the target in a request: the target of a link, or a new name.
 pub const TARGET_MAX: usize = 4095;
-/// The number of numbers in a request.
+/// How many numbers each request has. Those that its kind does not use are 0.
 pub const NUMBERS: usize = 6;
-/// The largest size of a request in bytes.
+/// The largest size in bytes of a request, header included.
 pub const REQUEST_MAX: usize = HEADER + NAME_MAX + TARGET_MAX + crate::root::FRAMES_MAX * 8;
 
 const HEADER: usize = 4 + 1 + 1 + 2 + 2 + 2 + 4 + 8 + NUMBERS * 8;
 
-/// The smallest value of the byte after the length that marks a request for a volume. Smaller
-/// values are questions of [`crate::root`].
+/// The smallest number of an [`Opcode`]. A message whose byte after the length has this value or a
+/// larger one is a request for a volume. Smaller values are questions of [`crate::root`].
 pub const FIRST: u8 = 16;
 
-/// The kind of a request. Each variant lists what the request's numbers mean, in order, and what
-/// the answer holds.
+/// The kind of a request about a volume. Each variant lists what the request's numbers mean, in
+/// order, and what the answer holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -90,15 +91,15 @@ pub enum Opcode {
     StatFs,
 }
 
-/// The bits that select what [`Opcode::SetAttributes`] changes.
+/// The bits in the first number of [`Opcode::SetAttributes`]: the attributes to change.
 pub mod change {
-    /// Changes the permissions.
+    /// Bit: change the permissions, to the second number.
     pub const MODE: u64 = 1;
-    /// Changes the size.
+    /// Bit: change the size, to the third number in bytes.
     pub const SIZE: u64 = 2;
-    /// Changes the time of the last read.
+    /// Bit: change the time of the last read, to the time in the fourth and fifth number.
     pub const ACCESSED: u64 = 4;
-    /// Changes the time of the last write.
+    /// Bit: change the time of the last write, to the time in the fourth and fifth number.
     pub const MODIFIED: u64 = 8;
 }
 
@@ -148,7 +149,8 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Returns a request about the file `handle`, with all other parts empty.
+    /// Returns a request about the file `handle`. All numbers are 0; the name, the target and the
+    /// list of frames are empty.
     pub fn new(opcode: Opcode, handle: u64) -> Self {
         Self {
             opcode,
@@ -160,8 +162,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the request into `buffer` and returns its length in bytes. Returns `None` if a part
-    /// exceeds its limit or the buffer is too small.
+    /// Writes the request into `buffer` and returns its length in bytes. Returns `None` if the
+    /// name, the target or the frames exceed their limit ([`NAME_MAX`], [`TARGET_MAX`],
+    /// [`FRAMES_MAX`](crate::root::FRAMES_MAX)) or the buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let fits = self.name.len() <= NAME_MAX
             && self.target.len() <= TARGET_MAX
@@ -189,8 +192,8 @@ impl<'a> Request<'a> {
         Some(to.len)
     }
 
-    /// Reads a request that [`write`](Self::write) has written. Returns `None` if the bytes are not
-    /// a valid request.
+    /// Reads a request that [`write`](Self::write) has written. Returns `None` if `bytes` is not
+    /// exactly one request: the length differs, the kind is unknown, or a part exceeds its limit.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > REQUEST_MAX || u32_at(bytes, 0)? as usize != bytes.len() {
             return None;
@@ -222,7 +225,7 @@ impl<'a> Request<'a> {
 /// The number of numbers that encode [`Attributes`].
 const ATTRIBUTES: usize = 16;
 
-/// The attributes of a file.
+/// The attributes of a file of a volume.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The handle that the host has issued for the file.
@@ -273,15 +276,16 @@ impl Attributes {
         ]
     }
 
-    /// Appends the attributes to an answer.
+    /// Appends the attributes to `answer`. Numbers for which the answer has no space are left out,
+    /// without any sign of it.
     pub fn write(&self, answer: &mut crate::root::Answer<'_>) {
         for number in self.numbers() {
             answer.number(number);
         }
     }
 
-    /// Reads the attributes from an answer's contents. Returns them and the bytes after them, or
-    /// `None` if there are too few bytes.
+    /// Reads the attributes at the start of `rest`, the contents of an answer. Returns them and the
+    /// bytes after them. Returns `None` if `rest` is too short.
     pub fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
         let at = |index: usize| u64_at(rest, index * 8);
         let time = |index| Some((at(index)?.cast_signed(), at(index + 1)?));

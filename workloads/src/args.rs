@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// The longest accepted time in seconds: a day.
 const MAX_SECONDS: f64 = 86_400.0;
-/// The largest accepted number of rounds.
+/// The largest accepted number of rounds. Work with a time limit also ends after this number.
 pub(crate) const MAX_ROUNDS: u64 = 1_000_000;
 
-/// The end of repeated work.
+/// The condition under which repeated work ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Until {
     /// After the first round that ends later than this time.
@@ -19,7 +19,7 @@ pub(crate) enum Until {
 
 impl Until {
     /// Reads `5` or `0.5` (seconds) or `10r` (rounds). Fails with `Usage` for other texts, for 0,
-    /// and above the limits.
+    /// for more than a day, and for more than [`MAX_ROUNDS`] rounds.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let parsed = match text.strip_suffix('r') {
             Some(rounds) => whole(rounds)
@@ -35,7 +35,7 @@ impl Until {
         })
     }
 
-    /// Returns whether work may end that has taken `rounds` rounds and `ns` nanoseconds. Always
+    /// Returns whether work that has taken `rounds` rounds and `ns` nanoseconds may end. Always
     /// `true` from [`MAX_ROUNDS`] rounds on.
     pub(crate) fn reached(self, rounds: u64, ns: u64) -> bool {
         rounds >= MAX_ROUNDS
@@ -46,14 +46,15 @@ impl Until {
     }
 }
 
-/// Removes the option `name` from `words`. Returns whether it was there.
+/// Removes every occurrence of the option `name` from `words`. Returns whether there was one.
 pub(crate) fn take_flag(words: &mut Vec<String>, name: &str) -> bool {
     let before = words.len();
     words.retain(|word| word != name);
     words.len() != before
 }
 
-/// Checks that `words` contains no option and at most `limit` words. Fails with `Usage` otherwise.
+/// Checks that no word of `words` begins with `-` and that there are at most `limit` words. Fails
+/// with `Usage` otherwise.
 pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
         return Err(Failure::Usage(format!("unknown option {option:?}")));
@@ -71,8 +72,9 @@ pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a whole number from `least` to `most`. Fails with `Usage`; the message names the number by
-/// `what`.
+/// Reads a whole number from `least` to `most`, in decimal digits only. Fails with `Usage` for
+/// other texts and outside these limits. `what` is the plural of the counted thing, for the
+/// message.
 pub(crate) fn number(text: &str, what: &str, least: u64, most: u64) -> Result<u64, Failure> {
     whole(text)
         .filter(|value| (least..=most).contains(value))
@@ -83,7 +85,8 @@ pub(crate) fn number(text: &str, what: &str, least: u64, most: u64) -> Result<u6
         })
 }
 
-/// Reads a time in seconds, decimals allowed. Fails with `Usage` for other texts and above a day.
+/// Reads a time in seconds, such as `5`, `0.5` or `0`. Fails with `Usage` for texts with other
+/// characters than digits and a point, and above a day.
 pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
     let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     match text.parse::<f64>() {

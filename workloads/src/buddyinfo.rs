@@ -3,7 +3,7 @@
 /// The buddy order of a huge page: 2^9 base pages.
 const HUGE_ORDER: u32 = 9;
 
-/// The free memory, in base pages.
+/// The free memory of the guest at one moment, in base pages of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Free {
     pub(crate) pages: u64,
@@ -11,7 +11,8 @@ pub(crate) struct Free {
     pub(crate) pages_in_huge_blocks: u64,
 }
 
-/// Reads the free memory of all zones. Returns `None` if the file does not exist or is malformed.
+/// Reads the free memory of all zones from `/proc/buddyinfo`. Returns `None` if the file cannot be
+/// read, lists no zone, or is malformed.
 pub(crate) fn read() -> Option<Free> {
     parse(&std::fs::read_to_string("/proc/buddyinfo").ok()?)
 }

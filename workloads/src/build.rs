@@ -14,7 +14,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// The experiment `build`: its arguments, help text and function.
+/// The experiment `build`, with its arguments, help text and function: memory use grows and is
+/// freed in rounds, as on a machine that builds programs.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "build",
     usage: "[SIZE [ROUNDS [REST_SECONDS]]]",

@@ -17,7 +17,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// The experiment `bursts`: its arguments, help text and function.
+/// The experiment `bursts`, with its arguments, help text and function: bursts of huge page
+/// allocations in memory that is nearly full.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "bursts",
     usage: "[BURSTS [PERCENT]]",

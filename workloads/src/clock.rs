@@ -1,6 +1,6 @@
 //! Reads the guest's monotonic clock as a number, which `std::time::Instant` does not offer.
 
-/// Returns `CLOCK_MONOTONIC` in nanoseconds.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 ///
 /// Under QEMU's `-icount shift=0` one nanosecond is one guest instruction.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -15,7 +15,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Formats nanoseconds as seconds with six decimals, for people.
+/// Formats `ns` nanoseconds as seconds with six decimals, without a unit.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }

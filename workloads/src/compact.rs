@@ -6,7 +6,8 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo};
 use std::fs;
 
-/// The experiment `compact`: its arguments, help text and function.
+/// The experiment `compact`, with its arguments, help text and function: asks the kernel to compact
+/// all memory, and measures the cost.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "compact",
     usage: "",

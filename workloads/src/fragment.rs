@@ -11,7 +11,8 @@ use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
-/// The experiment `fragment`: its arguments, help text and function.
+/// The experiment `fragment`, with its arguments, help text and function: leaves free memory in
+/// pieces that are too small for a huge page.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",
@@ -33,7 +34,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const DEFAULT_PERCENT: u64 = 75;
 /// The largest accepted share. The kernel reserves some memory, and page tables take some.
 const MAX_PERCENT: u64 = 98;
-/// One page of each group of this number of pages stays.
+/// [`thin_out`] leaves the first page of each group of this number of successive pages.
 pub(crate) const PAGES_A_SURVIVOR: usize = 4;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -94,8 +95,12 @@ fn share_of_free(percent: u64) -> Result<usize, Failure> {
         .map_err(|_| Failure::Usage("too much memory is free: give a SIZE".to_owned()))
 }
 
-/// Frees three of every four pages with `MADV_DONTNEED`. Using `munmap` instead would split the
-/// mapping at each page, and Linux allows 65,530 mappings per process.
+/// Frees three of every four pages of the first `bytes` bytes of `mapping` with `MADV_DONTNEED`.
+/// Fails with `System` if that fails. Panics if `bytes` is no multiple of four pages or exceeds the
+/// mapping.
+///
+/// Using `munmap` instead would split the mapping at each page, and Linux allows 65,530 mappings
+/// per process.
 pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
     let step = PAGES_A_SURVIVOR * PAGE_BYTES;
     for start in (0..bytes).step_by(step) {
@@ -104,8 +109,9 @@ pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Checks that the remaining pages have kept their contents, even if the kernel moved them. Fails
-/// with `Wrong` and their number otherwise.
+/// Checks that the pages that [`thin_out`] left in the first `bytes` bytes still begin with the
+/// byte 1 that `Mapping::touch` wrote, even if the kernel moved them. Fails with `Wrong` and the
+/// number of those that do not.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let lost = (0..bytes)
         .step_by(PAGES_A_SURVIVOR * PAGE_BYTES)

@@ -11,7 +11,8 @@ use crate::tasks::Child;
 use crate::{Experiment, Failure, args, thp};
 use std::io::{Read, Write};
 
-/// The experiment `heap`: its arguments, help text and function.
+/// The experiment `heap`, with its arguments, help text and function: measures a process that
+/// touches a large heap in huge pages.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "heap",
     usage: "[SIZE]",

@@ -12,6 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+/// The experiment `holes`, with its arguments, help text and function: touches the memory of a
+/// file, frees it by punching a hole, and touches it again.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "holes",
     usage: "FOLDER [SIZE [ROUNDS [REST_SECONDS]]]",

@@ -10,7 +10,8 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::percentiles::spread;
 use crate::{Experiment, Failure, args, thp};
 
-/// The experiment `huge-latency`: its arguments, help text and function.
+/// The experiment `huge-latency`, with its arguments, help text and function: measures the time of
+/// each huge page fault.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "huge-latency",
     usage: "[SIZE]",

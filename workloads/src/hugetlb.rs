@@ -9,7 +9,8 @@ use crate::pool::{GIGANTIC_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
 use std::time::Duration;
 
-/// The experiment `hugetlb`: its arguments, help text and function.
+/// The experiment `hugetlb`, with its arguments, help text and function: adds huge pages to the
+/// kernel's pool and removes them, and measures both.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hugetlb",
     usage: "[N|all] [--1g]",

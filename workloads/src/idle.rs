@@ -8,7 +8,8 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 use std::time::Duration;
 
-/// The experiment `idle`: its arguments, help text and function.
+/// The experiment `idle`, with its arguments, help text and function: reports the start of user
+/// space, then sleeps.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "idle",
     usage: "[SECONDS]",

@@ -46,7 +46,7 @@ mod vmstat;
 use output::{Format, Output, Pace};
 use std::process::ExitCode;
 
-/// The reason why an experiment failed.
+/// The reason why an experiment failed. The variant decides the program's exit status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// An argument is wrong. The text says which and why.
@@ -72,8 +72,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Returns a failure with the calling thread's `errno`. Call it right after the call `what`
-    /// failed.
+    /// Returns a `System` failure with the calling thread's `errno`. `what` describes the failed
+    /// call. Call it right after that call.
     pub(crate) fn last_os(what: impl Into<String>) -> Self {
         Self::System {
             what: what.into(),
@@ -81,7 +81,8 @@ impl Failure {
         }
     }
 
-    /// Returns a function for `map_err` that names the failed call `what`.
+    /// Returns a function for `map_err` that turns the system's error into a `System` failure.
+    /// `what` describes the failed call.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::System {
             what: what.into(),
@@ -90,7 +91,7 @@ impl Failure {
     }
 }
 
-/// One experiment.
+/// One experiment of this program: its name, help texts and function.
 pub(crate) struct Experiment {
     name: &'static str,
     /// Its arguments, the optional ones in brackets.

@@ -11,7 +11,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// Size of a huge page on x86-64 in bytes, and of the aligned ranges that can become one.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
-/// The page size that the kernel may use for a mapping.
+/// The size of the pages that the kernel may use for an anonymous mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageSize {
     /// The kernel's default.
@@ -24,7 +24,8 @@ pub(crate) enum PageSize {
     Pool,
 }
 
-/// A readable and writable mapping.
+/// A readable and writable mapping, which is unmapped when this value is dropped. Offsets count
+/// bytes of its usable part.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// The first of the `mapped` bytes. The usable part has `bytes` bytes, `skipped` bytes further
@@ -39,11 +40,12 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` bytes of zeros. Touches no page.
+    /// Maps `bytes` bytes of zeros, in pages of the size `pages`. Touches no page.
     ///
     /// # Errors
-    /// [`Failure::System`] if `mmap` fails. [`Failure::Unsupported`] if huge pages were asked for
-    /// and the kernel has none.
+    /// [`Failure::System`] if `mmap` fails, also if the kernel has no pool of 2 MiB pages, or too
+    /// few pages in it, for [`PageSize::Pool`]. [`Failure::Unsupported`] for [`PageSize::Huge`] if
+    /// the kernel has no transparent huge pages.
     pub(crate) fn anonymous(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         if pages == PageSize::Pool {
@@ -69,7 +71,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `bytes` bytes of `file`. Writes stay private.
+    /// Maps the first `bytes` bytes of `file`. Writes to the mapping do not change the file.
+    /// Touches no page.
     ///
     /// # Errors
     /// [`Failure::System`] if `mmap` fails.
@@ -77,7 +80,8 @@ impl Mapping {
         Self::map(bytes, 0, libc::MAP_PRIVATE, file.as_raw_fd())
     }
 
-    /// Maps the first `bytes` bytes of `file`. Writes go to the file.
+    /// Maps the first `bytes` bytes of `file`. Writes to the mapping change the file. Touches no
+    /// page.
     ///
     /// # Errors
     /// [`Failure::System`] if `mmap` fails.
@@ -117,7 +121,7 @@ impl Mapping {
         })
     }
 
-    /// Returns the addresses of the usable part.
+    /// Returns the virtual addresses of the usable part of the mapping.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let first = self.first().addr();
         first..first + self.bytes
@@ -129,30 +133,32 @@ impl Mapping {
         unsafe { self.start.as_ptr().add(self.skipped) }
     }
 
-    /// Returns the usable part.
+    /// Returns the bytes of the usable part of the mapping.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the bytes are inside the mapping, which this value owns, and are initialised.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.bytes) }
     }
 
-    /// Writes one byte into every base page.
+    /// Writes the byte 1 at the start of every base page of the mapping.
     pub(crate) fn touch(&mut self) {
         self.touch_part(0..self.bytes);
     }
 
-    /// Writes one byte into every base page of `part`, which must begin at a page.
+    /// Writes the byte 1 at the start of every base page of `part`, a range of offsets that must
+    /// begin at a page. Panics if `part` leads beyond the mapping.
     pub(crate) fn touch_part(&mut self, part: Range<usize>) {
         self.touch_each(PAGE_BYTES, part);
     }
 
-    /// Writes one byte at every `step`-th byte of `part`.
+    /// Writes the byte 1 at every `step`-th byte of `part`, a range of offsets. Panics if `step` is
+    /// 0 or `part` leads beyond the mapping.
     pub(crate) fn touch_each(&mut self, step: usize, part: Range<usize>) {
         for offset in part.step_by(step) {
             self.write(offset, 1);
         }
     }
 
-    /// Writes the byte at `offset`. Panics if it is outside the mapping.
+    /// Writes `byte` at `offset`. Panics if that is outside the mapping.
     pub(crate) fn write(&mut self, offset: usize, byte: u8) {
         assert!(offset < self.bytes, "inside the mapping");
         // SAFETY: `offset` is inside the mapping, which this value owns. Volatile, so that the
@@ -160,25 +166,27 @@ impl Mapping {
         unsafe { self.first().add(offset).write_volatile(byte) };
     }
 
-    /// Reads the byte at `offset`. Panics if it is outside the mapping.
+    /// Returns the byte at `offset`. Panics if that is outside the mapping.
     pub(crate) fn read(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes, "inside the mapping");
         // SAFETY: `offset` is inside the mapping, which this value owns.
         unsafe { self.first().add(offset).read_volatile() }
     }
 
-    /// Checks that every page has the byte that [`Mapping::touch`] wrote.
+    /// Checks that every base page of the mapping begins with the byte 1 that [`Mapping::touch`]
+    /// wrote.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] with the number of pages that do not have it.
+    /// [`Failure::Wrong`] with the number of pages that do not.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_each(PAGE_BYTES)
     }
 
-    /// Checks that every `step`-th byte has the value that [`Mapping::touch_each`] wrote.
+    /// Checks that every `step`-th byte of the mapping is the 1 that [`Mapping::touch_each`] wrote.
+    /// Panics if `step` is 0.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] with the number of bytes that do not have it.
+    /// [`Failure::Wrong`] with the number of bytes that differ.
     pub(crate) fn check_each(&self, step: usize) -> Result<(), Failure> {
         let lost = (0..self.bytes)
             .step_by(step)
@@ -192,7 +200,8 @@ impl Mapping {
         }
     }
 
-    /// Frees the pages of `part`. They read as zeros afterwards.
+    /// Frees the pages of `part`, a range of offsets that must begin at a page. Pages of an
+    /// anonymous mapping read as zeros afterwards. Panics if `part` leads beyond the mapping.
     ///
     /// # Errors
     /// [`Failure::System`] if `madvise` fails.
@@ -215,7 +224,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Returns whether every page of `part` is resident.
+    /// Returns whether every page of `part`, a range of offsets that must begin at a page, is
+    /// resident. Panics if `part` leads beyond the mapping.
     ///
     /// # Errors
     /// [`Failure::System`] if `mincore` fails.

@@ -10,7 +10,8 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, args, others, size};
 use std::time::Duration;
 
-/// The experiment `memhog`: its arguments, help text and function.
+/// The experiment `memhog`, with its arguments, help text and function: touches memory once, holds
+/// it, frees it and stays alive.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "memhog",
     usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb] [--count]",

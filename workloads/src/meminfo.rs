@@ -1,15 +1,16 @@
 //! Reads the guest's memory figures.
 
-/// Returns a field of `/proc/meminfo` in KiB. Returns `None` if the file or the field does not
-/// exist.
+/// Returns the field `name` of `/proc/meminfo` in KiB. Returns `None` if the file cannot be read,
+/// has no such field, or gives it without the unit kB.
 pub(crate) fn kib(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     field(&text, name)
 }
 
-/// Returns the free memory in KiB: `MemFree`, and the frames in Linux's per-CPU lists, which it
-/// does not include. With one CPU these can be 80 MiB, and they get the freed descriptor pages of
-/// huge pages. Returns `None` if `MemFree` is unknown.
+/// Returns the free memory of the guest in KiB: `MemFree`, and the frames in the per-CPU lists of
+/// `/proc/zoneinfo`, which Linux's `MemFree` does not include. With one CPU these can be 80 MiB,
+/// and they get the freed descriptor pages of huge pages. Counts no such frames if that file cannot
+/// be read. Returns `None` if `MemFree` is unknown.
 pub(crate) fn free_kib() -> Option<u64> {
     let zones = std::fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
     Some(kib("MemFree")? + held_by_cpus(&zones) * 4)
@@ -25,8 +26,8 @@ fn held_by_cpus(zones: &str) -> u64 {
     counts.sum()
 }
 
-/// Returns the value of `name` in text of lines `Name:   123 kB`. Returns `None` if there is no
-/// such line.
+/// Returns the number in the line `name:   123 kB` of `text`, in KiB. Returns `None` if there is no
+/// such line, or if its value is not a number with the unit kB.
 pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?

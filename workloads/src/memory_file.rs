@@ -11,7 +11,8 @@ const MARK_OFFSET: usize = PAGE_BYTES - 1;
 /// Number of pages in one write.
 const PAGES_A_WRITE: usize = 256;
 
-/// Creates a file of `bytes` bytes without a name. All its pages are in the page cache.
+/// Creates a file of `bytes` bytes without a name (`memfd_create`). All its pages are in the page
+/// cache, and each has its mark. Fails with `System` if the file cannot be created or written.
 pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     let mut file = create(0)?;
     let mut buffer = vec![0; PAGES_A_WRITE * PAGE_BYTES];
@@ -26,13 +27,14 @@ pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Creates an empty file without a name.
+/// Creates an empty file without a name (`memfd_create`). Fails with `System` if that fails.
 pub(crate) fn empty() -> Result<File, Failure> {
     create(0)
 }
 
-/// Creates a file of `bytes` bytes that consists of huge pages of the kernel's pool. None is
-/// allocated yet.
+/// Creates a file of `bytes` bytes, a multiple of 2 MiB, that consists of huge pages of the
+/// kernel's pool. None is allocated yet. Fails with `System` if the kernel has no such files or
+/// refuses the size.
 pub(crate) fn of_huge_pages(bytes: usize) -> Result<File, Failure> {
     let file = create(libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)?;
     file.set_len(bytes as u64)
@@ -51,8 +53,9 @@ fn create(flags: libc::c_uint) -> Result<File, Failure> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
-/// Checks that a mapping has the contents of a file from [`filled`]. Fails with `Wrong` and the
-/// number of pages that differ.
+/// Checks the mark of each whole page in the first `bytes` bytes of `mapping`, a mapping of a file
+/// from [`filled`]. Other bytes may differ. Fails with `Wrong` and the number of pages with another
+/// mark. Panics if the mapping is shorter.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let wrong = (0..bytes / PAGE_BYTES)
         .map(|page| page * PAGE_BYTES)

@@ -15,7 +15,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The experiment `messaging`: its arguments, help text and function.
+/// The experiment `messaging`, with its arguments, help text and function: measures many processes
+/// that wake one another by messages.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "messaging",
     usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets]",

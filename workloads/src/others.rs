@@ -16,8 +16,9 @@ const PIECES_A_LOOK: usize = 250;
 /// when the guest is idle.
 const PART_NS: u64 = 1_000_000_000;
 
-/// Works for `time` at the lowest priority. Returns the nanoseconds that others took, beyond those
-/// that they take in the quietest second.
+/// Works for `time` at the lowest priority. Returns the nanoseconds that others took of the CPU in
+/// all complete seconds, beyond what they take in the quietest one. Returns 0 if there are fewer
+/// than two complete seconds. Sets the program's priority back to 0 at the end.
 pub(crate) fn taken(time: Duration) -> u64 {
     // SAFETY: the call takes numbers only. If it fails, others wait a little longer.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-/// The format of the output.
+/// The format of the output: for people or for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Lines for people.
@@ -23,10 +23,11 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// The circumstances of a figure. Figures with equal labels can be compared.
+/// The circumstances of a figure, as names and values. Figures with the same name and equal labels
+/// can be compared.
 pub(crate) type Labels = BTreeMap<&'static str, String>;
 
-/// One figure.
+/// One figure, a result of an experiment.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Metric {
     /// The name in snake case, with the unit, as in `fault_ns`.
@@ -38,7 +39,7 @@ pub(crate) struct Metric {
     pub(crate) labels: Labels,
 }
 
-/// The distribution of many values of one kind.
+/// The distribution of many values of one kind, by percentile.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Distribution {
     #[serde(rename = "metric")]
@@ -73,7 +74,7 @@ enum Event<'a> {
 /// The longest line that is read for a turn, in bytes.
 const MAX_GO: u64 = 4096;
 
-/// The program's speed: its own, or in turns with others.
+/// Whether the program runs on its own or in turns with others (`--turns`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// The program runs without waiting.
@@ -82,7 +83,9 @@ pub(crate) enum Pace {
     Turns,
 }
 
-/// Standard output in one of the formats. Every line is flushed at once, even into a pipe.
+/// Standard output in one of the formats, with the name of the experiment. Every line is flushed at
+/// once, even into a pipe. All methods that print fail with `System` if standard output cannot be
+/// written.
 #[derive(Debug)]
 pub(crate) struct Output {
     experiment: &'static str,
@@ -91,7 +94,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Returns an output for `experiment`.
+    /// Returns an output for the experiment of the name `experiment`. Prints nothing.
     pub(crate) fn new(experiment: &'static str, format: Format, pace: Pace) -> Self {
         Self {
             experiment,
@@ -100,8 +103,10 @@ impl Output {
         }
     }
 
-    /// Waits for this program's turn, if it runs in turns: prints the phase `name` and reads a
-    /// line. Returns `false` if standard input has ended, otherwise `true`.
+    /// Waits for this program's turn: prints the phase `name` and reads a line from standard input.
+    /// Returns `true` when the line has come, and `false` if standard input has ended. Returns
+    /// `true` at once, without printing, if the program does not run in turns. Fails with `System`
+    /// if reading or printing fails.
     pub(crate) fn turn(&mut self, name: &str) -> Result<bool, Failure> {
         if self.pace == Pace::Own {
             return Ok(true);
@@ -116,22 +121,25 @@ impl Output {
         Ok(!line.is_empty())
     }
 
-    /// Returns whether the format is JSON.
+    /// Returns whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// Returns whether the program runs in turns with others.
+    /// Returns whether the program runs in turns with others (`--turns`), so that [`Self::turn`]
+    /// waits.
     pub(crate) fn takes_turns(&self) -> bool {
         self.pace == Pace::Turns
     }
 
-    /// Lets other programs have their turn in the middle of a run. Fails if standard input ends.
+    /// Lets other programs have their turn in the middle of a run, as the phase `rest`: see
+    /// [`Self::rest_as`].
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         self.rest_as("rest")
     }
 
-    /// Waits for a turn in the middle of a run, as the phase `name`. Fails if standard input ends.
+    /// Prints the phase `name` and waits for a line on standard input, in the middle of a run. Does
+    /// nothing if the program does not run in turns. Fails with `Wrong` if standard input ends.
     pub(crate) fn rest_as(&mut self, name: &str) -> Result<(), Failure> {
         if self.turn(name)? {
             Ok(())
@@ -142,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Prints a line for people. Prints nothing in JSON.
+    /// Prints the line `text`, after the experiment's name. Prints nothing in JSON.
     pub(crate) fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.format {
             Format::Text => line(&format!("{}: {text}", self.experiment)),
@@ -150,7 +158,8 @@ impl Output {
         }
     }
 
-    /// Prints a step of the experiment with the guest's monotonic time and free memory.
+    /// Prints that the experiment has reached the step `name`, with the guest's monotonic time and
+    /// its `MemFree`. `bytes` is the size of the memory that the step is about, if there is one.
     pub(crate) fn phase(&mut self, name: &str, bytes: Option<usize>) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         let mem_free_kib = meminfo::kib("MemFree");
@@ -171,7 +180,7 @@ impl Output {
         }
     }
 
-    /// Prints a figure, which is a result of the experiment.
+    /// Prints the figure `metric`, with its unit and labels, as a result of the experiment.
     pub(crate) fn result(&mut self, metric: &Metric) -> Result<(), Failure> {
         match self.format {
             Format::Text => {
@@ -189,7 +198,8 @@ impl Output {
         }
     }
 
-    /// Prints a memory figure in KiB at a phase, in JSON only. People read it in a line of its own.
+    /// Prints the memory figure `name`, `value` KiB at the phase `phase`, in JSON only. For people,
+    /// the caller prints a line of its own.
     pub(crate) fn fact(
         &mut self,
         name: &'static str,
@@ -208,7 +218,8 @@ impl Output {
         })
     }
 
-    /// Prints values of one kind by percentile.
+    /// Prints the distribution `spread`: in JSON in one line, for people in a line for each
+    /// percentile.
     pub(crate) fn distribution(&mut self, spread: &Distribution) -> Result<(), Failure> {
         match self.format {
             Format::Text => {
@@ -229,7 +240,8 @@ impl Output {
         }
     }
 
-    /// Prints that the guest lacks `what`, in JSON only. People read it on standard error.
+    /// Prints that the guest lacks `what`, in JSON only. For people, the program prints it to
+    /// standard error.
     pub(crate) fn unsupported(&mut self, what: &str) -> Result<(), Failure> {
         match self.format {
             Format::Text => Ok(()),

@@ -15,7 +15,8 @@ use crate::{Experiment, Failure, memory_file, thp};
 use std::fs::File;
 use std::time::Duration;
 
-/// The experiment `page-fault`: its arguments, help text and function.
+/// The experiment `page-fault`, with its arguments, help text and function: measures a page fault
+/// together with its part of `mmap` and `munmap`.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "page-fault",
     usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads]",

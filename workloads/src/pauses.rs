@@ -4,10 +4,11 @@ use crate::Failure;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
-/// The function that a task calls to pause.
+/// The function that a task calls to pause. It returns when the task may continue, and fails if the
+/// wait fails.
 pub(crate) type Pause<'a> = &'a dyn Fn() -> Result<(), Failure>;
 
-/// The pauses that every task makes.
+/// The pauses that every task makes in the middle of its work.
 pub(crate) struct Pauses<'a> {
     /// Number of pauses; 0 if the program does not take turns.
     pub(crate) count: u64,
@@ -25,11 +26,11 @@ struct PipePair {
     resume: Cell<Option<PipeWriter>>,
 }
 
-/// The pipes between a parent and its children.
+/// The pipes between a parent and its children, two for each child, by which the children pause.
 pub(crate) struct PipePairs(Vec<PipePair>);
 
 impl PipePairs {
-    /// Creates the pipes for `count` children.
+    /// Creates the pipes for `count` children. Fails with `System` if a pipe cannot be created.
     pub(crate) fn new(count: usize) -> Result<Self, Failure> {
         let pipe = || std::io::pipe().map_err(Failure::system("make a pipe"));
         let pairs = (0..count).map(|_| {
@@ -44,7 +45,8 @@ impl PipePairs {
         Ok(Self(pairs.collect::<Result<_, Failure>>()?))
     }
 
-    /// Returns the ends of child `index` and closes all others. Call it once, in the child.
+    /// Returns the ends of the pipes of child `index`, counted from 0, and closes all other ends.
+    /// Call it once, in the child. Panics if there is no such child.
     pub(crate) fn child_pipes(&self, index: usize) -> ChildPipes {
         let pair = &self.0[index];
         let pipes = ChildPipes(pair.pause.take().zip(pair.resumed.take()));
@@ -55,9 +57,10 @@ impl PipePairs {
         pipes
     }
 
-    /// Waits until all children pause, takes the parent's turn and lets them continue, for every
-    /// pause. Call it in the parent. Returns early if a child has ended, whose result then tells
-    /// the reason.
+    /// Serves all pauses, in the parent: waits until all children pause, calls `pauses.turn`, and
+    /// lets them continue. Call it once, after the last fork; it closes the children's ends.
+    /// Returns `Ok` early if a child has ended, whose result then tells the reason. Fails if
+    /// `pauses.turn` fails.
     pub(crate) fn serve(&self, pauses: &mut Pauses<'_>) -> Result<(), Failure> {
         let mut ends = Vec::new();
         for pair in &self.0 {
@@ -80,12 +83,12 @@ impl PipePairs {
     }
 }
 
-/// A child's ends of its pipes.
+/// A child's ends of its two pipes to the parent.
 pub(crate) struct ChildPipes(Option<(PipeWriter, PipeReader)>);
 
 impl ChildPipes {
-    /// Reports a pause and waits until the parent lets the child continue. Fails if the parent has
-    /// ended.
+    /// Reports a pause to the parent and waits until it lets the child continue. Fails with
+    /// `System` if the parent has ended or serves no more pauses.
     pub(crate) fn pause(&self) -> Result<(), Failure> {
         let (mut pause, mut resumed) = match &self.0 {
             Some((pause, resumed)) => (pause, resumed),

@@ -5,7 +5,8 @@ use crate::output::{Better, Distribution, Labels};
 /// The percentiles of the proactive compaction patches, and the maximum.
 const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
 
-/// Returns the distribution of times in nanoseconds. `latencies` must not be empty.
+/// Returns the distribution of `latencies`, times in nanoseconds, under the name `name`. Panics if
+/// `latencies` is empty.
 pub(crate) fn spread(name: &'static str, mut latencies: Vec<u64>, labels: Labels) -> Distribution {
     latencies.sort_unstable();
     Distribution {

@@ -14,7 +14,8 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, size, thp};
 use std::time::Duration;
 
-/// The experiment `pin`: its arguments, help text and function.
+/// The experiment `pin`, with its arguments, help text and function: measures how long the kernel
+/// takes to find a user page, hold it and release it.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pin",
     usage: "[SIZE [SECONDS|ROUNDSr]] [--thp|--hugetlb]",

@@ -11,7 +11,7 @@ const SIZES: &str = "/sys/kernel/mm/hugepages";
 /// The size of a 1 GiB page in KiB.
 pub(crate) const GIGANTIC_KIB: u64 = 1 << 20;
 
-/// The pool of huge pages of one size.
+/// The kernel's pool of huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pool {
     /// The file with the number of its pages.
@@ -23,7 +23,8 @@ impl Pool {
     /// Returns the pool of the kernel's default huge page size.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] if the guest has no huge pages.
+    /// [`Failure::Unsupported`] if the guest has no huge pages, [`Failure::Wrong`] if the pool's
+    /// file has no number.
     pub(crate) fn of_the_default() -> Result<Self, Failure> {
         let page_kib = meminfo::kib("Hugepagesize").ok_or_else(|| {
             Failure::Unsupported("huge pages (Hugepagesize in /proc/meminfo)".to_owned())
@@ -34,7 +35,8 @@ impl Pool {
     /// Returns the pool of pages of `page_kib` KiB.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] if the guest has no huge pages of that size.
+    /// [`Failure::Unsupported`] if the guest has no huge pages of that size, [`Failure::Wrong`] if
+    /// the pool's file has no number.
     pub(crate) fn of(page_kib: u64) -> Result<Self, Failure> {
         let file = PathBuf::from(format!("{SIZES}/hugepages-{page_kib}kB/nr_hugepages"));
         Self::at(file, page_kib)
@@ -45,12 +47,13 @@ impl Pool {
         pool.pages().map(|_| pool)
     }
 
-    /// Returns the size of one page in KiB.
+    /// Returns the size of one page of the pool in KiB.
     pub(crate) fn page_kib(&self) -> u64 {
         self.page_kib
     }
 
-    /// Returns the number of pages in the pool. Fails if its file cannot be read.
+    /// Returns the number of pages in the pool. Fails with `Unsupported` if the pool's file cannot
+    /// be read, and with `Wrong` if it has no number.
     pub(crate) fn pages(&self) -> Result<u64, Failure> {
         let name = self.file.display();
         let text = std::fs::read_to_string(&self.file).map_err(|_| {
@@ -60,8 +63,10 @@ impl Pool {
         number.map_err(|_| Failure::Wrong(format!("{name} says {text:?}")))
     }
 
-    /// Sets the number of pages; the kernel stops early if memory runs out. Returns the time of the
-    /// write in nanoseconds. Fails with `Unsupported` if even root may not write the file.
+    /// Sets the number of pages in the pool to `pages`. Returns the time of the write in
+    /// nanoseconds. Returns `Ok` with fewer pages in the pool if memory runs out: see
+    /// [`Self::pages`]. Fails with `Unsupported` if even root may not write the file, and with
+    /// `System` if writing fails otherwise.
     pub(crate) fn resize(&self, pages: u64) -> Result<u64, Failure> {
         let text = pages.to_string();
         let begin = monotonic_ns();
@@ -78,11 +83,12 @@ impl Pool {
         }
     }
 
-    /// Adds 2 MiB pages for `bytes` bytes to the pool, until the result is dropped.
+    /// Adds 2 MiB pages for `bytes` bytes, rounded up, to the pool, until the result is dropped.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] if there is no pool, [`Failure::Wrong`] if memory does not suffice
-    /// for the pages.
+    /// [`Failure::Unsupported`] if there is no pool or root may not change it, [`Failure::System`]
+    /// if writing its size fails otherwise, [`Failure::Wrong`] if memory does not suffice for the
+    /// pages. In the last case the pool has its old size again.
     pub(crate) fn lend(bytes: usize) -> Result<Lent, Failure> {
         let pool = Self::of((HUGE_BYTES >> 10) as u64)?;
         let before = pool.pages()?;
@@ -98,7 +104,7 @@ impl Pool {
     }
 }
 
-/// Pages added to the pool. Dropping the value removes them.
+/// Pages added to a pool by [`Pool::lend`]. Dropping the value sets the pool to its size before.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pool: Pool,

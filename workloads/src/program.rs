@@ -7,7 +7,8 @@ use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The experiment `program`: its arguments, help text and function.
+/// The experiment `program`, with its arguments, help text and function: runs a program unchanged
+/// and measures its time.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "program",
     usage: "[--says TEXT] -- PROGRAM [ARGUMENTS]",

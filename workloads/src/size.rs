@@ -5,10 +5,11 @@ use crate::Failure;
 /// The largest size in a user address space of 47 bits.
 const MAX_BYTES: f64 = (1_u64 << 47) as f64;
 
-/// Reads a size in bytes. The suffixes K, M, G are powers of 1024, and decimals are allowed.
+/// Reads a size and returns it in bytes. The suffixes K, M and G, or k, m and g, are powers of
+/// 1024. Decimals are allowed; part of a byte is dropped.
 ///
 /// # Errors
-/// [`Failure::Usage`] with the text if it is no positive size below 2^47.
+/// [`Failure::Usage`] with the text if it is no size from 1 to 2^47 − 1 bytes.
 pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     let wrong = || {
         Failure::Usage(format!(
@@ -37,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     Ok(bytes as usize)
 }
 
-/// Formats a size in MiB with one decimal, for people.
+/// Formats `bytes` bytes in MiB with one decimal, rounded down, such as `1.5 MiB`.
 pub(crate) fn mebibytes(bytes: usize) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{} MiB", tenths / 10, tenths % 10)

@@ -9,7 +9,8 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args, thp};
 use std::time::Duration;
 
-/// The experiment `sparse`: its arguments, help text and function.
+/// The experiment `sparse`, with its arguments, help text and function: touches a byte in each 2
+/// MiB and measures the memory that it then holds.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     usage: "[PAGES [HOLD_SECONDS]]",

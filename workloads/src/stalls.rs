@@ -12,7 +12,8 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, size, unmovable};
 use std::time::Duration;
 
-/// The experiment `stalls`: its arguments, help text and function.
+/// The experiment `stalls`, with its arguments, help text and function: measures how long stores to
+/// memory wait while the kernel compacts.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stalls",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]]",

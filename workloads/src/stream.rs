@@ -15,7 +15,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The experiment `stream`: its arguments, help text and function.
+/// The experiment `stream`, with its arguments, help text and function: measures the bytes a second
+/// from one process to another over a socket.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stream",
     usage: "[SECONDS|ROUNDSr]",

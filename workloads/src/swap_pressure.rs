@@ -8,7 +8,8 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, meminfo, size};
 use std::time::Duration;
 
-/// The experiment `swap-pressure`: its arguments, help text and function.
+/// The experiment `swap-pressure`, with its arguments, help text and function: allocates memory and
+/// frees it, so that others need no swap.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "swap-pressure",
     usage: "[SIZE [STAY_SECONDS]]",

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Barrier;
 
-/// The kind of tasks.
+/// Whether tasks that run at once are processes or threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Processes: each task has an address space of its own.
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind's name, as a label of figures.
+    /// Returns `processes` or `threads`, for a label of figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
@@ -27,18 +27,22 @@ impl Kind {
     }
 }
 
-/// The largest number of tasks at once.
+/// The largest number of tasks that an experiment runs at once.
 pub(crate) const MAX_TASKS: u64 = 256;
 /// The longest message of a process to its parent, in bytes.
 const MAX_MESSAGE: u64 = 4096;
 
 /// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
 ///
-/// A single task runs in the calling thread. Each process makes the same `pauses`, by calling the
-/// function that it gets. Threads make none.
+/// A single task runs in the calling thread, and pauses by calling `pauses.turn`. Each of several
+/// processes must make `pauses.count` pauses, by calling the function that it gets. Threads make
+/// none.
 ///
 /// # Errors
-/// The failure of the first failed task in this order.
+/// The failure of the first failed task in this order. In a child process, all failures but
+/// [`Failure::Unsupported`] become [`Failure::Wrong`]. Also fails if a process cannot be forked or
+/// ends early, or if `pauses.turn` fails; the other processes are then killed. A thread's panic is
+/// passed on.
 pub(crate) fn run<const N: usize>(
     kind: Kind,
     count: usize,
@@ -111,7 +115,7 @@ fn in_processes<const N: usize>(
         .collect()
 }
 
-/// Holds forked processes back until all of them are ready.
+/// A gate that holds forked processes back until all of them are ready.
 ///
 /// The gate opens when the last copy of its write end is closed; no byte is written. The ends are
 /// in cells, since a child closes the copies that it got from `fork`.
@@ -123,7 +127,8 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Creates a closed gate. Fails if a pipe cannot be created.
+    /// Creates a closed gate, before the children are forked. Fails with `System` if a pipe cannot
+    /// be created.
     pub(crate) fn new() -> Result<Self, Failure> {
         let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let (arrivals, arrive) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
@@ -135,7 +140,8 @@ impl Gate {
         })
     }
 
-    /// Reports that the child is ready, and waits until the gate opens. Call it once, in the child.
+    /// Reports that the child is ready, and waits until the parent opens the gate or ends. Call it
+    /// once, in the child; a second call panics. Fails with `System` if a pipe fails.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         drop(self.opener.take());
         let mut arrive = self.arrive.take().expect("a child arrives once");
@@ -149,7 +155,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits until `count` children are ready. Fails if one died before. Call it in the parent.
+    /// Waits until `count` children are ready. Call it in the parent, after the last fork. Fails
+    /// with `System` if a child ended before it was ready.
     pub(crate) fn ready(&self, count: usize) -> Result<(), Failure> {
         drop(self.arrive.take());
         (&self.arrivals)
@@ -157,7 +164,8 @@ impl Gate {
             .map_err(Failure::system("wait until all tasks are there"))
     }
 
-    /// Opens the gate. Call it in the parent.
+    /// Opens the gate, so that the children continue. Call it in the parent. Dropping the gate
+    /// opens it too.
     pub(crate) fn open(&self) {
         drop(self.opener.take());
     }
@@ -212,15 +220,17 @@ fn receive<const N: usize>(child: Child, result: PipeReader) -> Result<[u64; N],
     }
 }
 
-/// A forked process. If this value is dropped before [`Child::wait`], the process is killed.
+/// A forked process. If this value is dropped before [`Child::wait`], the process is killed and
+/// waited for.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: libc::pid_t,
 }
 
 impl Child {
-    /// Forks. The child runs `work` and exits with status 0, or 1 if `work` failed. Fails if `fork`
-    /// fails.
+    /// Forks. The child runs `work` and exits: with status 0, with 1 and a line on standard error
+    /// if `work` failed, or with 101 if it panicked. It is killed if the parent ends first. Fails
+    /// with `System` if `fork` fails.
     ///
     /// The process must have one thread only, as this program has when it forks.
     pub(crate) fn fork(work: impl FnOnce() -> Result<(), Failure>) -> Result<Self, Failure> {
@@ -248,12 +258,14 @@ impl Child {
         }
     }
 
-    /// Waits for the end of the process and returns its exit status.
+    /// Waits for the end of the process and returns its exit status, also if the process failed.
+    /// Fails with `System` if `wait4` fails.
     pub(crate) fn wait(self) -> Result<ExitStatus, Failure> {
         self.wait_with_times().map(|(status, _)| status)
     }
 
-    /// Waits for the end of the process and returns its exit status and its CPU times.
+    /// Waits for the end of the process and returns its exit status and its CPU times. Fails with
+    /// `System` if `wait4` fails.
     pub(crate) fn wait_with_times(self) -> Result<(ExitStatus, Times), Failure> {
         let pid = self.pid;
         std::mem::forget(self);
@@ -261,7 +273,7 @@ impl Child {
     }
 }
 
-/// The CPU time of a process in nanoseconds.
+/// The CPU time of a process and of the children that it waited for, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) user_ns: u64,

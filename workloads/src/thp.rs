@@ -6,8 +6,8 @@ use std::ops::Range;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Checks that the guest has transparent huge pages and has them enabled. Fails with `Unsupported`
-/// otherwise.
+/// Checks that the guest has transparent huge pages, always or on advice. Fails with `Unsupported`
+/// if it has none or has them switched off.
 pub(crate) fn require() -> Result<(), Failure> {
     let text = std::fs::read_to_string(ENABLED)
         .map_err(|_| Failure::Unsupported("transparent huge pages".to_owned()))?;
@@ -19,7 +19,8 @@ pub(crate) fn require() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the size in the first argument, or takes `default`, and rounds it up to whole huge pages.
+/// Returns the size in bytes in the first of `words`, or `default` if there is none, rounded up to
+/// whole huge pages. Fails with `Usage` if that word is no size: see [`size::parse`].
 pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
     let bytes = words
         .first()
@@ -27,14 +28,14 @@ pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
     Ok(bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES)
 }
 
-/// Returns the number of bytes of `mapping` in huge pages, from `/proc/self/smaps`. Fails with
-/// `Unsupported` if the kernel does not show it.
+/// Returns the number of bytes in transparent huge pages, from `/proc/self/smaps`, of all areas
+/// that overlap `mapping`. Fails with `Unsupported` if the kernel does not show it.
 pub(crate) fn huge_bytes(mapping: &Mapping) -> Result<u64, Failure> {
     bytes_of(mapping, "AnonHugePages")
 }
 
-/// Returns the number of resident bytes of `mapping`, from `/proc/self/smaps`. Fails with
-/// `Unsupported` if the kernel does not show it.
+/// Returns the number of resident bytes, from `/proc/self/smaps`, of all areas that overlap
+/// `mapping`. Fails with `Unsupported` if the kernel does not show it.
 pub(crate) fn resident_bytes(mapping: &Mapping) -> Result<u64, Failure> {
     bytes_of(mapping, "Rss")
 }

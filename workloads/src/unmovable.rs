@@ -12,7 +12,8 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The experiment `unmovable`: its arguments, help text and function.
+/// The experiment `unmovable`, with its arguments, help text and function: fragments free memory by
+/// unmovable pages, and measures compaction that cannot help.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
     usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",
@@ -99,8 +100,8 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("end", None)
 }
 
-/// Writes the kernel parameter `compaction_proactiveness`. Fails with `Unsupported` if the kernel
-/// has none.
+/// Sets the kernel parameter `compaction_proactiveness` to `value`, from 0 (off) to 100, for good.
+/// Fails with `Unsupported` if the kernel has no such parameter, and with `System` if it refuses.
 pub(crate) fn set_proactiveness(value: u64) -> Result<(), Failure> {
     fs::write(KNOB, value.to_string()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::Unsupported(KNOB.to_owned()),

@@ -2,22 +2,22 @@
 
 use crate::Failure;
 
-/// All counters at one moment.
+/// The text of `/proc/vmstat` with all counters at one moment.
 #[derive(Debug)]
 pub(crate) struct Vmstat(String);
 
 impl Vmstat {
-    /// Reads the counters.
+    /// Reads all counters.
     ///
     /// # Errors
-    /// Fails if the file cannot be read.
+    /// [`Failure::System`] if the file cannot be read.
     pub(crate) fn read() -> Result<Self, Failure> {
         std::fs::read_to_string("/proc/vmstat")
             .map(Self)
             .map_err(Failure::system("/proc/vmstat"))
     }
 
-    /// Returns the counter `name`.
+    /// Returns the value of the counter `name`, counted since boot.
     ///
     /// # Errors
     /// [`Failure::Unsupported`] if the kernel has no counter of this name.
@@ -28,11 +28,11 @@ impl Vmstat {
             .ok_or_else(|| Failure::Unsupported(format!("{name} in /proc/vmstat")))
     }
 
-    /// Returns the number of frames that compaction has examined, as movable frames or as free
-    /// targets.
+    /// Returns the number of frames that compaction has examined since boot, as movable frames or
+    /// as free targets.
     ///
     /// # Errors
-    /// Fails like [`get`](Self::get).
+    /// [`Failure::Unsupported`] if the kernel does not count them.
     pub(crate) fn scanned(&self) -> Result<u64, Failure> {
         Ok(self.get("compact_migrate_scanned")? + self.get("compact_free_scanned")?)
     }

@@ -8,7 +8,7 @@ use crate::request::{HostSlice, Op, Payload, Range, Status, Transport};
 /// Number of times in a row that a step is repeated after EAGAIN or EINTR.
 const MAX_RETRIES: u8 = 64;
 
-/// A request under way, with the memory of its current step.
+/// A request that was taken and is not answered yet, with the memory of its current step.
 #[derive(Debug)]
 pub(super) struct Active<T: Transport> {
     pub(super) ticket: T::Ticket,
@@ -25,7 +25,7 @@ pub(super) struct Active<T: Transport> {
     pub(super) step_bytes: u64,
 }
 
-/// The next step of a request.
+/// The next step of a request, as [`Active::next`] decides it.
 pub(super) enum Next {
     /// Transfers data, starting at this byte of the image. It needs memory.
     Transfer(u64),
@@ -35,7 +35,7 @@ pub(super) enum Next {
     Finished(Status),
 }
 
-/// The meaning of a step's result.
+/// The consequence of a step's result for its request.
 pub(super) enum StepResult {
     /// This many bytes were read into pages of the pool and must be copied to the guest.
     CopyToGuest(u64),
@@ -46,7 +46,8 @@ pub(super) enum StepResult {
 }
 
 impl<T: Transport> Active<T> {
-    /// Makes a request whose work has not begun. `slices` is an empty buffer that its steps use.
+    /// Makes a request with no byte done. `ticket` identifies it to the transport, and `payload` is
+    /// its guest memory. `slices` is an empty buffer for the memory of its steps.
     pub(super) fn new(
         ticket: T::Ticket,
         op: Op,
@@ -65,7 +66,8 @@ impl<T: Transport> Active<T> {
         }
     }
 
-    /// Returns the next step. Does not change the request.
+    /// Returns the step that follows after `done` bytes or ranges. Does not change the request.
+    /// [`Op::GetId`] has no steps and gets [`Status::Unsupported`].
     pub(super) fn next(&self) -> Next {
         match &self.op {
             Op::Read(start) | Op::Write(start) => {
@@ -97,8 +99,8 @@ impl<T: Transport> Active<T> {
     }
 
     /// Returns the operation of a transfer step, whose memory is in `slices`: a write for write
-    /// requests, else a read. `route` is the descriptor to use and `offset` the first byte in the
-    /// image. With `durable`, a write is durable when it completes.
+    /// requests, else a read. Does not start it. `route` is the descriptor to use and `offset` the
+    /// first byte in the image. With `durable`, a write is durable when it completes.
     pub(super) fn transfer(&self, route: Route, offset: u64, durable: bool) -> Operation {
         let slices = self.slices.as_ptr();
         let count = u32::try_from(self.slices.len()).unwrap_or(0);
@@ -120,13 +122,16 @@ impl<T: Transport> Active<T> {
         }
     }
 
-    /// Returns whether the step writes data that must first be copied from the guest into pages of
-    /// the pool.
+    /// Returns whether the step is a write through pages of the pool. The guest's data must be
+    /// copied into these pages before the operation starts.
     pub(super) fn wants_bytes(&self) -> bool {
         self.batch.is_some() && matches!(self.op, Op::Write(_))
     }
 
-    /// Processes the result of a step: a number of bytes, or a negative error number.
+    /// Processes the result of a step: a number of bytes, or a negative error number. Counts the
+    /// bytes as done, except those that must still be copied to the guest. After `EAGAIN` and
+    /// `EINTR` the step is repeated, up to 64 times in a row. A write-zeroes that the file system
+    /// does not support is repeated as a punched hole.
     pub(super) fn process_result(&mut self, result: i32) -> StepResult {
         match self.refused(result) {
             Some(Some(status)) => return StepResult::Done(status),
@@ -153,8 +158,8 @@ impl<T: Transport> Active<T> {
         }
     }
 
-    /// Describes the failure of a step with `result`. Returns `None` for operations that do not use
-    /// the image.
+    /// Describes the failure of the current step with `result`, a negative error number, or 0 if
+    /// the image has ended. Returns `None` for [`Op::GetId`], which does not use the image.
     pub(super) fn failure(&self, result: i32) -> Option<Failure> {
         let at = |ranges: &[Range]| self.range(ranges).map_or(0, |range| range.offset);
         let (what, offset) = match &self.op {

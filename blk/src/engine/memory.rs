@@ -12,7 +12,7 @@ use crate::time::Micros;
 use std::io;
 use std::sync::Arc;
 
-/// Maximum number of pages of the pool that one step uses: 256 KiB.
+/// Maximum number of pages of the pool that one step of a request uses: 256 KiB.
 pub const BOUNCE_PAGES: u32 = 64;
 /// Maximum number of slices in one step (`UIO_MAXIOV` of Linux).
 const MAX_SLICES: usize = 1024;
@@ -20,7 +20,7 @@ const MAX_SLICES: usize = 1024;
 /// by a system call keeps the thread from everything else.
 const MAX_STEP_BYTES: u64 = 16 << 20;
 
-/// The pool of an instance, and the times at which it shrinks.
+/// The pool of an instance, with its settings and the times at which it shrinks.
 #[derive(Debug)]
 pub(super) struct Memory {
     knobs: Arc<Knobs>,
@@ -44,30 +44,32 @@ impl Memory {
         })
     }
 
-    /// Returns the pool.
+    /// Returns the pool of pages, for tests.
     #[cfg(all(test, not(loom)))]
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the pool, for tests.
     #[cfg(all(test, not(loom)))]
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Returns the numbers of the pool's pages in each state.
+    /// Returns the numbers of free pages, of pages in use, and of pages returned to the system so
+    /// far.
     pub(super) fn counts(&self) -> Counts {
         self.pool.counts()
     }
 
-    /// Returns the pages of a request to the pool.
+    /// Returns the pages of a request to the pool, as free pages.
     pub(super) fn put(&mut self, batch: Batch) {
         self.pool.put(batch);
     }
 
-    /// Starts a squeeze for a pressure event at `event`. Returns `false`, and does nothing, if
-    /// squeezing is off.
+    /// Starts a squeeze for a pressure event at `event`: the next [`Self::shrink`] frees all free
+    /// pages, and the limit for free pages is 0 for a while. Returns `true` then. Returns `false`,
+    /// and does nothing, if squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
         let duration = self.knobs.squeeze_duration();
         self.squeeze.begin(event, duration);
@@ -75,6 +77,7 @@ impl Memory {
     }
 
     /// Returns free pages to the system, as [`Engine::shrink`](super::Engine::shrink) describes.
+    /// Ends a squeeze if squeezing was switched off.
     pub(super) fn shrink(&mut self, now: Micros) {
         if self.knobs.squeeze_duration().is_zero() {
             self.squeeze = Squeeze::default();
@@ -89,8 +92,8 @@ impl Memory {
         self.next_trim = now + SHRINK_INTERVAL;
     }
 
-    /// Returns the time of the next [`Self::shrink`], or `None` if the pool is within its limit at
-    /// `now`.
+    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
+    /// has no more free pages than its limit at `now`.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
         (self.pool.counts().free > self.limit(now)).then_some(self.next_trim)
     }
@@ -104,8 +107,10 @@ impl Memory {
     }
 
     /// Finds the memory for the next step of `request`, which begins at byte `offset` of the image,
-    /// and stores it in `slices`. `direct` is the alignment of direct I/O. Returns the descriptor
-    /// to use, or `None` if the step needs pages of the pool and too few are free.
+    /// and stores it in `request.slices`: the guest's own memory if possible, else pages of the
+    /// pool. `direct` is the alignment of direct I/O, or `None` without direct I/O. Returns the
+    /// descriptor to use. Returns `None` if the step needs pages of the pool and too few are free;
+    /// the request then has no pages.
     pub(super) fn gather<T: Transport>(
         &mut self,
         request: &mut Active<T>,
@@ -195,7 +200,8 @@ fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u6
     bytes
 }
 
-/// Returns the first `bytes` of the pool's pages in `slices`.
+/// Returns the first `bytes` bytes of `slices`, which are pages of the pool, as one buffer for each
+/// slice. Returns fewer bytes if the slices are shorter.
 ///
 /// # Safety
 /// The slices must be pages that one request took from the pool. While the result is in use, the

@@ -7,7 +7,7 @@ use crate::request::{HostSlice, Transport};
 const MAX_SPARES: usize = 64;
 const MAX_SPARE_SLICES: usize = 64;
 
-/// The requests under way, by slot index.
+/// The table of requests under way. A slot index is the token of the request's operations.
 #[derive(Debug)]
 pub(super) struct Slots<T: Transport> {
     /// Boxed, so that a request does not move while the kernel uses its slices.
@@ -18,7 +18,7 @@ pub(super) struct Slots<T: Transport> {
 }
 
 impl<T: Transport> Slots<T> {
-    /// Makes an empty table.
+    /// Makes an empty table of requests.
     pub(super) fn new() -> Self {
         Self {
             active: Vec::new(),
@@ -27,17 +27,18 @@ impl<T: Transport> Slots<T> {
         }
     }
 
-    /// Returns the number of slots in use, including those whose request is taken out.
+    /// Returns the number of slots in use, including those whose request is taken out at the
+    /// moment.
     pub(super) fn in_use(&self) -> usize {
         self.active.len() - self.free.len()
     }
 
-    /// Returns an empty slice buffer for a new request.
+    /// Returns an empty slice buffer for a new request, one of an earlier request if possible.
     pub(super) fn room(&mut self) -> Vec<HostSlice> {
         self.spare_slices.pop().unwrap_or_default()
     }
 
-    /// Stores a new request. Returns its slot.
+    /// Stores a new request in a free slot, or in a new one. Returns the slot's index.
     pub(super) fn add(&mut self, request: Active<T>) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
@@ -57,18 +58,20 @@ impl<T: Transport> Slots<T> {
         self.active.get_mut(slot)?.as_deref_mut()
     }
 
-    /// Takes the request out of `slot`, which stays reserved for it. Returns `None` if there is
-    /// none.
+    /// Takes the request out of `slot`, which stays reserved for it until [`Self::free`]. Returns
+    /// `None` if the slot has no request.
     pub(super) fn take(&mut self, slot: usize) -> Option<Box<Active<T>>> {
         self.active.get_mut(slot)?.take()
     }
 
-    /// Puts a request back into its slot.
+    /// Puts the request that [`Self::take`] returned back into `slot`. Panics if there is no such
+    /// slot.
     pub(super) fn put(&mut self, slot: usize, request: Box<Active<T>>) {
         self.active[slot] = Some(request);
     }
 
-    /// Frees a slot whose request was taken out. Keeps the buffer `slices` for later requests.
+    /// Frees `slot`, whose request was taken out, for another request. Keeps the buffer `slices`
+    /// for later requests if it is small and few are kept. Panics if there is no such slot.
     pub(super) fn free(&mut self, slot: usize, mut slices: Vec<HostSlice>) {
         self.active[slot] = None;
         self.free.push(slot);

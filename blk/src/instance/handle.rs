@@ -23,11 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Maximum time for an instance to stop, in which its image finishes the operations under way. A
-/// request that is not finished by then is not answered, as after a power failure.
+/// Maximum time to wait for an instance that was asked to stop, in which its image finishes the
+/// operations under way. A request that is not finished by then is not answered, as after a power
+/// failure.
 pub const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// How an instance is connected to its front-end.
+/// The connection between an instance and its front-end.
 #[derive(Debug)]
 pub enum Socket {
     /// Front-ends connect to this socket, one after the other.
@@ -38,7 +39,9 @@ pub enum Socket {
     Xen(Front),
 }
 
-/// A handle to an instance. Dropping it stops the instance and waits for its end.
+/// A handle to an instance. Dropping it asks the instance to stop, waits for its end and removes
+/// its socket. The wait ends [`STOP_LIMIT`] after the first request to stop. A thread that has not
+/// ended by then is left running.
 #[derive(Debug)]
 pub struct Handle {
     name: String,
@@ -74,7 +77,7 @@ impl Thread {
     }
 }
 
-/// The parts from which an instance is made.
+/// The parts and settings from which [`Handle::start`] makes an instance.
 #[derive(Debug)]
 pub struct Config {
     /// The disk's name, which is also its serial number.
@@ -93,7 +96,8 @@ pub struct Config {
     pub confine: Option<Confine>,
 }
 
-/// Functions that restrict the calling thread to the system calls it needs.
+/// Functions that restrict the calling thread to the system calls it needs, one for each kind of
+/// thread. Each fails if the kernel refuses.
 #[derive(Copy, Clone, Debug)]
 pub struct Confine {
     /// For the thread of a disk with a vhost-user socket. The thread may lock only this descriptor.
@@ -105,11 +109,14 @@ pub struct Confine {
 }
 
 impl Handle {
-    /// Starts the thread of an instance, and waits until it is set up.
+    /// Starts the thread of an instance, registers it at `registry` for pressure events, and waits
+    /// until its thread is set up. Also starts the threads and signal handlers that all instances
+    /// of the process share. `clock` is the clock of the pressure events.
     ///
     /// # Errors
-    /// Fails if the system refuses a thread, a descriptor or address space, if the Xen devices
-    /// cannot be opened, or if the thread cannot be restricted.
+    /// Fails if the system refuses a thread, a signal handler, a descriptor or address space, if
+    /// the Xen devices cannot be opened, or if the thread cannot be restricted. The socket's path
+    /// is then not removed.
     pub fn start(config: Config, registry: &Registry, clock: Clock) -> io::Result<Self> {
         let Config {
             name,
@@ -190,7 +197,7 @@ impl Handle {
         })
     }
 
-    /// Returns the instance's name.
+    /// Returns the name of the instance's disk.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -200,7 +207,8 @@ impl Handle {
         self.shared.knobs()
     }
 
-    /// Returns the name of the I/O mechanism, `io_uring` or `preadv/pwritev`.
+    /// Returns the name of the mechanism that carries out I/O on the image: `io_uring` or
+    /// `preadv/pwritev`.
     pub fn io_kind(&self) -> &'static str {
         self.io_kind
     }
@@ -228,9 +236,10 @@ impl Handle {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the instance has stopped, and removes its socket. If it has not stopped
-    /// [`STOP_LIMIT`] after the request to stop, writes a message to stderr and leaves its thread
-    /// running.
+    /// Waits until the instance's thread has ended, and removes the instance's socket. Does not ask
+    /// it to stop: see [`Self::request_stop`]. If the thread has not ended [`STOP_LIMIT`] after the
+    /// first request to stop, or after this call without one, writes a message to stderr and leaves
+    /// it running. A second call does nothing.
     pub fn stopped(&self) {
         let Some(thread) = self.thread().take() else {
             return;
@@ -249,7 +258,8 @@ impl Handle {
         }
     }
 
-    /// Asks the instance to stop. Does not wait for it.
+    /// Asks the instance to stop and wakes its thread. Does not wait for it. The time of the first
+    /// call starts [`STOP_LIMIT`].
     pub fn request_stop(&self) {
         self.stop_asked.get_or_init(Instant::now);
         self.shared.stop();

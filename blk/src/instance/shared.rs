@@ -37,29 +37,29 @@ impl Shared {
         }
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the instance.
     pub(crate) fn knobs(&self) -> &Arc<Knobs> {
         &self.knobs
     }
 
-    /// Returns whether the instance must stop.
+    /// Returns whether a thread has asked the instance to stop.
     pub(crate) fn stopping(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Tells the instance to stop. Does not wake it.
+    /// Marks the instance as asked to stop, for ever. Does not wake its thread.
     pub(super) fn stop(&self) {
         // Release: pairs with the Acquire in `stopping`.
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Stores the instance's current figures for other threads.
+    /// Stores `figures` as the instance's current ones, for other threads.
     pub(crate) fn publish(&self, figures: Figures) {
         *self.figures() = figures;
     }
 
-    /// Returns the figures that were stored last.
+    /// Returns the figures that were published last, or zeros before the first time.
     pub(super) fn read(&self) -> Figures {
         *self.figures()
     }

@@ -28,7 +28,7 @@ const ROUNDS: usize = 16;
 /// Maximum time for which a busy disk serves requests before it checks its other descriptors.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The thread of a disk with a vhost-user socket, before its loop starts.
+/// The parts of the thread of a disk with a vhost-user socket, before its loop starts.
 pub(super) struct Worker {
     pub(super) name: String,
     /// The socket of a connected front-end.
@@ -44,12 +44,15 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Returns the name of the I/O mechanism.
+    /// Returns the name of the I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub(super) fn io_kind(&self) -> &'static str {
         self.engine.queue().kind()
     }
 
-    /// Serves the disk until the instance must stop, or its only front-end is gone.
+    /// Serves the disk. `registration` delivers pressure events and wakes this thread. Returns when
+    /// the instance must stop, when the disk cannot be served any more, or, if there is no
+    /// listener, when the front-end has disconnected. Requests that were taken are finished before.
+    /// Errors are written to stderr.
     pub(super) fn run(self, registration: Registration) {
         let Self {
             name,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// The kinds of events that end a wait.
+/// The kinds of events that end the wait of a disk's thread.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Source {
@@ -31,7 +31,8 @@ pub(crate) enum Source {
     Answer = 6,
 }
 
-/// The events that ended a wait. All `false` means the timeout, a kick or a completion.
+/// The events that ended a wait of [`Waiter`]. All `false` means the timeout, a signal, a kick or a
+/// completion.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Ready {
     /// See [`Source::Wake`].
@@ -45,22 +46,25 @@ pub(crate) struct Ready {
 /// Maximum number of events that one wait returns. The next wait returns the others.
 const EVENTS: usize = 8;
 
-/// An epoll. The caller makes a new one when a descriptor changes, because an epoll would keep a
-/// descriptor that was closed here but is open in another process.
+/// The epoll with which a disk's thread waits. The caller makes a new one when a descriptor
+/// changes, because an epoll would keep a descriptor that was closed here but is open in another
+/// process.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     epoll: OwnedFd,
 }
 
 impl Waiter {
-    /// Makes an empty epoll. Fails if no descriptor is left.
+    /// Makes an empty epoll. Fails if the process or the system has no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
         })
     }
 
-    /// Adds a descriptor whose events are of the kind `source`. Fails if the system refuses.
+    /// Adds the descriptor `fd`, whose events are of the kind `source`. [`Source::Kick`] is
+    /// edge-triggered, the others are level-triggered. Fails if the system refuses, as for a
+    /// regular file.
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         let flags = match source {
             Source::Kick => EventFlags::IN | EventFlags::ET,
@@ -71,8 +75,9 @@ impl Waiter {
         Ok(())
     }
 
-    /// Waits for an event, at most for `timeout`, or without limit if that is `None`. Returns the
-    /// events found. Returns no events if a signal interrupts the wait. Fails if epoll fails.
+    /// Waits for an event, at most for `timeout`, rounded up to milliseconds, or without limit if
+    /// that is `None`. Returns the events found, none after the timeout or if a signal interrupts
+    /// the wait. Fails if epoll fails.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Ready> {
         // Rounded up to milliseconds, the resolution of epoll, so that no wait ends too early.
         let timeout = timeout.map(|wait| Timespec {
@@ -119,8 +124,8 @@ pub(crate) struct PollTime {
 }
 
 impl PollTime {
-    /// Makes a time of zero. With a single processor it stays zero, because the thread would occupy
-    /// the processor that the driver needs.
+    /// Makes a time of zero for a machine with `processors` processors. With a single one it stays
+    /// zero, because the thread would occupy the processor that the driver needs.
     pub(crate) fn new(processors: usize) -> Self {
         Self {
             length: Duration::ZERO,
@@ -128,8 +133,9 @@ impl PollTime {
         }
     }
 
-    /// Calls `found` until it returns `true` or the time is up; `now` returns the time. Returns
-    /// whether `found` did. If the time is zero, calls `found` once.
+    /// Calls `found` until it returns `true` or this time is up; `now` returns the current time.
+    /// Returns `true` in the first case, `false` in the second. If this time is zero, calls `found`
+    /// once and returns its result.
     pub(crate) fn poll_until(
         &self,
         mut now: impl FnMut() -> Micros,
@@ -150,7 +156,8 @@ impl PollTime {
         }
     }
 
-    /// Adapts the time to a sleep that lasted from `from` to `to`.
+    /// Adapts this time to a sleep that lasted from `from` to `to`: doubles it after a sleep of up
+    /// to 50 µs, and halves it after a longer one.
     pub(crate) fn adapt(&mut self, from: Micros, to: Micros) {
         if from.until(to) > self.most {
             self.length /= 2;

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Maximum number of rounds of requests before xenstore is checked.
 const ROUNDS: usize = 16;
 
-/// The state of the thread: the device, its rings, its engine.
+/// The state of the thread of a disk with a Xen front-end: the device, its rings, its engine.
 pub(super) struct Worker {
     name: String,
     log: RateLimitedLog,
@@ -61,9 +61,9 @@ fn store_failed(error: StoreError) -> io::Error {
 }
 
 impl Worker {
-    /// Opens Xen's devices and xenstore for the disk. Call this on the thread that will serve it,
-    /// before that is restricted to few system calls. Fails if a device cannot be opened or
-    /// xenstore refuses.
+    /// Opens Xen's devices and xenstore for the disk called `name` and its front-end `front`. Call
+    /// this on the thread that will serve the disk, before that is restricted to few system calls.
+    /// Fails if a device cannot be opened or xenstore refuses.
     pub(super) fn new(
         name: &str,
         front: Front,
@@ -104,13 +104,16 @@ impl Worker {
         })
     }
 
-    /// Returns the name of the I/O mechanism.
+    /// Returns the name of the I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub(super) fn io_kind(&self) -> &'static str {
         self.engine.queue().kind()
     }
 
-    /// Serves the disk until its device is gone or the instance must stop. In the second case the
-    /// device stays connected, and requests wait in the rings for a successor.
+    /// Serves the disk. `registration` delivers pressure events and wakes this thread. Returns when
+    /// the device is gone, when the instance must stop, or when the disk cannot be served any more.
+    /// Requests that were taken are finished before. If the instance stops, the device stays
+    /// connected in xenstore, and requests wait in the rings for a successor. Errors are written to
+    /// stderr.
     pub(super) fn run(mut self, mut registration: Registration) {
         while !self.shared.stopping() && !self.ended {
             if let Err(error) = self.turn(&mut registration) {

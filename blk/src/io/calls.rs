@@ -5,14 +5,16 @@ use crate::image::Image;
 use rustix::fd::AsRawFd;
 use std::collections::VecDeque;
 
-/// Operations by system calls: their completions, which the engine has not taken yet.
+/// Operations carried out by system calls when they are pushed. Holds the completions that the
+/// engine has not taken yet.
 #[derive(Debug, Default)]
 pub struct Calls {
     done: VecDeque<Completion>,
 }
 
 impl Calls {
-    /// Carries `op` out at once. `token` names it in its completion.
+    /// Carries `op` out at once, which may block, and stores its completion with `token`. A failure
+    /// is the result in the completion.
     ///
     /// # Safety
     /// As for [`super::Queue::push`].

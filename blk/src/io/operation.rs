@@ -2,7 +2,7 @@
 
 use crate::request::HostSlice;
 
-/// The file descriptor of the image by which an operation is carried out.
+/// The file descriptor of an image by which a read or write is carried out.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Route {
     /// The one with direct I/O, without the page cache.
@@ -11,7 +11,7 @@ pub enum Route {
     Cached,
 }
 
-/// One operation. It names memory by pointers: see [`Queue::push`](super::Queue::push).
+/// One operation on an image. It names memory by pointers: see [`Queue::push`](super::Queue::push).
 #[derive(Copy, Clone, Debug)]
 pub enum Operation {
     /// Reads from the image into memory.

@@ -10,7 +10,8 @@ use std::io;
 /// Number of system calls after which the engine should answer requests, see [`Queue::batch`].
 const CALLS: usize = 8;
 
-/// The operations on one image that were pushed and whose completions were not taken yet.
+/// The queue of operations on one image: those that were pushed and whose completions were not
+/// taken yet.
 #[derive(Debug)]
 pub enum Queue {
     /// By io_uring.
@@ -20,8 +21,9 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// Makes a queue on `image`. It uses io_uring if the process may, unless the image lies in
-    /// memory. The queue belongs to the calling thread.
+    /// Makes a queue for operations on `image`. It uses io_uring if the kernel lets the process and
+    /// the image is not in memory, and system calls otherwise. The queue belongs to the calling
+    /// thread.
     pub fn new(image: &Image) -> Self {
         // I/O on such an image only copies bytes, and io_uring is no faster at that.
         if image.in_memory() {
@@ -33,13 +35,14 @@ impl Queue {
         }
     }
 
-    /// Makes a queue that uses system calls.
+    /// Makes a queue that carries each operation out by a system call when it is pushed.
     pub fn calls() -> Self {
         Self::Calls(Calls::default())
     }
 
-    /// Adds an operation to the queue. It starts at the next [`Self::submit`] at the latest.
-    /// `token` names it in its completion.
+    /// Adds the operation `op` to the queue. It starts at the next [`Self::submit`] at the latest;
+    /// by system calls, it is carried out before this call returns. `token` names it in its
+    /// completion.
     ///
     /// # Errors
     /// Fails if the ring is full and the kernel does not take its entries. The operation is then
@@ -61,10 +64,12 @@ impl Queue {
         }
     }
 
-    /// Starts all pushed operations, and waits until at least `wait` operations are complete.
+    /// Starts all pushed operations, and waits until at least `wait` completions are ready. Returns
+    /// earlier if a signal interrupts the wait or the kernel is busy; the caller then takes
+    /// completions and calls again. By system calls, does nothing.
     ///
     /// # Errors
-    /// Fails if `io_uring_enter` fails.
+    /// Fails if `io_uring_enter` fails in another way.
     pub fn submit(&mut self, wait: usize) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.submit(wait),
@@ -72,7 +77,8 @@ impl Queue {
         }
     }
 
-    /// Returns whether a completion is ready to be taken, at the latest after [`Self::collect`].
+    /// Returns whether [`Self::completion`] would return a completion, at the latest after
+    /// [`Self::collect`].
     pub fn has_completions(&mut self) -> bool {
         match self {
             Self::Uring(ring) => ring.has_completions(),
@@ -80,7 +86,8 @@ impl Queue {
         }
     }
 
-    /// Has the kernel deliver completions that it holds back until it is asked.
+    /// Has the kernel deliver completions that it holds back until the next system call. Does not
+    /// wait.
     ///
     /// # Errors
     /// Fails if `io_uring_enter` fails.
@@ -91,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Takes one completion. Returns `None` if none is ready.
+    /// Takes one completion, in no certain order. Returns `None` if none is ready. Does not wait.
     pub fn completion(&mut self) -> Option<Completion> {
         match self {
             Self::Uring(ring) => ring.completion(),
@@ -99,8 +106,8 @@ impl Queue {
         }
     }
 
-    /// Returns a descriptor that polls readable when a completion is ready. Returns `None` if
-    /// operations complete when they are pushed.
+    /// Returns a descriptor that polls readable when a completion is ready. Returns `None` for
+    /// system calls, whose operations are complete when they are pushed.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Uring(ring) => Some(ring.fd()),
@@ -108,8 +115,9 @@ impl Queue {
         }
     }
 
-    /// Returns the number of operations after which the caller should take completions. System
-    /// calls are carried out when they are pushed, so each delays the answers of those before.
+    /// Returns the number of operations after which the caller should take completions: without
+    /// limit for io_uring, and 8 for system calls, because each delays the answers of those before
+    /// it.
     pub fn batch(&self) -> usize {
         match self {
             Self::Uring(_) => usize::MAX,

@@ -13,7 +13,8 @@ const ENTRIES: u32 = 128;
 /// Number of completion entries of a ring. The engine never has more operations under way.
 const COMPLETIONS: u32 = 1024;
 
-/// An io_uring instance in which the image's descriptors are registered.
+/// An io_uring instance in which the descriptors of one image are registered. It carries out reads,
+/// writes, flushes and `fallocate` on them, and no other operation.
 pub struct Uring {
     ring: Ring,
 }
@@ -58,7 +59,8 @@ fn restrict(submitter: &Submitter<'_>) -> io::Result<()> {
 }
 
 impl Uring {
-    /// Makes a ring for `image`. Fails if the kernel refuses io_uring or a restriction.
+    /// Makes a ring for `image`, for the calling thread. Fails if the kernel refuses io_uring, the
+    /// image's descriptors or a restriction.
     pub(super) fn new(image: &Image) -> io::Result<Self> {
         // Completion work waits for the thread's next system call instead of interrupting it (Linux
         // 5.19). It still ends a wait by epoll, unlike that of a ring with
@@ -77,8 +79,9 @@ impl Uring {
         Ok(Self { ring })
     }
 
-    /// Adds `op` to the submission queue. `token` names it in its completion. Fails if the queue is
-    /// full and the kernel does not take its entries.
+    /// Adds `op` to the submission queue, without starting it. `token` names it in its completion.
+    /// If the queue is full, submits its entries first. Fails if the kernel does not take them;
+    /// `op` is then not added.
     ///
     /// # Safety
     /// As for [`super::Queue::push`].
@@ -134,8 +137,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits all entries and waits until `wait` operations are complete. Fails if
-    /// `io_uring_enter` fails.
+    /// Submits all entries and waits until `wait` completions are ready. Returns `Ok` earlier if a
+    /// signal interrupts the wait or the kernel is busy; entries may then still be in the
+    /// submission queue. Fails if `io_uring_enter` fails in another way.
     pub(super) fn submit(&mut self, wait: usize) -> io::Result<()> {
         if wait == 0 && self.ring.submission().is_empty() {
             return Ok(());
@@ -148,7 +152,8 @@ impl Uring {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// Has the kernel deliver pending completions. Fails if `io_uring_enter` fails.
+    /// Has the kernel deliver pending completions, without waiting. Submits entries, too. Does
+    /// nothing if no completion is pending. Fails if `io_uring_enter` fails.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         if self.ring.submission().taskrun() {
             self.enter(0)
@@ -173,7 +178,7 @@ impl Uring {
         }
     }
 
-    /// Takes one completion. Returns `None` if none is ready.
+    /// Takes one completion. Returns `None` if none is ready. Does not wait.
     pub(super) fn completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         Some(Completion {

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 /// Maximum number of bytes read from a file of the kernel.
 const MAX_TEXT: u64 = 64 << 10;
 
-/// `/proc/meminfo`, and the watermark that its `MemAvailable` is compared with.
+/// An open `/proc/meminfo`, and the watermark with which its `MemAvailable` is compared.
 #[derive(Debug)]
 pub struct Available {
     meminfo: File,
@@ -18,8 +18,8 @@ pub struct Available {
 }
 
 impl Available {
-    /// Opens `/proc/meminfo` with a high watermark, for a caller that reads it at intervals: memory
-    /// may shrink fast between two reads.
+    /// Opens `/proc/meminfo` with a high watermark, [`Watermark::sampled`], for a caller that reads
+    /// it at intervals: memory may shrink fast between two reads.
     ///
     /// # Errors
     /// Fails if `/proc/meminfo` cannot be read or lacks `MemTotal`.
@@ -27,8 +27,8 @@ impl Available {
         Self::new(File::open("/proc/meminfo")?, Watermark::sampled)
     }
 
-    /// Opens `/proc/meminfo` with a low watermark, for a caller that reads it after each MiB by
-    /// which pools grew.
+    /// Opens `/proc/meminfo` with a low watermark, [`Watermark::growth`], for a caller that reads
+    /// it after each MiB by which pools grew.
     ///
     /// # Errors
     /// Fails if `/proc/meminfo` cannot be read or lacks `MemTotal`.
@@ -36,8 +36,8 @@ impl Available {
         Self::new(File::open("/proc/meminfo")?, Watermark::growth)
     }
 
-    /// Reads `MemTotal` from `meminfo` and computes the watermark from it by `marks`. Fails if the
-    /// file cannot be read or lacks `MemTotal`.
+    /// Reads `MemTotal` in bytes from `meminfo` and makes the watermark from it by `marks`. Fails
+    /// if the file cannot be read or lacks `MemTotal`.
     pub(super) fn new(mut meminfo: File, marks: fn(u64) -> Watermark) -> io::Result<Self> {
         let text = read_again(&mut meminfo)?;
         let total_bytes = field_bytes(&text, "MemTotal:")
@@ -49,22 +49,22 @@ impl Available {
         })
     }
 
-    /// Switches to the watermark for reads at intervals.
+    /// Replaces the watermark by the high one for reads at intervals. It begins without pressure.
     pub(super) fn sample(&mut self) {
         self.watermark = Watermark::sampled(self.total_bytes);
     }
 
-    /// Returns the low mark: memory counts as short if fewer bytes are available.
+    /// Returns the number of available bytes below which memory counts as short.
     pub fn low_bytes(&self) -> u64 {
         self.watermark.low_bytes()
     }
 
-    /// Reads `MemAvailable` at time `now`. Returns whether this is a pressure event: memory is
-    /// short and no event was reported in the last second of the shortage. Returns `false` if the
-    /// kernel does not give `MemAvailable`.
+    /// Reads `MemAvailable` at time `now` and compares it with the watermark. Returns whether this
+    /// is a pressure event: memory is short and no event was reported in the last second of the
+    /// shortage. Returns `false` if the kernel does not give `MemAvailable`.
     ///
     /// # Errors
-    /// Fails if the file cannot be read.
+    /// Fails if `/proc/meminfo` cannot be read.
     pub fn look(&mut self, now: Micros) -> io::Result<bool> {
         let available = field_bytes(&read_again(&mut self.meminfo)?, "MemAvailable:");
         Ok(available.is_some_and(|bytes| self.watermark.observe(now, bytes)))
@@ -79,7 +79,8 @@ fn field_bytes(text: &str, name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Reads a file of `/proc` or a cgroup from its start, to get its current text.
+/// Reads a file of `/proc` or a cgroup from its start, to get its current text, up to 64 KiB. Fails
+/// if it cannot be read or is not UTF-8.
 pub(super) fn read_again(file: &mut File) -> io::Result<String> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0))?;

@@ -3,19 +3,20 @@
 use crate::time::Micros;
 use std::time::Duration;
 
-/// A rate limit: passes at most one event in [`Gate::MIN_GAP`], from whichever source.
+/// A rate limit on pressure events: passes at most one in [`Gate::MIN_GAP`] from all sources
+/// together.
 #[derive(Debug, Default)]
 pub struct Gate {
     last: Option<Micros>,
 }
 
 impl Gate {
-    /// Minimum time between two events. It equals the shrink interval, in which an instance has
-    /// reacted to the last event.
+    /// Minimum time between two events that pass. It equals the shrink interval, in which an
+    /// instance has reacted to the last event.
     pub const MIN_GAP: Duration = crate::pool::SHRINK_INTERVAL;
 
-    /// Returns whether an event at `now` may be reported. If so, later events are held back for
-    /// [`Self::MIN_GAP`].
+    /// Returns whether an event at `now` may be reported. If so, events in the following
+    /// [`Self::MIN_GAP`] are not; they are dropped, not delayed.
     pub fn pass(&mut self, now: Micros) -> bool {
         let passes = self.last.is_none_or(|last| now >= last + Self::MIN_GAP);
         if passes {
@@ -25,8 +26,8 @@ impl Gate {
     }
 }
 
-/// Compares available memory with two marks. Pressure begins below `low_bytes` and ends at
-/// `high_bytes`; a level between them changes nothing.
+/// Compares available memory with two marks. Pressure begins below the low mark and ends at the
+/// high mark; a level between them changes nothing.
 #[derive(Debug)]
 pub struct Watermark {
     low_bytes: u64,
@@ -36,18 +37,19 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// Interval at which events are repeated while memory stays short.
+    /// Interval at which events are repeated while pressure lasts.
     pub const REPEAT: Duration = Duration::from_secs(1);
 
-    /// Computes the marks for a machine with `total_bytes` of memory whose level is read at
-    /// intervals: a twentieth of the memory, and a quarter more than that.
+    /// Returns a watermark for a machine with `total_bytes` of memory whose level is read at
+    /// intervals. Its low mark is a twentieth of the memory; its high mark is a quarter above that.
     pub fn sampled(total_bytes: u64) -> Self {
         Self::new(total_bytes / 20)
     }
 
-    /// Computes the marks for a machine with `total_bytes` of memory whose level is read whenever
-    /// pools have grown: half a percent of the memory, at least 16 MiB, and a quarter more than
-    /// that. This is little more than the level at which the kernel begins to swap.
+    /// Returns a watermark for a machine with `total_bytes` of memory whose level is read whenever
+    /// pools have grown. Its low mark is half a percent of the memory, at least 16 MiB, which is
+    /// little more than the level at which the kernel begins to swap. Its high mark is a quarter
+    /// above that.
     pub fn growth(total_bytes: u64) -> Self {
         Self::new((total_bytes / 200).max(16 << 20))
     }
@@ -61,13 +63,14 @@ impl Watermark {
         }
     }
 
-    /// Returns the mark in bytes below which there is pressure.
+    /// Returns the low mark in bytes, below which pressure begins.
     pub fn low_bytes(&self) -> u64 {
         self.low_bytes
     }
 
-    /// Takes the available memory at time `now`. Returns whether it is an event: the level fell
-    /// below the low mark, or has not risen to the high mark for another [`Self::REPEAT`].
+    /// Takes the number of available bytes at time `now`. Returns whether this is a pressure event:
+    /// the level has just fallen below the low mark, or pressure lasts and the last event was
+    /// [`Self::REPEAT`] ago.
     pub fn observe(&mut self, now: Micros, available_bytes: u64) -> bool {
         if available_bytes >= self.high_bytes {
             self.below = false;

@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl Growth {
-    /// Makes a counter at zero.
+    /// Makes a counter at zero, whose descriptor is not readable.
     ///
     /// # Errors
     /// Fails if no event counter can be made (`eventfd`).
@@ -34,7 +34,8 @@ impl Growth {
         })))
     }
 
-    /// Adds `pages` that a pool took from the system.
+    /// Adds `pages` that a pool took from the system. Makes the descriptor readable if the count
+    /// passes a multiple of [`LOOK_PAGES`]. Does not block.
     pub fn add(&self, pages: u64) {
         // Relaxed: the count orders no other memory access.
         let before = self.0.fetched.fetch_add(pages, Ordering::Relaxed);
@@ -45,8 +46,8 @@ impl Growth {
         }
     }
 
-    /// Resets the descriptor. Call this before reading the available memory, so that later growth
-    /// makes the descriptor readable again.
+    /// Makes the descriptor unreadable until the count passes the next multiple of [`LOOK_PAGES`].
+    /// Call this before reading the available memory, so that later growth is not missed.
     pub fn seen(&self) {
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.0.due, &mut counter);

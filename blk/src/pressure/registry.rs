@@ -23,7 +23,7 @@ use {std::sync::Arc, std::sync::atomic::AtomicU64, std::sync::atomic::Ordering};
 /// Interval at which [`Pings::wait_unanswered`] checks for answers.
 const PING_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The callback of an instance for memory pressure.
+/// The callback of an instance for memory pressure, which runs on the instance's thread.
 pub trait ReclaimMemory {
     /// Frees the memory that the instance can spare. `event` is the time at which the pressure was
     /// noticed.
@@ -113,7 +113,7 @@ struct Inner {
     growth: OnceLock<Growth>,
 }
 
-/// All instances to notify of memory pressure. Clones share the list.
+/// All instances and other programs to notify of memory pressure. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Registry(Arc<Inner>);
 
@@ -131,7 +131,7 @@ pub struct Registration {
 
 impl Registry {
     /// Registers an instance under `name`, by which it can be squeezed alone. Several instances may
-    /// have the same name.
+    /// have the same name. Returns the registration, which lasts until it is dropped.
     ///
     /// # Errors
     /// Fails if no event counter can be made (`eventfd`).
@@ -158,20 +158,21 @@ impl Registry {
         })
     }
 
-    /// Notifies all instances of a pressure event at time `event`, so that they free memory.
-    /// Returns the number of instances notified.
+    /// Notifies all instances of a pressure event at time `event`, so that they free memory. Does
+    /// not wait for them. Returns the number of instances, including those that have a later event
+    /// already.
     pub fn pressure(&self, event: Micros) -> usize {
         self.ask(event, |_| true)
     }
 
     /// Notifies the instances called `name` of a pressure event at time `event`, so that they free
-    /// memory. Returns the number of instances notified.
+    /// memory. Does not wait for them. Returns their number, 0 if none has this name.
     pub fn squeeze(&self, name: &str, event: Micros) -> usize {
         self.ask(event, |member| member == name)
     }
 
     /// Asks the instances called `name`, or all if that is `None`, to confirm that their threads
-    /// run. [`Pings::wait_unanswered`] waits for the answers.
+    /// run, and wakes them. Returns at once; [`Pings::wait_unanswered`] waits for the answers.
     pub fn ping(&self, name: Option<&str>) -> Pings {
         let members = self.members();
         let mailboxes = members.mailboxes.values();
@@ -206,7 +207,7 @@ impl Registry {
         self.len() == 0
     }
 
-    /// Has all instances report the growth of their pools to `growth`. Only the first call has an
+    /// Makes all instances report the growth of their pools to `growth`. Only the first call has an
     /// effect.
     pub fn tell_growth(&self, growth: Growth) {
         let _ = self.0.growth.set(growth);
@@ -222,14 +223,15 @@ impl Registry {
 }
 
 impl Registration {
-    /// Returns whether an event or a ping has arrived since the last [`Self::deliver`].
+    /// Returns whether an event or a ping has arrived that [`Self::deliver`] has not handled. A
+    /// wake-up by a [`Waker`] does not count.
     pub fn is_asked(&self) -> bool {
         self.mailbox.latest.since(self.seen).is_some()
             || self.mailbox.last_ping() != self.mailbox.answered()
     }
 
-    /// Runs the callback of `instance` if an event has arrived since the last call, and answers
-    /// pings. Returns whether the callback ran.
+    /// Runs the callback of `instance` if an event has arrived since the last call, then answers
+    /// pings. Makes the descriptor unreadable. Returns whether the callback ran. Does not wait.
     pub fn deliver(&mut self, instance: &mut impl ReclaimMemory) -> bool {
         // The event counter is reset before the mailbox is read. An event that is posted in between
         // makes the descriptor readable again, so that none is missed.
@@ -257,7 +259,8 @@ impl Registration {
         self.fetched = fetched;
     }
 
-    /// Returns a handle by which other threads can make the descriptor readable without an event.
+    /// Returns a handle by which other threads can make this registration's descriptor readable
+    /// without an event.
     pub fn waker(&self) -> Waker {
         Waker(self.mailbox.clone())
     }
@@ -270,12 +273,12 @@ struct Ping {
     mailbox: Arc<Mailbox>,
 }
 
-/// Instances that were asked to confirm that their threads run.
+/// Instances that [`Registry::ping`] has asked to confirm that their threads run.
 #[derive(Debug)]
 pub struct Pings(Vec<Ping>);
 
 impl Pings {
-    /// Returns the number of instances asked, less those that were found to have answered.
+    /// Returns the number of instances asked.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -285,13 +288,13 @@ impl Pings {
         self.0.is_empty()
     }
 
-    /// Returns whether an instance called `name` was asked.
+    /// Returns whether an instance called `name` is among those asked.
     pub fn include(&self, name: &str) -> bool {
         self.0.iter().any(|ping| ping.name == name)
     }
 
-    /// Waits until all instances have answered, at most for `limit`. Returns the names of those
-    /// that have not answered by then.
+    /// Waits until all instances have answered or unregistered, at most for `limit`. Returns the
+    /// names of those that have not answered by then; none means that all have.
     pub fn wait_unanswered(mut self, limit: Duration) -> Vec<String> {
         let begin = Instant::now();
         loop {
@@ -309,7 +312,8 @@ impl Pings {
 pub struct Waker(Arc<Mailbox>);
 
 impl Waker {
-    /// Wakes the instance's thread, by making the registration's descriptor readable.
+    /// Wakes the instance's thread, by making its registration's descriptor readable. Does not
+    /// block.
     pub fn wake(&self) {
         self.0.wake();
     }

@@ -35,7 +35,7 @@ const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
 /// Counters in `memory.events` that increase when the cgroup reaches a limit.
 const LIMIT_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
-/// The sources of pressure events of this process.
+/// The sources of pressure events of this process, opened but not watched yet.
 #[derive(Debug)]
 pub struct Source {
     /// Files of the kernel that the thread polls.
@@ -58,10 +58,10 @@ pub struct Trigger {
 
 impl Source {
     /// Opens the sources of pressure events that the system offers to this process: PSI triggers,
-    /// the cgroup's counters, and `/proc/meminfo`.
+    /// the cgroup's counters, and `/proc/meminfo`. Sources that cannot be opened are left out.
     ///
     /// # Errors
-    /// Fails if there are no triggers and `/proc/meminfo` cannot be read.
+    /// Fails if there are no triggers and `/proc/meminfo` cannot be read or lacks `MemTotal`.
     pub fn find() -> io::Result<Self> {
         let mut triggers = Vec::new();
         triggers.extend(Trigger::stall(Path::new("/proc/pressure/memory")));
@@ -254,14 +254,16 @@ fn limit_events(text: &str) -> u64 {
 }
 
 /// A thread that notifies a registry's instances whenever a source reports pressure. Dropping this
-/// value stops the thread.
+/// value stops the thread and waits for its end.
 #[derive(Debug)]
 pub struct Watch {
     stop: OwnedFd,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Starts a thread that watches `source` and notifies the instances of `registry`.
+/// Starts a thread that watches `source` and notifies the instances of `registry` of each event,
+/// dated by `clock`. The instances then also report the growth of their pools. If a source fails,
+/// the thread writes this to stderr and ends.
 ///
 /// # Errors
 /// Fails if the system refuses a descriptor or a thread.

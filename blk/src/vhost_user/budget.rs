@@ -6,16 +6,17 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum guest memory of one disk in bytes: 4 TiB.
+/// Maximum number of bytes of guest memory that one disk may map: 4 TiB.
 pub const MAX_DISK_MEMORY_BYTES: u64 = 4 << 40;
-/// Maximum guest memory of all disks of a process in bytes: 64 TiB, half of a process's address
-/// space on x86-64. While a disk replaces its memory table, both tables count.
+/// Maximum number of bytes of guest memory that all disks of a process together may map: 64 TiB,
+/// half of a process's address space on x86-64. While a disk replaces its memory table, both tables
+/// count.
 pub const MAX_PROCESS_MEMORY_BYTES: u64 = 64 << 40;
 
-/// The limit on the guest memory of all disks of this process.
+/// The budget of guest memory of all disks of this process.
 pub(super) static OF_PROCESS: Budget = Budget::new(MAX_PROCESS_MEMORY_BYTES);
 
-/// A limit in bytes, and the number of bytes taken.
+/// A limit on bytes of guest memory, and the number of bytes taken.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
@@ -37,7 +38,8 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` for one disk.
+    /// Counts `bytes` of guest memory of one disk as mapped, until the result is dropped. Maps
+    /// nothing.
     ///
     /// # Errors
     /// Fails if `bytes` is above the limit of one disk, or the sum for all disks above that of the

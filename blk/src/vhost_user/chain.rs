@@ -11,8 +11,8 @@ use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// Maximum number of descriptors in a chain, with header and status. More than drivers are allowed
-/// to use.
+/// Maximum number of descriptors in a chain, with those of header and status. It is more than the
+/// number that is reported to drivers.
 pub const MAX_DESCRIPTORS: usize = 258;
 /// Bytes of the header: type, reserved, sector.
 const HEADER_BYTES: usize = 16;
@@ -28,7 +28,7 @@ pub struct Segment {
     pub bytes: u32,
 }
 
-/// The properties of the disk that requests are checked against.
+/// The size and the access of a disk, which requests are checked against.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
     /// Size of the disk in bytes.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub read_only: bool,
 }
 
-/// The guest memory of a request. It keeps the memory mapped.
+/// The guest memory of one virtio request. It stays mapped while this value lives.
 pub struct GuestPayload {
     memory: Arc<GuestMemoryMmap>,
     slices: Vec<HostSlice>,
@@ -53,7 +53,7 @@ impl fmt::Debug for GuestPayload {
     }
 }
 
-/// A descriptor chain that was read.
+/// A descriptor chain that was read and checked.
 #[derive(Debug)]
 pub struct Parsed {
     /// The address of the status byte. `None` if the chain has no writable byte for it.
@@ -63,7 +63,9 @@ pub struct Parsed {
 }
 
 /// Reads and checks a descriptor chain. `memory` is the guest's memory, and `limits` describes the
-/// disk.
+/// disk. A chain that is malformed, too long, or not inside guest memory and the disk gets the
+/// status [`Status::IoError`], and an unknown operation [`Status::Unsupported`]. Reads the header
+/// and the ranges from guest memory, but no data.
 pub fn parse(
     memory: &Arc<GuestMemoryMmap>,
     chain: impl Iterator<Item = Descriptor>,
@@ -267,7 +269,7 @@ fn payload(memory: &Arc<GuestMemoryMmap>, segments: &[Segment]) -> Result<GuestP
 }
 
 impl GuestPayload {
-    /// Returns the ranges of guest physical memory that the request uses.
+    /// Returns the ranges of guest physical memory that the request's data uses, in order.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time after which a front-end is cut off that leaves a message incomplete or an answer unread.
+/// Time after which a front-end is cut off that has left a message incomplete or an answer unread.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 /// The flag in a message's header that marks an answer.
 const REPLY: u32 = 1 << 2;
@@ -30,7 +30,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Makes the answer to the message `code`, with `file` as its descriptor.
+    /// Makes the answer to the message of the type `code`, with the body `body` and, if there is
+    /// one, the descriptor of `file`. Sends nothing.
     pub(crate) fn new(code: Code, body: &[u8], file: Option<File>) -> Self {
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let header = [code.0, VERSION | REPLY, length].map(u32::to_ne_bytes);
@@ -42,7 +43,7 @@ impl Answer {
     }
 }
 
-/// A front-end's socket, with the answer that is being sent.
+/// A front-end's socket, with the answer that is being sent to it.
 #[derive(Debug)]
 pub(crate) struct Channel {
     reading: Reading,
@@ -54,11 +55,11 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Makes a channel of `stream`. The thread `reader` reads the socket while the calling thread
-    /// does not, and wakes that by `waker`.
+    /// Makes a channel of `stream` and sets its send buffer to the minimum. The thread `reader`
+    /// reads the socket while the calling thread does not, and then wakes the latter by `waker`.
     ///
     /// # Errors
-    /// Fails if the system refuses memory or to add the socket to an epoll.
+    /// Fails if the system refuses to set the buffer or to add the socket to an epoll.
     pub(crate) fn new(
         stream: UnixStream,
         reader: &Arc<Reader>,
@@ -74,26 +75,28 @@ impl Channel {
         })
     }
 
-    /// Returns whether an answer is not sent completely. Until it is, no message is received.
+    /// Returns whether a part of an answer is not sent yet. Until it is, no message is received.
     pub(crate) fn is_answering(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Returns whether the reader's thread has received something for [`Self::receive`]. The socket
-    /// need not be readable then.
+    /// Returns whether the reader's thread has received something that [`Self::receive`] would
+    /// handle now. The socket need not be readable then. `false` while an answer is not sent
+    /// completely.
     pub(crate) fn has_news(&self) -> bool {
         !self.is_answering() && self.reading.inbox().has_news()
     }
 
-    /// Returns the time at which the front-end is cut off unless it goes on. Returns `None` if
-    /// nothing is pending.
+    /// Returns the time at which the front-end is cut off unless it completes its message or reads
+    /// the answer before. Returns `None` if neither is pending.
     pub(crate) fn deadline(&self) -> Option<Micros> {
         self.since.map(|since| since + TIMEOUT)
     }
 
-    /// Returns the next message. Returns `None` if it is not complete yet, or the previous answer
-    /// is not sent completely. Fails if the connection is closed or broken, or the front-end was
-    /// too slow.
+    /// Sends the rest of an answer, if there is one, and returns the next message. Returns `None`
+    /// if the message is not complete yet, or the answer still is not sent completely. Does not
+    /// block. Fails if the connection is closed or broken, or if the front-end has left a message
+    /// incomplete or an answer unread for [`TIMEOUT`].
     pub(crate) fn receive(&mut self, now: Micros) -> Result<Option<Message>, ConnectionEnd> {
         self.reading.inbox().check()?;
         self.send()?;
@@ -119,8 +122,9 @@ impl Channel {
         Ok(message)
     }
 
-    /// Starts to send `answer`, without blocking. All earlier answers must have been sent
-    /// completely. Fails if the connection is closed.
+    /// Starts to send `answer`, without blocking; later calls of [`Self::receive`] send the rest.
+    /// All earlier answers must have been sent completely. Fails if the connection is closed or
+    /// broken.
     pub(crate) fn answer(&mut self, answer: Answer, now: Micros) -> Result<(), ConnectionEnd> {
         self.answer = Some(answer);
         self.send()?;

@@ -6,9 +6,9 @@ use virtio_bindings::virtio_blk as blk;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Maximum number of virtqueues of a device.
+/// Maximum number of virtqueues of one device.
 pub const MAX_QUEUES: u16 = 16;
-/// Maximum number of entries of a virtqueue.
+/// Maximum number of entries of one virtqueue.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 /// Maximum number of data segments of a request, as reported to drivers. With header and status
 /// they fit QEMU's default virtqueue of 128 entries, should a driver not use indirect descriptors.
@@ -19,7 +19,8 @@ const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
 /// Bytes of the configuration space, up to and including the fields of write-zeroes.
 const CONFIG_BYTES: usize = 60;
 
-/// Returns the feature bits of the device for `image`.
+/// Returns the virtio feature bits that the device for `image` offers. They depend on whether the
+/// image is read-only.
 pub fn features(image: &Image) -> u64 {
     let mut bits = vec![
         blk::VIRTIO_BLK_F_SEG_MAX,
@@ -38,7 +39,7 @@ pub fn features(image: &Image) -> u64 {
     bits.into_iter().fold(0, |all, bit| all | 1 << bit)
 }
 
-/// Returns the configuration space of the device for `image`.
+/// Returns the bytes of the configuration space of the device for `image`, in virtio's layout.
 pub fn space(image: &Image) -> [u8; CONFIG_BYTES] {
     let mut space = [0; CONFIG_BYTES];
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
@@ -57,7 +58,8 @@ pub fn space(image: &Image) -> [u8; CONFIG_BYTES] {
     space
 }
 
-/// Returns `size` bytes of `space` from `offset` on. Bytes behind its end are zero.
+/// Returns `size` bytes of the configuration space `space` from `offset` on. Bytes behind its end
+/// are zero.
 pub fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
     let bytes = space.iter().copied().chain(std::iter::repeat(0));
     bytes.skip(offset as usize).take(size as usize).collect()

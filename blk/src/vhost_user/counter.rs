@@ -43,11 +43,11 @@ thread_local! {
     static HELD_UP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts the thread that interrupts writes, and installs the handler of its signal. Does nothing
-/// if this was done before.
+/// Starts a thread that interrupts writes to event counters that block, and installs the handler of
+/// the signal for that (`SIGURG`). Does nothing if this was done before.
 ///
 /// # Errors
-/// Fails if the system refuses the thread or the handler.
+/// Fails if the system refuses the thread or the handler. The next call then tries again.
 pub fn install() -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,8 +72,9 @@ pub fn install() -> io::Result<()> {
 /// The signal handler, which does nothing.
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Adds one to an event counter. If a write of this thread was interrupted, does nothing until
-/// [`take_held_up`] is called.
+/// Adds one to the event counter `file`. If the front-end makes the write block, it is interrupted
+/// after one to two seconds. This thread then writes to no counter until [`take_held_up`] is
+/// called. Other errors are ignored.
 pub fn add_one(mut file: &File) {
     if HELD_UP.get() {
         return;
@@ -89,12 +90,14 @@ pub fn add_one(mut file: &File) {
     });
 }
 
-/// Returns whether a write of this thread was interrupted since the last [`take_held_up`].
+/// Returns whether a write of this thread by [`add_one`] was interrupted since the last
+/// [`take_held_up`].
 pub fn is_held_up() -> bool {
     HELD_UP.get()
 }
 
-/// Returns the same as [`is_held_up`], and lets the thread write again.
+/// Returns whether a write of this thread was interrupted since the last call, and lets the thread
+/// write again.
 pub fn take_held_up() -> bool {
     HELD_UP.take()
 }

@@ -37,7 +37,8 @@ struct Mapping {
     guest: u64,
 }
 
-/// The vhost-user block device of one disk.
+/// The vhost-user block device of one disk: its virtqueues, its engine, and the values that the
+/// front-end has set.
 #[derive(Debug)]
 pub struct Device {
     /// The virtqueues.
@@ -69,7 +70,7 @@ pub enum MessageError {
 type Result<T> = std::result::Result<T, MessageError>;
 
 impl Device {
-    /// Makes a device that no front-end has set up yet.
+    /// Makes a device that no front-end has set up yet, whose requests `engine` will carry out.
     pub fn new(engine: Engine<Queues>) -> Self {
         Self {
             queues: Self::fresh_queues(&engine),
@@ -93,7 +94,7 @@ impl Device {
     }
 
     /// Finishes all requests under way and returns the device to its initial state, because the
-    /// front-end is gone.
+    /// front-end is gone or asks for it. Unmaps the guest's memory. Keeps the image locked.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations.
@@ -178,13 +179,13 @@ fn no_ring(index: u32) -> String {
 /// The handlers of messages. Each refuses ring numbers that are too large, features that were not
 /// offered, and malformed values, with a reason.
 impl Device {
-    /// Returns the feature bits that the device offers.
+    /// Returns the feature bits that the device offers: those of virtio and of vhost-user.
     pub(super) fn features(&self) -> u64 {
         let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
         config::features(self.engine.image()) | own.bits()
     }
 
-    /// Returns the protocol features that the device offers.
+    /// Returns the vhost-user protocol features that the device offers.
     pub(super) fn protocol_features() -> VhostUserProtocolFeatures {
         VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
@@ -194,12 +195,14 @@ impl Device {
             | VhostUserProtocolFeatures::RESET_DEVICE
     }
 
-    /// Returns the maximum number of rings.
+    /// Returns the maximum number of rings of the device.
     pub(super) fn queue_num() -> u64 {
         MAX_QUEUES.into()
     }
 
-    /// Sets the acknowledged feature bits. Fails with `Refused` if one was not offered.
+    /// Sets the acknowledged feature bits. Without flush, writes become durable before their
+    /// answer. Without protocol features, enables all rings. Starts or stops the logging of written
+    /// pages. Fails with `Refused` if a bit was not offered; nothing changes then.
     pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !self.features();
         if unknown != 0 {
@@ -219,8 +222,10 @@ impl Device {
         Ok(())
     }
 
-    /// Maps `files` as the guest's memory, in place of the earlier memory. Fails with `Refused` if
-    /// a region cannot be mapped, overlaps another, or exceeds a limit.
+    /// Maps `files` as the guest's memory, one for each of `regions`, in place of the earlier
+    /// memory. All requests under way are finished before. Fails with `Refused` if a region cannot
+    /// be mapped, overlaps another, or exceeds a limit, or if the requests cannot be finished. The
+    /// earlier memory then stays, except if there are too many regions to watch for truncation.
     pub(super) fn set_mem_table(
         &mut self,
         regions: &[VhostUserMemoryRegion],
@@ -270,7 +275,7 @@ impl Device {
     }
 
     /// Sets the number of entries of ring `index` to `num`. Fails with `Refused` if `num` is no
-    /// power of two or too large, or the ring does not exist.
+    /// power of two or above [`MAX_QUEUE_SIZE`], or the ring does not exist.
     pub(super) fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let queue = &mut self.queue(index)?.queue;
         let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
@@ -282,9 +287,10 @@ impl Device {
         })
     }
 
-    /// Sets the addresses of ring `index`, in the front-end's address space, and `log`, the guest
-    /// physical address at which its used ring is logged. Fails with `Refused` if the ring does not
-    /// exist or an address is not in guest memory.
+    /// Sets the addresses of ring `index`, which are in the front-end's address space. `log` is the
+    /// guest physical address at which its used ring is logged if `flags` ask for it. Reads the
+    /// index of the next answer from the used ring, unless the ring runs. Fails with `Refused` if
+    /// the ring does not exist, or an address is malformed or not in guest memory.
     pub(super) fn set_vring_addr(
         &mut self,
         index: u32,
@@ -321,8 +327,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the index of the next available entry of ring `index`. Fails with `Refused` if `base`
-    /// has more than 16 bits or the ring does not exist.
+    /// Sets the index of the next entry to take from the available ring of ring `index`. Fails with
+    /// `Refused` if `base` has more than 16 bits or the ring does not exist.
     pub(super) fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| {
             refused(format!(
@@ -333,8 +339,9 @@ impl Device {
         Ok(())
     }
 
-    /// Stops ring `index` and returns the index of its next available entry. If pages are being
-    /// logged and this was the last running ring, releases the image for the back-end at the
+    /// Stops ring `index`, closes its event counters, and returns the index of its next available
+    /// entry. Finishes the requests of all rings before. If pages are being logged and this was the
+    /// last running ring, makes writes durable and unlocks the image for the back-end at the
     /// destination. Fails if the ring does not exist, or the engine or the image fails.
     pub(super) fn get_vring_base(&mut self, index: u32) -> io::Result<u16> {
         if index >= u32::from(MAX_QUEUES) {
@@ -356,8 +363,10 @@ impl Device {
     }
 
     /// Sets `file`, the event counter by which the driver notifies ring `index`, and starts the
-    /// ring. Fails with `Refused` if `file` is `None` or no event counter, or if there is no guest
-    /// memory yet. Fails with `Disconnect` if the image cannot be locked.
+    /// ring. Locks the image, which may take two seconds, and takes over the requests in the
+    /// in-flight log. Fails with `Refused` if `file` is `None` or no event counter, if the ring
+    /// does not exist, or if there is no guest memory yet. Fails with `Disconnect` if the image
+    /// cannot be locked.
     pub(super) fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without an event counter would have to be polled for ever.
         let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
@@ -385,8 +394,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets `file`, the event counter that notifies the driver of answers in ring `index`. Fails
-    /// with `Refused` if it is no event counter or the ring does not exist.
+    /// Sets `file`, the event counter that notifies the driver of answers in ring `index`. `None`
+    /// removes it. Fails with `Refused` if it is no event counter or the ring does not exist.
     pub(super) fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -396,8 +405,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets `file`, the event counter that reports errors of ring `index`. Fails with `Refused` if
-    /// it is no event counter or the ring does not exist.
+    /// Sets `file`, the event counter that tells the front-end that ring `index` is broken. `None`
+    /// removes it. Fails with `Refused` if it is no event counter or the ring does not exist.
     pub(super) fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -407,7 +416,8 @@ impl Device {
         Ok(())
     }
 
-    /// Checks the protocol features. Fails with `Refused` if one was not offered.
+    /// Checks the acknowledged protocol features, but does not store them. Fails with `Refused` if
+    /// one was not offered.
     pub(super) fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !Self::protocol_features().bits();
         if unknown != 0 {
@@ -418,20 +428,22 @@ impl Device {
         Ok(())
     }
 
-    /// Enables or disables ring `index`. Fails with `Refused` if it does not exist.
+    /// Enables or disables ring `index`. Requests of a disabled ring are not taken. Fails with
+    /// `Refused` if it does not exist.
     pub(super) fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.queue(index)?.enabled = enable;
         Ok(())
     }
 
-    /// Returns `size` bytes of the configuration space from `offset` on. Bytes behind its end are
-    /// zero.
+    /// Returns `size` bytes of the device's configuration space from `offset` on. Bytes behind its
+    /// end are zero.
     pub(super) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
         config::read(&config::space(self.engine.image()), offset, size)
     }
 
-    /// Makes in-flight memory for the front-end. Returns its description and file. Fails if the
-    /// numbers are too large, or the system refuses.
+    /// Makes a file for the in-flight log of as many queues as `asked` says. Returns its
+    /// description and the file. Does not use the log yet. Fails if the number or the size of the
+    /// queues is too large, or the system refuses.
     pub(super) fn get_inflight_fd(
         &self,
         asked: &VhostUserInflight,
@@ -444,8 +456,9 @@ impl Device {
         ))
     }
 
-    /// Uses in-flight memory that an earlier back-end or this one made. Fails with `Refused` if it
-    /// cannot be mapped or is too small.
+    /// Maps `file` as the in-flight log, which an earlier back-end or this one made, for rings that
+    /// start later. Rings that run have no log afterwards, even on failure. Fails with `Refused` if
+    /// `given` has too many or too large queues, or the file cannot be mapped or is too small.
     pub(super) fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         check_inflight(given).map_err(MessageError::Refused)?;
         let area = Area::map(
@@ -467,8 +480,9 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the log of written pages. Fails if it cannot be mapped, or does not cover the guest's
-    /// memory.
+    /// Maps `file` as the log of written pages, and begins to log if the feature was acknowledged.
+    /// Fails if it cannot be mapped, or does not cover the guest's present memory; nothing changes
+    /// then.
     pub(super) fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> io::Result<()> {
         let log = DirtyLog::map(file, given.mmap_offset, given.mmap_size)?;
         // A page without a bit would be missing at the destination.

@@ -16,22 +16,23 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Bytes of a page of the log, independent of the host's page size.
+/// Bytes of guest memory for which one bit of the log stands, independent of the host's page size.
 pub const PAGE_BYTES: u64 = 4096;
-/// Maximum size of a log in bytes: enough for 64 TiB of guest memory.
+/// Maximum size of a log of written pages in bytes: enough for 64 TiB of guest memory.
 pub const MAX_LOG_BYTES: u64 = 2 << 30;
 
-/// A mapped log of written pages.
+/// A mapped log of written pages: one bit for each page, from guest physical address 0 on.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: MmapRegion,
 }
 
 impl DirtyLog {
-    /// Maps `bytes` of the log `file` from `offset` on.
+    /// Maps `bytes` bytes of the log `file` from `offset` on.
     ///
     /// # Errors
-    /// Fails if the file is shorter or cannot be mapped, or `bytes` is above [`MAX_LOG_BYTES`].
+    /// Fails if the file is shorter, is no regular file, or cannot be mapped, or if `bytes` is
+    /// above [`MAX_LOG_BYTES`].
     pub fn map(file: File, offset: u64, bytes: u64) -> io::Result<Self> {
         if bytes > MAX_LOG_BYTES {
             return Err(io::Error::other(format!(
@@ -46,18 +47,18 @@ impl DirtyLog {
         })
     }
 
-    /// Returns the address of the mapping and its length in bytes.
+    /// Returns the address of the log's mapping in this process and its length in bytes.
     pub fn span(&self) -> (*mut u8, usize) {
         (self.map.as_ptr(), self.map.size())
     }
 
-    /// Returns whether the log has a bit for the page of this guest physical address.
+    /// Returns whether the log has a bit for the page at the guest physical address `address`.
     pub fn covers(&self, address: u64) -> bool {
         address / PAGE_BYTES / 8 < self.map.size() as u64
     }
 
-    /// Marks the pages of `bytes` from the guest physical address `address` on. Pages for which the
-    /// log has no bit are ignored.
+    /// Marks the pages of the `bytes` bytes from the guest physical address `address` on as
+    /// written. Pages for which the log has no bit are ignored.
     pub fn mark(&self, address: u64, bytes: u64) {
         let Some(last) = bytes.checked_sub(1) else {
             return;
@@ -86,7 +87,8 @@ impl DirtyLog {
     }
 }
 
-/// The address at which a used ring is logged, which may differ from its own address.
+/// The guest physical address at which writes to a used ring are logged, which may differ from the
+/// ring's own address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UsedRing {
     /// The guest physical address that is marked for the first byte of the used ring.
@@ -111,15 +113,16 @@ impl UsedRing {
         }
     }
 
-    /// Marks the entry of answer number `index`, and the ring's index.
+    /// Marks the bytes of the used ring that answer number `index` has changed in `log`: its entry,
+    /// and the ring's index. `index` may exceed the ring's size.
     pub fn answered(self, log: &DirtyLog, index: u16) {
         let entry = u64::from(index.checked_rem(self.size).unwrap_or(0));
         self.mark(log, HEADER_BYTES + entry * ENTRY_BYTES, ENTRY_BYTES);
         self.mark(log, 0, HEADER_BYTES);
     }
 
-    /// Marks the field by which the device enables notifications: the event index if `event_idx`,
-    /// else the flags.
+    /// Marks in `log` the field of the used ring by which the device enables notifications: the
+    /// event index if `event_idx`, else the flags.
     pub fn asked(self, log: &DirtyLog, event_idx: bool) {
         if event_idx {
             let entries = u64::from(self.size) * ENTRY_BYTES;
@@ -129,7 +132,7 @@ impl UsedRing {
         }
     }
 
-    /// Marks the whole used ring.
+    /// Marks the whole used ring in `log`.
     pub fn all(self, log: &DirtyLog) {
         let entries = u64::from(self.size) * ENTRY_BYTES;
         self.mark(log, 0, HEADER_BYTES + entries + EVENT_BYTES);

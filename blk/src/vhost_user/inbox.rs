@@ -24,22 +24,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vhost::vhost_user::message::{FrontendReq, MAX_MSG_SIZE};
 
-/// Maximum number of descriptors in a message. A memory table has the most, one for each region. A
-/// front-end that did not negotiate more slots has 8 regions.
+/// Maximum number of descriptors in one message. A memory table has the most, one for each region.
+/// A front-end that did not negotiate more slots has 8 regions.
 pub(super) const MESSAGE_FILES: usize = 8;
-/// Maximum number of messages in the inbox that the disk has not taken. A front-end that starts 16
-/// rings sends about a hundred without waiting for an answer.
+/// Maximum number of messages in an inbox that the disk has not taken. A front-end that sends more
+/// is cut off. One that starts 16 rings sends about a hundred without waiting for an answer.
 pub(super) const AHEAD_MESSAGES: usize = 256;
-/// Maximum number of descriptors in the messages of an inbox: more than twice the three for each of
-/// 16 rings.
+/// Maximum number of descriptors in all messages of an inbox together: more than twice the three
+/// for each of 16 rings. A front-end that sends more before the disk takes them is cut off.
 pub(super) const AHEAD_FILES: usize = 128;
-/// Maximum number of bytes in the bodies of an inbox's messages.
+/// Maximum number of bytes in the bodies of all messages of an inbox together. A front-end that
+/// sends more before the disk takes them is cut off.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
-/// Bytes of a header: the code, flags, and the length of the body.
+/// Size of a message's header in bytes: the code, flags, and the length of the body, 32 bits each.
 pub(super) const HEADER_BYTES: usize = 12;
 /// Maximum number of parts that are received in one call.
 const MAX_PIECES: usize = 64;
-/// The only version of the protocol, in the lowest bits of the flags.
+/// The only version of the vhost-user protocol, in the lowest bits of a message's flags.
 pub(super) const VERSION: u32 = 1;
 /// The flag by which a front-end asks for an acknowledgement.
 const NEED_REPLY: u32 = 1 << 3;
@@ -47,12 +48,12 @@ const NEED_REPLY: u32 = 1 << 3;
 /// fit.
 const FILES_ROOM: usize = rustix::cmsg_space!(ScmRights(MESSAGE_FILES));
 
-/// The number of a message type.
+/// The number of a type of vhost-user messages. It comes from the front-end and may be unknown.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) u32);
 
 impl Code {
-    /// Returns the message type, or `None` if the protocol has no type of this number.
+    /// Returns the message type of this number. Returns `None` if the protocol has no such type.
     pub(crate) fn known(self) -> Option<FrontendReq> {
         FrontendReq::try_from(self.0).ok()
     }
@@ -67,7 +68,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A complete message.
+/// A complete message of a front-end.
 #[derive(Debug)]
 pub(crate) struct Message {
     /// The type of the message.
@@ -80,7 +81,7 @@ pub(crate) struct Message {
     pub(crate) files: Vec<File>,
 }
 
-/// The reason why a connection has ended.
+/// The reason why the connection to a front-end has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum ConnectionEnd {
     /// The front-end has closed it.
@@ -109,7 +110,7 @@ pub(crate) struct Inbox {
     waker: Option<Waker>,
 }
 
-/// The result of [`Inbox::find`].
+/// The result of [`Inbox::find`]: a message, if one is complete.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The next message, or `None` if it is not complete yet.
@@ -136,7 +137,8 @@ struct Received {
 }
 
 impl Inbox {
-    /// Makes an inbox for `stream`. [`Self::take_ahead`] wakes the disk's thread by `waker`.
+    /// Makes an empty inbox for the messages that arrive at `stream`. [`Self::take_ahead`] wakes
+    /// the disk's thread by `waker`, if there is one.
     pub(crate) fn new(stream: UnixStream, waker: Option<Waker>) -> Self {
         Self {
             stream,
@@ -153,7 +155,8 @@ impl Inbox {
         self.news.load(Ordering::Acquire)
     }
 
-    /// Fails with [`ConnectionEnd::Broken`] if the front-end broke the protocol.
+    /// Fails with [`ConnectionEnd::Broken`] if the front-end broke the protocol or its socket
+    /// failed. Does not fail if the front-end has closed the connection.
     pub(super) fn check(&self) -> Result<(), ConnectionEnd> {
         match &self.received().end {
             Some(ConnectionEnd::Broken(why)) => Err(ConnectionEnd::Broken(why.clone())),
@@ -162,10 +165,10 @@ impl Inbox {
     }
 
     /// Takes the next message from the inbox, or from the socket if the inbox is empty. Only the
-    /// disk's thread calls this. Does not block.
+    /// disk's thread calls this. Does not block. The result has no message if none is complete.
     ///
-    /// Fails if the front-end broke the protocol, or if it closed the connection and left no
-    /// message.
+    /// Fails if the front-end broke the protocol, or if it closed the connection and no message is
+    /// left.
     pub(super) fn find(&self) -> Result<Found, ConnectionEnd> {
         let mut received = self.received();
         if received.messages.is_empty() {
@@ -185,8 +188,9 @@ impl Inbox {
         }
     }
 
-    /// Receives messages for the disk's thread and wakes it. Only the reader's thread calls this.
-    /// Returns `false` if the connection has ended.
+    /// Receives the messages that are in the socket and wakes the disk's thread if there are any.
+    /// Does not block. Only the reader's thread calls this. Returns `false` if the connection has
+    /// ended.
     pub(super) fn take_ahead(&self) -> bool {
         let mut received = self.received();
         if received.receive(&self.stream, true) {
@@ -199,7 +203,8 @@ impl Inbox {
         received.end.is_none()
     }
 
-    /// Closes all descriptors in the inbox, on the calling thread, and receives nothing more.
+    /// Drops all messages and closes their descriptors, on the calling thread. The inbox receives
+    /// nothing more.
     pub(super) fn clear(&self) {
         let mut received = self.received();
         received.end.get_or_insert(ConnectionEnd::Gone);

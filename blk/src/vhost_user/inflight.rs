@@ -29,7 +29,7 @@ const USED_AT: usize = 14;
 const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 
-/// The mapped log of all queues of a device.
+/// The mapped in-flight log of all queues of a device.
 #[derive(Debug)]
 pub struct Area {
     map: Arc<MmapRegion>,
@@ -38,7 +38,7 @@ pub struct Area {
     queue_size: u16,
 }
 
-/// The log of one queue.
+/// The in-flight log of one queue: the requests that were taken from the ring and not answered.
 #[derive(Debug)]
 pub struct QueueLog {
     map: Arc<MmapRegion>,
@@ -47,7 +47,7 @@ pub struct QueueLog {
     counter: u64,
 }
 
-/// The requests that a predecessor left in the log.
+/// The requests that a predecessor left in the in-flight log of one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
     /// Head descriptors of requests that were taken and not answered, in the order in which they
@@ -61,8 +61,8 @@ fn region_bytes(queue_size: u16) -> usize {
 }
 
 impl Area {
-    /// Makes memory for the logs of `queues` queues with `queue_size` entries. Returns the file,
-    /// which the front-end keeps, and its size in bytes.
+    /// Makes a file in memory for the logs of `queues` queues with `queue_size` entries, and seals
+    /// its size. Returns the file, which the front-end keeps, and its size in bytes.
     ///
     /// # Errors
     /// Fails if the system refuses memory or a descriptor.
@@ -76,11 +76,12 @@ impl Area {
         Ok((file, bytes))
     }
 
-    /// Maps the log that the front-end passed: `bytes` of `file` from `offset` on, for `queues`
-    /// queues with `queue_size` entries.
+    /// Maps the log that the front-end passed: `bytes` bytes of `file` from `offset` on, for
+    /// `queues` queues with `queue_size` entries.
     ///
     /// # Errors
-    /// Fails if `bytes` is too small for the queues, or the file is too short or cannot be mapped.
+    /// Fails if `bytes` is too small for the queues, or the file is too short, no regular file, or
+    /// cannot be mapped.
     pub fn map(
         file: File,
         offset: u64,
@@ -106,13 +107,13 @@ impl Area {
         })
     }
 
-    /// Returns the address of the mapping and its length in bytes.
+    /// Returns the address of the log's mapping in this process and its length in bytes.
     pub fn span(&self) -> (*mut u8, usize) {
         (self.map.as_ptr(), self.map.size())
     }
 
-    /// Returns the log of queue number `index` with `size` entries. Returns `None` if the area was
-    /// not made for such a queue.
+    /// Returns the log of queue number `index`, counted from 0, with `size` entries. Returns `None`
+    /// if the area was made for fewer or smaller queues. At most one log of a queue may be in use.
     pub fn queue(&self, index: u16, size: u16) -> Option<QueueLog> {
         (index < self.queues && size <= self.queue_size).then(|| QueueLog {
             map: self.map.clone(),
@@ -182,7 +183,8 @@ impl QueueLog {
     }
 
     /// Reads the log that a predecessor left and prepares it for this back-end. `used` is the index
-    /// of the used ring. Returns the requests to do again. An unused log is initialised.
+    /// of the used ring. Returns the requests to do again. If the log was never used, initialises
+    /// it and returns no request.
     pub fn recover(&mut self, used: u16) -> Recovered {
         if self.load::<u16>(VERSION_AT) != VERSION {
             self.store(DESCRIPTORS_AT, self.size);
@@ -210,7 +212,8 @@ impl QueueLog {
         }
     }
 
-    /// Notes that the request `head` was taken from the ring.
+    /// Notes in the log that the request with the head descriptor `head` was taken from the ring.
+    /// Ignores a `head` outside of the ring.
     pub fn taken(&mut self, head: u16) {
         if head < self.size {
             self.store(Self::entry(head) + COUNTER_AT, self.counter);
@@ -219,7 +222,8 @@ impl QueueLog {
         }
     }
 
-    /// Notes that the request `head` will be put into the used ring. Call this before doing so.
+    /// Notes in the log that the answer to the request `head` will be put into the used ring. Call
+    /// this before doing so. Ignores a `head` outside of the ring.
     pub fn answering(&mut self, head: u16) {
         if head < self.size {
             let last: u16 = self.load(LAST_HEAD_AT);
@@ -228,8 +232,8 @@ impl QueueLog {
         }
     }
 
-    /// Removes the request `head`, which is in the used ring, from the log. `used` is the ring's
-    /// index after it.
+    /// Removes the request `head`, whose answer is in the used ring, from the log. `used` is the
+    /// used ring's index after that answer. Ignores a `head` outside of the ring.
     pub fn answered(&mut self, head: u16, used: u16) {
         if head < self.size {
             self.store(Self::entry(head), 0_u8);

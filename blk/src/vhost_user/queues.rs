@@ -26,7 +26,7 @@ pub struct Ticket {
     status: Option<GuestAddress>,
 }
 
-/// One virtqueue and its event counters.
+/// One virtqueue of a device, with its event counters and logs.
 #[derive(Debug)]
 pub struct Virtqueue {
     /// The ring's addresses and indices.
@@ -69,13 +69,14 @@ impl Virtqueue {
         })
     }
 
-    /// Returns whether requests may be taken: the ring is set up, enabled and not broken.
+    /// Returns whether requests may be taken from the ring: it is started, enabled and not broken.
     pub fn running(&self) -> bool {
         self.queue.ready() && self.enabled && !self.broken
     }
 
-    /// Starts the ring. Recovers the requests of a predecessor from the in-flight log. Marks the
-    /// ring as broken if its addresses are not valid in `memory`.
+    /// Starts the ring, also if it was broken. If it has an in-flight log, takes over the requests
+    /// of a predecessor from it, and continues in the available ring behind them. Marks the ring as
+    /// broken if its addresses are not valid in `memory`.
     pub fn start(&mut self, memory: &GuestMemoryMmap) {
         self.broken = false;
         self.again.clear();
@@ -91,7 +92,8 @@ impl Virtqueue {
         self.broken = !self.queue.is_valid(memory);
     }
 
-    /// Stops the ring and closes its event counters.
+    /// Stops the ring and closes its event counters `kick` and `call`. Its addresses and `err`
+    /// stay.
     pub fn stop(&mut self) {
         self.queue.set_ready(false);
         self.kick = None;
@@ -122,7 +124,7 @@ impl Virtqueue {
     }
 }
 
-/// All virtqueues of a device, and the guest memory that they are in.
+/// All virtqueues of a device, and the guest memory that contains them.
 #[derive(Debug)]
 pub struct Queues {
     /// The guest's memory. `None` until the front-end has passed it.
@@ -138,7 +140,8 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Makes `count` queues of at most `max_size` entries that are not set up yet.
+    /// Makes `count` queues of at most `max_size` entries that are not set up yet, for the disk
+    /// that `limits` describes. Makes none if `max_size` is no power of two.
     pub fn new(count: u16, max_size: u16, limits: Limits) -> Self {
         let queues = (0..count)
             .filter_map(|_| Virtqueue::new(max_size))
@@ -152,7 +155,8 @@ impl Queues {
         }
     }
 
-    /// Disables notifications of all running rings, while the thread checks them anyway.
+    /// Disables the driver's notifications for all running rings, while the thread checks them
+    /// anyway. A ring whose memory cannot be written is marked as broken.
     pub fn disable_notifications(&mut self) {
         let dirty = self.dirty.clone();
         self.each_running(|queue, memory| {
@@ -165,7 +169,9 @@ impl Queues {
         });
     }
 
-    /// Enables notifications of all running rings. Returns whether a request is already available.
+    /// Enables the driver's notifications for all running rings. Returns whether a request is
+    /// already available, for which no notification may come. A ring whose memory cannot be
+    /// accessed is marked as broken.
     pub fn enable_notifications(&mut self) -> bool {
         let mut more = false;
         let dirty = self.dirty.clone();
@@ -178,15 +184,16 @@ impl Queues {
         more
     }
 
-    /// Marks all logged used rings as written. Call this when logging begins, because a predecessor
-    /// may have died between an answer and its mark.
+    /// Marks all logged used rings as written, as a whole. Call this when logging begins, because a
+    /// predecessor may have died between an answer and its mark. Does nothing without a log.
     pub fn mark_rings(&self) {
         let Some(dirty) = &self.dirty else { return };
         let rings = self.queues.iter().filter_map(Virtqueue::used_ring);
         rings.for_each(|ring| ring.all(dirty));
     }
 
-    /// Returns whether a request is available.
+    /// Returns whether a running ring has a request to take, a new one or one of a predecessor.
+    /// Also returns `true` if a ring's index cannot be read.
     pub fn has_requests(&self) -> bool {
         let Some(memory) = &self.memory else {
             return false;
@@ -195,8 +202,8 @@ impl Queues {
         running.any(|queue| !queue.again.is_empty() || !is_empty(&queue.queue, memory))
     }
 
-    /// Calls `add` with the event counter of each running ring. A ring for which `add` returns
-    /// `false`, or which has no counter, is marked as broken.
+    /// Calls `add` with the event counter `kick` of each running ring. A ring for which `add`
+    /// returns `false`, or which has no counter, is marked as broken.
     pub(crate) fn each_kick(&mut self, mut add: impl FnMut(&File) -> bool) {
         for queue in self.queues.iter_mut().filter(|queue| queue.running()) {
             if !queue.kick.as_ref().is_some_and(&mut add) {
@@ -205,7 +212,8 @@ impl Queues {
         }
     }
 
-    /// Notifies drivers of answers, if they have notifications enabled.
+    /// Notifies the drivers of rings that have answered requests since the last call, if they have
+    /// notifications enabled. A ring whose memory cannot be read is marked as broken.
     pub fn announce(&mut self) {
         self.each_running(|queue, memory| {
             if !std::mem::take(&mut queue.answered) {
@@ -382,9 +390,9 @@ impl Transport for Queues {
     }
 }
 
-/// Accepts an event counter of the front-end and makes it non-blocking, so that writing to a full
-/// one does not block. [`counter`] handles a front-end that changes this. Fails for other kinds of
-/// files, because their file systems decide what a write or a wait does.
+/// Returns `file`, made non-blocking, if it is an event counter, so that writing to a full one does
+/// not block. [`counter`] handles a front-end that changes this. Fails for files of other types,
+/// because their file systems decide what a write or a wait does.
 pub(super) fn event_counter(file: File) -> std::io::Result<File> {
     let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
     // Anonymous inodes, which event counters are, have no type.

@@ -19,7 +19,7 @@ const HEAD_START: Duration = Duration::from_millis(1);
 /// Maximum number of sockets that are read after one wait.
 const EVENTS: usize = 64;
 
-/// The thread's epoll and the inboxes that it fills.
+/// A thread that reads the sockets of front-ends: its epoll and the inboxes that it fills.
 #[derive(Debug)]
 pub(crate) struct Reader {
     epoll: OwnedFd,
@@ -33,7 +33,8 @@ struct Inboxes {
     by_number: BTreeMap<u64, Weak<Inbox>>,
 }
 
-/// The registration of an inbox. Dropping it ends the reading and closes the inbox's descriptors.
+/// The registration of an inbox at a [`Reader`]. Dropping it ends the reading, drops the inbox's
+/// messages and closes their descriptors.
 #[derive(Debug)]
 pub(crate) struct Reading {
     reader: Arc<Reader>,
@@ -42,8 +43,8 @@ pub(crate) struct Reading {
 }
 
 impl Reader {
-    /// Returns the reader of this process. Starts its thread at the first call; the thread then
-    /// restricts itself by `confine`.
+    /// Returns the reader of this process. The first successful call starts its thread, which
+    /// restricts itself by `confine`; later calls ignore `confine`.
     ///
     /// # Errors
     /// Fails if the system refuses a thread or a descriptor, or `confine` fails.
@@ -80,7 +81,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Starts to read the socket of `inbox` on the thread.
+    /// Lets the thread read the socket of `inbox` from now on, until the result is dropped or the
+    /// connection ends.
     ///
     /// # Errors
     /// Fails if the system refuses to add the socket to the epoll.
@@ -138,7 +140,7 @@ impl Reader {
 }
 
 impl Reading {
-    /// Returns the inbox.
+    /// Returns the registered inbox.
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }

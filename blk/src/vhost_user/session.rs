@@ -23,7 +23,7 @@ const NO_FILE: u64 = 1 << 8;
 /// The flags allowed in a message about the configuration space.
 const CONFIG_FLAGS: u32 = 3;
 
-/// The connection to one front-end.
+/// The connection to one front-end, and the features that it has negotiated.
 #[derive(Debug)]
 pub(crate) struct Session {
     channel: Channel,
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     protocol: u64,
 }
 
-/// The result of [`Session::attend`].
+/// The outcome of [`Session::attend`], by which the caller decides whether the session goes on.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Nothing to report.
@@ -66,11 +66,12 @@ impl From<ConnectionEnd> for Event {
 }
 
 impl Session {
-    /// Begins a session with the front-end at the other end of `stream`. The thread `reader` reads
-    /// the socket while the calling thread does not, and wakes that by `waker`.
+    /// Begins a session with the front-end at the other end of `stream`. Sends nothing. The thread
+    /// `reader` reads the socket while the calling thread does not, and then wakes the latter by
+    /// `waker`.
     ///
     /// # Errors
-    /// Fails if the system refuses memory or to add the socket to an epoll.
+    /// Fails if the system refuses to set the socket's buffer or to add it to an epoll.
     pub(crate) fn new(
         stream: UnixStream,
         reader: &Arc<Reader>,
@@ -84,23 +85,28 @@ impl Session {
         })
     }
 
-    /// Returns whether the caller must wait until the socket is writable instead of readable.
+    /// Returns whether a part of an answer is not sent yet. The caller must then wait until the
+    /// socket is writable instead of readable.
     pub(crate) fn is_answering(&self) -> bool {
         self.channel.is_answering()
     }
 
-    /// Returns whether [`Self::attend`] has work for which the socket does not poll readable.
+    /// Returns whether [`Self::attend`] has a message to handle that another thread has received
+    /// already, so that the socket does not poll readable.
     pub(crate) fn has_news(&self) -> bool {
         self.channel.has_news()
     }
 
-    /// Returns the time at which [`Self::attend`] must be called even without an event. Returns
-    /// `None` if there is none.
+    /// Returns the time at which [`Self::attend`] must be called even without an event, to cut off
+    /// a front-end that is too slow. Returns `None` if no message or answer is incomplete.
     pub(crate) fn deadline(&self) -> Option<Micros> {
         self.channel.deadline()
     }
 
-    /// Receives, carries out and answers at most one message. Does not block on the front-end.
+    /// Receives at most one message, carries it out on `device`, and answers it. First sends the
+    /// rest of an earlier answer. Does not block on the front-end, but may wait for requests under
+    /// way and the image's lock. After [`Event::CutOff`] and [`Event::Gone`] the caller must drop
+    /// the session and reset the device.
     pub(crate) fn attend(&mut self, device: &mut Device, now: Micros) -> Event {
         let message = match self.channel.receive(now) {
             Ok(Some(message)) => message,

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Maximum number of mappings of one disk: 8 regions of guest memory, the in-flight log and the log
-/// of written pages.
+/// Maximum number of mappings that are watched for one disk: 8 regions of guest memory, the
+/// in-flight log and the log of written pages.
 pub const MAX_MAPPINGS: usize = 10;
 
 /// A range of addresses: the first, and the one behind the last.
@@ -32,8 +32,8 @@ thread_local! {
 /// The action for SIGBUS before [`install`].
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler for SIGBUS at the first call. Signals for other addresses go to the handler
-/// installed before.
+/// Installs the handler for SIGBUS at the first call, and does nothing at later ones. Signals for
+/// addresses that are not watched go to the handler installed before, or end the process.
 ///
 /// # Errors
 /// Fails if `sigaction` fails.
@@ -65,8 +65,9 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the mappings that the handler watches on this thread, given by address and bytes.
-/// Returns `false` if there are more than [`MAX_MAPPINGS`]; the others are then not watched.
+/// Replaces the list of mappings that the handler watches for the calling thread. Each is given by
+/// its address and its number of bytes. Returns `false` if there are more than [`MAX_MAPPINGS`];
+/// the first ones are then watched.
 pub fn watch(mappings: impl IntoIterator<Item = (*mut u8, usize)>) -> bool {
     let mut mappings = mappings.into_iter();
     WATCHED.with(|watched| {
@@ -82,20 +83,21 @@ pub fn watch(mappings: impl IntoIterator<Item = (*mut u8, usize)>) -> bool {
     mappings.next().is_none()
 }
 
-/// Returns whether watched memory of this thread was found to be truncated since the last
-/// [`take_lost`].
+/// Returns whether memory that the calling thread watches was found to be truncated since the last
+/// [`take_lost`]. Such memory reads as zeros.
 pub fn is_lost() -> bool {
     compiler_fence(Ordering::SeqCst);
     LOST.get()
 }
 
-/// Notes that the kernel did not find memory that this thread watches. The kernel reports this by
-/// an error, not by the signal.
+/// Sets the flag of [`is_lost`] for the calling thread, because the kernel found memory of a
+/// request not mapped. The kernel reports this by an error, not by the signal.
 pub fn lost_to_kernel() {
     LOST.set(true);
 }
 
-/// Returns the same as [`is_lost`], and resets the flag.
+/// Returns whether memory that the calling thread watches was found to be truncated since the last
+/// call, and resets this.
 pub fn take_lost() -> bool {
     compiler_fence(Ordering::SeqCst);
     LOST.replace(false)

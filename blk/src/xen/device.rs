@@ -13,9 +13,9 @@ use crate::request::SECTOR_BYTES;
 use crate::time::Clock;
 use std::rc::Rc;
 
-/// Maximum size of a ring in pages, as a power of two.
+/// Maximum size of a ring: 2 to this power pages.
 pub const MAX_RING_PAGE_ORDER: u32 = 4;
-/// Maximum number of rings of a disk.
+/// Maximum number of rings of one disk.
 pub const MAX_QUEUES: u32 = 8;
 /// The bit in `info` that marks a read-only disk.
 const VDISK_READONLY: u32 = 4;
@@ -40,7 +40,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns the path of the back-end's folder.
+    /// Returns the path of the back-end's folder in xenstore, relative to this domain's own path.
     pub fn path(&self) -> String {
         format!("{}/{}/{}", self.folder, self.domain.0, self.device)
     }
@@ -60,7 +60,7 @@ pub struct Front {
     pub path: String,
 }
 
-/// The reason why a front-end was not connected.
+/// The reason why the back-end could not connect to the rings of a front-end.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// An entry of the front-end is missing or invalid.
@@ -97,7 +97,7 @@ pub enum ConnectError {
     Store(#[from] StoreError),
 }
 
-/// One Xen block device, as its back-end sees it.
+/// One Xen block device, as its back-end sees it: its entries in xenstore and the offered features.
 #[derive(Debug)]
 pub struct Device<S> {
     /// The connection to xenstore.
@@ -121,11 +121,12 @@ pub enum InstanceState {
     Ended,
 }
 
-/// Reads the states of both ends of a device from xenstore. `mapped` and `refused` are `false` in
-/// the result, because xenstore does not know them.
+/// Reads the states of both ends of a device from `store`. `back` and `front` are the paths of
+/// their folders. `mapped` and `refused` are `false` in the result, because xenstore does not know
+/// them. `online` is `false` if the toolstack has removed the device.
 ///
 /// # Errors
-/// Fails if xenstore does not answer.
+/// Fails if xenstore does not answer or refuses.
 pub fn device_states(
     store: &mut dyn Store,
     back: &str,
@@ -145,10 +146,11 @@ pub fn device_states(
 
 impl<S: Store> Device<S> {
     /// Makes the back-end of the device at `address`, whose front-end is at the path `frontend`,
-    /// and watches the entries of both. `image` gives the features to offer.
+    /// and watches the entries of both. Writes nothing to xenstore yet. `image` gives the features
+    /// to offer. `grants` and `events` are the interfaces to the hypervisor.
     ///
     /// # Errors
-    /// Fails if xenstore refuses.
+    /// Fails if xenstore refuses or does not answer.
     pub fn new(
         mut store: S,
         address: Address,
@@ -177,13 +179,14 @@ impl<S: Store> Device<S> {
         })
     }
 
-    /// Carries out the actions that the states of both ends require, until there is none. Calls
-    /// `drain` to finish the requests under way before rings are disconnected. Returns
-    /// [`InstanceState::Ended`] if the device is gone.
+    /// Carries out the actions that the states of both ends require, until there is none or after 8
+    /// of them: offers features, connects or disconnects `rings`, and writes states. Calls `drain`
+    /// to finish the requests under way before rings are disconnected. Returns
+    /// [`InstanceState::Ended`] if the device is gone, otherwise [`InstanceState::Running`].
     ///
     /// # Errors
-    /// Fails if xenstore does not answer, or `drain` fails. An error of the front-end is reported
-    /// in xenstore instead.
+    /// Fails if xenstore does not answer or refuses, or `drain` fails. An error of the front-end is
+    /// written to xenstore and stderr instead.
     pub fn settle(
         &mut self,
         rings: &mut Rings,
@@ -240,15 +243,15 @@ impl<S: Store> Device<S> {
     /// Sets the back-end's state to Closing, because the indices of all rings were invalid.
     ///
     /// # Errors
-    /// Fails if xenstore does not answer.
+    /// Fails if xenstore does not answer or refuses.
     pub fn give_up(&mut self) -> Result<(), StoreError> {
         self.tell(&[("state", State::Closing.to_string())])
     }
 
-    /// Writes the error `why` to stderr and to xenstore.
+    /// Writes the error `why` to xenstore's entry `error`, and to stderr at a limited rate.
     ///
     /// # Errors
-    /// Fails if xenstore does not answer.
+    /// Fails if xenstore does not answer or refuses.
     pub fn complain(&mut self, why: &str) -> Result<(), StoreError> {
         self.log.log(format_args!("{why}"));
         self.tell(&[("error", why.to_owned())])

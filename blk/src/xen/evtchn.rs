@@ -19,37 +19,38 @@ const fn command(number: u64, bytes: usize) -> libc::c_ulong {
     (bytes as u64) << 16 | (b'E' as u64) << 8 | number
 }
 
-/// The command that binds a port of this domain to a port of another.
+/// The `ioctl` command that binds a new port of this domain to a port of another.
 pub(crate) const BIND_INTERDOMAIN: libc::c_ulong = command(1, 8);
 /// The command that makes a port to which another domain may bind its own.
 const BIND_UNBOUND: libc::c_ulong = command(2, 4);
-/// The command that frees a port.
+/// The `ioctl` command that frees a port.
 pub(crate) const UNBIND: libc::c_ulong = command(3, 4);
-/// The command that notifies the other end of a port.
+/// The `ioctl` command that notifies the other end of a port.
 pub(crate) const NOTIFY: libc::c_ulong = command(4, 4);
-/// The command after which the descriptor can be bound to one domain only.
+/// The `ioctl` command after which the descriptor's ports can be bound to one domain only.
 pub(crate) const RESTRICT_DOMID: libc::c_ulong = command(6, 2);
 
 /// Maximum number of pending ports that one call reads.
 const PENDING: usize = 64;
 
-/// Operations on event channels.
+/// The operations on event channels.
 pub trait Events: fmt::Debug {
-    /// Binds a new port to the port `remote` of the other domain, and returns it.
+    /// Binds a new port of this domain to the port `remote` of `domain`, and returns the new port.
     ///
     /// # Errors
     /// Fails if that port does not exist, is not offered to this domain, or is bound already.
     fn bind(&self, domain: DomainId, remote: u32) -> io::Result<Port>;
-    /// Frees `port`.
+    /// Frees `port`. Does nothing if it is not bound.
     fn unbind(&self, port: Port);
-    /// Notifies the other end of `port`.
+    /// Notifies the other end of `port`. Does nothing if the other end is gone.
     fn notify(&self, port: Port);
-    /// Unmasks `port`, so that it can become pending again.
+    /// Unmasks `port`, which was returned as pending, so that it can become pending again.
     fn unmask(&self, port: Port);
-    /// Returns the ports that became pending, and leaves them masked.
+    /// Returns ports that have become pending, and leaves them masked. Does not wait. Returns at
+    /// most 64; the next call returns the others.
     fn pending(&self) -> Vec<Port>;
-    /// Returns a descriptor that polls readable when a port is pending. Returns `None` if there is
-    /// none.
+    /// Returns a descriptor that polls readable when a port is pending. Returns `None` if the
+    /// implementation has no descriptor.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -61,12 +62,12 @@ pub struct Evtchn {
 }
 
 impl Evtchn {
-    /// Opens the device for ports to `domain` only. Linux cannot restrict a descriptor to domain 0,
-    /// so for that it can be bound to any domain.
+    /// Opens the device `/dev/xen/evtchn` for ports to `domain` only. Linux cannot restrict a
+    /// descriptor to domain 0, so for that it can be bound to any domain.
     ///
     /// # Errors
     /// Fails if the device does not exist, because this is no Xen domain or its `evtchn` module is
-    /// not loaded.
+    /// not loaded, or if it refuses the restriction.
     pub fn open(domain: DomainId) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = open_device("/dev/xen/evtchn", flags)?;
@@ -79,7 +80,8 @@ impl Evtchn {
         Ok(evtchn)
     }
 
-    /// Makes a port to which `domain` may bind its own. A front-end passes it to its back-end.
+    /// Makes a port to which `domain` may bind its own, and returns it. A front-end passes its
+    /// number to its back-end.
     ///
     /// # Errors
     /// Fails if the device was opened for another domain, or the domain has no port left.

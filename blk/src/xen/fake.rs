@@ -16,10 +16,11 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 
-/// The domain that grants pages.
+/// The number of the simulated domain that grants pages.
 pub(super) const DOMAIN: DomainId = DomainId(7);
 
-/// The memory of a simulated domain. The grant number N names its page N.
+/// The memory of a simulated domain, all of whose pages are granted. The grant number N names its
+/// page N.
 #[derive(Debug)]
 pub(super) struct FakeGrants {
     memory: OwnedFd,
@@ -78,7 +79,8 @@ impl FakeGrants {
         self.own.as_ptr().wrapping_add(start)
     }
 
-    /// Writes `bytes` to a page, as the domain itself.
+    /// Writes `bytes` to the page `grant` from `offset` on, as the domain itself. Panics if the
+    /// page is not granted or too short.
     pub(super) fn fill(&self, grant: GrantRef, offset: usize, bytes: &[u8]) {
         assert!(self.granted(grant).is_ok() && offset + bytes.len() <= GRANT_BYTES);
         // SAFETY: the assertion checked that the bytes are inside the page, and `bytes` does not
@@ -89,7 +91,7 @@ impl FakeGrants {
         };
     }
 
-    /// Returns the contents of a page, as the domain itself sees it.
+    /// Returns the contents of the page `grant`, as the domain itself sees it.
     pub(super) fn page(&self, grant: GrantRef) -> Vec<u8> {
         let mut bytes = vec![0; GRANT_BYTES];
         // SAFETY: the range is a whole page of the mapping.
@@ -100,7 +102,8 @@ impl FakeGrants {
         bytes
     }
 
-    /// Returns a word of a page, as the domain itself sees it.
+    /// Returns the word at `offset` in bytes of the page `grant`, as the domain itself sees it.
+    /// Panics if `offset` is not a multiple of 4.
     pub(super) fn word(&self, grant: GrantRef, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
         // SAFETY: the word is inside the mapping, aligned, and lives as long as `self`.
@@ -259,7 +262,7 @@ impl SharedWords for RingPages {
 pub(super) type FrontRing = front::FrontRing<RingPages>;
 
 impl FrontRing {
-    /// Makes a ring in `pages` pages from the grant `first` on.
+    /// Makes a ring in `pages` pages of `domain` from the grant `first` on.
     pub(super) fn new(domain: &Rc<FakeGrants>, first: u32, pages: u32, abi: Abi) -> Self {
         let memory = RingPages {
             domain: domain.clone(),
@@ -269,7 +272,7 @@ impl FrontRing {
         Self::over(memory, abi)
     }
 
-    /// Maps the ring as the back-end does.
+    /// Maps the pages of the ring, as the back-end does. Panics if they are not granted.
     pub(super) fn map(&self) -> Mapping {
         let RingPages {
             domain,
@@ -308,12 +311,12 @@ impl FakeStore {
         self.1.get()
     }
 
-    /// Returns whether no value exists.
+    /// Returns whether the store has no value at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// Removes all values whose path begins with `folder`.
+    /// Removes all values whose path begins with the text `folder`.
     pub(crate) fn remove(&self, folder: &str) {
         self.0
             .borrow_mut()

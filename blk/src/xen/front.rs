@@ -38,11 +38,11 @@ fn empty(abi: Abi, operation: u8, id: u64, sector: u64) -> Vec<u8> {
     raw
 }
 
-/// Makes a read or write request that holds its segments. Each is a grant, a first and a last
-/// sector.
+/// Makes the bytes of a read or write request (`write`) that holds its segments. `sector` is the
+/// first sector of the disk. Each segment is a grant, and its first and last sector in the page.
 ///
 /// # Panics
-/// If `segments` has more than a request can hold.
+/// If `segments` has more than the 11 that a request can hold.
 pub fn data(abi: Abi, write: bool, id: u64, sector: u64, segments: &[(u32, u8, u8)]) -> Vec<u8> {
     let mut raw = empty(abi, write.into(), id, sector);
     raw[1] = u8::try_from(segments.len()).unwrap_or(u8::MAX);
@@ -53,7 +53,8 @@ pub fn data(abi: Abi, write: bool, id: u64, sector: u64, segments: &[(u32, u8, u
     raw
 }
 
-/// Makes a segment in the layout of a request or a table.
+/// Makes the bytes of a segment, as in a request or a table: a grant, and the first and last sector
+/// in its page.
 pub fn table_entry((grant, first, last): (u32, u8, u8)) -> [u8; 8] {
     let mut raw = [0; 8];
     raw[..4].copy_from_slice(&grant.to_le_bytes());
@@ -61,8 +62,9 @@ pub fn table_entry((grant, first, last): (u32, u8, u8)) -> [u8; 8] {
     raw
 }
 
-/// Makes a read or write request whose segments are in a granted page. `table` is the page's grant,
-/// and `count` the number of segments.
+/// Makes the bytes of a read or write request (`write`) whose segments are in a granted page.
+/// `sector` is the first sector of the disk, `table` the page's grant, and `count` the number of
+/// segments.
 pub fn indirect(
     abi: Abi,
     write: bool,
@@ -78,21 +80,22 @@ pub fn indirect(
     raw
 }
 
-/// Makes a request to make all completed writes durable.
+/// Makes the bytes of a request to make all completed writes durable.
 pub fn flush(abi: Abi, id: u64) -> Vec<u8> {
     empty(abi, 3, id, 0)
 }
 
-/// Makes a request to discard `sectors` sectors from `sector` on.
+/// Makes the bytes of a request to discard `sectors` sectors from `sector` on.
 pub fn discard(abi: Abi, id: u64, sector: u64, sectors: u64) -> Vec<u8> {
     let (mut raw, at) = (empty(abi, 5, id, sector), id_at(abi) + 16);
     raw[at..at + 8].copy_from_slice(&sectors.to_le_bytes());
     raw
 }
 
-/// Memory shared with the other domain, accessed by words.
+/// Memory shared with the other domain, accessed by atomic words of 32 bits.
 pub trait SharedWords {
     /// Returns the word at `offset` in bytes, which must be a multiple of 4 and inside the memory.
+    /// Implementations panic otherwise.
     fn word(&self, offset: usize) -> &AtomicU32;
     /// Returns the size of the memory in bytes.
     fn bytes(&self) -> usize;
@@ -108,7 +111,7 @@ impl<T: SharedWords + ?Sized> SharedWords for Arc<T> {
     }
 }
 
-/// A front-end's side of a ring.
+/// A front-end's side of a ring: puts requests in and takes answers out.
 #[derive(Debug)]
 pub struct FrontRing<M> {
     memory: M,
@@ -118,7 +121,7 @@ pub struct FrontRing<M> {
     consumed: u32,
 }
 
-/// An answer of the back-end.
+/// An answer of the back-end to a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The id of the request.
@@ -130,7 +133,8 @@ pub struct Answer {
 }
 
 impl<M: SharedWords> FrontRing<M> {
-    /// Initialises a ring that fills `memory`, which must be zeroed.
+    /// Initialises a ring that fills `memory`, which must be zeroed. The back-end then notifies of
+    /// the first answer.
     ///
     /// # Panics
     /// If the memory has no space for an entry.
@@ -158,7 +162,7 @@ impl<M: SharedWords> FrontRing<M> {
         self.memory.word(offset)
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries of the ring, a power of two.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -168,7 +172,8 @@ impl<M: SharedWords> FrontRing<M> {
         ENTRIES + (index & (self.size - 1)) as usize * entry_bytes(self.abi)
     }
 
-    /// Writes a request into the next entry. The back-end sees it after [`Self::push`].
+    /// Writes the request `raw` into the next entry. The back-end sees it after [`Self::push`]. The
+    /// caller must make sure that this entry is free.
     pub fn put(&mut self, raw: &[u8]) {
         let at = self.entry(self.produced);
         for (index, word) in raw.as_chunks::<4>().0.iter().enumerate() {
@@ -178,7 +183,8 @@ impl<M: SharedWords> FrontRing<M> {
         self.produced = self.produced.wrapping_add(1);
     }
 
-    /// Publishes the requests that were put. Returns whether the back-end must be notified.
+    /// Publishes the requests that were put. Returns whether the back-end must be notified, which
+    /// the caller does.
     pub fn push(&self) -> bool {
         let before = self.word(REQ_PROD).load(Ordering::Relaxed);
         self.word(REQ_PROD).store(self.produced, Ordering::Release);
@@ -189,7 +195,7 @@ impl<M: SharedWords> FrontRing<M> {
         self.produced.wrapping_sub(wish) < self.produced.wrapping_sub(before)
     }
 
-    /// Takes the next answer. Returns `None` if there is none.
+    /// Takes the next answer. Returns `None` if none has arrived.
     pub fn answer(&mut self) -> Option<Answer> {
         if self.word(RSP_PROD).load(Ordering::Acquire) == self.consumed {
             return None;
@@ -206,7 +212,8 @@ impl<M: SharedWords> FrontRing<M> {
         })
     }
 
-    /// Enables the notification for the next answer. Returns whether an answer has arrived already.
+    /// Enables the back-end's notification for the next answer. Returns whether an answer has
+    /// arrived already, for which no notification may come.
     pub fn enable_notifications(&self) -> bool {
         let next = self.consumed.wrapping_add(1);
         self.word(RSP_EVENT).store(next, Ordering::Relaxed);

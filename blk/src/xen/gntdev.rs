@@ -13,12 +13,12 @@ const fn command(number: u64, bytes: usize) -> libc::c_ulong {
     (bytes as u64) << 16 | (b'G' as u64) << 8 | number
 }
 
-/// The command that enters grants into the device's table. `mmap` at the index that it returns maps
-/// them. The size in the command is that of one reference, however many there are.
+/// The `ioctl` command that enters grants into the device's table. `mmap` at the index that it
+/// returns maps them. The size in the command is that of one reference, however many there are.
 pub(crate) const MAP_GRANT_REF: libc::c_ulong = command(0, 24);
-/// The command that removes grants from the table.
+/// The `ioctl` command that removes grants from the device's table.
 pub(crate) const UNMAP_GRANT_REF: libc::c_ulong = command(1, 16);
-/// The command that has the hypervisor copy between local and granted pages.
+/// The `ioctl` command that has the hypervisor copy between local and granted pages.
 pub(crate) const GRANT_COPY: libc::c_ulong = command(8, 16);
 
 /// Maximum number of grants in one mapping: enough for the largest request and the largest ring.
@@ -84,7 +84,7 @@ pub struct Gntdev {
 }
 
 impl Gntdev {
-    /// Opens the device.
+    /// Opens the device `/dev/xen/gntdev`.
     ///
     /// # Errors
     /// Fails if it does not exist, because this is no Xen domain or its `gntdev` module is not

@@ -5,10 +5,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Bytes of a granted page, in every blkif layout that this back-end supports.
+/// Size of a granted page in bytes, in every blkif layout that this back-end supports.
 pub const GRANT_BYTES: usize = 4096;
 
-/// The number of a domain.
+/// The number of a Xen domain.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DomainId(pub u16);
 
@@ -38,7 +38,7 @@ pub struct Transfer {
     pub done: bool,
 }
 
-/// The direction of a copy.
+/// The direction of a copy between granted pages and local memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From granted pages to local memory.
@@ -50,10 +50,11 @@ pub enum Direction {
 /// The hypervisor's operations on granted pages.
 pub trait Grants: fmt::Debug {
     /// Maps the pages `grants` of `domain` at consecutive addresses, writable if `write` is set.
-    /// Returns the address, and the index for [`Self::unmap`].
+    /// Returns the address of the first page, and the index for [`Self::unmap`].
     ///
     /// # Errors
-    /// Fails if one of them is not granted for this access, or memory is short.
+    /// Fails if one of the pages is not granted for this access, if there is none or too many for
+    /// one call, or if memory is short. No page is then mapped.
     fn map(
         &self,
         domain: DomainId,
@@ -61,7 +62,8 @@ pub trait Grants: fmt::Debug {
         write: bool,
     ) -> io::Result<(NonNull<u8>, u64)>;
 
-    /// Unmaps the pages of one [`Self::map`].
+    /// Unmaps the `pages` pages at `base` that one call of [`Self::map`] has mapped. `index` is the
+    /// one that it returned.
     ///
     /// # Safety
     /// The values must be those of an existing mapping, which no code uses any more.
@@ -86,7 +88,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the pages `refs` of `domain`, writable if `write` is set.
+    /// Maps the pages `refs` of `domain` by `grants`, writable if `write` is set.
     ///
     /// # Errors
     /// See [`Grants::map`].

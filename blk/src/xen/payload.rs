@@ -7,7 +7,7 @@ use crate::request::{CopyDirection, CopyRequest, Fault, HostSlice, Payload};
 use std::rc::Rc;
 use vm_memory::VolatileSlice;
 
-/// The granted memory of one request.
+/// The guest memory of one request of a Xen front-end: pages that its domain has granted.
 #[derive(Debug)]
 pub enum GrantedMemory {
     /// The request has none.
@@ -31,7 +31,8 @@ pub enum GrantedMemory {
 }
 
 impl GrantedMemory {
-    /// Makes the memory of a request whose pages are mapped. `held` has one page for each segment.
+    /// Makes the memory of a request whose pages are mapped. `held` has the page of each of
+    /// `segments`, in the same order, and keeps it mapped.
     pub fn mapped(segments: &[Segment], held: Vec<MappedPage>) -> Self {
         let mut slices: Vec<HostSlice> = Vec::new();
         for (segment, page) in segments.iter().zip(&held) {

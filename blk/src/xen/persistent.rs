@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Interval at which mapped grants are checked against the limits.
+/// Minimum time between two checks of mapped grants against the limits.
 pub const PURGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Percentage of the limit that is unmapped at once if a request found no space.
 const PURGE_PERCENT: u32 = 5;
 
-/// Granted pages that were mapped together.
+/// Granted pages that were mapped together and are unmapped together.
 #[derive(Debug)]
 pub struct GrantBatch {
     mapping: Mapping,
@@ -25,7 +25,7 @@ pub struct GrantBatch {
     last_used: Cell<Micros>,
 }
 
-/// A granted page that stays mapped while this value lives.
+/// A granted page with its mapping. The page stays mapped while this value lives.
 #[derive(Clone, Debug)]
 pub struct MappedPage {
     batch: Rc<GrantBatch>,
@@ -33,14 +33,14 @@ pub struct MappedPage {
 }
 
 impl MappedPage {
-    /// Returns the address of the page.
+    /// Returns the address of the page in this process, valid while this value lives.
     pub fn address(&self) -> *mut u8 {
         let base = self.batch.mapping.base().as_ptr();
         base.wrapping_add(self.page * GRANT_BYTES)
     }
 }
 
-/// The limits on mapped grants, read from the settings for each call.
+/// The limits on the mapped grants of one front-end, read from the settings for each call.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
     /// Maximum number of mapped grants.
@@ -49,7 +49,7 @@ pub struct Limits {
     pub unused: Duration,
 }
 
-/// The mapped grants of one front-end.
+/// The grants of one front-end that stay mapped between requests.
 #[derive(Debug)]
 pub struct Persistent {
     grants: Rc<dyn Grants>,
@@ -64,7 +64,8 @@ pub struct Persistent {
 }
 
 impl Persistent {
-    /// Makes an empty list for the front-end in `domain`.
+    /// Makes an empty list for the front-end in `domain`. `grants` is the interface to the
+    /// hypervisor.
     pub fn new(grants: Rc<dyn Grants>, domain: DomainId) -> Self {
         Self {
             grants,
@@ -77,14 +78,15 @@ impl Persistent {
         }
     }
 
-    /// Returns the number of mapped grants.
+    /// Returns the number of grants that are mapped now.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns the pages `wanted`, in order. Those that are not mapped yet are mapped in one batch.
-    /// Returns `None` if more than `most` grants would then be mapped, or mapping fails; the caller
-    /// can still copy.
+    /// Returns the pages `wanted`, mapped, in order, and notes their use at `now`. Those that are
+    /// not mapped yet are mapped in one batch. Returns `None`, and maps none, if more than `most`
+    /// grants would then be mapped or mapping fails; the caller can still copy. In the first case,
+    /// the next [`Self::purge`] makes space.
     pub fn pages(
         &mut self,
         wanted: &[GrantRef],
@@ -128,9 +130,10 @@ impl Persistent {
         Some(())
     }
 
-    /// Unmaps batches that exceed the limits and that no request uses. Does nothing before
-    /// [`PURGE_INTERVAL`] has passed. Call this after each batch of requests and at the time
-    /// [`Self::next_purge`].
+    /// Unmaps batches that no request uses: those unused for longer than the limit, and the least
+    /// recently used ones if there are too many grants or a request has found no space. Does
+    /// nothing within [`PURGE_INTERVAL`] after the last check. Call this after each batch of
+    /// requests and at the time [`Self::next_purge`].
     pub fn purge(&mut self, limits: Limits, now: Micros) {
         if now < self.next_purge {
             return;
@@ -152,7 +155,7 @@ impl Persistent {
     }
 
     /// Returns the time at which [`Self::purge`] must be called even if no request comes. Returns
-    /// `None` if that is not needed.
+    /// `None` if no grant is mapped, or if the grants are within `limits` and never expire.
     pub fn next_purge(&self, limits: Limits) -> Option<Micros> {
         if self.count > limits.grants {
             return Some(self.next_purge);
@@ -165,7 +168,7 @@ impl Persistent {
         (!limits.unused.is_zero()).then(|| self.next_purge.max(oldest + limits.unused))
     }
 
-    /// Unmaps all batches that no request uses.
+    /// Unmaps all batches that no request uses, at once.
     pub fn reclaim(&mut self) {
         self.drop_unused(|_| true);
     }

@@ -13,15 +13,16 @@
 use super::grants::{GRANT_BYTES, GrantRef};
 use crate::request::{SECTOR_BYTES, Status};
 
-/// Bytes of a request, in the larger layout.
+/// Size of a request in bytes, in the larger of the two layouts.
 pub const REQUEST_BYTES: usize = 112;
-/// Bytes of an answer that are used, in both layouts.
+/// Size of the used part of an answer in bytes, in both layouts.
 pub const RESPONSE_BYTES: usize = 12;
-/// Maximum number of segments in the request itself.
+/// Maximum number of segments in a request that holds them itself.
 pub const MAX_SEGMENTS: usize = 11;
-/// Maximum number of segments in a table, which is half of what one page can hold.
+/// Maximum number of segments in the table of an indirect request: half of the number that fits
+/// into one page.
 pub const MAX_INDIRECT_SEGMENTS: u16 = 256;
-/// Bytes of a segment, in a request and in a table.
+/// Size of a segment in bytes, in a request and in a table.
 pub const SEGMENT_BYTES: usize = 8;
 
 const OP_READ: u8 = 0;
@@ -40,7 +41,7 @@ const _: () = assert!(SECTOR as u64 == SECTOR_BYTES);
 const _: () = assert!(PAGE_SECTORS as usize * SECTOR as usize == GRANT_BYTES);
 const _: () = assert!(MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES <= GRANT_BYTES);
 
-/// The layout of requests, which depends on the front-end's architecture.
+/// The layout of requests and answers in a ring, which depends on the front-end's architecture.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Abi {
     /// 64-bit numbers are at multiples of 8. Also used on Arm.
@@ -50,8 +51,8 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// Returns the layout that the front-end's entry `protocol` names. Without that entry, it is
-    /// this machine's. Returns `None` for an unknown name.
+    /// Returns the layout for `protocol`, the entry of this name of the front-end in xenstore.
+    /// Returns `X86_64` if there is no such entry. Returns `None` for an unknown name.
     pub fn named(protocol: Option<&str>) -> Option<Self> {
         match protocol {
             None | Some("x86_64-abi" | "arm-abi") => Some(Self::X86_64),
@@ -60,7 +61,7 @@ impl Abi {
         }
     }
 
-    /// Returns the number of bytes from one entry of a ring to the next.
+    /// Returns the distance in bytes from one entry of a ring to the next.
     pub fn entry_bytes(self) -> usize {
         match self {
             Self::X86_64 => REQUEST_BYTES,
@@ -84,7 +85,7 @@ impl Abi {
     }
 }
 
-/// A range of sectors in a granted page, unchecked.
+/// A range of sectors of 512 bytes in a granted page, unchecked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The granted page.
@@ -96,7 +97,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Returns the length of the range in bytes.
+    /// Returns the length of the range in bytes. If `last` is below `first`, returns the length of
+    /// one sector.
     pub fn bytes(self) -> u16 {
         let sectors = u16::from(self.last.saturating_sub(self.first)) + 1;
         sectors * SECTOR
@@ -143,7 +145,7 @@ pub enum Body {
     },
 }
 
-/// A parsed request.
+/// A request of a front-end, parsed but not checked against the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The id by which the front-end names it.
@@ -163,7 +165,8 @@ fn number<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
     bytes
 }
 
-/// Parses a request.
+/// Parses the bytes of a request in the layout `abi`. A malformed or unsupported request has a
+/// status instead of a body.
 pub fn parse(abi: Abi, raw: &[u8; REQUEST_BYTES]) -> Request {
     let operation = raw[0];
     Request {
@@ -221,7 +224,8 @@ fn body(abi: Abi, operation: u8, raw: &[u8; REQUEST_BYTES]) -> Result<Body, Stat
     }
 }
 
-/// Returns the first `count` segments of `table`, or fewer if the table is shorter.
+/// Returns the first `count` segments in the bytes `table`, or fewer if the table is shorter. Does
+/// not check them.
 pub fn segments(table: &[u8], count: usize) -> Vec<Segment> {
     let (entries, _) = table.as_chunks::<SEGMENT_BYTES>();
     let entry = |raw: &[u8; SEGMENT_BYTES]| Segment {
@@ -232,12 +236,12 @@ pub fn segments(table: &[u8], count: usize) -> Vec<Segment> {
     entries.iter().take(count).map(entry).collect()
 }
 
-/// Returns the first byte of the disk that a request uses. Its data begins at `sector` and is as
-/// long as `segments`.
+/// Checks a read or write request, whose data begins at `sector` of the disk and is as long as
+/// `segments`. Returns the offset in bytes of its first byte on the disk.
 ///
 /// # Errors
-/// Fails with the status for an answer if a segment is empty or not inside its page, or if the
-/// sectors are not inside a disk of `disk_bytes`.
+/// Fails with [`Status::IoError`] if there is no segment, if one is empty or not inside its page,
+/// or if the sectors are not inside a disk of `disk_bytes`.
 pub fn extent(sector: u64, segments: &[Segment], disk_bytes: u64) -> Result<u64, Status> {
     let sound = |s: &Segment| s.first <= s.last && s.last < PAGE_SECTORS;
     if segments.is_empty() || !segments.iter().all(sound) {
@@ -248,10 +252,10 @@ pub fn extent(sector: u64, segments: &[Segment], disk_bytes: u64) -> Result<u64,
     range(sector, bytes / SECTOR_BYTES, disk_bytes).map(|(offset, _)| offset)
 }
 
-/// Returns the first byte and the length in bytes of `sectors` sectors from `sector` on.
+/// Returns the offset and the length in bytes of `sectors` sectors of the disk from `sector` on.
 ///
 /// # Errors
-/// Fails with the status for an answer if there are none, or they are not inside a disk of
+/// Fails with [`Status::IoError`] if `sectors` is 0, or the sectors are not inside a disk of
 /// `disk_bytes`.
 pub fn range(sector: u64, sectors: u64, disk_bytes: u64) -> Result<(u64, u64), Status> {
     let end = sector.checked_add(sectors).ok_or(Status::IoError)?;
@@ -261,7 +265,8 @@ pub fn range(sector: u64, sectors: u64, disk_bytes: u64) -> Result<(u64, u64), S
     Ok((sector * SECTOR_BYTES, sectors * SECTOR_BYTES))
 }
 
-/// Makes an answer, in the layout of both architectures.
+/// Makes the bytes of the answer to the request `id`, in the layout of both architectures.
+/// `operation` is that of [`Request::operation`].
 pub fn response(id: u64, operation: u8, status: Status) -> [u8; RESPONSE_BYTES] {
     let status: i16 = match status {
         Status::Ok => 0,

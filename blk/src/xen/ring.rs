@@ -31,7 +31,7 @@ const JOURNAL: usize = 20;
 /// Offset of the first entry.
 const ENTRIES: usize = 64;
 
-/// Error: the front-end's index of a ring is invalid.
+/// The error that the front-end's index of a ring is invalid.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{waiting} requests wait in a ring with room for {room}")]
 pub struct OutOfStep {
@@ -72,7 +72,8 @@ fn entries(abi: Abi, bytes: usize) -> u32 {
 }
 
 impl Ring {
-    /// Takes over the ring in `memory`, which may be new or have been used by a predecessor.
+    /// Takes over the ring in `memory`, which may be new or have been used by a predecessor. Its
+    /// unanswered requests are taken again. Restores one that the predecessor had half overwritten.
     ///
     /// # Panics
     /// If the memory has no space for an entry.
@@ -107,7 +108,7 @@ impl Ring {
         }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries of the ring, a power of two.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -125,7 +126,7 @@ impl Ring {
         ENTRIES + (index & (self.size - 1)) as usize * self.abi.entry_bytes()
     }
 
-    /// Returns the number of requests that wait to be taken.
+    /// Returns the number of requests in the ring that were not taken yet.
     ///
     /// # Errors
     /// Fails if the front-end's index is invalid, because more requests would wait than there are
@@ -141,7 +142,8 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// Copies the next request out of the ring. Returns `None` if none waits.
+    /// Copies the next request out of the ring. Returns its number for [`Self::answer`] and its
+    /// bytes. Returns `None` if none waits.
     ///
     /// # Errors
     /// Fails if the front-end's index is invalid.
@@ -170,8 +172,8 @@ impl Ring {
         Ok(Some((sequence, raw)))
     }
 
-    /// Answers a request that was taken. The front-end sees the answer when all older requests are
-    /// answered, too.
+    /// Answers the request `request` with the bytes `response`. The front-end sees the answer when
+    /// all older requests are answered, too. Does not notify it.
     ///
     /// # Panics
     /// If the request was not taken or is answered already.
@@ -209,6 +211,7 @@ impl Ring {
     }
 
     /// Returns whether the front-end must be notified of the answers published since the last call.
+    /// The caller must then do so.
     pub fn wants_notification(&mut self) -> bool {
         let fresh = self.answered.wrapping_sub(self.told);
         self.told = self.answered;
@@ -220,7 +223,8 @@ impl Ring {
         self.answered.wrapping_sub(wish) < fresh
     }
 
-    /// Enables the notification for the next request. Returns whether a request waits already.
+    /// Enables the front-end's notification for the next request. Returns whether a request waits
+    /// already, for which no notification may come.
     ///
     /// # Errors
     /// Fails if the front-end's index is invalid.

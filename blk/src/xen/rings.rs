@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The data needed to answer a request.
+/// The data needed to answer a request of a Xen front-end.
 #[derive(Copy, Clone, Debug)]
 pub struct Ticket {
     /// Number of the ring.
@@ -44,7 +44,7 @@ struct Queue {
     shut: bool,
 }
 
-/// All rings of one front-end. There are none while no front-end is connected.
+/// All rings of one disk's front-end. There are none while no front-end is connected.
 #[derive(Debug)]
 pub struct Rings {
     domain: DomainId,
@@ -66,7 +66,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Makes the rings of a disk without a front-end.
+    /// Makes the rings of a disk, without a front-end. `domain` is the front-end's domain, `grants`
+    /// and `events` are the interfaces to the hypervisor, and `geometry` describes the disk.
     pub fn new(
         domain: DomainId,
         grants: Rc<dyn Grants>,
@@ -91,7 +92,8 @@ impl Rings {
     }
 
     /// Takes over the rings of a front-end, in the layout `abi`. `persistent` is whether the
-    /// front-end agrees that grants stay mapped. Disconnects an earlier front-end.
+    /// front-end agrees that grants stay mapped. Disconnects an earlier front-end. Notifies the new
+    /// one on all rings.
     pub fn connect(&mut self, rings: Vec<(Ring, Port)>, abi: protocol::Abi, persistent: bool) {
         self.disconnect();
         let queue = |(ring, port)| Queue {
@@ -108,8 +110,9 @@ impl Rings {
         }
     }
 
-    /// Unbinds the event channels and unmaps all memory of the front-end. No request may be under
-    /// way.
+    /// Unbinds the event channels of all rings and unmaps all memory of the front-end. Forgets
+    /// which rings were shut. No request may be under way. Does nothing if no front-end is
+    /// connected.
     pub fn disconnect(&mut self) {
         for queue in self.queues.drain(..) {
             self.events.unbind(queue.port);
@@ -129,12 +132,13 @@ impl Rings {
         self.connected() && self.queues.iter().all(|queue| queue.shut)
     }
 
-    /// Returns the numbers of the rings that were shut since the last call, and the reasons.
+    /// Returns the numbers of the rings that were shut since the last call because of an invalid
+    /// index, and the reasons.
     pub fn take_shut(&mut self) -> Vec<(usize, OutOfStep)> {
         std::mem::take(&mut self.shut)
     }
 
-    /// Returns the number of grants that stay mapped.
+    /// Returns the number of grants that stay mapped at the moment, 0 without a front-end.
     pub fn persistent_grants(&self) -> u32 {
         self.persistent.as_ref().map_or(0, Persistent::count)
     }
@@ -148,7 +152,8 @@ impl Rings {
         }
     }
 
-    /// Notifies the front-end of answers, if it has notifications enabled.
+    /// Notifies the front-end of answers published since the last call, on rings for which it has
+    /// notifications enabled.
     pub fn announce(&mut self) {
         for queue in &mut self.queues {
             if queue.ring.wants_notification() {
@@ -157,8 +162,8 @@ impl Rings {
         }
     }
 
-    /// Enables notifications of new requests. Returns whether a request waits already. Shuts rings
-    /// with an invalid index.
+    /// Enables notifications of new requests on all rings that are not shut. Returns whether a
+    /// request waits already. Shuts rings with an invalid index: see [`Self::take_shut`].
     pub fn enable_notifications(&mut self) -> bool {
         self.now = None;
         let mut more = false;
@@ -186,7 +191,8 @@ impl Rings {
         }
     }
 
-    /// Unmaps grants that exceed the limits, as [`Persistent::purge`] describes.
+    /// Unmaps unused grants that exceed the limits in the settings, as [`Persistent::purge`]
+    /// describes.
     pub fn purge(&mut self, now: Micros) {
         let limits = self.limits();
         if let Some(persistent) = &mut self.persistent {
@@ -195,12 +201,12 @@ impl Rings {
     }
 
     /// Returns the time at which [`Self::purge`] must be called even if no request comes. Returns
-    /// `None` if that is not needed.
+    /// `None` if no grant is mapped, or if the grants are within the limits and never expire.
     pub fn next_purge(&self) -> Option<Micros> {
         self.persistent.as_ref()?.next_purge(self.limits())
     }
 
-    /// Unmaps all grants that no request uses, because of memory pressure.
+    /// Unmaps all persistent grants that no request uses, at once, because of memory pressure.
     pub fn reclaim(&mut self) {
         if let Some(persistent) = &mut self.persistent {
             persistent.reclaim();

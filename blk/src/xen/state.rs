@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-/// A state of one end, with the numbers of xenbus.
+/// A state of one end of a device, with the numbers of xenbus.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum State {
@@ -33,8 +33,8 @@ pub enum State {
 }
 
 impl State {
-    /// Parses a value from xenstore, which the other end may have written. Other values than 1 to 6
-    /// are `Unknown`.
+    /// Parses the value of a `state` entry in xenstore, which the other end may have written.
+    /// Returns `Unknown` for `None` and for other values than 1 to 6.
     pub fn told(value: Option<&str>) -> Self {
         match value.map(str::trim) {
             Some("1") => Self::Initialising,
@@ -54,7 +54,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The facts that decide about the next action.
+/// The facts about a device that decide about the back-end's next action.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct DeviceStates {
     /// The state of the front-end; [`State::Unknown`] if it is gone.
@@ -87,8 +87,8 @@ pub enum Action {
     End,
 }
 
-/// Returns the action that `states` requires. If the actions are carried out one after the
-/// other, they end with [`Action::Stay`] or [`Action::End`].
+/// Returns the action that `states` requires of the back-end. If the actions are carried out one
+/// after the other, they end with [`Action::Stay`] or [`Action::End`].
 pub fn next(states: DeviceStates) -> Action {
     let DeviceStates {
         front,

@@ -46,35 +46,36 @@ pub struct WatchEvent {
 
 /// A connection to xenstore. All operations except [`Self::event`] wait for the answer.
 pub trait Store: fmt::Debug {
-    /// Returns the value at `path`, or `None` if it does not exist.
+    /// Returns the value at `path`. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if xenstore refuses or does not answer. See [`StoreError`]; this holds for all
     /// operations.
     fn read(&mut self, tx: Transaction, path: &str) -> Result<Option<String>, StoreError>;
-    /// Sets the value at `path`.
+    /// Sets the value at `path`, which is made if it does not exist.
     ///
     /// # Errors
-    /// Fails if this domain may not write it.
+    /// Fails if this domain may not write it, or path and value are too long for a message.
     fn write(&mut self, tx: Transaction, path: &str, value: &str) -> Result<(), StoreError>;
-    /// Returns the names directly below `path`, or none if it does not exist.
+    /// Returns the names directly below `path`. Returns an empty list if `path` does not exist.
     ///
     /// # Errors
     /// Fails if the names are too long for one answer.
     fn list(&mut self, path: &str) -> Result<Vec<String>, StoreError>;
-    /// Watches `path`: from now on each change at or below it is reported as an event with `token`.
-    /// The first event comes at once.
+    /// Watches `path`: from now on each change at or below it is reported as an event with `token`,
+    /// which [`Self::event`] returns. The first event comes at once, without a change.
     ///
     /// # Errors
     /// Fails if this domain has too many watches.
     fn watch(&mut self, path: &str, token: &str) -> Result<(), StoreError>;
-    /// Begins a transaction.
+    /// Begins a transaction and returns its number, for the operations in it and for
+    /// [`Self::commit`].
     ///
     /// # Errors
     /// Fails if this domain has too many transactions.
     fn begin(&mut self) -> Result<Transaction, StoreError>;
-    /// Ends a transaction. Returns `false` if its changes were dropped because they conflict with
-    /// others.
+    /// Ends the transaction `tx`. Returns `true` if its changes were made, and `false` if they were
+    /// dropped because they conflict with others.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -84,16 +85,16 @@ pub trait Store: fmt::Debug {
     /// # Errors
     /// See [`StoreError`].
     fn abort(&mut self, tx: Transaction) -> Result<(), StoreError>;
-    /// Takes one event that has arrived. Returns `None` if there is none. Does not wait.
+    /// Takes one event of a watch that has arrived. Returns `None` if there is none. Does not wait.
     ///
     /// # Errors
-    /// Fails if the device fails.
+    /// Fails if the device fails or xenstore sends nonsense.
     fn event(&mut self) -> Result<Option<WatchEvent>, StoreError>;
 }
 
-/// Writes `values` below `folder` in one transaction, if the device there still exists. Otherwise a
-/// device that the toolstack has just removed would get an empty folder again. Returns `false` if
-/// it does not exist.
+/// Writes `values`, names and their values, below `folder` in one transaction, if the device there
+/// still exists. Otherwise a device that the toolstack has just removed would get an empty folder
+/// again. Returns `false`, and writes nothing, if it does not exist.
 ///
 /// # Errors
 /// Fails if xenstore refuses or does not answer, or after 64 conflicts.

@@ -108,10 +108,10 @@ pub struct Xenbus {
 }
 
 impl Xenbus {
-    /// Opens the device.
+    /// Opens the device `/dev/xen/xenbus`.
     ///
     /// # Errors
-    /// Fails if it does not exist, because this is no Xen domain.
+    /// Fails if it does not exist, because this is no Xen domain, or may not be opened.
     pub fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = open_device("/dev/xen/xenbus", flags)?;

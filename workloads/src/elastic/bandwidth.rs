@@ -12,7 +12,7 @@ const KERNELS: [&str; 4] = ["copy", "scale", "add", "triad"];
 /// Bytes that each kernel reads and writes in a pass, as STREAM counts them.
 const BYTES: [u64; 4] = [16 << 20, 16 << 20, 24 << 20, 24 << 20];
 
-/// The three arrays.
+/// The three arrays of STREAM, of 8 MiB each, on which its kernels work.
 pub(super) struct Stream {
     a: Vec<f64>,
     b: Vec<f64>,
@@ -20,7 +20,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Returns arrays with their initial values.
+    /// Allocates the arrays and fills them with their initial values.
     pub(super) fn new() -> Self {
         Self {
             a: vec![1.0; NUMBERS],

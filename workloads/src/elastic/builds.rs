@@ -7,8 +7,10 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Runs `program` `rounds` times. After each round, rests `share` times as long as the round took.
-/// Fails if the program cannot be started or its exit status is not 0.
+/// Runs `program`, a name and its arguments, `rounds` times. After each round, prints its time and
+/// sleeps `share` times as long. Fails with `Usage` if `program` is empty, with `Unsupported` if it
+/// does not exist, with `System` if it cannot be started, and with `Wrong` if its exit status is
+/// not 0.
 pub(super) fn run(
     rounds: u64,
     share: u32,

@@ -5,7 +5,9 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{Mapping, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 
-/// Touches and frees `bytes` bytes twice. The host may take free memory in both pauses.
+/// Touches and frees `bytes` bytes twice, and prints the time of each touching. In turns with
+/// others, waits for a line before each touching; the host may take free memory during these
+/// pauses. Fails if memory cannot be mapped or standard input ends.
 pub(super) fn run(bytes: usize, out: &mut Output) -> Result<(), Failure> {
     out.phase("start", Some(bytes))?;
     out.rest_as("untouched")?;

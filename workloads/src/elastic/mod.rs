@@ -14,7 +14,8 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
-/// The experiment `elastic`: its arguments, help text and function.
+/// The experiment `elastic`, with its arguments, help text and function: measures a guest while the
+/// host takes memory from it and gives it back.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "elastic",
     usage: "memory SIZE | stream|ftq SIZE SECONDS ROUNDS | build ROUNDS SHARE -- PROGRAM [ARGUMENTS]",

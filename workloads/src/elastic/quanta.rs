@@ -9,11 +9,12 @@ const QUANTUM_NS: u64 = 1_000_000;
 /// Number of generator steps in one unit of work. The clock is read after each unit.
 const STEPS: u32 = 64;
 
-/// The state of the pseudo-random generator that forms the work.
+/// The work of FTQ (fixed time quanta): steps of a pseudo-random generator, whose state this is.
+/// Counts the units of work in each millisecond.
 pub(super) struct Ftq(u64);
 
 impl Ftq {
-    /// Returns the generator's initial state.
+    /// Returns the work with the generator's initial state, the same in every run.
     pub(super) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }

@@ -7,7 +7,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::tasks::Child;
 use std::time::Duration;
 
-/// The parameters of a run.
+/// The parameters of a run: `rounds` rounds of three windows, each of the length `window`.
 pub(super) struct Windows {
     /// Bytes that are touched and freed before the host takes memory.
     pub(super) bytes: usize,
@@ -15,7 +15,7 @@ pub(super) struct Windows {
     pub(super) rounds: u64,
 }
 
-/// One figure of one window.
+/// One figure about the work in one window. More is better.
 pub(super) struct Sample {
     pub(super) name: &'static str,
     pub(super) value: f64,
@@ -24,13 +24,15 @@ pub(super) struct Sample {
     pub(super) kernel: Option<&'static str>,
 }
 
-/// Work whose speed is measured.
+/// Work whose speed is measured, window by window.
 pub(super) trait Work {
-    /// Works for the time `window` and returns the figures.
+    /// Works for the time `window`, at least for one pass, and returns the figures about it.
     fn measure(&mut self, window: Duration) -> Vec<Sample>;
 }
 
-/// Measures `work` in every window of every round and prints the figures.
+/// Measures `work` in every window of every round, and prints the phases and the figures. Before
+/// the window `leave`, touches and frees memory in a child process, so that the host can take it.
+/// Fails if that child cannot be forked or fails, or if printing fails.
 pub(super) fn run(windows: &Windows, work: &mut dyn Work, out: &mut Output) -> Result<(), Failure> {
     // The first pass touches the memory of the work itself.
     work.measure(Duration::from_millis(1));
@@ -80,7 +82,8 @@ fn fill(bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Returns the value below which a hundredth of `values` lies. Returns 0 if there are none.
+/// Sorts `values` and returns the value at a hundredth of their number, below which a hundredth of
+/// them lies. Returns 0 if there are none.
 pub(super) fn lowest_hundredth(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 100).copied().unwrap_or(0.0)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Number of calls in a batch.
 const BATCH: u64 = 64;
 
-/// Duplicates and closes a descriptor.
+/// The call `dup`: each task duplicates a descriptor of a file of its own and closes the duplicate.
 pub(super) const DUP: Call = Call {
     name: "dup",
     kind: Kind::Threads,
@@ -20,7 +20,7 @@ pub(super) const DUP: Call = Call {
     work: dup,
 };
 
-/// Opens and closes a file by its name.
+/// The call `open`: each task opens a file of its own by its name and closes it.
 pub(super) const OPEN: Call = Call {
     name: "open",
     kind: Kind::Processes,

@@ -14,7 +14,7 @@ const MAPPED_BYTES: usize = 128 << 20;
 const TOUCHED_BYTES: usize = 1 << 20;
 const PAGES: u64 = (TOUCHED_BYTES / PAGE_BYTES) as u64;
 
-/// Maps and unmaps anonymous memory without touching it.
+/// The call `mmap`: maps 128 MiB of anonymous memory and unmaps them without touching them.
 pub(super) const MMAP: Call = Call {
     name: "mmap",
     kind: Kind::Threads,
@@ -29,7 +29,7 @@ pub(super) const MMAP: Call = Call {
     },
 };
 
-/// Maps and unmaps a file without touching it.
+/// The call `mmap-file`: maps 1 MiB of a file, shared, and unmaps it without touching it.
 pub(super) const MMAP_FILE: Call = Call {
     name: "mmap-file",
     kind: Kind::Threads,
@@ -45,7 +45,7 @@ pub(super) const MMAP_FILE: Call = Call {
     },
 };
 
-/// Moves the end of the heap up and down.
+/// The call `brk`: moves the end of the heap up by a page, or down again.
 pub(super) const BRK: Call = Call {
     name: "brk",
     kind: Kind::Threads,
@@ -53,7 +53,8 @@ pub(super) const BRK: Call = Call {
     work: brk,
 };
 
-/// Writes to the pages of a private file mapping.
+/// The call `file-fault`: writes to a page of a private file mapping, for the first time. Includes
+/// the page's part of `mmap` and `munmap`.
 pub(super) const FILE_FAULT: Call = Call {
     name: "file-fault",
     kind: Kind::Threads,
@@ -67,7 +68,8 @@ pub(super) const FILE_FAULT: Call = Call {
     },
 };
 
-/// Writes to the pages of an anonymous mapping.
+/// The call `fault`: writes to a page of an anonymous mapping, for the first time. Includes the
+/// page's part of `mmap` and `munmap`.
 pub(super) const FAULT: Call = Call {
     name: "fault",
     kind: Kind::Threads,

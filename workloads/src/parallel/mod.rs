@@ -15,7 +15,8 @@ use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure};
 use std::time::Duration;
 
-/// The experiment `parallel`: its arguments, help text and function.
+/// The experiment `parallel`, with its arguments, help text and function: measures a call made by
+/// one task, and by several tasks at once.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "parallel",
     usage: "CALL [TASKS [SECONDS|ROUNDSr]]",

@@ -14,7 +14,7 @@ const MANY: usize = 128;
 /// Number of round trips in a batch.
 const TRIPS: u64 = 32;
 
-/// Polls one eventfd that is ready.
+/// The call `poll`: polls one eventfd that is ready.
 pub(super) const POLL: Call = Call {
     name: "poll",
     kind: Kind::Threads,
@@ -22,7 +22,7 @@ pub(super) const POLL: Call = Call {
     work: |watch| poll(watch, &events(1, 1)?, POLLS, 1),
 };
 
-/// Polls many eventfds that are not ready.
+/// The call `poll-128`: polls 128 eventfds that are not ready, without waiting.
 pub(super) const POLL_MANY: Call = Call {
     name: "poll-128",
     kind: Kind::Threads,
@@ -30,7 +30,8 @@ pub(super) const POLL_MANY: Call = Call {
     work: |watch| poll(watch, &events(MANY, 0)?, POLLS_OF_MANY, 0),
 };
 
-/// Switches to another thread and back through two pipes.
+/// The call `switch`: sends a byte to another thread through a pipe and waits for the byte that it
+/// sends back through another.
 pub(super) const SWITCH: Call = Call {
     name: "switch",
     kind: Kind::Threads,

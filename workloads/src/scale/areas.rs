@@ -4,7 +4,7 @@ use super::call::Reserved;
 use super::{Figures, Part, time};
 use crate::Failure;
 
-/// The part `areas` of the experiment: its numbers of objects and its function.
+/// The part `areas` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "areas",
     counts: "areas",

@@ -3,7 +3,8 @@
 use crate::Failure;
 use crate::mapping::PAGE_BYTES;
 
-/// Returns `answer`. If it is negative, fails with `errno` and the name `what`.
+/// Returns `answer`, the result of a system call. If it is negative, fails with `System`: the
+/// calling thread's `errno` and the call's name `what`.
 pub(super) fn checked(what: &str, answer: libc::c_long) -> Result<libc::c_long, Failure> {
     if answer < 0 {
         return Err(Failure::last_os(what));
@@ -11,7 +12,8 @@ pub(super) fn checked(what: &str, answer: libc::c_long) -> Result<libc::c_long, 
     Ok(answer)
 }
 
-/// Raises a limit of this process to `value`, and the hard limit if it is lower.
+/// Raises the soft limit `limit` of this process to at least `value`, and the hard limit if it is
+/// lower. Fails with `System` if the system refuses.
 pub(super) fn raise_limit(limit: libc::__rlimit_resource_t, value: u64) -> Result<(), Failure> {
     let mut now = libc::rlimit {
         rlim_cur: 0,
@@ -31,7 +33,8 @@ pub(super) fn raise_limit(limit: libc::__rlimit_resource_t, value: u64) -> Resul
     Ok(())
 }
 
-/// A reserved range of addresses, in which a test maps pages.
+/// A reserved range of addresses, in which an experiment maps pages. It is unmapped when this value
+/// is dropped. Page numbers count from the start of the range.
 #[derive(Debug)]
 pub(super) struct Reserved {
     start: *mut libc::c_void,
@@ -39,7 +42,8 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Reserves addresses for `pages` pages. They are not accessible.
+    /// Reserves addresses for `pages` pages, which are not accessible. Fails with `System` if
+    /// `mmap` fails.
     pub(super) fn new(pages: usize) -> Result<Self, Failure> {
         let bytes = pages * PAGE_BYTES;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
@@ -67,7 +71,8 @@ impl Reserved {
         unsafe { self.start.byte_add(page * PAGE_BYTES) }
     }
 
-    /// Maps pages of zeros, readable and writable, at page `page`.
+    /// Maps `pages` pages of zeros, readable and writable, from page `page` on, in place of earlier
+    /// ones. Fails with `System` if `mmap` fails. Panics if the pages are not in the range.
     pub(super) fn map(&self, page: usize, pages: usize) -> Result<(), Failure> {
         // SAFETY: this value owns the range, and no reference into it exists.
         let start = unsafe {
@@ -86,7 +91,8 @@ impl Reserved {
         Ok(())
     }
 
-    /// Unmaps `pages` pages from page `page` on.
+    /// Unmaps `pages` pages from page `page` on. Their addresses are then no longer reserved. Fails
+    /// with `System` if `munmap` fails. Panics if the pages are not in the range.
     pub(super) fn unmap(&self, page: usize, pages: usize) -> Result<(), Failure> {
         // SAFETY: this value owns the range, and no reference into it exists.
         let answer = unsafe { libc::munmap(self.at(page, pages), pages * PAGE_BYTES) };
@@ -94,7 +100,8 @@ impl Reserved {
         Ok(())
     }
 
-    /// Makes pages readable, and also writable if `write` is `true`.
+    /// Makes `pages` pages from page `page` on readable, and also writable if `write` is `true`.
+    /// Fails with `System` if `mprotect` fails. Panics if the pages are not in the range.
     pub(super) fn protect(&self, page: usize, pages: usize, write: bool) -> Result<(), Failure> {
         let rights = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
         // SAFETY: this value owns the range, and no reference into it exists.
@@ -103,7 +110,8 @@ impl Reserved {
         Ok(())
     }
 
-    /// Writes a byte into each page. The pages must be mapped and writable.
+    /// Writes a byte into each of `pages` pages from page `page` on. They must be mapped and
+    /// writable. Panics if they are not in the range.
     pub(super) fn touch(&self, page: usize, pages: usize) {
         for page in page..page + pages {
             // SAFETY: the caller has mapped the page writable, and a byte fits into it.

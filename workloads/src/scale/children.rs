@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::clock::{monotonic_ns, ratio};
 use crate::tasks::{Child, Gate};
 
-/// The part `children` of the experiment: its numbers of objects and its function.
+/// The part `children` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "children",
     counts: "children",
@@ -21,7 +21,8 @@ fn run(number: u64) -> Result<Figures, Failure> {
     })
 }
 
-/// Runs `work` while `number` child processes exist and wait.
+/// Forks `number` child processes, runs `work` while they wait, and then lets them end. Returns the
+/// figures of `work`. Fails if a child cannot be forked or fails, or if `work` fails.
 pub(super) fn with_children(
     number: u64,
     work: impl FnOnce() -> Result<Figures, Failure>,
@@ -43,8 +44,9 @@ pub(super) fn with_children(
     Ok(figures)
 }
 
-/// Returns two times in nanoseconds: that of a fork in the parent, and that from there until the
-/// child has ended and was waited for.
+/// Forks many children that end at once, one after the other. Returns two mean times in
+/// nanoseconds: that of a fork in the parent, and that from there until the child has ended and was
+/// waited for. Fails if a fork fails or a child's exit status is not 0.
 pub(super) fn fork_and_wait() -> Result<(f64, f64), Failure> {
     let (mut fork, mut end) = (0, 0);
     for index in 0..BEFORE + TIMES {

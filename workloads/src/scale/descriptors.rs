@@ -6,7 +6,7 @@ use super::{Figures, Part, time};
 use crate::Failure;
 use std::fs::File;
 
-/// The part `descriptors` of the experiment: its numbers of objects and its function.
+/// The part `descriptors` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "descriptors",
     counts: "descriptors",

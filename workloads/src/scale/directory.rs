@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The part `directory` of the experiment: its numbers of objects and its function.
+/// The part `directory` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "directory",
     counts: "files",

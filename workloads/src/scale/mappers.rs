@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory_file;
 
-/// The part `mappers` of the experiment: its numbers of objects and its function.
+/// The part `mappers` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "mappers",
     counts: "mappers",

@@ -19,7 +19,8 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 
-/// The experiment `scale`: its arguments, help text and function.
+/// The experiment `scale`, with its arguments, help text and function: measures calls with few and
+/// with many objects of one kind.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "scale",
     usage: "[PART [N…]]",

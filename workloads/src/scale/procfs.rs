@@ -6,7 +6,7 @@ use crate::Failure;
 use std::fs::File;
 use std::io::Read;
 
-/// The part `procfs` of the experiment: its numbers of objects and its function.
+/// The part `procfs` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "procfs",
     counts: "areas",

@@ -7,7 +7,7 @@ use crate::clock::{monotonic_ns, ratio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-/// The part `threads` of the experiment: its numbers of objects and its function.
+/// The part `threads` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "threads",
     counts: "threads",
@@ -19,16 +19,17 @@ pub(super) const PART: Part = Part {
 /// Stack size in bytes of a thread that only waits.
 const STACK_BYTES: usize = 32 << 10;
 
-/// A futex word. Threads wait on it while it is 0.
+/// A futex word, 0 or 1. Threads can wait on it while it is 0.
 pub(super) struct Word(AtomicU32);
 
 impl Word {
-    /// Returns a word that is 0.
+    /// Returns a futex word that is 0.
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits until a thread wakes the waiters of this word. Returns at once if the word is not 0.
+    /// Waits until a thread wakes the waiters of this word. Returns at once if the word is not 0,
+    /// and also if a signal interrupts the wait. Fails with `System` if the call fails otherwise.
     pub(super) fn wait(&self) -> Result<(), Failure> {
         // SAFETY: the word is valid, and without a timeout the call reads no other memory.
         let answer = unsafe {
@@ -50,7 +51,8 @@ impl Word {
         }
     }
 
-    /// Wakes up to `most` waiters and returns their number.
+    /// Wakes up to `most` waiters of this word and returns how many it woke. Fails with `System` if
+    /// the call fails.
     pub(super) fn wake(&self, most: i32) -> Result<i64, Failure> {
         // SAFETY: the word is valid, and the call accesses no other memory.
         let answer = unsafe {
@@ -64,7 +66,8 @@ impl Word {
         checked("futex wake", answer)
     }
 
-    /// Sets the word and wakes all waiters. Later calls of `wait` return at once.
+    /// Sets the word to 1 and wakes all its waiters. Later calls of `wait` return at once. Fails
+    /// with `System` if the call fails.
     pub(super) fn open(&self) -> Result<(), Failure> {
         self.0.store(1, Ordering::Release);
         self.wake(i32::MAX).map(drop)
@@ -76,7 +79,7 @@ impl Word {
     }
 }
 
-/// A set of threads.
+/// A set of threads, each with its outcome. Dropping it leaves them running.
 pub(super) struct Threads(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Threads {
@@ -85,7 +88,8 @@ impl Threads {
         Self(Vec::new())
     }
 
-    /// Starts a thread that runs `work`.
+    /// Starts a thread with a small stack that runs `work`, and adds it to the set. Fails with
+    /// `System` if the thread cannot be started.
     pub(super) fn start(
         &mut self,
         work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
@@ -107,7 +111,8 @@ impl Threads {
         }
     }
 
-    /// Waits for the end of all threads. Fails with the first failure among them.
+    /// Waits for the threads of the set, the last one first. Fails with the first failure that it
+    /// meets; it then does not wait for the others. Passes the panic of a thread on.
     pub(super) fn join(mut self) -> Result<(), Failure> {
         while !self.0.is_empty() {
             self.join_last()?;
@@ -116,7 +121,7 @@ impl Threads {
     }
 }
 
-/// Yields to other threads until `counter` has reached `number`.
+/// Yields to other threads until `counter` is at least `number`. Does not return if it never is.
 pub(super) fn until(counter: &AtomicU32, number: u64) {
     while u64::from(counter.load(Ordering::Acquire)) < number {
         std::thread::yield_now();

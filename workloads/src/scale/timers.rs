@@ -4,7 +4,7 @@ use super::call::{checked, raise_limit};
 use super::{Figures, Part, time};
 use crate::Failure;
 
-/// The part `timers` of the experiment: its numbers of objects and its function.
+/// The part `timers` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "timers",
     counts: "timers",

@@ -7,7 +7,7 @@ use crate::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The part `waiters` of the experiment: its numbers of objects and its function.
+/// The part `waiters` of the experiment `scale`: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "waiters",
     counts: "waiters",
