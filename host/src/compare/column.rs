@@ -3,7 +3,7 @@
 use super::give_back_mode::GiveBackMode;
 use super::schema::{Cell, Guest, Row};
 
-/// A column of a table: a guest kernel, and how it gives memory back.
+/// A column of a table: a guest kernel, and how its guest gives memory back.
 pub(crate) type Column = (Guest, GiveBackMode);
 
 /// Returns the columns for which `rows` have cells, in the order of display.

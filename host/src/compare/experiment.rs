@@ -45,6 +45,7 @@ pub(crate) enum Scope {
 }
 
 /// How the guests of an experiment share the machine, whose speed changes from second to second.
+/// Both guests are one with Ebb's kernel and one with Linux.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
     /// One guest runs at a time, from start to end.
@@ -64,7 +65,7 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// Returns whether a guest waits for its turns.
+    /// Returns whether the guests of such an experiment wait for turns that the host gives them.
     pub(crate) fn takes_turns(self) -> bool {
         match self {
             Self::Timed | Self::Fixed | Self::Once => true,

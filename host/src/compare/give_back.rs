@@ -15,7 +15,8 @@ const GUEST_MIB: &[u64] = &[1024];
 /// counted.
 const COUNTED_STAY: &str = "20";
 
-/// All these experiments. The terminal shows them in one table.
+/// All experiments that compare the modes of giving memory back, in the order of `--list`. The
+/// terminal shows them in one table.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "give-back/memhog",

@@ -173,7 +173,8 @@ const fn part(name: &'static str, summary: &'static str, program: ExperimentProg
     }
 }
 
-/// An experiment for each program.
+/// The experiments of `ebb compare programs`, in the order of `--list`. Some run the same program
+/// with other arguments.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "programs/python",

@@ -12,8 +12,8 @@ pub(crate) fn kernel(record: &Value) -> Option<String> {
     text(record.get("kernel")?, "version")
 }
 
-/// Returns the value of `-machine` in QEMU's command line, else the machine's name. Returns `None`
-/// if neither is recorded.
+/// Returns the value of `-machine` in QEMU's command line, else the name of the machine that `ebb
+/// run` recorded. Returns `None` if neither is recorded.
 pub(crate) fn machine(record: &Value) -> Option<String> {
     qemu_option(record, &["-machine", "-M"]).or_else(|| text(record, "machine"))
 }
@@ -23,7 +23,8 @@ pub(crate) fn cpu(record: &Value) -> Option<String> {
     qemu_option(record, &["-cpu"])
 }
 
-/// Returns QEMU's command line, or `None` if it is not recorded.
+/// Returns QEMU's command line as words, its path first. Returns `None` if it is not recorded or
+/// has a word that is not text.
 pub(crate) fn qemu_command(record: &Value) -> Option<Vec<String>> {
     let words = record.get("qemu")?.get("command")?.as_array()?;
     words
@@ -51,7 +52,7 @@ pub(crate) fn kernel_arguments(record: &Value) -> Option<String> {
     text(record, "kernel_arguments")
 }
 
-/// Returns `KVM` or `TCG`, or `None` if it is not recorded.
+/// Returns the accelerator in capitals, `KVM` or `TCG`, or `None` if it is not recorded.
 pub(crate) fn accel(record: &Value) -> Option<String> {
     text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
@@ -68,7 +69,8 @@ pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
     Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)
 }
 
-/// Returns how many times the guest was started until it booted, or `None` if it is not recorded.
+/// Returns how many times the guest was started until it booted, at least 1. Returns `None` if it
+/// is not recorded.
 pub(crate) fn attempts(record: &Value) -> Option<u64> {
     record.get("attempts")?.as_u64()
 }

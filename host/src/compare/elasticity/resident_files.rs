@@ -14,7 +14,7 @@ const HUGETLBFS: i64 = 0x9584_58f6;
 /// smaller.
 const LEAST: u64 = 32 << 20;
 
-/// The files of one guest's RAM.
+/// The files that hold the RAM of one guest, in tmpfs or hugetlbfs.
 #[derive(Debug)]
 pub(super) struct ResidentFiles {
     /// A path to each file, by its device and inode.
@@ -22,10 +22,11 @@ pub(super) struct ResidentFiles {
 }
 
 impl ResidentFiles {
-    /// Finds the RAM files of the `ebb run` with process number `ebb`, and of its QEMU.
+    /// Finds the RAM files among the open descriptors of the `ebb run` with process number `ebb`,
+    /// and of its QEMU: files of at least 32 MiB in tmpfs or hugetlbfs.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such file, for example because the guest has ended.
     pub(super) fn of(ebb: u32) -> Result<Self, String> {
         let mut files = BTreeMap::new();
         let pids = std::iter::once(ebb).chain(child_of(ebb));
@@ -51,7 +52,8 @@ impl ResidentFiles {
         Ok(Self { files })
     }
 
-    /// Returns the resident bytes of the files. Returns 0 once the guest has ended.
+    /// Returns the resident bytes of all files together. A file that is no longer open counts as 0,
+    /// so the sum is 0 once the guest has ended.
     pub(super) fn bytes(&self) -> u64 {
         self.files
             .iter()
