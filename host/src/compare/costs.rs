@@ -22,8 +22,9 @@ const QUIET: f64 = 0.25;
 /// The maximum share of a curve that may be missing at its start.
 const UNKNOWN: f64 = 0.01;
 
-/// Adds the bytes that had left the host when the program ended. Only for programs that count the
-/// instructions of other tasks.
+/// Appends to `figures` the figure `returned`: the bytes that had left the host when the program
+/// ended. Appends nothing if the program does not report the instructions of other tasks, or if
+/// less than 5 % of the freed memory has left.
 pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
     let counted = run
         .events

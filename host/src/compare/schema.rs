@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The schema version that this version writes and reads.
+/// The schema version that this version writes and reads. Reports with another one are refused.
 pub(crate) const SCHEMA: u32 = 2;
 
 /// The report of one `ebb compare`.
@@ -184,7 +184,7 @@ pub(crate) enum What {
     Unsupported { what: String },
 }
 
-/// Whether higher or lower values of a figure are better.
+/// Whether higher or lower values of a metric are better.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -192,7 +192,8 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// A sample of a guest. Amounts are in bytes; a value that the guest does not report is absent.
+/// A sample of a guest in the timeline. Amounts are in bytes; a value that the guest does not
+/// report is `None`.
 #[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// Host time since the guest's CPUs were started, in milliseconds.
@@ -260,14 +261,14 @@ impl Interval {
         (self.high / self.low).sqrt() - 1.0
     }
 
-    /// Returns whether the interval is narrow enough that another comparison should give about the
-    /// same ratio.
+    /// Returns whether the half width is at most 5 %, so that another comparison should give about
+    /// the same ratio.
     pub(crate) fn is_settled(self) -> bool {
         self.half_width() <= Self::SETTLED
     }
 }
 
-/// The values of one guest in all rounds.
+/// The values of one guest in one mode of giving memory back, in all rounds of a row.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) guest: Guest,
@@ -279,7 +280,7 @@ pub(crate) struct Cell {
     pub(crate) rounds: u32,
 }
 
-/// Why a file is not a report.
+/// The reason why a file is not a report that can be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("it is not JSON of a comparison")]
@@ -297,7 +298,8 @@ pub(crate) enum ReadError {
 }
 
 impl Report {
-    /// Reads the JSON of a report. Fails if it is not valid or has another schema version.
+    /// Reads the JSON of a report. Does not check the table against the runs. Fails if the JSON is
+    /// not valid or has another schema version.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -313,13 +315,15 @@ impl Report {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// Returns the rows of the experiment called `experiment`.
+    /// Returns the rows of the experiment called `experiment`, in the order of the table. The list
+    /// is empty if there is none.
     pub(crate) fn rows_of<'a>(&'a self, experiment: &str) -> Vec<&'a Row> {
         let rows = self.table.iter();
         rows.filter(|row| row.experiment == experiment).collect()
     }
 
-    /// Returns the runs of the experiment called `experiment`.
+    /// Returns the runs of the experiment called `experiment`, in their order, failed ones
+    /// included. The list is empty if there is none.
     pub(crate) fn runs_of<'a>(&'a self, experiment: &str) -> Vec<&'a Run> {
         let runs = self.runs.iter();
         runs.filter(|run| run.experiment == experiment).collect()
@@ -339,7 +343,7 @@ impl Report {
 
 #[cfg(test)]
 impl Run {
-    /// Returns a run that ended well and has no other data, for tests that fill in what they need.
+    /// Returns a run that ended well and has no other data, for tests that fill in more.
     pub(crate) fn blank(guest: Guest) -> Self {
         Self {
             experiment: "./mine".into(),

@@ -43,7 +43,8 @@ impl Look {
     }
 }
 
-/// Returns the whole report as text.
+/// Returns the whole report as text for the terminal: the rows that a report shows on their own, by
+/// experiment, and then the findings.
 pub(crate) fn text(report: &Report, look: Look) -> Styled {
     let mut out = Styled::default();
     let columns = column::columns(&report.table);

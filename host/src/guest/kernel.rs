@@ -21,7 +21,7 @@ pub(crate) struct BootLimits {
     pub(crate) wait: Duration,
 }
 
-/// The options that a kernel's command line depends on.
+/// The options of a run that a kernel's command line depends on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BootOptions {
     pub(crate) accel: Accel,
@@ -62,15 +62,16 @@ pub(crate) trait Kernel: Debug {
     /// Returns which kernel this is.
     fn kind(&self) -> KernelKind;
 
-    /// Returns the kernel's version.
+    /// Returns the kernel's version for users.
     fn release(&self) -> &str;
 
-    /// Returns the kernel's name for messages, or `None` for Ebb's own.
+    /// Returns the kernel's name and version for messages, or `None` for Ebb's own.
     fn title(&self) -> Option<String> {
         None
     }
 
-    /// Returns the file from which the kernel was read, or `None` if it is embedded in this binary.
+    /// Returns the path of the file from which the kernel was read, or `None` if it is embedded in
+    /// this binary or that does not matter.
     fn origin(&self) -> Option<&Path> {
         None
     }
@@ -78,7 +79,7 @@ pub(crate) trait Kernel: Debug {
     /// Returns the contents of the file that QEMU loads.
     fn bytes(&self) -> &[u8];
 
-    /// Returns the guest memory that the loaded kernel covers, in bytes.
+    /// Returns the guest memory that the loaded kernel covers, in bytes, its `.bss` included.
     fn span_bytes(&self) -> u64;
 
     /// Returns which kernel's variant of the board is needed, Ebb's or Linux's.
@@ -88,16 +89,17 @@ pub(crate) trait Kernel: Debug {
     /// pages in place, else to words.
     fn alignment(&self) -> Alignment;
 
-    /// Adds the files that the kernel's guest needs in addition to the program. Fails if a file
-    /// does not fit into `_tree`.
+    /// Adds to the initramfs the files that the kernel's guest needs in addition to the program. By
+    /// default none. Fails if a file does not fit into `_tree` or its path is taken.
     fn furnish(&self, _tree: &mut Initramfs) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// Returns the beginning of the kernel's command line.
+    /// Returns the beginning of the kernel's command line for `options`. The caller appends the
+    /// rest.
     fn arguments(&self, options: &BootOptions) -> String;
 
-    /// Returns the guest that tests whether this kernel boots on KVM here.
+    /// Returns the settings of the guest that tests whether this kernel boots on KVM on this host.
     fn probe(&self) -> Probe;
 
     /// Returns a lookup of function names for the addresses in the kernel's log. Returns `None` if
@@ -106,8 +108,8 @@ pub(crate) trait Kernel: Debug {
         None
     }
 
-    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `icount` says
-    /// that QEMU counts instructions.
+    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `cpus` is the
+    /// number of its CPUs. `icount` says that QEMU counts instructions.
     fn guest(&self, ram: &Arc<GuestRam>, cpus: u32, icount: bool) -> Arc<dyn Guest>;
 
     /// Returns whether the kernel's guests publish their allocator's metadata
@@ -116,8 +118,9 @@ pub(crate) trait Kernel: Debug {
         false
     }
 
-    /// Returns the limits on attempts to start the kernel. Returns `None` if the kernel is never
-    /// started again, since its boot does not depend on luck.
+    /// Returns the limits on attempts to boot the kernel in a guest with this memory and number of
+    /// CPUs. Returns `None` if the kernel is started only once, since its boot does not depend on
+    /// luck.
     fn boot_limits(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<BootLimits> {
         None
     }

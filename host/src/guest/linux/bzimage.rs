@@ -18,7 +18,7 @@ const SETUP: usize = 0x200;
 /// The maximum length of a release string in bytes.
 const RELEASE_MAX: usize = 128;
 
-/// Why a file is not a kernel that `ebb` can boot.
+/// The reason why a file is not a kernel that `ebb` can boot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FormatError {
     #[error("it is not a Linux kernel (a bzImage)")]
@@ -41,8 +41,9 @@ pub(crate) struct BzImage {
 }
 
 impl BzImage {
-    /// Reads the setup header of a kernel file. Fails if `file` is not a 64-bit bzImage with a
-    /// recent boot protocol and a plausible release.
+    /// Reads the setup header of a kernel file with the contents `file`. Fails if `file` is not a
+    /// 64-bit bzImage that is loaded high, if its boot protocol is older than 2.12, or if its
+    /// release is missing or unfit for a path.
     pub(crate) fn parse(file: &[u8]) -> Result<Self, FormatError> {
         let half = |at: usize| {
             let bytes = file.get(at..at + 2).ok_or(FormatError::Magic)?;
