@@ -72,8 +72,8 @@ pub(crate) struct ReclaimOptions {
 
 /// The result of `ebb reclaim`, as it is written as JSON. Amounts are bytes of host memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-/// The guest's name.
 struct Outcome {
+    /// The guest's name.
     guest: String,
     /// The process number of its `ebb run`.
     pid: u32,

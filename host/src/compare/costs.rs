@@ -8,9 +8,11 @@ use super::moments::{ended, freed_bytes, moment, peak, resident_at};
 use super::ratio::ratio;
 use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
 
-/// The names of metrics: one that programs report, and those computed from it.
+/// The metric of the instructions of other tasks, which some programs report.
 const OTHERS: &str = "others_ns";
+/// The metric of the bytes that had left the host when the program ended, which is computed.
 const RETURNED: &str = "returned";
+/// The metric of the instructions per GiB given back, which is computed from the two.
 const WORK: &str = "instructions_per_gib";
 /// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;

@@ -13,16 +13,18 @@ use std::time::Duration;
 /// The number of rounds in a boot. Figures of one boot may have a common error, so there are
 /// several boots, but each costs seconds.
 const ROUNDS_A_BOOT: u32 = 9;
-/// The first estimates of a run's duration without its program.
+/// The first estimate of the duration of a run with Ebb's kernel, without its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
+/// The first estimate of the duration of a run with Linux and little memory, without its program.
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
 /// The time in which Linux initialises the page descriptors of one GiB while it boots.
 const LINUX_OVERHEAD_GIB: Duration = Duration::from_millis(300);
 /// The factor by which a program with fixed work takes longer on Linux, for the first estimate.
 const LINUX_FACTOR: u32 = 3;
-/// The first estimates of a whole run whose instructions are counted. Most of it is the boot, since
-/// sleeping takes no time.
+/// The first estimate of a whole run with Ebb's kernel whose instructions are counted. Most of it
+/// is the boot, since sleeping takes no time.
 const EBB_COUNTED: Duration = Duration::from_secs(4);
+/// The same estimate for Linux.
 const LINUX_COUNTED: Duration = Duration::from_secs(15);
 
 /// One guest that runs alone, or guests that run together.

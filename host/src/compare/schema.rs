@@ -256,7 +256,8 @@ impl Interval {
     /// The maximum half width of a settled ratio, as a share.
     const SETTLED: f64 = 0.05;
 
-    /// Returns half the width of the interval, as a share of its middle.
+    /// Returns half the width of the interval, as a share of its geometric middle. For example,
+    /// 0.05 means that the bounds are about 5 % below and above.
     pub(crate) fn half_width(self) -> f64 {
         (self.high / self.low).sqrt() - 1.0
     }

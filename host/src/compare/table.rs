@@ -10,10 +10,13 @@ use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use crate::text::Styled;
 use std::fmt::Write as _;
 
-/// The widths of columns in characters; the name gets the rest.
+/// The width of a figure's column in characters.
 const CELL: usize = 11;
+/// The width of the ratio's column in characters.
 const RATIO: usize = 12;
+/// The minimum width of the name's column in characters. It gets what the others leave.
 const NAME_MIN: usize = 24;
+/// The maximum width of the name's column in characters.
 const NAME_MAX: usize = 46;
 /// Ratios closer to 1 than this are neither ahead nor behind.
 const EVEN: f64 = 0.02;

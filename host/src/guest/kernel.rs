@@ -47,7 +47,7 @@ pub(crate) struct Extras {
     pub(crate) plugged: bool,
 }
 
-/// A guest that only has to show that its kernel boots on KVM.
+/// The settings of a guest that only has to show that its kernel boots on KVM.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     /// The guest kernel's command line.
@@ -70,8 +70,7 @@ pub(crate) trait Kernel: Debug {
         None
     }
 
-    /// Returns the path of the file from which the kernel was read, or `None` if it is embedded in
-    /// this binary or that does not matter.
+    /// Returns the path of the file from which the kernel was read, or `None` for Ebb's own kernel.
     fn origin(&self) -> Option<&Path> {
         None
     }
@@ -79,7 +78,8 @@ pub(crate) trait Kernel: Debug {
     /// Returns the contents of the file that QEMU loads.
     fn bytes(&self) -> &[u8];
 
-    /// Returns the guest memory that the loaded kernel covers, in bytes, its `.bss` included.
+    /// Returns the guest memory that the loaded kernel covers, in bytes: the image with its `.bss`,
+    /// or what Linux needs until it has unpacked itself.
     fn span_bytes(&self) -> u64;
 
     /// Returns which kernel's variant of the board is needed, Ebb's or Linux's.
@@ -90,7 +90,7 @@ pub(crate) trait Kernel: Debug {
     fn alignment(&self) -> Alignment;
 
     /// Adds to the initramfs the files that the kernel's guest needs in addition to the program. By
-    /// default none. Fails if a file does not fit into `_tree` or its path is taken.
+    /// default none. Fails if a path would be both a directory and a file in `_tree`.
     fn furnish(&self, _tree: &mut Initramfs) -> Result<(), PackError> {
         Ok(())
     }

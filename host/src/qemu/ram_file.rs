@@ -34,12 +34,13 @@ pub(crate) enum Backing {
 
 impl Backing {
     /// Returns whether the host uses huge pages, so that memory is allocated and freed 2 MiB at a
-    /// time.
+    /// time. Returns `false` only for [`Self::Base`].
     pub(crate) fn is_huge(self) -> bool {
         self != Self::Base
     }
 
-    /// Returns the effect of QEMU's `madvise` for huge pages on a guest with `bytes` of RAM.
+    /// Returns which effect QEMU's `madvise` for huge pages has: heeded for a guest with `bytes` of
+    /// RAM if huge pages of shared memory are in use, else refused.
     pub(crate) fn advice(self, bytes: u64) -> HugePageAdvice {
         match self {
             Self::Advised | Self::Huge => HugePageAdvice::HeededFor(bytes),
@@ -68,17 +69,17 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Why the kind of pages that the user asked for is not available.
+/// The reason why the kind of pages that the user asked for is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackingError {
     #[error("--host-pages huge: this host gives a guest no huge pages: {0}")]
     NoHugePages(io::Error),
 }
 
-/// Makes RAM files of one kind for guests.
+/// Makes RAM files for guests, all in the same kind of file and pages.
 #[derive(Debug)]
-/// The kind of file and pages of each file.
 pub(crate) struct RamMaker {
+    /// The kind of file and pages of each file.
     backing: Backing,
     /// The tmpfs for [`Backing::Huge`].
     mount: Option<OwnedFd>,

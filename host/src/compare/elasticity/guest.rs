@@ -136,8 +136,8 @@ impl<'a> Guest<'a> {
     }
 
     /// Waits until the guest's program begins a phase or the guest ends, but at most for `timeout`.
-    /// Returns what happened. Stores the events and the last lines of stderr meanwhile. Sends the
-    /// guest signals to end if this process was interrupted.
+    /// Returns what happened. Stores the events and the last lines of stderr that arrive until
+    /// then. If this process was interrupted, sends `ebb run` signals to end.
     pub(super) fn wait_for_phase(&mut self, timeout: Duration) -> WaitResult {
         let deadline = Instant::now() + timeout;
         loop {

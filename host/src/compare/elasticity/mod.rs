@@ -36,7 +36,7 @@ const RUN_BYTES: u64 = 64 << 10;
 const PREFIX: &str = "elasticity/";
 
 /// Returns whether the user chose experiments about elasticity: all of `chosen`, and at least one.
-/// Returns `false` if there is none of them.
+/// Returns `false` if `chosen` has no such experiment.
 ///
 /// # Errors
 /// [`Failure::Usage`] if other experiments are chosen, too, or `--icount` or `--give-back` is

@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The magic numbers of file systems whose files are in memory.
+/// The magic number of tmpfs, whose files are in memory.
 const TMPFS: i64 = 0x0102_1994;
+/// The magic number of hugetlbfs, whose files are in memory.
 const HUGETLBFS: i64 = 0x9584_58f6;
 /// The minimum size of a RAM file in bytes. All other files of QEMU and `ebb` in memory are
 /// smaller.

@@ -14,14 +14,16 @@ use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+/// The name of the confined process.
 const NAME: &std::ffi::CStr = c"ebb-modules";
 
 /// The request: a module's file, and its compression.
 const READ: u8 = 1;
-/// The answers: the module's dependencies and aliases, followed by its bytes; or the reason for a
-/// refusal.
+/// The answer with the module's dependencies and aliases, which [`BYTES`] follows.
 const MOD_INFO: u8 = 2;
+/// The answer with the module's bytes.
 const BYTES: u8 = 3;
+/// The answer with the reason for a refusal.
 const REFUSED: u8 = 4;
 
 /// The maximum size of a module in bytes, without debugging sections. It fits in one message.
