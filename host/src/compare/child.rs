@@ -25,7 +25,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of lines that are queued until they are read.
 const QUEUE: usize = 64;
 
-/// A line of a child's stdout.
+/// A line that a child wrote to stdout, and when it arrived.
 pub(super) struct Line {
     /// The line without its line break.
     pub(super) text: String,
@@ -34,7 +34,7 @@ pub(super) struct Line {
     pub(super) timeline_s: Option<f64>,
 }
 
-/// A line of output of a child.
+/// A line of output of a child, from [`listen`].
 pub(super) enum Message {
     /// A line of stdout.
     Out(Line),

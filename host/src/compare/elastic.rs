@@ -23,7 +23,8 @@ const LEAST: Size = Size::mebibytes(192);
 /// The smallest guest in which the compiler fits.
 const COMPILER: Size = Size::mebibytes(768);
 
-/// One of the experiments about elasticity.
+/// One of the experiments about elasticity: how fast memory leaves and returns, and what work costs
+/// then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Memory,
@@ -53,7 +54,8 @@ impl Kind {
         }
     }
 
-    /// Returns the experiment called `name`, or `None` if there is none.
+    /// Returns the experiment about elasticity with the full name `name`. Returns `None` if there
+    /// is none, also for `elasticity` alone.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }

@@ -4,7 +4,7 @@ use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::shape::Shape;
 
-/// An experiment of the comparison.
+/// An experiment of `ebb compare`: a program, the guests that it runs in, and how often.
 #[derive(Debug)]
 pub(crate) struct Experiment {
     /// The name: `NAME` or `NAME/VARIANT`.
@@ -74,7 +74,7 @@ impl Pace {
     }
 }
 
-/// The program that an experiment runs in its guests.
+/// The program that an experiment runs in its guests, with its arguments.
 #[derive(Debug)]
 pub(super) enum ExperimentProgram {
     /// The experiments' program, with the arguments that the function returns.

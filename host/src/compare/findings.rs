@@ -174,8 +174,8 @@ fn matters(row: &Row) -> bool {
 const HUNG: &str = "Linux hung before its first process";
 
 /// Returns sentences about the differences between the guests of the two kernels, as far as the
-/// records of `runs` show them. Also says how often Linux had to be started again. Returns an empty
-/// list if one kernel has no records.
+/// records of `runs` show them. Also says how often Linux had to be started again. A fact that only
+/// one kernel's records contain is left out.
 pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     type Read = fn(&serde_json::Value) -> Option<String>;
     const FACTS: [(&str, Read); 5] = [

@@ -5,7 +5,7 @@ use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
-/// The experiment whose page faults are on memory that may have left the host.
+/// The name of the experiment whose page faults are on memory that may have left the host.
 pub(super) const AGAIN: &str = "give-back/again";
 
 /// The memory of most guests in MiB.

@@ -20,7 +20,7 @@ pub(crate) enum GiveBackMode {
 impl GiveBackMode {
     /// The mode in which memory is not given back.
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
-    /// Free page reporting, the usual mode of guests in a comparison.
+    /// The mode free page reporting, the usual one of guests in a comparison.
     pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
     const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
@@ -42,7 +42,7 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns the mode called `name`, or `None` if there is none.
+    /// Returns the mode that [`Self::name`] calls `name`, or `None` if there is none.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|mode| mode.name() == name)
     }
@@ -56,13 +56,14 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns the value of `--host-pages` for this mode, or `None` to use the default of `ebb
-    /// run`.
+    /// Returns the value of `--host-pages` for this mode: `base` for [`Self::OffInBasePages`].
+    /// Returns `None` for other modes, which use the default of `ebb run`.
     pub(crate) fn host_pages(self) -> Option<&'static str> {
         (self == Self::OffInBasePages).then_some("base")
     }
 
-    /// Returns whether memory goes back at all.
+    /// Returns whether free memory goes back to the host in this mode. Returns `false` if it is
+    /// off, also in base pages.
     pub(crate) fn gives_back(self) -> bool {
         !matches!(self, Self::OFF | Self::OffInBasePages)
     }

@@ -27,7 +27,7 @@ const EBB_COUNTED: Duration = Duration::from_secs(4);
 /// The same estimate for Linux.
 const LINUX_COUNTED: Duration = Duration::from_secs(15);
 
-/// One guest that runs alone, or guests that run together.
+/// A step of a plan: one boot of one guest that runs alone, or of guests that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     /// The index of the case in the plan.
@@ -40,7 +40,7 @@ pub(crate) struct Step {
     pub(crate) rounds: u32,
 }
 
-/// All runs of a comparison in their order.
+/// All runs of a comparison in the order in which they run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The experiments in all shapes.
@@ -179,7 +179,7 @@ impl Plan {
     }
 }
 
-/// Estimates how long the rest of a plan takes: first by guesses, then by the steps that have run.
+/// Estimates how long the rest of a plan takes, first by guesses, then by the steps that have run.
 #[derive(Debug)]
 pub(crate) struct Clock {
     known: HashMap<(usize, Vec<Guest>), (Duration, u32)>,

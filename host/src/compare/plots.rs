@@ -9,7 +9,7 @@ use super::svg::{self, Curve, Line, Panel, Plot};
 use super::wording::{headline, metric, number, row_name};
 use std::collections::BTreeSet;
 
-/// A plot that can be drawn at any width.
+/// The contents of a plot, which can be drawn at any width.
 pub(crate) enum Picture<'a> {
     Ratios(Vec<(String, f64)>),
     Bars(Vec<&'a Row>, String),

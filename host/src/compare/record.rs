@@ -42,7 +42,7 @@ fn qemu_option(record: &Value, names: &[&str]) -> Option<String> {
     command.get(at + 1).cloned()
 }
 
-/// Returns QEMU's version, or `None` if it is not recorded.
+/// Returns QEMU's version, such as `7.2.22`, or `None` if it is not recorded.
 pub(crate) fn qemu_version(record: &Value) -> Option<String> {
     text(record.get("qemu")?, "version")
 }
@@ -57,13 +57,14 @@ pub(crate) fn accel(record: &Value) -> Option<String> {
     text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
 
-/// Returns the host time from the start of the guest's CPUs to the start of the program in seconds,
-/// or `None` if it is not recorded.
+/// Returns the seconds of the host's clock from the start of the guest's CPUs to the start of the
+/// program, or `None` if they are not recorded.
 pub(crate) fn started_s(record: &Value) -> Option<f64> {
     record.get("started_s")?.as_f64()
 }
 
-/// Returns QEMU's CPU time in seconds, user and system, or `None` if it is not recorded.
+/// Returns the CPU seconds of QEMU during the run, user and system together, or `None` if they are
+/// not recorded.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
     let cpu = record.get("qemu_cpu_seconds")?;
     Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)

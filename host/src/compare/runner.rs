@@ -37,7 +37,7 @@ const ERROR_LINES: usize = 24;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The settings that all runs of a comparison share.
+/// The settings that all runs of a comparison of the two kernels share.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) scratch: &'a Scratch,

@@ -12,7 +12,7 @@ use std::fmt;
 /// The schema version that this version writes and reads. Reports with another one are refused.
 pub(crate) const SCHEMA: u32 = 2;
 
-/// The report of one `ebb compare`.
+/// The report of one `ebb compare` of experiments on both kernels.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     pub(crate) table: Vec<Row>,
 }
 
-/// The host of a comparison.
+/// The facts about the host of a comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Host {
     /// The CPU's model name.
@@ -48,7 +48,8 @@ pub(crate) struct Host {
     pub(crate) memory_bytes: u64,
 }
 
-/// The facts about one guest kernel and its machine.
+/// The facts about one guest kernel and its machine, from the first run with a record; `unknown`
+/// without one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestFacts {
     pub(crate) name: Guest,
@@ -57,7 +58,7 @@ pub(crate) struct GuestFacts {
     pub(crate) kernel_arguments: String,
 }
 
-/// One run of an experiment in one guest.
+/// One run of an experiment, or of several rounds in turns, in one guest.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// The experiment's name.
@@ -97,7 +98,7 @@ pub(crate) struct Run {
     pub(crate) error: Option<String>,
 }
 
-/// The cost of one round's turns, without the time in which the guest waited.
+/// The cost of one round of a guest that takes turns, without the time in which it waited.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct TurnCost {
     /// The elapsed time in seconds.
@@ -106,7 +107,7 @@ pub(crate) struct TurnCost {
     pub(crate) qemu_cpu_s: Option<f64>,
 }
 
-/// The host's total costs of a guest at one moment.
+/// The host's costs of a guest since its start, as sampled at one moment.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Expense {
     /// Seconds on the timeline's clock.
@@ -133,7 +134,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// A line of the program's output, and when it reached the host.
+/// A line that the program printed with `--json`, and when it reached the host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// Host seconds on the timeline's clock, with the resolution of the timeline.
@@ -143,7 +144,7 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// A line that a program prints with `--json`.
+/// The contents of a line that a program prints with `--json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum What {
@@ -237,7 +238,7 @@ pub(crate) struct Row {
     pub(crate) interval: Option<Interval>,
 }
 
-/// The interval in which the median of the ratios of many rounds lies.
+/// The interval in which the median of the ratios of all rounds lies.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Interval {
     /// The number of ratios. Each compares a figure of Ebb with one of Linux next to it in time.
@@ -330,7 +331,8 @@ impl Report {
         runs.filter(|run| run.experiment == experiment).collect()
     }
 
-    /// Returns the names of the experiments, in the order in which they first ran.
+    /// Returns the distinct names of the experiments of all runs, in the order in which they first
+    /// ran.
     pub(crate) fn experiments(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for run in &self.runs {

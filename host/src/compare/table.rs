@@ -26,7 +26,7 @@ const DIM: u8 = 2;
 const AHEAD: u8 = 32;
 const BEHIND: u8 = 31;
 
-/// How the table is printed.
+/// How the table is printed on the terminal.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Look {
     /// The width in characters.

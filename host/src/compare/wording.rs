@@ -73,7 +73,7 @@ const NAMES: [(&str, &str); 67] = [
     ("pool_before_use", "taken by the pool, unused"),
 ];
 
-/// The unit in which a figure is printed, and the divisor for it.
+/// A unit in which a figure is printed, and the divisor that converts the figure to it.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Scale {
     pub(crate) unit: &'static str,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The limits on a kernel's attempts to boot.
+/// The limits on the attempts to boot a kernel that may hang.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BootLimits {
     /// The maximum number of attempts.
@@ -36,7 +36,7 @@ pub(crate) struct BootOptions {
     pub(crate) host_pressure: bool,
 }
 
-/// The optional devices of a guest, for which a stock kernel needs more drivers.
+/// The optional devices of a guest, for each of which a stock kernel needs more drivers.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Extras {
     /// Whether the guest has disks.
@@ -57,9 +57,9 @@ pub(crate) struct Probe {
     pub(crate) timeout: Duration,
 }
 
-/// A kernel that can be booted and watched.
+/// A kernel that a guest can boot, and what `ebb` must know to start and watch it.
 pub(crate) trait Kernel: Debug {
-    /// Returns which kernel this is.
+    /// Returns which kernel this is, Ebb's or Linux.
     fn kind(&self) -> KernelKind;
 
     /// Returns the kernel's version for users.
@@ -75,7 +75,7 @@ pub(crate) trait Kernel: Debug {
         None
     }
 
-    /// Returns the contents of the file that QEMU loads.
+    /// Returns the contents of the kernel's file, which QEMU loads.
     fn bytes(&self) -> &[u8];
 
     /// Returns the guest memory that the loaded kernel covers, in bytes: the image with its `.bss`,
@@ -103,7 +103,7 @@ pub(crate) trait Kernel: Debug {
     fn probe(&self) -> Probe;
 
     /// Returns a lookup of function names for the addresses in the kernel's log. Returns `None` if
-    /// the kernel writes names itself.
+    /// the kernel writes names itself, as Linux does.
     fn symbols(&self) -> Option<Box<dyn Names>> {
         None
     }
@@ -112,8 +112,8 @@ pub(crate) trait Kernel: Debug {
     /// number of its CPUs. `icount` says that QEMU counts instructions.
     fn guest(&self, ram: &Arc<GuestRam>, cpus: u32, icount: bool) -> Arc<dyn Guest>;
 
-    /// Returns whether the kernel's guests publish their allocator's metadata
-    /// ([`Guest::metadata`]).
+    /// Returns whether the kernel's guests publish the location of their allocator's metadata
+    /// ([`Guest::metadata`]). By default `false`.
     fn shows_metadata(&self) -> bool {
         false
     }

@@ -17,7 +17,7 @@ pub(crate) struct Victim {
     pub(crate) name: [u8; NAME_BYTES],
 }
 
-/// The number of OOM kills, and the most recent victims.
+/// The number of OOM kills in a guest, and the most recent victims.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct OomKills {
     /// The number of kills so far.

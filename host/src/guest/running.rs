@@ -38,7 +38,7 @@ pub(crate) struct PoolTable {
 /// A running guest as its host sees it. All values are claims of the guest.
 pub(crate) trait Guest: Debug + Send + Sync {
     /// Returns whether the guest boots, runs its program, or has ended. Returns `None` until its
-    /// kernel has reported anything.
+    /// kernel has reported anything, or if its report is not valid.
     fn stage(&self) -> Option<Stage>;
 
     /// Returns the guest's current figures, without the time and the resident memory. Figures that
@@ -98,7 +98,7 @@ pub(crate) trait Guest: Debug + Send + Sync {
     }
 
     /// Returns the location of the table of the guest's hugetlb pools. Returns `None` until a pool
-    /// has had a page, and for kernels that do not publish it.
+    /// has had its first page, and for kernels that do not publish it.
     fn pool_table(&self) -> Option<PoolTable> {
         None
     }

@@ -18,7 +18,7 @@ pub(crate) enum Stage {
 pub(crate) struct WaitStatus(u32);
 
 impl WaitStatus {
-    /// Wraps the Linux wait status `raw` that a guest sent.
+    /// Creates the status from the number that a guest sent, in the encoding of `wait(2)`.
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
     }

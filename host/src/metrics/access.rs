@@ -29,7 +29,7 @@ pub(super) struct AccessControl {
     pub(super) user: u32,
 }
 
-/// The answer to a request that is refused.
+/// The answer to an HTTP request that is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     /// The HTTP status line, without the version.

@@ -200,8 +200,8 @@ impl Balloon {
     }
 
     /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Returns as soon
-    /// as QEMU accepts the target; the guest inflates or deflates afterwards. Fails if the monitor
-    /// does not answer or QEMU refuses.
+    /// as QEMU accepts the target; the guest inflates or deflates the balloon afterwards, and may
+    /// ignore it. Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn set_memory(&mut self, bytes: u64) -> Result<(), BalloonError> {
         let answer = self.lines.ask("balloon", &json!({ "value": bytes }));
         answer.map(drop)

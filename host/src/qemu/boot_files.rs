@@ -5,7 +5,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-/// The memfds of the kernel image and the initramfs. QEMU has them open and mapped until it ends.
+/// The memfds of the kernel image and the initramfs, which QEMU has open and mapped until it ends.
 #[derive(Debug)]
 pub(crate) struct BootFiles([OwnedFd; 2]);
 

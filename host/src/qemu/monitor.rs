@@ -282,7 +282,7 @@ impl Monitor {
     }
 }
 
-/// What the monitor reported about the end of a VM.
+/// What [`Monitor::wait_for_end`] read about the end of a VM.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// QEMU's reason for the shutdown, such as `guest-reset`, or `None` if the guest did not shut

@@ -70,14 +70,16 @@ pub(crate) enum SpawnError {
 }
 
 impl Qemu {
-    /// Starts `program` with `arguments`, confined by `sandbox` to the resources in `needs`.
+    /// Starts `program` with `arguments`, confined by `sandbox` to the resources in `needs`. A
+    /// `program` without a slash is searched in `PATH`. The process is in a process group of its
+    /// own.
     ///
     /// The process inherits `files` under their present descriptor numbers, and no other files. A
     /// thread keeps the last lines of its stderr, and shows them on `shown_on` if that is given.
     ///
     /// # Errors
-    /// `NotFound` if there is no such program, `Start` if it cannot be started, and `Confine` if it
-    /// cannot be confined.
+    /// `NotFound` if there is no such program, `Start` if it cannot be started or watched, and
+    /// `Confine` if it cannot be confined.
     pub(crate) fn spawn(
         program: &Path,
         arguments: &[OsString],
@@ -155,7 +157,8 @@ impl Qemu {
         self.handle.clone()
     }
 
-    /// Returns QEMU's process number.
+    /// Returns QEMU's process number. After [`Self::wait`] has returned how QEMU ended, another
+    /// process may get the number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -275,10 +278,12 @@ pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
     parse_overhead(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// Returns the same amount as [`overhead_bytes`] in bytes, but counts a page that several processes
-/// share only in proportion (PSS). Returns `None` if `/proc` does not tell.
+/// Returns the bytes that process `pid` holds in anonymous pages and in files that it maps, without
+/// shared memory. Unlike in [`overhead_bytes`], a page that several processes share counts only in
+/// proportion (PSS). Returns `None` if `/proc` does not show it, for example because the process is
+/// gone.
 ///
-/// This is slower: the kernel looks at every page of the process.
+/// This is slower than [`overhead_bytes`], since the kernel looks at every page of the process.
 pub(crate) fn overhead_pss(pid: u32) -> Option<u64> {
     parse_pss(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) struct GuestAddress(pub(crate) u64);
 
 impl GuestAddress {
-    /// Returns the address `bytes` higher, or `None` if that overflows.
+    /// Returns the address `bytes` higher, or `None` if that overflows. The result may be outside
+    /// of RAM.
     pub(crate) fn checked_add(self, bytes: u64) -> Option<Self> {
         self.0.checked_add(bytes).map(Self)
     }
@@ -202,7 +203,7 @@ impl GuestRam {
         offset.is_multiple_of(HUGE_PAGE) && self.kept.iter().any(touches)
     }
 
-    /// Returns the kind of pages that the host backs this RAM with.
+    /// Returns the kind of file and pages that the host backs this RAM with.
     pub(crate) fn backing(&self) -> Backing {
         self.backing
     }
@@ -212,7 +213,8 @@ impl GuestRam {
         self.fd.as_fd()
     }
 
-    /// Returns the size of the guest's RAM in bytes. It does not depend on anything the guest says.
+    /// Returns the size of the guest's RAM in bytes, as it was made. It does not depend on anything
+    /// the guest says.
     pub(crate) fn bytes(&self) -> u64 {
         self.layout.size
     }

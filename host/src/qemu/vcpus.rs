@@ -25,7 +25,7 @@ pub(crate) enum Wish {
     Resume,
 }
 
-/// What has stopped the virtual CPUs.
+/// The cause for which the virtual CPUs are stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoppedBy {
@@ -36,7 +36,7 @@ pub(crate) enum StoppedBy {
 }
 
 impl StoppedBy {
-    /// The error text for a command that a QEMU stopped by a signal cannot answer.
+    /// The error text for a command to a QEMU that a signal has stopped, which cannot answer.
     pub(crate) const BY_SIGNAL: &str =
         "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on";
 }
@@ -235,11 +235,12 @@ impl Vcpus {
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Keeps CPUs that `ebb pause` has stopped as they are, until the returned [`Hold`] is dropped.
-    /// A resume waits until then.
+    /// Keeps CPUs that `ebb pause` has stopped from resuming, until the returned [`Hold`] is
+    /// dropped. A resume waits until then. Does not wait.
     ///
-    /// Returns `None` if the CPUs run or are about to resume. Also returns `None` if a signal has
-    /// stopped QEMU, since a CPU may then be in the middle of an instruction.
+    /// Returns `None` if the CPUs run, are being stopped, or are about to resume. Also returns
+    /// `None` if only a signal has stopped QEMU, since a CPU may then be in the middle of an
+    /// instruction.
     pub(crate) fn hold(&self) -> Option<Hold<'_>> {
         let mut state = self.lock();
         (state.phase == Phase::Stopped && state.wish == Wish::Pause).then(|| {
@@ -261,9 +262,11 @@ impl Vcpus {
     }
 
     /// Blocks while the CPUs are stopped, but at most for `most` if that is given. Also returns if
-    /// the guest ends, or once [`Self::nudges`] differs from `nudges`.
+    /// the guest ends, or once [`Self::nudges`] differs from `nudges`, a number that the caller
+    /// read before.
     ///
-    /// Returns `true` if the CPUs are still stopped and the guest has not ended.
+    /// Returns `true` if the CPUs are still stopped, by `ebb` or a signal, and the guest has not
+    /// ended.
     pub(crate) fn wait_while_stopped(&self, nudges: u64, most: Option<Duration>) -> bool {
         let stands = |state: &State| state.stopped_by().is_some() && !state.ended;
         let mut waits = |state: &mut State| stands(state) && state.nudges == nudges;

@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The description of a VM to start.
+/// The description of a VM to start, without its files and sockets.
 #[derive(Debug)]
 pub(crate) struct Spec<'a> {
     /// The program to start as QEMU.
@@ -60,7 +60,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) extra: Vec<OsString>,
 }
 
-/// A VM whose CPUs do not run yet, and the host's ends of its sockets.
+/// A VM whose QEMU runs but whose CPUs are not started yet, with the host's ends of its sockets.
 pub(crate) struct Vm {
     pub(crate) qemu: Qemu,
     pub(crate) ram: Arc<GuestRam>,

@@ -46,7 +46,8 @@ impl Control {
         self.push(Request::EndOfInput(total));
     }
 
-    /// Queues a message to the guest: the host does not read the output of `port` any more.
+    /// Queues a message to the guest: the host does not read the output of `port` any more, so
+    /// writes to it must fail there.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(Request::Closed(port));
     }
@@ -68,14 +69,14 @@ impl Control {
     }
 
     /// Queues the permission that the guest may send up to `total` bytes on `port`, counted from
-    /// its start. Replaces an older one that is not sent yet.
+    /// the program's start. Replaces an older one for `port` that is not sent yet.
     pub(crate) fn window(&self, port: OutputPort, total: u64) {
         self.lock().windows[port.number()] = Some(total);
         self.changed.notify_one();
     }
 
-    /// Queues the size of the user's terminal for the guest. Replaces an older one that is not sent
-    /// yet.
+    /// Queues the present size of the user's terminal for the guest. Replaces an older one that is
+    /// not sent yet.
     pub(crate) fn size(&self, size: Size) {
         self.lock().size = Some(size);
         self.changed.notify_one();

@@ -5,7 +5,7 @@ use super::super::variant::Variant;
 use crate::text::Size;
 use std::ffi::OsStr;
 
-/// How memory leaves a guest.
+/// The method by which memory leaves the guest of a column.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     /// The host reads the allocator's bitmap and takes free memory.
@@ -29,7 +29,7 @@ impl Method {
     }
 }
 
-/// A column of the table.
+/// A column of the table: options of `ebb run`, and the method by which memory leaves the guest.
 #[derive(Debug)]
 pub(super) struct Column {
     /// The options of `ebb run`.

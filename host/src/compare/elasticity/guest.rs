@@ -22,7 +22,7 @@ const ERROR_LINES: usize = 16;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The result of [`Guest::wait_for_phase`].
+/// What a guest did during a wait for its next phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum WaitResult {
     /// A phase of its experiment begins.
@@ -33,10 +33,10 @@ pub(super) enum WaitResult {
     Ended,
 }
 
-/// How a guest ended: the outcome, and the error if there was one.
+/// The end of a guest's run: the outcome, and the error text if it did not end well.
 pub(super) type End = (Outcome, Option<String>);
 
-/// Why the host's side of an experiment stopped early.
+/// The reason why the host's side of an experiment stopped early.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The guest ended; its own error says why.

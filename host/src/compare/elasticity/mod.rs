@@ -69,7 +69,7 @@ pub(super) fn is_meant(
     Ok(true)
 }
 
-/// The arguments of [`compare`] that its caller has found out already.
+/// The arguments of [`compare`] that its caller has determined already.
 #[derive(Debug)]
 pub(super) struct Inputs {
     /// The experiments that the user chose.

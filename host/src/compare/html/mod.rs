@@ -15,7 +15,7 @@ use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the HTML page of `report`.
+/// Returns the HTML page of `report`, a comparison of experiments on both kernels.
 pub(crate) fn page(report: &Report) -> String {
     let paragraphs = findings::paragraphs(report);
     Page {
@@ -40,7 +40,7 @@ pub(crate) fn page(report: &Report) -> String {
     .text()
 }
 
-/// The parts of a page that all reports have.
+/// The parts of an HTML page that all reports have.
 pub(crate) struct Page<'a> {
     /// The heading and title.
     pub(crate) title: &'a str,
@@ -59,7 +59,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Returns the page as the text of a file.
+    /// Returns the whole page as the text of an HTML file, with its style.
     pub(crate) fn text(self) -> String {
         html! {
             (DOCTYPE)

@@ -27,7 +27,7 @@ const EVENTS_MAX: usize = 10_000;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The settings that all guests of a comparison share.
+/// The settings that all guests of a comparison of columns share.
 #[derive(Debug)]
 pub(crate) struct Guests<'a> {
     pub(crate) scratch: &'a Scratch,

@@ -12,7 +12,7 @@ const GIB: f64 = 1_073_741_824.0;
 /// program.
 pub(crate) const EXIT_STATUS: &str = "exit_status";
 
-/// A figure of a run, and where it comes from.
+/// A figure of a run, and whether the program or `ebb` measured it.
 pub(crate) struct SourcedFigure {
     /// The figure.
     pub(crate) figure: Figure,

@@ -16,7 +16,8 @@ pub(crate) const COLUMNS_MAX: usize = 16;
 /// The schema version that this version writes and reads.
 const SCHEMA: u32 = 2;
 
-/// The report of a comparison of columns.
+/// The report of a comparison of columns: configurations of guests, in which the same programs or
+/// experiments ran.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnReport {
     kind: &'static str,
@@ -40,7 +41,7 @@ pub(crate) struct OwnReport {
     pub(crate) table: Vec<OwnRow>,
 }
 
-/// A column of the report.
+/// The name and the options of a column of the report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ColumnFacts {
     /// The column's name.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// The maximum number of rows. Figures of a program that reports more are left out.
 const ROWS_MAX: usize = 500;
 
-/// A row of the table: one figure of one subject in all columns.
+/// A row of the table: one figure of one program or experiment, in all columns that have it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnRow {
     /// The program or experiment that ran.
@@ -39,7 +39,7 @@ impl OwnRow {
     }
 }
 
-/// The figure's values in all rounds of one column.
+/// The values that one figure has in all rounds of one column.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnCell {
     /// The column's name.

@@ -7,7 +7,7 @@ use super::super::scratch::Scratch;
 use super::super::variant::Variant;
 use std::ffi::OsString;
 
-/// A program with its arguments, which runs in every column.
+/// A program with its arguments, or an experiment, which runs in every column.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// The name in the table.

@@ -1,6 +1,6 @@
 //! Scales of plots, and their ticks.
 
-/// A linear map from values to coordinates.
+/// A linear map from values to coordinates of a plot.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Linear {
     /// The first and the last value.
@@ -23,7 +23,7 @@ impl Linear {
     }
 }
 
-/// A logarithmic map from positive values to coordinates.
+/// A logarithmic map from positive values to coordinates of a plot.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Logarithmic {
     /// The first and the last value.

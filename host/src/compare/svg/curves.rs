@@ -20,7 +20,7 @@ pub(crate) struct Curve<'a> {
     pub(crate) end_s: Option<f64>,
 }
 
-/// Curves on one pair of axes.
+/// The memory curves of some guests on one pair of axes, with a heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) heading: String,

@@ -25,8 +25,8 @@ const METADATA_MAX: u64 = 132 << 10;
 /// The maximum number of CPUs of a guest. Per-CPU counters beyond this are ignored.
 const CPUS_MAX: u32 = 64;
 
-/// The values of the guest's header at one moment. They are claims of the guest and are never used
-/// as an index.
+/// The values of the guest's header page at one moment. They are claims of the guest and are never
+/// used as an index.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
     /// Whether the guest boots, runs the program, or has ended.
@@ -90,7 +90,7 @@ impl Header {
         Self { ram, address }
     }
 
-    /// Returns the size of the guest's RAM in bytes.
+    /// Returns the size of the guest's RAM in bytes, as the host made it.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.ram.bytes()
     }

@@ -24,7 +24,7 @@ const FIXED_EPOCH_NS: u128 = 1_700_000_000_000_000_000;
 pub(crate) struct EbbKernel(KernelImage);
 
 impl EbbKernel {
-    /// The smallest memory with which this kernel boots.
+    /// The smallest guest memory with which Ebb's kernel boots.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(32);
 
     /// Loads the kernel in the file `image`, or the embedded one if that is `None`. Fails if there

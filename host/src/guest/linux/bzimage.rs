@@ -2,19 +2,20 @@
 
 /// The file offsets in bytes of the setup header's fields, which are little-endian.
 mod field {
-    /// The boot flag, 16 bits, which is 0xaa55.
+    /// The offset of the boot flag, 16 bits, which is 0xaa55.
     pub(super) const BOOT_FLAG: usize = 0x1fe;
-    /// The four bytes `HdrS`.
+    /// The offset of the magic number, the four bytes `HdrS`.
     pub(super) const MAGIC: usize = 0x202;
-    /// The version of the boot protocol, 16 bits.
+    /// The offset of the boot protocol's version, 16 bits.
     pub(super) const VERSION: usize = 0x206;
-    /// The position of the release string, 16 bits, relative to [`SETUP`](super::SETUP).
+    /// The offset of the release string's position, 16 bits, relative to [`SETUP`](super::SETUP).
     pub(super) const KERNEL_VERSION: usize = 0x20e;
-    /// `loadflags`, 8 bits. Bit 0 says that the kernel is loaded high.
+    /// The offset of `loadflags`, 8 bits. Bit 0 says that the kernel is loaded high.
     pub(super) const LOAD_FLAGS: usize = 0x211;
-    /// `xloadflags`, 16 bits. Bit 0 says that the kernel is a 64-bit one.
+    /// The offset of `xloadflags`, 16 bits. Bit 0 says that the kernel is a 64-bit one.
     pub(super) const EXTENDED_LOAD_FLAGS: usize = 0x236;
-    /// The bytes of memory that the kernel needs until it has unpacked itself, 32 bits.
+    /// The offset of a number of 32 bits, the bytes of memory that the kernel needs until it has
+    /// unpacked itself.
     pub(super) const INIT_SIZE: usize = 0x260;
 }
 
@@ -38,7 +39,7 @@ pub(crate) enum FormatError {
     Release,
 }
 
-/// The facts from a kernel's setup header.
+/// The facts from the setup header of a Linux kernel's file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BzImage {
     /// The release as `uname -r` prints it.

@@ -33,8 +33,8 @@ pub(crate) enum LinuxKernelError {
 }
 
 impl LinuxKernel {
-    /// The smallest memory with which this kernel boots. Debian's kernel needs more than half of it
-    /// to unpack itself.
+    /// The smallest guest memory with which a stock kernel boots. Debian's kernel needs more than
+    /// half of it to unpack itself.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
 
     /// Loads the kernel in the file or built source tree `image`, or Debian's if that is `None`,

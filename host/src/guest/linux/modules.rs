@@ -41,7 +41,7 @@ const FOLDERS_DEPTH_MAX: usize = 16;
 /// The maximum length of a chain of dependencies. A longer one is treated as a cycle.
 const DEPTH_MAX: usize = 16;
 
-/// A module that is unpacked and ready to load.
+/// A kernel module that is unpacked and ready to load.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Module {
     pub(crate) name: String,
