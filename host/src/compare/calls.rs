@@ -47,7 +47,7 @@ pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
 /// Returns the arguments for `experiment`, a word of the experiments' program, with the argument
 /// `size` in fragmented memory.
 ///
-/// Another experiment has fragmented 92 % of memory for `seconds`, so that most huge pages need
+/// The program first fragments 92 % of memory and waits `seconds`, so that most huge pages need
 /// compaction. With 95 %, Linux's OOM killer ends the program.
 pub(super) fn fragmented(seconds: &str, [experiment, size]: [&str; 2]) -> Vec<String> {
     words(["fragment", "92%", seconds, "--", experiment, size])

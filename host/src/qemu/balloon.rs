@@ -128,8 +128,8 @@ impl Balloon {
     /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU. Sets
     /// timeouts of 10 s on `stream`.
     ///
-    /// Fails if the peer does not speak QMP or does not answer in time, or with `None` if QEMU has
-    /// no balloon device.
+    /// Fails if the peer does not speak QMP or does not answer in time, or with
+    /// [`BalloonError::None`] if QEMU has no balloon device.
     pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
         let timeouts = stream
             .set_read_timeout(Some(TIMEOUT))
