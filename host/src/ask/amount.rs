@@ -1,6 +1,6 @@
 //! Formats amounts for users. All are differences of one run, so all have the same unit.
 
-/// Returns `bytes` in MiB with one decimal.
+/// Returns `bytes` as text in MiB, rounded down to one decimal, such as `1.5 MiB`.
 pub(super) fn mebibytes(bytes: u64) -> String {
     // The product fits, since a guest has less than 2^60 bytes.
     let tenths = bytes.saturating_mul(10) >> 20;

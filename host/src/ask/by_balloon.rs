@@ -42,10 +42,12 @@ struct Outcome {
 }
 
 /// Reclaims `target`, or all memory that the guest can spare, from the QEMU whose QMP socket is at
-/// `path`, and prints the result.
+/// `path`, and prints the result. Inflates the balloon and deflates it again. Installs handlers for
+/// SIGINT, SIGTERM and SIGHUP.
 ///
 /// Returns the exit status: 0, `MISSED` if the target was missed, or `INTERRUPTED` after a signal.
-/// Fails if QEMU cannot be reached or has no balloon.
+/// Prints a warning if the guest does not take all memory back, which does not change the status.
+/// Fails if QEMU cannot be reached or has no balloon, or if the result cannot be printed.
 pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
         Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
@@ -100,10 +102,12 @@ struct Deflated {
     memory_full_bytes: u64,
 }
 
-/// Deflates the balloon of the QEMU whose QMP socket is at `path`, and prints the result.
+/// Deflates the balloon of the QEMU whose QMP socket is at `path`, and prints the guest's memory
+/// before and after. Installs handlers for SIGINT, SIGTERM and SIGHUP.
 ///
 /// Returns the exit status: 0, `MISSED` if the balloon is not empty afterwards, or `INTERRUPTED`
-/// after a signal. Fails if QEMU cannot be reached or has no balloon.
+/// after a signal. Fails if QEMU cannot be reached or has no balloon, or if the result cannot be
+/// printed.
 pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
         Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))

@@ -60,14 +60,21 @@ struct GuestSelector {
     all: bool,
 }
 
-/// Stops the virtual CPUs of the chosen guests, and prints their resident memory. Returns the exit
-/// status 0. Fails if a guest is not found or has not stopped in time.
+/// Stops the virtual CPUs of the chosen guests, and prints each guest's resident memory before and
+/// after. Only says so of a guest that is paused already.
+///
+/// Returns the exit status 0, also if `--all` finds no guest. Fails if the one guest is not found,
+/// or if a guest cannot be paused within 10 s. The other guests are paused nevertheless. Failures
+/// after the first are printed.
 pub(crate) fn pause(options: &PauseOptions) -> Result<u8, Failure> {
     all(&options.selector, Wish::Pause)
 }
 
-/// Resumes the virtual CPUs of the chosen guests. Returns the exit status 0. Fails if a guest is
-/// not found or has not resumed in time.
+/// Resumes the virtual CPUs of the chosen guests. Only says so of a guest that runs already.
+///
+/// Returns the exit status 0, also if `--all` finds no guest. Fails if the one guest is not found,
+/// or if a guest cannot be resumed within 10 s, for example because a signal has stopped QEMU. The
+/// other guests are resumed nevertheless. Failures after the first are printed.
 pub(crate) fn resume(options: &ResumeOptions) -> Result<u8, Failure> {
     all(&options.selector, Wish::Resume)
 }

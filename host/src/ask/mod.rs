@@ -72,8 +72,8 @@ pub(crate) struct ReclaimOptions {
 
 /// The result of `ebb reclaim`, as it is written as JSON. Amounts are bytes of host memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-/// The guest's name.
 struct Outcome {
+    /// The guest's name.
     guest: String,
     /// The process number of its `ebb run`.
     pid: u32,
@@ -128,10 +128,13 @@ impl Outcome {
     }
 }
 
-/// Runs `ebb reclaim`: performs the steps one after the other, and prints the result of each.
+/// Runs `ebb reclaim`: performs the steps one after the other until the target is reached, and
+/// prints the result of each step. With `--qmp`, inflates or deflates the balloon of another QEMU
+/// instead.
 ///
-/// Returns the exit status: 0, or `MISSED` if the target was missed or a step was left out. Fails
-/// if no guest is found or a step fails.
+/// Returns the exit status: 0, or `MISSED` if the target was missed or a step was left out because
+/// the guest is paused. Fails if no guest is found, a step fails, or the guest gives nothing back
+/// for 30 s.
 pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.qmp {
         return if options.deflate {

@@ -8,10 +8,11 @@ use rustix::fd::OwnedFd;
 use std::fmt;
 use std::sync::Arc;
 
-/// The maximum number of disks: the free device slots on the board that has the fewest.
+/// The maximum number of disks of a guest: the free device slots on the board that has the fewest.
 pub(crate) const DISKS_MAX: usize = 4;
 
-/// A guest's disks. Each start of its VM opens new connections to them.
+/// A guest's disks and the server that serves them. Each start of the guest's VM opens new
+/// connections to them.
 pub(crate) struct Disks {
     disks: Vec<Disk>,
     server: Arc<Server>,
@@ -24,9 +25,12 @@ impl fmt::Debug for Disks {
 }
 
 impl Disks {
-    /// Finds the images that the user named, in this order; the first is `/dev/vda`. If there are
-    /// any, starts watching the host's memory pressure. Fails if there are too many or one is not
-    /// found.
+    /// Opens the images that the user named. `images` is in the order of the guest's disks; the
+    /// first is `/dev/vda`. If there are any, starts watching the host's memory pressure. Serves
+    /// nothing yet.
+    ///
+    /// Fails if there are more than [`DISKS_MAX`], if an image is not found, or if memory pressure
+    /// cannot be watched.
     pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
         if images.len() > DISKS_MAX {
             let asked = images.len();
@@ -55,18 +59,19 @@ impl Disks {
         })
     }
 
-    /// Returns the images, each with its open file.
+    /// Returns the images in the order of the disks, each file with its open descriptor.
     pub(crate) fn images(&self) -> impl Iterator<Item = &Spec> {
         self.disks.iter().map(|disk| &disk.spec)
     }
 
-    /// Returns the server of the disks, or `None` if there are no disks.
+    /// Returns the server of the disks, or `None` if the guest has no disks.
     pub(crate) fn server(&self) -> Option<Arc<Server>> {
         (!self.disks.is_empty()).then(|| self.server.clone())
     }
 
-    /// Starts serving the disks to a new VM. Returns the sockets that QEMU inherits, in the disks'
-    /// order. Fails if an image cannot be used.
+    /// Starts serving all disks to a new VM. Returns one socket per disk, in the disks' order, for
+    /// QEMU to inherit. Fails if an image cannot be used; the sockets of the disks before it are
+    /// closed.
     pub(crate) fn attach(&self) -> Result<Vec<OwnedFd>, Failure> {
         let attach = |disk| self.server.attach(disk).map(OwnedFd::from);
         let sockets: Result<_, _> = self.disks.iter().map(attach).collect();

@@ -10,12 +10,14 @@ use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An image argument: `PATH` or `ram:SIZE`, followed by `,ro` or `,cached` if wanted.
+/// An image argument: `PATH` or `ram:SIZE`, followed by `,ro`, `,cached` or both. Parsing fails if
+/// the path is empty or the size is not valid. It does not look for the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ImageArgument(pub(crate) Spec);
 
-/// A named image argument: `NAME=IMAGE`, followed by `,incoming` for a guest that will migrate
-/// here.
+/// A named image argument: `NAME=IMAGE`, with an [`ImageArgument`], and with `,incoming` at the end
+/// for a guest that will migrate to this host. Parsing fails if there is no `=`, if the image is
+/// not valid, or if a RAM disk has `,incoming`.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskArgument {
     /// The name and the image.
@@ -25,10 +27,12 @@ pub(crate) struct DiskArgument {
 }
 
 /// Opens the image that the user named, so that later opens use this descriptor and not the path.
-/// Returns a RAM disk unchanged.
+/// The descriptor is one of `O_PATH`, so the permission to read is not checked here. Returns an
+/// image that is not named by a path, such as a RAM disk, unchanged.
 ///
 /// # Errors
-/// If the file does not exist, or the path contains another user's link that is not trusted.
+/// [`Failure::Disk`] if the file does not exist, or the path contains another user's link that is
+/// not trusted.
 pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
     let Location::Path(path) = &spec.location else {
         return Ok(spec.clone());

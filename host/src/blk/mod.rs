@@ -33,7 +33,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-/// Runs the action of `ebb blk` and returns the exit status. Fails if the action fails.
+/// Runs the action of `ebb blk`: serves disks until a signal arrives, or sends one request to a
+/// server. Prints the answer to `get`. Returns the exit status 0. Fails if the action fails, no
+/// server answers, or the server reports an error.
 pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
     match &options.action {
         Action::Serve(options) => serve(options),

@@ -118,8 +118,9 @@ pub(crate) struct DiskSelector {
 }
 
 impl SocketOption {
-    /// Returns the control socket's path. Creates the default folder if that is used. Fails if the
-    /// folder cannot be created or belongs to another user.
+    /// Returns the control socket's path: the one that the user gave, or `control.sock` in the
+    /// default folder. Creates the default folder if that is used. Fails if that folder cannot be
+    /// created or belongs to another user. Does not look whether the socket exists.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.control {
             return Ok(path.clone());
@@ -155,8 +156,9 @@ impl SocketOption {
 }
 
 impl ServeOptions {
-    /// Returns the folder for the disks' sockets. Fails if the default control folder cannot be
-    /// used.
+    /// Returns the folder for the disks' sockets: `--socket-dir`, or the control socket's folder.
+    /// Does not create it, unless it is the default one. Fails if the default folder is needed and
+    /// cannot be used.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
         if let Some(folder) = &self.socket_dir {
             return Ok(folder.clone());
@@ -166,7 +168,8 @@ impl ServeOptions {
     }
 }
 
-/// A knob argument, `KNOB=VALUE`.
+/// A setting of the disk server and its new value, from `KNOB=VALUE`. Parsing fails if the knob is
+/// unknown, or if the value is not a whole number or not allowed for this knob.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Setting {
     pub(crate) knob: Knob,

@@ -4,8 +4,10 @@ use super::column::Column;
 use super::give_back_mode::GiveBackMode;
 use super::schema::{Outcome, Row, Run};
 
-/// Returns the text for the cell of `row` and `column`, which has no figure: why it is missing, as
-/// far as `runs` tell, or a dash.
+/// Returns the text for the cell of `row` and `column`, which has no figure. It says why, as far as
+/// `runs` tell: `as off` if the column was not run since it behaves like `off`, `failed`,
+/// `unsupported`, `never` or `not back` if memory did not leave. It is a dash if the reason is
+/// unknown.
 pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
     let of_row = || runs.iter().filter(|run| run.experiment == row.experiment);
     let mut of_cell = of_row()

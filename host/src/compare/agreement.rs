@@ -4,7 +4,7 @@ use super::schema::{Report, Row};
 use super::wording::{row_name, speaks_alone, times};
 use std::fmt::Write as _;
 
-/// The comparison that `--against` names.
+/// The comparison that `--against` names, with which this one is compared.
 #[derive(Debug)]
 pub(crate) struct Other<R> {
     /// Its report.
@@ -21,7 +21,7 @@ const MEASURED: f64 = 0.10;
 /// The maximum relative difference of ratios of counted instructions.
 const COUNTED: f64 = 0.01;
 
-/// The ratio of one figure in both comparisons.
+/// The ratio of Ebb's figure to Linux's, of one metric in two comparisons.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pair {
     experiment: String,
@@ -32,8 +32,9 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Creates the pair of a figure's ratios, in this comparison and in the other. `counted` says
-    /// that it is a number of instructions, for which the limit is stricter.
+    /// Creates the pair of a figure's ratios. `here` is from this comparison, `there` from the
+    /// other. Each is `None` if that comparison lacks it. `counted` says that the figure is a
+    /// number of instructions, for which the limit is stricter.
     pub(crate) fn new(
         experiment: String,
         name: String,
@@ -64,7 +65,7 @@ impl Pair {
     }
 }
 
-/// The pairs of ratios of two comparisons.
+/// The pairs of ratios of two comparisons, and whether they agree.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Agreement {
     pairs: Vec<Pair>,
@@ -72,8 +73,9 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Compares every ratio of `here` with that of `there`, for experiments that are in both.
-    /// `with` is the name of the file of `there`.
+    /// Compares every ratio that a report shows on its own, for experiments that are in both
+    /// reports. A ratio that only one of them has is included, too. `with` is the name of the file
+    /// of `there`.
     pub(crate) fn of(here: &Report, there: &Report, with: String) -> Self {
         let (ours, theirs) = (here.experiments(), there.experiments());
         let both = |row: &Row| {
@@ -95,15 +97,15 @@ impl Agreement {
         Self::new(pairs, with)
     }
 
-    /// Creates the comparison of `pairs`, without those that have no ratio at all. `with` is the
+    /// Creates the comparison of `pairs`. Leaves out pairs that have no ratio at all. `with` is the
     /// name of the file with the other ratios.
     pub(crate) fn new(mut pairs: Vec<Pair>, with: String) -> Self {
         pairs.retain(|pair| pair.here.is_some() || pair.there.is_some());
         Self { pairs, with }
     }
 
-    /// Returns whether all ratios that are in both comparisons agree. Returns `false` if there are
-    /// none.
+    /// Returns whether all ratios that are in both comparisons agree. Returns `false` if no ratio
+    /// is in both.
     pub(crate) fn holds(&self) -> bool {
         let verdicts: Vec<bool> = self.pairs.iter().filter_map(Pair::agrees).collect();
         !verdicts.is_empty() && verdicts.iter().all(|agrees| *agrees)
@@ -127,7 +129,7 @@ impl Agreement {
         text
     }
 
-    /// Returns the comparison as text for a terminal.
+    /// Returns the comparison as text for a terminal: a line per ratio, then the number that agree.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("Ratios here, in {}, and how far apart\n", self.with);
         let mut experiment = "";
@@ -147,7 +149,7 @@ impl Agreement {
         text
     }
 
-    /// Returns the comparison as a section of a Markdown document.
+    /// Returns the comparison as a paragraph and a table of a Markdown document, without a heading.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "\n{}\n\n| | this run | another | apart | |\n|---|---|---|---|---|\n",

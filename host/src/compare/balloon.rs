@@ -23,15 +23,16 @@ const STUCK: Duration = Duration::from_secs(2);
 /// The maximum time of inflating. The balloon is deflated after that in any case.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Inflates and deflates a guest's balloon over a monitor of its own when the program frees memory.
+/// Inflates and deflates a guest's balloon when the program frees memory. A thread does this over a
+/// second QMP monitor of QEMU. The thread ends after this is dropped, or at the first failure.
 #[derive(Debug)]
 pub(crate) struct Balloon {
     orders: Sender<u64>,
 }
 
 impl Balloon {
-    /// Returns the arguments of `ebb run` that give QEMU another monitor at `socket`. QEMU must run
-    /// unconfined, since a confined one cannot listen at a path.
+    /// Returns the arguments of `ebb run` that give QEMU a second QMP monitor, which listens at
+    /// `socket`. They make QEMU run unconfined, since a confined one cannot listen at a path.
     pub(crate) fn arguments(socket: &Path) -> [String; 5] {
         let option = "--qemu-arg".to_owned();
         // QEMU writes a comma within a value as two.
@@ -46,7 +47,8 @@ impl Balloon {
     }
 
     /// Starts the thread that controls the balloon. It connects to `socket` when the program first
-    /// reports freed memory, at which time QEMU has created the socket.
+    /// reports freed memory, at which time QEMU has created the socket. If that or a command fails,
+    /// the thread ends without a message.
     pub(crate) fn new(socket: PathBuf) -> Self {
         let (orders, taken) = mpsc::channel();
         thread::spawn(move || {
@@ -56,8 +58,9 @@ impl Balloon {
         Self { orders }
     }
 
-    /// Reads a line of the program's output. If it reports freed memory, starts inflating the
-    /// balloon.
+    /// Reads a line of the program's output. If it is the start of a phase after freeing memory and
+    /// contains the guest's free memory, queues one inflation of the balloon. Ignores other lines.
+    /// Does not wait.
     pub(crate) fn hear(&self, line: &str) {
         if let Ok(What::Phase {
             name,

@@ -2,14 +2,15 @@
 
 use super::shape::Shape;
 
-/// The seconds for which a rate is measured in a guest that runs alone.
+/// The argument for the seconds for which a rate is measured in a guest that runs alone.
 pub(super) const RATE_SECONDS: &str = "2";
 /// The seconds for which a rate is measured in one turn. The speed of a shared machine is constant
 /// for not much longer.
 const TURN_SECONDS: &str = "0.3";
 /// The rounds of page faults in a turn. The suffix lets the program split them over several turns.
 const TURN_ROUNDS: &str = "2r";
-/// The rounds of a rate if instructions are counted, so that the work is the same each time.
+/// The argument for the rounds of a rate if instructions are counted, so that the work is the same
+/// each time.
 pub(super) const RATE_ROUNDS: &str = "10r";
 
 /// Returns `words` as owned arguments.
@@ -17,12 +18,13 @@ pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Returns `percent` of the guest's memory as an argument in whole MiB.
+/// Returns `percent` of the guest's memory as an argument in MiB, rounded down, such as `716M`.
 pub(super) fn share(shape: &Shape, percent: u64) -> String {
     format!("{}M", (shape.memory.bytes() >> 20) * percent / 100)
 }
 
-/// Returns the argument for how long or how many rounds a rate is measured.
+/// Returns the argument for how long a rate is measured in one turn: seconds, or rounds if
+/// instructions are counted.
 pub(super) fn rate(shape: &Shape) -> &'static str {
     if shape.icount {
         RATE_ROUNDS
@@ -31,7 +33,8 @@ pub(super) fn rate(shape: &Shape) -> &'static str {
     }
 }
 
-/// Returns the arguments for page faults of the kind `kind`, by a task on each CPU.
+/// Returns the arguments for page faults of the kind `kind`, by a task on each CPU. `kind` is a
+/// word that the experiments' program knows.
 pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     let rounds = if shape.icount {
         RATE_ROUNDS
@@ -41,9 +44,10 @@ pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     words(["page-fault", kind, &shape.cpus.to_string(), rounds])
 }
 
-/// Returns the arguments for `experiment` with `size` in fragmented memory.
+/// Returns the arguments for `experiment`, a word of the experiments' program, with the argument
+/// `size` in fragmented memory.
 ///
-/// Another experiment has fragmented 92 % of memory for `seconds`, so that most huge pages need
+/// The program first fragments 92 % of memory and waits `seconds`, so that most huge pages need
 /// compaction. With 95 %, Linux's OOM killer ends the program.
 pub(super) fn fragmented(seconds: &str, [experiment, size]: [&str; 2]) -> Vec<String> {
     words(["fragment", "92%", seconds, "--", experiment, size])
@@ -54,21 +58,23 @@ fn for_a_pool(shape: &Shape) -> u64 {
     (shape.memory.bytes() >> 20) / 9 * 8
 }
 
-/// Returns the arguments for a pool of `pages` huge pages, or of fewer if the guest is too small.
+/// Returns the arguments for a pool of `pages` pages of 2 MiB. In a small guest the pool is
+/// smaller: half of eight ninths of the memory.
 pub(super) fn pool(shape: &Shape, pages: u64) -> Vec<String> {
     let pages = pages.min(for_a_pool(shape) / 2);
     words(["hugetlb", &pages.to_string()])
 }
 
-/// Returns the arguments for a pool of `mebibytes` MiB, or less in a small guest, that is used and
-/// then left idle.
+/// Returns the arguments for a pool of `mebibytes` MiB of huge pages that is used and then left
+/// idle. In a small guest the pool is smaller: eight ninths of the memory.
 pub(super) fn idle_pool(shape: &Shape, mebibytes: u64) -> Vec<String> {
     let size = format!("{}M", mebibytes.min(for_a_pool(shape)));
     let (hold, stay) = hold_and_stay(shape);
     words(["memhog", &size, hold, stay, "--hugetlb"])
 }
 
-/// Returns the arguments for a program that touches and frees most of memory.
+/// Returns the arguments for a program that touches 70 % of memory, holds it, frees it and then
+/// continues for some seconds.
 pub(super) fn memhog(shape: &Shape) -> Vec<String> {
     let (hold, stay) = hold_and_stay(shape);
     words(["memhog", &share(shape, 70), hold, stay])

@@ -25,7 +25,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of lines that are queued until they are read.
 const QUEUE: usize = 64;
 
-/// A line of a child's stdout.
+/// A line that a child wrote to stdout, and when it arrived.
 pub(super) struct Line {
     /// The line without its line break.
     pub(super) text: String,
@@ -34,7 +34,7 @@ pub(super) struct Line {
     pub(super) timeline_s: Option<f64>,
 }
 
-/// A line of output of a child.
+/// A line of output of a child, from [`listen`].
 pub(super) enum Message {
     /// A line of stdout.
     Out(Line),
@@ -42,10 +42,12 @@ pub(super) enum Message {
     Err(String),
 }
 
-/// Starts `ebb run …` with the arguments `words`. The child dies with this process.
+/// Starts `executable` with the arguments `words`, which are those of `ebb run …`. The child dies
+/// with this process.
 ///
 /// It is in a process group of its own, so that Ctrl-C does not reach it: this process ends it in
-/// order. With `turns` its stdin is a pipe. Fails if it cannot be started.
+/// order. Stdout and stderr are pipes. With `turns` stdin is a pipe, too, else `/dev/null`. Fails
+/// if the child cannot be started.
 pub(super) fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child> {
     let mut command = Command::new(executable);
     command
@@ -61,10 +63,12 @@ pub(super) fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::R
     command.spawn()
 }
 
-/// Reads both outputs of the child in threads, and returns a channel with their lines.
+/// Reads both outputs of the child in two threads, and returns a channel with their lines. The
+/// channel closes when both outputs are closed. At most 64 lines are queued; then the child has to
+/// wait.
 ///
-/// `timeline` is the file of the run's timeline, from which each event's time is read. `balloon`
-/// gets each line of stdout.
+/// `timeline` is the file of the run's timeline, from which the time of each line of stdout that
+/// may be an event is read. `balloon` gets each line of stdout.
 pub(super) fn listen(
     child: &mut Child,
     timeline: &Path,
@@ -93,7 +97,8 @@ pub(super) fn listen(
     receiver
 }
 
-/// Calls `take` with each line until the end, or until `take` returns `false`. Invalid UTF-8 is
+/// Calls `take` with each line of `from`, without its line break, until the end, a read error, or
+/// until `take` returns `false`. A line of more than 1 MiB is passed in parts. Invalid UTF-8 is
 /// replaced.
 pub(super) fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     let mut reader = BufReader::new(from);
@@ -115,7 +120,8 @@ pub(super) fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     }
 }
 
-/// Returns the points of the timeline in the file `path`. Invalid lines are left out.
+/// Returns the points of the timeline in the file `path`. Invalid lines are left out. Returns an
+/// empty list if the file cannot be read.
 pub(super) fn read_timeline(path: &Path) -> Vec<Point> {
     let text = std::fs::read(path).unwrap_or_default();
     text.split(|byte| *byte == b'\n')
@@ -123,7 +129,8 @@ pub(super) fn read_timeline(path: &Path) -> Vec<Point> {
         .collect()
 }
 
-/// Makes a child end: some SIGTERM signals, then SIGKILL.
+/// Makes a child end: three SIGTERM signals at intervals of 300 ms, and SIGKILL 10 s after the
+/// last.
 #[derive(Debug, Default)]
 pub(super) struct Terminator {
     sent: u32,
@@ -132,7 +139,8 @@ pub(super) struct Terminator {
 }
 
 impl Terminator {
-    /// Sends the next signal if it is time. Call this repeatedly until the child has ended.
+    /// Sends `child` the next signal if its time has come, and does nothing otherwise. Does not
+    /// wait. Call this repeatedly until the child has ended, and before its status is collected.
     pub(super) fn terminate(&mut self, child: &Child) {
         // The child has not been waited for, so its process number cannot belong to another
         // process.

@@ -3,13 +3,12 @@
 use super::give_back_mode::GiveBackMode;
 use super::schema::{Cell, Guest, Row};
 
-/// A column of a table: a guest kernel, and how it gives memory back.
+/// A column of a table: a guest kernel, and how its guest gives memory back.
 pub(crate) type Column = (Guest, GiveBackMode);
 
-/// Returns the columns for which `rows` have cells, in the order of display.
-///
-/// If there are only the modes `reporting` and `off`, Ebb and Linux are next to each other for each
-/// mode. Otherwise the modes of one kernel are next to each other.
+/// Returns the distinct columns for which `rows` have cells, in the order of display. If there are
+/// only the modes `reporting` and `off`, Ebb and Linux are next to each other for each mode.
+/// Otherwise the modes of one kernel are next to each other.
 pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for cell in rows.into_iter().flat_map(|row| &row.cells) {
@@ -31,7 +30,7 @@ pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column
     columns
 }
 
-/// Returns the cell of `row` in `column`, or `None` if it has none.
+/// Returns the cell of `row` in `column`. Returns `None` if no run in that column has the figure.
 pub(crate) fn cell(row: &Row, column: Column) -> Option<&Cell> {
     row.cells
         .iter()

@@ -9,10 +9,12 @@ use crate::text::Styled;
 /// The exit status if a run failed or ratios differ from those of another comparison.
 const STATUS_SOME_FAILED: u8 = 1;
 
-/// Prints the table and the agreement with another comparison, and writes the files.
+/// Prints `table` and the agreement with another comparison, and writes `files`. The files are
+/// written even if printing fails.
 ///
-/// Returns the exit status: `STATUS_SOME_FAILED` if `failed` or the ratios do not agree, else 0.
-/// Fails if printing or writing fails.
+/// Returns the exit status: `STATUS_SOME_FAILED` if `failed`, if ratios differ from those of the
+/// other comparison or if the two have no ratio in common, else 0. Fails if printing or writing
+/// fails.
 pub(crate) fn conclude(
     report: &impl Written,
     table: Styled,

@@ -8,9 +8,11 @@ use super::moments::{ended, freed_bytes, moment, peak, resident_at};
 use super::ratio::ratio;
 use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
 
-/// The names of metrics: one that programs report, and those computed from it.
+/// The metric of the instructions of other tasks, which some programs report.
 const OTHERS: &str = "others_ns";
+/// The metric of the bytes that had left the host when the program ended, which is computed.
 const RETURNED: &str = "returned";
+/// The metric of the instructions per GiB given back, which is computed from the two.
 const WORK: &str = "instructions_per_gib";
 /// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;
@@ -22,8 +24,9 @@ const QUIET: f64 = 0.25;
 /// The maximum share of a curve that may be missing at its start.
 const UNKNOWN: f64 = 0.01;
 
-/// Adds the bytes that had left the host when the program ended. Only for programs that count the
-/// instructions of other tasks.
+/// Appends to `figures` the figure `returned`: the bytes that had left the host when the program
+/// ended. Appends nothing if the program does not report the instructions of other tasks, or if
+/// less than 5 % of the freed memory has left.
 pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
     let counted = run
         .events
@@ -37,7 +40,8 @@ pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// Returns the rows that are computed from other rows: [`work_row`] for each shape of guest.
+/// Returns the rows that are computed from other rows: the instructions per GiB given back, one row
+/// for each shape of guest whose amounts are known.
 pub(crate) fn derived(rows: &[Row]) -> Vec<Row> {
     rows.iter()
         .filter(|row| row.metric == OTHERS)
@@ -87,8 +91,10 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
     })
 }
 
-/// Adds the host's CPU time per GiB until the memory was back, beyond the CPU time of an idle
-/// guest. `back_after_s` is the time from the freeing until then, in seconds.
+/// Appends to `figures` the figure `host_cpu_per_gib`: the host's CPU seconds per GiB until the
+/// memory was back, beyond those of an idle guest. `back_after_s` is the time from the freeing
+/// until then, in seconds. Appends nothing if that is `None`, if the guest was not idle afterwards,
+/// or if samples are missing.
 pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<Figure>) {
     let figure = || {
         let freed = moment(run, "freed")?;
@@ -115,8 +121,9 @@ pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<F
     }
 }
 
-/// Adds the wakeups per second of QEMU and `ebb` while the guest is idle, and their share of CPU
-/// time.
+/// Appends to `figures` the wakeups per second of QEMU and of `ebb` while the guest is idle, and
+/// their share of one CPU's time. Appends nothing if the program reports no phase `idle`, or if
+/// there are fewer than two samples in it.
 pub(crate) fn wakeups(run: &Run, figures: &mut Vec<Figure>) {
     let (Some(from), Some(to)) = (moment(run, "idle"), ended(run)) else {
         return;
@@ -144,7 +151,9 @@ pub(crate) fn wakeups(run: &Run, figures: &mut Vec<Figure>) {
     figures.push(lower("idle_cpu", "share", share));
 }
 
-/// Adds the areas under resident and used memory, for a program that builds up and frees memory.
+/// Appends to `figures` the areas under resident and used memory in GiB·s, their difference, and
+/// the program's seconds. Only for a program that reports the phase `released`. With a balloon only
+/// the area under resident memory. Appends no figure if a curve begins too late.
 pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
     let (Some(start), Some(_), Some(end)) =
         (moment(run, "start"), moment(run, "released"), ended(run))

@@ -5,8 +5,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The CPU affinity of this thread, which its children inherit. Dropping this restores the
-/// affinity.
+/// The CPU affinity of the thread that called [`Self::hold`], which its children inherit. Dropping
+/// this restores the affinity of that thread; it must be dropped there.
 #[derive(Debug)]
 pub(crate) struct Cpus {
     before: Option<CpuSet>,
@@ -15,8 +15,9 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// Restricts this thread to `count` CPUs until the result is dropped. Does nothing if `count`
-    /// is `None`, if there are no more CPUs than that, or if the kernel refuses.
+    /// Restricts this thread to the last `count` of its CPUs until the result is dropped. Does
+    /// nothing if `count` is `None`, if the thread has no more CPUs than that, or if the kernel
+    /// refuses.
     pub(crate) fn hold(count: Option<u32>) -> Self {
         let free = Self {
             before: None,

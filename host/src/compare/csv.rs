@@ -72,8 +72,8 @@ const SAMPLE_FIELDS: [&str; 12] = [
     "faults",
 ];
 
-/// Returns the figures as CSV with a header line, one figure per line. Each comes with the name of
-/// its column and its run. Fails if a line cannot be written.
+/// Returns `figures` as CSV with a header line, one figure per line. Each figure comes with the
+/// name of its column and its run. Fails if a line cannot be converted.
 pub(crate) fn figures<'a>(
     figures: impl Iterator<Item = (impl AsRef<str>, &'a Run, Figure)>,
 ) -> Result<Vec<u8>, Failure> {
@@ -108,8 +108,8 @@ pub(crate) fn figures<'a>(
     bytes(writer)
 }
 
-/// Returns the timelines as CSV with a header line, one sample per line. Each run comes with the
-/// name of its column. Fails if a line cannot be written.
+/// Returns the timelines of `runs` as CSV with a header line, one sample per line. Each run comes
+/// with the name of its column. Fails if a line cannot be converted.
 pub(crate) fn timelines<'a>(
     runs: impl Iterator<Item = (impl AsRef<str>, &'a Run)>,
 ) -> Result<Vec<u8>, Failure> {

@@ -7,7 +7,7 @@ use super::programs;
 use super::shape::Shape;
 use crate::text::Size;
 
-/// The default number of rounds of each column.
+/// The default number of rounds of each column in the experiments about elasticity.
 pub(crate) const ROUNDS: u32 = 3;
 /// The number of rounds within a run of STREAM or FTQ.
 const WINDOWS: &str = "4";
@@ -23,7 +23,8 @@ const LEAST: Size = Size::mebibytes(192);
 /// The smallest guest in which the compiler fits.
 const COMPILER: Size = Size::mebibytes(768);
 
-/// One of the experiments about elasticity.
+/// One of the experiments about elasticity: how fast memory leaves and returns, and what work costs
+/// then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Memory,
@@ -53,12 +54,14 @@ impl Kind {
         }
     }
 
-    /// Returns the experiment called `name`, or `None` if there is none.
+    /// Returns the experiment about elasticity with the full name `name`. Returns `None` if there
+    /// is none, also for `elasticity` alone.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the bytes that are taken from a guest with `memory`, a multiple of 2 MiB.
+    /// Returns the bytes that the experiment takes from a guest with `memory`: three quarters for
+    /// `elasticity/memory`, else half. It is rounded down to a multiple of 2 MiB.
     pub(crate) fn leaving(self, memory: Size) -> u64 {
         let block = 2 << 20;
         let bytes = match self {
@@ -68,7 +71,7 @@ impl Kind {
         bytes / block * block
     }
 
-    /// Returns the number of guests that run at once.
+    /// Returns the number of guests that run at once: one, or three for `elasticity/builds`.
     pub(crate) fn guests(self) -> usize {
         match self {
             Self::Builds => 3,
@@ -76,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// Returns the arguments of the guest's program.
+    /// Returns the arguments of `ebb-workloads` in a guest with `memory`.
     pub(crate) fn words(self, memory: Size) -> Vec<String> {
         let mebibytes = format!("{}M", self.leaving(memory) >> 20);
         let windows = |kind: &str| {
@@ -109,8 +112,8 @@ impl Kind {
         }
     }
 
-    /// Returns the host's compiler with its files. Returns `None` if the experiment does not use
-    /// it, or the host has none or it does not fit into `memory`.
+    /// Returns the host's compiler with its files, for the experiments that build. Returns `None`
+    /// if the experiment does not use it, the host has none, or `memory` is below 768 MiB.
     pub(crate) fn compiler(self, memory: Size) -> Option<&'static Program> {
         match self {
             Self::Build | Self::Builds => compiler(memory),
@@ -118,7 +121,8 @@ impl Kind {
         }
     }
 
-    /// Fails with a message if a guest with `memory` is too small for the experiment.
+    /// Returns an error message if a guest with `memory` is too small for the experiment: below 192
+    /// MiB.
     pub(crate) fn check(self, memory: Size) -> Result<(), String> {
         if memory.bytes() < LEAST.bytes() {
             return Err(format!(

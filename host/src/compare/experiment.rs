@@ -4,7 +4,7 @@ use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::shape::Shape;
 
-/// An experiment of the comparison.
+/// An experiment of `ebb compare`: a program, the guests that it runs in, and how often.
 #[derive(Debug)]
 pub(crate) struct Experiment {
     /// The name: `NAME` or `NAME/VARIANT`.
@@ -45,6 +45,7 @@ pub(crate) enum Scope {
 }
 
 /// How the guests of an experiment share the machine, whose speed changes from second to second.
+/// Both guests are one with Ebb's kernel and one with Linux.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
     /// One guest runs at a time, from start to end.
@@ -64,7 +65,7 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// Returns whether a guest waits for its turns.
+    /// Returns whether the guests of such an experiment wait for turns that the host gives them.
     pub(crate) fn takes_turns(self) -> bool {
         match self {
             Self::Timed | Self::Fixed | Self::Once => true,
@@ -73,7 +74,7 @@ impl Pace {
     }
 }
 
-/// The program that an experiment runs in its guests.
+/// The program that an experiment runs in its guests, with its arguments.
 #[derive(Debug)]
 pub(super) enum ExperimentProgram {
     /// The experiments' program, with the arguments that the function returns.

@@ -39,7 +39,7 @@ const TURNS_UNREPORTED: u32 = 3;
 /// The option with which the experiments' program waits for its turns.
 const TURNS: &str = "--turns";
 
-/// The number of rounds of an experiment.
+/// The number of rounds of an experiment in one shape.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rounds {
     pub(crate) least: u32,
@@ -57,7 +57,7 @@ impl Rounds {
     }
 }
 
-/// An experiment in one shape of its guests.
+/// An experiment in one shape of its guests: memory, CPUs and mode of giving memory back.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) experiment: &'static Experiment,
@@ -543,7 +543,7 @@ impl Experiment {
     }
 }
 
-/// Returns all experiments, in the order in which they run.
+/// Returns all experiments, in the order in which they run and are listed.
 pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
     EXPERIMENTS
         .iter()
@@ -554,16 +554,18 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(elastic::EXPERIMENTS)
 }
 
-/// Returns the experiment called `name`, or `None` if this version does not have it.
+/// Returns the experiment called `name`, or `None` if this version does not have it. The part of a
+/// name before a `/` matches no experiment here.
 pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
     all().find(|known| known.name == name)
 }
 
-/// Returns the experiments that the user named, in the order of [`all`]. Returns the usual ones if
-/// `wanted` is empty.
+/// Returns the experiments that the user named, in the order of [`all`]. A name may be the part
+/// before a `/`, which means all experiments with that part. Returns the usual ones if `wanted` is
+/// empty.
 ///
 /// # Errors
-/// If a name matches no experiment, or two names match the same one.
+/// A message if a name matches no experiment, or two names match the same one.
 pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, String> {
     for (index, name) in wanted.iter().enumerate() {
         let mut meant = all().filter(|known| known.is_meant_by(name)).peekable();
@@ -596,8 +598,9 @@ pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, Stri
     Ok(chosen.collect())
 }
 
-/// Returns the cases of an experiment: each combination of memory, CPUs and way to give memory
-/// back.
+/// Returns the cases of an experiment: each combination of memory, CPUs and mode of giving memory
+/// back. Values that the user chose replace the experiment's own. If instructions are counted,
+/// guests have one CPU.
 pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -> Vec<Case> {
     let memories: Vec<Size> = match options.memory {
         Some(memory) => vec![memory],
@@ -639,7 +642,7 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
     cases
 }
 
-/// The program that a guest runs, and how its success is decided.
+/// The program that a guest runs, which also decides how its success is judged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// The experiments' program with these arguments; it prints events.
@@ -653,7 +656,8 @@ pub(crate) enum Call {
 }
 
 impl Case {
-    /// Returns how the guests of this case share the machine.
+    /// Returns how the guests of this case share the machine. It is [`Pace::Counted`] if
+    /// instructions are counted, else the experiment's own.
     pub(crate) fn pace(&self) -> Pace {
         if self.shape.icount {
             Pace::Counted
@@ -662,7 +666,8 @@ impl Case {
         }
     }
 
-    /// Returns the number of rounds. `wanted` is the user's choice, if there is one.
+    /// Returns the number of rounds of each guest. `wanted` is the user's number or `None`; it does
+    /// not apply to [`ExperimentProgram::Boots`].
     pub(crate) fn rounds(&self, wanted: Option<u32>) -> Rounds {
         match (&self.experiment.program, wanted) {
             (ExperimentProgram::Boots, _) => Rounds::fixed(BOOTS),
@@ -687,21 +692,22 @@ impl Case {
         }
     }
 
-    /// Returns whether the experiment can run on `guest`: the kernel supports it and the way to
-    /// give memory back.
+    /// Returns whether the case can run on `guest`: its kernel supports the mode of giving memory
+    /// back, and the experiment is not for Ebb's kernel only.
     pub(crate) fn runs_on(&self, guest: Guest) -> bool {
         let kernel =
             guest == Guest::Ebb || !matches!(self.experiment.program, ExperimentProgram::Boots);
         kernel && self.shape.give_back.is_known_to(guest)
     }
 
-    /// Returns whether the host's costs are sampled during the whole run.
+    /// Returns whether the host's costs are sampled during the whole run: for experiments that
+    /// compare modes of giving memory back, unless instructions are counted.
     pub(crate) fn is_metered(&self) -> bool {
         matches!(self.experiment.scope, Scope::Modes { .. }) && !self.shape.icount
     }
 
-    /// Returns the guest of `round`. With [`ExperimentProgram::Boots`] its number of CPUs depends
-    /// on the round.
+    /// Returns the shape of the guest in `round`, which counts from 1. Only with
+    /// [`ExperimentProgram::Boots`] does it depend on `round`: the number of CPUs changes.
     pub(crate) fn shape(&self, round: u32) -> Shape {
         match self.experiment.program {
             ExperimentProgram::Workloads(_) | ExperimentProgram::Program(_) => self.shape,
@@ -716,7 +722,8 @@ impl Case {
         }
     }
 
-    /// Returns the program that runs in `round`.
+    /// Returns the program that runs in `round`, which counts from 1. It waits for turns if the
+    /// case takes turns. Only with [`ExperimentProgram::Boots`] does it depend on `round`.
     pub(crate) fn call(&self, round: u32) -> Call {
         match self.experiment.program {
             ExperimentProgram::Workloads(words) => {
@@ -741,8 +748,8 @@ impl Case {
         }
     }
 
-    /// Returns the program's arguments without turns, for a guest that runs alone. Returns `None`
-    /// for a script.
+    /// Returns the arguments of the experiments' program without turns, for a guest that runs
+    /// alone. Returns `None` for [`ExperimentProgram::Boots`], which runs a script.
     pub(crate) fn alone(&self) -> Option<Vec<String>> {
         match self.experiment.program {
             ExperimentProgram::Workloads(words) => Some(words(&self.shape)),
@@ -751,12 +758,13 @@ impl Case {
         }
     }
 
-    /// Returns the disk of the guest as an argument of `ebb run`, or `None` if it needs no disk.
+    /// Returns the value of `--disk` for the guest, or `None` if the experiment needs no disk.
     pub(crate) fn disk(&self) -> Option<&'static str> {
         (self.experiment.name == DISK).then_some("ram:64M")
     }
 
-    /// Returns the files that are packed into the guest in addition to the program.
+    /// Returns the files of the host that are packed into the guest in addition to the experiments'
+    /// program. The list is empty unless it runs a program of the host.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         match self.experiment.program {
             ExperimentProgram::Program(program) => program.files(),
@@ -764,7 +772,7 @@ impl Case {
         }
     }
 
-    /// Returns the approximate duration of the program.
+    /// Returns the approximate duration of one round of the program, without the boot.
     pub(crate) fn guess(&self) -> Duration {
         Duration::from_secs_f64(self.experiment.seconds)
     }

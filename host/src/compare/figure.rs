@@ -3,7 +3,7 @@
 use super::schema::Better;
 use std::collections::BTreeMap;
 
-/// A figure of a run: the value of a metric.
+/// The value of one metric that was measured in one run.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
     /// The name of the metric, such as `qemu_cpu`.
@@ -19,7 +19,8 @@ pub(crate) struct Figure {
     pub(crate) comparable: bool,
 }
 
-/// Returns a figure without labels, whose lower values are better.
+/// Returns a figure without labels and noise, whose lower values are better. `unit` is the unit of
+/// `value`. It may be compared between guests.
 pub(super) fn lower(metric: &str, unit: &str, value: f64) -> Figure {
     Figure {
         metric: metric.to_owned(),

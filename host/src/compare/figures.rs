@@ -15,7 +15,9 @@ const NOISE_OF_FREED: f64 = 0.01;
 /// The percentiles of a distribution that are shown in the table. The plot shows all.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 100.0];
 
-/// Returns all figures of a run, those that its program measured first.
+/// Returns all figures of a run: those that its program measured first, then those that the host
+/// saw. Each gets the labels `cpus` and `memory`, and `icount` if instructions are counted, unless
+/// it has them. In that case times become instructions and most of the host's figures are left out.
 pub(crate) fn of(run: &Run) -> Vec<Figure> {
     let mut figures = Vec::new();
     for event in &run.events {
@@ -142,13 +144,13 @@ fn spent(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// Returns the command line of the program in the guest.
+/// Returns the program of a run with its arguments, as one line without quotes.
 pub(crate) fn program(run: &Run) -> String {
     run.arguments.join(" ")
 }
 
-/// Returns the command of a run without the parts that differ between rounds: names of temporary
-/// files and random seeds.
+/// Returns the command of a run as one line, with its program. The parts that differ between rounds
+/// are left out: names of temporary files, the timeout and random seeds.
 pub(crate) fn command_in_short(run: &Run) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut skip = false;

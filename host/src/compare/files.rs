@@ -13,19 +13,20 @@ const HTML_BYTES: u64 = 1 << 20;
 /// The space for a Markdown section in bytes.
 const MARKDOWN_BYTES: u64 = 1 << 16;
 
-/// A report that can be written to files. Each format is produced when it is needed.
+/// A report that can be written to files. Each format is produced when a file needs it.
 pub(crate) trait Written: Serialize {
-    /// Returns the figures of all runs as CSV. Fails if a line cannot be written.
+    /// Returns the figures of all runs as CSV. Fails if a line cannot be converted.
     fn figures(&self) -> Result<Vec<u8>, Failure>;
-    /// Returns the timelines of all runs as CSV. Fails if a line cannot be written.
+    /// Returns the timelines of all runs as CSV. Fails if a line cannot be converted.
     fn timelines(&self) -> Result<Vec<u8>, Failure>;
-    /// Returns a self-contained HTML page.
+    /// Returns the report as a self-contained HTML page.
     fn page(&self) -> String;
-    /// Returns a section for a Markdown document.
+    /// Returns the report as a section for a Markdown document, with its plots.
     fn document(&self) -> Document;
 }
 
-/// Output files for which space is reserved.
+/// The output files of a comparison, for which space is reserved. Dropping this without
+/// [`Self::write`] leaves existing files as they were.
 #[derive(Debug)]
 pub(crate) struct Files {
     json: Option<Output>,
@@ -37,8 +38,9 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Reserves space for all files that the user wants, `json_bytes` for the JSON. Fails if a file
-    /// cannot be created or there is not enough space.
+    /// Reserves space for all files that the user wants: `json_bytes` for the JSON, and guesses for
+    /// the others. Fails if a file cannot be created or there is not enough space. The files
+    /// reserved before are given up then.
     pub(crate) fn reserve(options: &CompareOptions, json_bytes: u64) -> Result<Self, Failure> {
         let reserve = |path: &Option<PathBuf>, bytes| {
             let path = path.as_deref();
@@ -58,8 +60,9 @@ impl Files {
         })
     }
 
-    /// Writes the files in the order of the fields. Stops at the first that fails and returns its
-    /// error.
+    /// Writes the files in the order of the fields. The file of `--against-markdown` is only
+    /// written if there is an `agreement`. Fails with the error of the first file that cannot be
+    /// produced or written, and skips the rest.
     pub(crate) fn write(
         self,
         report: &impl Written,

@@ -8,7 +8,7 @@ use super::wording::{number, range, row_name, scale_of, speaks_alone, times};
 use ebb_wire::boot::EPOCH;
 use std::collections::BTreeSet;
 
-/// A list under a title.
+/// A list of sentences under a title.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Paragraph {
     pub(crate) title: String,
@@ -18,7 +18,8 @@ pub(crate) struct Paragraph {
 /// Ratios closer to 1 than this are neither ahead nor behind.
 const EVEN: f64 = 0.02;
 
-/// Returns all findings, the most important first.
+/// Returns all findings about `report`, the most important first. A finding without any item is
+/// left out.
 pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
     let mut all = Vec::new();
     let mut add = |title: &str, items: Vec<String>| {
@@ -172,7 +173,9 @@ fn matters(row: &Row) -> bool {
 /// The beginning of the sentence about starts in which Linux hung.
 const HUNG: &str = "Linux hung before its first process";
 
-/// Returns the differences between the two kernels' guests, as far as the runs' records show them.
+/// Returns sentences about the differences between the guests of the two kernels, as far as the
+/// records of `runs` show them. Also says how often Linux had to be started again. A fact that only
+/// one kernel's records contain is left out.
 pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     type Read = fn(&serde_json::Value) -> Option<String>;
     const FACTS: [(&str, Read); 5] = [
@@ -223,14 +226,14 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     all
 }
 
-/// Returns whether [`differences`] produced this sentence. It can then be computed again from the
-/// runs.
+/// Returns whether `difference` is a sentence that [`differences`] makes, so that it can be made
+/// again from the runs.
 pub(crate) fn is_of_runs(difference: &str) -> bool {
     difference.contains(": Ebb ") || difference.starts_with(HUNG)
 }
 
-/// Returns a kernel command line without values that are measured at each start: Ebb's time of day,
-/// and Linux's clock frequency.
+/// Returns a kernel command line without values that are measured at each start: Ebb's time of day
+/// is left out, and Linux's clock frequency is replaced by a word.
 pub(crate) fn without_measured(text: &str) -> String {
     const RATE: &str = "tsc_early_khz=";
     let words = text

@@ -5,7 +5,7 @@ use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
-/// The experiment whose page faults are on memory that may have left the host.
+/// The name of the experiment whose page faults are on memory that may have left the host.
 pub(super) const AGAIN: &str = "give-back/again";
 
 /// The memory of most guests in MiB.
@@ -15,7 +15,8 @@ const GUEST_MIB: &[u64] = &[1024];
 /// counted.
 const COUNTED_STAY: &str = "20";
 
-/// All these experiments. The terminal shows them in one table.
+/// All experiments that compare the modes of giving memory back, in the order of `--list`. The
+/// terminal shows them in one table.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "give-back/memhog",

@@ -18,21 +18,22 @@ pub(crate) enum GiveBackMode {
 }
 
 impl GiveBackMode {
-    /// Memory is not given back.
+    /// The mode in which memory is not given back.
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
-    /// Free page reporting, the usual mode of guests in a comparison.
+    /// The mode free page reporting, the usual one of guests in a comparison.
     pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
     const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
 
-    /// Returns all modes, in the order of a table.
+    /// Returns all modes, in the order of a table: `off` in base pages, the guest's own modes, the
+    /// balloon.
     pub(crate) fn all() -> Vec<Self> {
         let guests = GiveBack::ALL.into_iter().map(Self::Guest);
         let first = std::iter::once(Self::OffInBasePages);
         first.chain(guests).chain([Self::Balloon]).collect()
     }
 
-    /// Returns the name for users and files.
+    /// Returns the mode's name for users and files, such as `reporting` or `off-base`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Guest(mode) => mode.name(),
@@ -41,12 +42,13 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns the mode called `name`, or `None` if there is none.
+    /// Returns the mode that [`Self::name`] calls `name`, or `None` if there is none.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Returns the value of `--give-back` for this mode.
+    /// Returns the value of `--give-back` for this mode. It is `off` for the balloon and for base
+    /// pages.
     pub(crate) fn mode(self) -> GiveBack {
         match self {
             Self::Guest(mode) => mode,
@@ -54,23 +56,26 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns the value of `--host-pages` for this mode, or `None` to use the default of `ebb
-    /// run`.
+    /// Returns the value of `--host-pages` for this mode: `base` for [`Self::OffInBasePages`].
+    /// Returns `None` for other modes, which use the default of `ebb run`.
     pub(crate) fn host_pages(self) -> Option<&'static str> {
         (self == Self::OffInBasePages).then_some("base")
     }
 
-    /// Returns whether memory goes back at all.
+    /// Returns whether free memory goes back to the host in this mode. Returns `false` if it is
+    /// off, also in base pages.
     pub(crate) fn gives_back(self) -> bool {
         !matches!(self, Self::OFF | Self::OffInBasePages)
     }
 
-    /// Returns whether it takes seconds until memory goes back.
+    /// Returns whether it takes seconds until memory goes back, which is so for reporting and the
+    /// balloon.
     pub(crate) fn is_slow(self) -> bool {
         matches!(self, Self::Guest(GiveBack::Reporting) | Self::Balloon)
     }
 
-    /// Returns whether a guest with this kernel supports this mode.
+    /// Returns whether a comparison can run a guest with this kernel in this mode. The balloon is
+    /// for Linux only; Linux knows none of the guest's own modes but `off` and `reporting`.
     pub(crate) fn is_known_to(self, guest: Guest) -> bool {
         match (guest, self) {
             (_, Self::OffInBasePages)
@@ -93,8 +98,9 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns the label of a guest that gives memory back in this mode. `many` says that others of
-    /// the same kernel use another mode.
+    /// Returns the label of `guest` when it gives memory back in this mode. The label is the
+    /// guest's name. If `many`, the mode follows, except reporting, which is the usual one. `many`
+    /// says that guests with the same kernel use several modes.
     pub(crate) fn label(self, guest: Guest, many: bool) -> String {
         match (many, self) {
             (false, _) | (_, Self::REPORTING) => guest.name().to_owned(),
@@ -103,7 +109,7 @@ impl GiveBackMode {
         }
     }
 
-    /// Returns a heading about free memory in this mode.
+    /// Returns a heading for curves or figures of guests in this mode.
     pub(crate) fn heading(self) -> String {
         match self {
             Self::REPORTING => "Free memory is reported".to_owned(),

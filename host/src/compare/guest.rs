@@ -13,7 +13,7 @@ pub(crate) enum Guest {
 }
 
 impl Guest {
-    /// Returns the kernel's name for users.
+    /// Returns the kernel's name for users: `Ebb` or `Linux`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ebb => "Ebb",

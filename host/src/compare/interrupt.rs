@@ -6,12 +6,13 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A flag that records the last signal to end the comparison.
+/// A flag that records the last signal which asked to end the comparison.
 #[derive(Debug)]
 pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// Installs handlers for SIGINT, SIGTERM, SIGHUP and SIGQUIT. Fails if the host refuses.
+    /// Installs handlers for SIGINT, SIGTERM, SIGHUP and SIGQUIT, which only set the flag. They
+    /// stay when this is dropped. Fails if the host refuses.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
@@ -28,7 +29,8 @@ impl Interrupt {
         Ok(Self(caught))
     }
 
-    /// Returns the last signal that arrived, or `None` if none has.
+    /// Returns the number of the last signal that arrived, or `None` if none has. Does not clear
+    /// the flag.
     pub(crate) fn signal(&self) -> Option<u8> {
         // Relaxed: no other memory is read because of this value.
         match u8::try_from(self.0.load(Ordering::Relaxed)) {

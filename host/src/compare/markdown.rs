@@ -17,18 +17,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The folder of the plots, next to the document.
+/// The name of the plots' folder, next to the document.
 pub(super) const PLOTS: &str = "plots";
 
-/// A section of a document, and its plots with the names of their files.
+/// A section of a Markdown document, and its plots with the names of their files without extension.
 pub(crate) struct Document {
     pub(crate) text: String,
     pub(crate) plots: Vec<(String, Plot)>,
 }
 
 impl Document {
-    /// Writes the text to `document`, which was reserved for `path`, and the plots to a folder next
-    /// to it. Fails if a file cannot be written.
+    /// Writes the plots to a folder next to `path`, which is created if it is missing, and then the
+    /// text to `document`, which was reserved for `path`. Fails if a file or the folder cannot be
+    /// written. The text is not written if a plot failed.
     pub(crate) fn write(&self, path: &Path, document: Output) -> Result<(), Failure> {
         let folder = path.with_file_name(PLOTS);
         fs::create_dir_all(&folder).map_err(|source| Failure::Write {
@@ -44,7 +45,7 @@ impl Document {
     }
 }
 
-/// Returns the report as a document with its plots.
+/// Returns the report as a section of a document, with its plots.
 pub(crate) fn document(report: &Report) -> Document {
     let plots = plots::files(report);
     let shown: Vec<_> = plots
@@ -188,8 +189,8 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     }
 }
 
-/// Returns the text of a table's cell: the median with its unit, and minimum and maximum if there
-/// is more than one round. All are divided by `divisor`.
+/// Returns the text of a table's cell: the median with `unit`, and minimum and maximum if there is
+/// more than one round. All are divided by `divisor`, which converts them to `unit`.
 pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
     let median = format!("{} {unit}", number(cell.median / divisor));
     let median = median.trim_end();
@@ -201,7 +202,8 @@ pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
     }
 }
 
-/// Returns `text` with the characters escaped that have a meaning in Markdown.
+/// Returns `text` with the characters escaped that have a meaning in Markdown. Control characters,
+/// line breaks included, become blanks.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::new();
     for letter in text.chars() {
@@ -216,7 +218,8 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Returns `text` as inline code. Backticks and line breaks in it are replaced.
+/// Returns `text` as inline code. Backticks in it become apostrophes, and line breaks become
+/// blanks.
 pub(super) fn code(text: &str) -> String {
     let inner = text.replace('`', "'").replace(['\n', '\r'], " ");
     format!("`{inner}`")

@@ -18,7 +18,7 @@ const LOOKS_MAX: usize = 100_000;
 /// summary included.
 const TIMELINE_TAIL: u64 = 8192;
 
-/// A thread that samples a guest's costs from its start to its end.
+/// A thread that samples a guest's costs on the host every 250 ms until [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Meter {
     stop: Sender<()>,
@@ -26,7 +26,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Starts sampling the `ebb run` with process number `ebb`, which writes the file `timeline`.
+    /// Starts a thread that samples the `ebb run` with process number `ebb` and its QEMU. The
+    /// thread reads the time of each sample from the file `timeline`, which that process writes.
     pub(crate) fn start(ebb: u32, timeline: PathBuf) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {
@@ -42,7 +43,8 @@ impl Meter {
         Self { stop, thread }
     }
 
-    /// Stops sampling and returns the samples.
+    /// Stops sampling, waits for the thread and returns the samples in order. A moment at which
+    /// QEMU or the timeline was missing has no sample.
     pub(crate) fn finish(self) -> Vec<Expense> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
@@ -61,8 +63,8 @@ fn look(ebb: u32, at_s: f64) -> Option<Expense> {
     })
 }
 
-/// Returns the time of the last whole line of a timeline that is being written, in seconds. Returns
-/// `None` if there is no such line yet.
+/// Returns the time in the last whole line of the timeline at `path`, which may still be written,
+/// in seconds. Returns `None` if the file cannot be read, or has no whole and valid line yet.
 pub(crate) fn last_time(path: &Path) -> Option<f64> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -79,7 +81,8 @@ pub(crate) fn last_time(path: &Path) -> Option<f64> {
     Some(point.t_ms / 1e3)
 }
 
-/// Returns the process number of `ebb run`'s only child, QEMU. Returns `None` if it has none.
+/// Returns the process number of the first child of the `ebb run` with process number `ebb`. Its
+/// only child is QEMU. Returns `None` if it has none or has ended.
 pub(crate) fn child_of(ebb: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{ebb}/task/{ebb}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -86,11 +86,12 @@ const COLUMNS_MAX: usize = 110;
 /// The width of the table in columns if stdout is not a terminal.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Runs `ebb compare`: measures, prints the table and writes the files.
+/// Runs `ebb compare`: measures, prints the table and writes the files. With `--list` only prints
+/// the experiments, and with `--from` makes the report from files without measuring.
 ///
 /// Returns the exit status: 0, 1 if a run failed or ratios differ from those of `--against`, or 128
-/// plus the signal that ended it early. Fails if the options are not valid or nothing can be
-/// measured.
+/// plus the signal that ended it early. Fails if the options are not valid, a file cannot be read
+/// or written, or no guest can be run.
 pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if options.list {
         return stdout::print(&listing()).map(|()| 0);

@@ -2,8 +2,9 @@
 
 use super::schema::{Point, Run, What};
 
-/// Returns when the phase `wanted` began, in seconds of the guest's clock. Returns `None` if it did
-/// not.
+/// Returns when the phase `wanted` began, in seconds of the guest's clock. Returns `None` if the
+/// program did not report that phase. Names of the first and last phase that other programs use
+/// match, too.
 pub(super) fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, at_s, .. } if same_phase(name, wanted) => Some(*at_s),
@@ -11,8 +12,8 @@ pub(super) fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
     })
 }
 
-/// Returns when the phase `wanted` began, in seconds of the timeline. Returns `None` if it did not,
-/// or its time is not known.
+/// Returns when the phase `wanted` began, in seconds of the timeline. Returns `None` if the program
+/// did not report that phase, or its time is not known.
 pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, .. } if same_phase(name, wanted) => event.host_s,
@@ -20,8 +21,8 @@ pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
     })
 }
 
-/// Returns when the last phase of a program began, in seconds of the timeline. Returns `None` if it
-/// did not.
+/// Returns when the phase `end` began, the last of a program, in seconds of the timeline. Returns
+/// `None` if the program did not report it, or its time is not known.
 pub(crate) fn ended(run: &Run) -> Option<f64> {
     moment(run, "end")
 }
@@ -36,7 +37,8 @@ fn same_phase(name: &str, wanted: &str) -> bool {
         )
 }
 
-/// Returns when the program's first line arrived, in seconds of the timeline. Returns 0 if unknown.
+/// Returns when the first event of the program arrived whose time is known, in seconds of the
+/// timeline. Returns 0 if there is none.
 pub(crate) fn began(run: &Run) -> f64 {
     run.events
         .iter()
@@ -44,8 +46,9 @@ pub(crate) fn began(run: &Run) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// Returns the resident bytes of the guest's RAM at a time in seconds: the last sample not after
-/// it, else the first. Returns `None` if no sample has an amount.
+/// Returns the resident bytes of the guest's RAM at `seconds` of the timeline: those of the last
+/// sample not after that time, else of the first sample. Returns `None` if no sample has that
+/// amount.
 pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
     let before = timeline
         .iter()
@@ -56,7 +59,8 @@ pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
         .and_then(|point| point.resident)
 }
 
-/// Returns the bytes that the program said it freed, or `None` if it did not say so.
+/// Returns the bytes that the program reported with its phase `freed`. Returns `None` if it
+/// reported no such phase, or no amount with it.
 pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, bytes, .. } if name == "freed" => *bytes,
@@ -64,8 +68,8 @@ pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
     })
 }
 
-/// Returns the largest amount of resident bytes of the guest's RAM until the program freed its
-/// memory. Returns `None` if the phases or samples are missing.
+/// Returns the largest amount of resident bytes of the guest's RAM from the phase `start` until the
+/// phase `freed`. Returns `None` if one of the phases or all samples are missing.
 pub(super) fn peak(run: &Run) -> Option<f64> {
     let (start, freed) = (moment(run, "start")?, moment(run, "freed")?);
     let before = resident_at(&run.timeline, start)?;

@@ -157,7 +157,7 @@ pub(crate) struct CompareOptions {
     pub(crate) program: Vec<OsString>,
 }
 
-/// The choice of a stock kernel.
+/// The user's choice of a stock kernel to compare with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LinuxChoice {
     /// Debian's kernel, from the cache or the network.

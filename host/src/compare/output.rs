@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// file.
 const PREFIX_MAX: usize = 48;
 
-/// A file that is written when the comparison is done.
+/// A file that is written when the comparison is done. Until then its contents are in no file, or
+/// in a temporary one. Dropping this removes the temporary file.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// The path as the user named it.
@@ -36,8 +37,9 @@ enum WriteMode {
 }
 
 impl Output {
-    /// Checks that `path` can be written, and reserves `bytes` of disk space for it. Fails if the
-    /// file cannot be created or there is not enough space.
+    /// Checks that `path` can be written, and reserves `bytes` of disk space in a temporary file
+    /// next to it. An existing file is not changed. A pipe or device is opened instead. Fails if
+    /// `path` is a folder, the file cannot be created, or there is not enough space.
     pub(crate) fn reserve(path: &Path, bytes: u64) -> Result<Self, Failure> {
         Self::open(path, bytes).map_err(|source| Failure::Write {
             path: path.to_owned(),
@@ -89,8 +91,9 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes the file. If that fails, an existing file keeps its old contents, unless it is
-    /// written directly.
+    /// Writes `bytes` as the whole contents and replaces an existing file. If that fails, the
+    /// existing file keeps its old contents. A pipe or a device is written directly and may then
+    /// have got a part.
     pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.put(bytes).map_err(|source| Failure::Write {
             path: self.path.clone(),

@@ -50,7 +50,7 @@ const fn part(
     }
 }
 
-/// An experiment for each system call.
+/// The experiments of `ebb compare parallel`: one for each system call, in the order of `--list`.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "parallel/dup",

@@ -13,19 +13,21 @@ use std::time::Duration;
 /// The number of rounds in a boot. Figures of one boot may have a common error, so there are
 /// several boots, but each costs seconds.
 const ROUNDS_A_BOOT: u32 = 9;
-/// The first estimates of a run's duration without its program.
+/// The first estimate of the duration of a run with Ebb's kernel, without its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
+/// The first estimate of the duration of a run with Linux and little memory, without its program.
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
 /// The time in which Linux initialises the page descriptors of one GiB while it boots.
 const LINUX_OVERHEAD_GIB: Duration = Duration::from_millis(300);
 /// The factor by which a program with fixed work takes longer on Linux, for the first estimate.
 const LINUX_FACTOR: u32 = 3;
-/// The first estimates of a whole run whose instructions are counted. Most of it is the boot, since
-/// sleeping takes no time.
+/// The first estimate of a whole run with Ebb's kernel whose instructions are counted. Most of it
+/// is the boot, since sleeping takes no time.
 const EBB_COUNTED: Duration = Duration::from_secs(4);
+/// The same estimate for Linux.
 const LINUX_COUNTED: Duration = Duration::from_secs(15);
 
-/// One guest that runs alone, or guests that run together.
+/// A step of a plan: one boot of one guest that runs alone, or of guests that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     /// The index of the case in the plan.
@@ -38,7 +40,7 @@ pub(crate) struct Step {
     pub(crate) rounds: u32,
 }
 
-/// All runs of a comparison in their order.
+/// All runs of a comparison in the order in which they run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The experiments in all shapes.
@@ -50,7 +52,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Plans the rounds of `experiments` in `guests`.
+    /// Plans the smallest number of rounds of each of `experiments`, in all shapes that `options`
+    /// asks for, for those of `guests` that can run it. [`Self::more`] returns further rounds.
+    /// There are no steps if no guest can run any of them.
     pub(crate) fn new(
         experiments: &[&'static Experiment],
         guests: &[Guest],
@@ -82,7 +86,8 @@ impl Plan {
         plan
     }
 
-    /// Returns the number of runs in `steps`. Guests that run together count as one run each.
+    /// Returns the number of runs in `steps`. A step with several guests counts once for each
+    /// guest.
     pub(crate) fn runs_of(&self, steps: &[Step]) -> usize {
         steps.iter().map(|step| step.guests.len()).sum()
     }
@@ -140,8 +145,9 @@ impl Plan {
         turn
     }
 
-    /// Returns one more boot for each case whose ratios have not settled and that may have more
-    /// rounds. `runs` are the runs of this plan so far.
+    /// Returns one more boot for each case whose guests take turns, whose ratios have not settled,
+    /// and that may have more rounds. `runs` are the runs of this plan so far. Does not add the
+    /// steps to the plan. Returns an empty list if nothing more is to run.
     pub(crate) fn more(&self, runs: &[Run]) -> Vec<Step> {
         let table = statistics::rows(runs);
         let unsettled = |case: &Case| {
@@ -173,7 +179,7 @@ impl Plan {
     }
 }
 
-/// Estimates how long the rest of a plan takes: first by guesses, then by the steps that have run.
+/// Estimates how long the rest of a plan takes, first by guesses, then by the steps that have run.
 #[derive(Debug)]
 pub(crate) struct Clock {
     known: HashMap<(usize, Vec<Guest>), (Duration, u32)>,
@@ -190,7 +196,7 @@ const PACE: std::ops::RangeInclusive<f64> = 0.2..=10.0;
 const BUSY_MAX: f64 = 3.0;
 
 impl Clock {
-    /// Creates an estimate that only knows the machine's load.
+    /// Creates an estimate that knows no step yet, only the present load of the machine.
     pub(crate) fn new() -> Self {
         Self::with_busy(busy().unwrap_or(1.0))
     }
@@ -204,7 +210,7 @@ impl Clock {
         }
     }
 
-    /// Records the time that a step took.
+    /// Records that `step` of `plan` took the time `took`. Later estimates use it.
     pub(crate) fn learn(&mut self, plan: &Plan, step: &Step, took: Duration) {
         self.guessed += guess(plan, step);
         self.took += took;
@@ -213,12 +219,13 @@ impl Clock {
         *count += 1;
     }
 
-    /// Returns the time that `steps` will take together.
+    /// Returns the time that `steps` of `plan` are expected to take one after the other.
     pub(crate) fn expect(&self, plan: &Plan, steps: &[Step]) -> Duration {
         steps.iter().map(|step| self.one(plan, step)).sum()
     }
 
-    /// Returns the time that one step will take.
+    /// Returns the time that `step` is expected to take: the mean of equal steps that have run,
+    /// else a guess by the speed of the machine so far.
     pub(crate) fn one(&self, plan: &Plan, step: &Step) -> Duration {
         if let Some((sum, count)) = self.known.get(&key(step)) {
             return *sum / *count;

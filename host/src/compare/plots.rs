@@ -9,7 +9,7 @@ use super::svg::{self, Curve, Line, Panel, Plot};
 use super::wording::{headline, metric, number, row_name};
 use std::collections::BTreeSet;
 
-/// A plot that can be drawn at any width.
+/// The contents of a plot, which can be drawn at any width.
 pub(crate) enum Picture<'a> {
     Ratios(Vec<(String, f64)>),
     Bars(Vec<&'a Row>, String),
@@ -22,7 +22,7 @@ pub(crate) enum Picture<'a> {
 }
 
 impl Picture<'_> {
-    /// Draws the plot `width` units wide.
+    /// Draws the plot `width` units wide, in the units of SVG.
     pub(crate) fn draw(&self, width: f64) -> Plot {
         match self {
             Self::Ratios(rows) => svg::ratios(rows, width),
@@ -33,7 +33,7 @@ impl Picture<'_> {
     }
 }
 
-/// Returns the plot of all ratios, or `None` if there are none.
+/// Returns the plot of all ratios that a report shows on its own, or `None` if there are none.
 pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
     let rows: Vec<(String, f64)> = report
         .table
@@ -54,7 +54,8 @@ pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
     (!rows.is_empty()).then_some(Picture::Ratios(rows))
 }
 
-/// Returns the rows of the experiment `name` as bars, or `None` if it has no suitable rows.
+/// Returns the plot of `rows` as bars. `name` is the experiment's name, for the title. Leaves out
+/// rows that are no headlines or have a negative median. Returns `None` if no row is left.
 pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
     let rows: Vec<&Row> = rows
         .iter()
@@ -64,7 +65,8 @@ pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
     (!rows.is_empty()).then(|| Picture::Bars(rows, format!("{name}: figures by guest")))
 }
 
-/// Returns whether an experiment is about memory over time and not about a rate.
+/// Returns whether an experiment is about memory over time and not about a rate: the program of one
+/// of `runs` reports when it freed memory.
 pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
     runs.iter()
         .any(|run| moments::moment(run, "freed").is_some())
@@ -73,8 +75,9 @@ pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
 /// The minimum duration of a run whose curve is shown, in seconds.
 const CURVE_MIN_S: f64 = 1.0;
 
-/// Returns the plots of memory over time: one for each shape of the guests, with a panel for each
-/// way to give memory back. Each guest's curve is that of the first round that ended well.
+/// Returns the plots of memory over time: one for each size of memory and number of CPUs, with a
+/// panel for each mode of giving memory back. Each guest's curve is that of its first run that
+/// ended well and took a second or more. Runs that count instructions have no curve.
 pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
     let mut shapes: Vec<(u64, u32)> = Vec::new();
     let good: Vec<&Run> = runs
@@ -158,8 +161,8 @@ fn curve(run: &Run) -> Curve<'_> {
     }
 }
 
-/// Returns the plots of distributions by percentile: one for each figure, with the first round of
-/// each guest.
+/// Returns the plots of distributions by percentile: one for each metric, labels and number of
+/// CPUs. Each has a line for each guest and mode, from the first run that ended well.
 pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     let mut pictures: Vec<(String, Picture<'static>)> = Vec::new();
     let both = runs
@@ -215,7 +218,9 @@ pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     pictures.into_iter().map(|(_, picture)| picture).collect()
 }
 
-/// Returns the plots of a report as files: names without extension, and SVG.
+/// Returns the plots of a report for files: the ratios, memory over time, and distributions. Each
+/// comes with a file name without extension. Experiments that this version does not know are left
+/// out.
 pub(crate) fn files(report: &Report) -> Vec<(String, Plot)> {
     let mut files = Vec::new();
     if let Some(picture) = overview(report) {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// A program of the host.
+/// A program of the host that an experiment runs in its guests: its files, its arguments and the
+/// output that it must print.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// Its path on the host.
@@ -19,7 +20,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Returns the arguments of the experiments' program.
+    /// Returns the arguments of the experiments' program, `ebb-workloads`, that make it run this
+    /// program and check its output.
     pub(super) fn words(&self) -> Vec<String> {
         let mut words = vec!["program".to_owned()];
         if !self.says.is_empty() {
@@ -36,8 +38,9 @@ impl Program {
         words
     }
 
-    /// Returns the files that its guest is packed with. Returns none if the host does not have the
-    /// program, which the guest then reports.
+    /// Returns the files of the host that the guest is packed with, the program first. Files that
+    /// do not exist are left out. Returns an empty list if the host does not have the program,
+    /// which the guest then reports.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let real = real_path(self.path);
         if !real.exists() {

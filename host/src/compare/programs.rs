@@ -112,9 +112,9 @@ static SQLITE: Program = Program {
     ],
     says: "30000|450015000",
 };
-/// A build for `elasticity`: four compilers at once, each with a large table like that of a
-/// generated parser, and some functions. Compilers use more memory than the guest does without
-/// them.
+/// The program for builds of `elasticity`: four compilers at once, each with a large table like
+/// that of a generated parser, and some functions. Compilers use more memory than the guest does
+/// without them. Its output is not checked.
 pub(super) static COMPILE: Program = Program {
     path: "/usr/bin/gcc",
     files: passes,
@@ -173,7 +173,8 @@ const fn part(name: &'static str, summary: &'static str, program: ExperimentProg
     }
 }
 
-/// An experiment for each program.
+/// The experiments of `ebb compare programs`, in the order of `--list`. Some run the same program
+/// with other arguments.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "programs/python",

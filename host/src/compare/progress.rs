@@ -11,7 +11,7 @@ const BAR: usize = 20;
 /// The minimum interval between drawings of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(400);
 
-/// Shows the user the progress while guests run.
+/// Shows the user the progress of a plan while guests run.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     terminal: &'a Terminal,
@@ -21,7 +21,7 @@ pub(crate) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Creates the display. Nothing is drawn yet.
+    /// Creates the display on `terminal`. Nothing is drawn yet.
     pub(crate) fn new(terminal: &'a Terminal) -> Self {
         Self {
             terminal,
@@ -30,7 +30,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Shows that step `index` of the plan begins, if there is no terminal for a bar.
+    /// Prints a line that step `index` of the plan begins, with the remaining time. If the terminal
+    /// can show a bar, prints nothing and lets the next tick draw it.
     pub(crate) fn begin(&mut self, plan: &Plan, clock: &Clock, index: usize) {
         self.drawn = None;
         if !self.terminal.interactive() {
@@ -44,7 +45,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Draws the bar if it is time. Step `index` has been running since `since`.
+    /// Draws the bar with the remaining time, unless it was drawn less than 400 ms ago. Step
+    /// `index` has been running since `since`.
     pub(crate) fn tick(&mut self, plan: &Plan, clock: &Clock, index: usize, since: Instant) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_EVERY) {
             return;
@@ -70,12 +72,12 @@ impl<'a> Progress<'a> {
         self.terminal.draw(&line);
     }
 
-    /// Prints a line that stays above the bar.
+    /// Prints `text` as a line that stays above the bar.
     pub(crate) fn say(&self, text: &str) {
         self.terminal.message(text);
     }
 
-    /// Removes the bar.
+    /// Removes the bar from the terminal.
     pub(crate) fn end(&self) {
         self.terminal.clear();
     }
@@ -93,7 +95,8 @@ fn place(plan: &Plan, index: usize) -> String {
     }
 }
 
-/// Returns a description of a step: the experiment, guests, and number of the boot.
+/// Returns a description of `step` for users: the experiment, the guests with their shape, and the
+/// number of the boot among those of its case.
 pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
     let case = &plan.cases[step.case];
     let shape = case.shape(step.boot);
@@ -144,7 +147,8 @@ fn bar(share: f64, style: Style) -> String {
         .collect()
 }
 
-/// A duration that is displayed roughly, in seconds, minutes, or hours.
+/// A duration that is displayed rounded: in seconds up to 90 s, in minutes up to 90 min, then in
+/// hours and minutes.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct RoughDuration(pub(crate) Duration);
 

@@ -12,8 +12,8 @@ pub(crate) fn kernel(record: &Value) -> Option<String> {
     text(record.get("kernel")?, "version")
 }
 
-/// Returns the value of `-machine` in QEMU's command line, else the machine's name. Returns `None`
-/// if neither is recorded.
+/// Returns the value of `-machine` in QEMU's command line, else the name of the machine that `ebb
+/// run` recorded. Returns `None` if neither is recorded.
 pub(crate) fn machine(record: &Value) -> Option<String> {
     qemu_option(record, &["-machine", "-M"]).or_else(|| text(record, "machine"))
 }
@@ -23,7 +23,8 @@ pub(crate) fn cpu(record: &Value) -> Option<String> {
     qemu_option(record, &["-cpu"])
 }
 
-/// Returns QEMU's command line, or `None` if it is not recorded.
+/// Returns QEMU's command line as words, its path first. Returns `None` if it is not recorded or
+/// has a word that is not text.
 pub(crate) fn qemu_command(record: &Value) -> Option<Vec<String>> {
     let words = record.get("qemu")?.get("command")?.as_array()?;
     words
@@ -41,7 +42,7 @@ fn qemu_option(record: &Value, names: &[&str]) -> Option<String> {
     command.get(at + 1).cloned()
 }
 
-/// Returns QEMU's version, or `None` if it is not recorded.
+/// Returns QEMU's version, such as `7.2.22`, or `None` if it is not recorded.
 pub(crate) fn qemu_version(record: &Value) -> Option<String> {
     text(record.get("qemu")?, "version")
 }
@@ -51,24 +52,26 @@ pub(crate) fn kernel_arguments(record: &Value) -> Option<String> {
     text(record, "kernel_arguments")
 }
 
-/// Returns `KVM` or `TCG`, or `None` if it is not recorded.
+/// Returns the accelerator in capitals, `KVM` or `TCG`, or `None` if it is not recorded.
 pub(crate) fn accel(record: &Value) -> Option<String> {
     text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
 
-/// Returns the host time from the start of the guest's CPUs to the start of the program in seconds,
-/// or `None` if it is not recorded.
+/// Returns the seconds of the host's clock from the start of the guest's CPUs to the start of the
+/// program, or `None` if they are not recorded.
 pub(crate) fn started_s(record: &Value) -> Option<f64> {
     record.get("started_s")?.as_f64()
 }
 
-/// Returns QEMU's CPU time in seconds, user and system, or `None` if it is not recorded.
+/// Returns the CPU seconds of QEMU during the run, user and system together, or `None` if they are
+/// not recorded.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
     let cpu = record.get("qemu_cpu_seconds")?;
     Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)
 }
 
-/// Returns how many times the guest was started until it booted, or `None` if it is not recorded.
+/// Returns how many times the guest was started until it booted, at least 1. Returns `None` if it
+/// is not recorded.
 pub(crate) fn attempts(record: &Value) -> Option<u64> {
     record.get("attempts")?.as_u64()
 }

@@ -25,7 +25,8 @@ pub(crate) struct CollectedRuns {
 }
 
 impl CollectedRuns {
-    /// Starts a comparison without runs. `disturbed` says that another comparison is running.
+    /// Starts a comparison without runs, with the present time. `disturbed` says that another
+    /// comparison is running.
     pub(crate) fn begin(disturbed: bool) -> Self {
         Self {
             created: now(),
@@ -34,7 +35,8 @@ impl CollectedRuns {
         }
     }
 
-    /// Returns the report. `complete` says whether all planned runs have run.
+    /// Returns the report of the collected runs, with the table, this host and the differences
+    /// between the guests. `complete` says whether all planned runs have run.
     pub(crate) fn report(self, complete: bool) -> Report {
         let mut differences = findings::differences(&self.runs);
         if self.disturbed {
@@ -62,7 +64,7 @@ impl CollectedRuns {
     }
 }
 
-/// Returns the current time in RFC 3339 and UTC.
+/// Returns the current time in RFC 3339 and UTC, in whole seconds.
 pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
@@ -96,7 +98,8 @@ impl Written for Report {
     }
 }
 
-/// Returns this host's CPU model, number of CPUs, kernel and memory.
+/// Returns this host's CPU model, number of CPUs, kernel and memory. A model that cannot be read is
+/// `unknown`, and memory that cannot be read is 0.
 pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -143,8 +146,9 @@ fn guests(runs: &[Run]) -> Vec<GuestFacts> {
         .collect()
 }
 
-/// Reads reports from the contents of files, and joins them into one. Fails if a file is not a
-/// valid report or there are none.
+/// Reads reports from the contents of `files`, each with its path, and joins them into one.
+/// Computes the table again. Fails if a file is not a valid report or there are no files. Reports
+/// of several hosts are joined, too, and the result says so.
 pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
     let mut whole: Option<Report> = None;
     for (path, bytes) in files {
@@ -168,12 +172,13 @@ pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
     Ok(whole)
 }
 
-/// Returns the failure for the file `path`, which is not a usable report.
+/// Returns the failure for the file `path`, which is not a usable report. `why` is the text of the
+/// reason.
 pub(crate) fn unusable(path: &Path, why: &str) -> Failure {
     Failure::Usage(format!("cannot read {}: {why}", one_line(path)))
 }
 
-/// Returns an error's message, followed by those of its causes.
+/// Returns an error's message, followed by those of its causes, separated by colons.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

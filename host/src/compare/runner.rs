@@ -37,7 +37,7 @@ const ERROR_LINES: usize = 24;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The settings that all runs of a comparison share.
+/// The settings that all runs of a comparison of the two kernels share.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) scratch: &'a Scratch,
@@ -103,11 +103,13 @@ struct Running {
 }
 
 impl Runner<'_> {
-    /// Runs `case` as `step` says, and returns a run of each guest. Calls `tick` at least ten times
-    /// a second.
+    /// Runs `case` as `step` says: starts the guests, gives them their turns if they take turns,
+    /// and waits for their end. Returns a run of each guest, in the order of the step. Calls `tick`
+    /// at least ten times a second. Ends guests that hang, and all guests if a signal arrives.
     ///
     /// # Errors
-    /// If a child process cannot be run. A child that fails is not an error but a failed run.
+    /// If a child process cannot be started or waited for. Guests that run already are ended if one
+    /// cannot be started. A child that fails is not an error but a run with the outcome `Failed`.
     pub(crate) fn run(
         &self,
         case: &Case,

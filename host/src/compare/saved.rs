@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A report that `--from` or `--against` names.
+/// A saved report of either kind, which `--from` or `--against` names.
 #[derive(Debug)]
 pub(crate) enum Saved {
     /// Of experiments on both kernels.
@@ -21,10 +21,10 @@ pub(crate) enum Saved {
 }
 
 impl Other<Saved> {
-    /// Returns the report for a comparison with experiments on both kernels.
+    /// Returns the other report if it can be compared with experiments on both kernels.
     ///
     /// # Errors
-    /// If the report has columns.
+    /// [`Failure::Usage`] if it is a report of columns.
     pub(crate) fn of_kernels(self) -> Result<Other<Report>, Failure> {
         match self.report {
             Saved::Kernels(report) => Ok(Other {
@@ -36,10 +36,10 @@ impl Other<Saved> {
         }
     }
 
-    /// Returns the report for a comparison with columns.
+    /// Returns the other report if it can be compared with columns.
     ///
     /// # Errors
-    /// If the report has experiments on both kernels.
+    /// [`Failure::Usage`] if it is a report of experiments on both kernels.
     pub(crate) fn of_columns(self) -> Result<Other<OwnReport>, Failure> {
         match self.report {
             Saved::Columns(report) => Ok(Other {
@@ -65,10 +65,12 @@ fn another_kind(name: &str, there: &str, here: &str) -> Failure {
     ))
 }
 
-/// Reads reports from files, and joins them into one.
+/// Reads reports from the files `paths`, and joins them into one. Only reports of experiments on
+/// both kernels can be joined; a report of columns is read alone.
 ///
 /// # Errors
-/// If a file is not a report, or there are several that are not all of experiments on both kernels.
+/// [`Failure::Usage`] if there are no files, one cannot be read, is over 256 MiB or is not a valid
+/// report, or if there are several and one is a report of columns.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     let mut files = Vec::new();
     for path in paths {

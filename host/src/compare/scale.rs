@@ -28,7 +28,7 @@ const fn part(
     }
 }
 
-/// An experiment for each kind of object.
+/// The experiments of `ebb compare scale`: one for each kind of object, in the order of `--list`.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "scale/areas",

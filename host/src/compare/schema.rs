@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The schema version that this version writes and reads.
+/// The schema version that this version writes and reads. Reports with another one are refused.
 pub(crate) const SCHEMA: u32 = 2;
 
-/// The report of one `ebb compare`.
+/// The report of one `ebb compare` of experiments on both kernels.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     pub(crate) table: Vec<Row>,
 }
 
-/// The host of a comparison.
+/// The facts about the host of a comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Host {
     /// The CPU's model name.
@@ -48,7 +48,8 @@ pub(crate) struct Host {
     pub(crate) memory_bytes: u64,
 }
 
-/// The facts about one guest kernel and its machine.
+/// The facts about one guest kernel and its machine, from the first run with a record; `unknown`
+/// without one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestFacts {
     pub(crate) name: Guest,
@@ -57,7 +58,7 @@ pub(crate) struct GuestFacts {
     pub(crate) kernel_arguments: String,
 }
 
-/// One run of an experiment in one guest.
+/// One run of an experiment, or of several rounds in turns, in one guest.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// The experiment's name.
@@ -97,7 +98,7 @@ pub(crate) struct Run {
     pub(crate) error: Option<String>,
 }
 
-/// The cost of one round's turns, without the time in which the guest waited.
+/// The cost of one round of a guest that takes turns, without the time in which it waited.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct TurnCost {
     /// The elapsed time in seconds.
@@ -106,7 +107,7 @@ pub(crate) struct TurnCost {
     pub(crate) qemu_cpu_s: Option<f64>,
 }
 
-/// The host's total costs of a guest at one moment.
+/// The host's costs of a guest since its start, as sampled at one moment.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Expense {
     /// Seconds on the timeline's clock.
@@ -133,7 +134,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// A line of the program's output, and when it reached the host.
+/// A line that the program printed with `--json`, and when it reached the host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// Host seconds on the timeline's clock, with the resolution of the timeline.
@@ -143,7 +144,7 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// A line that a program prints with `--json`.
+/// The contents of a line that a program prints with `--json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum What {
@@ -184,7 +185,7 @@ pub(crate) enum What {
     Unsupported { what: String },
 }
 
-/// Whether higher or lower values of a figure are better.
+/// Whether higher or lower values of a metric are better.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -192,7 +193,8 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// A sample of a guest. Amounts are in bytes; a value that the guest does not report is absent.
+/// A sample of a guest in the timeline. Amounts are in bytes; a value that the guest does not
+/// report is `None`.
 #[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// Host time since the guest's CPUs were started, in milliseconds.
@@ -236,7 +238,7 @@ pub(crate) struct Row {
     pub(crate) interval: Option<Interval>,
 }
 
-/// The interval in which the median of the ratios of many rounds lies.
+/// The interval in which the median of the ratios of all rounds lies.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Interval {
     /// The number of ratios. Each compares a figure of Ebb with one of Linux next to it in time.
@@ -255,19 +257,20 @@ impl Interval {
     /// The maximum half width of a settled ratio, as a share.
     const SETTLED: f64 = 0.05;
 
-    /// Returns half the width of the interval, as a share of its middle.
+    /// Returns half the width of the interval, as a share of its geometric middle. For example,
+    /// 0.05 means that the bounds are about 5 % below and above.
     pub(crate) fn half_width(self) -> f64 {
         (self.high / self.low).sqrt() - 1.0
     }
 
-    /// Returns whether the interval is narrow enough that another comparison should give about the
-    /// same ratio.
+    /// Returns whether the half width is at most 5 %, so that another comparison should give about
+    /// the same ratio.
     pub(crate) fn is_settled(self) -> bool {
         self.half_width() <= Self::SETTLED
     }
 }
 
-/// The values of one guest in all rounds.
+/// The values of one guest in one mode of giving memory back, in all rounds of a row.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) guest: Guest,
@@ -279,7 +282,7 @@ pub(crate) struct Cell {
     pub(crate) rounds: u32,
 }
 
-/// Why a file is not a report.
+/// The reason why a file is not a report that can be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("it is not JSON of a comparison")]
@@ -297,7 +300,8 @@ pub(crate) enum ReadError {
 }
 
 impl Report {
-    /// Reads the JSON of a report. Fails if it is not valid or has another schema version.
+    /// Reads the JSON of a report. Does not check the table against the runs. Fails if the JSON is
+    /// not valid or has another schema version.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -313,19 +317,22 @@ impl Report {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// Returns the rows of the experiment called `experiment`.
+    /// Returns the rows of the experiment called `experiment`, in the order of the table. The list
+    /// is empty if there is none.
     pub(crate) fn rows_of<'a>(&'a self, experiment: &str) -> Vec<&'a Row> {
         let rows = self.table.iter();
         rows.filter(|row| row.experiment == experiment).collect()
     }
 
-    /// Returns the runs of the experiment called `experiment`.
+    /// Returns the runs of the experiment called `experiment`, in their order, failed ones
+    /// included. The list is empty if there is none.
     pub(crate) fn runs_of<'a>(&'a self, experiment: &str) -> Vec<&'a Run> {
         let runs = self.runs.iter();
         runs.filter(|run| run.experiment == experiment).collect()
     }
 
-    /// Returns the names of the experiments, in the order in which they first ran.
+    /// Returns the distinct names of the experiments of all runs, in the order in which they first
+    /// ran.
     pub(crate) fn experiments(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for run in &self.runs {
@@ -339,7 +346,7 @@ impl Report {
 
 #[cfg(test)]
 impl Run {
-    /// Returns a run that ended well and has no other data, for tests that fill in what they need.
+    /// Returns a run that ended well and has no other data, for tests that fill in more.
     pub(crate) fn blank(guest: Guest) -> Self {
         Self {
             experiment: "./mine".into(),

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// The file name of the experiments' program, in the folder or next to the executable.
 const WORKLOADS: &str = "ebb-workloads";
 
-/// A folder that is removed when this is dropped.
+/// The folder of one comparison, below the folder of the user's guests. Dropping this removes the
+/// folder.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     directory: PathBuf,
@@ -22,8 +23,10 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder, and finds the experiments' program: `given`, the embedded one, or the file
-    /// next to `ebb`. Fails if the folder cannot be made or there is no program.
+    /// Creates the folder, after removing an old one of this process number. Finds the experiments'
+    /// program: `given`, else the embedded one, which is written to the folder, else the file next
+    /// to `ebb`. Fails if the folder or the program cannot be written, `given` is no file, or there
+    /// is no program.
     pub(crate) fn new(given: Option<&Path>) -> Result<Self, Failure> {
         let directory = runtime_folder()?.join(format!("compare-{}", std::process::id()));
         // A process that had this number before and was killed may have left the folder.
@@ -73,7 +76,7 @@ impl Scratch {
         fs::set_permissions(&self.workloads, fs::Permissions::from_mode(0o755))
     }
 
-    /// Returns the path of the file `name` in the folder.
+    /// Returns the path of the file `name` in the folder. Does not create the file.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -85,8 +88,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A lock that is held during a comparison, so that a second comparison notices that it is
-/// disturbed.
+/// A lock of the user's comparisons, held until this is dropped. By it, a second comparison notices
+/// that it is disturbed; it runs nevertheless.
 #[derive(Debug)]
 pub(crate) struct ComparisonLock {
     /// The locked file. Closing it frees the lock.
@@ -96,8 +99,8 @@ pub(crate) struct ComparisonLock {
 }
 
 impl ComparisonLock {
-    /// Takes the lock, or records that another comparison has it. Fails if the lock file cannot be
-    /// opened.
+    /// Takes the lock without waiting. If it is not free, returns a value with `disturbed` that
+    /// holds no lock. Fails if the lock file or its folder cannot be created or opened.
     pub(crate) fn take() -> Result<Self, Failure> {
         let path = runtime_folder()?.join("compare.lock");
         let file = File::options()

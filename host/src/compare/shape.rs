@@ -3,7 +3,7 @@
 use super::give_back_mode::GiveBackMode;
 use crate::text::Size;
 
-/// The properties of a guest of an experiment.
+/// The properties of a guest of an experiment: memory, number of CPUs, and how it runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) memory: Size,

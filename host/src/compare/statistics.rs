@@ -8,7 +8,7 @@ use super::ratio::ratio;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use std::collections::BTreeMap;
 
-/// The values of several rounds.
+/// The median and range of the values of several rounds.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -19,7 +19,7 @@ pub(crate) struct Spread {
 }
 
 impl Cell {
-    /// Returns the cell's values without the guest.
+    /// Returns the cell's median, minimum, maximum and number of values.
     pub(crate) fn spread(&self) -> Spread {
         Spread {
             median: self.median,
@@ -30,8 +30,8 @@ impl Cell {
     }
 }
 
-/// Returns the median of `values`, which are sorted. For an even number it is the mean of the two
-/// in the middle. Returns `None` if there are none.
+/// Sorts `values` and returns their median. For an even number it is the mean of the two in the
+/// middle. Returns `None` if there are no values.
 pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -73,8 +73,9 @@ struct RowValues {
     comparable: bool,
 }
 
-/// Returns the rows of all runs that ended well, in the order in which their figures first appear.
-/// Rows of one experiment and metric are together.
+/// Returns the rows of all runs that ended well, with medians and ratios, in the order in which
+/// their figures first appear. Rows of one experiment and metric are together. Rows that are
+/// computed from other rows are included.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<RowValues> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
@@ -242,13 +243,14 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
 }
 
 /// Returns half the distance from minimum to maximum, as a share of the median. Returns `None` if
-/// there is one round or the median is 0.
+/// there is only one value or the median is 0.
 pub(crate) fn spread(cell: &Cell) -> Option<f64> {
     (cell.rounds > 1 && cell.median != 0.0).then(|| (cell.max - cell.min) / 2.0 / cell.median.abs())
 }
 
 /// Returns the share by which a figure is worse with reporting (`on`) than without (`off`),
-/// negative if it is better. Returns `None` if a value is not positive.
+/// negative if it is better. For example, 0.1 means 10 % worse. Returns `None` if a value is not
+/// positive.
 pub(crate) fn cost(better: Better, on: f64, off: f64) -> Option<f64> {
     if !(on > 0.0 && off > 0.0) {
         return None;

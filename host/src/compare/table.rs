@@ -10,10 +10,13 @@ use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use crate::text::Styled;
 use std::fmt::Write as _;
 
-/// The widths of columns in characters; the name gets the rest.
+/// The width of a figure's column in characters.
 const CELL: usize = 11;
+/// The width of the ratio's column in characters.
 const RATIO: usize = 12;
+/// The minimum width of the name's column in characters. It gets what the others leave.
 const NAME_MIN: usize = 24;
+/// The maximum width of the name's column in characters.
 const NAME_MAX: usize = 46;
 /// Ratios closer to 1 than this are neither ahead nor behind.
 const EVEN: f64 = 0.02;
@@ -23,7 +26,7 @@ const DIM: u8 = 2;
 const AHEAD: u8 = 32;
 const BEHIND: u8 = 31;
 
-/// How the table is printed.
+/// How the table is printed on the terminal.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Look {
     /// The width in characters.
@@ -43,7 +46,8 @@ impl Look {
     }
 }
 
-/// Returns the whole report as text.
+/// Returns the whole report as text for the terminal: the rows that a report shows on their own, by
+/// experiment, and then the findings.
 pub(crate) fn text(report: &Report, look: Look) -> Styled {
     let mut out = Styled::default();
     let columns = column::columns(&report.table);

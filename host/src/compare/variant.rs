@@ -30,7 +30,9 @@ const SHORT: [(char, &str); 5] = [
     ('h', "help"),
 ];
 
-/// A configuration of `ebb run` with a name.
+/// A configuration of `ebb run` with a name, a column of a comparison. Parsing `NAME: OPTIONS`
+/// fails if the name is empty, over 24 characters or an option, if quotes do not match, or for the
+/// reasons of [`Self::new`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Variant {
     /// The name, which is a column's heading.
@@ -42,8 +44,9 @@ pub(crate) struct Variant {
 }
 
 impl Variant {
-    /// Creates a variant with these arguments. Fails if an option is not allowed in a variant, or
-    /// is given twice.
+    /// Creates a variant with `options` as arguments. Does not check that the options exist, or the
+    /// name. Fails if an option is not allowed in a variant, an option that is not repeatable is
+    /// given twice, or there is a `--`.
     pub(crate) fn new(name: &str, options: &[&str]) -> Result<Self, String> {
         Self::with(name, options.iter().map(|&word| word.to_owned()).collect())
     }
@@ -81,13 +84,13 @@ impl Variant {
         })
     }
 
-    /// Returns whether the variant sets the option with this long name.
+    /// Returns whether the variant sets the option with this long name, also by its short name.
     pub(crate) fn gives(&self, option: &str) -> bool {
         self.given.contains(option)
     }
 
-    /// Returns the value of the option with this long name, or `None` if the variant does not set
-    /// it by that name.
+    /// Returns the value of the option with the long name `option`. Returns `None` if the variant
+    /// does not set it, or sets it by its short name.
     pub(crate) fn value_of(&self, option: &str) -> Option<&str> {
         self.options.iter().enumerate().find_map(|(at, word)| {
             let rest = word.strip_prefix("--")?.strip_prefix(option)?;
@@ -98,7 +101,8 @@ impl Variant {
         })
     }
 
-    /// Returns whether the variant's guest has a stock kernel.
+    /// Returns whether the variant's guest has a stock kernel: the value of `--kernel` begins with
+    /// `linux`.
     pub(crate) fn is_linux(&self) -> bool {
         self.options.iter().enumerate().any(|(at, word)| {
             let value = match word.strip_prefix("--kernel") {
@@ -149,7 +153,7 @@ impl FromStr for Variant {
     }
 }
 
-/// Fails with a message if two variants have the same name, ignoring case.
+/// Returns an error message if two variants have the same name, ignoring the case of ASCII letters.
 pub(crate) fn apart(variants: &[Variant]) -> Result<(), String> {
     for (index, variant) in variants.iter().enumerate() {
         let same = |other: &&Variant| other.name.eq_ignore_ascii_case(&variant.name);

@@ -73,15 +73,15 @@ const NAMES: [(&str, &str); 67] = [
     ("pool_before_use", "taken by the pool, unused"),
 ];
 
-/// The unit in which a figure is printed, and the divisor for it.
+/// A unit in which a figure is printed, and the divisor that converts the figure to it.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Scale {
     pub(crate) unit: &'static str,
     pub(crate) divisor: f64,
 }
 
-/// Returns a scale that suits the value `typical` of a figure in `unit`. Returns `None` for an
-/// unknown unit.
+/// Returns a scale that suits the value `typical` of a figure in `unit`, such as `MiB` for `B`.
+/// Returns `None` if `unit` has no other scale, and values are printed unchanged.
 pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     let typical = typical.abs();
     let steps: &[(&str, f64)] = match unit {
@@ -115,7 +115,8 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     Some(Scale { unit, divisor })
 }
 
-/// Returns the unit in which a row's values are printed, and the divisor for it.
+/// Returns the unit in which a row's values are printed, and the divisor that converts them to it.
+/// The smallest median decides. The divisor is 1 if the row's own unit has no scale.
 pub(crate) fn scale_of(row: &Row) -> (String, f64) {
     let typical = row
         .cells
@@ -128,7 +129,8 @@ pub(crate) fn scale_of(row: &Row) -> (String, f64) {
     }
 }
 
-/// Returns a metric's name in words, without its unit.
+/// Returns the name of the metric `name` in words, without its unit. A name that is not in the list
+/// is changed: its unit is cut off, and underscores become blanks.
 pub(crate) fn metric(name: &str) -> String {
     if let Some((_, words)) = NAMES.iter().find(|(known, _)| *known == name) {
         return (*words).to_owned();
@@ -140,8 +142,8 @@ pub(crate) fn metric(name: &str) -> String {
     bare.replace("_per_", " a ").replace('_', " ")
 }
 
-/// Returns the name of a row: its metric, and the labels in which it differs from `others`. These
-/// are the rows of the same metric in its experiment.
+/// Returns the name of a row: its metric in words, and the labels in which it differs from
+/// `others`. These are the rows of the same metric in its experiment, itself included.
 pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     let mut name = metric(&row.metric);
     for (label, value) in &row.labels {
@@ -173,7 +175,8 @@ pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     name
 }
 
-/// Returns a number with three or four significant digits, and spaces between thousands.
+/// Returns a number as text with three or four significant digits, and narrow spaces between
+/// thousands if it has more than four digits before the point. Below 0.1 it has three decimals.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let decimals = if size >= 100.0 || value == 0.0 {
@@ -209,7 +212,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Returns a ratio with three digits and `×`.
+/// Returns a ratio as text with three digits and `×`, such as `1.25×`.
 pub(crate) fn times(ratio: f64) -> String {
     let decimals = match ratio {
         r if r >= 100.0 => 0,
@@ -219,7 +222,7 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.decimals$}×")
 }
 
-/// Returns the bounds of an interval as text.
+/// Returns the bounds of an interval of ratios as text, such as `1.20 to 1.31×`.
 pub(crate) fn range(interval: Interval) -> String {
     format!(
         "{} to {}",
@@ -228,7 +231,8 @@ pub(crate) fn range(interval: Interval) -> String {
     )
 }
 
-/// Returns a summary as a sentence, with a capital letter and a full stop.
+/// Returns `text` as a sentence, with a capital letter at the beginning and a full stop at the end,
+/// unless it has a full stop or question mark there.
 pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters
@@ -239,7 +243,8 @@ pub(crate) fn sentence(text: &str) -> String {
     format!("{first}{}{end}", letters.as_str())
 }
 
-/// Returns a share as a percentage, with few decimals.
+/// Returns a share as a percentage: without decimals, or with one below 0.95 %. Shares below 0.05 %
+/// give `0%`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 0.05 {
@@ -271,8 +276,8 @@ const SECONDARY: [&str; 6] = [
     "touch_s",
 ];
 
-/// Returns whether a row has information that no other row has. The tables and the comparison of
-/// ratios only use such rows.
+/// Returns whether a row has information that no other row of its experiment repeats. The tables
+/// and the comparison of ratios only use such rows.
 pub(crate) fn speaks_alone(row: &Row) -> bool {
     // The free memory in each phase does not say how good a guest is.
     if row.labels.contains_key("phase") {
@@ -285,7 +290,8 @@ pub(crate) fn speaks_alone(row: &Row) -> bool {
     !DOUBLES.contains(&row.metric.as_str())
 }
 
-/// Returns whether a row is important enough for plots.
+/// Returns whether a row is important enough for plots: it does not only repeat, explain or lead to
+/// another one.
 pub(crate) fn headline(row: &Row) -> bool {
     speaks_alone(row) && !SECONDARY.contains(&row.metric.as_str())
 }

@@ -7,7 +7,7 @@ use crate::machine::KernelChoice;
 use crate::text::Size;
 use std::path::Path;
 
-/// Why the chosen kernel cannot be loaded.
+/// The reason why the chosen kernel cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
     #[error(transparent)]
@@ -16,7 +16,7 @@ pub(crate) enum KernelError {
     Linux(#[from] LinuxKernelError),
 }
 
-/// Returns the smallest memory with which the chosen kernel boots.
+/// Returns the smallest memory with which the kernel of `choice` boots.
 pub(crate) fn memory_min(choice: &KernelChoice) -> Size {
     match choice {
         KernelChoice::Ebb => EbbKernel::MEMORY_MIN,
@@ -24,8 +24,9 @@ pub(crate) fn memory_min(choice: &KernelChoice) -> Size {
     }
 }
 
-/// Loads the chosen kernel. `image` replaces the embedded kernel if the choice is Ebb's own.
-/// `extras` says which drivers a Linux guest needs in addition.
+/// Loads the chosen kernel. `image` is a file that replaces the embedded kernel if the choice is
+/// Ebb's own; it is ignored for Linux. `extras` says which drivers a Linux guest needs in addition.
+/// Without an image in `choice`, Debian's kernel may be fetched from the network.
 ///
 /// Fails if the kernel, its modules or the first process of its guests cannot be found or read.
 pub(crate) fn load(

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The limits on a kernel's attempts to boot.
+/// The limits on the attempts to boot a kernel that may hang.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BootLimits {
     /// The maximum number of attempts.
@@ -21,7 +21,7 @@ pub(crate) struct BootLimits {
     pub(crate) wait: Duration,
 }
 
-/// The options that a kernel's command line depends on.
+/// The options of a run that a kernel's command line depends on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BootOptions {
     pub(crate) accel: Accel,
@@ -36,7 +36,7 @@ pub(crate) struct BootOptions {
     pub(crate) host_pressure: bool,
 }
 
-/// The optional devices of a guest, for which a stock kernel needs more drivers.
+/// The optional devices of a guest, for each of which a stock kernel needs more drivers.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Extras {
     /// Whether the guest has disks.
@@ -47,7 +47,7 @@ pub(crate) struct Extras {
     pub(crate) plugged: bool,
 }
 
-/// A guest that only has to show that its kernel boots on KVM.
+/// The settings of a guest that only has to show that its kernel boots on KVM.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     /// The guest kernel's command line.
@@ -57,28 +57,29 @@ pub(crate) struct Probe {
     pub(crate) timeout: Duration,
 }
 
-/// A kernel that can be booted and watched.
+/// A kernel that a guest can boot, and what `ebb` must know to start and watch it.
 pub(crate) trait Kernel: Debug {
-    /// Returns which kernel this is.
+    /// Returns which kernel this is, Ebb's or Linux.
     fn kind(&self) -> KernelKind;
 
-    /// Returns the kernel's version.
+    /// Returns the kernel's version for users.
     fn release(&self) -> &str;
 
-    /// Returns the kernel's name for messages, or `None` for Ebb's own.
+    /// Returns the kernel's name and version for messages, or `None` for Ebb's own.
     fn title(&self) -> Option<String> {
         None
     }
 
-    /// Returns the file from which the kernel was read, or `None` if it is embedded in this binary.
+    /// Returns the path of the file from which the kernel was read, or `None` for Ebb's own kernel.
     fn origin(&self) -> Option<&Path> {
         None
     }
 
-    /// Returns the contents of the file that QEMU loads.
+    /// Returns the contents of the kernel's file, which QEMU loads.
     fn bytes(&self) -> &[u8];
 
-    /// Returns the guest memory that the loaded kernel covers, in bytes.
+    /// Returns the guest memory that the loaded kernel covers, in bytes: the image with its `.bss`,
+    /// or what Linux needs until it has unpacked itself.
     fn span_bytes(&self) -> u64;
 
     /// Returns which kernel's variant of the board is needed, Ebb's or Linux's.
@@ -88,36 +89,38 @@ pub(crate) trait Kernel: Debug {
     /// pages in place, else to words.
     fn alignment(&self) -> Alignment;
 
-    /// Adds the files that the kernel's guest needs in addition to the program. Fails if a file
-    /// does not fit into `_tree`.
+    /// Adds to the initramfs the files that the kernel's guest needs in addition to the program. By
+    /// default none. Fails if a path would be both a directory and a file in `_tree`.
     fn furnish(&self, _tree: &mut Initramfs) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// Returns the beginning of the kernel's command line.
+    /// Returns the beginning of the kernel's command line for `options`. The caller appends the
+    /// rest.
     fn arguments(&self, options: &BootOptions) -> String;
 
-    /// Returns the guest that tests whether this kernel boots on KVM here.
+    /// Returns the settings of the guest that tests whether this kernel boots on KVM on this host.
     fn probe(&self) -> Probe;
 
     /// Returns a lookup of function names for the addresses in the kernel's log. Returns `None` if
-    /// the kernel writes names itself.
+    /// the kernel writes names itself, as Linux does.
     fn symbols(&self) -> Option<Box<dyn Names>> {
         None
     }
 
-    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `icount` says
-    /// that QEMU counts instructions.
+    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `cpus` is the
+    /// number of its CPUs. `icount` says that QEMU counts instructions.
     fn guest(&self, ram: &Arc<GuestRam>, cpus: u32, icount: bool) -> Arc<dyn Guest>;
 
-    /// Returns whether the kernel's guests publish their allocator's metadata
-    /// ([`Guest::metadata`]).
+    /// Returns whether the kernel's guests publish the location of their allocator's metadata
+    /// ([`Guest::metadata`]). By default `false`.
     fn shows_metadata(&self) -> bool {
         false
     }
 
-    /// Returns the limits on attempts to start the kernel. Returns `None` if the kernel is never
-    /// started again, since its boot does not depend on luck.
+    /// Returns the limits on attempts to boot the kernel in a guest with this memory and number of
+    /// CPUs. Returns `None` if the kernel is started only once, since its boot does not depend on
+    /// luck.
     fn boot_limits(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<BootLimits> {
         None
     }

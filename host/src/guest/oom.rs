@@ -4,8 +4,8 @@ use ebb_wire::header::{NAME_BYTES, OOM_RECORDS};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A process that the guest's OOM killer ended. The program chose its own name, so it may contain
-/// anything.
+/// A process that the OOM killer of the guest's kernel ended. The program chose its own name, so it
+/// may contain anything.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Victim {
     /// When it was killed, on the guest's clock.
@@ -17,7 +17,7 @@ pub(crate) struct Victim {
     pub(crate) name: [u8; NAME_BYTES],
 }
 
-/// The number of OOM kills, and the most recent victims.
+/// The number of OOM kills in a guest, and the most recent victims.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct OomKills {
     /// The number of kills so far.
@@ -40,7 +40,9 @@ pub(crate) struct Killed {
 }
 
 impl Victim {
-    /// Creates a victim called `name`, which is cut to `NAME_BYTES` bytes.
+    /// Creates a victim called `name`, which is cut to `NAME_BYTES` bytes, with the process number
+    /// `pid`. `at` is the time of the kill on the guest's clock, and `resident` its resident memory
+    /// in bytes.
     pub(crate) fn named(name: &str, at: Duration, pid: u64, resident: u64) -> Self {
         let mut bytes = [0; NAME_BYTES];
         for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -70,8 +72,8 @@ impl Victim {
 }
 
 impl OomKills {
-    /// Counts one more kill and records its victim, in place of the oldest one if all entries are
-    /// used.
+    /// Counts one more kill and records its victim last. If all entries are used, the oldest one is
+    /// dropped.
     pub(crate) fn add(&mut self, victim: Victim) {
         self.kills = self.kills.saturating_add(1);
         if self.last[OOM_RECORDS - 1].is_some() {
@@ -82,7 +84,8 @@ impl OomKills {
         }
     }
 
-    /// Returns the most recent victims in the form for users, oldest first.
+    /// Returns the known victims in the form for users, oldest first, with times rounded to
+    /// microseconds. Entries that are `None` are left out.
     pub(crate) fn told(&self) -> Vec<Killed> {
         let told = |victim: &Victim| Killed {
             at_s: (victim.at.as_secs_f64() * 1e6).round() / 1e6,

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Why a guest did not run its program, in the guest's words.
+/// The reason why a guest did not run its program, in the guest's words without control characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Complaint {
     /// The program could not be started.
@@ -38,38 +38,43 @@ pub(crate) struct PoolTable {
 /// A running guest as its host sees it. All values are claims of the guest.
 pub(crate) trait Guest: Debug + Send + Sync {
     /// Returns whether the guest boots, runs its program, or has ended. Returns `None` until its
-    /// kernel has reported anything.
+    /// kernel has reported anything, or if its report is not valid.
     fn stage(&self) -> Option<Stage>;
 
-    /// Returns the guest's current figures, without the time and the resident memory.
+    /// Returns the guest's current figures, without the time and the resident memory. Figures that
+    /// are not known are `None`.
     fn look(&self) -> Sample;
 
     /// Starts threads that read what the guest sends other than by its memory: on the `_control`
-    /// port, and through QEMU by `_inquiries`. Fails if a thread cannot be started.
+    /// port, and through QEMU by `_inquiries`. By default starts none. Fails if the socket cannot
+    /// be duplicated or a thread cannot be started.
     fn attend(self: Arc<Self>, _control: &UnixStream, _inquiries: MonitorSender) -> io::Result<()> {
         Ok(())
     }
 
-    /// Records QEMU's answer to a command that was sent by an [`MonitorSender`].
+    /// Records QEMU's answer to a command that was sent by a [`MonitorSender`]. By default ignores
+    /// it.
     fn learn(&self, _answer: &serde_json::Value) {}
 
-    /// Records whether the virtual CPUs are stopped. While they are, no request is sent to the
-    /// guest.
+    /// Records whether the virtual CPUs are stopped. While they are, the threads of
+    /// [`Self::attend`] send the guest no request.
     fn set_stopped(&self, _still: bool) {}
 
-    /// Blocks until the guest can take input. Returns `false` if it ended before.
+    /// Blocks until the guest can take input. Returns `false` if it ended before. By default
+    /// returns `true` at once.
     fn wait_until_up(&self) -> bool {
         true
     }
 
     /// Returns whether the guest waits for permission to end its machine. `_received` has the bytes
-    /// that arrived from stdout and stderr; permission must wait until all bytes that the program
-    /// wrote are there.
+    /// that arrived from stdout and from stderr. Returns `false` until all bytes that the program
+    /// wrote have arrived, and for kernels that need no permission.
     fn is_to_be_ended(&self, _received: [u64; 2]) -> bool {
         false
     }
 
-    /// Returns why the guest could not run the program, or `None` if it has not said so.
+    /// Returns why the guest could not run the program. Returns `None` if the guest has not
+    /// reported a reason, or its kernel never does.
     fn complaint(&self) -> Option<Complaint> {
         None
     }
@@ -80,20 +85,20 @@ pub(crate) trait Guest: Debug + Send + Sync {
         None
     }
 
-    /// Returns how the guest gives free memory back now. Returns `None` if it has not decided yet
-    /// or does not say.
+    /// Returns how the guest gives free memory back now. Returns `None` if the kernel does not
+    /// publish it, or has not published anything yet.
     fn give_back(&self) -> Option<GiveBack> {
         None
     }
 
-    /// Returns the guest-physical addresses of the page descriptors for frames below 4 GiB and
-    /// above, as in the header's `descriptors`. An address is 0 if there is none.
+    /// Returns the guest-physical addresses of the page descriptors for frames below 4 GiB and for
+    /// those above. An address is 0 if it is not known or the kernel does not publish it.
     fn descriptors(&self) -> [u64; 2] {
         [0; 2]
     }
 
     /// Returns the location of the table of the guest's hugetlb pools. Returns `None` until a pool
-    /// has had a page, and for kernels that do not publish it.
+    /// has had its first page, and for kernels that do not publish it.
     fn pool_table(&self) -> Option<PoolTable> {
         None
     }

@@ -22,7 +22,7 @@ pub(crate) struct HugePages {
     pub(crate) surplus: u64,
 }
 
-/// The state of a guest whose virtual CPUs are stopped.
+/// What has stopped a guest's virtual CPUs, and the guest's memory at that time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Stop {
     /// What stopped them.

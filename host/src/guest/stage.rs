@@ -1,6 +1,6 @@
 //! The stages of a guest's life, and how its program ended.
 
-/// The stage of a guest's life, as the guest says.
+/// The stage of a guest's life, as the guest itself reports it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// No user program has run yet.
@@ -18,12 +18,13 @@ pub(crate) enum Stage {
 pub(crate) struct WaitStatus(u32);
 
 impl WaitStatus {
-    /// Wraps the Linux wait status `raw` that a guest sent.
+    /// Creates the status from the number that a guest sent, in the encoding of `wait(2)`.
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// Returns the status as a shell shows it: the exit code, or 128 plus the signal's number.
+    /// Returns the status as a shell shows it: the exit code, or 128 plus the number of the signal
+    /// that ended the program.
     pub(crate) fn code(self) -> u8 {
         let [low, code, ..] = self.0.to_le_bytes();
         match low & 0x7f {
@@ -32,7 +33,7 @@ impl WaitStatus {
         }
     }
 
-    /// Returns the signal that ended the program, or `None` if it exited.
+    /// Returns the number of the signal that ended the program, or `None` if it exited.
     pub(crate) fn signal(self) -> Option<i32> {
         match self.0 & 0x7f {
             0 => None,

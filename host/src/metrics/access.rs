@@ -16,7 +16,7 @@ const TOKEN_MAX: usize = 4096;
 /// The maximum number of characters of a request that an answer repeats.
 const SHOWN_MAX: usize = 100;
 
-/// The rules by which requests are answered or refused.
+/// The rules of `ebb metrics` by which requests are answered or refused.
 #[derive(Debug)]
 pub(super) struct AccessControl {
     /// Host names that a request may use in addition to this machine's own.
@@ -29,7 +29,7 @@ pub(super) struct AccessControl {
     pub(super) user: u32,
 }
 
-/// The answer to a request that is refused.
+/// The answer to an HTTP request that is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     /// The HTTP status line, without the version.
@@ -39,14 +39,14 @@ pub(super) struct Refusal {
 }
 
 impl AccessControl {
-    /// Returns whether a client with this `user` needs no token: it is the served user or root, or
-    /// any user is admitted.
+    /// Returns whether a client whose user has the number `user` needs no token: it is the served
+    /// user or root, or any user is admitted. `None` stands for an unknown user.
     pub(super) fn is_trusted(&self, user: Option<u32>) -> bool {
         self.any_user || user.is_some_and(|user| user == self.user || user == 0)
     }
 
-    /// Returns the local user at the other end of `stream`. Returns `None` if it is unknown, or any
-    /// user is admitted.
+    /// Returns the number of the local user at the other end of `stream`. Returns `None` if that
+    /// user is unknown. Returns `None` without a look if any user is admitted.
     pub(super) fn user_of(&self, stream: &TcpStream) -> Option<u32> {
         if self.any_user {
             return None;
@@ -54,11 +54,13 @@ impl AccessControl {
         peer::user_of(stream)
     }
 
-    /// Checks whether `request` may be answered. `at` is the local address that it came to, and
-    /// `user` the client's user.
+    /// Checks whether `request` may be answered: its `Host` header names this machine, and its
+    /// client is trusted or sends the token. `at` is the local address that it came to, and `user`
+    /// the client's user.
     ///
     /// # Errors
-    /// The answer to send, if the host name, the user and the token do not admit it.
+    /// The answer to send instead: 400 if the request does not name one host, 421 for a foreign
+    /// host name, 401 if the token is missing or wrong, and 403 if there is no token.
     pub(super) fn admit(
         &self,
         request: &httparse::Request<'_, '_>,
@@ -162,7 +164,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// The secret that admits users other than the served one.
+/// The secret of `--token-file` that admits users other than the served one.
 pub(super) struct Token(Vec<u8>);
 
 impl std::fmt::Debug for Token {
@@ -172,10 +174,12 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads the token in the file `path`.
+    /// Reads the token in the file `path`, without white space around it.
     ///
     /// # Errors
-    /// If the file cannot be read, all users may read or write it, or its token is too short, too
+    /// [`Failure::Usage`] if the file cannot be read or is not a regular file, or all users may
+    /// read or write it. Also if its token has fewer than 16 or more than 4096 bytes, or is not
+    /// printable ASCII.
     /// long, or not printable ASCII.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", one_line(path)));
@@ -220,7 +224,8 @@ pub(super) mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Returns rules that only admit one user.
+    /// Returns rules that only admit the user with the number `user` and root, and the host name
+    /// `metrics.example`.
     pub(in super::super) fn access(user: u32) -> AccessControl {
         AccessControl {
             hosts: vec!["metrics.example".into()],

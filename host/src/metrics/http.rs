@@ -20,8 +20,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(10);
 /// The delay before the next connection is accepted after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Answers requests on `listener` until the process ends. `access` decides which requests are
-/// admitted. `render` returns the metrics and is called for each request.
+/// Answers requests on `listener` and never returns. Each connection has one request and a thread
+/// of its own, at most [`CONNECTIONS_MAX`](super::slots::CONNECTIONS_MAX) at a time; others get
+/// 503. `access` decides which requests are admitted. `render` returns the metrics and is called
+/// for each request for them, maybe by several threads at a time.
 pub(super) fn serve(
     listener: &TcpListener,
     access: AccessControl,

@@ -16,8 +16,11 @@ use access::{AccessControl, Token};
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `ebb metrics`: prints the metrics once, or serves them. Returns the exit status 0. Fails if
-/// the address cannot be used.
+/// Runs `ebb metrics`: prints the metrics once and returns the exit status 0, or prints the address
+/// and serves them until the process is ended.
+///
+/// Fails if other machines could reach the address and that is not allowed, if the token cannot be
+/// read, the address cannot be used, or stdout cannot be written.
 pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     if options.once {
         stdout::offer(&render(&mut Fleet::new()))?;

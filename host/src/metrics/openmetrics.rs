@@ -5,7 +5,7 @@ use crate::guest::HugePages;
 use crate::registry::{Figures, Life};
 use std::fmt::Write;
 
-/// The media type of the text in an HTTP answer.
+/// The media type of OpenMetrics text, for the header `Content-Type` of an answer.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The type of a metric family.
@@ -209,7 +209,8 @@ const POOL_FAMILIES: [PoolFamily; 4] = [
     },
 ];
 
-/// Returns the text for these guests. `silent` is the number of guests that did not answer.
+/// Returns the OpenMetrics text for these `guests`: each figure that a guest has. `silent` is the
+/// number of guests that did not answer.
 pub(super) fn render(guests: &[&Figures], silent: usize) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -9,8 +9,9 @@ const LISTS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The maximum number of bytes of a list that are read: those of a million sockets.
 const LIST_MAX: u64 = 150 << 20;
 
-/// Returns the user who owns the other end of `stream`. Returns `None` if it is on another machine
-/// or in another network namespace, or is closed already.
+/// Returns the number of the user who owns the other end of `stream`, from the kernel's lists of
+/// TCP sockets. Returns `None` if it is on another machine or in another network namespace, is
+/// closed already, or the lists cannot be read.
 pub(super) fn user_of(stream: &TcpStream) -> Option<u32> {
     let ends = [stream.peer_addr().ok()?, stream.local_addr().ok()?];
     LISTS.into_iter().find_map(|list| {

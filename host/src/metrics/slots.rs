@@ -4,10 +4,10 @@
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of connections at a time.
+/// The maximum number of connections that are served at a time.
 pub(super) const CONNECTIONS_MAX: usize = 8;
 
-/// The state of a connection's thread.
+/// The state of the thread that serves a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// It waits for the rest of the request.
@@ -36,12 +36,13 @@ struct State {
     next: u64,
 }
 
-/// All slots. Clones share them.
+/// The slots of all connections that are served. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots(Arc<Mutex<State>>);
 
 impl Slots {
-    /// Takes a slot for the connection `stream`. `stranger` says that its client must send a token.
+    /// Takes a slot for the new connection `stream`, whose state is [`Stage::Reading`]. `stranger`
+    /// says that its client must send a token.
     ///
     /// If all slots are in use, one connection is closed: the one that has waited longest for a
     /// request, else the one that has waited longest for its answer to be received. Connections of
@@ -85,7 +86,7 @@ impl Slots {
     }
 }
 
-/// A slot, which is freed when this is dropped.
+/// The slot of one connection, which is freed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     slots: Slots,
@@ -93,8 +94,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Records the new state of the connection. Returns `false` if its slot was taken by another
-    /// connection.
+    /// Records that the connection is in the state `stage`. Returns `false` if its slot was given
+    /// to another connection, which means that it is closed.
     pub(super) fn set(&self, stage: Stage) -> bool {
         let mut state = self.slots.lock();
         let own = state

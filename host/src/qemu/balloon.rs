@@ -27,7 +27,7 @@ const DEVICES: [&str; 2] = ["/machine/peripheral", "/machine/peripheral-anon"];
 /// The balloon's property for the interval at which QEMU polls the guest's statistics, in seconds.
 const INTERVAL: &str = "guest-stats-polling-interval";
 
-/// Why the balloon cannot be reached or a command to it failed.
+/// The reason why the balloon cannot be reached or a command to it failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BalloonError {
     #[error("no monitor can be reached there")]
@@ -51,7 +51,7 @@ pub(crate) enum BalloonError {
 }
 
 impl BalloonError {
-    /// Returns the error's message, followed by that of its source if it has one.
+    /// Returns the error's message, followed by that of its source if it has one, after a colon.
     pub(crate) fn whole(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
@@ -100,7 +100,8 @@ impl BalloonStats {
     }
 }
 
-/// A connection to the monitor of a running QEMU, which has a virtio balloon.
+/// A connection to the QMP monitor of a running QEMU that has a virtio balloon. Each method that
+/// sends a command waits up to 10 s for each part of the answer.
 #[derive(Debug)]
 pub(crate) struct Balloon {
     lines: Lines<UnixStream>,
@@ -112,8 +113,9 @@ pub(crate) struct Balloon {
 impl Balloon {
     /// Connects to the QMP socket at `path` and finds the balloon device of that QEMU.
     ///
-    /// Fails if the connection fails, the peer does not speak QMP or does not answer in 10 s, or
-    /// QEMU has no balloon device.
+    /// Fails with `Connect` if there is no socket or the connection is refused, and with `None` if
+    /// QEMU has no balloon device. Fails, too, if the peer does not speak QMP or does not answer in
+    /// 10 s.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
         let connect = || {
             // Connects to the socket that was opened, even if `path` leads to another file by now.
@@ -123,10 +125,11 @@ impl Balloon {
         Self::over(connect().map_err(BalloonError::Connect)?)
     }
 
-    /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU.
+    /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU. Sets
+    /// timeouts of 10 s on `stream`.
     ///
-    /// Fails if the peer does not speak QMP or does not answer in 10 s, or QEMU has no balloon
-    /// device.
+    /// Fails if the peer does not speak QMP or does not answer in time, or with
+    /// [`BalloonError::None`] if QEMU has no balloon device.
     pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
         let timeouts = stream
             .set_read_timeout(Some(TIMEOUT))
@@ -145,19 +148,21 @@ impl Balloon {
     }
 
     /// Returns the guest's name, or `None` if QEMU was started without `-name`. Fails if the
-    /// monitor does not answer.
+    /// monitor does not answer or QEMU refuses.
     pub(crate) fn name(&mut self) -> Result<Option<String>, BalloonError> {
         let answer = self.lines.ask("query-name", &json!({}))?;
         Ok(answer["name"].as_str().map(str::to_owned))
     }
 
-    /// Returns the number of virtual CPUs. Fails if the monitor does not answer.
+    /// Returns the number of virtual CPUs, or 0 if the answer is not a list. Fails if the monitor
+    /// does not answer or QEMU refuses.
     pub(crate) fn cpus(&mut self) -> Result<usize, BalloonError> {
         let answer = self.lines.ask("query-cpus-fast", &json!({}))?;
         Ok(answer.as_array().map_or(0, Vec::len))
     }
 
-    /// Returns whether the guest runs on KVM. Fails if the monitor does not answer.
+    /// Returns whether the guest runs on KVM, and `false` if the answer does not say so. Fails if
+    /// the monitor does not answer or QEMU refuses.
     pub(crate) fn is_on_kvm(&mut self) -> Result<bool, BalloonError> {
         let answer = self.lines.ask("query-kvm", &json!({}))?;
         Ok(answer["enabled"].as_bool().unwrap_or(false))
@@ -174,7 +179,7 @@ impl Balloon {
     }
 
     /// Returns the guest's current amount of memory in bytes, without the frames in the balloon.
-    /// Fails if the monitor does not answer or QEMU refuses.
+    /// Fails if the monitor does not answer, QEMU refuses, or the answer has no amount.
     pub(crate) fn memory(&mut self) -> Result<u64, BalloonError> {
         let answer = self.lines.ask("query-balloon", &json!({}))?;
         answer["actual"]
@@ -182,8 +187,8 @@ impl Balloon {
             .ok_or(BalloonError::Protocol("`query-balloon` has no `actual`"))
     }
 
-    /// Returns the guest's amount of memory in bytes with an empty balloon. Fails if the monitor
-    /// does not answer or QEMU refuses.
+    /// Returns the guest's amount of memory in bytes with an empty balloon, plugged memory
+    /// included. Fails if the monitor does not answer, QEMU refuses, or the answer has no amount.
     pub(crate) fn full_memory(&mut self) -> Result<u64, BalloonError> {
         let answer = self.lines.ask("query-memory-size-summary", &json!({}))?;
         let base = answer["base-memory"].as_u64();
@@ -195,23 +200,24 @@ impl Balloon {
     }
 
     /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Returns as soon
-    /// as QEMU accepts the target; the guest inflates or deflates afterwards. Fails if the monitor
-    /// does not answer or QEMU refuses.
+    /// as QEMU accepts the target; the guest inflates or deflates the balloon afterwards, and may
+    /// ignore it. Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn set_memory(&mut self, bytes: u64) -> Result<(), BalloonError> {
         let answer = self.lines.ask("balloon", &json!({ "value": bytes }));
         answer.map(drop)
     }
 
-    /// Returns the memory statistics that the guest sent last, or `None` if it has not sent any.
-    /// Fails if the monitor does not answer or QEMU refuses.
+    /// Returns the memory statistics that the guest sent last. Returns `None` if it has not sent
+    /// any yet, or without its total memory or its available and free memory. Does not ask the
+    /// guest. Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn stats(&mut self) -> Result<Option<BalloonStats>, BalloonError> {
         let property = json!({"path": self.device, "property": "guest-stats"});
         let answer = self.lines.ask("qom-get", &property)?;
         Ok(BalloonStats::parse(&answer))
     }
 
-    /// Returns the interval at which QEMU polls the guest's statistics, in seconds. 0 means never.
-    /// Fails if the monitor does not answer or QEMU refuses.
+    /// Returns the interval at which QEMU polls the guest's statistics, in seconds. 0 means never,
+    /// or that the answer is no number. Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn interval(&mut self) -> Result<u64, BalloonError> {
         let property = json!({"path": self.device, "property": INTERVAL});
         let answer = self.lines.ask("qom-get", &property)?;

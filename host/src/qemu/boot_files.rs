@@ -5,18 +5,19 @@ use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-/// The memfds of the kernel image and the initramfs. QEMU has them open and mapped until it ends.
+/// The memfds of the kernel image and the initramfs, which QEMU has open and mapped until it ends.
 #[derive(Debug)]
 pub(crate) struct BootFiles([OwnedFd; 2]);
 
 impl BootFiles {
-    /// Wraps the memfds of the kernel image and the initramfs.
+    /// Wraps the memfds of the kernel image and the initramfs, which are duplicates of those that
+    /// QEMU has.
     pub(super) fn new(kernel: OwnedFd, initramfs: OwnedFd) -> Self {
         Self([kernel, initramfs])
     }
 
-    /// Punches holes over both files, so that the host gets their memory back. Call this once the
-    /// guest has read them.
+    /// Punches holes over both files, so that the host gets their memory back, and closes them
+    /// here. Call this once the guest has read them.
     ///
     /// The sizes of the files stay, so QEMU's mappings remain valid. A guest that asks the
     /// firmware's device for the files again gets zeros, and no host memory is allocated for them.

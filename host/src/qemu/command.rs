@@ -60,7 +60,8 @@ pub(crate) struct Board {
 /// The first PCI slot that is free. The chipset uses those below.
 const FIRST_PCI_SLOT: usize = 2;
 
-/// Returns QEMU's arguments for `board`, without the name of the program.
+/// Returns QEMU's arguments for `board`, without the name of the program. They start QEMU with
+/// stopped CPUs.
 pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     let mut line = Arguments(Vec::new());
     line.flag("-nodefaults")

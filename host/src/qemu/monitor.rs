@@ -71,7 +71,8 @@ impl Read for MonitorReader {
     }
 }
 
-/// A connection to QEMU's monitor after the handshake.
+/// A connection to QEMU's monitor after the handshake. Each command waits for its answer, up to 60
+/// s.
 pub(crate) struct Monitor {
     reader: BufReader<MonitorReader>,
     /// QEMU's version, like `7.2.22`.
@@ -116,7 +117,7 @@ struct VersionNumbers {
     micro: u32,
 }
 
-/// Why the monitor cannot be used.
+/// The reason why the monitor cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MonitorError {
     #[error("QEMU ended before its monitor answered")]
@@ -126,8 +127,8 @@ pub(crate) enum MonitorError {
 }
 
 impl Monitor {
-    /// Performs the QMP handshake on `socket`. Fails if QEMU ends before, or does not answer
-    /// properly within 60 s.
+    /// Performs the QMP handshake on `socket`. Fails with `Ended` if QEMU ends before, and with
+    /// `Protocol` if it does not answer properly within 60 s for each message.
     pub(crate) fn connect(socket: UnixStream) -> Result<Self, MonitorError> {
         let mut monitor = Self {
             reader: BufReader::new(MonitorReader {
@@ -180,22 +181,22 @@ impl Monitor {
         }
     }
 
-    /// Starts the virtual CPUs, with which QEMU was started stopped. Fails if QEMU refuses or has
-    /// ended.
+    /// Starts the virtual CPUs, with which QEMU was started stopped. Fails if QEMU refuses, does
+    /// not answer or has ended.
     pub(crate) fn start(&mut self) -> Result<(), MonitorError> {
         self.execute("cont", &json!({})).map(drop)
     }
 
     /// Returns the guest's current amount of memory in bytes, without the frames in the balloon.
-    /// Fails if QEMU refuses or has ended.
+    /// Fails if QEMU refuses, does not answer or has ended.
     pub(crate) fn balloon(&mut self) -> Result<u64, MonitorError> {
         let answer = self.execute("query-balloon", &json!({}))?;
         let strange = || protocol(io::Error::other("query-balloon: no amount"));
         answer["actual"].as_u64().ok_or_else(strange)
     }
 
-    /// Sets the balloon's target, so that the guest is left with `bytes`. The guest may ignore it.
-    /// Fails if QEMU refuses or has ended.
+    /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Does not wait
+    /// for the guest, which may ignore it. Fails if QEMU refuses, does not answer or has ended.
     pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
         // QEMU reads the number as a signed one.
         let bytes = bytes.min(i64::MAX as u64);
@@ -204,13 +205,13 @@ impl Monitor {
     }
 
     /// Returns the value of the property `name` of the QOM object at the path `object`. Fails if
-    /// QEMU refuses or has ended.
+    /// there is no such property, or QEMU refuses, does not answer or has ended.
     pub(crate) fn property(&mut self, object: &str, name: &str) -> Result<Value, MonitorError> {
         self.execute("qom-get", &json!({"path": object, "property": name}))
     }
 
-    /// Sets the property `name` of the QOM object at the path `object` to `value`. Fails if QEMU
-    /// refuses or has ended.
+    /// Sets the property `name` of the QOM object at the path `object` to `value`. Fails if there
+    /// is no such property, or QEMU refuses, does not answer or has ended.
     pub(crate) fn set_property(
         &mut self,
         object: &str,
@@ -229,8 +230,9 @@ impl Monitor {
         ))
     }
 
-    /// Reads events until QEMU ends, and calls `learn` with each answer to a command of an
-    /// [`MonitorSender`]. Returns why the VM ended.
+    /// Reads events until QEMU ends, and calls `learn` with each answer to a command of a
+    /// [`MonitorSender`]. Passes stops and resumes of the CPUs on to `vcpus`. Returns what QEMU
+    /// said about the end of the VM. Also returns if a read fails, or after a million other events.
     ///
     /// If the CPUs stop although `vcpus` did not ask for that, KVM met an instruction or a state
     /// that it cannot handle. The guest could never continue, so QEMU is killed.
@@ -280,7 +282,7 @@ impl Monitor {
     }
 }
 
-/// What the monitor reported about the end of a VM.
+/// What [`Monitor::wait_for_end`] read about the end of a VM.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// QEMU's reason for the shutdown, such as `guest-reset`, or `None` if the guest did not shut

@@ -11,12 +11,13 @@ use std::os::unix::net::UnixStream;
 pub(crate) struct MonitorSender(UnixStream);
 
 impl MonitorSender {
-    /// Sends `command` and blocks until it is written. Fails if QEMU has ended.
+    /// Sends `command` and blocks until it is written. Does not wait for the answer. Fails if QEMU
+    /// has ended.
     pub(crate) fn ask(&mut self, command: &Value) -> io::Result<()> {
         self.0.write_all(format!("{command}\n").as_bytes())
     }
 
-    /// Sends the short `command` without blocking.
+    /// Sends the short `command` without blocking. Does not wait for the answer.
     ///
     /// # Errors
     /// `EAGAIN` or `WriteZero` if the socket's buffer is too full for the line, and `EPIPE` if QEMU
@@ -33,7 +34,7 @@ impl MonitorSender {
         }
     }
 
-    /// Sends commands over `socket`, a duplicate of the monitor's socket.
+    /// Creates the sender of commands over `socket`, a duplicate of the monitor's socket.
     pub(super) fn over(socket: UnixStream) -> Self {
         Self(socket)
     }

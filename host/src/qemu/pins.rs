@@ -14,12 +14,13 @@ use std::ptr::NonNull;
 const PIPE_PAGES: usize = 256;
 const PAGE: usize = 4096;
 
-/// Pipes that hold references to pages until this is dropped.
+/// References to pages of guest RAM, held by pipes until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Vec<(PipeReader, PipeWriter)>);
 
 impl Pins {
-    /// Takes a reference to each page in `pages`.
+    /// Takes a reference to each page of 4 KiB in `pages`, given by its address in this process.
+    /// Each 256 pages take a pipe with two descriptors.
     ///
     /// # Errors
     /// The kernel's, for example if the process has no descriptor left or the user has too many

@@ -48,13 +48,13 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns user and system time added up.
+    /// Returns the sum of user and system time.
     pub(crate) fn sum(self) -> Duration {
         self.user + self.system
     }
 }
 
-/// Why QEMU could not be started.
+/// The reason why QEMU could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
     #[error("{} was not found", one_line(.0))]
@@ -70,14 +70,16 @@ pub(crate) enum SpawnError {
 }
 
 impl Qemu {
-    /// Starts `program` with `arguments`, confined by `sandbox` to the resources in `needs`.
+    /// Starts `program` with `arguments`, confined by `sandbox` to the resources in `needs`. A
+    /// `program` without a slash is searched in `PATH`. The process is in a process group of its
+    /// own.
     ///
     /// The process inherits `files` under their present descriptor numbers, and no other files. A
     /// thread keeps the last lines of its stderr, and shows them on `shown_on` if that is given.
     ///
     /// # Errors
-    /// `NotFound` if there is no such program, `Start` if it cannot be started, and `Confine` if it
-    /// cannot be confined.
+    /// `NotFound` if there is no such program, `Start` if it cannot be started or watched, and
+    /// `Confine` if it cannot be confined.
     pub(crate) fn spawn(
         program: &Path,
         arguments: &[OsString],
@@ -145,7 +147,7 @@ impl Qemu {
     }
 
     /// Returns the CPU time that QEMU took in total. Returns `None` until [`Self::wait`] has
-    /// returned how QEMU ended.
+    /// returned how QEMU ended, and if `/proc` did not show it then.
     pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
         self.cpu
     }
@@ -155,16 +157,17 @@ impl Qemu {
         self.handle.clone()
     }
 
-    /// Returns QEMU's process number.
+    /// Returns QEMU's process number. After [`Self::wait`] has returned how QEMU ended, another
+    /// process may get the number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits at most `timeout` until QEMU ends, or until the eventfd `vcpus.eventfd()` is
-    /// signalled.
+    /// Waits at most `timeout` until QEMU ends, or until the eventfd `vcpus.eventfd()` is readable.
+    /// Does not reset the eventfd. A signal to this process may end the wait early.
     ///
-    /// Returns how QEMU ended, or `None` if it still runs. Reaps the process and records its CPU
-    /// time. Fails if `timeout` is too large or the kernel refuses to wait.
+    /// Returns how QEMU ended, or `None` if it still runs. If it ended, reaps the process and
+    /// records its CPU time. Fails if `timeout` is too large or the kernel refuses to wait.
     pub(crate) fn wait(&mut self, timeout: Duration, vcpus: &Vcpus) -> io::Result<Option<Ended>> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let pidfd = self.handle.0.as_fd();
@@ -186,13 +189,15 @@ impl Qemu {
         }
     }
 
-    /// Returns the last `lines` lines of QEMU's stderr. Blocks until QEMU has closed its stderr.
+    /// Returns the last `lines` lines of QEMU's stderr, or all that are kept if these are fewer.
+    /// Blocks until QEMU has closed its stderr.
     pub(crate) fn last_words(&mut self, lines: usize) -> Vec<String> {
         self.words().last(lines)
     }
 
-    /// Returns the first `lines` of the lines of QEMU's stderr that are kept. Blocks until QEMU has
-    /// closed its stderr. If QEMU dumps registers, the reason for it precedes the dump.
+    /// Returns the first `lines` of those lines of QEMU's stderr that are kept, which are the last
+    /// ones. Blocks until QEMU has closed its stderr. If QEMU dumps registers, the reason for it
+    /// precedes the dump.
     pub(crate) fn first_words(&mut self, lines: usize) -> Vec<String> {
         let mut words = self.words().last(usize::MAX);
         words.truncate(lines);
@@ -217,17 +222,18 @@ impl Drop for Qemu {
 }
 
 impl Handle {
-    /// Kills QEMU. Nothing is lost, since QEMU keeps no state that outlives the run.
+    /// Kills QEMU with SIGKILL. Does nothing if QEMU has ended. Nothing is lost, since QEMU keeps
+    /// no state that outlives the run.
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::KILL);
     }
 
-    /// Stops all of QEMU's threads with SIGSTOP.
+    /// Stops all of QEMU's threads with SIGSTOP. Does nothing if QEMU has ended.
     pub(crate) fn pause(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::STOP);
     }
 
-    /// Lets QEMU's threads continue with SIGCONT.
+    /// Lets QEMU's threads continue with SIGCONT. Does nothing if QEMU has ended.
     pub(crate) fn resume(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::CONT);
     }
@@ -242,7 +248,8 @@ impl From<ExitStatus> for Ended {
     }
 }
 
-/// Returns the CPU time that process `pid` has taken so far, or `None` if `/proc` does not tell.
+/// Returns the CPU time that all threads of process `pid` have taken so far. Returns `None` if
+/// `/proc` does not show it, for example because the process is gone.
 pub(crate) fn cpu_time(pid: u32) -> Option<CpuTime> {
     parse_cpu_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -265,15 +272,18 @@ fn parse_cpu_time(stat: &str) -> Option<CpuTime> {
 }
 
 /// Returns the bytes that process `pid` holds in addition to the guest's RAM: its anonymous pages
-/// and the files it maps, but no shared memory. Returns `None` if `/proc` does not tell.
+/// and the files it maps, but no shared memory. Returns `None` if `/proc` does not show it, for
+/// example because the process is gone.
 pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
     parse_overhead(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// Returns the same amount as [`overhead_bytes`] in bytes, but counts a page that several processes
-/// share only in proportion (PSS). Returns `None` if `/proc` does not tell.
+/// Returns the bytes that process `pid` holds in anonymous pages and in files that it maps, without
+/// shared memory. Unlike in [`overhead_bytes`], a page that several processes share counts only in
+/// proportion (PSS). Returns `None` if `/proc` does not show it, for example because the process is
+/// gone.
 ///
-/// This is slower: the kernel looks at every page of the process.
+/// This is slower than [`overhead_bytes`], since the kernel looks at every page of the process.
 pub(crate) fn overhead_pss(pid: u32) -> Option<u64> {
     parse_pss(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }

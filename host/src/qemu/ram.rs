@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) struct GuestAddress(pub(crate) u64);
 
 impl GuestAddress {
-    /// Returns the address `bytes` higher, or `None` if that overflows.
+    /// Returns the address `bytes` higher, or `None` if that overflows. The result may be outside
+    /// of RAM.
     pub(crate) fn checked_add(self, bytes: u64) -> Option<Self> {
         self.0.checked_add(bytes).map(Self)
     }
@@ -101,18 +102,20 @@ unsafe impl Send for GuestRam {}
 unsafe impl Sync for GuestRam {}
 
 impl GuestRam {
-    /// Makes `size` bytes of RAM in base pages, and no page is resident yet. `size` is a multiple
-    /// of the page size. Fails if the kernel refuses.
+    /// Makes `size` bytes of RAM in base pages, for tests. No page is resident yet. `size` is a
+    /// multiple of the page size. Fails if the kernel refuses.
     #[cfg(test)]
     pub(crate) fn new(machine: Machine, size: u64) -> Result<Self, Errno> {
         Self::made_by(&RamMaker::base(), machine, size)
     }
 
-    /// Makes `size` bytes of RAM in a file of `maker`, and no page is resident yet. `size` is a
-    /// multiple of the page size.
+    /// Makes `size` bytes of RAM in a file of `maker`, maps it read-only, and protects the mapping
+    /// from SIGBUS. No page is resident yet. `size` is a multiple of the page size. `machine`
+    /// decides where RAM is in guest-physical memory.
     ///
     /// # Errors
-    /// The kernel's; `ENOMEM` if its pool has fewer huge pages than the guest needs.
+    /// The kernel's; `ENOMEM` if its pool has fewer huge pages than the guest needs, or too many
+    /// mappings are protected.
     pub(crate) fn made_by(maker: &RamMaker, machine: Machine, size: u64) -> Result<Self, Errno> {
         let fd = maker.file(size)?;
         let backing = maker.backing();
@@ -149,8 +152,9 @@ impl GuestRam {
         Ok(ram)
     }
 
-    /// Keeps each block of 2 MiB that overlaps `bytes` from file offset `offset` in base pages, so
-    /// that using a part of a block does not cost a whole huge page.
+    /// Keeps each block of 2 MiB that overlaps the `bytes` bytes from `offset` of the RAM file in
+    /// base pages, so that using a part of a block does not cost a whole huge page. The range is
+    /// cut at the end of RAM.
     ///
     /// The first base page of each block becomes resident and is pinned, so the host never builds a
     /// huge page of the block. Blocks whose page cannot be pinned are kept only until the host
@@ -173,8 +177,8 @@ impl GuestRam {
         self.kept.push(offset..end);
     }
 
-    /// Returns whether the host backs the 2 MiB block around `address` with one huge page. Punching
-    /// a part of such a block would split the huge page.
+    /// Returns whether the host backs the 2 MiB block around the guest-physical `address` with one
+    /// huge page. Punching a part of such a block would split the huge page.
     ///
     /// Returns `false` if `address` is not RAM, RAM is in base pages, or the block is kept in base
     /// pages. The answer is not exact: if the host had no huge page, a block for which this returns
@@ -190,26 +194,27 @@ impl GuestRam {
         self.backing.is_huge() && !self.kept.iter().any(inside)
     }
 
-    /// Returns whether `offset` of the file is the first page of a block that
-    /// [`Self::keep_in_base_pages`] keeps in base pages. Such a page is resident even if the guest
-    /// has not used it.
+    /// Returns whether `offset` of the RAM file is the start of a block that
+    /// [`Self::keep_in_base_pages`] keeps in base pages. The page there is resident even if the
+    /// guest has not used it.
     pub(crate) fn is_first_of_kept(&self, offset: u64) -> bool {
         let block = offset..offset.saturating_add(HUGE_PAGE);
         let touches = |kept: &Range<u64>| kept.start < block.end && block.start < kept.end;
         offset.is_multiple_of(HUGE_PAGE) && self.kept.iter().any(touches)
     }
 
-    /// Returns the kind of pages that the host backs this RAM with.
+    /// Returns the kind of file and pages that the host backs this RAM with.
     pub(crate) fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Returns the RAM file's descriptor, which QEMU inherits.
+    /// Returns the descriptor of the RAM file. QEMU inherits a duplicate.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Returns the size of the guest's RAM in bytes. It does not depend on anything the guest says.
+    /// Returns the size of the guest's RAM in bytes, as it was made. It does not depend on anything
+    /// the guest says.
     pub(crate) fn bytes(&self) -> u64 {
         self.layout.size
     }
@@ -220,23 +225,25 @@ impl GuestRam {
     }
 
     /// Returns the bytes of the guest's RAM that are resident on the host now, exact to the page.
-    /// Fails if `fstat` fails.
+    /// Fails with the kernel's error if `fstat` fails.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(&self.fd)?;
         Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
     }
 
-    /// Returns the file offset of the `bytes` bytes at `address`. Returns `None` if they are not
-    /// all RAM or not contiguous in the file.
+    /// Returns the offset in the RAM file of the `bytes` bytes at the guest-physical `address`.
+    /// Returns `None` if they are not all RAM or not contiguous in the file.
     pub(crate) fn file_offset(&self, address: GuestAddress, bytes: u64) -> Option<u64> {
         self.layout.offset(address, bytes)
     }
 
-    /// Punches a hole over the `bytes` bytes at `address`: the host's memory for them is freed, and
-    /// they read as zeros.
+    /// Punches a hole over the `bytes` bytes at the guest-physical `address`: the host's memory for
+    /// them is freed, and they read as zeros. Of a page that is only partly in the range, the host
+    /// clears that part and frees nothing.
     ///
     /// # Errors
-    /// `EINVAL` if they are not all RAM, and the kernel's of `fallocate`.
+    /// `EINVAL` if they are not all RAM, not contiguous in the file, or `bytes` is 0; else the
+    /// kernel's of `fallocate`.
     pub(crate) fn punch(&self, address: GuestAddress, bytes: u64) -> Result<(), Errno> {
         let offset = self.layout.offset(address, bytes).ok_or(Errno::INVAL)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -249,8 +256,8 @@ impl GuestRam {
         }
     }
 
-    /// Returns the ranges of guest-physical RAM in ascending order. In the file they follow each
-    /// other without a gap.
+    /// Returns the one or two ranges of guest-physical RAM in ascending order. In the file they
+    /// follow each other without a gap.
     pub(crate) fn regions(&self) -> Vec<Region> {
         let Layout { low, size } = self.layout;
         let high = size.saturating_sub(low);
@@ -264,13 +271,14 @@ impl GuestRam {
             .collect()
     }
 
-    /// Returns the bytes of RAM below 4 GiB, which is also where they end in the file.
+    /// Returns the bytes of RAM below 4 GiB. RAM above 4 GiB starts at this offset in the file.
     pub(super) fn low_bytes(&self) -> u64 {
         self.layout.low
     }
 
-    /// Copies guest memory from `address` on into `bytes`. Returns `None` if the range is not all
-    /// RAM or cannot be read.
+    /// Copies guest memory from `address` on into `bytes` and fills it. Returns `None` if the range
+    /// is not all RAM, not contiguous in the file, or cannot be read; `bytes` may be partly changed
+    /// then.
     ///
     /// Unlike a load through the mapping, this makes no page resident.
     pub(crate) fn read_at(&self, address: GuestAddress, bytes: &mut [u8]) -> Option<()> {
@@ -292,8 +300,9 @@ impl GuestRam {
         Some(())
     }
 
-    /// Returns the 32-bit word at `address`. Returns `None` if the address is not RAM or not
-    /// aligned.
+    /// Returns the 32-bit word at the guest-physical `address`, which the guest may change at any
+    /// time. Returns `None` if the address is not RAM or not a multiple of 4. Never store to the
+    /// word, since the mapping is read-only.
     pub(crate) fn atomic_u32(&self, address: GuestAddress) -> Option<&AtomicU32> {
         let word = self.checked(address, size_of::<AtomicU32>(), align_of::<AtomicU32>())?;
         // SAFETY: `checked` ensures that the word is aligned and inside the mapping, which lives as
@@ -302,8 +311,9 @@ impl GuestRam {
         Some(unsafe { word.cast::<AtomicU32>().as_ref() })
     }
 
-    /// Returns the 64-bit word at `address`. Returns `None` if the address is not RAM or not
-    /// aligned.
+    /// Returns the 64-bit word at the guest-physical `address`, which the guest may change at any
+    /// time. Returns `None` if the address is not RAM or not a multiple of 8. Never store to the
+    /// word, since the mapping is read-only.
     pub(crate) fn atomic_u64(&self, address: GuestAddress) -> Option<&AtomicU64> {
         let word = self.checked(address, size_of::<AtomicU64>(), align_of::<AtomicU64>())?;
         // SAFETY: `checked` ensures that the word is aligned and inside the mapping, which lives as

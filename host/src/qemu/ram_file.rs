@@ -34,12 +34,13 @@ pub(crate) enum Backing {
 
 impl Backing {
     /// Returns whether the host uses huge pages, so that memory is allocated and freed 2 MiB at a
-    /// time.
+    /// time. Returns `false` only for [`Self::Base`].
     pub(crate) fn is_huge(self) -> bool {
         self != Self::Base
     }
 
-    /// Returns the effect of QEMU's `madvise` for huge pages on a guest with `bytes` of RAM.
+    /// Returns which effect QEMU's `madvise` for huge pages has: heeded for a guest with `bytes` of
+    /// RAM if huge pages of shared memory are in use, else refused.
     pub(crate) fn advice(self, bytes: u64) -> HugePageAdvice {
         match self {
             Self::Advised | Self::Huge => HugePageAdvice::HeededFor(bytes),
@@ -68,17 +69,17 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Why the kind of pages that the user asked for is not available.
+/// The reason why the kind of pages that the user asked for is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackingError {
     #[error("--host-pages huge: this host gives a guest no huge pages: {0}")]
     NoHugePages(io::Error),
 }
 
-/// Makes RAM files of one kind for guests.
+/// Makes RAM files for guests, all in the same kind of file and pages.
 #[derive(Debug)]
-/// The kind of file and pages of each file.
 pub(crate) struct RamMaker {
+    /// The kind of file and pages of each file.
     backing: Backing,
     /// The tmpfs for [`Backing::Huge`].
     mount: Option<OwnedFd>,
@@ -87,9 +88,13 @@ pub(crate) struct RamMaker {
 }
 
 impl RamMaker {
-    /// Chooses the kind of pages for a guest with `bytes` of RAM, by the user's choice `asked` and
-    /// by what this host offers. Call this while the process has all of its capabilities, which
-    /// mounting a tmpfs needs.
+    /// Chooses the kind of file and pages for a guest with `bytes` of RAM, by the user's choice
+    /// `asked` and by what this host offers. For huge pages mounts a tmpfs and tries one. Call this
+    /// while the process has all of its capabilities, which mounting needs.
+    ///
+    /// With `Auto`, guests below 128 MiB or too large for the memory below the devices get base
+    /// pages, and so does a guest on a host without huge pages. [`Self::lack`] tells why in the
+    /// latter case. The host's pool is not examined here.
     ///
     /// # Errors
     /// [`BackingError::NoHugePages`] if `asked` is `Huge` and this host has none.
@@ -125,7 +130,7 @@ impl RamMaker {
         }
     }
 
-    /// Returns a maker of files in base pages.
+    /// Returns a maker of RAM files in base pages.
     pub(crate) fn base() -> Self {
         Self {
             backing: Backing::Base,
@@ -139,7 +144,8 @@ impl RamMaker {
         self.backing
     }
 
-    /// Returns a description of the guest's memory for the error message if a file cannot be made.
+    /// Returns a name of the guest's memory for error messages, which mentions the host's pool of
+    /// huge pages if that is used.
     pub(super) fn what(&self) -> &'static str {
         match self.backing {
             Backing::Pool => {
@@ -149,16 +155,18 @@ impl RamMaker {
         }
     }
 
-    /// Returns why the files are in base pages although huge pages were wanted. Returns `None` if
-    /// they are in huge pages or none were wanted.
+    /// Returns why the files are in base pages although huge pages were tried. Returns `None` if
+    /// they are in huge pages, or huge pages were not tried.
     pub(crate) fn lack(&self) -> Option<&str> {
         self.lack.as_deref()
     }
 
-    /// Makes a RAM file of `bytes` bytes for one guest, with no page resident yet.
+    /// Makes a RAM file of `bytes` bytes for one guest, with no page resident yet. For the pool,
+    /// rounds the size up to whole huge pages. The size of a memfd is sealed; that of a file on a
+    /// tmpfs is not.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's if the file cannot be made, resized or sealed.
     pub(super) fn file(&self, bytes: u64) -> Result<OwnedFd, Errno> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let memfd = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

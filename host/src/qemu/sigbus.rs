@@ -23,16 +23,17 @@ static CHANGES: Mutex<bool> = Mutex::new(false);
 /// The SIGBUS action that was installed before.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// An entry of [`WATCHED`], which is freed when this is dropped. Drop it before the mapping is
-/// unmapped.
+/// The protection of one mapping from SIGBUS, which ends when this is dropped. Drop it before the
+/// mapping is unmapped.
 #[derive(Debug)]
 pub(super) struct Watched(usize);
 
-/// Protects the mapping of `len` bytes at `start` from SIGBUS until the result is dropped. The
-/// mapping contains one file only.
+/// Protects the mapping of `len` bytes at the address `start` from SIGBUS until the result is
+/// dropped. Installs the handler of the process at the first call. The mapping contains one file
+/// only.
 ///
 /// # Errors
-/// `ENOMEM` if all entries are in use, or the kernel's if the handler cannot be installed.
+/// `ENOMEM` if all 32 entries are in use, or the kernel's if the handler cannot be installed.
 pub(super) fn watch(start: usize, len: usize) -> Result<Watched, Errno> {
     let mut installed = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if !*installed {

@@ -25,7 +25,7 @@ pub(crate) enum Wish {
     Resume,
 }
 
-/// What has stopped the virtual CPUs.
+/// The cause for which the virtual CPUs are stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoppedBy {
@@ -36,7 +36,7 @@ pub(crate) enum StoppedBy {
 }
 
 impl StoppedBy {
-    /// The error text for a command that a QEMU stopped by a signal cannot answer.
+    /// The error text for a command to a QEMU that a signal has stopped, which cannot answer.
     pub(crate) const BY_SIGNAL: &str =
         "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on";
 }
@@ -122,10 +122,11 @@ impl State {
 }
 
 impl Vcpus {
-    /// Creates the control of the running virtual CPUs of the QEMU with process number `pid`.
+    /// Creates the control of the running virtual CPUs of the QEMU with process number `pid`, by
+    /// commands over `monitor`.
     ///
     /// # Errors
-    /// If the process has no descriptor left.
+    /// If the eventfd cannot be created, for example because the process has no descriptor left.
     pub(crate) fn new(monitor: MonitorSender, pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
@@ -155,8 +156,8 @@ impl Vcpus {
         (vcpus, theirs)
     }
 
-    /// Stores the user's wish and asks QEMU to stop or resume the CPUs. Returns before QEMU does
-    /// so.
+    /// Stores the user's wish and, if the CPUs are not on the way there already, asks QEMU to stop
+    /// or resume them. Returns before QEMU does so. A resume is sent only once no [`Hold`] is left.
     ///
     /// # Errors
     /// If the buffer of QEMU's socket is full, or QEMU has ended. The previous wish stays then.
@@ -170,8 +171,9 @@ impl Vcpus {
         asked
     }
 
-    /// Records QEMU's event that the CPUs have stopped. Returns `false` if `ebb` had not asked for
-    /// a stop.
+    /// Records QEMU's event that the CPUs have stopped, and wakes all waiting threads. If the wish
+    /// is to resume by now, asks QEMU for that. Returns `false`, and changes nothing, if `ebb` had
+    /// not asked for a stop.
     pub(crate) fn on_stop_event(&self) -> bool {
         let mut state = self.lock();
         let asked = state.phase == Phase::Stopping;
@@ -181,8 +183,9 @@ impl Vcpus {
         asked
     }
 
-    /// Records QEMU's event that the CPUs have resumed. The event of the guest's start changes
-    /// nothing.
+    /// Records QEMU's event that the CPUs have resumed, and wakes all waiting threads. If another
+    /// client has resumed the CPUs, the user's wish becomes to resume. Changes nothing if the CPUs
+    /// were running or are being stopped, as at the guest's start.
     pub(crate) fn on_resume_event(&self) {
         let mut state = self.lock();
         match state.phase {
@@ -212,8 +215,8 @@ impl Vcpus {
         self.signal();
     }
 
-    /// Checks whether a signal has stopped QEMU. Returns what has stopped the CPUs, or `None` if
-    /// they run.
+    /// Checks now whether a signal has stopped QEMU, and wakes all waiting threads if that has
+    /// changed. Returns what has stopped the CPUs, or `None` if they run.
     pub(crate) fn look(&self) -> Option<StoppedBy> {
         let stopped = is_stopped(self.pid);
         let mut state = self.lock();
@@ -225,17 +228,19 @@ impl Vcpus {
         state.stopped_by()
     }
 
-    /// Returns how long the CPUs have been stopped in total.
+    /// Returns how long the CPUs have been stopped in total, by `ebb` or a signal, the current stop
+    /// included. A stop by a signal counts from the check that notices it.
     pub(crate) fn total_stopped(&self) -> Duration {
         let state = self.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Keeps CPUs that `ebb pause` has stopped as they are, until the returned [`Hold`] is dropped.
-    /// A resume waits until then.
+    /// Keeps CPUs that `ebb pause` has stopped from resuming, until the returned [`Hold`] is
+    /// dropped. A resume waits until then. Does not wait.
     ///
-    /// Returns `None` if the CPUs run or are about to resume. Also returns `None` if a signal has
-    /// stopped QEMU, since a CPU may then be in the middle of an instruction.
+    /// Returns `None` if the CPUs run, are being stopped, or are about to resume. Also returns
+    /// `None` if only a signal has stopped QEMU, since a CPU may then be in the middle of an
+    /// instruction.
     pub(crate) fn hold(&self) -> Option<Hold<'_>> {
         let mut state = self.lock();
         (state.phase == Phase::Stopped && state.wish == Wish::Pause).then(|| {
@@ -245,7 +250,7 @@ impl Vcpus {
     }
 
     /// Blocks until the CPUs are stopped, and returns what stopped them. Returns `None` if the
-    /// guest has ended.
+    /// guest has ended. Notices a stop by a signal only when another thread calls [`Self::look`].
     pub(crate) fn wait_until_stopped(&self) -> Option<StoppedBy> {
         let state = self
             .changed
@@ -257,9 +262,11 @@ impl Vcpus {
     }
 
     /// Blocks while the CPUs are stopped, but at most for `most` if that is given. Also returns if
-    /// the guest ends, or once [`Self::nudges`] differs from `nudges`.
+    /// the guest ends, or once [`Self::nudges`] differs from `nudges`, a number that the caller
+    /// read before.
     ///
-    /// Returns `true` if the CPUs are still stopped and the guest has not ended.
+    /// Returns `true` if the CPUs are still stopped, by `ebb` or a signal, and the guest has not
+    /// ended.
     pub(crate) fn wait_while_stopped(&self, nudges: u64, most: Option<Duration>) -> bool {
         let stands = |state: &State| state.stopped_by().is_some() && !state.ended;
         let mut waits = |state: &mut State| stands(state) && state.nudges == nudges;
@@ -277,18 +284,21 @@ impl Vcpus {
         stands(&state)
     }
 
-    /// Returns the number of calls of [`Self::nudge`] plus the number of stops.
+    /// Returns the number of calls of [`Self::nudge`] so far plus the number of stops for `ebb
+    /// pause`.
     pub(crate) fn nudges(&self) -> u64 {
         self.lock().nudges
     }
 
-    /// Wakes the threads in [`Self::wait_while_stopped`], so that they notice another change.
+    /// Wakes the threads in [`Self::wait_while_stopped`], which then return, so that their callers
+    /// notice another change.
     pub(crate) fn nudge(&self) {
         self.lock().nudges += 1;
         self.changed.notify_all();
     }
 
-    /// Records that the guest has ended, and wakes all waiting threads.
+    /// Records that the guest has ended, and wakes all waiting threads. Their waits return at once
+    /// from then on.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
@@ -317,19 +327,21 @@ impl Vcpus {
     }
 }
 
-/// Keeps virtual CPUs that `ebb pause` has stopped from resuming until this is dropped.
+/// Keeps virtual CPUs that `ebb pause` has stopped from resuming. Dropping this sends QEMU a resume
+/// that waited for it.
 #[derive(Debug)]
 pub(crate) struct Hold<'a>(&'a Vcpus);
 
 impl Hold<'_> {
-    /// Returns whether this hold should end: the user wants the CPUs to resume, or the guest has
-    /// ended.
+    /// Returns whether this hold should be dropped: the user wants the CPUs to resume, or the guest
+    /// has ended.
     pub(crate) fn is_unwanted(&self) -> bool {
         let state = self.0.lock();
         state.wish == Wish::Resume || state.ended
     }
 
-    /// Returns the number of the current stop, counted from 1 for the guest's first.
+    /// Returns the number of the current stop for `ebb pause`, counted from 1 for the guest's
+    /// first.
     pub(crate) fn pause(&self) -> u64 {
         self.0.lock().pauses
     }

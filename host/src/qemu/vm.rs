@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The description of a VM to start.
+/// The description of a VM to start, without its files and sockets.
 #[derive(Debug)]
 pub(crate) struct Spec<'a> {
     /// The program to start as QEMU.
@@ -60,7 +60,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) extra: Vec<OsString>,
 }
 
-/// A VM whose CPUs do not run yet, and the host's ends of its sockets.
+/// A VM whose QEMU runs but whose CPUs are not started yet, with the host's ends of its sockets.
 pub(crate) struct Vm {
     pub(crate) qemu: Qemu,
     pub(crate) ram: Arc<GuestRam>,
@@ -88,7 +88,7 @@ pub(crate) struct Vm {
     pub(crate) line: Vec<OsString>,
 }
 
-/// Why a VM could not be started.
+/// The reason why a VM could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmError {
     #[error("cannot set up the guest: {what}")]
@@ -120,12 +120,15 @@ struct Parts {
 const QEMU_LINES: usize = 10;
 
 impl Vm {
-    /// Starts QEMU with its CPUs stopped, and connects to its monitor.
+    /// Makes the RAM and the sockets, starts QEMU with its CPUs stopped, and connects to its
+    /// monitor.
     ///
-    /// `disks` are the vhost-user sockets of the disks' back-ends. `shown_on` shows QEMU's own
-    /// messages. `started` gets the handle of the QEMU process before its monitor answers, which
-    /// may take long. Fails if memory or sockets cannot be set up, QEMU cannot be started, or its
-    /// monitor does not answer.
+    /// `disks` are the vhost-user sockets of the disks' back-ends, the first for `/dev/vda`.
+    /// `shown_on` shows QEMU's own messages. `started` gets the handle of the QEMU process before
+    /// its monitor answers, which may take long.
+    ///
+    /// Fails if memory or sockets cannot be set up, or QEMU cannot be started. If its monitor does
+    /// not answer, kills QEMU and fails with the last lines of its stderr.
     pub(crate) fn new(
         spec: &Spec<'_>,
         initramfs: &File,
@@ -207,8 +210,8 @@ impl Vm {
 
 impl Spec<'_> {
     /// Returns whether the guest's atomic operations are also atomic with respect to other
-    /// processes on the host. `false` with `-icount`, and on TCG for a machine that can only have
-    /// one CPU.
+    /// processes on the host. Returns `false` with `-icount`, and on TCG for a machine that can
+    /// only ever have one CPU.
     pub(crate) fn is_atomic_for_others(&self) -> bool {
         match self.accel {
             Accel::Kvm => true,
@@ -216,8 +219,8 @@ impl Spec<'_> {
         }
     }
 
-    /// Returns the arguments with which QEMU would be started. Makes the same files and sockets as
-    /// [`Vm::new`]; fails if that fails.
+    /// Returns the arguments with which [`Vm::new`] would start QEMU, without starting it. Makes
+    /// the same files and sockets, and closes them again. Fails if one cannot be made.
     pub(crate) fn command_line(
         &self,
         initramfs: &File,

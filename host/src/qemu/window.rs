@@ -23,7 +23,8 @@ pub(crate) struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps the `bytes` bytes of guest memory at `address` for reading and writing.
+    /// Maps the `bytes` bytes of guest memory at the guest-physical `address` for reading and
+    /// writing, and protects the mapping from SIGBUS.
     ///
     /// # Errors
     /// `EINVAL` if the range is empty, does not start at a page, is not all RAM, or is not
@@ -57,7 +58,8 @@ impl Window {
         Ok(window)
     }
 
-    /// Returns the address of the mapping in this process. It is valid until `self` is dropped.
+    /// Returns the address of the mapping in this process, aligned to a page. It is valid until
+    /// `self` is dropped. Other threads and the guest may access the memory at the same time.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }

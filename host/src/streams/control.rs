@@ -14,7 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const WAITING_MAX: usize = 64;
 
 /// The queue of requests to the guest. Methods that add a request never block, since a guest that
-/// does not read its control port must not stop `ebb`'s own threads.
+/// does not read its control port must not stop `ebb`'s own threads. If 64 requests are queued, the
+/// oldest one is dropped for a new one. [`Self::pump`] sends them.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     state: Mutex<State>,
@@ -34,66 +35,69 @@ struct State {
 }
 
 impl Control {
-    /// Queues a request that the guest sends `signal` to its program.
+    /// Queues a request that the guest sends the signal with the number `signal` to its program.
     pub(crate) fn signal(&self, signal: i32) {
         self.push(Request::Signal(signal));
     }
 
-    /// Queues a message to the guest: the program's stdin ends after `total` bytes.
+    /// Queues a message to the guest: the program's stdin ends after `total` bytes, counted from
+    /// its start.
     pub(crate) fn end_of_input(&self, total: u64) {
         self.push(Request::EndOfInput(total));
     }
 
-    /// Queues a message to the guest: the host does not read the output of `port` any more.
+    /// Queues a message to the guest: the host does not read the output of `port` any more, so
+    /// writes to it must fail there.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(Request::Closed(port));
     }
 
-    /// Queues a request that the guest gives free memory back in this `mode`.
+    /// Queues a request that the guest gives free memory back in this `mode` from then on.
     pub(crate) fn give_back(&self, mode: GiveBack) {
         self.push(Request::GiveBack(mode));
     }
 
-    /// Queues a request that the guest gives memory back by one `step`. The guest publishes
+    /// Queues a request that the guest gives memory back by one `step`. Ebb's kernel publishes
     /// `number` in its header when the step is done.
     pub(crate) fn reclaim(&self, number: u32, step: Reclaim) {
         self.push(Request::Reclaim(number, step));
     }
 
-    /// Queues the permission that the guest may end its machine.
+    /// Queues the permission that the guest may end its machine, which it waits for.
     pub(crate) fn end_of_machine(&self) {
         self.push(Request::End);
     }
 
     /// Queues the permission that the guest may send up to `total` bytes on `port`, counted from
-    /// its start. Replaces an older one that is not sent yet.
+    /// the program's start. Replaces an older one for `port` that is not sent yet.
     pub(crate) fn window(&self, port: OutputPort, total: u64) {
         self.lock().windows[port.number()] = Some(total);
         self.changed.notify_one();
     }
 
-    /// Queues the size of the user's terminal for the guest. Replaces an older one that is not sent
-    /// yet.
+    /// Queues the present size of the user's terminal for the guest. Replaces an older one that is
+    /// not sent yet.
     pub(crate) fn size(&self, size: Size) {
         self.lock().size = Some(size);
         self.changed.notify_one();
     }
 
-    /// Queues the host's total memory stalls in microseconds for the guest: those of some and of
-    /// all tasks. Replaces older ones that are not sent yet.
+    /// Queues the host's total memory stalls in microseconds for the guest: those of some tasks,
+    /// and those of all tasks at the same time. Replaces older ones that are not sent yet.
     pub(crate) fn pressure(&self, stalls: [u64; 2]) {
         self.lock().pressure = Some(stalls);
         self.changed.notify_one();
     }
 
-    /// Makes [`Self::pump`] return.
+    /// Makes [`Self::pump`] return. Requests that are still queued are not sent.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_one();
     }
 
-    /// Writes queued requests to the port, one per line. Returns when [`Self::end`] is called or
-    /// the guest is gone.
+    /// Writes requests to `port`, one per line, in the order in which they were queued; sizes,
+    /// stalls and windows come after the others. Blocks while there is none. Returns when
+    /// [`Self::end`] was called or a write fails, since the guest is gone then.
     pub(crate) fn pump(&self, mut port: UnixStream) {
         while let Some(request) = self.next() {
             if port.write_all(format!("{request}\n").as_bytes()).is_err() {

@@ -17,8 +17,9 @@ const CHUNK: usize = 64 << 10;
 /// The major and minor number of `/dev/null`, which is empty whenever it is read.
 const NULL: (u32, u32) = (1, 3);
 
-/// Returns whether stdin is `/dev/null`, which never has input. The guest is then told so at its
-/// start, and not at a moment that depends on the host's scheduler.
+/// Returns whether stdin is `/dev/null`, which never has input. If so, the guest is told at its
+/// start, and not at a moment that depends on the host's scheduler. Returns `false` if stdin cannot
+/// be examined.
 pub(crate) fn input_is_empty() -> bool {
     rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
         let device = (major(stat.st_rdev), minor(stat.st_rdev));
@@ -67,10 +68,13 @@ fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Copies stdin to `port` until stdin ends or the guest is gone. Then tells the guest the number of
-/// bytes.
+/// Copies stdin to `port` until stdin ends, cannot be read, or the guest is gone. At the end of
+/// stdin queues in `control` the number of bytes, after which the program's stdin ends. Queues
+/// nothing if the guest is gone.
 ///
-/// If the user types at a terminal, `terminal` stops showing the guest's state in the user's line.
+/// Reads only while `ebb` is in the foreground, and then puts the terminal into raw mode again if
+/// `ebb` has taken it over. If the user types at a terminal, `terminal` stops showing the guest's
+/// state in the user's line.
 pub(crate) fn feed(mut port: UnixStream, control: &Control, terminal: &Terminal) {
     let stdin = rustix::stdio::stdin();
     let typed = input_is_terminal();

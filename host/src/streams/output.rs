@@ -23,8 +23,8 @@ const BUFFER_MAX: usize = 1 << 20;
 /// The maximum number of bytes per read or write.
 const CHUNK: usize = 64 << 10;
 
-/// One output of the program, with a buffer between the thread that receives and the one that
-/// writes.
+/// One output of the program, stdout or stderr, with a buffer of 1 MiB between the thread that
+/// receives and the one that writes.
 #[derive(Debug)]
 pub(crate) struct Output {
     port: OutputPort,
@@ -44,7 +44,8 @@ struct State {
 }
 
 impl Output {
-    /// Creates the output that arrives on `port`.
+    /// Creates the output that arrives on `port`. `terminal` is where `ebb` shows its messages,
+    /// which may be the same terminal.
     pub(crate) fn new(port: OutputPort, terminal: &Terminal) -> Self {
         let shared_with_terminal = terminal.interactive() && termios::isatty(target(port));
         Self {
@@ -55,7 +56,8 @@ impl Output {
         }
     }
 
-    /// Buffers the bytes from `socket` until QEMU closes it. Blocks while the buffer is full.
+    /// Buffers the bytes from `socket` until QEMU closes it or a read fails. Blocks while the
+    /// buffer is full. Then wakes the writer for the last time.
     pub(crate) fn receive(&self, mut socket: UnixStream) {
         let mut chunk = vec![0; CHUNK];
         loop {
@@ -80,11 +82,12 @@ impl Output {
         self.changed.notify_all();
     }
 
-    /// Writes the buffered bytes to `ebb`'s own output until the guest has ended and all is
-    /// written.
+    /// Writes the buffered bytes to `ebb`'s own stdout or stderr until the guest's output has ended
+    /// and all is written. Queues in `control` how far the guest may write, and after a failed
+    /// write that the host does not read this output any more.
     ///
     /// After a failed write the remaining output is dropped, so that the guest continues. Returns
-    /// that error at the end, unless it is a closed pipe.
+    /// that error at the end. Returns `Ok` if the error is a closed pipe.
     pub(crate) fn deliver(&self, terminal: &Terminal, control: &Control) -> Result<(), Errno> {
         let mut chunk = Vec::with_capacity(CHUNK);
         let mut result = Ok(());
@@ -113,12 +116,13 @@ impl Output {
         result
     }
 
-    /// Returns the number of bytes that have arrived.
+    /// Returns the number of bytes that have arrived on the port so far.
     pub(crate) fn received(&self) -> u64 {
         self.lock().received
     }
 
-    /// Returns whether all bytes that have arrived were written.
+    /// Returns whether all bytes that have arrived were written or dropped, and no write is in
+    /// progress.
     pub(crate) fn idle(&self) -> bool {
         let state = self.lock();
         state.bytes.is_empty() && !state.writing
@@ -161,7 +165,8 @@ fn target(port: OutputPort) -> BorrowedFd<'static> {
     }
 }
 
-/// Returns whether stdout and stderr are the same file, so that output to both must keep its order.
+/// Returns whether `ebb`'s stdout and stderr are the same file, so that output to both must keep
+/// its order. Returns `false` if one of them cannot be examined.
 pub(crate) fn outputs_are_one() -> bool {
     let stat = |port| rustix::fs::fstat(target(port)).ok();
     match (stat(OutputPort::Stdout), stat(OutputPort::Stderr)) {

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 /// The interval at which the host's memory is sampled, divided among the guests.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs one guest or three, and returns the run's figures. Fails if a guest cannot be started or
-/// waited for.
+/// Runs the guests of `kind`, one or three, with `memory` each, as round `round` of `column`.
+/// Returns the run with its outcome and figures. A guest that fails or ends early makes the outcome
+/// a failure. Fails only if a guest's process cannot be started or waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     kind: Kind,

@@ -5,7 +5,7 @@ use super::super::variant::Variant;
 use crate::text::Size;
 use std::ffi::OsStr;
 
-/// How memory leaves a guest.
+/// The method by which memory leaves the guest of a column.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     /// The host reads the allocator's bitmap and takes free memory.
@@ -29,7 +29,7 @@ impl Method {
     }
 }
 
-/// A column of the table.
+/// A column of the table: options of `ebb run`, and the method by which memory leaves the guest.
 #[derive(Debug)]
 pub(super) struct Column {
     /// The options of `ebb run`.
@@ -79,7 +79,7 @@ impl Column {
         }
     }
 
-    /// Returns why `kind` cannot be run in this column, or `None` if it can.
+    /// Returns why `kind` cannot be run in this column, as text for the user, or `None` if it can.
     pub(super) fn cannot(&self, kind: Kind) -> Option<&'static str> {
         if self.variant.gives("icount") {
             return Some("--icount has no time of the host's");
@@ -99,15 +99,16 @@ impl Column {
         }
     }
 
-    /// Returns the index of the column with the same kernel in which no memory leaves, if there is
-    /// one.
+    /// Returns the index, in the list of all columns, of the column with the same kernel in which
+    /// no memory leaves. Returns `None` if there is no such column.
     pub(super) fn none_of(&self) -> Option<usize> {
         self.none
     }
 }
 
-/// Returns all columns in which one of `kinds` can be run, and the user's variants. `linux` is the
-/// kernel for the Linux columns; without it there are none.
+/// Returns the comparison's own columns in which one of `kinds` can be run, and then a column for
+/// each of the user's `variants`. `linux` is the kernel for the Linux columns; without it there are
+/// none. Fills in the indexes that [`Column::none_of`] returns.
 ///
 /// # Errors
 /// If the path of the kernel is not UTF-8 or the options of a column are not valid.

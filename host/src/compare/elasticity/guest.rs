@@ -22,7 +22,7 @@ const ERROR_LINES: usize = 16;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The result of waiting for a guest's output.
+/// What a guest did during a wait for its next phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum WaitResult {
     /// A phase of its experiment begins.
@@ -33,10 +33,10 @@ pub(super) enum WaitResult {
     Ended,
 }
 
-/// How a guest ended: the outcome, and the error if there was one.
+/// The end of a guest's run: the outcome, and the error text if it did not end well.
 pub(super) type End = (Outcome, Option<String>);
 
-/// Why the host's side of an experiment stopped early.
+/// The reason why the host's side of an experiment stopped early.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The guest ended; its own error says why.
@@ -58,8 +58,9 @@ impl From<&str> for Stop {
 }
 
 impl Stop {
-    /// Returns the result of a run that stopped for this reason, in which the guest ended with
-    /// `end`.
+    /// Returns the end of a run whose host side stopped for this reason, while the guest ended with
+    /// `end`. A signal that ended the guest goes before a failed action of the host. If the guest
+    /// ended early without an error, returns a failure that says so.
     pub(super) fn over(self, end: End) -> End {
         match (self, end) {
             // A signal ends everything. The host's action fails only as a result.
@@ -81,7 +82,7 @@ impl Stop {
 /// The beginning of the error of a run that a signal ended.
 const CUT: &str = "cut short by signal";
 
-/// A running guest.
+/// A running guest: the process of its `ebb run`, and the events that its program has printed.
 pub(super) struct Guest<'a> {
     interrupt: &'a Interrupt,
     child: Child,
@@ -94,8 +95,9 @@ pub(super) struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Starts a guest with the arguments `words` of `ebb run`. Fails if the process cannot be
-    /// started.
+    /// Starts a guest with the arguments `words` of `ebb run`, whose program waits for turns on
+    /// stdin. Fails if the process cannot be started. After a signal to this process, as
+    /// `interrupt` reports it, the guest is terminated during the next wait.
     pub(super) fn start(interrupt: &'a Interrupt, words: Vec<OsString>) -> Result<Self, Failure> {
         let executable =
             std::env::current_exe().map_err(Failure::setup("the path of ebb itself"))?;
@@ -114,12 +116,13 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// Returns the process number of its `ebb run`.
+    /// Returns the process number of the guest's `ebb run`.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives the guest's program its next turn.
+    /// Writes a line to the guest's stdin, which is the next turn of its program. Does nothing if
+    /// the guest has ended or was dismissed.
     pub(super) fn go(&mut self) {
         // The write fails only if the guest has ended, which is noticed elsewhere.
         if let Some(stdin) = &mut self.stdin {
@@ -127,13 +130,14 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Closes the guest's stdin, so that its program gets no more turns and ends.
+    /// Closes the guest's stdin. Its program gets no more turns and ends.
     pub(super) fn dismiss(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits until the guest begins a phase or ends, but at most for the time `timeout`. Returns
-    /// what happened.
+    /// Waits until the guest's program begins a phase or the guest ends, but at most for `timeout`.
+    /// Returns what happened. Stores the events and the last lines of stderr that arrive until
+    /// then. If this process was interrupted, sends `ebb run` signals to end.
     pub(super) fn wait_for_phase(&mut self, timeout: Duration) -> WaitResult {
         let deadline = Instant::now() + timeout;
         loop {
@@ -175,7 +179,8 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Waits until the guest begins the phase `wanted`. Returns `false` if it ends before.
+    /// Waits, without a timeout, until the guest begins the phase `wanted`, and skips other phases.
+    /// Returns `false` if the guest ends before.
     pub(super) fn until(&mut self, wanted: &str) -> bool {
         loop {
             match self.wait_for_phase(TICK) {
@@ -186,8 +191,8 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Waits until the guest ends. Returns how it ended, and its events. Fails if it cannot be
-    /// waited for.
+    /// Closes the guest's stdin and waits, without a timeout, until the guest ends. Returns how it
+    /// ended and the first 10,000 events. Fails if the process cannot be waited for.
     pub(super) fn finish(mut self) -> Result<(End, Vec<Event>), Failure> {
         self.dismiss();
         while !self.ended {

@@ -23,8 +23,9 @@ const NEARLY_ALL: f64 = 0.95;
 /// The timeout for a guest to plug in all of its memory.
 const READY: Duration = Duration::from_secs(120);
 
-/// Runs one guest once, and returns the run's figures. Fails if the guest cannot be started or
-/// waited for.
+/// Runs one guest with `memory` as round `round` of `column`. Returns the run with its outcome and
+/// figures. A guest that fails or cannot be reached makes the outcome a failure. Fails only if the
+/// guest's process cannot be started or waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     memory: Size,

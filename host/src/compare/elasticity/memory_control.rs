@@ -26,7 +26,7 @@ enum Connection {
     Nothing,
 }
 
-/// Takes memory from one guest and returns it to the guest.
+/// Takes memory from one guest and returns it to the guest, by the [`Method`] of its column.
 pub(super) struct MemoryControl {
     by: Method,
     connection: Connection,
@@ -41,9 +41,10 @@ pub(super) struct MemoryControl {
 }
 
 impl MemoryControl {
-    /// Connects to the guest of the `ebb run` with process number `pid`, which is up. `socket` is
-    /// that of QEMU's monitor, and `bytes` the amount to take later. Fails if the guest cannot be
-    /// reached.
+    /// Connects to the guest of the `ebb run` with process number `pid`, which must be up. `socket`
+    /// is that of QEMU's second monitor, and `bytes` the amount to take later. For
+    /// [`Method::Shared`] sets the guest's mode to `off` and waits for that. Fails if the guest
+    /// cannot be reached or does not follow within 30 s.
     pub(super) fn connect(by: Method, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
         let connection = match by {
             Method::Shared | Method::Reclaim => {
@@ -78,8 +79,8 @@ impl MemoryControl {
         Ok(control)
     }
 
-    /// Starts taking the memory from the guest. Does not wait for the end. Fails if the guest
-    /// cannot be reached.
+    /// Starts taking the memory from the guest. Does not wait for the end. Does nothing if memory
+    /// leaves by itself or not at all. Fails if the guest cannot be reached.
     pub(super) fn start_shrink(&mut self) -> Result<(), String> {
         match self.by {
             Method::Shared => self.set(GiveBack::Shared),
@@ -97,8 +98,8 @@ impl MemoryControl {
         }
     }
 
-    /// Starts returning the memory to the guest. Does not wait for the end. Fails if the guest
-    /// cannot be reached.
+    /// Starts returning the memory to the guest. Does not wait for the end. Does nothing if the
+    /// guest keeps its memory all the time. Fails if the guest cannot be reached.
     pub(super) fn start_grow(&mut self) -> Result<(), String> {
         match self.by {
             Method::Shared => self.set(GiveBack::Off),
@@ -108,9 +109,9 @@ impl MemoryControl {
         }
     }
 
-    /// Returns whether all memory has left, or `None` if this way does not report it. Returns
-    /// `Some(false)` without a query if the last one was too recent. Fails if the guest cannot be
-    /// reached.
+    /// Returns whether all memory has left, or `None` if the column's method does not report it.
+    /// Returns `Some(false)` without a query if the last one was less than 5 ms ago. Fails if the
+    /// guest cannot be reached, has ended, or its step failed.
     pub(super) fn has_shrunk(&mut self) -> Result<Option<bool>, String> {
         if !self.may_ask() {
             return Ok(Some(false));
@@ -127,7 +128,8 @@ impl MemoryControl {
     }
 
     /// Returns whether the guest has all of its memory again. Returns `false` without a query if
-    /// the last one was too recent. Fails if the guest cannot be reached.
+    /// the last one was less than 5 ms ago, and `true` if the guest keeps its memory all the time.
+    /// Fails if QEMU's monitor fails.
     pub(super) fn has_grown(&mut self) -> Result<bool, String> {
         match self.by {
             Method::Balloon | Method::Plug => {
@@ -137,7 +139,8 @@ impl MemoryControl {
         }
     }
 
-    /// Returns whether the host must act to return memory to the guest in this way.
+    /// Returns whether the host must act to return memory to the guest: with a balloon or
+    /// virtio-mem.
     pub(super) fn grows(&self) -> bool {
         matches!(self.by, Method::Balloon | Method::Plug)
     }

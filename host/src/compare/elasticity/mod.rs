@@ -35,10 +35,12 @@ const RUN_BYTES: u64 = 64 << 10;
 /// The prefix of the names of these experiments.
 const PREFIX: &str = "elasticity/";
 
-/// Returns whether the user chose experiments about elasticity.
+/// Returns whether the user chose experiments about elasticity: all of `chosen`, and at least one.
+/// Returns `false` if `chosen` has no such experiment.
 ///
 /// # Errors
-/// If other experiments are chosen, too, or options that do not apply to these.
+/// [`Failure::Usage`] if other experiments are chosen, too, or `--icount` or `--give-back` is
+/// given.
 pub(super) fn is_meant(
     chosen: &[&'static Experiment],
     options: &CompareOptions,
@@ -67,7 +69,7 @@ pub(super) fn is_meant(
     Ok(true)
 }
 
-/// The arguments of [`compare`] that its caller has found out already.
+/// The arguments of [`compare`] that its caller has determined already.
 #[derive(Debug)]
 pub(super) struct Inputs {
     /// The experiments that the user chose.
@@ -80,8 +82,12 @@ pub(super) struct Inputs {
     pub(super) other: Option<Other<OwnReport>>,
 }
 
-/// Runs the experiments, prints the table and writes the files. Returns the exit status. Fails if
-/// the options are not valid, or a file or child process fails.
+/// Runs the experiments of `inputs`, prints the table and writes the files. Installs handlers for
+/// signals and prints the progress to stderr.
+///
+/// Returns the exit status: 0, 1 if a run failed or ratios differ from those of `--against`, or 128
+/// plus the signal that ended it early. Fails if the options are not valid, a guest's memory is too
+/// small, or a file or child process fails.
 pub(super) fn compare(options: &CompareOptions, inputs: &Inputs) -> Result<u8, Failure> {
     let kinds: Vec<(Kind, Size)> = inputs
         .chosen

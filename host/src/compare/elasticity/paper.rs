@@ -59,7 +59,7 @@ const PUBLISHED: [PublishedResult; 3] = [
 /// The areas without giving memory back, in GiB·min.
 const WITHOUT: [f64; 2] = [645.04, 21_934.62];
 
-/// Returns a column for each published result.
+/// Returns a column for each published result, with a name and without options.
 ///
 /// # Errors
 /// If a column's name is not valid.
@@ -70,8 +70,9 @@ pub(super) fn columns() -> Result<Vec<Variant>, String> {
         .collect()
 }
 
-/// Adds the published figures for `kinds` to `runs`, as runs of the columns of [`columns`]. `first`
-/// is the index of the first of these columns.
+/// Appends the published figures for `kinds` to `runs`, as runs of the columns that [`columns`]
+/// returns. `first` is the index of the first of these columns. Leaves out an experiment that has
+/// no run in `runs`.
 pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, Run)>) {
     for (column, result) in (first..).zip(&PUBLISHED) {
         for &(kind, memory) in kinds {

@@ -7,14 +7,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The magic numbers of file systems whose files are in memory.
+/// The magic number of tmpfs, whose files are in memory.
 const TMPFS: i64 = 0x0102_1994;
+/// The magic number of hugetlbfs, whose files are in memory.
 const HUGETLBFS: i64 = 0x9584_58f6;
 /// The minimum size of a RAM file in bytes. All other files of QEMU and `ebb` in memory are
 /// smaller.
 const LEAST: u64 = 32 << 20;
 
-/// The files of one guest's RAM.
+/// The files that hold the RAM of one guest, in tmpfs or hugetlbfs.
 #[derive(Debug)]
 pub(super) struct ResidentFiles {
     /// A path to each file, by its device and inode.
@@ -22,10 +23,11 @@ pub(super) struct ResidentFiles {
 }
 
 impl ResidentFiles {
-    /// Finds the RAM files of the `ebb run` with process number `ebb`, and of its QEMU.
+    /// Finds the RAM files among the open descriptors of the `ebb run` with process number `ebb`,
+    /// and of its QEMU: files of at least 32 MiB in tmpfs or hugetlbfs.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such file, for example because the guest has ended.
     pub(super) fn of(ebb: u32) -> Result<Self, String> {
         let mut files = BTreeMap::new();
         let pids = std::iter::once(ebb).chain(child_of(ebb));
@@ -51,7 +53,8 @@ impl ResidentFiles {
         Ok(Self { files })
     }
 
-    /// Returns the resident bytes of the files. Returns 0 once the guest has ended.
+    /// Returns the resident bytes of all files together. A file that is no longer open counts as 0,
+    /// so the sum is 0 once the guest has ended.
     pub(super) fn bytes(&self) -> u64 {
         self.files
             .iter()

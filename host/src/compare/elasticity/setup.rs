@@ -15,7 +15,7 @@ use crate::text::Size;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// How the guests of this comparison are started.
+/// The settings with which all guests of this comparison are started.
 pub(super) struct Setup<'a> {
     pub(super) scratch: &'a Scratch,
     pub(super) interrupt: &'a Interrupt,
@@ -29,14 +29,14 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Returns the path of the monitor's socket, by which the host controls the balloon or
-    /// virtio-mem device.
+    /// Returns the path of the socket of QEMU's second monitor, by which the host controls the
+    /// balloon or virtio-mem device. Nothing listens there in other columns.
     pub(super) fn socket(&self) -> PathBuf {
         self.scratch.file("elasticity-qmp")
     }
 
-    /// Starts a guest, whose program waits for its first turn. Fails if the process cannot be
-    /// started.
+    /// Starts a guest with `memory` for `column`, whose program waits for its first turn. Removes
+    /// the monitor's socket of the guest before. Fails if the process cannot be started.
     pub(super) fn start(
         &self,
         kind: Kind,
@@ -47,7 +47,8 @@ impl Setup<'_> {
         Guest::start(self.interrupt, self.words(kind, memory, column))
     }
 
-    /// Returns the arguments of `ebb run`.
+    /// Returns the arguments of `ebb run`, the program of `kind` included. Options that `column`
+    /// sets itself are not set a second time.
     pub(super) fn words(&self, kind: Kind, memory: Size, column: &Column) -> Vec<OsString> {
         let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
         let mut option = |name: &str, value: OsString| {
@@ -88,7 +89,7 @@ impl Setup<'_> {
         words
     }
 
-    /// Creates a run of the report from a guest's result.
+    /// Creates a run of the report from a guest's outcome, error and events. `round` counts from 1.
     pub(super) fn finished(
         &self,
         (kind, memory, column, round): (Kind, Size, &Column, u32),
@@ -124,7 +125,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Returns a run that was not done, with the reason `why`.
+    /// Returns round 1 of an experiment that cannot be run in `column`: without events, with the
+    /// outcome `Unsupported` and the error `why`.
     pub(super) fn unsupported(&self, kind: Kind, memory: Size, column: &Column, why: &str) -> Run {
         self.finished(
             (kind, memory, column, 1),
@@ -134,7 +136,8 @@ impl Setup<'_> {
     }
 }
 
-/// Returns the experiment's name in the table, with the guest's memory, CPUs and compiler.
+/// Returns the experiment's name in the table, with the guest's memory and number of CPUs. For a
+/// build it also says whether the host's compiler is used.
 pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
     let plural = if cpus == 1 { "" } else { "s" };
     let compiler = match (kind, kind.compiler(memory)) {

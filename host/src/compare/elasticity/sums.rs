@@ -13,7 +13,8 @@ const SHARES: [(&str, &str); 2] = [("held_area", "area_of_off"), ("held_peak", "
 /// The figures of windows whose loss is computed.
 const WORK: [&str; 2] = ["stream", "quantum_work"];
 
-/// Returns an event with one figure.
+/// Returns an event with the value of one metric in `unit`. `labels` are names and values. It has
+/// no time.
 pub(super) fn result(
     metric: &str,
     value: f64,
@@ -36,7 +37,8 @@ pub(super) fn result(
     }
 }
 
-/// The curve of the host's memory over time. Each sample holds until the next one.
+/// The curve of the host's memory over time, reduced to its area and peak. Each sample holds until
+/// the next one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct MemoryCurve {
     last: Option<(Duration, f64)>,
@@ -46,7 +48,7 @@ pub(super) struct MemoryCurve {
 }
 
 impl MemoryCurve {
-    /// Adds a sample of `bytes` at time `at`, which is not before that of the last sample.
+    /// Adds a sample of `bytes` at time `at`. A sample before the last one adds no area.
     #[expect(clippy::cast_precision_loss, reason = "memory is below 2^53 bytes")]
     pub(super) fn add(&mut self, at: Duration, bytes: u64) {
         let bytes = bytes as f64;
@@ -58,25 +60,27 @@ impl MemoryCurve {
         self.last = Some((at, bytes));
     }
 
-    /// Returns the area below the curve in GiB·s.
+    /// Returns the area below the curve in GiB·s, from the first sample to the last. It is 0 with
+    /// fewer than two samples.
     pub(super) fn area(&self) -> f64 {
         self.bytes_s / GIB
     }
 
-    /// Returns the largest sample in bytes.
+    /// Returns the largest sample in bytes, or 0 if there is no sample.
     pub(super) fn peak(&self) -> f64 {
         self.peak
     }
 
-    /// Returns the seconds from the first sample to the last.
+    /// Returns the seconds from the first sample to the last, or 0 if there is no sample.
     pub(super) fn seconds(&self) -> f64 {
         let end = self.last.map_or(self.begin, |(at, _)| at);
         end.saturating_sub(self.begin).as_secs_f64()
     }
 }
 
-/// Returns the loss in each round while memory left and returned, as a share of the rate in the
-/// quiet window.
+/// Returns the losses of STREAM or FTQ while memory left and returned: a figure `loss` for each
+/// round and window, as a share of the rate in the quiet window of that round. With several kernels
+/// of STREAM it is their median. A round without both windows has no loss.
 pub(super) fn losses(events: &[Event]) -> Vec<Event> {
     // The values per round, by figure and kernel, then by window.
     let mut seen: BTreeMap<(String, String), BTreeMap<String, Vec<f64>>> = BTreeMap::new();
@@ -116,8 +120,10 @@ pub(super) fn losses(events: &[Event]) -> Vec<Event> {
     losses
 }
 
-/// Adds to each run of builds its area and peak as shares of those without giving back, in the same
-/// round and with the same kernel. `none_of` returns the index of the column without giving back.
+/// Appends to each run of builds its area and its peak as shares of those without giving back, in
+/// the same round and with the same kernel. Each run comes with its column's index. `none_of`
+/// returns the index of the column without giving back for a column's index. Failed runs, and runs
+/// without a counterpart, get no shares.
 pub(super) fn add_shares(runs: &mut [(usize, Run)], none_of: impl Fn(usize) -> Option<usize>) {
     let mut known: BTreeMap<(usize, String, u32, &str), f64> = BTreeMap::new();
     for (column, run) in runs.iter() {

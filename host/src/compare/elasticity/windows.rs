@@ -14,8 +14,10 @@ use std::time::Duration;
 /// The timeout of one wait for the next phase.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs one guest once, with all rounds of its windows, and returns the run's figures. Fails if the
-/// guest cannot be started or waited for.
+/// Runs one guest with `memory`, with all rounds of its windows, as round `round` of `column`.
+/// Returns the run with its outcome, its figures and the losses. A guest that fails or cannot be
+/// reached makes the outcome a failure. Fails only if the guest's process cannot be started or
+/// waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     kind: Kind,

@@ -15,7 +15,7 @@ use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the HTML page of `report`.
+/// Returns the HTML page of `report`, a comparison of experiments on both kernels.
 pub(crate) fn page(report: &Report) -> String {
     let paragraphs = findings::paragraphs(report);
     Page {
@@ -40,7 +40,7 @@ pub(crate) fn page(report: &Report) -> String {
     .text()
 }
 
-/// The parts of a page that all reports have.
+/// The parts of an HTML page that all reports have.
 pub(crate) struct Page<'a> {
     /// The heading and title.
     pub(crate) title: &'a str,
@@ -59,7 +59,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Returns the page as the text of a file.
+    /// Returns the whole page as the text of an HTML file, with its style.
     pub(crate) fn text(self) -> String {
         html! {
             (DOCTYPE)
@@ -110,7 +110,8 @@ fn title(report: &Report) -> &'static str {
     }
 }
 
-/// Returns the date and the facts about the host, as names and values.
+/// Returns facts for the head of a page, as names and values: the date of `created`, which is in
+/// RFC 3339, and the host's CPUs, memory and kernel.
 pub(crate) fn host_facts(host: &Host, created: &str) -> Vec<(&'static str, String)> {
     let day = created.split('T').next().unwrap_or(created);
     vec![
@@ -149,7 +150,8 @@ fn qemu(report: &Report) -> String {
     }
 }
 
-/// Draws a plot in both of its widths. `id` is the prefix of the ids in the page.
+/// Draws a plot in both of its widths; the page shows the one that fits. `id` is the prefix of the
+/// ids of its elements and must be unique in the page.
 pub(crate) fn picture(picture: &Picture, id: &str) -> Markup {
     html! {
         (picture.draw(WIDE).inline(&format!("{id}-w"), "wide"))
@@ -294,8 +296,8 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
     }
 }
 
-/// Returns the contents of a table's cell: the median with its unit, and minimum and maximum if
-/// there is more than one round. All are divided by `divisor`.
+/// Returns the contents of a table's cell: the median with `unit`, and minimum and maximum if there
+/// is more than one round. All are divided by `divisor`, which converts them to `unit`.
 pub(crate) fn cell(cell: Spread, unit: &str, divisor: f64) -> Markup {
     html! {
         (number(cell.median / divisor)) " " span class="unit" { (unit) }

@@ -8,10 +8,12 @@ use crate::failure::Failure;
 use crate::text::printable;
 
 /// Compares every ratio of `here` with that of `there`, for the subjects and columns that both
-/// have. `with` is the name of the file of `there`.
+/// have. A ratio that only one of them has is included, too. `with` is the name of the file of
+/// `there`.
 ///
 /// # Errors
-/// If the two reports have different first columns.
+/// [`Failure::Usage`] if the two reports have different first columns, since ratios are to the
+/// first column.
 pub(crate) fn of(here: &OwnReport, there: &OwnReport, with: String) -> Result<Agreement, Failure> {
     let first = |report: &OwnReport| report.names().first().map(|name| (*name).to_owned());
     let (ours, theirs) = (first(here), first(there));

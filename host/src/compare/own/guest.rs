@@ -27,7 +27,7 @@ const EVENTS_MAX: usize = 10_000;
 /// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// The settings that all guests of a comparison share.
+/// The settings that all guests of a comparison of columns share.
 #[derive(Debug)]
 pub(crate) struct Guests<'a> {
     pub(crate) scratch: &'a Scratch,
@@ -52,11 +52,11 @@ struct Output {
 }
 
 impl Guests<'_> {
-    /// Checks by `ebb run --print-qemu` that `column`'s options, kernel and program are valid.
-    /// Starts no guest.
+    /// Checks by `ebb run --print-qemu` that `column`'s options, its kernel and the program of
+    /// `subject` are valid. Starts no guest, and waits for that process.
     ///
     /// # Errors
-    /// The message of `ebb run`.
+    /// [`Failure::Usage`] with the column's name and the message of `ebb run`.
     pub(crate) fn try_out(&self, subject: &Subject, column: &Variant) -> Result<(), Failure> {
         let mut words = subject.words(column, &self.common);
         words.extend(["--print-qemu".into(), "--".into()]);
@@ -76,10 +76,12 @@ impl Guests<'_> {
         Err(Failure::Usage(format!("{}: {told}", column.name)))
     }
 
-    /// Runs `subject` once in a guest of `column`. Calls `tick` about ten times a second.
+    /// Runs `subject` once in a guest of `column`, as round `round`, which counts from 1. Waits for
+    /// the end, and calls `tick` at least ten times a second. Ends the guest if a signal arrives.
     ///
     /// # Errors
-    /// If no child process can be run. A child that fails is not an error but a failed run.
+    /// If no child process can be run. A guest that fails is not an error but a run with the
+    /// outcome `Failed`.
     pub(crate) fn run(
         &self,
         subject: &Subject,

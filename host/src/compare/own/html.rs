@@ -10,7 +10,7 @@ use crate::text::{Size, printable};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
-/// Returns the HTML page of `report`.
+/// Returns the HTML page of `report`, a comparison of columns.
 pub(crate) fn page(report: &OwnReport) -> String {
     let subjects = wording::subjects(&report.table);
     let title = match subjects.as_slice() {

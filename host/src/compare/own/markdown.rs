@@ -11,7 +11,7 @@ use super::wording::{self, CellContent};
 use crate::text::{Rounded, printable};
 use std::fmt::Write as _;
 
-/// Returns the report as a document with its plots.
+/// Returns `report`, a comparison of columns, as a section of a document with its plots.
 pub(crate) fn document(report: &OwnReport) -> Document {
     let mut text = String::new();
     let mut line = |content: &str| {

@@ -8,10 +8,11 @@ use serde_json::Value;
 
 /// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// The metric of the program's exit status, as a shell shows it.
+/// The metric of the program's exit status, which is 128 plus the signal if a signal ended the
+/// program.
 pub(crate) const EXIT_STATUS: &str = "exit_status";
 
-/// A figure of a run, and where it comes from.
+/// A figure of a run, and whether the program or `ebb` measured it.
 pub(crate) struct SourcedFigure {
     /// The figure.
     pub(crate) figure: Figure,
@@ -20,8 +21,8 @@ pub(crate) struct SourcedFigure {
     pub(crate) by_program: bool,
 }
 
-/// Returns all figures of a run: those from the record and the memory curve, then those of
-/// [`figures::of`].
+/// Returns all figures of a run. The figures from the record and the memory curve are first, then
+/// those of [`figures::of`] without the labels for CPUs, memory and counting.
 pub(crate) fn of(run: &Run) -> Vec<SourcedFigure> {
     let mut figures: Vec<SourcedFigure> = Vec::new();
     let mut seen = |figure: Figure| {

@@ -41,7 +41,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(400);
 /// The space that a run takes in the report in bytes, for reserving space.
 const RUN_BYTES: u64 = 1 << 20;
 
-/// The arguments of [`compare`] that its caller has found out already.
+/// The arguments of [`compare`] that its caller has determined already.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     /// The experiments to run if the user did not name a program.
@@ -54,8 +54,13 @@ pub(crate) struct Inputs {
     pub(crate) other: Option<Other<OwnReport>>,
 }
 
-/// Runs the program or the experiments in all columns, prints the table and writes the files.
-/// Returns the exit status. Fails if the options are not valid, or a file or child process fails.
+/// Runs the user's program or the experiments in all columns, prints the table and writes the
+/// files. Checks all columns before the first run. Installs handlers for signals and prints the
+/// progress to stderr.
+///
+/// Returns the exit status: 0, 1 if a run failed or ratios differ from those of `--against`, or 128
+/// plus the signal that ended it early. Fails if the options of a column are not valid, or a file
+/// or child process fails.
 pub(crate) fn compare(options: &CompareOptions, inputs: &Inputs) -> Result<u8, Failure> {
     let columns = columns(options, inputs)?;
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
@@ -261,8 +266,11 @@ impl RunningComparison<'_> {
     }
 }
 
-/// Prints the table, writes the files, and returns the exit status. Fails if printing or writing
-/// fails, or if `other` has another first column.
+/// Prints the table of `report` and its agreement with `other`, and writes `files`. Omits the table
+/// if `other` says so.
+///
+/// Returns the exit status: 0, or 1 if a run failed or the ratios do not agree. Fails if printing
+/// or writing fails, or if `other` has another first column.
 pub(crate) fn finish(
     report: &OwnReport,
     other: Option<&Other<OwnReport>>,

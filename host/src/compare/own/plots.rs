@@ -11,8 +11,9 @@ use crate::text::printable;
 /// The minimum duration of a program whose curve is shown, in seconds.
 const CURVE_MIN_S: f64 = 0.5;
 
-/// Returns the plot of a subject's memory over time: for each column the first round that ended
-/// well. Returns `None` if there is no curve.
+/// Returns the plot of the memory over time of the subject called `subject`, with a panel for each
+/// column. It shows the column's first run that ended well and did not count instructions. Returns
+/// `None` if no column has such a run of half a second or more.
 pub(crate) fn memory<'a>(report: &'a OwnReport, subject: &str) -> Option<Picture<'a>> {
     let panels: Vec<Panel<'a>> = report
         .columns

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 /// The kind of this report in JSON. A report of experiments on both kernels has no kind.
 const KIND: &str = "columns";
-/// The maximum number of columns.
+/// The maximum number of columns of a comparison or of a report that is read.
 pub(crate) const COLUMNS_MAX: usize = 16;
 /// The schema version that this version writes and reads.
 const SCHEMA: u32 = 2;
 
-/// The report of a comparison of columns.
+/// The report of a comparison of columns: configurations of guests, in which the same programs or
+/// experiments ran.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnReport {
     kind: &'static str,
@@ -40,7 +41,7 @@ pub(crate) struct OwnReport {
     pub(crate) table: Vec<OwnRow>,
 }
 
-/// A column of the report.
+/// The name and the options of a column of the report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ColumnFacts {
     /// The column's name.
@@ -50,7 +51,9 @@ pub(crate) struct ColumnFacts {
 }
 
 impl OwnReport {
-    /// Creates the report of these runs, each with the index of its column in `columns`.
+    /// Creates the report of `runs`, each with the index of its column in `columns`. Computes the
+    /// table, and adds the facts about this host and this command line. `created` is in RFC 3339
+    /// and UTC.
     pub(crate) fn new(
         complete: bool,
         created: String,
@@ -77,7 +80,9 @@ impl OwnReport {
         })
     }
 
-    /// Reads the JSON of a report. Fails if it is not valid, or of another kind or schema version.
+    /// Reads the JSON of a report and computes its table again. Fails if the JSON is not valid or
+    /// of another kind or schema version. Fails, too, if it has no columns or more than
+    /// [`COLUMNS_MAX`], two columns with the same name, or a run without a column.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Kind {
@@ -133,7 +138,7 @@ impl OwnReport {
         }
     }
 
-    /// Returns the columns' names, in order.
+    /// Returns the columns' names, in the order of their indices.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.columns
             .iter()
@@ -141,8 +146,9 @@ impl OwnReport {
             .collect()
     }
 
-    /// Returns whether instructions are counted in all runs that the ratio of `column` to the first
-    /// column is computed from, for `subject`.
+    /// Returns whether instructions are counted in all runs of `subject` in the first column and in
+    /// the column called `column`. The ratio of `column` is computed from these. Returns `true` if
+    /// there are no such runs.
     pub(crate) fn is_counted(&self, subject: &str, column: &str) -> bool {
         let names = self.names();
         let mut runs = self.runs.iter().filter(|(of, run)| {
@@ -151,13 +157,15 @@ impl OwnReport {
         runs.all(|(_, run)| run.icount)
     }
 
-    /// Returns whether a run has failed.
+    /// Returns whether a run has the outcome `Failed`. A run that the guest does not support has
+    /// not failed.
     pub(crate) fn has_failed(&self) -> bool {
         let mut runs = self.runs.iter();
         runs.any(|(_, run)| run.outcome == Outcome::Failed)
     }
 
-    /// Returns a line for each run that has an error.
+    /// Returns a line for each run that has an error, with the subject, column and round. It
+    /// contains no control characters.
     pub(crate) fn failures(&self) -> Vec<String> {
         let names = self.names();
         let failed = self.runs.iter().filter_map(|(column, run)| {
@@ -171,7 +179,7 @@ impl OwnReport {
         failed.collect()
     }
 
-    /// Returns the `ebb run` commands of all columns and subjects, each once.
+    /// Returns the distinct `ebb run` commands of all runs, in the order of the runs.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands: Vec<String> = Vec::new();
         for (_, run) in &self.runs {

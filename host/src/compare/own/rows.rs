@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// The maximum number of rows. Figures of a program that reports more are left out.
 const ROWS_MAX: usize = 500;
 
-/// A row of the table: one figure of one subject in all columns.
+/// A row of the table: one figure of one program or experiment, in all columns that have it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnRow {
     /// The program or experiment that ran.
@@ -27,7 +27,8 @@ pub(crate) struct OwnRow {
 }
 
 impl OwnRow {
-    /// Returns whether `other` is a row of the same figure.
+    /// Returns whether `other` is a row of the same figure: the same subject, metric, unit, labels
+    /// and source. The cells may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |row: &Self| (row.better, row.by_program);
         of(self) == of(other)
@@ -38,7 +39,7 @@ impl OwnRow {
     }
 }
 
-/// The figure's values in all rounds of one column.
+/// The values that one figure has in all rounds of one column.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnCell {
     /// The column's name.
@@ -56,7 +57,7 @@ pub(crate) struct OwnCell {
 }
 
 impl OwnCell {
-    /// Returns the cell's values without the ratio.
+    /// Returns the median, minimum, maximum and number of the cell's values.
     pub(crate) fn spread(&self) -> Spread {
         Spread {
             median: self.median,
@@ -74,7 +75,8 @@ struct RowValues {
     columns: Vec<BTreeMap<(u32, u32), f64>>,
 }
 
-/// Returns the rows of all runs. `columns` are the names in the order of the table.
+/// Returns the rows of all runs, at most 500, in the order in which the runs have their figures.
+/// Each run comes with the index of its column in `columns`, which are the columns' names.
 pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
     let mut rows: Vec<RowValues> = Vec::new();
     for (column, run) in runs {

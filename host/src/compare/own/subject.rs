@@ -7,7 +7,7 @@ use super::super::scratch::Scratch;
 use super::super::variant::Variant;
 use std::ffi::OsString;
 
-/// A program with its arguments, which runs in every column.
+/// A program with its arguments, or an experiment, which runs in every column.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// The name in the table.
@@ -26,7 +26,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Returns the subject of the user's own program.
+    /// Returns the subject of the user's own program, with the memory, CPUs and counting that the
+    /// user chose. Guests have one CPU if the user chose none.
     pub(crate) fn own(options: &CompareOptions) -> Self {
         let words = options.program.iter().map(|word| word.to_string_lossy());
         let mut given = Vec::new();
@@ -50,7 +51,8 @@ impl Subject {
     }
 
     /// Returns a subject for each shape of an experiment's guests. Guests run one at a time and
-    /// without turns.
+    /// without turns. Returns an empty list for
+    /// [`ExperimentProgram::Boots`](super::super::experiment::ExperimentProgram::Boots).
     pub(crate) fn of_experiment(
         experiment: &'static Experiment,
         options: &CompareOptions,
@@ -94,7 +96,8 @@ impl Subject {
     }
 
     /// Returns the arguments of `ebb run` before `--` for `column`. `common` are options for all
-    /// columns, by their long names.
+    /// columns, by their long names, with values. An option that `column` sets replaces the
+    /// subject's and the common one.
     pub(crate) fn words(
         &self,
         column: &Variant,

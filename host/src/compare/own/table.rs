@@ -14,8 +14,9 @@ const CELL: usize = 13;
 /// The width of a cell with a ratio in characters.
 const WITH_RATIO: usize = 22;
 
-/// Returns the table as text. `columns` are the columns' names; `colour` adds colours for better
-/// and worse.
+/// Returns the table as text: the names of the columns, then a line for each of `rows`. `columns`
+/// are the columns' names, and each of `runs` has the index of its column. Columns in which a
+/// subject did not run are left out for it. `colour` adds colours for better and worse.
 pub(crate) fn text(
     rows: &[OwnRow],
     runs: &[(usize, Run)],

@@ -33,7 +33,8 @@ pub(crate) enum Verdict {
     Worse,
 }
 
-/// Returns whether `ratio`, a figure divided by that of the first column, is better or worse.
+/// Returns whether `ratio`, a figure of `row` divided by that of the first column, is better or
+/// worse than 1, as the row's direction says. Within 2 % it is even.
 pub(crate) fn verdict(row: &OwnRow, ratio: f64) -> Verdict {
     let better = match row.better {
         Better::Lower => 1.0 / ratio,
@@ -46,7 +47,8 @@ pub(crate) fn verdict(row: &OwnRow, ratio: f64) -> Verdict {
     }
 }
 
-/// Returns the name of a row, without control characters.
+/// Returns the name of a row for users: its metric in words, and its labels. It contains no control
+/// characters.
 pub(crate) fn name(row: &OwnRow) -> String {
     let known = NAMES
         .iter()
@@ -61,7 +63,8 @@ pub(crate) fn name(row: &OwnRow) -> String {
     title
 }
 
-/// Returns the unit in which a row's values are printed, and the divisor for it.
+/// Returns the unit in which a row's values are printed, and the divisor that converts them to it.
+/// The smallest median decides. The divisor is 1 if the row's own unit has no scale.
 pub(crate) fn unit(row: &OwnRow) -> (String, f64) {
     let least = row.cells.iter().map(|cell| cell.median.abs());
     let typical = least.fold(f64::INFINITY, f64::min);
@@ -72,7 +75,7 @@ pub(crate) fn unit(row: &OwnRow) -> (String, f64) {
     )
 }
 
-/// Returns the subjects in the order of their first rows.
+/// Returns the distinct subjects of `rows` in the order of their first rows.
 pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
     let mut subjects: Vec<&str> = Vec::new();
     for row in rows {
@@ -83,7 +86,7 @@ pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
     subjects
 }
 
-/// The contents of a cell.
+/// The contents of a cell of the table.
 pub(crate) enum CellContent<'a> {
     /// A figure.
     Figure(&'a OwnCell),
@@ -91,7 +94,9 @@ pub(crate) enum CellContent<'a> {
     Text(String),
 }
 
-/// Returns the contents of the cell of `row` in a column, given by its index and name.
+/// Returns the contents of the cell of `row` in a column, given by its index and name. An exit
+/// status is a text with all distinct statuses. If there is no figure, the text is a dash,
+/// `unsupported` or `failed`.
 pub(crate) fn place<'a>(
     row: &'a OwnRow,
     runs: &[(usize, Run)],

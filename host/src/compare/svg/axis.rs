@@ -1,6 +1,6 @@
 //! Scales of plots, and their ticks.
 
-/// A linear map from values to coordinates.
+/// A linear map from values to coordinates of a plot.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Linear {
     /// The first and the last value.
@@ -10,7 +10,8 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// Returns the coordinate of `value`.
+    /// Returns the coordinate of `value`. Values outside of the range are mapped beyond the
+    /// coordinates. Returns the first coordinate if the range is empty.
     pub(super) fn at(self, value: f64) -> f64 {
         let span = self.from.1 - self.from.0;
         let share = if span == 0.0 {
@@ -22,7 +23,7 @@ impl Linear {
     }
 }
 
-/// A logarithmic map from positive values to coordinates.
+/// A logarithmic map from positive values to coordinates of a plot.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Logarithmic {
     /// The first and the last value.
@@ -32,7 +33,8 @@ pub(super) struct Logarithmic {
 }
 
 impl Logarithmic {
-    /// Returns the coordinate of `value`.
+    /// Returns the coordinate of `value`. A value that is not positive counts as the smallest
+    /// positive one.
     pub(super) fn at(self, value: f64) -> f64 {
         let linear = Linear {
             from: (self.from.0.ln(), self.from.1.ln()),
@@ -45,7 +47,8 @@ impl Logarithmic {
 /// The maximum number of ticks of a scale.
 const TICKS_MAX: usize = 64;
 
-/// Returns about `count` round values from `low` to `high` in ascending order.
+/// Returns about `count` round values from `low` to `high` in ascending order, at most 64. Returns
+/// only `low` if the range is empty or infinite.
 pub(super) fn ticks(low: f64, high: f64, count: u32) -> Vec<f64> {
     let span = high - low;
     if !(span > 0.0 && span.is_finite()) {
@@ -68,8 +71,9 @@ pub(super) fn ticks(low: f64, high: f64, count: u32) -> Vec<f64> {
     all
 }
 
-/// Returns at most `count` round values of a logarithmic scale: 1, 2 and 5 times powers of ten, or
-/// fewer.
+/// Returns at most `count` round values from `low` to `high` for a logarithmic scale: 1, 2 and 5
+/// times powers of ten, or fewer. Returns an empty list if `low` is not positive or the range is
+/// empty or infinite.
 pub(super) fn log_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     if !(low > 0.0 && high >= low && high.is_finite()) {
         return Vec::new();
@@ -99,8 +103,9 @@ pub(super) fn log_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
         })
 }
 
-/// Returns positions for labels near `wanted`, between `low` and `high`, at least `gap` apart if
-/// they fit. The order stays the same.
+/// Returns positions for labels, one for each of `wanted` and in its order: near the wanted ones,
+/// between `low` and `high`, and at least `gap` apart. If they do not fit, the lowest are below
+/// `low`.
 pub(super) fn spread_out(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));

@@ -12,7 +12,8 @@ const HEAD: f64 = 24.0;
 const AFTER: f64 = 16.0;
 const TIMES_WIDTH: f64 = 96.0;
 
-/// Draws the rows of one experiment.
+/// Draws `rows` of one experiment as bars, each row on a scale of its own. `title` is the plot's
+/// title. The plot is `width` pixels wide, or a little wider if that is too narrow.
 pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
     let both = rows
         .iter()
@@ -114,7 +115,7 @@ fn label(
     }
 }
 
-/// Returns the CSS class of a ratio. Less than two percent counts as even.
+/// Returns the CSS class of a ratio: `ahead`, `behind`, or `muted` for less than two percent.
 pub(super) fn standing(ratio: f64) -> &'static str {
     match ratio {
         ratio if ratio > 1.02 => "ahead",

@@ -7,7 +7,7 @@ use crate::compare::wording::number;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
-/// The curve of one guest.
+/// The curves of one guest: resident memory and, if known, used memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve<'a> {
     pub(crate) guest: Guest,
@@ -20,7 +20,7 @@ pub(crate) struct Curve<'a> {
     pub(crate) end_s: Option<f64>,
 }
 
-/// Curves on one pair of axes.
+/// The memory curves of some guests on one pair of axes, with a heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) heading: String,
@@ -53,7 +53,9 @@ fn plot_points(curve: &Curve<'_>, what: fn(&Point) -> Option<f64>) -> Vec<PlotPo
         .collect()
 }
 
-/// Draws panels with common scales. `zero` describes the time 0.
+/// Draws `panels` with common scales, side by side or below each other. `zero` describes the time
+/// 0, as in "seconds since the program began". `width` is in pixels. The curves are thinned, but no
+/// peak is lost.
 pub(crate) fn curves(panels: &[Panel<'_>], zero: &str, width: f64) -> Plot {
     let mut low: f64 = 0.0;
     let (mut high, mut most) = (0.1, 1.0);

@@ -17,7 +17,7 @@ pub(crate) use ratios::ratios;
 use super::schema::Guest;
 use maud::{Markup, PreEscaped, Render, html};
 
-/// The CSS of all plots.
+/// The CSS of all plots, which a page contains once.
 pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// The width of a plot on a wide page, in pixels.
@@ -25,7 +25,7 @@ pub(crate) const WIDE: f64 = 880.0;
 /// The width of a plot on a phone, in pixels.
 pub(crate) const NARROW: f64 = 344.0;
 
-/// A drawn plot.
+/// A drawn plot, for a page or a file of its own.
 #[derive(Debug)]
 pub(crate) struct Plot {
     width: f64,
@@ -38,8 +38,8 @@ pub(crate) struct Plot {
 }
 
 impl Plot {
-    /// Returns the plot as a part of a page. `id` must be unique in the page; `class` is a CSS
-    /// class.
+    /// Returns the plot as a part of a page, without the CSS. `id` is the prefix of its ids and
+    /// must be unique in the page; `class` is an additional CSS class.
     pub(crate) fn inline(&self, id: &str, class: &str) -> Markup {
         let (title, description) = (format!("{id}-title"), format!("{id}-desc"));
         let size = format!("0 0 {} {}", Number(self.width), Number(self.height));
@@ -53,7 +53,7 @@ impl Plot {
         }
     }
 
-    /// Returns the plot as the text of an SVG file.
+    /// Returns the plot as the text of an SVG file, with the CSS and a background.
     pub(crate) fn standalone(&self) -> String {
         let size = format!("0 0 {} {}", Number(self.width), Number(self.height));
         let markup = html! {
@@ -70,7 +70,7 @@ impl Plot {
         markup.into_string() + "\n"
     }
 
-    /// Returns the title.
+    /// Returns the plot's short title.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }

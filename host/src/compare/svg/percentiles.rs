@@ -8,7 +8,7 @@ use crate::compare::wording::{number, scale};
 use maud::html;
 use std::fmt::Write as _;
 
-/// The distribution of one guest.
+/// The distribution of one guest's values, drawn as a line with a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) guest: Guest,
@@ -24,7 +24,8 @@ const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 38.0;
 const TICKS: [f64; 6] = [5.0, 25.0, 50.0, 75.0, 95.0, 100.0];
 
-/// Draws the lines. `name` and `unit` describe the values.
+/// Draws `lines` on common axes, the percentage to the right and the value upwards. `name` and
+/// `unit` describe the values; `width` is in pixels. Values that are not positive are left out.
 pub(crate) fn percentiles(lines: &[Line], name: &str, unit: &str, width: f64) -> Plot {
     let positive = || {
         lines

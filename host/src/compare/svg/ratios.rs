@@ -10,7 +10,8 @@ const ROW: f64 = 22.0;
 const ROW_NARROW: f64 = 36.0;
 const TOP: f64 = 26.0;
 
-/// Draws rows of a name and its ratio.
+/// Draws one line for each of `rows`, which are names and ratios; a ratio above 1 means that Ebb is
+/// better. `width` is in pixels.
 pub(crate) fn ratios(rows: &[(String, f64)], width: f64) -> Plot {
     let narrow = width < 500.0;
     let names = if narrow {

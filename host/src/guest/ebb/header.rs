@@ -25,8 +25,8 @@ const METADATA_MAX: u64 = 132 << 10;
 /// The maximum number of CPUs of a guest. Per-CPU counters beyond this are ignored.
 const CPUS_MAX: u32 = 64;
 
-/// The values of the guest's header at one moment. They are claims of the guest and are never used
-/// as an index.
+/// The values of the guest's header page at one moment. They are claims of the guest and are never
+/// used as an index.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
     /// Whether the guest boots, runs the program, or has ended.
@@ -65,7 +65,8 @@ pub(crate) struct Reading {
     pub(crate) awaited_input: bool,
 }
 
-/// The counters of the guest's allocator, in frames.
+/// The counters of the guest's allocator, in frames of 4 KiB. Each is at most the number of the
+/// guest's frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
     /// Allocated frames.
@@ -76,7 +77,7 @@ pub(crate) struct Counts {
     pub(crate) unreported: u64,
 }
 
-/// Access to the header page of one guest.
+/// The host's read access to the header page of one guest, in which its kernel publishes its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     ram: Arc<GuestRam>,
@@ -84,18 +85,19 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Creates access to the header at guest-physical `address` of `ram`.
+    /// Creates access to the header at guest-physical `address` of `ram`. Reads nothing yet.
     pub(crate) fn new(ram: Arc<GuestRam>, address: GuestAddress) -> Self {
         Self { ram, address }
     }
 
-    /// Returns the size of the guest's RAM in bytes.
+    /// Returns the size of the guest's RAM in bytes, as the host made it.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.ram.bytes()
     }
 
-    /// Returns the allocator's current counters. `reading` gives the address of its metadata.
-    /// Returns `None` if the metadata is not valid, such as before the allocator is initialised.
+    /// Returns the allocator's current counters, summed over all zones. `reading` gives the address
+    /// of its metadata. Returns `None` if the metadata is not valid, such as before the allocator
+    /// is initialised.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
         let metadata = Metadata {
             ram: &self.ram,
@@ -105,7 +107,7 @@ impl Header {
     }
 
     /// Returns the header's current values. Returns `None` if the kernel is not loaded yet, or its
-    /// header has another magic number or version.
+    /// header has another magic number or version, or a stage that is not known.
     pub(crate) fn read(&self) -> Option<Reading> {
         let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
             && self.u32(offset_of!(GuestHeader, version))? == VERSION;
@@ -159,7 +161,8 @@ impl Header {
         })
     }
 
-    /// Returns how the guest gives free memory back now. Returns `None` if the header is not valid.
+    /// Returns how the guest gives free memory back now, as its header says, also while the guest
+    /// boots. Returns `None` if the header or the mode is not valid.
     pub(crate) fn give_back(&self) -> Option<GiveBack> {
         let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
             && self.u32(offset_of!(GuestHeader, version))? == VERSION;
@@ -167,7 +170,8 @@ impl Header {
         GiveBack::from_number(number).filter(|_| known)
     }
 
-    /// Returns the number of OOM kills and the last victims, as the guest's header says.
+    /// Returns the number of OOM kills and the last victims, as the guest's header says. A record
+    /// that is being overwritten is `None`. Returns no kills if the header is outside of RAM.
     pub(crate) fn oom_kills(&self) -> OomKills {
         let offset = offset_of!(GuestHeader, oom_kills);
         let places = u64::try_from(OOM_RECORDS).unwrap_or(1);
@@ -214,7 +218,8 @@ impl Header {
     }
 
     /// Returns the guest-physical addresses of the page descriptors of frames below 4 GiB and of
-    /// those above. An address is 0 if the descriptors are not contiguous or not available.
+    /// those above, in this order. An address is 0 if the descriptors are not contiguous or not
+    /// available. The addresses are the guest's claims.
     pub(crate) fn descriptors(&self) -> [u64; 2] {
         let word = |number: usize| {
             // Acquire: ordered after the compare-and-swap that took the blocks to which the
@@ -225,8 +230,9 @@ impl Header {
         [0, 1].map(|number| word(number).unwrap_or(0))
     }
 
-    /// Returns the guest-physical address and length of the table of the hugetlb pools' pages.
-    /// Returns `None` if the header is not valid or there is no table yet.
+    /// Returns the guest-physical address of the table of the hugetlb pools' pages, and the number
+    /// of pages in it. Both are the guest's claims. Returns `None` if the header is not valid or
+    /// there is no table yet.
     pub(crate) fn pool_table(&self) -> Option<PoolTable> {
         self.read()?;
         // Acquire: pairs with the kernel's Release, which stored the number before the address.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// physical address at which it is loaded.
 pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
-/// The image of Ebb's kernel, with the address of its header.
+/// The image of Ebb's kernel, with the address of its header page.
 #[derive(Debug)]
 pub(crate) struct KernelImage {
     /// The contents of the ELF file.
@@ -24,7 +24,7 @@ pub(crate) struct KernelImage {
     pub(crate) span_bytes: u64,
 }
 
-/// Why an image cannot be used.
+/// The reason why an image of Ebb's kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
     #[error("this ebb was built without a guest kernel (EBB_SKIP_KERNEL)")]
@@ -41,8 +41,8 @@ pub(crate) enum ImageError {
 }
 
 impl KernelImage {
-    /// Loads the image at `path`, or the embedded one. Fails if it cannot be read or is not an
-    /// image of Ebb's kernel.
+    /// Loads the image at `path`, or the embedded one if that is `None`. Fails if there is no
+    /// embedded one, or the file cannot be read or is not an image of Ebb's kernel.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ImageError> {
         let bytes = match path {
             Some(path) => Cow::Owned(read_regular(path).map_err(|source| ImageError::Read {

@@ -19,16 +19,16 @@ use std::time::{Duration, SystemTime};
 /// 1970.
 const FIXED_EPOCH_NS: u128 = 1_700_000_000_000_000_000;
 
-/// Ebb's own kernel.
+/// Ebb's own kernel as a [`Kernel`] that a guest can run.
 #[derive(Debug)]
 pub(crate) struct EbbKernel(KernelImage);
 
 impl EbbKernel {
-    /// The smallest memory with which this kernel boots.
+    /// The smallest guest memory with which Ebb's kernel boots.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(32);
 
-    /// Loads the kernel in the file `image`, or the embedded one. Fails if it cannot be read or is
-    /// not an image of Ebb's kernel.
+    /// Loads the kernel in the file `image`, or the embedded one if that is `None`. Fails if there
+    /// is no embedded one, or the file cannot be read or is not an image of Ebb's kernel.
     pub(crate) fn load(image: Option<&Path>) -> Result<Self, ImageError> {
         KernelImage::load(image).map(Self)
     }

@@ -17,8 +17,8 @@ pub(crate) struct EbbGuest {
 }
 
 impl EbbGuest {
-    /// Creates the view of a guest whose kernel has its page at `header` and covers `image_bytes`
-    /// bytes.
+    /// Creates the view of a guest whose kernel has its header page at `header`. `image_bytes` is
+    /// the guest memory that the kernel's image covers, which counts as used.
     pub(crate) fn new(header: Header, image_bytes: u64) -> Self {
         Self {
             header,

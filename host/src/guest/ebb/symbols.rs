@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 /// The maximum number of addresses that are looked up in a line; a backtrace has one or two.
 const ADDRESSES_MAX: usize = 4;
 
-/// The functions of a kernel image. The symbol table is read when the first address is looked up.
+/// The functions of a kernel image, for backtraces. The symbol table is read when the first address
+/// is looked up.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     image: Cow<'static, [u8]>,
@@ -26,7 +27,8 @@ struct Function {
 }
 
 impl Symbols {
-    /// Creates the table for this ELF file. No address gets a name if the file cannot be read.
+    /// Creates the table for the ELF file with the bytes `image`. If these are not valid, no
+    /// address gets a name.
     pub(crate) fn new(image: Cow<'static, [u8]>) -> Self {
         Self {
             image,

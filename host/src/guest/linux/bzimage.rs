@@ -1,13 +1,21 @@
 //! Reads the setup header of a Linux kernel image (Documentation/arch/x86/boot.rst).
 
-/// The file offsets of the setup header's fields.
+/// The file offsets in bytes of the setup header's fields, which are little-endian.
 mod field {
+    /// The offset of the boot flag, 16 bits, which is 0xaa55.
     pub(super) const BOOT_FLAG: usize = 0x1fe;
+    /// The offset of the magic number, the four bytes `HdrS`.
     pub(super) const MAGIC: usize = 0x202;
+    /// The offset of the boot protocol's version, 16 bits.
     pub(super) const VERSION: usize = 0x206;
+    /// The offset of the release string's position, 16 bits, relative to [`SETUP`](super::SETUP).
     pub(super) const KERNEL_VERSION: usize = 0x20e;
+    /// The offset of `loadflags`, 8 bits. Bit 0 says that the kernel is loaded high.
     pub(super) const LOAD_FLAGS: usize = 0x211;
+    /// The offset of `xloadflags`, 16 bits. Bit 0 says that the kernel is a 64-bit one.
     pub(super) const EXTENDED_LOAD_FLAGS: usize = 0x236;
+    /// The offset of a number of 32 bits, the bytes of memory that the kernel needs until it has
+    /// unpacked itself.
     pub(super) const INIT_SIZE: usize = 0x260;
 }
 
@@ -18,7 +26,7 @@ const SETUP: usize = 0x200;
 /// The maximum length of a release string in bytes.
 const RELEASE_MAX: usize = 128;
 
-/// Why a file is not a kernel that `ebb` can boot.
+/// The reason why a file is not a kernel that `ebb` can boot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FormatError {
     #[error("it is not a Linux kernel (a bzImage)")]
@@ -31,7 +39,7 @@ pub(crate) enum FormatError {
     Release,
 }
 
-/// The facts from a kernel's setup header.
+/// The facts from the setup header of a Linux kernel's file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BzImage {
     /// The release as `uname -r` prints it.
@@ -41,8 +49,9 @@ pub(crate) struct BzImage {
 }
 
 impl BzImage {
-    /// Reads the setup header of a kernel file. Fails if `file` is not a 64-bit bzImage with a
-    /// recent boot protocol and a plausible release.
+    /// Reads the setup header of a kernel file with the contents `file`. Fails if `file` is not a
+    /// 64-bit bzImage that is loaded high, if its boot protocol is older than 2.12, or if its
+    /// release is missing or unfit for a path.
     pub(crate) fn parse(file: &[u8]) -> Result<Self, FormatError> {
         let half = |at: usize| {
             let bytes = file.get(at..at + 2).ok_or(FormatError::Magic)?;

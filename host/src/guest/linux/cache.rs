@@ -46,7 +46,7 @@ const LOCK: &str = "linux.lock";
 /// The prefix and suffix of a folder in which a package is being unpacked.
 const WORK: (&str, &str) = (".linux-image-", ".new");
 
-/// Why Debian's kernel is not available.
+/// The reason why Debian's kernel is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     #[error("there is no folder for Debian's kernel: neither XDG_CACHE_HOME nor HOME is set")]
@@ -77,9 +77,10 @@ impl CacheError {
     }
 }
 
-/// Returns the path of Debian's kernel image. Uses the newest package in the cache; if there is
-/// none, fetches the newest that apt knows. Fails if the cache folder is not safe to use or the
-/// fetch fails.
+/// Returns the path of Debian's kernel image in the user's cache folder. Uses the newest package
+/// there. If there is none, waits until no other `ebb` fetches one, and then fetches the newest
+/// that apt knows, with a message on stderr. Fails if the cache folder is not safe to use, the
+/// fetch fails, or the package has no image.
 pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
     // `OwnFolder` ensures that only this user could write to the folder.
     let cache = OwnFolder::cache()?.ok_or(CacheError::NoFolder)?;

@@ -15,8 +15,9 @@ const APART_MAX: Duration = Duration::from_micros(1);
 /// The maximum number of attempts at a reading, on a host that interrupts them.
 const TRIES: u32 = 1000;
 
-/// Returns the frequency of the guest's time-stamp counter. Returns `None` on KVM, which tells the
-/// guest itself.
+/// Returns the frequency of the guest's time-stamp counter. On TCG measures the host's counter,
+/// which takes 20 ms, unless QEMU counts instructions (`icount`). Returns `None` on KVM, which
+/// reports the frequency to the guest itself.
 pub(crate) fn time_stamp_rate(accel: Accel, icount: bool) -> Option<Kilohertz> {
     match accel {
         // KVM tells its guests the frequency.

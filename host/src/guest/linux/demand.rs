@@ -47,8 +47,9 @@ struct Known {
     aliases: Vec<String>,
 }
 
-/// Reads the wanted modules and their dependencies from the kernel's module folder `tree`. Fails if
-/// a module cannot be read or is not usable.
+/// Reads the modules that disks may need, and their dependencies, from the kernel's module folder
+/// `tree`. Leaves out modules that are built in or missing, and those beyond 64. Fails if a module
+/// that is there cannot be read or is not usable.
 pub(super) fn find(tree: &Tree, reader: &mut ModuleReader) -> Result<Demand, ModuleError> {
     let files = modules::all_files(tree);
     let built_in = modules::built_in(tree);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 const VARIABLE: &str = "EBB_INIT";
 const NAME: &str = "ebb-init";
 
-/// Why the program is not available.
+/// The reason why the program is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
     #[error(
@@ -27,8 +27,9 @@ pub(crate) enum InitError {
     },
 }
 
-/// Returns the contents of the program: the one that a developer names, the embedded one, or the
-/// file `ebb-init` next to `ebb`. Fails if there is none or it cannot be read.
+/// Returns the contents of the program: the file that the environment variable `EBB_INIT` names,
+/// else the embedded one, else the file `ebb-init` next to `ebb`. Fails if there is no program or
+/// it cannot be read.
 pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
     let read = |path: PathBuf| match read_regular(&path) {
         Ok(bytes) => Ok(Cow::Owned(bytes)),

@@ -16,14 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A distribution's kernel and the program that is the first process of its guests.
+/// A stock Linux kernel as a [`Kernel`], with the program that is the first process of its guests.
 #[derive(Debug)]
 pub(crate) struct LinuxKernel {
     stock: Stock,
     init: Cow<'static, [u8]>,
 }
 
-/// Why a stock kernel or its first process is not available.
+/// The reason why a stock kernel or its first process is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinuxKernelError {
     #[error(transparent)]
@@ -33,12 +33,13 @@ pub(crate) enum LinuxKernelError {
 }
 
 impl LinuxKernel {
-    /// The smallest memory with which this kernel boots. Debian's kernel needs more than half of it
-    /// to unpack itself.
+    /// The smallest guest memory with which a stock kernel boots. Debian's kernel needs more than
+    /// half of it to unpack itself.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
 
-    /// Loads the kernel in the file `image`, or Debian's, with the modules that a guest with
-    /// `extras` needs. Fails if the kernel, a module or the first process cannot be found or read.
+    /// Loads the kernel in the file or built source tree `image`, or Debian's if that is `None`,
+    /// with the modules that a guest with `extras` needs. May fetch Debian's kernel from the
+    /// network. Fails if the kernel, a module or the first process cannot be found or read.
     pub(crate) fn load(image: Option<&Path>, extras: Extras) -> Result<Self, LinuxKernelError> {
         let stock = Stock::find(image, extras)?;
         let init = init::load()?;

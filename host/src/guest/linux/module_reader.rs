@@ -14,14 +14,16 @@ use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+/// The name of the confined process.
 const NAME: &std::ffi::CStr = c"ebb-modules";
 
 /// The request: a module's file, and its compression.
 const READ: u8 = 1;
-/// The answers: the module's dependencies and aliases, followed by its bytes; or the reason for a
-/// refusal.
+/// The answer with the module's dependencies and aliases, which [`BYTES`] follows.
 const MOD_INFO: u8 = 2;
+/// The answer with the module's bytes.
 const BYTES: u8 = 3;
+/// The answer with the reason for a refusal.
 const REFUSED: u8 = 4;
 
 /// The maximum size of a module in bytes, without debugging sections. It fits in one message.
@@ -39,8 +41,8 @@ const ALIASES_MAX: usize = 1024;
 /// The maximum length of a name in bytes. Linux allows fewer.
 const NAME_MAX: usize = 64;
 
-/// Returns the compression that a file with this `extension` has. Returns `None` if the file is not
-/// compressed.
+/// Returns the compression of a file whose name has this `extension`, without a dot: `xz`, `zst` or
+/// `gz`. Returns `None` for any other, which means that the file is not compressed.
 pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
     match extension.to_str() {
         Some("xz") => Some(Coding::Xz),
@@ -50,7 +52,7 @@ pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
     }
 }
 
-/// Why a module cannot be used.
+/// The reason why a module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("it is larger than a driver is, without what only a debugger reads")]
@@ -67,7 +69,7 @@ pub(crate) enum ReadError {
     Ended(#[from] io::Error),
 }
 
-/// The facts in a module's `.modinfo` section.
+/// The facts in a module's `.modinfo` section that are used.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ModInfo {
     /// The names of the modules that this one depends on.
@@ -86,7 +88,8 @@ enum Refusal {
     Elf(String),
 }
 
-/// Reads modules in a confined process, which is started for the first module.
+/// Reads modules in a confined process, which is started for the first module and ends when this is
+/// dropped. It returns at most 256 MiB of modules in all.
 #[derive(Debug)]
 pub(super) struct ModuleReader {
     reader: Option<Reader>,
@@ -104,11 +107,14 @@ impl Default for ModuleReader {
 }
 
 impl ModuleReader {
-    /// Reads the module in `file`, compressed by `coding`. Returns its dependencies and aliases,
-    /// and its bytes, unpacked and without debugging sections.
+    /// Reads the module in `file`, compressed by `coding`, or not compressed if that is `None`.
+    /// Returns its dependencies and aliases, and its bytes, unpacked and without debugging
+    /// sections.
     ///
     /// # Errors
-    /// If the module cannot be unpacked, is too large, or is not valid; `Ended` if the confined
+    /// If the module cannot be unpacked, is not an ELF file, has invalid names, or is over 16 MiB.
+    /// `TooMuch` if all modules together are over 256 MiB. `Ended` if the confined process cannot
+    /// be started or ended; the next call starts another one.
     /// process ended.
     pub(super) fn read(
         &mut self,

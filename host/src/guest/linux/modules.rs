@@ -41,14 +41,14 @@ const FOLDERS_DEPTH_MAX: usize = 16;
 /// The maximum length of a chain of dependencies. A longer one is treated as a cycle.
 const DEPTH_MAX: usize = 16;
 
-/// A module that is unpacked and ready to load.
+/// A kernel module that is unpacked and ready to load.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Module {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why a kernel's modules cannot be used.
+/// The reason why a kernel's modules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModuleError {
     #[error(
@@ -68,11 +68,13 @@ pub(crate) enum ModuleError {
     Unusable { path: PathBuf, source: ReadError },
 }
 
-/// Returns the modules that a guest with `extras` loads at boot, each behind its dependencies.
-/// `tree` is the kernel's `lib/modules/RELEASE` or its source tree.
+/// Returns the modules that a guest with `extras` loads at boot, each behind its dependencies,
+/// without those that are built in. `tree` is the kernel's `lib/modules/RELEASE` or its source
+/// tree.
 ///
-/// Fails if a required module is neither in `tree` nor built in, cannot be read, or depends on too
-/// many.
+/// Fails if a required module is neither in `tree` nor built in, cannot be read, is not usable, or
+/// depends on itself. Fails, too, if there are more than 64 modules, or neither of the two buses
+/// for virtio devices.
 pub(super) fn find(
     tree: &Tree,
     reader: &mut ModuleReader,
@@ -192,7 +194,8 @@ fn add_built(tree: &Tree, files: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-/// Returns the names of the modules that are built into the kernel.
+/// Returns the names of the modules that are built into the kernel, with `_` for `-`. The set is
+/// empty if `tree` has no list of them.
 pub(super) fn built_in(tree: &Tree) -> BTreeSet<String> {
     let text = tree.text(BUILT_IN, LIST_BYTES_MAX).unwrap_or_default();
     text.lines()
@@ -200,7 +203,9 @@ pub(super) fn built_in(tree: &Tree) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns all modules of a kernel by name, with their paths in the tree.
+/// Returns all modules of a kernel by name, with `_` for `-`, and their paths in `tree`: those
+/// below the folder `kernel`, and those that a source tree lists. Links to folders are not
+/// followed.
 pub(super) fn all_files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     let mut folders = vec![(PathBuf::from("kernel"), FOLDERS_DEPTH_MAX)];
@@ -219,8 +224,9 @@ pub(super) fn all_files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Reads the module at path `inside` of the tree. Returns its dependencies and aliases, and its
-/// unpacked bytes. Fails if the file cannot be read or is not a usable module.
+/// Reads the module at the path `inside` of `tree`, whose extension names its compression. Returns
+/// its dependencies and aliases, and its unpacked bytes without debugging sections. Fails if the
+/// file cannot be read or is not a usable module.
 pub(super) fn read(
     tree: &Tree,
     inside: &Path,

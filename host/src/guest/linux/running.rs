@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(250);
 /// The time after which a guest that is not busy has answered.
 const ANSWER: Duration = Duration::from_millis(25);
 
-/// A running guest with a stock kernel.
+/// A running guest with a stock kernel, as its reports and its balloon's statistics show it.
 #[derive(Debug)]
 pub(crate) struct LinuxGuest {
     /// The number of virtual CPUs.
@@ -95,7 +95,9 @@ impl Statistics {
 }
 
 impl LinuxGuest {
-    /// Creates the view of a guest with `cpus` virtual CPUs and `memory` bytes of RAM.
+    /// Creates the view of a guest with `cpus` virtual CPUs and `memory` bytes of RAM. `icount`
+    /// says that QEMU counts instructions. Knows nothing of the guest until [`Guest::attend`] is
+    /// called.
     pub(crate) fn new(cpus: u32, memory: u64, icount: bool) -> Self {
         Self {
             cpus,

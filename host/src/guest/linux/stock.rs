@@ -26,7 +26,7 @@ const BUILT_IN: &str = "modules.builtin";
 /// The maximum size of a kernel image in bytes.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
-/// A stock kernel that can be booted.
+/// A stock kernel that can be booted, with the modules for its guest.
 #[derive(Debug)]
 pub(crate) struct Stock {
     /// The path of its image.
@@ -39,7 +39,7 @@ pub(crate) struct Stock {
     demand: Demand,
 }
 
-/// Why a stock kernel cannot be used.
+/// The reason why a stock kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StockError {
     #[error(transparent)]
@@ -70,12 +70,15 @@ pub(crate) enum StockError {
 
 impl Stock {
     /// Loads the kernel in the file `image` and the modules that a guest with `extras` needs.
-    /// Without `image` this is Debian's kernel, which is fetched if it is not in the cache.
+    /// Without `image` this is Debian's kernel, which is fetched from the network if it is not in
+    /// the cache.
     ///
     /// `image` may be the image of an installed kernel: it is in a folder `boot`, and its modules
-    /// are in `lib/modules/RELEASE` next to that folder. It may also be a source tree, or the image
-    /// inside. An image anywhere else must have its drivers built in. Fails if the image or a
-    /// module cannot be read, or a required module is missing.
+    /// are in `lib/modules/RELEASE` next to that folder. It may also be a built source tree, or the
+    /// image inside. An image anywhere else must have its drivers built in.
+    ///
+    /// Fails if the image cannot be read, is over 256 MiB or not a usable kernel, if a source tree
+    /// is not built, or if a required module is missing or unusable.
     pub(crate) fn find(image: Option<&Path>, extras: Extras) -> Result<Self, StockError> {
         match image {
             Some(image) => Self::open(image, extras),
@@ -162,22 +165,24 @@ impl Stock {
         })
     }
 
-    /// Returns the contents of the kernel image.
+    /// Returns the contents of the kernel image's file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the bytes of memory that the kernel needs until it has unpacked itself.
+    /// Returns the bytes of guest memory that the kernel needs until it has unpacked itself.
     pub(crate) fn span_bytes(&self) -> u64 {
         self.init_bytes
     }
 
-    /// Returns the modules that the guest loads at boot, in the order of loading.
+    /// Returns the modules that the guest loads at boot, in the order of loading. The list is empty
+    /// if all are built in.
     pub(crate) fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// Returns the modules that the guest may load on request.
+    /// Returns the modules that a guest with disks may load on request. There are none for a guest
+    /// without disks.
     pub(crate) fn demand(&self) -> &Demand {
         &self.demand
     }

@@ -19,8 +19,9 @@ const ALIGNMENT_MAX: u64 = 4096;
 /// The prefixes of the names of debugging sections, and of the sections with their relocations.
 const DEBUGGING: [&str; 4] = [".debug_", ".zdebug_", ".rela.debug_", ".rela.zdebug_"];
 
-/// Returns the module without its debugging sections. Sections keep their numbers, so that symbols
-/// stay valid. Returns `module` unchanged if it has no such sections or cannot be parsed.
+/// Returns the bytes of the kernel module `module` without its debugging sections. Sections keep
+/// their numbers, so that symbols stay valid. Returns `module` unchanged if it has no such
+/// sections, cannot be parsed, or has a section with a large alignment.
 pub(super) fn without_debugging(module: Vec<u8>) -> Vec<u8> {
     stripped(&module).unwrap_or(module)
 }
@@ -80,8 +81,8 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a module with these sections, given as name, bytes and whether the section is
-    /// loaded, and a section for their names.
+    /// Returns the bytes of a module with these sections, given as name, bytes and whether the
+    /// section is loaded. A section for their names is added.
     pub(in super::super) fn module(sections: &[(&str, &[u8], bool)]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");

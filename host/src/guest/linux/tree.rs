@@ -18,7 +18,7 @@ const ENTRIES_MAX: usize = 200_000;
 /// The maximum number of attempts to open a path with `..` while a rename on the host interferes.
 const TRIES: u32 = 64;
 
-/// A tree of files, and a base folder in it. Paths are relative to the base folder.
+/// A tree of files, opened once, and a base folder in it. Paths are relative to the base folder.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: OwnedFd,
@@ -31,10 +31,11 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Returns the tree whose top folder is open as `root`. The base folder is the top.
+    /// Returns the tree whose top folder is open as `root`. The base folder is the top. At most
+    /// 200,000 folder entries are read in a tree.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's if the path of `root` cannot be read.
     pub(super) fn of(root: OwnedFd) -> io::Result<Self> {
         let path = std::fs::read_link(own_path(&root))?;
         Ok(Self {
@@ -45,10 +46,10 @@ impl Tree {
         })
     }
 
-    /// Opens the tree whose top folder has the real path `path`, without following any link.
+    /// Opens the tree whose top folder has the absolute path `path`, without following any link.
     ///
     /// # Errors
-    /// The host's; `ELOOP` if a part of the path is a link by now.
+    /// The host's; `ELOOP` if a part of the path is a link by now, `ENOTDIR` if it is no folder.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS;
@@ -56,8 +57,8 @@ impl Tree {
         Self::of(root)
     }
 
-    /// Makes the folder at `base` the base folder. Returns the unchanged tree as the error if there
-    /// is no such folder.
+    /// Makes the folder at `base`, relative to the tree's top, the base folder. Returns the
+    /// unchanged tree as the error if there is no such folder.
     pub(super) fn below(mut self, base: PathBuf) -> Result<Self, Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         if self.find(&base, flags).is_err() {
@@ -67,7 +68,7 @@ impl Tree {
         Ok(self)
     }
 
-    /// Returns the full path of `inside`, for messages.
+    /// Returns the path on the host of `inside`, for messages only, since links may be in it.
     pub(super) fn path(&self, inside: &Path) -> PathBuf {
         let mut path = self.path.clone();
         // `join` with nothing would leave a slash at the end.
@@ -79,7 +80,8 @@ impl Tree {
         path
     }
 
-    /// Opens the regular file at `inside`.
+    /// Opens the regular file at `inside` for reading. Links lead no higher than the top of the
+    /// tree.
     ///
     /// # Errors
     /// The host's; `InvalidInput` if it is not a regular file.
@@ -87,8 +89,8 @@ impl Tree {
         regular_of(&self.find(&self.base.join(inside), OFlags::PATH)?)
     }
 
-    /// Reads at most `most` bytes of the text file at `inside`. Returns `None` if there is no such
-    /// file or it is not UTF-8.
+    /// Returns the first `most` bytes of the text file at `inside`, or all if it has fewer. Returns
+    /// `None` if there is no such file, it cannot be read, or these bytes are not UTF-8.
     pub(super) fn text(&self, inside: &str, most: u64) -> Option<String> {
         let mut text = String::new();
         let file = self.file(Path::new(inside)).ok()?;
@@ -96,14 +98,14 @@ impl Tree {
         Some(text)
     }
 
-    /// Returns whether there is a regular file at `inside`.
+    /// Returns whether there is a regular file at `inside` that can be opened.
     pub(super) fn has_file(&self, inside: &Path) -> bool {
         self.file(inside).is_ok()
     }
 
     /// Returns the names of the entries of the folder at `inside`, each with whether it is a
-    /// folder. Returns nothing for a missing folder, and fewer names once the tree's limit of
-    /// entries is reached.
+    /// folder; a link counts as none. Returns an empty list for a missing folder, and fewer names
+    /// once the tree's limit of entries is reached.
     pub(super) fn entries(&self, inside: &Path) -> Vec<(OsString, bool)> {
         let mut names = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
