@@ -151,8 +151,11 @@ stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-end
 .PHONY: stress-vm
 stress-vm: ## storms over virtual memory in guests of 1, 2 and 4 CPUs, with and without a disk, seeds at random: ten minutes
 	$(CARGO) test --release -p ebb --test linux memory_storm::long -- --ignored --nocapture
+# All test targets of the command but `linux`, whose guests wait more than they work.
+GUEST_TESTS = $(filter-out linux,$(basename $(notdir $(wildcard host/tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard host/tests/*/main.rs))))
 test-guests: workloads ## the command, and real guests
-	$(CARGO) test --release -p ebb
+	$(CARGO) test --release -p ebb $(GUEST_TESTS:%=--test %)
+	RUST_TEST_THREADS=4 $(CARGO) test --release -p ebb --test linux
 test-long: workloads ## the guest tests that take longest
 	$(CARGO) test --release -p ebb --test linux --test stock --test compare -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
 

@@ -224,7 +224,8 @@ fn programs_that_cannot_run() {
     refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/no-such"]);
     let script = scratch.write("env", b"#!/usr/bin/env no-such\nprint()\n");
     refused(&ebb(&["--", &script]), 126, &[&script, "no-such"]);
-    refused(&ebb(&["--", "/usr"]), 126, &["/usr", "directory"]);
+    let told = "it is a directory, not a program";
+    refused(&ebb(&["--", "/usr"]), 126, &["/usr", told]);
     let empty = scratch.write("empty", b"");
     refused(&ebb(&["--", &empty]), 126, &[&empty, "empty"]);
 }

@@ -76,6 +76,8 @@ pub(crate) enum FormatError {
     Machine(String),
     #[error("it is an ELF {}, not a program", one_line(.0))]
     Type(String),
+    #[error("it is {0}, not a program")]
+    NotAFile(String),
     #[error("its ELF headers are broken: {}", one_line(.0))]
     Elf(String),
     #[error("it is a dynamic program whose interpreter `{}` is no absolute path", one_line(.0))]

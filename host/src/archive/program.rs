@@ -381,8 +381,8 @@ fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
         ProgramError::Format {
             path: path.to_owned(),
             source: match Errno::from_io_error(&error) {
-                Some(Errno::ISDIR) => FormatError::Type("it is a directory".into()),
-                Some(Errno::NXIO) => FormatError::Type("it is a pipe, a socket or a device".into()),
+                Some(Errno::ISDIR) => FormatError::NotAFile("a directory".into()),
+                Some(Errno::NXIO) => FormatError::NotAFile("a pipe, a socket or a device".into()),
                 _ => error.into(),
             },
         }
