@@ -78,7 +78,7 @@
 //! | [`Request`] | order, mobility, zone, node and reserve of an allocation |
 //! | [`Frame`], [`FrameRange`], [`Order`] | a page frame number, adjacent frames, a block size |
 //! | [`Reporter`], [`Hinter`], [`ReportSink`] | give free memory back to the host |
-//! | [`Compactor`], [`Proactive`], [`GiveBack`] | what to compact, and when |
+//! | [`Compactor`], [`Proactive`], [`Consolidation`] | what to compact, and when |
 //! | [`attach`], [`Reclaimer`] | the host takes free memory out of the guest's allocator itself |
 //! | [`view`] | read-only access to the metadata from another address space |
 //!
@@ -208,10 +208,10 @@ mod zone;
 pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
-    BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
-    EmptyingGib, GibPlan, GiveBack, GiveBackPoll, NoGib, NotAProactiveness, PROACTIVE_INTERVAL,
-    PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive,
-    ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
+    BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Consolidation,
+    ConsolidationPoll, Emptied, EmptyingBlock, EmptyingGib, GibPlan, NoGib, NotAProactiveness,
+    PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS,
+    Plan, Proactive, ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

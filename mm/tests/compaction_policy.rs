@@ -7,7 +7,7 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use arena::{MIB, range, with};
 use ebb_mm::{
-    Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, FrameRange, GiveBack,
+    Allocator, Compactor, Compacts, Config, Consolidation, CpuCache, Emptied, Frame, FrameRange,
     Mobility, Order, PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ReportSink, Reporter,
     ZoneConfig, ZoneKind,
 };
@@ -172,7 +172,7 @@ fn what_is_free_in_pieces_goes_back_to_the_host() {
     machine(128, true, |m| {
         m.a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        let (mut rule, mut reporter, mut host) = (GiveBack::new(), Reporter::new(), Host(0));
+        let (mut rule, mut reporter, mut host) = (Consolidation::new(), Reporter::new(), Host(0));
         let start = m.now;
         let free = m.a.stats().free_frames;
         while m.now - start < Duration::from_secs(15) {

@@ -2,16 +2,16 @@
 //! use of the emptiest pageblocks into the fullest.
 //!
 //! This module has the policy: what to empty ([`Compactor`]), when to do it in advance
-//! ([`Proactive`]), and when to do it for the host ([`GiveBack`]). The caller copies the frames and
+//! ([`Proactive`]), and when to do it for the host ([`Consolidation`]). The caller copies the frames and
 //! updates the references to them.
 
 mod compactor;
+mod consolidation;
 mod counters;
 mod emptying;
 #[cfg(all(test, ebb_model))]
 mod emptying_model;
 mod gib;
-mod give_back;
 mod proactive;
 mod scan;
 mod score;
@@ -19,10 +19,10 @@ mod stuck;
 mod targets;
 
 pub use compactor::{Compactor, Emptied, Plan};
+pub use consolidation::{COPY_PAYS_AFTER, Consolidation, ConsolidationPoll, QUIET};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
 pub use gib::{EmptyingGib, GibPlan, NoGib};
-pub use give_back::{COPY_PAYS_AFTER, GiveBack, GiveBackPoll, QUIET};
 pub use proactive::{
     NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE,
     PROACTIVE_SLICE, PROACTIVENESS, Proactive, ProactivePoll, Thresholds,

@@ -7,7 +7,7 @@ use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use ebb_mm::{
-    Compacts, GiveBack, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
+    Compacts, Consolidation, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
     PROACTIVE_SLICE, PROACTIVENESS, Proactive,
 };
 use logic::errno::Errno;
@@ -129,7 +129,7 @@ pub(in crate::vm) fn traffic() -> u64 {
 struct Daemon {
     proactive: Proactive,
     knob: u64,
-    give_back: [GiveBack; ebb_mm::MAX_ZONES],
+    consolidation: [Consolidation; ebb_mm::MAX_ZONES],
     carriers: Carriers,
     idle: IdleTimes,
     mover: Mover,
@@ -145,7 +145,7 @@ fn run() {
     let mut daemon = Daemon {
         proactive: Proactive::new(),
         knob: 0,
-        give_back: [const { GiveBack::new() }; ebb_mm::MAX_ZONES],
+        consolidation: [const { Consolidation::new() }; ebb_mm::MAX_ZONES],
         carriers: Carriers::new(),
         idle: IdleTimes {
             at: clock::now(),
@@ -211,9 +211,13 @@ impl Daemon {
         }
         self.make_wanted();
         let proactive = self.compact_proactively();
-        let give_back = self.give_back();
+        let consolidation = self.consolidation();
         let carriers = self.carriers.poll(&mut self.mover);
-        proactive.into_iter().chain(give_back).chain(carriers).min()
+        proactive
+            .into_iter()
+            .chain(consolidation)
+            .chain(carriers)
+            .min()
     }
 
     /// Makes the blocks that faults asked for, as far as there are any to be had.
@@ -262,7 +266,7 @@ impl Daemon {
     }
 
     /// Empties blocks for the host's sake.
-    fn give_back(&mut self) -> Option<Duration> {
+    fn consolidation(&mut self) -> Option<Duration> {
         // Where single frames are reported, pieces are with the host already.
         if !allocator().is_shared() {
             allocator()
@@ -276,7 +280,7 @@ impl Daemon {
                 let mut compactor = super::COMPACTORS[zone].lock();
                 compactor.plan(now(), allocator(), 1, Compacts::Daemon)
             };
-            let rule = &mut self.give_back[zone];
+            let rule = &mut self.consolidation[zone];
             let scattered = allocator().fragmentation(zone).scattered_frames();
             let poll = rule.poll(now(), scattered, idle, cheapest);
             if poll.blocks == 0 {

@@ -1,4 +1,4 @@
-//! When to empty pageblocks for the host ([`GiveBack`]). Only whole pageblocks are reported to the
+//! When to empty pageblocks for the host ([`Consolidation`]). Only whole pageblocks are reported to the
 //! host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
 //!
 //! The rule: **collect scattered free memory once holding it has cost as much as the copies
@@ -24,12 +24,12 @@ pub const COPY_PAYS_AFTER: Duration = Duration::from_secs(4);
 /// The guest is quiet if one of its CPUs was idle for this part of the time, in percent.
 pub const QUIET: u32 = 50;
 
-/// The result of [`GiveBack::poll`].
+/// The result of [`Consolidation::poll`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says what to do, and when to poll next"]
-pub struct GiveBackPoll {
+pub struct ConsolidationPoll {
     /// The maximum number of pageblocks to empty now. Empty the cheapest, one by one, while
-    /// [`GiveBack::pays`] returns `true`.
+    /// [`Consolidation::pays`] returns `true`.
     pub blocks: u64,
     /// When to poll again, even if that takes a wake-up. `None` means when memory was freed.
     pub next: Option<Duration>,
@@ -38,7 +38,7 @@ pub struct GiveBackPoll {
 /// Decides when to empty pageblocks of one zone, so that the host gets their memory back. A state
 /// machine without a thread or a clock of its own.
 #[derive(Debug, Default)]
-pub struct GiveBack {
+pub struct Consolidation {
     /// Since when there have been scattered free frames, or `None` if there are too few.
     stays: Option<Stays>,
     /// The time until which it pauses after work, so that others get the CPU.
@@ -52,7 +52,7 @@ struct Stays {
     frames: u64,
 }
 
-impl GiveBack {
+impl Consolidation {
     /// Returns the initial state.
     pub const fn new() -> Self {
         Self {
@@ -77,8 +77,8 @@ impl GiveBack {
         scattered: u64,
         idle: u32,
         cheapest: impl FnOnce() -> Option<Plan>,
-    ) -> GiveBackPoll {
-        let wait = |next| GiveBackPoll { blocks: 0, next };
+    ) -> ConsolidationPoll {
+        let wait = |next| ConsolidationPoll { blocks: 0, next };
         if scattered < PAGEBLOCK_FRAMES {
             self.stays = None;
             return wait(None);
@@ -111,7 +111,7 @@ impl GiveBack {
         if now < pays {
             return wait(Some(pays));
         }
-        GiveBackPoll {
+        ConsolidationPoll {
             blocks: stays.frames / PAGEBLOCK_FRAMES,
             next: Some(now),
         }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_cheap_goes_after_two_seconds_and_what_is_dear_later() {
-        let mut rule = GiveBack::new();
+        let mut rule = Consolidation::new();
         let unasked = || panic!("not yet");
         assert_eq!(rule.poll(s(9), 511, 100, unasked).next, None);
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_busy_guest_and_one_without_a_choice_are_let_alone() {
-        let mut rule = GiveBack::new();
+        let mut rule = Consolidation::new();
         let unasked = || panic!("not asked");
         let poll = rule.poll(s(1), 5000, 100, unasked);
         assert_eq!(poll.next, Some(s(3)));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_used_meanwhile_does_not_count() {
-        let mut rule = GiveBack::new();
+        let mut rule = Consolidation::new();
         let unasked = || panic!("not yet");
         _ = rule.poll(s(1), 5000, 100, unasked);
         _ = rule.poll(s(2), 1100, 100, unasked);
