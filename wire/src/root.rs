@@ -15,7 +15,9 @@ pub const PARAMETER: &str = "ebb.root";
 /// The kernel parameter, with any value, that makes the `/tmp` of the host's tree the lower layer
 /// of the guest's own `/tmp`. For Ebb's kernel. In Linux guests, `/tmp` is a folder of the root.
 pub const TMP_PARAMETER: &str = "ebb.root_tmp";
-/// The file of the initramfs with the path in the guest of the program's working folder.
+/// The file of the initramfs with the absolute path of the program's working folder in the guest,
+/// without a NUL. Exists only if the guest's root has a tree of files; else the program starts in
+/// the root.
 pub const FOLDER: &str = "/.ebb/cwd";
 
 /// The largest length in bytes of the path in a question.

@@ -41,6 +41,7 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` bytes of zeros, in pages of the size `pages`. Touches no page.
+    /// For [`PageSize::Pool`] `bytes` must be a multiple of 2 MiB.
     ///
     /// # Errors
     /// [`Failure::System`] if `mmap` fails, also if the kernel has no pool of 2 MiB pages, or too

@@ -59,7 +59,8 @@ impl Disks {
         })
     }
 
-    /// Returns the images in the order of the disks, each file with its open descriptor.
+    /// Returns the images in the order of the disks. The location of a file or block device is
+    /// `Location::Found`, with a descriptor opened with `O_PATH`. A RAM disk has no descriptor.
     pub(crate) fn images(&self) -> impl Iterator<Item = &Spec> {
         self.disks.iter().map(|disk| &disk.spec)
     }

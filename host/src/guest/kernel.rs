@@ -118,9 +118,9 @@ pub(crate) trait Kernel: Debug {
         false
     }
 
-    /// Returns the limits on attempts to boot the kernel in a guest with this memory and number of
-    /// CPUs. Returns `None` if the kernel is started only once, since its boot does not depend on
-    /// luck.
+    /// Returns the limits on attempts to boot the kernel in a guest with `_memory` and `_cpus`
+    /// CPUs. `_icount` says that QEMU counts instructions. Returns `None`, the default, if the
+    /// kernel is started only once, since its boot does not depend on luck.
     fn boot_limits(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<BootLimits> {
         None
     }

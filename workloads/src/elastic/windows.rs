@@ -82,8 +82,8 @@ fn fill(bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sorts `values` and returns the value at a hundredth of their number, below which a hundredth of
-/// them lies. Returns 0 if there are none.
+/// Sorts `values` and returns the smallest value that has a hundredth of them, rounded down, before
+/// it: the smallest of all if there are fewer than 100. Returns 0 if there are none.
 pub(super) fn lowest_hundredth(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 100).copied().unwrap_or(0.0)

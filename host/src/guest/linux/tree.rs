@@ -103,9 +103,9 @@ impl Tree {
         self.file(inside).is_ok()
     }
 
-    /// Returns the names of the entries of the folder at `inside`, each with whether it is a
-    /// folder; a link counts as none. Returns an empty list for a missing folder, and fewer names
-    /// once the tree's limit of entries is reached.
+    /// Returns the names of the entries of the folder at `inside`, each with `true` if it is a
+    /// folder; `false` for a symbolic link. Returns an empty list if the folder is missing or
+    /// cannot be read, and fewer names once the tree's limit of entries is reached.
     pub(super) fn entries(&self, inside: &Path) -> Vec<(OsString, bool)> {
         let mut names = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
