@@ -5,7 +5,7 @@ use core::fmt;
 use thiserror::Error;
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
 
-/// A queue of the device. Each variant names the queue as the standard does.
+/// A queue of the device. Each is displayed by its name in the standard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QueueName {
     /// `inflateq`: pages that go into the balloon.

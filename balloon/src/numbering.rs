@@ -17,12 +17,14 @@
 
 use crate::features::Features;
 
-/// Index of the inflate queue. It is the same in the standard's numbering and without gaps.
+/// Index of the inflate queue. It is the same in the standard's numbering and in the numbering
+/// without gaps.
 pub(crate) const INFLATE: u16 = 0;
-/// Index of the deflate queue. It is the same in the standard's numbering and without gaps.
+/// Index of the deflate queue. It is the same in the standard's numbering and in the numbering
+/// without gaps.
 pub(crate) const DEFLATE: u16 = 1;
 /// Index of the statistics queue if the device offers statistics. It is the same in the standard's
-/// numbering and without gaps.
+/// numbering and in the numbering without gaps.
 pub(crate) const STATS: u16 = 2;
 
 /// Index of the queue for free page hinting in the standard's numbering.

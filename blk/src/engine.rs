@@ -85,8 +85,9 @@ enum Step {
 }
 
 impl<T: Transport> Engine<T> {
-    /// Makes an engine that carries out requests on `image` by `queue`, on the thread that will run
-    /// it. `knobs` are the settings of its pool. `name` is the disk's name for guests, cut to
+    /// Makes an engine that carries out requests on `image` through the I/O queue `queue`. The queue
+    /// must be made for this image, on the thread that will run the engine; this is not checked.
+    /// `knobs` are the settings of the engine's pool. `name` is the disk's name for guests, cut to
     /// [`ID_BYTES`].
     ///
     /// # Errors
@@ -127,8 +128,9 @@ impl<T: Transport> Engine<T> {
         self.counters
     }
 
-    /// Returns the last failed operation on the image since the last call, and forgets it. Returns
-    /// `None` if no operation failed in that time.
+    /// Returns the most recent failure of an operation on the image since the previous call, and
+    /// forgets it. Returns `None` if there was none. Operations that the file system does not
+    /// support and faults of guest memory are not counted.
     pub fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
@@ -227,8 +229,9 @@ impl<T: Transport> Engine<T> {
 
     /// Returns free pages of the pool to the system. After a pressure event these are all;
     /// otherwise, once every [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), those above the
-    /// limit that no request needed in that time. Call this after each batch of requests and at the
-    /// time [`Self::next_shrink`].
+    /// limit that no request needed in that time, or none if fewer than a quarter of the resident
+    /// pages were unneeded. Call this after each batch of requests and at the time
+    /// [`Self::next_shrink`].
     pub fn shrink(&mut self, now: Micros) {
         self.memory.shrink(now);
     }

@@ -166,7 +166,7 @@ impl Image {
     /// if the file system has no locks.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::WouldBlock`] if another process still holds the lock after two
+    /// Fails with [`io::ErrorKind::WouldBlock`] if another back-end still holds the lock after two
     /// seconds. Fails if `flock` fails in another way.
     pub fn lock(&self) -> io::Result<()> {
         Ok(lock(&self.cached, self.read_only)?)

@@ -73,15 +73,21 @@ mod tests {
             rows: 30,
             columns: 100,
         };
-        let mut terminal = Terminal::new(size).expect("a pty");
+        let terminal = Terminal::new(size).expect("a pty");
         let mut command = Command::new("sh");
         command.args(["-c", "test -t 2 && tty < /dev/tty && stty size"]);
         terminal.give_to(&mut command).expect("descriptors");
         let mut child = command.spawn().expect("sh starts");
         assert!(child.wait().expect("a child").success());
-        let mut seen = [0; 100];
-        let len = terminal.ours.read(&mut seen).expect("what it wrote");
-        let seen = String::from_utf8_lossy(&seen[..len]);
+        // The kernel passes output on in pieces. With the program's side closed, reading ends with
+        // EIO once all of it was read.
+        let Terminal { mut ours, programs } = terminal;
+        drop((command, programs));
+        let (mut seen, mut part) = (Vec::new(), [0; 100]);
+        while let Ok(len @ 1..) = ours.read(&mut part) {
+            seen.extend_from_slice(&part[..len]);
+        }
+        let seen = String::from_utf8_lossy(&seen);
         assert_eq!(seen, "/dev/tty\r\n30 100\r\n");
     }
 }

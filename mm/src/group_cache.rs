@@ -252,7 +252,8 @@ impl GroupCache {
         self.own[mobility.index()] & 1 << entry != 0
     }
 
-    /// Notes that frames freed to `entry` are to be handed out again for `mobility`.
+    /// Notes that this cache hands out frames freed to `entry` again, for requests of `mobility`.
+    /// `entry` is below [`ENTRIES`]. Notes for other mobilities stay.
     #[inline]
     pub(crate) fn note_own(&mut self, entry: usize, mobility: Mobility) {
         self.own[mobility.index()] |= 1 << entry;

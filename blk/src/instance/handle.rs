@@ -225,7 +225,8 @@ impl Handle {
         self.shared.read()
     }
 
-    /// Returns whether the instance's thread has not ended.
+    /// Returns whether the instance's thread is running. Returns `false` once [`Self::stopped`] was
+    /// called, even if the thread was left behind.
     pub fn is_running(&self) -> bool {
         self.thread()
             .as_ref()

@@ -91,8 +91,9 @@ impl Session {
         self.channel.is_answering()
     }
 
-    /// Returns whether [`Self::attend`] has a message to handle that another thread has received
-    /// already, so that the socket does not poll readable.
+    /// Returns whether another thread has received something for [`Self::attend`] to handle: a
+    /// message, a part of one, or the end of the connection. The socket then need not poll
+    /// readable. Returns `false` while an answer is not sent completely.
     pub(crate) fn has_news(&self) -> bool {
         self.channel.has_news()
     }

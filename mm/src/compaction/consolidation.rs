@@ -1,5 +1,5 @@
-//! When to empty pageblocks for the host ([`Consolidation`]). Only whole pageblocks are reported to the
-//! host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
+//! When to empty pageblocks for the host ([`Consolidation`]). Only whole pageblocks are reported to
+//! the host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
 //!
 //! The rule: **collect scattered free memory once holding it has cost as much as the copies
 //! would.**
