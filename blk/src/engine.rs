@@ -85,8 +85,9 @@ enum Step {
 }
 
 impl<T: Transport> Engine<T> {
-    /// Makes an engine that carries out requests on `image` through the I/O queue `queue`. The queue
-    /// must be made for this image, on the thread that will run the engine; this is not checked.
+    /// Makes an engine that carries out requests on `image` through the I/O queue `queue`. The
+    /// queue must be made for this image, on the thread that will run the engine; this is not
+    /// checked.
     /// `knobs` are the settings of the engine's pool. `name` is the disk's name for guests, cut to
     /// [`ID_BYTES`].
     ///

@@ -2,8 +2,8 @@
 //! use of the emptiest pageblocks into the fullest.
 //!
 //! This module has the policy: what to empty ([`Compactor`]), when to do it in advance
-//! ([`Proactive`]), and when to do it for the host ([`Consolidation`]). The caller copies the frames
-//! and updates the references to them.
+//! ([`Proactive`]), and when to do it for the host ([`Consolidation`]). The caller copies the
+//! frames and updates the references to them.
 
 mod compactor;
 mod consolidation;
