@@ -280,7 +280,7 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
         .spawn(move || {
             if let Err(error) = keep_capabilities(CapabilitySet::empty()) {
                 print(format_args!(
-                    "nobody is answered: cannot give up privileges: {error}"
+                    "the control socket takes no requests: cannot give up privileges: {error}"
                 ));
                 return;
             }
@@ -442,7 +442,7 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
     let line = &answer[..end.unwrap_or(answer.len())];
     // The parser's errors quote the server's text, which may hold line ends.
     serde_json::from_slice(line).map_err(|_| {
-        let text = "what it says is no answer";
+        let text = "its answer is malformed";
         io::Error::new(io::ErrorKind::InvalidData, text)
     })
 }
@@ -536,7 +536,7 @@ mod tests {
         let bad = ask_one("bad", patience, |mut stream| {
             let _ = stream.write_all(b"{\"red\\nebb: fine\":1}\n");
         });
-        assert_eq!(bad.unwrap_err().to_string(), "what it says is no answer");
+        assert_eq!(bad.unwrap_err().to_string(), "its answer is malformed");
         let nothing = ask_one("nothing", patience, drop).unwrap_err();
         assert!(matches!(
             nothing.kind(),

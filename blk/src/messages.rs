@@ -116,7 +116,7 @@ impl RateLimitedLog {
         match self.budget.spend(self.clock.now()) {
             Some(0) => print(format_args!("disk {disk}: {what}")),
             Some(unsaid) => print(format_args!(
-                "disk {disk}: {what} (and {unsaid} times something that was not told)"
+                "disk {disk}: {what} (messages left out before this one: {unsaid})"
             )),
             None => {}
         }

@@ -53,7 +53,7 @@ impl FromStr for Knob {
                         format!("give-back is one of: {known}")
                     })
             }
-            Some((name, _)) => Err(format!("`{name}` is no knob; give-back is")),
+            Some((name, _)) => Err(format!("`{name}` is no knob; the only one is give-back")),
             None => Err(format!(
                 "`{text}` lacks `=`; write it like give-back=hinting"
             )),
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
         }
         if Instant::now() >= deadline {
             return Err(Failure::Usage(format!(
-                "{name} was asked for give-back={} and has not followed; `ebb run -v` shows why",
+                "{name} has not switched to give-back={} in time; `ebb run -v` shows why",
                 mode.name()
             )));
         }

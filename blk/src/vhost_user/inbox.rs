@@ -278,8 +278,8 @@ impl Received {
             return Ok(());
         }
         Err(ConnectionEnd::Broken(format!(
-            "it is {messages} messages of {bytes} bytes with {files} descriptors ahead of the \
-             answers; {AHEAD_MESSAGES} of {AHEAD_BYTES} with {AHEAD_FILES} it may be"
+            "{messages} messages of {bytes} bytes with {files} descriptors wait for answers; \
+             at most {AHEAD_MESSAGES} of {AHEAD_BYTES} bytes with {AHEAD_FILES} descriptors may"
         )))
     }
 

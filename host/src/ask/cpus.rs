@@ -154,7 +154,7 @@ fn wait(
                 Outcome::Waits if over => {
                     let seconds = TIMEOUT.as_secs();
                     failures.push(format!(
-                        "{name}: QEMU was asked and has not followed within {seconds} s"
+                        "{name}: QEMU has not carried out the command within {seconds} s"
                     ));
                 }
                 Outcome::Waits => still.push((id, name)),

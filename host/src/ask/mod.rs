@@ -162,7 +162,7 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
             break;
         }
         let resident = take(&mut fleet, &id, step, &mut progress).map_err(|why| {
-            Failure::Usage(format!("{} was asked for memory: {why}", outcome.guest))
+            Failure::Usage(format!("cannot reclaim memory of {}: {why}", outcome.guest))
         })?;
         progress.clear();
         outcome.add(step, resident);
@@ -187,7 +187,7 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     }
     if let Some(step) = left_out {
         stderr::say(&format!(
-            "ebb: {} stands still, and step `{}` needs its CPUs; `ebb resume` lets them go on",
+            "ebb: {} is paused, and step `{}` needs its CPUs; resume them with `ebb resume`",
             outcome.guest,
             step.name()
         ));
@@ -198,7 +198,7 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     }
     if let Some(target) = options.target {
         stderr::say(&format!(
-            "ebb: {} gave {} of {target}: it has no more that it can do without",
+            "ebb: {} gave back {} of {target}: no more of its memory can be reclaimed",
             outcome.guest,
             mebibytes(outcome.reclaimed_bytes)
         ));
@@ -236,7 +236,8 @@ fn take(
                         Ok(figures.resident_bytes)
                     } else if figures.standstill.is_some() {
                         Err(format!(
-                            "it stands still, and step `{}` needs its CPUs; `ebb resume` lets them go on",
+                            "the guest is paused, and step `{}` needs its CPUs; \
+                             resume them with `ebb resume`",
                             step.name()
                         ))
                     } else {
@@ -257,7 +258,8 @@ fn take(
         if Instant::now() >= deadline {
             let seconds = TIMEOUT.as_secs();
             return Err(format!(
-                "it has given nothing for {seconds} s and is not through with step `{}`; `ebb run -v` shows why",
+                "no memory came back for {seconds} s, and step `{}` has not finished; \
+                 `ebb run -v` shows why",
                 step.name()
             ));
         }

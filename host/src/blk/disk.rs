@@ -99,7 +99,7 @@ impl FromStr for DiskArgument {
         let ImageArgument(spec) = image.parse()?;
         if incoming && matches!(spec.location, Location::Ram { .. }) {
             return Err(format!(
-                "`{text}`: a guest cannot bring the memory of a RAM disk along"
+                "`{text}`: a RAM disk cannot migrate with its guest; leave `,incoming` out"
             ));
         }
         Ok(Self {

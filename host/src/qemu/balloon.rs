@@ -36,7 +36,7 @@ pub(crate) enum BalloonError {
     Silent,
     #[error("its monitor has closed the connection")]
     Closed,
-    #[error("what answers is no monitor of QEMU's: {0}")]
+    #[error("the socket does not belong to a QEMU monitor: {0}")]
     Protocol(&'static str),
     #[error("QEMU refuses `{command}`: {}", one_line(why))]
     Refused { command: &'static str, why: String },
@@ -46,7 +46,7 @@ pub(crate) enum BalloonError {
     Io(#[source] io::Error),
     #[error("what its process {0} holds of memory cannot be read; it may be another user's")]
     Process(i32),
-    #[error("it does not say which process it is")]
+    #[error("cannot find out QEMU's process number")]
     Nobody,
 }
 

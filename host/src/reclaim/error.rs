@@ -12,8 +12,8 @@ pub(crate) enum ReclaimError {
     NoAllocator,
     /// QEMU does not make the guest's atomic instructions atomic for other processes.
     #[error(
-        "QEMU runs this guest's CPU alone, and its exchanges of words are not atomic for the host; \
-         start it with --give-back shared, without --icount"
+        "QEMU emulates this guest's CPU in a way in which its instructions are not atomic for the \
+         host; start the guest with --give-back shared and without --icount"
     )]
     Unsound,
     /// The RAM is reserved in the host's pool of huge pages. If it went back to the pool, another
@@ -23,11 +23,14 @@ pub(crate) enum ReclaimError {
     )]
     Reserved,
     /// Another process or thread is taking memory of this guest.
-    #[error("another is taking this guest's memory")]
+    #[error("another thread or process is taking free memory of this guest")]
     Busy,
     /// A process that was killed has left blocks isolated. They are put back only while the guest's
     /// CPUs run.
-    #[error("an ebb that ended early left some of it out, which is put right while the guest runs")]
+    #[error(
+        "an ebb process that was killed has left free blocks out of use; \
+         they are put back while the guest runs"
+    )]
     LeftOpen,
     /// The guest reports an address for its metadata that cannot be mapped.
     #[error(

@@ -142,7 +142,7 @@ impl PauseWatcher {
                 self.vcpus.signal();
                 if let (Err(error), Some(terminal)) = (&taken, shown) {
                     terminal.message(&format!(
-                        "ebb: memory of a guest that stands still: {error}"
+                        "ebb: cannot take free memory of the paused guest: {error}"
                     ));
                 }
                 let most = (!standstill.settled).then_some(AGAIN);

@@ -223,7 +223,7 @@ impl ReclaimThread {
             self.check_runs()?;
             if Instant::now() >= deadline {
                 return Err(format!(
-                    "the guest is not through after {} s",
+                    "the guest has not finished this step after {} s",
                     TIMEOUT.as_secs()
                 ));
             }

@@ -370,7 +370,7 @@ impl Server {
     fn reclaim(&self, name: &str) -> Rc<[u8]> {
         let Some(queue) = &self.parts.reclaim_queue else {
             return error(
-                "a guest whose instructions are counted is not asked for memory".to_owned(),
+                "memory cannot be reclaimed from a guest that runs with --icount".to_owned(),
             );
         };
         let Some(step) = queue.steps().iter().find(|step| step.name() == name) else {

@@ -477,7 +477,8 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     let full = more > 0 && options.windows(with_root) > options.windows_max();
     if full && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
-            "--out takes the place of a disk on a microvm, and so do --root and --volume together: {} disks are left, or take --machine q35",
+            "too many disks for a microvm: --out needs one, and --root and --volume share one, \
+             so {} are left for --disk; leave one out, or use --machine q35",
             DISKS_MAX - more
         )));
     }
@@ -499,8 +500,8 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     }
     if options.asked_give_back == Some(GiveBack::Shared) && options.icount {
         return Err(Failure::Usage(
-            "--give-back shared does not go with --icount: QEMU counts the instructions of a CPU that \
-             runs alone, and what that does atomically is not atomic for the host"
+            "--give-back shared does not go with --icount, with which the guest's instructions are \
+             not atomic for the host; use another mode or leave --icount out"
                 .into(),
         ));
     }

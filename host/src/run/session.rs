@@ -430,7 +430,7 @@ impl<'a> Session<'a> {
             spawn("root", move || {
                 if let Err(error) = root::serve(source, volumes, &ram, port) {
                     terminal.message(&format!(
-                        "ebb: the guest gets no more of the host's files: {error}"
+                        "ebb: the guest cannot access --root and --volume any more: {error}"
                     ));
                 }
             })?;

@@ -125,7 +125,10 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
         (&["elasticity", "idle"][..], "a comparison for itself"),
         (&["elasticity", "--icount"], "--icount does not go"),
         (&["elasticity", "-m", "64M"], "needs -m 192"),
-        (&["elasticity", "--variant", "Ebb: -v"], "called `Ebb`"),
+        (
+            &["elasticity", "--variant", "Ebb: --give-back off"],
+            "called `Ebb`",
+        ),
     ] {
         let all = [words, &["--linux", "none"]].concat();
         refused(&output(&all), 125, &[told]);

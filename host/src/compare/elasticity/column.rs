@@ -93,7 +93,7 @@ impl Column {
         match (kind, self.by) {
             (Kind::Memory, Method::Nothing) => Some("nothing takes its memory"),
             (Kind::Build | Kind::Builds, by) if !by.is_by_itself() => {
-                Some("memory does not leave it by itself, and a build does not wait")
+                Some("its guest returns no memory by itself, and a build requests none")
             }
             _ => None,
         }

@@ -20,7 +20,8 @@ pub(crate) fn of(here: &OwnReport, there: &OwnReport, with: String) -> Result<Ag
     if ours != theirs {
         let shown = |name: Option<String>| printable(&name.unwrap_or_default());
         return Err(Failure::Usage(format!(
-            "the ratios of {with} are to its first column `{}`, those here to `{}`",
+            "cannot compare with {with}: \
+             its ratios are relative to its first column `{}`, and those here to `{}`",
             shown(theirs),
             shown(ours)
         )));

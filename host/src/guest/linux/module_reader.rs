@@ -55,13 +55,13 @@ pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
 /// The reason why a module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    #[error("it is larger than a driver is, without what only a debugger reads")]
+    #[error("it is too large for a driver, even without its debug information")]
     TooLarge,
     #[error("with it the modules of a guest are larger than they may be together")]
     TooMuch,
     #[error("it is no ELF file: {}", one_line(.0))]
     Elf(String),
-    #[error("it depends on modules that cannot be called so")]
+    #[error("it depends on modules whose names are not valid")]
     Strange,
     #[error("it cannot be unpacked: {}", one_line(.0))]
     Unpack(String),

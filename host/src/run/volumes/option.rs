@@ -52,7 +52,7 @@ impl VolumeOption {
             };
             if !is_new {
                 return Err(format!(
-                    "{} is one word too many behind DST",
+                    "{} is one option too many after DST: give ro or rw once, max=SIZE once",
                     one_line(OsStr::from_bytes(last))
                 ));
             }
@@ -60,7 +60,7 @@ impl VolumeOption {
         };
         let read_only = access.unwrap_or(false);
         if read_only && max.is_some() {
-            return Err("with ro nothing is added, so it has no max".into());
+            return Err(":ro and :max=SIZE do not go together: nothing is written with ro".into());
         }
         let path = GuestPath::parse(destination).map_err(|error| error.to_string())?;
         let own = |place: &[u8]| {
