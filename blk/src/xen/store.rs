@@ -141,7 +141,7 @@ fn write_in(
     Ok(there)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::fake::FakeStore;
     use super::*;

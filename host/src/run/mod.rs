@@ -478,7 +478,7 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     if full && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
             "too many disks for a microvm: --out needs one, and --root and --volume share one, \
-             so {} are left for --disk; leave one out, or use --machine q35",
+             so {} disks are left for --disk; leave one out, or use --machine q35",
             DISKS_MAX - more
         )));
     }
