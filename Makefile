@@ -113,7 +113,7 @@ kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest 
 LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic
 .PHONY: test test-rest test-all lint test-units test-models test-crates test-guests test-long
 TEST_STEPS = deps lint test-units fuzz test-guests
-test: ## what every change passes: 25 minutes in a fresh clone on two cores, each step with its time
+test: ## what every change passes: some 20 minutes in a fresh clone on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
 REST_STEPS = test-models test-crates test-long xen-lab kvm-lab
 test-rest: ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
