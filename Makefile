@@ -84,7 +84,7 @@ stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU
 	@scripts/stdio-test
 
 .PHONY: host-pages
-host-pages: build workloads ## what giving memory back costs programs that soon use it again, in huge and base pages of the host; 35 minutes
+host-pages: build workloads ## what giving memory back costs programs that soon use it again, in huge and base pages of the host
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) scripts/host-pages-test
 .PHONY: runtimes-test
 runtimes-test: build ## what Python, Node, Java, Go and malloc give back of what they no longer need, on both kernels
