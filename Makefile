@@ -1,18 +1,17 @@
 # The commands of the README. `make help` lists them.
 CARGO ?= cargo
+GUEST_TARGET = x86_64-unknown-linux-gnu
+# What runs in guests has one profile and one target directory, as in host/build.rs.
+GUEST_ARGS = --target $(GUEST_TARGET) --target-dir target/guest
+GUEST = target/guest/$(GUEST_TARGET)/guest
 KERNEL_RUSTFLAGS = -C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes
-KERNEL_TARGET = x86_64-unknown-linux-gnu
 KERNEL_CARGO = RUSTFLAGS="$(KERNEL_RUSTFLAGS)" $(CARGO)
-KERNEL_ARGS = -p ebb-kernel --features machine --target $(KERNEL_TARGET) --target-dir target/kernel
+KERNEL_ARGS = -p ebb-kernel --features machine $(GUEST_ARGS)
+# What is measured: the commit when make began, which its blocks in the documents name.
+export MEASURED := $(shell scripts/section --commit)
 # A static program runs in every guest: on Ebb, on a stock kernel with nothing but an initramfs.
-WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO)
-WORKLOADS_ARGS = -p ebb-workloads --release --target $(KERNEL_TARGET) --target-dir target/workloads
-WORKLOADS = target/workloads/$(KERNEL_TARGET)/release/ebb-workloads
-# The first process of stock Linux guests, likewise static; ebb looks for it beside itself where it
-# was built without.
-INIT_CARGO = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO)
-INIT_ARGS = -p ebb-init --profile init --target $(KERNEL_TARGET) --target-dir target/init
-INIT = target/init/$(KERNEL_TARGET)/init/ebb-init
+STATIC_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO)
+WORKLOADS = $(GUEST)/ebb-workloads
 # A kernel that exists already is not built again for checks that do not run it.
 NO_KERNEL = EBB_SKIP_KERNEL=1 CARGO_TARGET_DIR=target/check
 
@@ -28,7 +27,7 @@ deps: ## install what Debian has and this machine lacks: QEMU, busybox-static, g
 build: ## build the command: target/release/ebb
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" scripts/build
 demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
-	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
+	$(DEMO)
 
 # What DESTDIR and PREFIX mean is as for any package.
 PREFIX ?= /usr/local
@@ -51,18 +50,18 @@ deb: build ## make a Debian package, in target/deb
 
 .PHONY: kernel kernel-dev kernel-check workloads init parts
 parts: kernel workloads # what the command holds for its guests
-	$(INIT_CARGO) build $(INIT_ARGS)
+	$(STATIC_CARGO) build -p ebb-init $(GUEST_ARGS) --profile guest
 kernel: ## build the guest kernel as it is shipped
-	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel
+	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile guest
 kernel-dev: ## build the guest kernel quickly, with its assertions
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel-dev
 kernel-check:
 	$(KERNEL_CARGO) check $(KERNEL_ARGS) --profile kernel-dev
 init: ## build the first process of guests with stock Linux, for an ebb without it
-	$(INIT_CARGO) build $(INIT_ARGS)
-	mkdir -p target/release && cp $(INIT) target/release/ebb-init
+	$(STATIC_CARGO) build -p ebb-init $(GUEST_ARGS) --profile guest
+	mkdir -p target/release && cp $(GUEST)/ebb-init target/release/ebb-init
 workloads: ## build the experiments as one static Linux program
-	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
+	$(STATIC_CARGO) build -p ebb-workloads $(GUEST_ARGS) --profile guest
 
 .PHONY: swap-test
 swap-test: build workloads ## what swap a host needs with each way to give memory back (root)
@@ -113,7 +112,7 @@ kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest 
 LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic
 .PHONY: test test-rest test-all lint test-units test-models test-crates test-guests test-long
 TEST_STEPS = deps lint test-units fuzz test-guests
-test: ## what every change passes: some 20 minutes in a fresh clone on two cores, each step with its time
+test: ## what every change passes: some 16 minutes in a fresh clone on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
 REST_STEPS = test-models test-crates test-long xen-lab kvm-lab
 test-rest: ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
@@ -136,7 +135,7 @@ test-units: ## the libraries, the kernel's pure parts, the order of the rooms, t
 	$(CARGO) test --release -p ebb-init -p ebb-workloads
 test-models: ## every interleaving of the lock-free parts, in small
 	$(CARGO) test --release -p ebb-mm-models -- --include-ignored
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel-logic -p ebb-blk --release --lib model
+	$(CARGO) test --release -p ebb-kernel-logic-models -p ebb-blk-models model
 test-crates: ## package the libraries as crates.io would get them, and use them in a project of their own
 	CARGO="$(CARGO)" scripts/crates
 .PHONY: fuzz
@@ -144,7 +143,7 @@ fuzz: ## the request parsing of both doors against input that coverage leads; SE
 	CARGO="$(CARGO)" scripts/fuzz $(SECONDS)
 .PHONY: stress
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
-	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
+	$(CARGO) test --release -p ebb-mm --test all stress:: -- --ignored --nocapture
 .PHONY: stress-blk
 stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-ends that misbehave; some minutes
 	STORM=20 $(CARGO) test --release -p ebb-blk --test storm -- --nocapture
@@ -157,7 +156,7 @@ test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb $(GUEST_TESTS:%=--test %)
 	RUST_TEST_THREADS=4 $(CARGO) test --release -p ebb --test linux
 test-long: workloads ## the guest tests that take longest
-	$(CARGO) test --release -p ebb --test linux --test stock --test compare -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
+	$(CARGO) test --release -p ebb --test linux --test stock --test compare --test disks -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
 
 .PHONY: qemu-migration
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes
@@ -170,43 +169,81 @@ kvm-cpus: deps build workloads ## what faults cost guests with more CPUs than th
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cpus target/kvm-lab
 kvm-exits: deps build workloads ## count the VM exits of both kernels on it; 3 minutes
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/exits target/kvm-lab > target/kvm-exits.md
-	scripts/section docs/measurements.md "VM exits" < target/kvm-exits.md
+	$(INTO) "VM exits" "make $@" < target/kvm-exits.md
 
 .PHONY: xen-lab xen-experiments
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold
 	$(CARGO) build --release -p ebb-blk --example xen-front
 	EBB=target/release/ebb FRONT=target/release/examples/xen-front blk/lab/smoke target/xen-lab
-xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: 20 minutes
+xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: an hour
 	EBB=target/release/ebb blk/lab/experiments target/xen-experiments
 	$(CARGO) build --release -p ebb-blk --example xen-report
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md
-	scripts/section docs/measurements.md "xen experiments" < target/xen-experiments/report.md
+	$(INTO) "xen experiments" "make $@" < target/xen-experiments/report.md
 
-.PHONY: bench measure measure-allocator measure-blk
+# Everything in docs/measurements.md and README.md that a command has measured is between markers, and is written again by
+# the command that its first line names. Nothing else may run on the machine meanwhile.
+.PHONY: bench measure measure-again measure-all measure-allocator measure-blk measure-picture measure-readme
 bench: ## time the allocator against itself and others
 	$(CARGO) bench -p ebb-mm-benches
 # A run that fails is part of the report; only when there is no report make stops.
 COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
-measure: deps build ## write docs/measurements.md again, all but the allocator's part: 50 minutes
+INTO = scripts/section docs/measurements.md
+measure: deps build ## write what docs/measurements.md says of faults, freed memory, messages and boots again: 30 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) idle stream huge-latency pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) page-fault memhog messaging --icount --json target/measure/counted.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) idle stream huge-latency heap pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --json target/measure/counted.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) boots --linux none --give-back reporting --json target/measure/boots.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
-	scripts/section docs/measurements.md "ebb compare" < target/measure/report.md
+	$(INTO) "ebb compare" "make $@" < target/measure/report.md
 	mkdir -p docs/plots && cp target/measure/plots/*.svg docs/plots/
+measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 20 minutes
 	$(COMPARE) page-fault memhog messaging --give-back reporting --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) page-fault memhog messaging --icount --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
-	scripts/section docs/measurements.md "another comparison" < target/measure/agreement.md
+	$(INTO) "another comparison" "make $@" < target/measure/agreement.md
+# Parts that are comparisons: what `ebb compare` gets.
+measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting --rounds 1
+measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off --rounds 1
+measure-latency: OF = latency --icount --give-back off
+measure-growth: OF = scale --icount --give-back off --rounds 1
+measure-programs: OF = programs --icount --give-back reporting --rounds 1
+measure-give-back: OF = give-back --rounds 1
+measure-parallel: OF = parallel --give-back off
+measure-elasticity: OF = elasticity --rounds 1
+COMPARISONS = $(addprefix measure-,pool compaction latency growth programs give-back parallel elasticity)
+.PHONY: $(COMPARISONS)
+$(COMPARISONS): deps build # its part of docs/measurements.md again
+	mkdir -p target/measure
+	$(COMPARE) $(OF) --markdown target/measure/$@.md >/dev/null $(SOME_FAILED)
+	scripts/tables < target/measure/$@.md | $(INTO) $(@:measure-%=%) "make $@"
+# Parts that other commands print.
+TABLES = messaging-modes swap-test share-test stdio-test root-test runtimes-test cost-test host-pages
+.PHONY: $(TABLES:%=measure-%)
+$(TABLES:%=measure-%): measure-%: build workloads # its part of docs/measurements.md again
+	mkdir -p target/measure
+	$(MAKE) -s --no-print-directory $* > target/measure/$*.md
+	$(INTO) $* "make $@" < target/measure/$*.md
 measure-allocator: ## write the allocator's part of docs/measurements.md again
 	mkdir -p target/measure
 	$(CARGO) bench -p ebb-mm-benches --bench peers > target/measure/allocator.txt
-	scripts/section docs/measurements.md allocator < target/measure/allocator.txt
+	$(INTO) allocator "make $@" < target/measure/allocator.txt
 measure-blk: deps build ## write the block back-end's part of docs/measurements.md again: 10 minutes
 	mkdir -p target/measure
 	$(CARGO) run --release -p ebb-blk --example drive > target/measure/blk.md
 	$(CARGO) run --release -p ebb-blk --example pressure >> target/measure/blk.md
-	scripts/section docs/measurements.md "ebb blk" < target/measure/blk.md
+	$(CARGO) run --release -p ebb-blk --example selective >> target/measure/blk.md
+	$(INTO) "ebb blk" "make $@" < target/measure/blk.md
+DEMO = target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
+measure-picture: build workloads ## write README's picture again
+	mkdir -p target/measure
+	(echo '```'; $(DEMO) 2>&1; echo '```') > target/measure/picture.md
+	scripts/section README.md picture "make demo" < target/measure/picture.md
+	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) scripts/pause-picture > target/measure/pause.md
+	scripts/section README.md pause "make $@" < target/measure/pause.md
+measure-readme: ## write README's table again, from docs/measurements.md
+	scripts/figures | scripts/section README.md figures "scripts/figures"
+measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: five hours
+	$(MAKE) measure-readme

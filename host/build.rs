@@ -11,10 +11,15 @@ use std::{env, fs};
 /// The Rust target of the programs for guests.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The cargo profile of the programs for guests, and the name of their target directory.
+const PROFILE: &str = "guest";
+
+/// The compiler's flags for a static program, which needs no libraries in its guest.
+const STATIC: &str = "-C target-feature=+crt-static -C strip=symbols";
+
 /// A program for guests that a second cargo builds.
 struct Part {
     package: &'static str,
-    profile: &'static str,
     features: &'static str,
     flags: &'static str,
     /// The name of the file in `OUT_DIR` that the binary embeds.
@@ -26,31 +31,26 @@ struct Part {
 /// The guest kernel, linked without relocations and with frame pointers.
 const KERNEL: Part = Part {
     package: "ebb-kernel",
-    profile: "kernel",
     features: "machine",
     flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
     embedded: "kernel.elf",
     sources: &["kernel", "mm", "balloon", "wire"],
 };
 
-/// The experiments. The program is static, so that it runs in every guest, also on a stock kernel
-/// with only an initramfs.
+/// The experiments, which also run on a stock kernel with only an initramfs.
 const WORKLOADS: Part = Part {
     package: "ebb-workloads",
-    profile: "release",
     features: "",
-    flags: "-C target-feature=+crt-static -C strip=symbols",
+    flags: STATIC,
     embedded: "workloads.elf",
     sources: &["workloads"],
 };
 
-/// The first process of guests with stock Linux. The program is static, because its guest has no
-/// libraries.
+/// The first process of guests with stock Linux.
 const INIT: Part = Part {
     package: "ebb-init",
-    profile: "init",
     features: "",
-    flags: "-C target-feature=+crt-static",
+    flags: STATIC,
     embedded: "init.elf",
     sources: &["init", "wire"],
 };
@@ -58,6 +58,9 @@ const INIT: Part = Part {
 fn main() {
     println!("cargo:rerun-if-env-changed=EBB_KERNEL");
     println!("cargo:rerun-if-env-changed=EBB_SKIP_KERNEL");
+    println!("cargo:rerun-if-env-changed=EBB_COMMIT");
+    let commit = env::var("EBB_COMMIT").ok().or_else(commit);
+    println!("cargo:rustc-env=EBB_COMMIT={}", commit.unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     if env::var_os("EBB_SKIP_KERNEL").is_some_and(|v| v != "0") {
         for part in [KERNEL, WORKLOADS, INIT] {
@@ -75,6 +78,41 @@ fn main() {
     }
 }
 
+/// Returns the short name of the commit that is checked out. Returns `None` without git, and if the
+/// workspace is not the top folder of a repository, for example in an unpacked archive.
+///
+/// Changes of files since that commit are not looked at, as each of them would run this again.
+fn commit() -> Option<String> {
+    let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
+    let root = host.parent()?;
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(root)
+            .args(arguments)
+            // A hook of another repository sets these.
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let top = git(&["rev-parse", "--show-toplevel"])?;
+    if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
+        return None;
+    }
+    // One of these changes with each commit and each checkout. A path that does not exist would run
+    // this at each build.
+    for name in ["HEAD", "logs/HEAD"] {
+        let path = root.join(git(&["rev-parse", "--git-path", name])?);
+        if path.exists() {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
 fn embed(built: &Path, embedded: &Path) {
     println!("cargo:rerun-if-changed={}", built.display());
     if let Err(error) = fs::copy(built, embedded) {
@@ -82,8 +120,8 @@ fn embed(built: &Path, embedded: &Path) {
     }
 }
 
-/// Builds `part` with a second cargo and returns the path of the program. The second cargo has a
-/// target directory of its own, because the outer cargo holds the lock of the usual one. Without
+/// Builds `part` with a second cargo and returns the path of the program. The second cargo has its
+/// own target directory, because the outer cargo holds the lock of the usual one. Without
 /// `--target` and `CARGO_TARGET_DIR`, `make kernel`, `make workloads` and `make init` use the same
 /// directory, so each part is built once.
 ///
@@ -99,7 +137,7 @@ fn build(part: &Part, out: &Path) -> PathBuf {
     }
     // `out` is TARGET/PROFILE/build/PACKAGE/out.
     let target = out.ancestors().nth(4).expect("cargo's layout");
-    let target_dir = target.join(part.package.trim_start_matches("ebb-"));
+    let target_dir = target.join(PROFILE);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)
@@ -110,7 +148,7 @@ fn build(part: &Part, out: &Path) -> PathBuf {
             "--target",
             TARGET,
             "--profile",
-            part.profile,
+            PROFILE,
             "--features",
             part.features,
         ])
@@ -138,8 +176,5 @@ fn build(part: &Part, out: &Path) -> PathBuf {
         Ok(status) => panic!("building {} failed: {status}", part.package),
         Err(error) => panic!("cannot run cargo for {}: {error}", part.package),
     }
-    target_dir
-        .join(TARGET)
-        .join(part.profile)
-        .join(part.package)
+    target_dir.join(TARGET).join(PROFILE).join(part.package)
 }

@@ -9,5 +9,6 @@ fn main() -> ExitCode {
         kernel: include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf")),
         experiments: include_bytes!(concat!(env!("OUT_DIR"), "/workloads.elf")),
         init: include_bytes!(concat!(env!("OUT_DIR"), "/init.elf")),
+        commit: env!("EBB_COMMIT"),
     })
 }

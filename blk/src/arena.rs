@@ -80,7 +80,7 @@ impl Drop for Arena {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -113,10 +113,14 @@ pub struct Report {
     /// The setting of this name: milliseconds for which a pressure event sets the maximum number of
     /// free pages to 0.
     pub buffer_squeeze_duration_ms: u32,
+    /// The setting of this name: milliseconds for which it does so at least.
+    pub squeeze_hold_ms: u32,
     /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,
     /// The setting of this name: seconds after which an unused grant is unmapped.
     pub persistent_grant_unused_seconds: u32,
+    /// The setting of this name: whether the numbers of requests are written to stderr.
+    pub log_stats: u32,
     /// Free pages of the pool.
     pub pages_kept: u32,
     /// Pages of the pool that requests hold.
@@ -127,6 +131,16 @@ pub struct Report {
     pub requests: u64,
     /// Number of requests answered with an error.
     pub failed: u64,
+    /// Number of reads taken.
+    pub reads: u64,
+    /// Number of writes taken.
+    pub writes: u64,
+    /// Number of flushes taken.
+    pub flushes: u64,
+    /// Number of discards and of requests to write zeroes taken.
+    pub discards: u64,
+    /// Number of times that a request had to wait for free pages of the pool.
+    pub starved: u64,
     /// Bytes transferred from or to guest memory in place.
     pub bytes_in_place: u64,
     /// Bytes transferred through pages of the pool.
@@ -228,13 +242,20 @@ fn report(handle: &Handle) -> Report {
         io: handle.io_kind().to_owned(),
         max_buffer_pages: handle.knobs().get(Knob::MaxBufferPages),
         buffer_squeeze_duration_ms: handle.knobs().get(Knob::BufferSqueezeDurationMs),
+        squeeze_hold_ms: handle.knobs().get(Knob::SqueezeHoldMs),
         max_persistent_grants: handle.knobs().get(Knob::MaxPersistentGrants),
         persistent_grant_unused_seconds: handle.knobs().get(Knob::PersistentGrantUnusedSeconds),
+        log_stats: handle.knobs().get(Knob::LogStats),
         pages_kept: figures.pool.free,
         pages_in_use: figures.pool.in_use,
         pages_released: figures.pool.released,
         requests: figures.counters.requests,
         failed: figures.counters.failed,
+        reads: figures.counters.reads,
+        writes: figures.counters.writes,
+        flushes: figures.counters.flushes,
+        discards: figures.counters.discards,
+        starved: figures.counters.starved,
         bytes_in_place: figures.counters.in_place_bytes,
         bytes_bounced: figures.counters.bounced_bytes,
         squeezes: figures.counters.squeezes,
@@ -447,7 +468,7 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;

@@ -46,6 +46,16 @@ pub struct Counters {
     pub bounced_bytes: u64,
     /// Bytes transferred from or to the guest's memory in place.
     pub in_place_bytes: u64,
+    /// Number of reads taken.
+    pub reads: u64,
+    /// Number of writes taken.
+    pub writes: u64,
+    /// Number of flushes taken.
+    pub flushes: u64,
+    /// Number of discards and of requests to write zeroes taken.
+    pub discards: u64,
+    /// Number of times that a request had to wait for free pages of the pool.
+    pub starved: u64,
     /// Number of pressure events after which the pool freed all its free pages.
     pub squeezes: u64,
 }
@@ -251,6 +261,13 @@ impl<T: Transport> Engine<T> {
         op: Op,
         payload: T::Payload,
     ) -> io::Result<()> {
+        match op {
+            Op::Read(_) => self.counters.reads += 1,
+            Op::Write(_) => self.counters.writes += 1,
+            Op::Flush => self.counters.flushes += 1,
+            Op::Discard(_) | Op::WriteZeroes(_) => self.counters.discards += 1,
+            Op::GetId => {}
+        }
         if op == Op::GetId {
             let bytes = usize::try_from(payload.bytes())
                 .unwrap_or(usize::MAX)
@@ -278,6 +295,7 @@ impl<T: Transport> Engine<T> {
             Step::Starved => {
                 self.slots.put(slot, request);
                 self.starved.push_back(slot);
+                self.counters.starved += 1;
             }
             Step::Finished(status) => self.finish(transport, slot, *request, status)?,
         }
@@ -518,6 +536,6 @@ impl<T: Transport> Drop for Engine<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "engine_tests.rs"]
 mod tests;

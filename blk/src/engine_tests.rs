@@ -9,7 +9,7 @@
 use super::*;
 use crate::image::{Location, Spec};
 use crate::knobs::Knob;
-use crate::pool::{MAX_POOL_PAGES, PAGE_BYTES, SHRINK_INTERVAL, SQUEEZE_EXTENSION};
+use crate::pool::{DEFAULT_SQUEEZE_HOLD_MS, MAX_POOL_PAGES, PAGE_BYTES, SHRINK_INTERVAL};
 use crate::request::{HostSlice, Range};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -451,6 +451,25 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     assert_eq!(engine.pool().free, 0);
 }
 
+/// Without a hold the limit is 0 for `buffer_squeeze_duration_ms`, and no longer.
+#[test]
+fn without_a_hold_a_squeeze_lasts_as_long_as_it_is_set() {
+    for duration_ms in [1, 100] {
+        let mut engine = engine(&ram(), false);
+        let knobs = engine.memory.knobs();
+        knobs.set(Knob::SqueezeHoldMs, 0).unwrap();
+        knobs
+            .set(Knob::BufferSqueezeDurationMs, duration_ms)
+            .unwrap();
+        let event = 1_000_000;
+        engine.reclaim_memory(Micros(event));
+        let end = event + u64::from(duration_ms) * 1000;
+        assert_eq!(engine.memory.limit(Micros(end - 1)), 0, "{duration_ms} ms");
+        let usual = crate::pool::DEFAULT_MAX_BUFFER_PAGES;
+        assert_eq!(engine.memory.limit(Micros(end)), usual, "{duration_ms} ms");
+    }
+}
+
 /// After a squeeze a pool keeps only the pages that it uses, so that idle disks do not cause the
 /// next shortage.
 #[test]
@@ -470,8 +489,7 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     engine.shrink(Micros(event));
     engine.reclaim_memory(Micros(event));
     engine.shrink(Micros(event));
-    let squeezed_until = event + 10_000;
-    let mut now = squeezed_until + interval;
+    let mut now = event + 10_000 + interval;
     assert_eq!(write(&mut engine, 8, now), 8);
     // Two of the pages are used again and again, the others are not.
     for _ in 0..2 {
@@ -488,7 +506,7 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     assert_eq!((engine.pool().free, engine.next_shrink(look)), (0, None));
     // Long after the squeeze, or with squeezing off, the pool keeps idle pages up to its limit
     // again.
-    let calm = squeezed_until + SQUEEZE_EXTENSION.as_micros() as u64;
+    let calm = event + u64::from(DEFAULT_SQUEEZE_HOLD_MS) * 1000;
     let keeps = |engine: &mut Engine<FakeTransport>, now: u64| {
         (0..4).for_each(|n| engine.shrink(Micros(now + n * interval)));
         (engine.pool().free, engine.next_shrink(Micros(now)))

@@ -374,7 +374,7 @@ fn alignment(fd: &OwnedFd, kind: FileType) -> Alignment {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Settings of an instance that users can change at run time.
 
 use crate::pool::{
-    DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, MAX_BUFFER_SQUEEZE_DURATION_MS,
-    MAX_POOL_PAGES,
+    DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, DEFAULT_SQUEEZE_HOLD_MS,
+    MAX_BUFFER_SQUEEZE_DURATION_MS, MAX_POOL_PAGES, MAX_SQUEEZE_HOLD_MS,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -25,15 +25,19 @@ pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds for which a pressure event sets the maximum number of free pages to 0;
-    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION) is added. 0 means that pressure events
-    /// are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
+    /// Milliseconds for which a pressure event sets the maximum number of free pages to 0. 0 means
+    /// that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
+    /// Milliseconds for which it does so at least, where [`Self::BufferSqueezeDurationMs`] is less
+    /// and not 0. At most [`MAX_SQUEEZE_HOLD_MS`].
+    SqueezeHoldMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
     MaxPersistentGrants,
     /// Seconds after which a mapped grant that no request used is unmapped. 0 means never. At most
     /// [`MAX_PERSISTENT_GRANT_UNUSED_SECONDS`].
     PersistentGrantUnusedSeconds,
+    /// Whether the instance writes its numbers of requests to stderr every ten seconds: 0 or 1.
+    LogStats,
 }
 
 /// The reason why a setting was not changed.
@@ -42,7 +46,8 @@ pub enum KnobError {
     /// No setting has this name.
     #[error(
         "`{0}` is not a knob; there are max_buffer_pages, buffer_squeeze_duration_ms, \
-         max_persistent_grants and persistent_grant_unused_seconds"
+         squeeze_hold_ms, max_persistent_grants, \
+         persistent_grant_unused_seconds and log_stats"
     )]
     Unknown(String),
     /// The value is above the maximum of the setting.
@@ -59,20 +64,25 @@ pub enum KnobError {
 
 impl Knob {
     /// All settings, in the order of the variants.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::MaxBufferPages,
         Self::BufferSqueezeDurationMs,
+        Self::SqueezeHoldMs,
         Self::MaxPersistentGrants,
         Self::PersistentGrantUnusedSeconds,
+        Self::LogStats,
     ];
 
-    /// Returns the name of the setting for users, which is that of Linux's `xen-blkback`.
+    /// Returns the name of the setting for users. All but `squeeze_hold_ms` are named as in Linux's
+    /// `xen-blkback`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MaxBufferPages => "max_buffer_pages",
             Self::BufferSqueezeDurationMs => "buffer_squeeze_duration_ms",
+            Self::SqueezeHoldMs => "squeeze_hold_ms",
             Self::MaxPersistentGrants => "max_persistent_grants",
             Self::PersistentGrantUnusedSeconds => "persistent_grant_unused_seconds",
+            Self::LogStats => "log_stats",
         }
     }
 
@@ -80,8 +90,10 @@ impl Knob {
         match self {
             Self::MaxBufferPages => MAX_POOL_PAGES,
             Self::BufferSqueezeDurationMs => MAX_BUFFER_SQUEEZE_DURATION_MS,
+            Self::SqueezeHoldMs => MAX_SQUEEZE_HOLD_MS,
             Self::MaxPersistentGrants => MAX_PERSISTENT_GRANTS,
             Self::PersistentGrantUnusedSeconds => MAX_PERSISTENT_GRANT_UNUSED_SECONDS,
+            Self::LogStats => 1,
         }
     }
 }
@@ -106,8 +118,10 @@ impl FromStr for Knob {
 pub struct Knobs {
     max_buffer_pages: AtomicU32,
     buffer_squeeze_duration_ms: AtomicU32,
+    squeeze_hold_ms: AtomicU32,
     max_persistent_grants: AtomicU32,
     persistent_grant_unused_seconds: AtomicU32,
+    log_stats: AtomicU32,
 }
 
 impl Default for Knobs {
@@ -115,10 +129,12 @@ impl Default for Knobs {
         Self {
             max_buffer_pages: AtomicU32::new(DEFAULT_MAX_BUFFER_PAGES),
             buffer_squeeze_duration_ms: AtomicU32::new(DEFAULT_BUFFER_SQUEEZE_DURATION_MS),
+            squeeze_hold_ms: AtomicU32::new(DEFAULT_SQUEEZE_HOLD_MS),
             max_persistent_grants: AtomicU32::new(DEFAULT_MAX_PERSISTENT_GRANTS),
             persistent_grant_unused_seconds: AtomicU32::new(
                 DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS,
             ),
+            log_stats: AtomicU32::new(0),
         }
     }
 }
@@ -136,8 +152,10 @@ impl Knobs {
         match knob {
             Knob::MaxBufferPages => &self.max_buffer_pages,
             Knob::BufferSqueezeDurationMs => &self.buffer_squeeze_duration_ms,
+            Knob::SqueezeHoldMs => &self.squeeze_hold_ms,
             Knob::MaxPersistentGrants => &self.max_persistent_grants,
             Knob::PersistentGrantUnusedSeconds => &self.persistent_grant_unused_seconds,
+            Knob::LogStats => &self.log_stats,
         }
     }
 
@@ -171,16 +189,33 @@ impl Knobs {
         Ok(())
     }
 
-    /// Returns the setting `buffer_squeeze_duration_ms` as a duration, without
-    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION). Zero means that squeezing is off.
-    pub fn squeeze_duration(&self) -> Duration {
-        Duration::from_millis(self.get(Knob::BufferSqueezeDurationMs).into())
+    /// Returns how long a squeeze lasts: `buffer_squeeze_duration_ms` or `squeeze_hold_ms`,
+    /// whichever is longer. Returns `None` if the first is 0, so that squeezing is off.
+    pub fn squeeze_duration(&self) -> Option<Duration> {
+        let duration = self.get(Knob::BufferSqueezeDurationMs);
+        let longest = duration.max(self.get(Knob::SqueezeHoldMs));
+        (duration > 0).then(|| Duration::from_millis(longest.into()))
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_squeeze_lasts_as_long_as_the_longer_setting_says() {
+        let knobs = Knobs::default();
+        let lasts = |duration, hold| {
+            knobs.set(Knob::BufferSqueezeDurationMs, duration).unwrap();
+            knobs.set(Knob::SqueezeHoldMs, hold).unwrap();
+            knobs.squeeze_duration().map(|lasts| lasts.as_millis())
+        };
+        assert_eq!(lasts(1, 0), Some(1));
+        assert_eq!(lasts(100, 0), Some(100));
+        assert_eq!(lasts(100, 10_000), Some(10_000));
+        assert_eq!(lasts(20_000, 10_000), Some(20_000));
+        assert_eq!(lasts(0, 10_000), None);
+    }
 
     #[test]
     fn values_out_of_range_are_named() {

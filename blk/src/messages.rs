@@ -138,7 +138,7 @@ impl RateLimitedLog {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

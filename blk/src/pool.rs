@@ -29,7 +29,7 @@ pub const MAX_POOL_PAGES: u32 = 16_384;
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
 /// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds for which
-/// a pressure event sets the limit for free pages to 0. [`SQUEEZE_EXTENSION`] is added.
+/// a pressure event sets the limit for free pages to 0.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
 /// Largest value of `buffer_squeeze_duration_ms`: a minute.
@@ -38,9 +38,12 @@ pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
 /// Interval at which an instance trims a pool that holds more free pages than its limit.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for which a squeeze keeps the limit at 0 beyond its set duration. Otherwise the pools of
-/// idle disks would grow to their limits again and cause the next shortage.
-pub const SQUEEZE_EXTENSION: Duration = Duration::from_secs(10);
+/// Default value of `squeeze_hold_ms`: milliseconds for which a squeeze lasts at least. Without it
+/// the pools of idle disks would grow to their limits again and cause the next shortage.
+pub const DEFAULT_SQUEEZE_HOLD_MS: u32 = 10_000;
+
+/// Largest value of `squeeze_hold_ms`: a minute.
+pub const MAX_SQUEEZE_HOLD_MS: u32 = 60_000;
 
 /// Index of a page in its pool, from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -222,14 +225,10 @@ pub struct Squeeze {
 }
 
 impl Squeeze {
-    /// Starts a squeeze for a pressure event at `event`. It lasts for `duration` and
-    /// [`SQUEEZE_EXTENSION`]. A later event extends it, and an older one does not shorten it. A
-    /// `duration` of 0 means that squeezing is off, and nothing happens.
+    /// Starts a squeeze for a pressure event at `event`, which lasts for `duration`. A later event
+    /// extends it, and an older one does not shorten it.
     pub fn begin(&mut self, event: Micros, duration: Duration) {
-        if duration.is_zero() {
-            return;
-        }
-        self.end = self.end.max(event + duration + SQUEEZE_EXTENSION);
+        self.end = self.end.max(event + duration);
         self.event_pending = true;
     }
 
@@ -245,6 +244,6 @@ impl Squeeze {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "pool_tests.rs"]
 mod tests;

@@ -243,7 +243,7 @@ fn confine(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;

@@ -390,7 +390,7 @@ fn is_stale(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(refused)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;

@@ -268,7 +268,7 @@ fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Resu
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;

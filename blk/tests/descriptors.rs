@@ -55,7 +55,7 @@ fn a_disk_goes_on_while_the_process_has_no_descriptor_left() {
     let message = [13_u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat();
     rude.send_with_fds(&[&message[..]], &[rude.as_raw_fd()])
         .unwrap();
-    rude.set_read_timeout(Some(Duration::from_secs(20)))
+    rude.set_read_timeout(Some(Duration::from_secs(300)))
         .unwrap();
     // If unread bytes are left, the connection is reset.
     let end = (&rude).read(&mut [0; 32]).map_err(|error| error.kind());

@@ -111,7 +111,7 @@ fn exactly_the_pages_that_requests_write_are_marked() {
                 let mut marked = log.take().unwrap();
                 // The used ring shows an answer just before its own page is marked.
                 let ring = (client.used_at(queue) + MEMORY) / PAGE;
-                let mut tries = 0..1000;
+                let mut tries = 0..60_000;
                 while !marked.contains(&ring) {
                     assert!(tries.next().is_some(), "{what:?}: the used ring");
                     std::thread::sleep(Duration::from_millis(5));
@@ -258,7 +258,7 @@ fn a_log_that_is_cut_or_too_small_costs_its_front_end_alone() {
         cut.file.set_len(0).unwrap();
         client.submit(0, read).unwrap();
         client.ring(0).unwrap();
-        let mut tries = 0..1000;
+        let mut tries = 0..60_000;
         while client.config(8).is_ok() {
             assert!(tries.next().is_some(), "it was not cut off");
             std::thread::sleep(Duration::from_millis(5));

@@ -3,11 +3,13 @@
 use crate::ask::{PauseOptions, ReclaimOptions, ResumeOptions};
 use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
+use crate::embedded;
 use crate::metrics::MetricsOptions;
 use crate::pages::PagesOptions;
 use crate::run::RunOptions;
 use crate::set::SetOptions;
 use crate::top::TopOptions;
+use crate::workloads::WorkloadsOptions;
 use clap::{Parser, Subcommand};
 
 /// The help text of `ebb`. clap cannot group subcommands, so the list is written out here.
@@ -16,23 +18,24 @@ const HELP: &str = "\
 {usage-heading} {usage}
 
 Run a program:
-  run      Run a program in a guest of its own
+  run       Run a program in a guest of its own
 
 See and change guests that run:
-  top      Show the guests of this host, live
-  pause    Stop the virtual CPUs of guests; their free memory goes back to the host
-  resume   Let paused guests run again
-  reclaim  Ask a guest for memory now
-  set      Change how a guest gives memory back
-  metrics  Serve figures of all guests for Prometheus
+  top       Show the guests of this host, live
+  pause     Stop the virtual CPUs of guests; their free memory goes back to the host
+  resume    Let paused guests run again
+  reclaim   Ask a guest for memory now
+  set       Change how a guest gives memory back
+  metrics   Serve figures of all guests for Prometheus
 
 Measure:
-  compare  Run the same programs on Ebb and on stock Linux, side by side
+  compare   Run the same programs on Ebb and on stock Linux, side by side
+  workloads Run the program of an experiment on this host
 
 Disks:
-  blk      Serve disks to guests; their buffers shrink if the host is short of memory
+  blk       Serve disks to guests; their buffers shrink if the host is short of memory
 
-  help     Print the help of a command: ebb help run
+  help      Print the help of a command: ebb help run
 
 Options:
 {options}
@@ -47,7 +50,7 @@ Examples:
 
 /// Runs ordinary Linux programs in small VMs and gives the memory they free back to the host.
 #[derive(Parser, Debug)]
-#[command(name = "ebb", version, about, max_term_width = 100, help_template = HELP)]
+#[command(name = "ebb", version = embedded::version(), about, max_term_width = 100, help_template = HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -59,6 +62,8 @@ pub(crate) enum Command {
     Run(Box<RunOptions>),
     /// Run the same programs on Ebb and on stock Linux, side by side
     Compare(Box<CompareOptions>),
+    /// Run the program of an experiment on this host
+    Workloads(WorkloadsOptions),
     /// Show the guests of this host, live
     Top(TopOptions),
     /// Change how a guest gives memory back
@@ -98,7 +103,7 @@ mod tests {
             .filter(|c| !c.is_hide_set())
         {
             let about = command.get_about().expect("each has one").to_string();
-            let line = format!("  {:<8} {about}", command.get_name());
+            let line = format!("  {:<9} {about}", command.get_name());
             assert!(
                 help.lines().any(|l| l == line),
                 "{line:?} is not in:\n{help}"

@@ -12,6 +12,8 @@ pub struct Embedded {
     pub experiments: &'static [u8],
     /// The first process of stock guests: the program `ebb-init`.
     pub init: &'static [u8],
+    /// The commit from which the binary was built, shortened. Empty if the build did not know it.
+    pub commit: &'static str,
 }
 
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
@@ -29,6 +31,17 @@ pub(crate) fn get() -> Embedded {
         kernel: &[],
         experiments: &[],
         init: &[],
+        commit: "",
     };
     EMBEDDED.get().copied().unwrap_or(none)
+}
+
+/// Returns the version of `ebb` for users, with the commit from which it was built if that is
+/// known.
+pub(crate) fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| match get().commit {
+        "" => env!("CARGO_PKG_VERSION").to_owned(),
+        commit => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+    })
 }

@@ -42,6 +42,8 @@ pub(crate) enum Failure {
     Init(#[from] InitError),
     #[error("{0}")]
     Usage(String),
+    #[error("`{0}` is no program of the image")]
+    NotInImage(String),
     #[error("--env {}: {why}", one_line(.argument))]
     Env {
         argument: OsString,
@@ -158,9 +160,8 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Timeout { .. } => STATUS_TIMEOUT,
-            Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
-                STATUS_NOT_FOUND
-            }
+            Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_))
+            | Self::NotInImage(_) => STATUS_NOT_FOUND,
             Self::Program(ProgramError::Volume(_)) => STATUS_FAILED,
             Self::Program(_) | Self::CannotRun { .. } => STATUS_CANNOT_RUN,
             _ => STATUS_FAILED,
@@ -252,7 +253,7 @@ impl Failure {
                  (#!/bin/sh)"
             }
             Self::Program(ProgramError::Volume(_)) => {
-                "-v is --verbose; --volume SRC:DST shows a folder, --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
+                "-v SRC:DST shares a folder, --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
             }
             Self::Image(ImageError::NotEmbedded) => {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"
@@ -291,15 +292,22 @@ impl Failure {
                 "build it there (make bzImage modules), or name a bzImage"
             }
             Self::ForeignPanic { .. } | Self::NoBoot { .. } => {
-                "more memory with -m, or another kernel; -v shows the whole log"
+                "more memory with -m, or another kernel; --verbose shows the whole log"
             }
             Self::NoServer { .. } => "`ebb blk serve --disk NAME=PATH` serves some",
+            Self::NotInImage(_) => {
+                "name one of its programs; --file PATH packs one of the host, --busybox packs busybox"
+            }
+            Self::Program(ProgramError::UnknownCommand(_)) => {
+                "for an image of that name: `docker save NAME -o NAME.tar`, then \
+                 `ebb run --root NAME.tar`"
+            }
             Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
             Self::Stopped {
                 accel: Accel::Kvm, ..
             } => "--accel tcg works everywhere",
-            Self::Panic { .. } => "this is a bug in ebb; -v shows the whole log",
-            Self::Lost { .. } => "-v shows the whole log",
+            Self::Panic { .. } => "this is a bug in ebb; --verbose shows the whole log",
+            Self::Lost { .. } => "--verbose shows the whole log",
             _ => return None,
         })
     }

@@ -6,26 +6,13 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::error::Error as _;
 
 /// Options of other tools that run programs, each with the equivalent of `ebb`.
-const OPTIONS: [(&[&str], &str); 13] = [
-    (
-        &["-e"],
-        "`--env K=V` sets a variable of the program's environment",
-    ),
-    (
-        &["--env-file"],
-        "`--env K=V` sets a variable, once for each",
-    ),
-    (
-        &["--rm"],
-        "leave it out: a guest leaves nothing behind when it ends",
-    ),
+const OPTIONS: [(&[&str], &str); 8] = [
     (
         &["-d", "--detach"],
         "`ebb run … &` runs it in the background; `ebb top` shows it there",
     ),
     (
-        // clap reads `-v/a:/b` as `-v` and an option that begins with a slash.
-        &["--mount", "-/"],
+        &["--mount"],
         "`--volume SRC:DST` shows a folder of the host that the guest changes, `--root DIR` one as its root, \
          `--file SRC:/DEST` packs a copy",
     ),
@@ -34,16 +21,8 @@ const OPTIONS: [(&[&str], &str); 13] = [
         "guests have the loopback interface and no other network",
     ),
     (
-        &["-u"],
-        "write --user; without it the program is root in a kernel of its own",
-    ),
-    (
         &["--privileged", "--cap-add", "--cap-drop", "--security-opt"],
         "leave it out: the program is root in a kernel of its own",
-    ),
-    (
-        &["-w", "--workdir"],
-        "programs start in the folder that `ebb` is run in, where the guest sees it: `cd DIR && ebb run …`",
     ),
     (
         &["--entrypoint", "--image"],
@@ -174,7 +153,6 @@ mod tests {
     fn words_of_containers_get_a_hint() {
         for (names, hint) in OPTIONS {
             for name in names {
-                let name = if *name == "-/" { "-v/a:/b" } else { name };
                 let text = said(&["run", name, "x", "--", "./program"]);
                 assert!(text.contains(hint), "{name}: {text}");
                 assert!(!text.contains("as a value"), "{name}: {text}");

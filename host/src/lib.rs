@@ -33,6 +33,7 @@ mod pages;
 mod run;
 mod set;
 mod top;
+mod workloads;
 
 mod cli;
 mod hints;
@@ -64,6 +65,7 @@ pub fn main(embedded: Embedded) -> ExitCode {
     let result = match command {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Compare(options) => compare::compare(&options),
+        cli::Command::Workloads(options) => workloads::run(&options),
         cli::Command::Top(options) => top::run(&options),
         cli::Command::Set(options) => set::run(&options),
         cli::Command::Reclaim(options) => ask::run(&options),

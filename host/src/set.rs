@@ -86,7 +86,7 @@ pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
         }
         if Instant::now() >= deadline {
             return Err(Failure::Usage(format!(
-                "{name} has not switched to give-back={} in time; `ebb run -v` shows why",
+                "{name} has not switched to give-back={} in time; `ebb run --verbose` shows why",
                 mode.name()
             )));
         }

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// More time than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
 fn blk() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command.arg("blk");
@@ -54,14 +57,27 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
-    /// Waits up to `limit` for the end of the process and returns its status.
-    fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
+    /// Waits until `condition` holds for the folder in `/proc` of one of its threads.
+    fn until_thread(&self, what: &str, condition: impl Fn(&Path) -> bool) {
+        let start = Instant::now();
+        loop {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+            if tasks.flatten().any(|task| condition(&task.path())) {
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "no thread {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits up to [`LIMIT`] for the end of the process and returns its status.
+    fn ended(&mut self) -> std::process::ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
                 return status;
             }
-            assert!(start.elapsed() < limit, "it does not end");
+            assert!(start.elapsed() < LIMIT, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -83,7 +99,7 @@ fn nonsense(socket: &Path) {
         .collect();
     stream.write_all(&message).expect("it is read");
     let mut rest = Vec::new();
-    let limit = Some(Duration::from_secs(20));
+    let limit = Some(LIMIT);
     stream.set_read_timeout(limit).expect("a socket");
     stream.read_to_end(&mut rest).expect("it is hung up");
     assert!(rest.is_empty());
@@ -154,18 +170,23 @@ fn a_second_signal_waits_for_nobody() {
     fcntl_setfl(&pipe, OFlags::empty()).expect("a pipe");
     let mut stream = UnixStream::connect(folder.path("d.sock")).expect("somebody listens");
     stream.write_all(&[0xff; 64]).expect("there is room");
-    std::thread::sleep(Duration::from_millis(300));
+    let write = format!("{} 0x2 ", libc::SYS_write);
+    server.until_thread("waits for room in the pipe", |task| {
+        fs::read_to_string(task.join("syscall")).is_ok_and(|call| call.starts_with(&write))
+    });
     server.signal(rustix::process::Signal::INT);
-    std::thread::sleep(Duration::from_millis(300));
+    server.until_thread("waits for the next signal", |task| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "signals\n")
+    });
     assert!(server.child.try_wait().expect("our child").is_none());
     server.signal(rustix::process::Signal::INT);
-    let ended = server.ended(Duration::from_secs(20));
+    let ended = server.ended();
     assert_eq!(ended.signal(), Some(rustix::process::Signal::INT.as_raw()));
     assert!(!server.control.exists());
 
     let mut orderly = Server::start(folder.folder(), &["d=ram:1M"], Stdio::null());
     orderly.signal(rustix::process::Signal::INT);
-    assert_eq!(orderly.ended(Duration::from_secs(20)).code(), Some(0));
+    assert_eq!(orderly.ended().code(), Some(0));
     let left = fs::read_dir(folder.folder()).expect("a scratch folder");
     assert_eq!(
         left.count(),

@@ -186,7 +186,7 @@ mod tests {
         output.close();
         assert_eq!(thread.join().expect("no panic").expect("no error"), 3);
         // A child process of another test holds the reader until it executes its program.
-        let mut tries = (0..1000).map(|_| {
+        let mut tries = (0..300_000).map(|_| {
             thread::sleep(std::time::Duration::from_millis(1));
             writer.write_all(b"d").err()
         });

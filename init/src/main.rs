@@ -14,6 +14,7 @@ mod frames;
 mod fuse;
 mod host_port;
 mod input_wait;
+mod knobs;
 mod modules;
 mod oom_watcher;
 mod out;
@@ -98,7 +99,11 @@ fn run() -> Result<Infallible, Failure> {
     }
     let oom_watcher = host.port().and_then(OomWatcher::watch);
     let wanted = program::wanted()?;
-    match program::run(&mut host, &command_line) {
+    let run = match knobs::check(&command_line) {
+        Ok(()) => program::run(&mut host, &command_line),
+        Err(why) => Ok(Ended::CannotRun(std::io::Error::other(why))),
+    };
+    match run {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
             if let Some(oom_watcher) = oom_watcher {

@@ -46,7 +46,7 @@ fn main(boot: &'static BootInfo) -> ! {
         arch::cpu_count(),
         arch::clock::tsc_khz()
     );
-    process::task::start(boot)
+    process::task::start(boot, procfs::apply_boot_line)
 }
 
 #[expect(unsafe_code, reason = "the linker binds the contract by this name")]
@@ -74,6 +74,7 @@ static HELPERS: Helpers = Helpers {
     has_thread: sched::started,
     killed: || sched::current().killed(),
     yield_now: sched::yield_now,
+    give_way: sched::give_way,
     sleep_until: sched::sleep_until,
     shrink_caches: || {
         fs::tmpfs::trim_all()
@@ -86,6 +87,10 @@ static HELPERS: Helpers = Helpers {
     take_gib: vm::compaction::gib::take,
     relieve_soon: vm::compaction::daemon::relieve_soon,
     deflate: drivers::balloon::deflate_on_oom,
+    stalled: |work| {
+        let _stalls = sched::pressure::memory_stall();
+        work();
+    },
     is_coming: || vm::spaces_going() > 0,
     kill: process::task::oom_kill,
 };

@@ -32,6 +32,17 @@ fn read(path: &str) -> String {
     fs::read_to_string(kernel.join(path)).expect(path)
 }
 
+/// Returns the path of the source of `module`, which is a file or a folder.
+fn file_of(module: &str) -> String {
+    let file = format!("src/syscall/{module}.rs");
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if kernel.join(&file).exists() {
+        file
+    } else {
+        format!("src/syscall/{module}/mod.rs")
+    }
+}
+
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text
@@ -106,7 +117,7 @@ fn table() -> BTreeMap<String, Handler> {
         let (module, function) = path.split_once("::").expect("a handler's module");
         let source = sources
             .entry(module)
-            .or_insert_with(|| read(&format!("src/syscall/{module}.rs")));
+            .or_insert_with(|| read(&file_of(module)));
         let handler = handler(source, function).expect(path);
         assert!(is_name(call), "{call}: more than one call in an arm");
         assert!(

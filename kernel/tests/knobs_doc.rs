@@ -24,13 +24,18 @@ fn the_page_and_the_tables_name_the_same_knobs() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(kernel.join(path)).expect(path);
     let mut known = knobs(&read("src/procfs/proc/sysctl.rs"), "/proc");
+    known.extend(knobs(&read("src/procfs/proc/net_sysctl.rs"), "/proc"));
+    known.extend(knobs(&read("src/procfs/proc/ipc_knobs.rs"), "/proc"));
+    known.extend(knobs(&read("src/procfs/proc/writeback_knobs.rs"), "/proc"));
     known.extend(knobs(&read("src/procfs/proc/system.rs"), "/proc"));
+    known.extend(knobs(&read("src/procfs/proc/scheduling.rs"), "/proc"));
     known.extend(knobs(&read("src/procfs/sys/mod.rs"), "/sys"));
     let pool = read("src/procfs/hugepages.rs");
     let (of_proc, of_sys) = pool.split_once("const SYS").expect("three tables");
     known.extend(knobs(of_proc, "/proc"));
     known.extend(knobs(of_sys, "/sys"));
     let process = read("src/procfs/proc/pid/mod.rs");
+    let process = process.replace("..knob(", " knob(");
     let of_process = process.split(" knob(").skip(1).filter_map(first_string);
     known.extend(of_process.map(|name| format!("/proc/PID/{name}")));
     assert!(known.len() > 5, "the tables were not found");

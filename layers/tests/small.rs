@@ -21,7 +21,7 @@ fn init() {
             "program.rs oom_watcher.rs root.rs volumes.rs",
             "input_wait.rs streams.rs fuse/",
             "control.rs copy.rs terminal.rs out.rs host_port.rs",
-            "ports.rs modules.rs system.rs frames.rs string_list.rs caches.rs",
+            "ports.rs modules.rs system.rs frames.rs string_list.rs caches.rs knobs.rs",
             "failure.rs",
         ],
     );

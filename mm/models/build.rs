@@ -2,6 +2,6 @@
 
 fn main() {
     println!("cargo::rustc-cfg=ebb_model");
-    println!("cargo::rustc-check-cfg=cfg(feature, values(\"x86_64\"))");
+    println!("cargo::rustc-check-cfg=cfg(feature, values(\"x86_64\", \"std\"))");
     println!("cargo::rerun-if-changed=build.rs");
 }

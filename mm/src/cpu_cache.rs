@@ -59,7 +59,9 @@ impl HeldBlock {
 /// before, and the most recently freed block of each order from 1 to 9.
 ///
 /// Call [`Allocator::drain`](crate::Allocator::drain) before you drop it, or the frames in it are
-/// lost. A debug build panics in that case.
+/// lost. A debug build panics in that case, but never while another panic unwinds the stack.
+/// Without the feature `std` the crate cannot know that, so it panics only where a panic aborts the
+/// program.
 #[derive(Debug)]
 pub struct CpuCache {
     /// Single frames: up to eight groups of 64.
@@ -312,9 +314,20 @@ impl Default for CpuCache {
 impl Drop for CpuCache {
     fn drop(&mut self) {
         debug_assert!(
-            self.is_empty(),
+            self.is_empty() || may_be_unwinding(),
             "a per-CPU cache was dropped with {} frames in it",
             self.held()
         );
     }
+}
+
+/// Returns whether a panic may be unwinding the stack of this thread. A second panic would then end
+/// the process without the message of the first.
+///
+/// Without the standard library only a program that aborts at a panic is known not to be unwinding.
+fn may_be_unwinding() -> bool {
+    #[cfg(any(test, feature = "std"))]
+    return std::thread::panicking();
+    #[cfg(not(any(test, feature = "std")))]
+    return cfg!(panic = "unwind");
 }

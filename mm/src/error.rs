@@ -8,7 +8,8 @@ use crate::{FrameRange, Order, Watermarks, ZoneKind, hints::HINT_ENTRIES};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AllocError {
     /// No zone that the request may use has a free block of this order above the reserve that the
-    /// request must leave.
+    /// request must leave, such as the watermark `min`. So frames can be free: a request with
+    /// [`Reserve::Use`](crate::Reserve::Use) could take them.
     ///
     /// Free frames may still be in the caches of other CPUs. The allocator has requested that these
     /// be drained (see [`Allocator::drain_requested`](crate::Allocator::drain_requested)).
@@ -34,7 +35,11 @@ pub enum AllocError {
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (order, zone, why) = match self {
-            Self::Exhausted { order, zone } => (order, zone, "the zones are exhausted"),
+            Self::Exhausted { order, zone } => (
+                order,
+                zone,
+                "none is free above the watermark `min` that the request must leave",
+            ),
             Self::Isolated { order, zone } => (order, zone, "the free blocks are isolated"),
         };
         write!(

@@ -60,6 +60,17 @@ mod tests {
     }
 
     #[test]
+    fn a_gib_has_indices_though_no_free_block_counts_as_one() {
+        let mut areas = FreeAreas::default();
+        assert_eq!(areas.count(Order::GIB, None), 0);
+        areas.counts[10][1] = 256;
+        assert_eq!(areas.count(Order::GIB, Some(crate::Mobility::Movable)), 0);
+        assert_eq!(areas.unusable_index(Order::GIB), 1000);
+        // 1000 - (1000 + 262144 * 1000 / 262144) / 256
+        assert_eq!(areas.fragmentation_index(Order::GIB), 1000 - 7);
+    }
+
+    #[test]
     fn figures_are_those_of_linux() {
         // `Node 0, zone Normal 4 3 0 1 0 0 0 0 0 0 0` in /proc/buddyinfo: 18 frames in 8 blocks.
         let mut areas = FreeAreas::default();

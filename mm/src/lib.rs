@@ -125,6 +125,7 @@
 //!
 //! | feature | default | effect |
 //! |---|---|---|
+//! | `std` | off | debug builds: an undrained [`CpuCache`] panics also where panics unwind |
 //! | `x86_64` | off | adds `PageFrames`: the frame allocator traits of the crate `x86_64` |
 #![no_std]
 #![deny(unsafe_code)]
@@ -138,7 +139,7 @@
     )
 )]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod allocator;
@@ -188,6 +189,7 @@ mod request;
 mod run_bound;
 mod search;
 mod shared;
+mod shuffle;
 mod state;
 mod stats;
 mod summary;
@@ -209,9 +211,10 @@ pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
     BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Consolidation,
-    ConsolidationPoll, Emptied, EmptyingBlock, EmptyingGib, GibPlan, NoGib, NotAProactiveness,
-    PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS,
-    Plan, Proactive, ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
+    ConsolidationPoll, Emptied, EmptyingBlock, EmptyingGib, GibPlan, HostPlan, NoGib,
+    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_LEFT_OVER, PROACTIVE_SHARED_SLICE,
+    PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive, ProactivePoll, ProactiveSlice, QUIET,
+    Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

@@ -13,6 +13,7 @@ use core::ops::Range;
 
 use crate::{
     Mobility,
+    shuffle::Turn,
     zone::{Wanted, Zone},
 };
 
@@ -44,10 +45,12 @@ pub(crate) struct FreeParts<'a, 'm> {
 pub(crate) struct FreeTrees<'a, 'm> {
     zone: &'a Zone<'m>,
     wanted: Wanted,
-    /// The next tree is searched from this index.
-    from: usize,
-    /// The search in the present GiB ends before this index.
-    end: usize,
+    /// Where the search within a GiB starts.
+    turn: Turn,
+    /// The trees of the present GiB that are still to be searched.
+    present: Range<usize>,
+    /// The trees of the present GiB that follow these, as the search did not start at the first.
+    rest: Range<usize>,
     /// If the search goes downwards, the GiB regions below this tree follow.
     below: Option<usize>,
 }
@@ -65,21 +68,21 @@ impl<'m> Zone<'m> {
     }
 
     /// Returns the indices of the trees (64 MiB) of `part` that may have free pageblocks, in search
-    /// order. The search hints may be wrong, so a returned tree may have none.
-    pub(crate) fn free_trees(&self, part: &FreePart) -> FreeTrees<'_, 'm> {
-        let Range { start, end } = part.trees;
-        let (from, end, below) = if part.downwards {
-            (0, 0, Some(end))
-        } else {
-            (start, end, None)
-        };
-        FreeTrees {
+    /// order. Within a GiB `turn` says which comes first. The search hints may be wrong, so a
+    /// returned tree may have none.
+    pub(crate) fn free_trees(&self, part: &FreePart, turn: Turn) -> FreeTrees<'_, 'm> {
+        let mut trees = FreeTrees {
             zone: self,
             wanted: part.wanted,
-            from,
-            end,
-            below,
+            turn,
+            present: 0..0,
+            rest: 0..0,
+            below: part.downwards.then_some(part.trees.end),
+        };
+        if !part.downwards {
+            trees.enter(part.trees.clone());
         }
+        trees
     }
 }
 
@@ -122,23 +125,36 @@ impl Iterator for FreeParts<'_, '_> {
     }
 }
 
+impl FreeTrees<'_, '_> {
+    /// Starts to search these trees of a GiB.
+    fn enter(&mut self, trees: Range<usize>) {
+        let first = self.turn.first_tree(&trees);
+        self.present = first..trees.end;
+        self.rest = trees.start..first;
+    }
+}
+
 impl Iterator for FreeTrees<'_, '_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
         let (map, kind) = (&self.zone.arrays.map, self.wanted.kind());
-        // Bounded: each turn but the last begins with a GiB below the one before.
+        // Bounded: each turn but the last begins with a GiB below the one before, or with its rest.
         loop {
-            if self.from < self.end
-                && let Some(tree) = map.next(kind, self.from)
-                && tree < self.end
+            if !self.present.is_empty()
+                && let Some(tree) = map.next(kind, self.present.start)
+                && tree < self.present.end
             {
-                self.from = tree + 1;
+                self.present.start = tree + 1;
                 return Some(tree);
             }
-            let last = map.last(kind, self.below?)?;
-            let first = self.zone.gib_trees(last).start;
-            (self.from, self.end, self.below) = (first, last + 1, Some(first));
+            self.present = core::mem::take(&mut self.rest);
+            if self.present.is_empty() {
+                let last = map.last(kind, self.below?)?;
+                let first = self.zone.gib_trees(last).start;
+                self.below = Some(first);
+                self.enter(first..last + 1);
+            }
         }
     }
 }

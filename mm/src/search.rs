@@ -14,6 +14,7 @@ use crate::{
     bitmap::{Taken, WORD_FRAMES},
     placing::{FreePart, FreeTrees},
     run_bound::RUN_ORDERS,
+    shuffle::Turn,
     state::{Admission, BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
     zone::{Wanted, ZoneRef},
@@ -65,6 +66,8 @@ struct Sought {
     /// The order of the block to allocate.
     order: Order,
     prefer: Prefer,
+    /// Where the search for free pageblocks starts.
+    turn: Turn,
 }
 
 impl Sought {
@@ -74,6 +77,7 @@ impl Sought {
             wanted,
             order,
             prefer: Prefer::Fullest,
+            turn: Turn::NONE,
         }
     }
 }
@@ -235,6 +239,7 @@ impl ZoneRef<'_, '_> {
                 wanted: Wanted::Partial(mobility, largest),
                 order,
                 prefer,
+                turn: Turn::NONE,
             });
             self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
@@ -262,6 +267,7 @@ impl ZoneRef<'_, '_> {
                     wanted,
                     order,
                     prefer: Prefer::Emptiest,
+                    turn: Turn::NONE,
                 };
                 self.search(sought, &unlimited(), |block| attempt(block, any))
             })
@@ -315,9 +321,13 @@ impl ZoneRef<'_, '_> {
             }
             Some(low)
         };
+        let turn = self.shared.shuffle.turn();
         self.zone.free_parts(mobility).find_map(|part| {
-            let sought = Sought::fullest(part.wanted, Order::PAGEBLOCK);
-            let trees = self.zone.free_trees(&part);
+            let sought = Sought {
+                turn,
+                ..Sought::fullest(part.wanted, Order::PAGEBLOCK)
+            };
+            let trees = self.zone.free_trees(&part, turn);
             let block = self.search_trees(trees, sought, &unlimited(), take)?;
             Some(self.zone.first_frame(block))
         })
@@ -331,12 +341,13 @@ impl ZoneRef<'_, '_> {
         for part in self.zone.free_parts(mobility) {
             let wanted = part.wanted;
             let class = wanted.class();
-            for tree in self.zone.free_trees(&part) {
+            let turn = self.shared.shuffle.turn();
+            for tree in self.zone.free_trees(&part, turn) {
                 if wanted == Wanted::Touched {
                     self.settle_tree(tree);
                 }
                 let first = tree * TREE_BLOCKS;
-                for block in first..first + TREE_BLOCKS {
+                for block in turn.offsets().map(|offset| first + offset) {
                     if taken == blocks.len() {
                         return taken;
                     }
@@ -368,8 +379,12 @@ impl ZoneRef<'_, '_> {
         hint: &mut OpenHint,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let sought = Sought::fullest(part.wanted, order);
-        let trees = || self.zone.free_trees(part);
+        let turn = self.shared.shuffle.turn();
+        let sought = Sought {
+            turn,
+            ..Sought::fullest(part.wanted, order)
+        };
+        let trees = || self.zone.free_trees(part, turn);
         let attempt = |block: usize| Some((block, attempt(block)?));
         let at_home = || {
             let home = hint.home?;
@@ -517,7 +532,8 @@ impl ZoneRef<'_, '_> {
     }
 
     /// Returns the offset in `tree` of the best pageblock among `untried` (a bit for each). Of free
-    /// ones the lowest is as good as any. Returns `None` if no pageblock is wanted.
+    /// ones the first from the search's start on is as good as any. Returns `None` if no pageblock
+    /// is wanted.
     fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
         let Sought { wanted, order, .. } = sought;
         let (class, free) = (
@@ -527,16 +543,16 @@ impl ZoneRef<'_, '_> {
         let first = tree * TREE_BLOCKS;
         let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
         let run_bounds = &self.zone.arrays.run_bounds[first..first + TREE_BLOCKS];
+        let is_untried = |offset: usize| untried & 1 << offset != 0;
+        if free {
+            let mut offsets = sought.turn.offsets();
+            return offsets.find(|&offset| is_untried(offset) && states[offset].load().is(class));
+        }
         let states = states
             .iter()
             .enumerate()
-            .filter(|(offset, _)| untried & 1 << offset != 0);
-        let mut states = states.map(|(offset, state)| (offset, state.load()));
-        if free {
-            return states
-                .find(|(_, state)| state.is(class))
-                .map(|(offset, _)| offset);
-        }
+            .filter(|&(offset, _)| is_untried(offset));
+        let states = states.map(|(offset, state)| (offset, state.load()));
         let mut best = None;
         let mut best_worth = 0;
         for (offset, state) in states {

@@ -10,6 +10,7 @@ use crate::{
     frame::Frame,
     header::{HOST_ASLEEP, HOST_AWAKE, Header},
     hints::{Calls, Hint},
+    shuffle::Shuffle,
     sync::{AtomicU32, Ordering},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Shared<'m> {
     drains: AtomicU32,
     /// Whether the metadata has one mark for each frame that the host may hold memory for.
     frame_marks: bool,
+    /// Where searches for free pageblocks start.
+    pub(crate) shuffle: Shuffle,
 }
 
 impl fmt::Debug for Shared<'_> {
@@ -61,6 +64,7 @@ impl<'m> Shared<'m> {
             hints: Calls::new(),
             drains: AtomicU32::new(0),
             frame_marks,
+            shuffle: Shuffle::off(),
         }
     }
 

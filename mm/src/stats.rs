@@ -63,12 +63,11 @@ pub struct FreeAreas {
 
 impl FreeAreas {
     /// Returns the number of free blocks of `order`: of one mobility, or of all if `mobility` is
-    /// `None`.
-    ///
-    /// # Panics
-    /// If `order` is [`Order::GIB`], which is not counted.
+    /// `None`. Returns 0 for [`Order::GIB`]: a free GiB counts as blocks of order 10.
     pub fn count(&self, order: Order, mobility: Option<Mobility>) -> u64 {
-        let counts = &self.counts[usize::from(order.get())];
+        let Some(counts) = self.counts.get(usize::from(order.get())) else {
+            return 0;
+        };
         mobility.map_or_else(|| counts.iter().sum(), |mobility| counts[mobility.index()])
     }
 
@@ -84,6 +83,16 @@ impl Allocator<'_> {
     /// Returns the statistics of all zones. Reads their summaries, 8 bytes for each 64 MiB.
     pub fn stats(&self) -> Stats {
         self.stats_of(|_| true)
+    }
+
+    /// Returns `true` if all zones with memory are low on it. A zone is, from the time a request
+    /// finds fewer free frames than its `low` watermark until it has as many as its `high`
+    /// watermark. Linux's background reclaim runs at these times. The value may be out of date.
+    pub fn is_low_on_memory(&self) -> bool {
+        (0..self.zones())
+            .map(|zone| self.zone(zone).zone)
+            .filter(|zone| zone.managed() != 0)
+            .all(|zone| zone.low_memory.is_low())
     }
 
     /// Returns the number of managed frames of all zones together, without those that are offline.
@@ -153,10 +162,10 @@ impl Allocator<'_> {
 
     /// Returns the number of free blocks of `order` in a zone: of one mobility, or of all if
     /// `mobility` is `None`. Reads as much as [`free_areas`](Self::free_areas), which counts all
-    /// orders at once.
+    /// orders at once. Returns 0 for [`Order::GIB`].
     ///
     /// # Panics
-    /// If there is no such zone, or `order` is [`Order::GIB`].
+    /// If there is no such zone.
     pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }

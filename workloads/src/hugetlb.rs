@@ -5,6 +5,7 @@
 
 use crate::clock::ratio;
 use crate::output::{Better, Labels, Metric, Output};
+use crate::percentiles::with_histogram;
 use crate::pool::{GIGANTIC_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
 use std::time::Duration;
@@ -13,19 +14,21 @@ use std::time::Duration;
 /// kernel's pool and removes them, and measures both.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hugetlb",
-    usage: "[N|all] [--1g]",
+    usage: "[N|all] [--1g] [--each]",
     summary: "allocate and free huge pages by /proc/sys/vm/nr_hugepages",
     help: "\
 N (64) huge pages more than there are; afterwards the pool is as it was. all asks for more than
 memory holds. --1g takes pages of 1 GiB, by
-/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages.
+/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages. With --each the pool grows and shrinks
+by one page a write, and the time of each write is taken, which has the call in it.
 
 Prints how many were obtained (huge_pages), the time to allocate and to free them in all and a page
 (allocate_s, free_s, allocate_page_ns, free_page_ns), MemTotal and what is free before, with the
 pages and after, and the memory saved: what became free beside the pages themselves (saved_kib), as
 page descriptors do that are given back. Free are MemFree and what Linux's CPUs hold in reserve, by
 /proc/zoneinfo. With all also the share of MemTotal that the pages are
-(pool_share), by what MemTotal is with them.",
+(pool_share), by what MemTotal is with them. With --each the time of a page by percentile and as a
+histogram (allocate_each_ns, free_each_ns).",
     run,
 };
 
@@ -57,6 +60,7 @@ impl Memory {
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let gigantic = args::take_flag(&mut words, "--1g");
+    let each = args::take_flag(&mut words, "--each");
     args::no_more(&words, 1)?;
     let word = words.first().map(String::as_str);
     let wanted = match word {
@@ -64,6 +68,10 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         Some(ALL) => None,
         Some(word) => Some(args::number(word, "huge pages", 1, MAX_PAGES)?),
     };
+    if each && wanted.is_none() {
+        let why = "--each needs a number of huge pages";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let pool = if gigantic {
         Pool::of(GIGANTIC_KIB)?
     } else {
@@ -71,9 +79,21 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     };
     let before = show("before", &pool, out)?;
     let more = wanted.unwrap_or(before.total / pool.page_kib() + 1);
-    let allocate_ns = pool.resize(before.pool + more)?;
+    let (mut allocated, mut freed) = (Vec::new(), Vec::new());
+    let allocate_ns = if each {
+        allocated = pool.step(before.pool, before.pool + more)?;
+        allocated.iter().sum()
+    } else {
+        pool.resize(before.pool + more)?
+    };
     let with = show("allocated", &pool, out)?;
-    let free_ns = pool.resize(before.pool)?;
+    let free_ns = if each {
+        // With fewer pages than asked for, the first writes would free nothing.
+        freed = pool.step(with.pool, before.pool)?;
+        freed.iter().sum()
+    } else {
+        pool.resize(before.pool)?
+    };
     let after = show("after", &pool, out)?;
     if after.pool != before.pool {
         return Err(Failure::Wrong(format!(
@@ -94,6 +114,11 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         ),
         ("size", if gigantic { "1G" } else { "2M" }.to_owned()),
     ]);
+    for (name, times) in [("allocate_each_ns", allocated), ("free_each_ns", freed)] {
+        if !times.is_empty() {
+            out.distribution(&with_histogram(name, times, labels.clone()))?;
+        }
+    }
     let mut result = |name, value, unit, better| {
         out.result(&Metric {
             name,

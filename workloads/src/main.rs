@@ -14,10 +14,12 @@ mod disk;
 mod elastic;
 mod fragment;
 mod heap;
+mod histogram;
 mod holes;
 mod huge_latency;
 mod hugetlb;
 mod idle;
+mod latency;
 mod mapping;
 mod memhog;
 mod meminfo;
@@ -115,6 +117,7 @@ const EXPERIMENTS: &[Experiment] = &[
     build::EXPERIMENT,
     elastic::EXPERIMENT,
     huge_latency::EXPERIMENT,
+    latency::EXPERIMENT,
     heap::EXPERIMENT,
     holes::EXPERIMENT,
     sparse::EXPERIMENT,

@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Size of a huge page on x86-64 in bytes, and of the aligned ranges that can become one.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
+/// Size of the largest pages of the kernel's pools on x86-64 in bytes.
+pub(crate) const GIGANTIC_BYTES: usize = 1 << 30;
 
 /// The size of the pages that the kernel may use for an anonymous mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) enum PageSize {
     Huge,
     /// Huge pages of the kernel's pool (`MAP_HUGETLB`). The pool must have enough of them.
     Pool,
+    /// The same with pages of 1 GiB.
+    GiganticPool,
 }
 
 /// A readable and writable mapping, which is unmapped when this value is dropped. Offsets count
@@ -41,16 +45,22 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` bytes of zeros, in pages of the size `pages`. Touches no page.
-    /// For [`PageSize::Pool`] `bytes` must be a multiple of 2 MiB.
+    /// For [`PageSize::Pool`] `bytes` must be a multiple of 2 MiB, and of 1 GiB for
+    /// [`PageSize::GiganticPool`].
     ///
     /// # Errors
-    /// [`Failure::System`] if `mmap` fails, also if the kernel has no pool of 2 MiB pages, or too
-    /// few pages in it, for [`PageSize::Pool`]. [`Failure::Unsupported`] for [`PageSize::Huge`] if
-    /// the kernel has no transparent huge pages.
+    /// [`Failure::System`] if `mmap` fails, also if the kernel has no such pool or too few pages in
+    /// it, for [`PageSize::Pool`] and [`PageSize::GiganticPool`]. [`Failure::Unsupported`] for
+    /// [`PageSize::Huge`] if the kernel has no transparent huge pages.
     pub(crate) fn anonymous(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        if pages == PageSize::Pool {
-            return Self::map(bytes, 0, kind | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1);
+        let of_the_pool = match pages {
+            PageSize::Pool => Some(libc::MAP_HUGE_2MB),
+            PageSize::GiganticPool => Some(libc::MAP_HUGE_1GB),
+            PageSize::Default | PageSize::Base | PageSize::Huge => None,
+        };
+        if let Some(size) = of_the_pool {
+            return Self::map(bytes, 0, kind | libc::MAP_HUGETLB | size, -1);
         }
         let slack = if pages == PageSize::Huge {
             HUGE_BYTES
@@ -59,7 +69,7 @@ impl Mapping {
         };
         let mapping = Self::map(bytes, slack, kind, -1)?;
         let advice = match pages {
-            PageSize::Default | PageSize::Pool => return Ok(mapping),
+            PageSize::Default | PageSize::Pool | PageSize::GiganticPool => return Ok(mapping),
             PageSize::Base => libc::MADV_NOHUGEPAGE,
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };

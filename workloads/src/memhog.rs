@@ -58,7 +58,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("start", Some(bytes))?;
     let mut lent = None;
     if from_pool {
-        lent = Some(Pool::lend(bytes)?);
+        lent = Some(Pool::lend(bytes, HUGE_BYTES)?);
         std::thread::sleep(hold);
         out.phase("pooled", Some(bytes))?;
     }

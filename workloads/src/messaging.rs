@@ -1,13 +1,17 @@
-//! `messaging`: many processes that wake one another, like hackbench.
+//! `messaging`: many tasks that wake one another, as in hackbench.
 //!
 //! A group has 20 senders and 20 receivers. Each sender sends messages of 100 bytes to each
 //! receiver of its group. The time is mostly that of the scheduler, since every message may wake a
-//! process.
+//! task. These are hackbench's own sizes (`-f 20 -s 100`), its channels (`AF_UNIX` stream sockets,
+//! or pipes with `-p`), its tasks (processes, or threads with `-T`), and its number of rounds
+//! (`-l 100`). It differs in three things: hackbench makes 10 groups where nothing is said, its
+//! receivers do not check the messages, and it ends a task's wait by a byte and not by the end of a
+//! pipe.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
-use crate::tasks::{Child, Gate};
+use crate::tasks::{Child, Gate, Kind};
 use crate::{Experiment, Failure};
 use std::cell::Cell;
 use std::fs::File;
@@ -15,16 +19,20 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+mod threads;
+
 /// The experiment `messaging`, with its arguments, help text and function: measures many processes
 /// that wake one another by messages.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "messaging",
-    usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets]",
-    summary: "groups of 20 senders and 20 receivers, over pipes and over sockets",
+    usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets] [--threads]",
+    summary: "hackbench: groups of 20 senders and 20 receivers, over pipes and over sockets",
     help: "\
-GROUPS is 4 by default (160 processes). In each of ROUNDSr (100r) rounds every sender sends every
+GROUPS is 4 by default (160 tasks). In each of ROUNDSr (100r) rounds every sender sends every
 receiver of its group a message of 100 bytes, which the receiver checks. Pipes first, then
-sockets (AF_UNIX, stream), or one of them.
+sockets (AF_UNIX, stream), or one of them. Tasks are processes, or with --threads threads of one
+process. In hackbench's words that is -g GROUPS -l ROUNDS -f 20 -s 100, with -p for pipes and -T for
+threads.
 
 Prints the time from the start signal to the end of the last process (elapsed_s), and of a message
 (message_ns), and how often a CPU went from one task to another meanwhile (switches): who takes turns
@@ -33,7 +41,7 @@ with whom is decided by chance, and most of the time is theirs.",
 };
 
 const DEFAULT_GROUPS: u64 = 4;
-const MAX_GROUPS: u64 = 100;
+const MAX_GROUPS: u64 = 150;
 const DEFAULT_ROUNDS: u64 = 100;
 /// Number of senders in a group, and of receivers.
 const SIDE: usize = 20;
@@ -74,6 +82,11 @@ impl Channel {
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let pipes = args::take_flag(&mut words, "--pipes");
     let sockets = args::take_flag(&mut words, "--sockets");
+    let kind = if args::take_flag(&mut words, "--threads") {
+        Kind::Threads
+    } else {
+        Kind::Processes
+    };
     args::no_more(&words, 2)?;
     let mut words = words.iter().map(String::as_str);
     let groups = words.next().map_or(Ok(DEFAULT_GROUPS), |w| {
@@ -94,11 +107,29 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
             Channel::Sockets => sockets || !pipes,
         };
         if wanted {
-            let taken = time(channel, groups, rounds)?;
-            report(channel, groups, rounds, &taken, out)?;
+            let load = Load {
+                channel,
+                kind,
+                groups,
+                rounds,
+            };
+            let taken = match kind {
+                Kind::Processes => time(&load)?,
+                Kind::Threads => threads::time(&load)?,
+            };
+            report(&load, &taken, out)?;
         }
     }
     Ok(())
+}
+
+/// What is done: the arguments of the experiment.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    channel: Channel,
+    kind: Kind,
+    groups: u64,
+    rounds: u64,
 }
 
 /// The measurements for all groups.
@@ -107,18 +138,35 @@ struct Taken {
     switches: u64,
 }
 
-fn report(
-    channel: Channel,
-    groups: u64,
-    rounds: u64,
-    taken: &Taken,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let labels = Labels::from([
+fn report(load: &Load, taken: &Taken, out: &mut Output) -> Result<(), Failure> {
+    let &Load {
+        channel,
+        kind,
+        groups,
+        rounds,
+    } = load;
+    let mut labels = Labels::from([
         ("over", channel.name().to_owned()),
         ("groups", groups.to_string()),
         ("rounds", rounds.to_string()),
     ]);
+    let mode = match kind {
+        Kind::Processes => "process",
+        Kind::Threads => {
+            labels.insert("kind", kind.name().to_owned());
+            "threaded"
+        }
+    };
+    let (descriptors, tasks) = (2 * SIDE, groups * 2 * SIDE as u64);
+    out.say(&format!(
+        "Running in {mode} mode with {groups} groups using {descriptors} file descriptors each (== {tasks} tasks)"
+    ))?;
+    out.say(&format!(
+        "Each sender will pass {} messages of {MESSAGE_BYTES} bytes, over {}",
+        rounds * SIDE as u64,
+        channel.name()
+    ))?;
+    out.say(&format!("Time: {:.3}", ratio(taken.ns, 1_000_000_000)))?;
     let messages = groups * rounds * (SIDE * SIDE) as u64;
     out.result(&Metric {
         name: "elapsed_s",
@@ -152,11 +200,11 @@ fn switches() -> Result<u64, Failure> {
 }
 
 /// Runs all groups, and measures from the start signal to the end of the last process.
-fn time(channel: Channel, groups: u64, rounds: u64) -> Result<Taken, Failure> {
+fn time(load: &Load) -> Result<Taken, Failure> {
     let gate = Gate::new()?;
     let mut children = Vec::new();
-    for _ in 0..groups {
-        group(channel, rounds, &gate, &mut children)?;
+    for _ in 0..load.groups {
+        group(load.channel, load.rounds, &gate, &mut children)?;
     }
     gate.ready(children.len())?;
     let before = switches()?;

@@ -1,7 +1,7 @@
 //! The output of an experiment: lines for people, or one JSON object a line (`--json`).
 
 use crate::clock::{monotonic_ns, ratio, seconds};
-use crate::{Failure, meminfo, size};
+use crate::{Failure, histogram, meminfo, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -49,7 +49,18 @@ pub(crate) struct Distribution {
     /// Pairs of a percentile and the value that this percentage of the values does not exceed.
     pub(crate) percentiles: Vec<(u32, u64)>,
     pub(crate) count: usize,
+    /// The values counted by powers of two; empty if they are not shown so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) histogram: Vec<Bucket>,
     pub(crate) labels: Labels,
+}
+
+/// The number of values in a range, from `low` to below `high`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Bucket {
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+    pub(crate) count: usize,
 }
 
 /// One line of `--json`.
@@ -219,7 +230,7 @@ impl Output {
     }
 
     /// Prints the distribution `spread`: in JSON in one line, for people in a line for each
-    /// percentile.
+    /// percentile, and one for each part of the histogram if it has one.
     pub(crate) fn distribution(&mut self, spread: &Distribution) -> Result<(), Failure> {
         match self.format {
             Format::Text => {
@@ -233,6 +244,9 @@ impl Output {
                 self.say("percentile       value")?;
                 for (percent, value) in &spread.percentiles {
                     self.say(&format!("{percent:>10}  {value:>10}"))?;
+                }
+                for line in histogram::lines(&spread.histogram) {
+                    self.say(&line)?;
                 }
                 Ok(())
             }
@@ -325,12 +339,26 @@ mod tests {
             better: Better::Lower,
             percentiles: vec![(5, 100), (100, 9000)],
             count: 640,
+            histogram: Vec::new(),
             labels: Labels::new(),
         };
         assert_eq!(
             json_of(&Event::Distribution(&spread)),
             json!({"event": "distribution", "metric": "huge_fault_ns", "unit": "ns", "better": "lower",
                 "percentiles": [[5, 100], [100, 9000]], "count": 640, "labels": {}})
+        );
+        let bucket = Bucket {
+            low: 64,
+            high: 128,
+            count: 3,
+        };
+        let counted = Distribution {
+            histogram: vec![bucket],
+            ..spread
+        };
+        assert_eq!(
+            json_of(&Event::Distribution(&counted))["histogram"],
+            json!([{"low": 64, "high": 128, "count": 3}])
         );
         let phase = Event::Phase {
             name: "touched",

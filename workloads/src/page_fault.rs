@@ -195,7 +195,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let count = usize::try_from(tasks).expect("bounded above");
     // The pool stays enlarged as long as the tasks run.
     let _lent = if mode.is_of_the_pool() {
-        Some(Pool::lend(count * ROUND_BYTES)?)
+        Some(Pool::lend(count * ROUND_BYTES, HUGE_BYTES)?)
     } else {
         None
     };

@@ -1,5 +1,6 @@
 //! Computes the distribution of many values.
 
+use crate::histogram;
 use crate::output::{Better, Distribution, Labels};
 
 /// The percentiles of the proactive compaction patches, and the maximum.
@@ -17,7 +18,22 @@ pub(crate) fn spread(name: &'static str, mut latencies: Vec<u64>, labels: Labels
             .map(|percent| (percent, percentile(&latencies, percent)))
             .to_vec(),
         count: latencies.len(),
+        histogram: Vec::new(),
         labels,
+    }
+}
+
+/// Returns the distribution of `latencies` as [`spread`] does, with a histogram. Panics if
+/// `latencies` is empty.
+pub(crate) fn with_histogram(
+    name: &'static str,
+    latencies: Vec<u64>,
+    labels: Labels,
+) -> Distribution {
+    let histogram = histogram::buckets(&latencies);
+    Distribution {
+        histogram,
+        ..spread(name, latencies, labels)
     }
 }
 

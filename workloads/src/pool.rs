@@ -1,8 +1,8 @@
 //! The kernel's pools of huge pages: reads and sets their size, and enlarges one for a while.
 
 use crate::clock::monotonic_ns;
-use crate::mapping::HUGE_BYTES;
 use crate::{Failure, meminfo};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 const DEFAULT: &str = "/proc/sys/vm/nr_hugepages";
@@ -72,27 +72,62 @@ impl Pool {
         let begin = monotonic_ns();
         let written = std::fs::write(&self.file, &text);
         let ns = monotonic_ns() - begin;
-        let name = self.file.display();
         match written {
             Ok(()) => Ok(ns),
-            // SAFETY: the call takes no arguments and cannot fail.
-            Err(error) if is_refused(&error) && unsafe { libc::geteuid() } == 0 => Err(
-                Failure::Unsupported(format!("a pool of huge pages ({name} cannot be written)")),
-            ),
-            Err(error) => Err(Failure::system(format!("write {text} to {name}"))(error)),
+            Err(error) => {
+                Err(self.refused(format!("write {text} to {}", self.file.display()), error))
+            }
         }
     }
 
-    /// Adds 2 MiB pages for `bytes` bytes, rounded up, to the pool, until the result is dropped.
+    /// Changes the number of pages in the pool from `from` to `to`, a page at a time. Returns the
+    /// time of each page in nanoseconds, with a write to the open file. Fails as [`Self::resize`]
+    /// does, and with `System` if the file cannot be opened.
+    pub(crate) fn step(&self, from: u64, to: u64) -> Result<Vec<u64>, Failure> {
+        let name = self.file.display();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&self.file)
+            .map_err(|error| self.refused(format!("open {name}"), error))?;
+        let numbers: Vec<u64> = if from <= to {
+            (from + 1..=to).collect()
+        } else {
+            (to..from).rev().collect()
+        };
+        let mut times = Vec::with_capacity(numbers.len());
+        for pages in numbers {
+            let text = pages.to_string();
+            let begin = monotonic_ns();
+            let written = file.write_all_at(text.as_bytes(), 0);
+            times.push(monotonic_ns() - begin);
+            written.map_err(|error| self.refused(format!("write {text} to {name}"), error))?;
+        }
+        Ok(times)
+    }
+
+    /// Returns the failure for `error` of an access to the pool's file, described by `what`.
+    fn refused(&self, what: String, error: std::io::Error) -> Failure {
+        // SAFETY: the call takes no arguments and cannot fail.
+        if is_refused(&error) && unsafe { libc::geteuid() } == 0 {
+            let name = self.file.display();
+            return Failure::Unsupported(format!(
+                "a pool of huge pages ({name} cannot be written)"
+            ));
+        }
+        Failure::system(what)(error)
+    }
+
+    /// Adds pages of `page_bytes` bytes, for `bytes` bytes, rounded up, to the kernel's pool of
+    /// such pages, until the result is dropped.
     ///
     /// # Errors
     /// [`Failure::Unsupported`] if there is no pool or root may not change it, [`Failure::System`]
     /// if writing its size fails otherwise, [`Failure::Wrong`] if memory does not suffice for the
     /// pages. In the last case the pool has its old size again.
-    pub(crate) fn lend(bytes: usize) -> Result<Lent, Failure> {
-        let pool = Self::of((HUGE_BYTES >> 10) as u64)?;
+    pub(crate) fn lend(bytes: usize, page_bytes: usize) -> Result<Lent, Failure> {
+        let pool = Self::of((page_bytes >> 10) as u64)?;
         let before = pool.pages()?;
-        let wanted = bytes.div_ceil(HUGE_BYTES) as u64;
+        let wanted = bytes.div_ceil(page_bytes) as u64;
         let lent = Lent { pool, before };
         lent.pool.resize(before + wanted)?;
         match lent.pool.pages()? - before {

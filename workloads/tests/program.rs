@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment, with arguments that make it short.
-const SHORT: [&[&str]; 32] = [
+const SHORT: [&[&str]; 36] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
@@ -19,13 +19,17 @@ const SHORT: [&[&str]; 32] = [
     &["fragment", "1%", "0"],
     &["fragment", "8M", "0", "--", "huge-latency", "4M"],
     &["huge-latency", "4M"],
+    &["latency", "4M", "1"],
     &["heap", "4M"],
     &["holes", "/dev/shm", "4M", "2"],
     &["hugetlb", "1"],
     &["pin", "1M", "2r"],
     &["pin", "4M", "1r", "--thp"],
+    &["pin", "1M", "2r", "--hold"],
     &["messaging", "1", "2r"],
+    &["messaging", "1", "2r", "--threads"],
     &["stream", "1r"],
+    &["stream", "1r", "--tcp"],
     &["scale", "areas", "20", "40"],
     &["scale", "children", "2", "4"],
     &["scale", "mappers", "2"],
@@ -294,6 +298,8 @@ fn wrong_calls_are_refused_with_the_value_and_the_usage() {
         (&["heap", "1e9"], "\"1e9\""),
         (&["hugetlb", "0"], "\"0\""),
         (&["pin", "1M", "1s"], "\"1s\""),
+        (&["pin", "1M", "1r", "--thp", "--1g"], "--thp and --1g"),
+        (&["hugetlb", "all", "--each"], "--each"),
         (&["messaging", "0"], "\"0\""),
         (&["messaging", "1", "5"], "rounds"),
         (&["stream", "0"], "\"0\""),

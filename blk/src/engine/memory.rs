@@ -45,13 +45,13 @@ impl Memory {
     }
 
     /// Returns the pool of pages, for tests.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
     /// Returns the settings of the pool, for tests.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
@@ -71,15 +71,17 @@ impl Memory {
     /// pages, and the limit for free pages is 0 for a while. Returns `true` then. Returns `false`,
     /// and does nothing, if squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
-        let duration = self.knobs.squeeze_duration();
+        let Some(duration) = self.knobs.squeeze_duration() else {
+            return false;
+        };
         self.squeeze.begin(event, duration);
-        !duration.is_zero()
+        true
     }
 
     /// Returns free pages to the system, as [`Engine::shrink`](super::Engine::shrink) describes.
     /// Ends a squeeze if squeezing was switched off.
     pub(super) fn shrink(&mut self, now: Micros) {
-        if self.knobs.squeeze_duration().is_zero() {
+        if self.knobs.squeeze_duration().is_none() {
             self.squeeze = Squeeze::default();
         }
         if self.squeeze.take_event() {
@@ -99,7 +101,7 @@ impl Memory {
     }
 
     /// Returns the maximum number of free pages to keep at `now`.
-    fn limit(&self, now: Micros) -> u32 {
+    pub(super) fn limit(&self, now: Micros) -> u32 {
         if self.squeeze.active(now) {
             return 0;
         }
@@ -217,7 +219,7 @@ pub(super) unsafe fn buffers<'a>(slices: &[HostSlice], bytes: u64) -> Vec<&'a mu
     pieces.filter(|piece| !piece.is_empty()).collect()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

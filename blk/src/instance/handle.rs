@@ -302,7 +302,7 @@ fn confined(served: Served, confine: Option<Confine>) -> io::Result<Served> {
     Ok(served)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

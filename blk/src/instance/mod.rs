@@ -7,6 +7,7 @@
 
 mod handle;
 mod shared;
+mod stats;
 mod vhost_user;
 mod waiting;
 mod xen;

@@ -1,6 +1,7 @@
 //! The thread of one disk with a vhost-user socket.
 
 use super::shared::{Figures, Shared};
+use super::stats::StatsLog;
 use super::waiting::{PollTime, Ready, Source, Waiter};
 use crate::engine::Engine;
 use crate::messages::{RateLimitedLog, print};
@@ -67,6 +68,7 @@ impl Worker {
         let mut device = Device::new(engine);
         let mut turns = Turns {
             log: RateLimitedLog::new(&name, clock),
+            stats: StatsLog::new(&name),
             device: &mut device,
             shared: &shared,
             clock,
@@ -97,24 +99,24 @@ impl Worker {
         if let Err(error) = device.reset() {
             print(format_args!("disk {name}: {error}"));
         }
-        publish(&shared, &device, false);
+        shared.publish(figures(&device, false));
     }
 }
 
-/// Stores the figures for other threads.
-fn publish(shared: &Shared, device: &Device, connected: bool) {
-    let (counters, pool) = (device.engine.counters(), device.engine.pool());
-    shared.publish(Figures {
-        counters,
-        pool,
+/// Returns the figures of `device`, which has a front-end if `connected` is `true`.
+fn figures(device: &Device, connected: bool) -> Figures {
+    Figures {
+        counters: device.engine.counters(),
+        pool: device.engine.pool(),
         connected,
         persistent_grants: 0,
-    });
+    }
 }
 
 /// The state of the thread's loop. Each turn carries out waiting work and waits for more.
 struct Turns<'a> {
     log: RateLimitedLog,
+    stats: StatsLog,
     device: &'a mut Device,
     shared: &'a Shared,
     clock: Clock,
@@ -217,7 +219,9 @@ impl Turns<'_> {
         }
         device.engine.shrink(now);
         self.registration.fetched(device.engine.pool().fetched());
-        publish(self.shared, device, self.connection.is_some());
+        let figures = figures(device, self.connection.is_some());
+        self.shared.publish(figures);
+        self.stats.look(now, self.shared.knobs(), &figures);
         let (registration, shared) = (&self.registration, self.shared);
         // The thread polls for a driver only. Operations under way complete by interrupts and
         // kernel threads, and a polling thread would occupy the processor that they need.
@@ -250,8 +254,13 @@ impl Turns<'_> {
         let timeout = if found || told || truncated::is_lost() || counter::is_held_up() {
             Some(Duration::ZERO)
         } else {
-            let next = device.engine.next_shrink(now).into_iter().chain(deadline);
-            next.min().map(|then| from.until(then))
+            let next = [
+                device.engine.next_shrink(now),
+                self.stats.next(&figures),
+                deadline,
+            ];
+            let next = next.into_iter().flatten().min();
+            next.map(|then| from.until(then))
         };
         let ready = if let Some(waiter) = &self.waiter {
             waiter.wait(timeout)?

@@ -170,7 +170,7 @@ impl PollTime {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};

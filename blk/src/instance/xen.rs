@@ -1,6 +1,7 @@
 //! The thread of one disk with a Xen front-end.
 
 use super::shared::{Figures, Shared};
+use super::stats::StatsLog;
 use crate::engine::{Engine, MAX_ACTIVE};
 use crate::messages::{RateLimitedLog, print};
 use crate::pressure::ReclaimMemory;
@@ -27,6 +28,7 @@ const ROUNDS: usize = 16;
 pub(super) struct Worker {
     name: String,
     log: RateLimitedLog,
+    stats: StatsLog,
     device: Device<Xenbus>,
     engine: Engine<Rings>,
     rings: Rings,
@@ -93,6 +95,7 @@ impl Worker {
         Ok(Self {
             name: name.to_owned(),
             log: RateLimitedLog::new(name, clock),
+            stats: StatsLog::new(name),
             device: device.map_err(store_failed)?,
             engine,
             rings,
@@ -126,7 +129,7 @@ impl Worker {
         }
         self.rings.announce();
         self.rings.disconnect();
-        self.publish();
+        self.shared.publish(self.figures());
     }
 
     /// Reads xenstore's events, serves requests, then waits. Fails if the disk cannot be served any
@@ -158,15 +161,17 @@ impl Worker {
         self.engine.shrink(now);
         self.rings.purge(now);
         registration.fetched(self.engine.pool().fetched());
-        self.publish();
+        let figures = self.figures();
+        self.shared.publish(figures);
+        self.stats.look(now, self.shared.knobs(), &figures);
         if self.ended {
             return Ok(());
         }
         let more = more || self.told;
-        let ready = self.wait(registration, more, now)?;
+        let ready = self.wait(registration, more, now, &figures)?;
         self.told |= ready.told;
         if ready.wake {
-            let squeezes = !self.shared.knobs().squeeze_duration().is_zero();
+            let squeezes = self.shared.knobs().squeeze_duration().is_some();
             let mut all = Squeezable(&mut self.engine, &mut self.rings, squeezes);
             registration.deliver(&mut all);
             self.engine.shrink(self.clock.now());
@@ -209,20 +214,30 @@ impl Worker {
         Ok(())
     }
 
-    /// Stores the figures for other threads.
-    fn publish(&self) {
-        self.shared.publish(Figures {
+    /// Returns the figures of the disk.
+    fn figures(&self) -> Figures {
+        Figures {
             counters: self.engine.counters(),
             pool: self.engine.pool(),
             connected: self.rings.connected(),
             persistent_grants: self.rings.persistent_grants(),
-        });
+        }
     }
 
-    /// Waits for an event, or until the pool or the grants must be checked. Does not block if
-    /// `more` is set.
-    fn wait(&self, registration: &Registration, more: bool, now: Micros) -> io::Result<Ready> {
-        let next = [self.engine.next_shrink(now), self.rings.next_purge()];
+    /// Waits for an event, or until the pool, the grants or the log must be looked at. Does not
+    /// block if `more` is set. `figures` are those of the disk now.
+    fn wait(
+        &self,
+        registration: &Registration,
+        more: bool,
+        now: Micros,
+        figures: &Figures,
+    ) -> io::Result<Ready> {
+        let next = [
+            self.engine.next_shrink(now),
+            self.rings.next_purge(),
+            self.stats.next(figures),
+        ];
         let timeout = if more {
             Some(Duration::ZERO)
         } else {

@@ -194,7 +194,7 @@ impl Uring {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::image::{Location, Spec};

@@ -89,7 +89,7 @@ pub(super) fn read_again(file: &mut File) -> io::Result<String> {
 }
 
 /// A file in memory that replaces `/proc/meminfo` in tests.
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub(super) mod fake {
     use super::*;
@@ -109,7 +109,7 @@ pub(super) mod fake {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -60,7 +60,7 @@ impl AsFd for Growth {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

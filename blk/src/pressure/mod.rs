@@ -4,6 +4,7 @@
 pub mod available;
 pub mod gate;
 pub mod growth;
+mod latest;
 pub mod registry;
 pub mod source;
 

@@ -8,17 +8,15 @@
 //! any time. If several events occur before an instance looks, it sees only the latest.
 
 use super::growth::Growth;
+use super::latest::Latest;
 use crate::time::Micros;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-#[cfg(loom)]
-use {loom::sync::Arc, loom::sync::atomic::AtomicU64, loom::sync::atomic::Ordering};
-#[cfg(not(loom))]
-use {std::sync::Arc, std::sync::atomic::AtomicU64, std::sync::atomic::Ordering};
 
 /// Interval at which [`Pings::wait_unanswered`] checks for answers.
 const PING_INTERVAL: Duration = Duration::from_millis(1);
@@ -28,31 +26,6 @@ pub trait ReclaimMemory {
     /// Frees the memory that the instance can spare. `event` is the time at which the pressure was
     /// noticed.
     fn reclaim_memory(&mut self, event: Micros);
-}
-
-/// The time of an instance's latest event, or 0 before the first.
-#[derive(Debug)]
-struct Latest(AtomicU64);
-
-impl Latest {
-    fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// Stores the time `event`. Returns whether it is later than all before.
-    fn post(&self, event: Micros) -> bool {
-        // Release: pairs with the Acquire in `since`, so that a thread that sees the event also
-        // sees the stores before it (a changed setting, say). The maximum, because two sources may
-        // post at once, and the older event must not hide the later one.
-        self.0.fetch_max(event.0, Ordering::Release) < event.0
-    }
-
-    /// Returns the time of the latest event, or `None` if it is not later than `seen`.
-    fn since(&self, seen: Micros) -> Option<Micros> {
-        // Acquire: pairs with the Release in `post`.
-        let latest = Micros(self.0.load(Ordering::Acquire));
-        (latest > seen).then_some(latest)
-    }
 }
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Tests of the registry with given times, and of the mailbox in every interleaving (loom).
+//! Tests of the registry with given times.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,39 +6,9 @@
     reason = "a test may panic"
 )]
 
-#[cfg(loom)]
-mod model {
-    use super::super::*;
-    use loom::thread;
-
-    #[test]
-    fn the_younger_of_two_events_is_never_lost() {
-        loom::model(|| {
-            let latest = Arc::new(Latest::new());
-            let posters = [3, 5].map(|at| {
-                let latest = latest.clone();
-                thread::spawn(move || latest.post(Micros(at)))
-            });
-            let mut seen = Micros(0);
-            // The worker may look at any moment in between.
-            if let Some(event) = latest.since(seen) {
-                seen = event;
-            }
-            let news = posters.map(|poster| poster.join().expect("poster"));
-            if let Some(event) = latest.since(seen) {
-                assert!(event > seen);
-                seen = event;
-            }
-            assert_eq!(seen, Micros(5));
-            assert!(news[1], "the younger is always news");
-        });
-    }
-}
-
-#[cfg(not(loom))]
 mod with_fake_time {
     use super::super::*;
-    use crate::pool::{SQUEEZE_EXTENSION, Squeeze};
+    use crate::pool::Squeeze;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::thread;
     use std::time::Duration;
@@ -102,8 +72,8 @@ mod with_fake_time {
             registration.deliver(instance);
         }
         for (_, instance) in &members {
-            assert!(instance.squeeze.active(Micros(10_999) + SQUEEZE_EXTENSION));
-            assert!(!instance.squeeze.active(Micros(11_000) + SQUEEZE_EXTENSION));
+            assert!(instance.squeeze.active(Micros(10_999)));
+            assert!(!instance.squeeze.active(Micros(11_000)));
         }
     }
 

@@ -303,7 +303,7 @@ impl Drop for Watch {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::available::fake;
     use super::super::gate::Watermark;

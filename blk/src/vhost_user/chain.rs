@@ -329,6 +329,6 @@ impl Payload for GuestPayload {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "chain_tests.rs"]
 mod tests;

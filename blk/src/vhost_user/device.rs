@@ -501,6 +501,6 @@ impl Device {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "device_tests.rs"]
 mod tests;

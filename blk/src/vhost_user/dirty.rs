@@ -139,6 +139,6 @@ impl UsedRing {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "dirty_tests.rs"]
 mod tests;

@@ -373,6 +373,6 @@ impl Received {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "inbox_tests.rs"]
 mod tests;

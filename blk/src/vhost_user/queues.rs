@@ -412,6 +412,6 @@ fn notify(file: Option<&File>) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "queues_tests.rs"]
 mod tests;

@@ -458,6 +458,6 @@ impl Fields<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;

@@ -176,7 +176,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

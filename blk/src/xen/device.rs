@@ -409,7 +409,7 @@ fn offer(image: &Image) -> Vec<(&'static str, String)> {
     ]
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "device_tests.rs"]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests;

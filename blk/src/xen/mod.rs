@@ -14,7 +14,7 @@
 
 pub mod device;
 pub mod evtchn;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub(crate) mod fake;
 pub mod front;

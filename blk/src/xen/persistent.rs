@@ -197,7 +197,7 @@ fn size(batch: &GrantBatch) -> u32 {
     u32::try_from(batch.grants.len()).unwrap_or(u32::MAX)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::super::fake::{DOMAIN, FakeGrants};
@@ -223,5 +223,28 @@ mod tests {
             // The least recently used batch was unmapped.
             assert!(!persistent.pages.contains_key(&GrantRef(0)));
         }
+    }
+
+    #[test]
+    fn at_its_limit_nothing_goes_until_a_request_finds_no_room() {
+        let (most, late) = (100, Micros(1 << 30));
+        let mut persistent = Persistent::new(FakeGrants::new(200), DOMAIN);
+        for grant in 0..most {
+            assert!(
+                persistent
+                    .pages(&[GrantRef(grant)], most, Micros(0))
+                    .is_some()
+            );
+        }
+        let limits = |grants| Limits {
+            grants,
+            unused: Duration::ZERO,
+        };
+        persistent.purge(limits(most), late);
+        assert_eq!(persistent.count, most);
+        // Over the limit: what is over goes, and 5 % of the limit.
+        let later = late + PURGE_INTERVAL;
+        persistent.purge(limits(most - 20), later);
+        assert_eq!(persistent.count, most - 20 - 4);
     }
 }

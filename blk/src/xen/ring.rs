@@ -238,7 +238,7 @@ impl Ring {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "ring_tests.rs"]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests;

@@ -351,7 +351,7 @@ impl Transport for Rings {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "rings_tests.rs"]
 #[allow(
     clippy::cast_possible_truncation,

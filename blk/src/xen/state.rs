@@ -130,7 +130,7 @@ pub fn next(states: DeviceStates) -> Action {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -141,7 +141,7 @@ fn write_in(
     Ok(there)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::fake::FakeStore;
     use super::*;

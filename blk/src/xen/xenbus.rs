@@ -304,7 +304,7 @@ impl AsFd for Xenbus {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

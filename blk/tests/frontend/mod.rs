@@ -416,7 +416,7 @@ impl Client {
                 }
                 return Ok((status, bytes));
             }
-            self.wait(queue, 20)?;
+            self.wait(queue, 300)?;
         }
     }
 }

@@ -15,9 +15,9 @@ const SPAN: u64 = 16_384;
 /// Time without an answer after which a player checks for a new back-end.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Number of such checks after which a request counts as lost: more than a minute.
-const MAX_LOOKS: u32 = 4000;
+const MAX_LOOKS: u32 = 15_000;
 /// Maximum number of attempts to connect to a back-end that is being started or killed.
-const MAX_TRIES: u32 = 4000;
+const MAX_TRIES: u32 = 60_000;
 
 /// A request under way.
 #[derive(Copy, Clone, Debug)]

@@ -9,10 +9,14 @@
 //! | `host_file` | opens each file once |
 //! | `examiner` | has a confined process examine files |
 //! | `format` | determines the format of a program, in that process |
+//! | `command_path` | the folders in which commands are looked for |
+//! | `shell_command` | the program that the user's shell would run |
+//! | `toolchain`, `shims` | folders of toolchains, and the programs that their managers run |
 //! | `loader_paths` | the folders in which loaders look for libraries |
 //! | `initramfs` | the archive |
 
 mod busybox;
+mod command_path;
 mod examiner;
 mod files;
 mod format;
@@ -23,8 +27,13 @@ mod loader_paths;
 mod pack_policy;
 mod packer;
 mod program;
+mod shell_command;
+mod shims;
+mod toolchain;
 
 pub(crate) use busybox::BusyboxError;
+pub(crate) use command_path::CommandPath;
+pub(crate) use command_path::GUEST_PATH;
 pub(crate) use examiner::Examiner;
 pub(crate) use files::FileError;
 pub(crate) use initramfs::{
@@ -32,4 +41,5 @@ pub(crate) use initramfs::{
 };
 pub(crate) use libraries::LibraryError;
 pub(crate) use packer::Packer;
-pub(crate) use program::{GUEST_PATH, ProgramError};
+pub(crate) use program::ProgramError;
+pub(crate) use shell_command::needs_host_files;

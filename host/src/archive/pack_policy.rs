@@ -8,6 +8,7 @@
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
+use super::toolchain::toolchains_of;
 use crate::system::opened::{facts, own_path};
 use crate::system::refuse_kernels_own;
 use crate::text::one_line;
@@ -79,16 +80,17 @@ impl Named {
         Ok(())
     }
 
-    /// Adds the folder of the toolchain that contains the program `command`, so that interpreters
-    /// in it may be packed. A toolchain is a Python environment, or a version of pyenv or nvm. Does
-    /// nothing if `command` is in none or does not exist, or if other users may change the folder.
-    pub(crate) fn add_toolchain_of(&mut self, command: &Path) {
-        let command = command.canonicalize();
-        self.0
-            .extend(command.ok().and_then(|real| toolchain(&real)));
+    /// Adds the folders of the toolchains that contain the program `command`, so that interpreters
+    /// in them may be packed. A toolchain is for example a Python environment, or a version of
+    /// pyenv or nvm. Does nothing if `command` is in none or does not exist, or if other users may
+    /// change the folder.
+    pub(crate) fn add_toolchains_of(&mut self, command: &Path) {
+        self.0.extend(toolchains_of(command));
     }
 
-    fn covers(&self, real: &Path) -> bool {
+    /// Returns whether the user named the file or folder at the real path `real`, or a folder
+    /// above.
+    pub(super) fn covers(&self, real: &Path) -> bool {
         self.0.iter().any(|named| real.starts_with(named))
     }
 }
@@ -265,40 +267,6 @@ fn is_everyones(file: &File, real: &Path) -> Result<bool, Errno> {
     Ok((found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
-/// Returns the top folder of the toolchain that contains `program`: the folder with `pyvenv.cfg`,
-/// or a version of pyenv or nvm. Returns `None` if there is none, or if other users may change it.
-fn toolchain(program: &Path) -> Option<PathBuf> {
-    let top = program.ancestors().skip(1).find(|folder| {
-        let above = |count: usize| folder.ancestors().nth(count).unwrap_or(Path::new("/"));
-        above(1).ends_with(".pyenv/versions")
-            || above(1).ends_with(".nvm/versions/node")
-            || folder.join(ENVIRONMENT).is_file()
-    })?;
-    // A toolchain without `pyvenv.cfg` is recognized by its folder alone.
-    let mark = top.join(ENVIRONMENT);
-    let is_trusted = is_users_own(top) && (!mark.exists() || is_users_own(&mark));
-    // A top-level folder, or the whole home folder, is no toolchain.
-    let is_deep = top.components().count() > 2 && Some(top) != home().as_deref();
-    (is_trusted && is_deep).then(|| top.to_owned())
-}
-
-/// The file that marks the top folder of a Python environment.
-const ENVIRONMENT: &str = "pyvenv.cfg";
-
-/// Returns whether the file at `path` is no link, belongs to the user or to root, and is not
-/// writable for other users.
-fn is_users_own(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let own = rustix::process::geteuid().as_raw();
-    path.symlink_metadata().is_ok_and(|facts| {
-        !facts.is_symlink() && [own, 0].contains(&facts.uid()) && facts.mode() & 0o022 == 0
-    })
-}
-
-fn home() -> Option<PathBuf> {
-    PathBuf::from(std::env::var_os("HOME")?).canonicalize().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,34 +376,5 @@ mod tests {
         let script = b"#!/bin/sh\n";
         assert!(open_allowed("script", 0o755, script, Use::Interpreter).unwrap());
         assert!(open_allowed("script", 0o755, script, Use::Library).is_err());
-    }
-
-    #[test]
-    fn a_toolchain_is_one_of_the_user_that_others_do_not_change() {
-        let scratch = Scratch::new("toolchains");
-        let make = |name: &str| {
-            let path = scratch.0.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "").unwrap();
-            path
-        };
-        let tool = make("home/venv/bin/tool");
-        assert_eq!(toolchain(&tool), None);
-        make("home/venv/pyvenv.cfg");
-        assert_eq!(toolchain(&tool), Some(scratch.0.join("home/venv")));
-        for others in [0o777, 0o775] {
-            scratch.mode("home/venv", others);
-            assert_eq!(toolchain(&tool), None);
-        }
-        scratch.mode("home/venv", 0o755);
-        scratch.mode("home/venv/pyvenv.cfg", 0o664);
-        assert_eq!(toolchain(&tool), None);
-        let python = make("home/.pyenv/versions/3.11/bin/python");
-        let version = scratch.0.join("home/.pyenv/versions/3.11");
-        assert_eq!(toolchain(&python), Some(version));
-        let node = make("home/.nvm/versions/node/v20/bin/node");
-        let version = scratch.0.join("home/.nvm/versions/node/v20");
-        assert_eq!(toolchain(&node), Some(version));
-        assert_eq!(toolchain(Path::new("/usr/bin/env")), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The state while a guest's first file system is packed: the tree, and the rules for its files.
 
+use super::command_path::CommandPath;
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
@@ -20,6 +21,10 @@ const RESERVED: usize = 512;
 /// guest sees there without packing. It returns `None` if the guest sees no such file.
 pub(crate) type VisibleFile<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 
+/// A function that shows a folder of the host, given by its real path, to the guest. It returns
+/// whether the guest sees the folder then.
+pub(crate) type ShowFolder<'a> = dyn FnMut(&Path) -> bool + 'a;
+
 /// Collects the files of a guest's first file system: programs and the files that they need.
 pub(crate) struct Packer<'a> {
     /// The tree that is packed.
@@ -29,12 +34,16 @@ pub(crate) struct Packer<'a> {
     pub(crate) named: Named,
     /// Tells which files the guest sees without packing.
     pub(crate) seen: Box<VisibleFile<'a>>,
+    /// Shows further folders of the host to the guest.
+    pub(crate) show: Box<ShowFolder<'a>>,
+    /// The folders in which the guest looks for commands.
+    pub(crate) path: CommandPath,
     pub(super) examiner: Examiner,
     /// The number of libraries that may still be packed. Each stays open until the archive is
     /// written.
     pub(super) libraries_left: usize,
     libraries_max: usize,
-    /// Messages for the user about libraries that are not packed.
+    /// Messages for the user: libraries that are not packed, and another program that runs.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -48,7 +57,8 @@ impl fmt::Debug for Packer<'_> {
 }
 
 impl<'a> Packer<'a> {
-    /// Returns a packer with an empty tree. `seen` tells which files of the host the guest sees
+    /// Returns a packer with an empty tree, which shows no further folder to the guest and looks
+    /// for commands in the guest's own folders. `seen` tells which files of the host the guest sees
     /// without packing, and `examiner` examines programs. Raises the limit for open files of this
     /// process up to 5120. Counts the folders in `LD_LIBRARY_PATH` as named by the user.
     pub(crate) fn new(seen: Box<VisibleFile<'a>>, examiner: Examiner) -> Self {
@@ -67,6 +77,8 @@ impl<'a> Packer<'a> {
             tree: Initramfs::default(),
             named,
             seen,
+            show: Box::new(|_| false),
+            path: CommandPath::default(),
             examiner,
             libraries_left: libraries_max,
             libraries_max,

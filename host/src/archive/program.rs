@@ -8,7 +8,7 @@ use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::libraries::{self, LibraryError};
 use super::pack_policy::{self, PackPolicyError, Use};
 use super::packer::Packer;
-use crate::system::search_path;
+use super::shell_command::search_through_shims;
 use crate::text::one_line;
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -16,9 +16,6 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// The environment variable `PATH` of programs in guests: folders with colons between them.
-pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Folders on which guests mount their own file systems, over packed files and files of the host.
 const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -153,17 +150,21 @@ impl Packer<'_> {
         }
         let has_slash = name.as_bytes().contains(&b'/');
         let mut path = PathBuf::from(name);
-        let places = if has_slash {
-            None
-        } else {
-            in_path(name, |path| self.program_at(path).is_some())
+        let by_shell = (!has_slash).then(|| self.as_shell(name)).flatten();
+        let places = match &by_shell {
+            None if !has_slash => self.in_path(name, |own, path| own.program_at(path).is_some()),
+            _ => by_shell.clone(),
         };
         if let Some(found) = places
             && let Some(seen) = self.seen_program(&found)?
         {
             return Ok(seen);
         }
-        if !has_slash {
+        if has_slash {
+            self.show_toolchains_of(&path);
+        } else if let Some(found) = by_shell {
+            path = found;
+        } else {
             let busybox = Busybox::find(&mut self.examiner);
             if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
                 let applet = GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?;
@@ -171,7 +172,8 @@ impl Packer<'_> {
             }
             // The working folder comes last, so that a folder of another user cannot decide which
             // command runs.
-            path = match (search_path(name), busybox) {
+            let (found, shim) = search_through_shims(name);
+            path = match (found.or(shim), busybox) {
                 (Some(path), _) => path,
                 _ if path.is_file() => path,
                 (None, Ok(_)) => return Err(unknown(name)),
@@ -195,10 +197,11 @@ impl Packer<'_> {
         if !path.exists() {
             return Err(not_found(name));
         }
-        self.named.add_toolchain_of(&path);
+        self.named.add_toolchains_of(&path);
         let file = open_named(&path)?;
         let program = self.examine_named(&file)?;
-        let place = if matches!(program.format, Format::Dynamic { .. }) {
+        let keeps_place = self.path.follows_shell();
+        let place = if keeps_place || matches!(program.format, Format::Dynamic { .. }) {
             self.add_in_place(&path, &file, &program)?
         } else {
             let place = in_bin(&path)?;
@@ -217,14 +220,14 @@ impl Packer<'_> {
         let Some((seen, found)) = self.program_at(path) else {
             return Ok(None);
         };
-        self.named.add_toolchain_of(&found);
+        self.named.add_toolchains_of(&found);
         let program = self.examine_named(&open_named(&found)?)?;
         Ok(Some((seen, Some(program.format))))
     }
 
     /// Returns the guest path and the host's file for the executable file at `path`, if the guest
     /// sees it without packing. Returns `None` otherwise.
-    fn program_at(&mut self, path: &Path) -> Option<(GuestPath, PathBuf)> {
+    pub(super) fn program_at(&mut self, path: &Path) -> Option<(GuestPath, PathBuf)> {
         if MOUNTED.iter().any(|place| path.starts_with(place)) {
             return None;
         }
@@ -311,10 +314,26 @@ impl Packer<'_> {
         if meant.as_bytes().contains(&b'/') {
             return self.provide_interpreter(script, Path::new(meant));
         }
-        match in_path(meant, |path| self.is_there(path)) {
+        if let Some(path) = self.as_shell(meant)
+            && self.is_there(&path)
+        {
+            return Ok(path.into_os_string());
+        }
+        match self.in_path(meant, Self::is_there) {
             Some(path) => Ok(path.into_os_string()),
             None => self.provide_interpreter(script, Path::new(meant)),
         }
+    }
+
+    /// Returns the first path in the guest's `PATH` with the file name `name` for which `is_there`
+    /// returns `true`. Returns `None` if there is none.
+    fn in_path(
+        &mut self,
+        name: &OsStr,
+        is_there: impl Fn(&mut Self, &Path) -> bool,
+    ) -> Option<PathBuf> {
+        let places = self.path.places(name);
+        places.into_iter().find(|path| is_there(self, path))
     }
 
     /// Returns whether the guest has a program at `path`, packed or seen.
@@ -332,6 +351,13 @@ impl Packer<'_> {
         script: &OsStr,
         interpreter: &Path,
     ) -> Result<OsString, ProgramError> {
+        let folder = interpreter
+            .parent()
+            .and_then(|folder| folder.canonicalize().ok());
+        if folder.is_some_and(|folder| self.named.covers(&folder)) {
+            // An environment's interpreter is a link to that of another toolchain.
+            self.show_toolchains_of(interpreter);
+        }
         if self.is_there(interpreter) {
             return Ok(interpreter.as_os_str().to_owned());
         }
@@ -345,7 +371,7 @@ impl Packer<'_> {
         let on_host = if interpreter.is_absolute() {
             Some(interpreter.to_owned())
         } else {
-            search_path(interpreter.as_os_str())
+            search_through_shims(interpreter.as_os_str()).0
         };
         if let Some(path) = on_host {
             let allowed = self.open_allowed(&path, Use::Interpreter);
@@ -389,15 +415,6 @@ fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
     })
 }
 
-/// Returns the first path in the guest's `PATH` with the file name `name` for which `is_there`
-/// returns `true`. Returns `None` if there is none.
-fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<PathBuf> {
-    let mut places = GUEST_PATH
-        .split(':')
-        .map(|place| Path::new(place).join(name));
-    places.find(|path| is_there(path))
-}
-
 /// Returns the guest path in `/bin` for a file whose folder does not matter. Fails if the name is
 /// no valid path.
 fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
@@ -409,7 +426,7 @@ fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
 /// option.
 fn not_found(name: &OsStr) -> ProgramError {
     let text = name.to_string_lossy();
-    // In `-v /srv:/data`, `-v` is ebb's `--verbose`, and the program comes later.
+    // A volume without its option, as in `ebb run /srv:/data -- sh`.
     match text.split_once(":/") {
         Some((source, _)) if Path::new(source).exists() => ProgramError::Volume(text.into_owned()),
         _ => ProgramError::NotFound(PathBuf::from(name)),

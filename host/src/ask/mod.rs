@@ -242,7 +242,7 @@ fn take(
                         ))
                     } else {
                         Err(format!(
-                            "step `{}` failed; `ebb run -v` shows why",
+                            "step `{}` failed; `ebb run --verbose` shows why",
                             step.name()
                         ))
                     };
@@ -259,7 +259,7 @@ fn take(
             let seconds = TIMEOUT.as_secs();
             return Err(format!(
                 "no memory came back for {seconds} s, and step `{}` has not finished; \
-                 `ebb run -v` shows why",
+                 `ebb run --verbose` shows why",
                 step.name()
             ));
         }

@@ -251,7 +251,7 @@ fn as_json(reports: &[Report]) -> Result<String, Failure> {
 /// Returns the reports as a table.
 fn table(reports: &[Report]) -> String {
     let mut text = format!(
-        "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>22} {:>32}\n",
+        "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>16} {:>22} {:>32} {:>9}\n",
         "NAME",
         "FRONT",
         "KEPT",
@@ -262,13 +262,15 @@ fn table(reports: &[Report]) -> String {
         "SQUEEZES",
         "max_buffer_pages",
         "buffer_squeeze_duration_ms",
+        "squeeze_hold_ms",
         "max_persistent_grants",
-        "persistent_grant_unused_seconds"
+        "persistent_grant_unused_seconds",
+        "log_stats"
     );
     let bytes = |pages: u32| Rounded(u64::from(pages) * PAGE_BYTES as u64).to_string();
     for report in reports {
         text.push_str(&format!(
-            "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>22} {:>32}\n",
+            "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>16} {:>22} {:>32} {:>9}\n",
             report.name,
             if report.connected { "yes" } else { "no" },
             bytes(report.pages_kept),
@@ -279,8 +281,10 @@ fn table(reports: &[Report]) -> String {
             report.squeezes,
             report.max_buffer_pages,
             report.buffer_squeeze_duration_ms,
+            report.squeeze_hold_ms,
             report.max_persistent_grants,
-            report.persistent_grant_unused_seconds
+            report.persistent_grant_unused_seconds,
+            report.log_stats
         ));
     }
     text

@@ -51,8 +51,8 @@ pub(crate) enum Action {
     },
     /// Change a setting of served disks
     Set {
-        /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `max_persistent_grants` or
-        /// `persistent_grant_unused_seconds`
+        /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `squeeze_hold_ms`,
+        /// `max_persistent_grants`, `persistent_grant_unused_seconds` or `log_stats`
         #[arg(value_name = "KNOB=VALUE")]
         setting: Setting,
         /// Only of this disk

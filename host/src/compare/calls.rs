@@ -33,6 +33,12 @@ pub(super) fn rate(shape: &Shape) -> &'static str {
     }
 }
 
+/// Returns the argument for how long a rate over 1 GiB is measured in one turn. It is one round if
+/// instructions are counted, which is 262,144 pages.
+pub(super) fn gib(shape: &Shape) -> &'static str {
+    if shape.icount { "1r" } else { TURN_SECONDS }
+}
+
 /// Returns the arguments for page faults of the kind `kind`, by a task on each CPU. `kind` is a
 /// word that the experiments' program knows.
 pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
@@ -63,6 +69,12 @@ fn for_a_pool(shape: &Shape) -> u64 {
 pub(super) fn pool(shape: &Shape, pages: u64) -> Vec<String> {
     let pages = pages.min(for_a_pool(shape) / 2);
     words(["hugetlb", &pages.to_string()])
+}
+
+/// Returns the arguments `of_a_pool` for a pool whose pages are timed one by one.
+pub(super) fn each(mut of_a_pool: Vec<String>) -> Vec<String> {
+    of_a_pool.push("--each".to_owned());
+    of_a_pool
 }
 
 /// Returns the arguments for a pool of `mebibytes` MiB of huge pages that is used and then left

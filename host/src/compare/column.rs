@@ -7,8 +7,8 @@ use super::schema::{Cell, Guest, Row};
 pub(crate) type Column = (Guest, GiveBackMode);
 
 /// Returns the distinct columns for which `rows` have cells, in the order of display. If there are
-/// only the modes `reporting` and `off`, Ebb and Linux are next to each other for each mode.
-/// Otherwise the modes of one kernel are next to each other.
+/// only the usual modes, Ebb in its default mode comes first, and then Ebb and Linux next to each
+/// other for `reporting` and for `off`. Otherwise the modes of one kernel are next to each other.
 pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for cell in rows.into_iter().flat_map(|row| &row.cells) {
@@ -16,9 +16,14 @@ pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column
             columns.push((cell.guest, cell.give_back));
         }
     }
-    let usual = |column: &Column| [GiveBackMode::REPORTING, GiveBackMode::OFF].contains(&column.1);
-    if columns.iter().all(usual) {
-        columns.sort_by_key(|(guest, mode)| (*mode, *guest));
+    const USUAL: [GiveBackMode; 3] = [
+        GiveBackMode::DEFAULT,
+        GiveBackMode::REPORTING,
+        GiveBackMode::OFF,
+    ];
+    let usual = |mode: GiveBackMode| USUAL.iter().position(|known| *known == mode);
+    if columns.iter().all(|(_, mode)| usual(*mode).is_some()) {
+        columns.sort_by_key(|(guest, mode)| (usual(*mode), *guest));
     } else {
         let place = |mode: GiveBackMode| {
             GiveBackMode::all()

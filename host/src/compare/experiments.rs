@@ -1,7 +1,8 @@
 //! The list of experiments, and the arguments of each.
 
 use super::calls::{
-    RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
+    RATE_ROUNDS, RATE_SECONDS, each, fragmented, gib, idle_pool, memhog, page_fault, pool, rate,
+    share, words,
 };
 use super::elastic;
 use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
@@ -141,7 +142,7 @@ const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "messaging",
         pace: Pace::Fixed,
-        summary: "groups of processes that write to each other",
+        summary: "hackbench: 4 groups of 20 senders and 20 receivers, 100 bytes a message; processes",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[2],
@@ -151,6 +152,21 @@ const EXPERIMENTS: &[Experiment] = &[
         program: ExperimentProgram::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])
+        }),
+    },
+    Experiment {
+        name: "messaging/threads",
+        pace: Pace::Fixed,
+        summary: "the same in threads (hackbench's -T)",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[2],
+        seconds: 0.45,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            let rounds = if shape.icount { "100r" } else { "50r" };
+            words(["messaging", "4", rounds, "--threads"])
         }),
     },
     Experiment {
@@ -164,6 +180,18 @@ const EXPERIMENTS: &[Experiment] = &[
         linux_boot: "",
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| words(["stream", rate(shape)])),
+    },
+    Experiment {
+        name: "stream/tcp",
+        pace: Pace::Timed,
+        summary: "netperf's TCP_STREAM over loopback: sends of 16,384 bytes, receives of up to 87,380",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[2],
+        seconds: 0.6,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| words(["stream", rate(shape), "--tcp"])),
     },
     Experiment {
         name: "sparse",
@@ -258,6 +286,18 @@ const EXPERIMENTS: &[Experiment] = &[
         }),
     },
     Experiment {
+        name: "latency",
+        pace: Pace::Apart,
+        summary: "how late a thread that sleeps 1 ms wakes up beside long work of the kernel",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 2.0,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|_| words(["latency"])),
+    },
+    Experiment {
         name: "huge-latency/proactive",
         pace: Pace::Apart,
         summary: "the same 20 s later, with vm.compaction_proactiveness at 90",
@@ -319,6 +359,18 @@ const EXPERIMENTS: &[Experiment] = &[
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| pool(shape, 1024)),
+    },
+    Experiment {
+        name: "hugetlb/each",
+        pace: Pace::Apart,
+        summary: "the time of each of 1,024 huge pages, into the pool and back: a histogram",
+        usual: false,
+        memory_mib: &[3072],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| each(pool(shape, 1024))),
     },
     Experiment {
         name: "hugetlb/all",
@@ -407,6 +459,30 @@ const EXPERIMENTS: &[Experiment] = &[
         program: ExperimentProgram::Workloads(|shape| pool(shape, 10_240)),
     },
     Experiment {
+        name: "hugetlb-10240/each",
+        pace: Pace::Apart,
+        summary: "the time of each of them: a histogram",
+        usual: false,
+        memory_mib: &[24 << 10],
+        cpus: &[1],
+        seconds: 3.0,
+        linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| each(pool(shape, 10_240))),
+    },
+    Experiment {
+        name: "hugetlb-10240/each-kept",
+        pace: Pace::Apart,
+        summary: "the same where Linux keeps descriptors",
+        usual: false,
+        memory_mib: &[24 << 10],
+        cpus: &[1],
+        seconds: 3.0,
+        linux_boot: POOL_KEPT,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| each(pool(shape, 10_240))),
+    },
+    Experiment {
         name: "hugetlb-32g/2m",
         pace: Pace::Apart,
         summary: "32 GiB in pages of 2 MiB: memory saved",
@@ -478,6 +554,60 @@ const EXPERIMENTS: &[Experiment] = &[
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| {
             words(["pin", "128M", rate(shape), "--hugetlb"])
+        }),
+    },
+    Experiment {
+        name: "pin/1g",
+        pace: Pace::Timed,
+        summary: "the same with a page of 1 GiB of the pool",
+        usual: false,
+        memory_mib: &[8192],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| words(["pin", "1G", gib(shape), "--1g"])),
+    },
+    Experiment {
+        name: "pin/hold",
+        pace: Pace::Timed,
+        summary: "pages of 4 KiB held by one call (vmsplice) and let go by another",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 0.7,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["pin", "128M", rate(shape), "--hold"])
+        }),
+    },
+    Experiment {
+        name: "pin/hold-1g",
+        pace: Pace::Timed,
+        summary: "the same with a page of 1 GiB, whose descriptors Linux gives up",
+        usual: false,
+        memory_mib: &[8192],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["pin", "1G", gib(shape), "--1g", "--hold"])
+        }),
+    },
+    Experiment {
+        name: "pin/hold-1g-kept",
+        pace: Pace::Timed,
+        summary: "the same where Linux keeps them",
+        usual: false,
+        memory_mib: &[8192],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_KEPT,
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["pin", "1G", gib(shape), "--1g", "--hold"])
         }),
     },
     Experiment {
@@ -620,7 +750,7 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
     };
     let modes = match &experiment.scope {
         _ if !options.give_back.is_empty() => options.give_back.clone(),
-        Scope::Usual => vec![GiveBackMode::REPORTING, GiveBackMode::OFF],
+        Scope::Usual => usual_modes(icount),
         Scope::Modes { which, .. } => which(),
     };
     let mut cases = Vec::new();
@@ -640,6 +770,17 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
         }
     }
     cases
+}
+
+/// Returns the modes of an experiment that compares the kernels: the one that both kernels know, no
+/// giving back, and the default of Ebb's kernel. `icount` says that instructions are counted, which
+/// excludes the default mode: the host would change the guest's memory while its CPU runs.
+fn usual_modes(icount: bool) -> Vec<GiveBackMode> {
+    let mut modes = vec![GiveBackMode::REPORTING, GiveBackMode::OFF];
+    if !icount {
+        modes.push(GiveBackMode::DEFAULT);
+    }
+    modes
 }
 
 /// The program that a guest runs, which also decides how its success is judged.
@@ -679,6 +820,10 @@ impl Case {
                 // Without reporting only the cost can be compared, for which one round is enough.
                 Pace::Once if self.shape.give_back.gives_back() => Rounds::fixed(ROUNDS),
                 Pace::Once => Rounds::fixed(1),
+                // There is no figure of the other kernel with which a ratio could settle.
+                Pace::Timed | Pace::Fixed if self.shape.give_back == GiveBackMode::DEFAULT => {
+                    Rounds::fixed(TURNS_LEAST)
+                }
                 Pace::Timed | Pace::Fixed if self.shape.give_back.gives_back() => Rounds {
                     least: TURNS_LEAST,
                     most: if self.experiment.seconds < SHORT_SECONDS {

@@ -1,10 +1,12 @@
 //! The findings that a reader needs in addition to the figures: where Ebb is behind, what reporting
 //! costs, and what failed, is not supported, or differs.
 
+use super::column;
 use super::give_back_mode::GiveBackMode;
+use super::ratio::ratio;
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
-use super::wording::{number, range, row_name, scale_of, speaks_alone, times};
+use super::wording::{number, range, row_name, scale, scale_of, speaks_alone, times};
 use ebb_wire::boot::EPOCH;
 use std::collections::BTreeSet;
 
@@ -40,8 +42,12 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
         failures(report, Outcome::Unsupported),
     );
     add("Where Ebb is behind", behind(report));
+    add(
+        &format!("In Ebb's default mode, {}", GiveBackMode::DEFAULT.name()),
+        default_mode(report),
+    );
     add("Not settled", unsettled(report));
-    add("What reporting costs", cost_of_reporting(report));
+    add("What giving memory back costs", cost_of_giving_back(report));
     add(
         "What differs between the guests",
         report.differences.clone(),
@@ -127,22 +133,64 @@ fn unsettled(report: &Report) -> Vec<String> {
     .collect()
 }
 
-/// Returns how reporting changes each cost that should not depend on it.
-fn cost_of_reporting(report: &Report) -> Vec<String> {
+/// A figure of Ebb's default mode is listed if it differs from that with reporting by more than
+/// this share, and by more than the spread of the rounds.
+const DIFFERENT: f64 = 0.05;
+/// The spread that a figure of one round is taken to have, as a share.
+const UNKNOWN_SPREAD: f64 = 0.25;
+
+/// Returns the figures that are different in Ebb's default mode and with reporting, with the ratio
+/// to Linux with reporting, which is the default of a stock guest.
+fn default_mode(report: &Report) -> Vec<String> {
+    let rows = report.table.iter().filter(|row| speaks_alone(row));
+    rows.filter_map(|row| {
+        let usual = column::cell(row, (Guest::Ebb, GiveBackMode::DEFAULT))?;
+        let reporting = column::cell(row, (Guest::Ebb, GiveBackMode::REPORTING))?;
+        let apart = (usual.median / reporting.median - 1.0).abs();
+        let noise = [usual, reporting].map(|cell| spread(cell).unwrap_or(UNKNOWN_SPREAD));
+        let positive = usual.median > 0.0 && reporting.median > 0.0;
+        let linux = column::cell(row, (Guest::Linux, GiveBackMode::REPORTING));
+        // A figure that is compared with none of Linux's may be as good as nothing.
+        let comparable = row.ratio.is_some() || linux.is_none();
+        if !comparable || !positive || apart <= DIFFERENT.max(noise[0] + noise[1]) {
+            return None;
+        }
+        let figure = |cell: &Cell| {
+            let scale = scale(&row.unit, cell.median);
+            let (unit, divisor) = scale.map_or((row.unit.as_str(), 1.0), |scale| {
+                (scale.unit, scale.divisor)
+            });
+            format!("{} {unit}", number(cell.median / divisor))
+        };
+        let beside = linux
+            .and_then(|linux| ratio(row.better, usual.median, linux.median))
+            .map_or_else(String::new, |ratio| {
+                format!("; beside Linux with reporting {}", times(ratio))
+            });
+        Some(format!(
+            "{}: {}, with reporting {}{beside}",
+            name_in(report, row),
+            figure(usual).trim_end(),
+            figure(reporting).trim_end()
+        ))
+    })
+    .collect()
+}
+
+/// Returns how reporting, and Ebb's default mode, change each cost that should not depend on them.
+fn cost_of_giving_back(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
-        let of = |guest, mode| {
-            row.cells
-                .iter()
-                .find(|cell: &&Cell| cell.guest == guest && cell.give_back == mode)
-        };
-        let parts: Vec<String> = [Guest::Ebb, Guest::Linux]
+        let compared = [
+            (Guest::Ebb, GiveBackMode::REPORTING),
+            (Guest::Ebb, GiveBackMode::DEFAULT),
+            (Guest::Linux, GiveBackMode::REPORTING),
+        ];
+        let parts: Vec<String> = compared
             .into_iter()
-            .filter_map(|guest| {
-                let (on, off) = (
-                    of(guest, GiveBackMode::REPORTING)?,
-                    of(guest, GiveBackMode::OFF)?,
-                );
+            .filter_map(|(guest, mode)| {
+                let on = column::cell(row, (guest, mode))?;
+                let off = column::cell(row, (guest, GiveBackMode::OFF))?;
                 let cost = cost(row.better, on.median, off.median)?;
                 let noise = [on, off].map(|cell| spread(cell).unwrap_or(0.0));
                 let within = if cost.abs() <= noise[0] + noise[1] {
@@ -151,9 +199,10 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
                     ""
                 };
                 Some(format!(
-                    "{:+.2} % on {}{within}",
+                    "{:+.2} % on {} with {}{within}",
                     cost * 100.0,
-                    guest.name()
+                    guest.name(),
+                    mode.name()
                 ))
             })
             .collect();
@@ -164,7 +213,8 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
     items
 }
 
-/// Returns whether the row is the cost of an operation that should not depend on reporting. Figures
+/// Returns whether the row is the cost of an operation that should not depend on giving back.
+/// Figures
 /// of returning memory, and of touching it again, do depend on it.
 fn matters(row: &Row) -> bool {
     row.metric == "fault_ns" && row.experiment != super::give_back::AGAIN

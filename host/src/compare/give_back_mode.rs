@@ -22,6 +22,8 @@ impl GiveBackMode {
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
     /// The mode free page reporting, the usual one of guests in a comparison.
     pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
+    /// The mode in which `ebb run` starts a guest of Ebb's kernel if the user names none.
+    pub(crate) const DEFAULT: Self = Self::Guest(GiveBack::Shared);
     const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
 
@@ -116,7 +118,15 @@ impl GiveBackMode {
             Self::OFF => "Nothing is reported".to_owned(),
             Self::OffInBasePages => "Nothing is reported, in base pages of the host".to_owned(),
             Self::Balloon => "The host inflates the balloon".to_owned(),
-            mode => format!("Free memory goes back by {}", mode.name()),
+            mode => format!("Free memory goes back by {}", mode.caption()),
+        }
+    }
+
+    /// Returns the mode's name for the head of a column. The default mode is marked as such.
+    pub(crate) fn caption(self) -> String {
+        match self {
+            Self::DEFAULT => format!("{}, the default", self.name()),
+            mode => mode.name().to_owned(),
         }
     }
 }

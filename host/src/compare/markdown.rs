@@ -5,6 +5,8 @@ use super::column;
 use super::experiments;
 use super::figures;
 use super::findings;
+use super::give_back_mode::GiveBackMode;
+use super::histogram::{self, Histogram};
 use super::output::Output;
 use super::plots;
 use super::schema::{Report, Row};
@@ -150,7 +152,14 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     let columns = column::columns(rows.iter().copied());
     let heads: Vec<String> = columns
         .iter()
-        .map(|(guest, mode)| format!(" {} |", mode.label(*guest, true)))
+        .map(|(guest, mode)| {
+            let mark = if *mode == GiveBackMode::DEFAULT {
+                ", the default"
+            } else {
+                ""
+            };
+            format!(" {}{mark} |", mode.label(*guest, true))
+        })
         .collect();
     line(&format!("| |{} Ebb is better |", heads.concat()));
     line(&format!("|---|{}---|", "---|".repeat(columns.len())));
@@ -186,6 +195,13 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
             escaped(&row_name(row, &others)),
             cells.concat()
         ));
+    }
+    for Histogram { title, lines } in histogram::of(&runs) {
+        line(&format!("\n{}\n", escaped(&title)));
+        for text in lines {
+            // Text that is indented is code.
+            line(&format!("    {text}"));
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod findings;
 mod give_back;
 mod give_back_mode;
 mod guest;
+mod histogram;
 mod html;
 mod interrupt;
 mod markdown;

@@ -15,6 +15,7 @@ Examples:
   ebb compare page-fault memhog --html report.html
   ebb compare page-fault/4k --icount             instruction-exact, on one CPU
   ebb compare -m 512M -- ./mine --fast           any static program: time, memory, page faults, status
+  ebb compare -- python3 job.py                  the host's programs and this folder, on both kernels
   ebb compare --variant 'order 0: --reporting-order 0' -- ./mine
   ebb compare --linux none --variant 'off: --give-back off' memhog --csv figures.csv
   ebb compare messaging --rounds 5 --json messaging.json
@@ -53,7 +54,8 @@ pub(crate) struct CompareOptions {
     pub(crate) linux: LinuxChoice,
 
     /// Modes of giving memory back, separated by commas; `balloon` is for Linux only, `hinting` for
-    /// Ebb only [default: reporting and off; all for `give-back`]
+    /// Ebb only [default: reporting, off and, unless instructions are counted, shared; all for
+    /// `give-back`]
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_parser = mode_parser())]
     pub(crate) give_back: Vec<GiveBackMode>,
 
@@ -151,6 +153,24 @@ pub(crate) struct CompareOptions {
         hide_short_help = true
     )]
     pub(crate) timeout: u64,
+
+    /// Files that the guests of your own program see, as `ebb run --root` takes them [default: host
+    /// for a script or a program with libraries, none for a static program and with --icount]
+    #[arg(long, value_name = "host|DIR|IMAGE|none", requires = "program")]
+    pub(crate) root: Option<OsString>,
+
+    /// Copy a file or directory into the guests of your own program, as `ebb run --file`
+    #[arg(long = "file", value_name = "SRC[:DEST]", requires = "program")]
+    pub(crate) files: Vec<OsString>,
+
+    /// Share a folder of the host with the guests of your own program, as `ebb run --volume`
+    #[arg(
+        short = 'v',
+        long = "volume",
+        value_name = "SRC:DST[:ro|:max=SIZE]",
+        requires = "program"
+    )]
+    pub(crate) volumes: Vec<OsString>,
 
     /// Your own program and its arguments, measured instead of experiments
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["experiments", "list"])]

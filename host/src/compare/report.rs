@@ -53,7 +53,7 @@ impl CollectedRuns {
             complete,
             created: self.created,
             host: host(),
-            ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ebb_version: crate::embedded::version().to_owned(),
             qemu_version: qemu.unwrap_or_else(|| "unknown".to_owned()),
             options: std::env::args().collect(),
             guests: guests(&self.runs),

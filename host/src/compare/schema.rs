@@ -178,11 +178,22 @@ pub(crate) enum What {
         percentiles: Vec<(f64, f64)>,
         #[serde(default)]
         count: u64,
+        /// The values counted by ranges, if the program reports them so.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        histogram: Vec<Bucket>,
         #[serde(default)]
         labels: BTreeMap<String, String>,
     },
     /// The guest lacks something that the experiment needs.
     Unsupported { what: String },
+}
+
+/// The number of values in a range, from `low` to below `high`.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Bucket {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) count: u64,
 }
 
 /// Whether higher or lower values of a metric are better.

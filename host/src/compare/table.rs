@@ -14,8 +14,11 @@ use std::fmt::Write as _;
 const CELL: usize = 11;
 /// The width of the ratio's column in characters.
 const RATIO: usize = 12;
-/// The minimum width of the name's column in characters. It gets what the others leave.
+/// The minimum width of the name's column in characters. It gets what the others leave. If they
+/// leave less, each name gets a line of its own.
 const NAME_MIN: usize = 24;
+/// The width that names have in a line of figures if each has a line of its own.
+const NAME_APART: usize = 2;
 /// The maximum width of the name's column in characters.
 const NAME_MAX: usize = 46;
 /// Ratios closer to 1 than this are neither ahead nor behind.
@@ -51,10 +54,14 @@ impl Look {
 pub(crate) fn text(report: &Report, look: Look) -> Styled {
     let mut out = Styled::default();
     let columns = column::columns(&report.table);
-    let name = look
+    let left = look
         .columns
-        .saturating_sub(columns.len() * CELL + RATIO + 1)
-        .clamp(NAME_MIN, NAME_MAX);
+        .saturating_sub(columns.len() * CELL + RATIO + 1);
+    let name = if left < NAME_MIN {
+        NAME_APART
+    } else {
+        left.min(NAME_MAX)
+    };
     if !report.table.is_empty() {
         heads(&mut out, look, name, &columns);
     }

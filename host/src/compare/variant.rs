@@ -7,7 +7,9 @@ use std::str::FromStr;
 const NAME_MAX: usize = 24;
 
 /// Options of `ebb run` that may be given more than once.
-const REPEATABLE: [&str; 6] = ["file", "disk", "env", "sysctl", "append", "qemu-arg"];
+const REPEATABLE: [&str; 9] = [
+    "file", "volume", "out", "disk", "env", "env-file", "sysctl", "append", "qemu-arg",
+];
 /// Options whose value may begin with a hyphen.
 const ANY_VALUE: [&str; 2] = ["append", "qemu-arg"];
 /// Options that a comparison sets itself, or with which no guest runs.
@@ -22,13 +24,21 @@ const RESERVED: [&str; 8] = [
     "help",
 ];
 /// The short names of options.
-const SHORT: [(char, &str); 5] = [
+const SHORT: [(char, &str); 8] = [
     ('m', "memory"),
     ('c', "cpus"),
     ('q', "quiet"),
-    ('v', "verbose"),
+    ('v', "volume"),
+    ('e', "env"),
+    ('u', "user"),
+    ('w', "workdir"),
     ('h', "help"),
 ];
+
+/// Returns whether the option of `ebb run` with the long name `option` may be given more than once.
+pub(crate) fn is_repeatable(option: &str) -> bool {
+    REPEATABLE.contains(&option)
+}
 
 /// A configuration of `ebb run` with a name, a column of a comparison. Parsing `NAME: OPTIONS`
 /// fails if the name is empty, over 24 characters or an option, if quotes do not match, or for the

@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// The names of metrics for which replacing underscores is not enough.
-const NAMES: [(&str, &str); 67] = [
+const NAMES: [(&str, &str); 74] = [
     ("shrink", "shrunk"),
     ("grow", "grown"),
     ("grow_and_fill", "grown and filled"),
@@ -69,6 +69,13 @@ const NAMES: [(&str, &str); 67] = [
     ("saved_kib", "memory gained"),
     ("pool_share", "share of memory in the pool"),
     ("pin_page_ns", "a page looked up and read"),
+    ("pin_call_ns", "a call that reads 512 pages"),
+    ("hold_page_ns", "a page held"),
+    ("hold_call_ns", "a call that holds 256 pages"),
+    ("release_page_ns", "a page let go"),
+    ("release_call_ns", "a call that lets 256 pages go"),
+    ("allocate_each_ns", "each page into the pool"),
+    ("free_each_ns", "each page back"),
     ("beyond_clearing_ns", "a fault beyond clearing"),
     ("pool_before_use", "taken by the pool, unused"),
 ];
@@ -285,7 +292,7 @@ pub(crate) fn speaks_alone(row: &Row) -> bool {
     }
     // If instructions are counted, they are the figure; a rate would only repeat it.
     if row.labels.contains_key("icount") && row.metric.contains("fault") {
-        return row.metric == "fault_ns";
+        return row.metric.ends_with("fault_ns");
     }
     !DOUBLES.contains(&row.metric.as_str())
 }

@@ -57,6 +57,14 @@ pub(crate) struct Board {
     pub(crate) disks: Vec<RawFd>,
 }
 
+/// The CPU of guests on TCG: all that QEMU can emulate, except SMAP.
+///
+/// QEMU before 9.1 reads the user stack with the rights of the kernel when a program executes
+/// `iretq` in user mode. With SMAP that read faults forever, since no page table can permit it. The
+/// runtimes of .NET and Wine execute such an `iretq`. Without SMAP the guest's kernel can touch
+/// user pages by accident. The host is not affected.
+const TCG_CPU: &str = "max,-smap";
+
 /// The first PCI slot that is free. The chipset uses those below.
 const FIRST_PCI_SLOT: usize = 2;
 
@@ -87,8 +95,10 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
             Accel::Kvm => "host".into(),
             // QEMU counts each round of a `rep` as an instruction. On a CPU with ERMS Linux clears
             // a page byte by byte, which takes 4,096 rounds instead of 512.
-            Accel::Tcg if board.icount && board.dialect == Dialect::Linux => "max,-erms".into(),
-            Accel::Tcg => "max".into(),
+            Accel::Tcg if board.icount && board.dialect == Dialect::Linux => {
+                format!("{TCG_CPU},-erms")
+            }
+            Accel::Tcg => TCG_CPU.into(),
         },
     );
     line.option("-smp", smp(board));
@@ -414,6 +424,7 @@ mod tests {
         assert!(text(&board).contains("isa-debug-exit"));
         board.accel = Accel::Kvm;
         let kvm = text(&board);
+        assert!(kvm.contains("-cpu host "));
         assert!(!kvm.contains("isa-debug-exit") && !kvm.contains("tb-size"));
         board.accel = Accel::Tcg;
         for (memory_mib, cpus, translations) in [
@@ -454,12 +465,12 @@ mod tests {
         board.machine = Machine::Microvm;
         assert!(text(&board).contains("pit=on,pic=on"));
         assert!(text(&board).contains("bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk0"));
-        assert!(text(&board).contains("-cpu max "));
+        assert!(text(&board).contains("-cpu max,-smap "));
         board.icount = true;
         let counted = text(&board);
         // Counted instructions must not depend on when QEMU drops translations.
         assert!(counted.contains("-accel tcg -"));
-        assert!(counted.contains("-cpu max,-erms "));
+        assert!(counted.contains("-cpu max,-smap,-erms "));
         assert!(counted.contains("-seed 7 "));
         assert!(counted.contains("guest-stats-polling-interval=1"));
     }

@@ -4,6 +4,7 @@
 //! and watches it.
 
 mod accel;
+mod begin;
 mod chart;
 mod delivery;
 mod host_stalls;
@@ -14,6 +15,7 @@ mod pressure;
 mod privileges;
 mod program;
 mod record;
+mod refused_call;
 mod root;
 mod sampler;
 mod session;
@@ -23,6 +25,7 @@ mod summary;
 mod timeline;
 mod trace;
 mod unrunnable;
+mod unseen;
 mod user;
 mod volumes;
 mod watch;
@@ -43,6 +46,7 @@ use crate::system::opened::{facts, kind_of};
 use crate::system::{create_private_file, huge_pages, memory_file, open_named, regular_of};
 use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
+use begin::{add_env_files, folders_to_create, working_folder};
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
@@ -56,6 +60,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use user::UserChoice;
 use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
@@ -85,17 +90,27 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let ram = ram_of(options, memory)?;
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
-    let completed = with_image(options, root.as_ref())?;
+    let mut options = options.clone();
+    add_env_files(&mut options)?;
+    let completed = with_image(&options, root.as_ref())?;
     let is_images = options.program.is_empty() && completed.is_some();
-    let options = completed.as_ref().unwrap_or(options);
+    let options = completed.as_ref().unwrap_or(&options);
     let (listed, mut volumes) = volumes_of(options)?;
-    let (mut initramfs, user) = pack::pack(
+    let pack::Packed {
+        tree: mut initramfs,
+        user,
+        unseen,
+    } = pack::pack(
         options,
         root.as_mut(),
         (&listed, volumes.as_ref()),
         is_images,
         examiner,
     )?;
+    let begin = working_folder(options, root.as_mut(), &initramfs)?;
+    for folder in folders_to_create(options, root.as_mut(), &begin) {
+        pack::pack_missing_folder(&mut initramfs, root.as_mut(), &folder)?;
+    }
     if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
     }
@@ -107,7 +122,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     }
     if let Some(root) = &mut root {
         pack::leave_to(root, &mut initramfs);
-        pack::pack_folder(&mut initramfs, root)?;
+    }
+    if root.is_some() || options.workdir.is_some() {
+        pack::pack_folder(&mut initramfs, begin.clone())?;
     }
     let image = options.kernel_image.as_deref();
     let extras = guest::Extras {
@@ -182,7 +199,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         seed: options.seed,
         out: outs.is_some(),
         root: root.is_some() || volumes.is_some(),
-        kernel_arguments: arguments(options, &*kernel, &choice, root.as_ref(), outs.is_some()),
+        kernel_arguments: arguments(
+            options,
+            &*kernel,
+            &choice,
+            root.as_ref().map(|root| (root, &*begin)),
+            outs.is_some(),
+        ),
         extra: options.qemu_arg.clone(),
     };
     if options.print_qemu {
@@ -200,7 +223,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         volumes,
         privileges: privileges::needed(options, &listed, outs.as_ref(), &disks, &sandbox),
     };
-    session::run(options, &plan, &archive, &choice)
+    let status = session::run(options, &plan, &archive, &choice)?;
+    if status != 0
+        && !options.quiet
+        && let Some(text) = unseen.message()
+    {
+        stderr::say(&text);
+    }
+    Ok(status)
 }
 
 /// Refuses options that do not work with memory from the host's pool of huge pages (`--host-pages
@@ -251,12 +281,13 @@ fn ram_of(options: &RunOptions, memory: Size) -> Result<RamMaker, Failure> {
 /// Returns the guest kernel's command line.
 ///
 /// It has the parameters that `kernel` needs, those that both kinds of kernel understand, and the
-/// user's `--append` texts.
+/// user's `--append` texts. `root` is what the guest sees, with the folder in which the program
+/// begins.
 fn arguments(
     options: &RunOptions,
     kernel: &dyn Kernel,
     choice: &Choice,
-    root: Option<&Root>,
+    root: Option<(&Root, &[u8])>,
     outs: bool,
 ) -> String {
     let mut text = kernel.arguments(&BootOptions {
@@ -284,15 +315,19 @@ fn arguments(
     if !options.volumes.is_empty() {
         text.push_str(&format!(" {}={port}", ebb_wire::volume::PARAMETER));
     }
-    if let Some(root) = root {
+    let of_host = || {
+        (options.root() == RootChoice::Host)
+            .then(host_name)
+            .flatten()
+    };
+    if let Some(name) = options.hostname.clone().or_else(of_host) {
+        text.push_str(&format!(" {}={name}", boot::HOST_NAME));
+    }
+    if let Some((root, folder)) = root {
         text.push_str(&format!(" {}={port}", ebb_wire::root::PARAMETER));
-        if options.root() == RootChoice::Host
-            && let Some(name) = host_name()
-        {
-            text.push_str(&format!(" {}={name}", boot::HOST_NAME));
-        }
-        let folder = root.working_folder();
-        if root.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
+        let is_in_tmp = |folder: &[u8]| Path::new(OsStr::from_bytes(folder)).starts_with("/tmp");
+        let shows_tmp = root.is_whole() || root.shows_below_tmp();
+        if shows_tmp || is_in_tmp(folder) || is_in_tmp(&root.working_folder()) {
             text.push_str(&format!(" {}=1", ebb_wire::root::TMP_PARAMETER));
         }
     }
@@ -395,12 +430,13 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
     options.env.splice(0..0, own);
     if let (Some(user), None) = (&config.user, &options.user) {
         let choice = user.parse();
-        options.user = Some(choice.map_err(|why: String| {
+        let choice: UserChoice = choice.map_err(|why: String| {
             Failure::Usage(format!(
                 "the image's user `{}`: {why}; --user says another",
                 one_line(user)
             ))
-        })?);
+        })?;
+        options.user = Some(choice.of_image());
     }
     Ok(Some(options))
 }

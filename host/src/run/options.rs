@@ -21,7 +21,7 @@ Examples:
   ebb run --root none --file data.csv -- ./stats data.csv    only these two files
   ebb run --user nobody -- ./job            as another user than root
   ebb run --out /results -- ./job /results  copies /results to this folder at the end
-  ebb run --volume .:/src -- make -C /src   changes in /src are made here
+  ebb run -v .:/src -w /src -- make         changes in /src are made here
   ebb run --timeline mem.jsonl --summary -- ./job
 
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
@@ -92,13 +92,18 @@ pub(crate) struct RunOptions {
 
     /// Run the program as this user instead of root: a name in the guest's /etc/passwd, or a
     /// number. The user has its groups, and a new home if the guest does not see the host's
-    #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME|UID[:GROUP|GID]",
+        allow_hyphen_values = true
+    )]
     pub(crate) user: Option<UserChoice>,
 
     /// Share a folder of the host with the guest at DST, for writing. With `ro` the guest can only
     /// read; with `max=2G` it can add 2G at most. It sees nothing outside SRC, and files that it
     /// writes are yours
-    #[arg(long = "volume", value_name = "SRC:DST[:ro|:max=SIZE]")]
+    #[arg(short = 'v', long = "volume", value_name = "SRC:DST[:ro|:max=SIZE]")]
     pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, also if it
@@ -118,8 +123,26 @@ pub(crate) struct RunOptions {
     pub(crate) disks: Vec<ImageArgument>,
 
     /// Set a variable of the program's environment; `K` alone copies the host's value
-    #[arg(long, value_name = "K=V")]
+    #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<OsString>,
+
+    /// Set the variables in a file: a line `K=V` or `K` for each; `--env` comes on top
+    #[arg(long = "env-file", value_name = "FILE")]
+    pub(crate) env_files: Vec<PathBuf>,
+
+    /// Folder in which the program starts [default: the one that ebb is run in, where the guest
+    /// sees it; the image's]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+
+    /// Host name of the guest [default: the host's with --root host, otherwise ebb]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    pub(crate) hostname: Option<String>,
+
+    /// Accepted for those who know it from containers: a guest leaves nothing behind anyway
+    #[arg(long, hide = true)]
+    #[allow(dead_code, reason = "the option changes nothing")]
+    rm: bool,
 
     /// Name of the guest in `ebb top` [default: the program and ebb's process number]
     #[arg(long, value_name = "NAME", value_parser = guest_name)]
@@ -129,7 +152,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
-    /// Set a kernel knob before the program starts
+    /// Set a kernel knob before the program starts; the run fails if the kernel refuses it
     #[arg(long, value_name = "vm.NAME=VALUE")]
     pub(crate) sysctl: Vec<Sysctl>,
 
@@ -145,7 +168,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
-    /// Print the summary at the end even if stderr is not a terminal, and with --quiet
+    /// Print the whole summary at the end, also with --quiet and if stderr is no terminal [default:
+    /// one line of it, at a terminal]
     #[arg(long)]
     pub(crate) summary: bool,
 
@@ -154,7 +178,7 @@ pub(crate) struct RunOptions {
     pub(crate) quiet: bool,
 
     /// Show the kernel's log and what ebb does on stderr
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) verbose: bool,
 
     /// Count instructions as the guest's time (1 ns each), on one CPU, for exact measurements
@@ -311,6 +335,21 @@ impl RunOptions {
             .map(|word| word.to_string_lossy())
             .collect();
         words.join(" ")
+    }
+}
+
+/// Longest host name, in bytes.
+const HOST_NAME_MAX: usize = 64;
+
+/// Parses a host name. Fails if it is empty, too long, or has bytes that do not belong in one,
+/// which would also not be safe on a kernel command line.
+fn host_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match (text.len(), text.bytes().all(plain)) {
+        (1..=HOST_NAME_MAX, true) => Ok(text.to_owned()),
+        _ => Err(format!(
+            "a host name has 1 to {HOST_NAME_MAX} letters, digits, `-`, `.` and `_`"
+        )),
     }
 }
 

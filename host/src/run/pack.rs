@@ -4,10 +4,11 @@
 use super::options::RunOptions;
 use super::out::Outs;
 use super::root::{Root, RootChoice};
+use super::unseen::Unseen;
 use super::user::User;
 use super::volumes::{VolumeOption, Volumes};
 use crate::archive::{
-    Examiner, GUEST_PATH, GuestPath, Initramfs, Node, Packer, Source, nul_terminated,
+    CommandPath, Examiner, GUEST_PATH, GuestPath, Initramfs, Node, Packer, Source, nul_terminated,
 };
 use crate::failure::Failure;
 use crate::guest;
@@ -23,10 +24,20 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-/// Builds the guest's first file system (initramfs) in memory, and returns it with the user of
-/// `--user`, or `None` without that option. Prints remarks about packed files, unless `--quiet`.
+/// A guest's first file system, and what its making found out.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub(super) tree: Initramfs,
+    /// The user of `--user`. `None` without that option.
+    pub(super) user: Option<User>,
+    /// Files that the program's arguments name and the guest does not see.
+    pub(super) unseen: Unseen,
+}
+
+/// Builds the guest's first file system (initramfs) in memory. Prints remarks about packed files,
+/// unless `--quiet`.
 ///
 /// `root` has the files that the guest sees anyway. `volumes` are the parsed `--volume` options and
 /// their opened directories. If `is_images`, the image names the program, and no file of the host
@@ -41,7 +52,7 @@ pub(super) fn pack(
     volumes: (&[VolumeOption], Option<&Volumes>),
     is_images: bool,
     examiner: Examiner,
-) -> Result<(Initramfs, Option<User>), Failure> {
+) -> Result<Packed, Failure> {
     let (listed, volumes) = volumes;
     let mut folders: Vec<&OwnedFd> = volumes.iter().flat_map(|all| all.folders()).collect();
     if let Some(Root::Host(view)) = root.as_deref() {
@@ -60,10 +71,20 @@ pub(super) fn pack(
         in_volume(listed, volumes, path).or_else(of_root)
     };
     let mut packer = Packer::new(Box::new(seen), examiner);
+    packer.show = Box::new(|folder| {
+        let mut root = root.borrow_mut();
+        root.as_mut().is_some_and(|root| root.show(folder))
+    });
+    packer.path = match (path_asked(options), options.root()) {
+        (Some(path), _) => CommandPath::given(&path),
+        (None, RootChoice::Host) => CommandPath::of_shell(),
+        (None, _) => CommandPath::default(),
+    };
     for folder in &folders {
         let named = packer.named.add(folder);
         named.map_err(Failure::setup("the folders that are named"))?;
     }
+    packer.show_toolchains_in_path();
     packer.add_files(&options.files)?;
     let user = options.user.as_ref();
     let user = user.map(|user| user.look_up(&packer.tree, root.borrow_mut().as_deref_mut()));
@@ -72,31 +93,29 @@ pub(super) fn pack(
         packer.tree.give_all([user.uid, user.gid]);
     }
     packer.add_libraries()?;
-    if !options.quiet {
-        for remark in &packer.remarks {
-            stderr::say(&format!("ebb: {remark}"));
-        }
+    say_remarks(&mut packer, options.quiet);
+    if options.busybox {
+        packer.add_busybox("--busybox")?;
     }
-    let root = &root;
     let of_image = {
         let root = root.borrow();
         let root = root.as_ref();
         root.and_then(|root| of_image(root, options, &packer.tree))
     };
+    let is_image = matches!(root.borrow().as_deref(), Some(Root::Image(_)));
     let argv = match of_image {
         Some(argv) => argv,
-        None if is_images && !is_packed(options, &packer.tree) => {
-            let name = options.program.first();
-            return Err(Failure::Usage(format!(
-                "the image's command {} is no program of the image; give another: `ebb run --root … -- PROGRAM`",
-                one_line(name.map_or(OsStr::new(""), OsString::as_os_str))
-            )));
+        None if is_image && !is_packed(options, &packer.tree) => {
+            of_busybox(options).ok_or_else(|| not_in_image(options, is_images))?
         }
         None => packer.add_program(&options.program)?,
     };
-    if options.busybox {
-        packer.add_busybox("--busybox")?;
-    }
+    say_remarks(&mut packer, options.quiet);
+    let seen = &mut packer.seen;
+    let path = packer.path.value(|folder| {
+        let folder = seen(folder.as_os_str().as_bytes());
+        folder.is_some_and(|folder| folder.is_dir())
+    });
     let mut tree = packer.tree;
     for (path, mode) in [
         ("/dev", 0o755),
@@ -107,6 +126,16 @@ pub(super) fn pack(
     ] {
         tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
     }
+    if options.root() == RootChoice::Host {
+        add_state_folders(&mut tree);
+    }
+    let unseen = Unseen::find(&options.program, &tree, &mut |path| {
+        let is_of_root = |inside: &[u8]| {
+            let mut root = root.borrow_mut();
+            root.as_mut().is_some_and(|root| root.has(inside))
+        };
+        (packer.seen)(path).is_some() || path.strip_prefix(b"/").is_some_and(is_of_root)
+    });
     add_hosts(&mut tree)?;
     if let Some(user) = &user {
         user.settle(&mut tree)?;
@@ -116,7 +145,7 @@ pub(super) fn pack(
         };
         tree.add(GuestPath::parse(USER.as_bytes())?, file)?;
     }
-    let environment = environment(options, user.as_ref())?;
+    let environment = environment(options, user.as_ref(), &path)?;
     let lists = [
         (
             boot::ARGUMENTS,
@@ -134,7 +163,78 @@ pub(super) fn pack(
         };
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
-    Ok((tree, user))
+    Ok(Packed { tree, user, unseen })
+}
+
+/// Prints the packer's remarks unless `quiet`, and removes them.
+fn say_remarks(packer: &mut Packer<'_>, quiet: bool) {
+    for remark in packer.remarks.drain(..).filter(|_| !quiet) {
+        stderr::say(&format!("ebb: {remark}"));
+    }
+}
+
+/// Returns the value of `PATH` among the `--env` options. Returns `None` if none sets it.
+fn path_asked(options: &RunOptions) -> Option<OsString> {
+    let values = options.env.iter().rev().filter_map(|setting| {
+        if setting == "PATH" {
+            return std::env::var_os("PATH");
+        }
+        let value = setting.as_bytes().strip_prefix(b"PATH=")?;
+        Some(OsStr::from_bytes(value).to_owned())
+    });
+    values.into_iter().next()
+}
+
+/// Returns the guest's path and the arguments of a command of the busybox that `--busybox` packs.
+/// Returns `None` without that option, or if the name has a slash.
+fn of_busybox(options: &RunOptions) -> Option<Vec<OsString>> {
+    let (name, arguments) = options.program.split_first()?;
+    let is_name = options.busybox && !name.as_bytes().contains(&b'/');
+    is_name.then(|| {
+        let path = Path::new("/bin").join(name).into_os_string();
+        [path]
+            .into_iter()
+            .chain(arguments.iter().cloned())
+            .collect()
+    })
+}
+
+/// Returns the error for a program that an image does not have. Programs of the host are not packed
+/// into an image by themselves. `is_images` if the image names the program.
+fn not_in_image(options: &RunOptions, is_images: bool) -> Failure {
+    let name = options.program.first();
+    let name = one_line(name.map_or(OsStr::new(""), OsString::as_os_str)).to_string();
+    if is_images {
+        return Failure::Usage(format!(
+            "the image's command {name} is no program of the image; give another: \
+             `ebb run --root … -- PROGRAM`"
+        ));
+    }
+    Failure::NotInImage(name)
+}
+
+/// Adds empty folders for what programs of the host keep while they run. The guest does not see
+/// those of the host. Leaves out a folder below a packed file.
+fn add_state_folders(tree: &mut Initramfs) {
+    let folder = |mode| Node::Directory { mode };
+    let link = |target: &str| Node::Symlink {
+        target: target.into(),
+    };
+    for (path, node) in [
+        ("/run", folder(0o755)),
+        ("/run/lock", folder(0o1777)),
+        ("/var/cache", folder(0o755)),
+        ("/var/lock", link("/run/lock")),
+        ("/var/log", folder(0o755)),
+        ("/var/run", link("/run")),
+        ("/var/spool", folder(0o755)),
+        ("/var/tmp", folder(0o1777)),
+    ] {
+        if let Ok(path) = GuestPath::parse(path.as_bytes()) {
+            // The only error is a packed file or link in the place of a folder above.
+            let _ = tree.add_missing(path, node);
+        }
+    }
 }
 
 /// Returns the host path of the file that the guest sees at `path` in a volume. Returns `None` if
@@ -190,8 +290,7 @@ fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<O
     if is_packed(options, tree) {
         return None;
     }
-    let set = |setting: &OsString| Some(setting.to_str()?.strip_prefix("PATH=")?.to_owned());
-    let path = options.env.iter().rev().find_map(set);
+    let path = path_asked(options).and_then(|path| path.into_string().ok());
     let path = path.unwrap_or_else(|| GUEST_PATH.to_owned());
     let found = root.program_of_image(name.as_bytes(), &path)?;
     let mut argv = vec![OsString::from_vec(found)];
@@ -251,16 +350,72 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     });
 }
 
-/// Adds to `tree` a file with the path of the program's working directory in `root`.
+/// Adds the folder `path` to `tree`, an absolute path, unless the guest sees one there. Links of
+/// `root` in the path are followed, so that the folder does not hide them. Does nothing if links
+/// lead in a circle, or if `path` is no path of a guest.
+///
+/// # Errors
+/// Fails if `tree` has a file in the place of a folder above.
+pub(super) fn pack_missing_folder(
+    tree: &mut Initramfs,
+    mut root: Option<&mut Root>,
+    path: &[u8],
+) -> Result<(), Failure> {
+    const LINKS_MAX: usize = 16;
+    let mut wanted = Path::new("/").join(OsStr::from_bytes(path));
+    for _ in 0..LINKS_MAX {
+        let link = root.as_mut().and_then(|root| first_link(root, &wanted));
+        let Some((at, target)) = link else {
+            let Ok(path) = GuestPath::parse(wanted.as_os_str().as_bytes()) else {
+                return Ok(());
+            };
+            let is_seen = root.is_some_and(|root| root.has(&path.as_bytes()[1..]));
+            if path.as_bytes() != b"/" && !is_seen {
+                tree.add_missing(path, Node::Directory { mode: 0o755 })?;
+            }
+            return Ok(());
+        };
+        let rest = wanted.strip_prefix(&at).unwrap_or(Path::new("")).to_owned();
+        let above = at.parent().unwrap_or(Path::new("/"));
+        wanted = plain(&above.join(target).join(rest));
+    }
+    Ok(())
+}
+
+/// Returns the path of the first link of `root` on the way to `path`, and its target.
+fn first_link(root: &mut Root, path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut ways: Vec<&Path> = path.ancestors().collect();
+    ways.reverse();
+    ways.into_iter().skip(1).find_map(|way| {
+        let target = root.link_at(&way.as_os_str().as_bytes()[1..])?;
+        Some((way.to_owned(), PathBuf::from(OsString::from_vec(target))))
+    })
+}
+
+/// Returns the absolute path without `.` and `..`, which it resolves without looking at links.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
+}
+
+/// Adds to `tree` a file with the path `folder`, in which the program begins.
 ///
 /// # Errors
 /// Fails if `tree` cannot have a file at that file's path, for example because another file is
 /// there.
-pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failure> {
-    let seen = root.working_folder();
+pub(super) fn pack_folder(tree: &mut Initramfs, folder: Vec<u8>) -> Result<(), Failure> {
     let node = Node::File {
         mode: 0o400,
-        source: Source::Bytes(seen),
+        source: Source::Bytes(folder),
     };
     tree.add(GuestPath::parse(FOLDER.as_bytes())?, node)?;
     Ok(())
@@ -290,9 +445,13 @@ pub(super) fn pack_out(
     Ok(())
 }
 
-fn environment(options: &RunOptions, user: Option<&User>) -> Result<Vec<OsString>, Failure> {
+fn environment(
+    options: &RunOptions,
+    user: Option<&User>,
+    path: &OsStr,
+) -> Result<Vec<OsString>, Failure> {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
-    variables.insert("PATH".into(), GUEST_PATH.into());
+    variables.insert("PATH".into(), path.into());
     variables.insert("HOME".into(), "/root".into());
     for (name, value) in user.iter().flat_map(|user| user.variables()) {
         variables.insert(name.into(), value.to_owned());

@@ -24,6 +24,8 @@ const SCHEMA: u32 = 1;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
     schema: u32,
+    /// The version of `ebb`, with the commit from which it was built if that is known.
+    ebb_version: &'static str,
     kernel: KernelRecord,
     kernel_arguments: String,
     machine: &'static str,
@@ -88,6 +90,7 @@ impl Record {
     pub(crate) fn new(options: &RunOptions, kernel: &dyn Kernel, accel: Accel, cpus: u32) -> Self {
         Self {
             schema: SCHEMA,
+            ebb_version: crate::embedded::version(),
             kernel: KernelRecord {
                 name: kernel.kind().word(),
                 version: kernel.release().to_owned(),

@@ -11,6 +11,7 @@ use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure, Watcher};
 use super::record::{Record, RecordFile};
+use super::refused_call;
 use super::root::{self, Root};
 use super::sampler::Sampler;
 use super::signals::{self, RunningVm, Signalled};
@@ -46,6 +47,8 @@ const QEMU_LINES: usize = 10;
 /// Exit statuses of Ebb's kernel if it cannot execute the program or does not find it.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// The status with which Ebb's kernel ends if it could not obey a `--sysctl`.
+const NOT_SET_UP: u8 = 125;
 /// Text that the kernel's log has in the line about a process that the OOM killer killed.
 const OUT_OF_MEMORY: &str = "ut of memory";
 /// Text that Linux logs when it panics.
@@ -621,11 +624,16 @@ impl<'a> Session<'a> {
         128 + u8::try_from(signal).unwrap_or(0)
     }
 
-    /// Prints why the program could not be started, or that the guest's OOM killer killed it.
-    /// Prints nothing for other statuses.
+    /// Prints why the program could not be started, that the guest's OOM killer killed it, or which
+    /// call of a failed program the kernel does not have. Prints nothing for other statuses.
     fn explain(&self, status: WaitStatus, log: &Log, spec: &Spec<'_>) {
-        if matches!(status.code(), NOT_EXECUTABLE | NOT_FOUND)
+        if matches!(status.code(), NOT_EXECUTABLE | NOT_FOUND | NOT_SET_UP)
             && let Some(text) = unrunnable::explained(log)
+        {
+            self.terminal.message(&text);
+        } else if status.code() != 0
+            && !self.options.quiet
+            && let Some(text) = refused_call::explained(log)
         {
             self.terminal.message(&text);
         }

@@ -213,6 +213,27 @@ impl Summary {
     }
 }
 
+impl Summary {
+    /// Returns the figures that most users want as one line: how long the guest ran, and how much
+    /// memory it used and the host held. More lines follow if the guest ran out of memory.
+    pub(crate) fn short(&self) -> String {
+        let used = self.peak_used.map_or_else(String::new, |used| {
+            format!("used at most {}, ", Rounded(used))
+        });
+        let mut text = format!(
+            "ebb: guest with {} ran {}, {used}held at most {} of the host, {} at the end",
+            crate::text::Size(self.memory),
+            Seconds(self.ran),
+            Rounded(self.peak_resident),
+            Rounded(self.resident_now)
+        );
+        if let Some(oom) = self.oom.as_ref().filter(|oom| oom.kills > 0) {
+            text.push_str(&format!("\n  {oom}"));
+        }
+        text
+    }
+}
+
 /// Finds the fall of used memory from its peak to its lowest value after that, and when resident
 /// memory followed it. `points` are in order of time. Returns `None` if there are no points or used
 /// memory fell by less than 16 MiB.
@@ -482,6 +503,11 @@ mod tests {
              freed     90.0 MiB, on the host again: half after 2.05 s, 95 % after 4.10 s\n  \
              reported  90.0 MiB in 45 ranges, 2 reports\n  \
              QEMU      40.0 MiB beside the guest's memory, 29.0 MiB of it its own by PSS"
+        );
+        assert_eq!(
+            summary.short(),
+            "ebb: guest with 1G ran 4.10 s, used at most 100.0 MiB, held at most 110.0 MiB of the \
+             host, 15.0 MiB at the end"
         );
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json["return"]["half"], 2050.0);

@@ -9,6 +9,8 @@ const LOADED_BY: &str = "exec: the program is loaded by ";
 const RUN_BY: &str = "exec: the script is run by ";
 const FOLDER: &str = "init: the folder ";
 const FILE: &str = "init: the file ";
+/// The beginning of the line about a `sysctl.` word that the kernel could not obey.
+const CANNOT_SET: &str = "init: cannot set ";
 /// The error's name for a missing file. Its number follows.
 const MISSING: &str = "ENOENT(";
 
@@ -21,6 +23,11 @@ pub(super) fn explained(log: &Log) -> Option<String> {
         let (_, rest) = line.split_once(begin)?;
         Some(rest.to_owned())
     };
+    if let Some(knob) = find(CANNOT_SET) {
+        return Some(format!(
+            "ebb: the guest cannot set {knob}\n  help: docs/knobs.md lists the knobs and their values"
+        ));
+    }
     let program = find(CANNOT_RUN)?;
     let of_path = |begin, what| {
         let line = find(begin)?;
@@ -95,6 +102,9 @@ mod tests {
             text.as_deref(),
             Some("ebb: the guest cannot run /v/x: ENOEXEC(8)")
         );
+        let text = told(&["init: cannot set vm.foo=1: there is no such knob"]).unwrap();
+        let first = "ebb: the guest cannot set vm.foo=1: there is no such knob\n";
+        assert!(text.starts_with(first), "{text}");
         assert_eq!(
             told(&["exec: the program is loaded by /x: ENOENT(2)"]),
             None

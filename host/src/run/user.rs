@@ -16,6 +16,9 @@ use std::str::FromStr;
 pub(crate) struct UserChoice {
     user: String,
     group: Option<String>,
+    /// Whether the image names the user. A number that is in no `/etc/passwd` then has the group 0
+    /// and the home `/`, as Docker does it.
+    is_images: bool,
 }
 
 impl FromStr for UserChoice {
@@ -32,6 +35,7 @@ impl FromStr for UserChoice {
         Ok(Self {
             user: user.to_owned(),
             group: group.map(str::to_owned),
+            is_images: false,
         })
     }
 }
@@ -97,6 +101,15 @@ fn is_of_system(path: &[u8]) -> bool {
 }
 
 impl UserChoice {
+    /// Returns the same choice as that of an image. It differs for a number that is in no
+    /// `/etc/passwd`, which has the group 0 and the home `/`.
+    pub(super) fn of_image(self) -> Self {
+        Self {
+            is_images: true,
+            ..self
+        }
+    }
+
     /// Finds the user in the texts of `/etc/passwd` and `/etc/group`, each `None` if the guest does
     /// not have it.
     ///
@@ -133,7 +146,10 @@ impl UserChoice {
             .or_else(|| field(2).and_then(number))
             .ok_or_else(|| absent("user", &self.user, "/etc/passwd", passwd))?;
         let gid = match &self.group {
-            None => field(3).and_then(number).unwrap_or(uid),
+            None => {
+                let otherwise = if self.is_images { 0 } else { uid };
+                field(3).and_then(number).unwrap_or(otherwise)
+            }
             Some(name) => {
                 let known = || groups(group?).find(|fields| fields[0] == *name);
                 let listed = || number(known()?.get(2)?);
@@ -156,7 +172,11 @@ impl UserChoice {
         all.sort_unstable();
         all.dedup();
         let given = |at: usize| field(at).filter(|text| text.starts_with('/'));
-        let home = given(5).map_or_else(|| format!("/home/{uid}"), str::to_owned);
+        let own_home = || match self.is_images {
+            true => "/".to_owned(),
+            false => format!("/home/{uid}"),
+        };
+        let home = given(5).map_or_else(own_home, str::to_owned);
         Ok(User {
             uid,
             gid,
@@ -278,6 +298,14 @@ mod tests {
         assert_eq!(nobody.to_file(), b"4000 4000 4000\0");
         assert_eq!(nobody.variables()[3], ("USER", OsStr::new("4000")));
         assert_eq!(nobody.home, "/home/4000");
+        // An image's number is of the group 0.
+        let choice: UserChoice = "4000".parse().unwrap();
+        let of_image = choice.of_image().find(Some(PASSWD), Some(GROUP)).unwrap();
+        assert_eq!(of_image.to_file(), b"4000 0 0\0");
+        assert_eq!(of_image.home, "/");
+        let choice: UserChoice = "1001".parse().unwrap();
+        let known = choice.of_image().find(Some(PASSWD), Some(GROUP)).unwrap();
+        assert_eq!(known.to_file(), ann.to_file());
         // Lines without a name are ignored.
         assert_eq!(find("1003").unwrap().to_file(), b"1003 1003 1003\0");
     }

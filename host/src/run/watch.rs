@@ -335,8 +335,8 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes the last sample and writes the last line of the timeline. Clears the status line, and
-    /// prints the summary with `--summary`, or in the foreground without `--quiet`. Call this after
-    /// QEMU has ended. `taken` counts memory that the host took by itself.
+    /// prints the summary with `--summary`, or its short form in the foreground without `--quiet`.
+    /// Call this after QEMU has ended. `taken` counts memory that the host took by itself.
     ///
     /// Returns the guest's final stage (`None` if its kernel never answered), the summary, and the
     /// error if the timeline could not be written.
@@ -364,7 +364,7 @@ impl<'a> Watch<'a> {
         let lost = self
             .timeline
             .and_then(|timeline| timeline.finish(&sample, &summary).err());
-        if options.summary || (self.terminal.in_foreground() && !options.quiet) {
+        if options.summary {
             let mut text = summary.to_string();
             if summary.returned.is_some() {
                 let chart = Chart {
@@ -374,6 +374,8 @@ impl<'a> Watch<'a> {
                 text.push_str(&format!("\n\n{chart}\n"));
             }
             self.terminal.message(&text);
+        } else if self.terminal.in_foreground() && !options.quiet {
+            self.terminal.message(&summary.short());
         }
         (sample.stage, summary, lost)
     }

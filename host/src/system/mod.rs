@@ -24,7 +24,7 @@ pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
-pub(crate) use path::search_path;
+pub(crate) use path::{search_path, search_path_all};
 pub(crate) use regular::{open_regular, read_regular, regular_of, reopen_regular};
 pub(crate) use resolved_name::{
     MagicLinks, ResolveError, ResolvedName, create_file, create_private_file, open_named,

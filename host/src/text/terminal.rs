@@ -6,6 +6,7 @@
 
 use super::stderr::{self, write_retrying};
 use rustix::fd::BorrowedFd;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::termios;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,6 +19,9 @@ const COLUMNS_DEFAULT: usize = 80;
 #[derive(Debug)]
 pub(crate) struct Terminal {
     interactive: bool,
+    /// Whether there may be a status line. A program at the other end of a pipe could write to the
+    /// same terminal.
+    has_line: bool,
     state: Mutex<State>,
 }
 
@@ -33,11 +37,12 @@ struct State {
 }
 
 impl Terminal {
-    /// Returns the terminal on stderr. It gets a status line only if stderr is a terminal. Writes
-    /// nothing.
+    /// Returns the terminal on stderr. It gets a status line only if stderr is a terminal and
+    /// stdout is no pipe and no socket. Writes nothing.
     pub(crate) fn new() -> Self {
         Self {
             interactive: stderr::is_terminal(),
+            has_line: !stdout_is_pipe(),
             state: Mutex::new(State {
                 drawn: false,
                 given_up: false,
@@ -116,15 +121,16 @@ impl Terminal {
     }
 
     /// Draws the status line with the text `line`. Does nothing while the program is in the middle
-    /// of a line or of a write, after [`Self::give_up_line`], in the background, or if stderr is no
-    /// terminal. Control characters in `line` are made printable.
+    /// of a line or of a write, after [`Self::give_up_line`], in the background, if stderr is no
+    /// terminal, or if stdout is a pipe or a socket. Control characters in `line` are made
+    /// printable.
     pub(crate) fn draw(&self, line: &str) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if state.line_start && !state.given_up && self.in_foreground() {
+        if self.has_line && state.line_start && !state.given_up && self.in_foreground() {
             stderr::show(line);
             state.drawn = true;
         }
@@ -138,6 +144,14 @@ impl Terminal {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether stdout is a pipe or a socket, whose other end may write to the terminal.
+fn stdout_is_pipe() -> bool {
+    rustix::fs::fstat(rustix::stdio::stdout()).is_ok_and(|facts| {
+        let kind = FileType::from_raw_mode(facts.st_mode);
+        matches!(kind, FileType::Fifo | FileType::Socket)
+    })
 }
 
 fn wipe(state: &mut State) {

@@ -7,8 +7,8 @@ use std::path::Path;
 const WAYS: [&str; 7] = [
     "println!", "print!(", "dbg!(", "stdout()", "stderr()", "Stderr", "Stdout",
 ];
-/// Calls that only query a terminal.
-const QUESTIONS: [&str; 3] = ["isatty(", "tcgetwinsize(", "tcgetpgrp("];
+/// Calls that only query a stream.
+const QUESTIONS: [&str; 4] = ["isatty(", "tcgetwinsize(", "tcgetpgrp(", "fstat("];
 /// Files that may write, and why a terminal is safe there.
 const SINKS: [(&str, &str); 4] = [
     ("text/stderr.rs", "makes all printable"),

@@ -33,7 +33,11 @@ fn guests_that_take_turns_are_measured_round_by_round() {
     assert_eq!(made.status.code(), Some(0), "{said}");
     let report = read(&json);
     let runs = report["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 2, "a boot of each");
+    assert_eq!(
+        runs.len(),
+        3,
+        "a boot of each: messaging has two experiments"
+    );
     for run in runs {
         let turns = run["turns"].as_array().expect("what each round took");
         assert_eq!(turns.len(), 2, "{turns:?}");
@@ -101,6 +105,7 @@ fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
     let wanted = [
         ("hugetlb/kept", "allocate_page_ns"),
         ("hugetlb/given-up", "saved_kib"),
+        ("hugetlb/each", "free_each_ns"),
         ("hugetlb/all", "pool_share"),
         ("hugetlb/fault", "beyond_clearing_ns"),
         ("hugetlb/fault-file", "fault_ns"),
@@ -177,7 +182,7 @@ fn a_real_guest_is_measured() {
     let report = read(&json);
     assert_eq!(report["complete"], true);
     let runs = report["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 4, "two rounds, reporting and not");
+    assert_eq!(runs.len(), 6, "two rounds in each of three modes");
     for run in runs {
         assert_eq!(run["outcome"], "ok", "{run}");
         assert!(

@@ -74,8 +74,9 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
         text.lines()
             .find(|line| line.trim_start().starts_with(name))
     };
+    // Runs that failed have figures and no ratios.
     assert!(
-        row("rate").is_some_and(|line| line.contains("1.00×")),
+        row("rate").is_some_and(|line| line.contains('7') && !line.contains('×')),
         "{text}"
     );
     assert!(

@@ -133,6 +133,87 @@ fn a_report_becomes_table_page_markdown_and_itself() {
 }
 
 #[test]
+fn the_default_mode_stands_beside_the_one_that_both_kernels_know() {
+    let scratch = Scratch::new("default");
+    let mut report = sample(true);
+    let runs = report["runs"].as_array_mut().expect("runs");
+    // A guest in the default mode is 8 times as fast; others give nothing back.
+    for (from, mode, rate) in [(0, "shared", 8000.0), (0, "off", 1000.0), (1, "off", 400.0)] {
+        let mut run = runs[from].clone();
+        run["give_back"] = json!(mode);
+        run["events"][0]["value"] = json!(rate);
+        runs.push(run);
+    }
+    let source = scratch.write("in.json", report.to_string());
+    let (html, markdown) = (scratch.path("out.html"), scratch.path("out.md"));
+    let made = output(&["--from", &source, "--html", &html, "--markdown", &markdown]);
+    let said = String::from_utf8(made.stdout).expect("text");
+    let row = said.lines().position(|line| line.contains("faults a task"));
+    let figures = said
+        .lines()
+        .nth(row.expect("the rate") + 1)
+        .expect("a line");
+    let order = ["8000", "1000", "400", "1000", "400", "2.50×"];
+    let seen: Vec<&str> = figures.split_whitespace().collect();
+    assert_eq!(seen, order, "{said}");
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let default =
+        "faults a task: 8000 1/s, with reporting 1000 1/s; beside Linux with reporting 20.0×";
+    assert!(said.replace("\n    ", " ").contains(default), "{said}");
+    let written = fs::read_to_string(&markdown).expect("written");
+    let heads = "| Ebb, shared, the default | Ebb | Linux | Ebb, not reporting |";
+    assert!(written.contains(heads), "{written}");
+    let page = fs::read_to_string(&html).expect("written");
+    stands_alone(&page, 6);
+    // On a narrow screen each cell is a line that begins with the name of its column.
+    assert!(page.contains("content: attr(data-column)"), "{page}");
+    for column in ["Ebb, shared, the default", "Linux", "Ebb is better"] {
+        let cell = format!("<td data-column=\"{column}\">");
+        assert!(page.contains(&cell), "{cell} is missing in {page}");
+    }
+    let heads = page.matches("<td").count();
+    assert_eq!(page.matches("<td data-column=").count(), heads, "{page}");
+}
+
+#[test]
+fn histograms_stand_below_the_table() {
+    let scratch = Scratch::new("histogram");
+    let mut report = sample(true);
+    report["runs"][1]["events"][1]["histogram"] = json!([
+        {"low": 8192, "high": 16384, "count": 2}, {"low": 16384, "high": 32768, "count": 1}]);
+    let source = scratch.write("in.json", report.to_string());
+    let paths = ["out.html", "out.md", "out.json"].map(|name| scratch.path(name));
+    let [html, markdown, json] = &paths;
+    let words = [
+        "--from",
+        &source,
+        "--html",
+        html,
+        "--markdown",
+        markdown,
+        "--json",
+        json,
+    ];
+    assert!(output(&words).status.success());
+    for path in [html, markdown] {
+        let text = fs::read_to_string(path).expect("written");
+        assert!(text.contains("a huge fault, ns: Linux"), "{text}");
+        let bars = ["@".repeat(40), "@".repeat(20)];
+        for (range, bar) in ["[8K, 16K)             2", "[16K, 32K)            1"]
+            .iter()
+            .zip(bars)
+        {
+            assert!(text.contains(&format!("{range} |{bar:<40}|")), "{text}");
+        }
+    }
+    // The report has them when it is read again.
+    let kept = &read(json)["runs"][1]["events"][1]["histogram"];
+    assert_eq!(kept[1]["count"], 1, "{kept}");
+}
+
+#[test]
 fn two_comparisons_agree_or_do_not() {
     let scratch = Scratch::new("against");
     let slower = |rate: f64| {

@@ -63,6 +63,87 @@ fn disks_leave_their_places_and_a_full_memory_what_is_in_it() {
     assert!(size > 8 << 20, "{size}");
 }
 
+/// Writes an image with one layer and this configuration in the format of `docker save`. The layer
+/// has busybox, and a link `/var/run` to `/run`.
+fn image_with(scratch: &Scratch, name: &str, config: &str) -> String {
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"];
+    let busybox = busybox.iter().find_map(|path| std::fs::read(path).ok());
+    let busybox = busybox.expect("no busybox here: apt-get install busybox-static");
+    let header = |size: usize, mode: u32| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(size as u64);
+        header.set_mode(mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1);
+        header
+    };
+    let mut layer = tar::Builder::new(Vec::new());
+    let added = layer.append_data(
+        &mut header(busybox.len(), 0o755),
+        "bin/busybox",
+        &busybox[..],
+    );
+    added.expect("memory takes it");
+    let mut link = header(0, 0o777);
+    link.set_entry_type(tar::EntryType::Symlink);
+    let added = layer.append_link(&mut link, "var/run", "/run");
+    added.expect("memory takes it");
+    let layer = layer.into_inner().expect("memory takes it");
+    let manifest = br#"[{"Config": "c.json", "Layers": ["1.tar"]}]"#;
+    let mut whole = tar::Builder::new(Vec::new());
+    for (name, bytes) in [
+        ("1.tar", &layer[..]),
+        ("c.json", config.as_bytes()),
+        ("manifest.json", manifest),
+    ] {
+        let added = whole.append_data(&mut header(bytes.len(), 0o644), name, bytes);
+        added.expect("memory takes it");
+    }
+    scratch.write(name, whole.into_inner().expect("memory takes it"))
+}
+
+/// Shows that a numeric user without an entry, missing folders, and `PATH` are as Docker has them.
+#[test]
+fn an_image_has_its_user_and_folders_as_containers_have_them() {
+    let scratch = Scratch::new("image-config");
+    let config = r#"{"architecture": "amd64", "os": "linux", "config": {"User": "4321",
+        "WorkingDir": "/srv/new", "Volumes": {"/var/run/data": {}}, "Cmd": ["/bin/busybox", "sh", "-c",
+        "busybox id; pwd; echo $HOME $PATH; busybox ls -d /run/data; busybox readlink /var/run"]}}"#;
+    let image = image_with(&scratch, "image.tar", config);
+    let output = ebb(&["--root", &image]).output().expect("ebb starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "uid=4321 gid=0 groups=0\n/srv/new\n\
+         / /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n/run/data\n/run\n",
+        "{stderr}"
+    );
+    // A program that the image lacks is not taken from the host.
+    let output = ebb(&["--root", &image, "--", "sh"]).output();
+    let output = output.expect("ebb starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{stderr}");
+    assert!(
+        stderr.contains("`sh` is no program of the image"),
+        "{stderr}"
+    );
+    let arguments = ["--root", &image, "--busybox", "--", "sh", "-c", "echo ran"];
+    let output = ebb(&arguments).output().expect("ebb starts");
+    assert_eq!(output.stdout, b"ran\n");
+    let foreign = image_with(
+        &scratch,
+        "arm.tar",
+        r#"{"architecture": "arm64", "os": "linux"}"#,
+    );
+    let output = ebb(&["--root", &foreign, "--", "sh"]).output();
+    let output = output.expect("ebb starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("it is for linux/arm64"), "{stderr}");
+}
+
 /// Shows that an image with two layers and busybox is a root and runs its program.
 #[test]
 fn an_image_is_a_root_and_runs_its_program() {

@@ -1,6 +1,7 @@
 //! Tests of `ebb run` with real guests, from the command line to the program and back.
 
 mod cleanup;
+mod commands;
 mod confined;
 mod cost;
 #[path = "../parts/dynamic.rs"]

@@ -176,7 +176,8 @@ fn two_guests_are_listed_while_they_run() {
         let listed = runtime.listing();
         let at_work =
             |guest: &Value| guest["life"] == "running" && guest["overhead_bytes"].is_u64();
-        listed.iter().all(at_work).then_some(listed)
+        // On a busy host, a guest may answer late and be absent.
+        (listed.len() == 2 && listed.iter().all(at_work)).then_some(listed)
     });
     let names: Vec<_> = listed
         .iter()

@@ -44,6 +44,14 @@ impl Qmp {
         answer["actual"].as_u64().expect("a number of bytes")
     }
 
+    /// Returns the statistic `name` that the guest has sent, or `None` if it has sent none yet.
+    fn statistic(&mut self, name: &str) -> Option<u64> {
+        let answer = self.ask(&json!({"execute": "qom-get", "arguments": {
+            "path": "/machine/peripheral/balloon", "property": "guest-stats"}}));
+        // QEMU sets a statistic that the guest does not send to all ones.
+        answer["stats"][name].as_u64().filter(|n| *n != u64::MAX)
+    }
+
     fn set(&mut self, bytes: u64) {
         self.ask(&json!({"execute": "balloon", "arguments": {"value": bytes}}));
         let start = Instant::now();
@@ -58,20 +66,48 @@ impl Qmp {
     }
 }
 
+/// Options for a guest whose QEMU has a second monitor at `socket`.
+fn with_monitor(socket: &std::path::Path) -> [String; 3] {
+    [
+        "--unconfined".into(),
+        "--qemu-arg=-qmp".into(),
+        format!("--qemu-arg=unix:{},server=on,wait=off", socket.display()),
+    ]
+}
+
+#[test]
+fn its_statistics_count_the_pages_of_the_pool() {
+    let folder = Scratch::new("balloon-statistics");
+    let socket = folder.folder().join("qmp");
+    let monitor = with_monitor(&socket);
+    let mut options = vec!["-m", "256M", "--sysctl", "vm.nr_hugepages=1000"];
+    options.extend(monitor.iter().map(String::as_str));
+    let mut holder = Holder::start(&options);
+    holder.tell("take 1", "taken");
+    let mut qmp = Qmp::connect(&socket);
+    qmp.ask(
+        &json!({"execute": "qom-set", "arguments": {"path": "/machine/peripheral/balloon",
+        "property": "guest-stats-polling-interval", "value": 1}}),
+    );
+    let start = Instant::now();
+    loop {
+        let made = qmp.statistic("stat-htlb-pgalloc");
+        let failed = qmp.statistic("stat-htlb-pgfail");
+        if let (Some(20..128), Some(1..)) = (made, failed) {
+            break;
+        }
+        assert!(start.elapsed() < TIMEOUT, "{made:?} {failed:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     let folder = Scratch::new("balloon");
     let socket = folder.folder().join("qmp");
-    let listen = format!("--qemu-arg=unix:{},server=on,wait=off", socket.display());
-    let options = [
-        "-m",
-        "512M",
-        "-c",
-        "2",
-        "--unconfined",
-        "--qemu-arg=-qmp",
-        &listen,
-    ];
+    let monitor = with_monitor(&socket);
+    let mut options = vec!["-m", "512M", "-c", "2"];
+    options.extend(monitor.iter().map(String::as_str));
     let mut holder = Holder::start(&options);
     holder.tell("take 1", "taken");
     let mut qmp = Qmp::connect(&socket);

@@ -13,7 +13,7 @@ fn costs(options: &[&str]) -> Vec<(String, f64, f64)> {
     let mut options = options.to_vec();
     options.push("--icount");
     let program = programs::text(programs::path("bytes"));
-    let outcome = ebb::run(300, &options, &[program]);
+    let outcome = ebb::run(900, &options, &[program]);
     let out = outcome.expect(0).out();
     let line = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
@@ -24,6 +24,7 @@ fn costs(options: &[&str]) -> Vec<(String, f64, f64)> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_byte_costs_the_same_at_every_fill_of_memory() {
     let scratch = Scratch::new("bytes");
     let file = scratch.write("packed", vec![1; 49 << 20]);

@@ -6,7 +6,7 @@ use crate::{ebb, programs};
 fn out(options: &[&str], words: &[&str]) -> String {
     let mut program = vec![programs::text(programs::path(words[0]))];
     program.extend(words[1..].iter().map(|word| (*word).to_owned()));
-    ebb::run(240, options, &program).expect(0).out()
+    ebb::run(600, options, &program).expect(0).out()
 }
 
 /// Asserts the output of a program on one CPU and on several. The mode is `off`, so no isolated
@@ -64,8 +64,19 @@ fn where_nobody_may_wait_only_whole_blocks_serve() {
                   done
                   echo much > /sys/kernel/mm/transparent_hugepage/defrag || /compaction never";
     let file = format!("{program}:/compaction");
-    let options = ["-m", "256M", "-c", "2", "--busybox", "--file", &file];
-    let outcome = ebb::run(240, &options, &["sh", "-c", script]);
+    // Nothing else empties blocks.
+    let options = [
+        "-m",
+        "256M",
+        "-c",
+        "2",
+        "--give-back",
+        "off",
+        "--busybox",
+        "--file",
+        &file,
+    ];
+    let outcome = ebb::run(600, &options, &["sh", "-c", script]);
     let expected = "[always] defer defer+madvise madvise never\n\
                     always [defer] defer+madvise madvise never\n\
                     always defer [defer+madvise] madvise never\n\
@@ -76,6 +87,7 @@ fn where_nobody_may_wait_only_whole_blocks_serve() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_pool_grows_where_memory_is_in_pieces() {
     prints(&["compaction", "pool"], "pool: all\nwrong pages: 0\n");
 }
@@ -94,6 +106,7 @@ fn what_processes_share_moves_for_all_of_them() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn pages_of_files_move() {
     let expected = "before: in pieces\nafter: whole\nread: all, wrong words: 0\n";
     prints(&["compaction", "file"], expected);
@@ -109,6 +122,7 @@ fn page_tables_move() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn page_tables_in_reserve_move() {
     let expected = "huge pages: all\nmoved: many\nhuge pages: 0, wrong words: 0\n";
     for cpus in ["1", "4"] {
@@ -128,7 +142,7 @@ fn the_proactiveness_is_0_to_100() {
                       echo $value > compaction_proactiveness; cat compaction_proactiveness
                   done 2> /dev/null
                   echo anything > compact_memory && echo 1 > /sys/devices/system/node/node0/compact";
-    let outcome = ebb::run(120, &["--busybox"], &["sh", "-c", script]);
+    let outcome = ebb::run(300, &["--busybox"], &["sh", "-c", script]);
     assert_eq!(outcome.expect(0).out(), "20\n0\n100\n100\n100\n100\n");
 }
 
@@ -142,7 +156,7 @@ fn storm(cpus: &str, name: &str, words: &[&str]) {
     let options = [
         "-m", "256M", "-c", cpus, "--file", &file, "--disk", "ram:4M",
     ];
-    let outcome = ebb::run(400, &options, &program);
+    let outcome = ebb::run(900, &options, &program);
     let said = outcome.expect(0).err();
     let moved = said
         .lines()
@@ -218,7 +232,7 @@ fn its_knobs_and_figures_are_those_of_linux() {
                       tr -s ' ' < $file | cut -d' ' -f1-3,4-5; tr -s ' ' < $file | wc -w
                   done";
     let options = ["-m", "256M", "-c", "1", "--busybox"];
-    let outcome = ebb::run(120, &options, &["sh", "-c", script]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", script]);
     let refused = "sh: write error: Invalid argument\n";
     let expected = format!(
         "500\n1\n{}{refused}1000\n1\n\
@@ -226,4 +240,25 @@ fn its_knobs_and_figures_are_those_of_linux() {
         refused.repeat(3)
     );
     assert_eq!(outcome.expect(0).out(), expected);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn nothing_moves_for_what_is_reported_where_it_is() {
+    let pieces = (0..10)
+        .map(|order| (order, 1 << order))
+        .chain([(10, 16384)]);
+    let mut expected: String = pieces
+        .map(|(order, pages)| {
+            format!("order {order}, pieces of {pages}: reported, not moved, wrong pages: 0\n")
+        })
+        .collect();
+    // Pieces that are too small are collected.
+    for (order, pages) in [(3, 4), (9, 256)] {
+        expected += &format!("order {order}, pieces of {pages}: reported, moved, wrong pages: 0\n");
+    }
+    expected += "requests > 0 && requests <= ranges && ranges <= pages: yes\n\
+                 pages > 3 * SIZE / PAGE: yes\n";
+    let options = ["-m", "256M", "-c", "2", "--give-back", "reporting"];
+    assert_eq!(out(&options, &["reported"]), expected);
 }

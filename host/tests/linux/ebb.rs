@@ -3,7 +3,7 @@
 use crate::programs;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -132,6 +132,21 @@ pub(crate) fn linux<S: AsRef<OsStr>>(
     panic!("Linux itself has not what is wanted of it\n{lacking}");
 }
 
+/// Runs `ebb set` again while it reports that the guest did not follow or answer in the time that
+/// `ebb` allows it, and returns the last output.
+pub(crate) fn again_if_late(set: impl Fn() -> Output) -> Output {
+    let start = Instant::now();
+    loop {
+        let output = set();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let late = ["in time", "timed out", "no guest"];
+        let late = late.iter().any(|words| said.contains(words));
+        if output.status.success() || !late || start.elapsed() > TIMEOUT {
+            return output;
+        }
+    }
+}
+
 /// Runs a prepared command to its end.
 pub(crate) fn finish(command: &mut Command) -> Outcome {
     let _turn = Turn::take();
@@ -197,11 +212,11 @@ pub(crate) struct Holder {
 }
 
 /// The time limit for an action that the guest performs sooner or later.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Holder {
     pub(crate) fn start(options: &[&str]) -> Self {
-        let mut command = command(300, options);
+        let mut command = command(900, options);
         command.arg("--").arg(programs::path("hold"));
         command.stdin(Stdio::piped()).stderr(Stdio::inherit());
         let mut guest = Guest::start(&mut command);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment with small parameters.
-const SHORT: [&str; 47] = [
+const SHORT: [&str; 52] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
@@ -26,12 +26,17 @@ const SHORT: [&str; 47] = [
     "hugetlb 4",
     "hugetlb all",
     "hugetlb 1 --1g",
+    "hugetlb 4 --each",
+    "pin 1G 1r --1g",
     "fragment 2600M 0 -- hugetlb 1 --1g",
     "pin 16M 1r",
     "pin 16M 1r --thp",
     "pin 16M 1r --hugetlb",
+    "pin 16M 1r --hold",
     "messaging 2 20r",
+    "messaging 2 20r --threads",
     "stream 2r",
+    "stream 2r --tcp",
     "scale areas 20 4000",
     "scale children 5 50",
     "scale mappers 5 50",
@@ -57,8 +62,8 @@ const SHORT: [&str; 47] = [
 
 /// Returns the path of the static program: `EBB_WORKLOADS`, or the one that `make workloads`
 /// builds.
-fn program() -> PathBuf {
-    let built = "../target/workloads/x86_64-unknown-linux-gnu/release/ebb-workloads";
+pub(crate) fn program() -> PathBuf {
+    let built = "../target/guest/x86_64-unknown-linux-gnu/guest/ebb-workloads";
     let path = std::env::var_os("EBB_WORKLOADS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join(built),
         PathBuf::from,
@@ -81,7 +86,7 @@ fn every_experiment_runs_in_a_guest() {
     }
     let file = format!("{}:/w", program().display());
     let options = ["-m", "3G", "-c", "2", "--file", &file];
-    let outcome = ebb::run(120, &options, &["sh", "-c", &script]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", &script]);
     let said = outcome.expect(0).out();
     let mut lines = said.lines().map(|line| -> Value {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
@@ -101,6 +106,11 @@ fn every_experiment_runs_in_a_guest() {
         assert_eq!(status, "0", "{words}: {}", outcome.err());
         assert_ne!(last["event"], "unsupported", "{words}");
         for event in &events {
+            if let Some(buckets) = event["histogram"].as_array() {
+                let counts = buckets.iter().map(|bucket| bucket["count"].as_u64());
+                let sum: Option<u64> = counts.sum();
+                assert_eq!(sum, event["count"].as_u64(), "{words}: {event}");
+            }
             if event["metric"] == "huge_share" {
                 let share = event["value"].as_f64().expect("a number");
                 assert!((0.0..=1.0).contains(&share), "{words}: {event}");
@@ -117,7 +127,7 @@ fn senders_and_receivers_seldom_take_turns() {
     let program = program().display().to_string();
     for over in ["--pipes", "--sockets"] {
         let words = [&program, "--json", "messaging", "2", "20r", over];
-        let outcome = ebb::run(100, &["-m", "1G", "-c", "1", "--icount"], &words);
+        let outcome = ebb::run(300, &["-m", "1G", "-c", "1", "--icount"], &words);
         let said = outcome.expect(0).out();
         let events = said
             .lines()

@@ -22,7 +22,8 @@ fn set(guest: &str, knob: &str) -> Output {
 /// Changes the mode of a guest and asserts that the guest follows.
 #[track_caller]
 fn switch(guest: &Guest, mode: &str) {
-    let output = set(&guest.child.id().to_string(), &format!("give-back={mode}"));
+    let (id, knob) = (guest.child.id().to_string(), format!("give-back={mode}"));
+    let output = ebb::again_if_late(|| set(&id, &knob));
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -87,7 +88,7 @@ fn a_mode_that_is_set_holds_for_what_is_free_already() {
 /// Runs a storm that verifies its memory, while that memory is hinted and the mode changes.
 fn storm(cpus: &str, seed: &str, append: &str) {
     let mut command = ebb::command(
-        500,
+        900,
         &[
             "-m",
             "256M",

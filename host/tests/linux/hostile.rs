@@ -11,8 +11,9 @@ fn attack(options: &[&str], words: &str) {
     let script = format!(
         "before=$(awk '/MemFree/ {{ print $2 }}' /proc/meminfo); \
          /hostile {words} 2> /tmp/said || echo \"hostile ended with $?\"; cat /tmp/said >&2; \
-         rm -rf /tmp/*; cd /tmp; /honest > /dev/null 2>&1; echo \"honest ended with $?\"; sleep 0.5; \
-         after=$(awk '/MemFree/ {{ print $2 }}' /proc/meminfo); echo lost $((before - after)) KiB >&2; \
+         rm -rf /tmp/*; cd /tmp; /honest > /dev/null 2>&1; echo \"honest ended with $?\"; \
+         for i in $(seq 600); do sleep 0.5; after=$(awk '/MemFree/ {{ print $2 }}' /proc/meminfo); \
+         [ $((before - after)) -ge 8192 ] || break; done; echo lost $((before - after)) KiB >&2; \
          [ $((before - after)) -lt 8192 ] || echo memory is lost"
     );
     let mut all = vec![
@@ -25,7 +26,7 @@ fn attack(options: &[&str], words: &str) {
         &honest,
     ];
     all.extend(options);
-    let outcome = ebb::run(400, &all, &["sh", "-c", &script]);
+    let outcome = ebb::run(900, &all, &["sh", "-c", &script]);
     let out = outcome.expect(0).out();
     let mode = words.split(' ').next().expect("a mode");
     let lines: Vec<_> = out

@@ -7,7 +7,7 @@ use crate::{ebb, native, programs};
 /// Returns the program's figures, each with the name of the step before.
 fn figures(options: &[&str], how: &str) -> Vec<(String, String)> {
     let program = programs::text(programs::path("huge"));
-    let outcome = ebb::run(120, options, &[program.as_str(), how]);
+    let outcome = ebb::run(300, options, &[program.as_str(), how]);
     let out = outcome.expect(0).out();
     assert!(!out.contains(": NO"), "{out}");
     out.lines()
@@ -85,7 +85,7 @@ fn who_gets_them_is_a_matter_of_policy() {
 fn where_no_block_is_left_pages_do() {
     let program = programs::text(programs::path("huge"));
     for memory in ["48M", "200M"] {
-        let outcome = ebb::run(120, &["-m", memory, "-c", "2"], &[program.as_str(), "full"]);
+        let outcome = ebb::run(300, &["-m", memory, "-c", "2"], &[program.as_str(), "full"]);
         let out = outcome.expect(0).out();
         assert!(
             out.contains("parts > 0: yes") && !out.contains(": NO"),
@@ -95,11 +95,12 @@ fn where_no_block_is_left_pages_do() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn random_changes_are_as_a_model_says() {
     let program = programs::text(programs::path("huge"));
     for (seed, cpus) in [("21", "1"), ("22", "2"), ("23", "4")] {
         let options = ["-m", "128M", "-c", cpus];
-        let outcome = ebb::run(200, &options, &[program.as_str(), seed, "800"]);
+        let outcome = ebb::run(600, &options, &[program.as_str(), seed, "800"]);
         let out = outcome.expect(0).out();
         assert!(out.contains("are as the model says"), "seed {seed}: {out}");
     }
@@ -110,7 +111,7 @@ fn random_changes_are_as_a_model_says() {
 fn of_a_page_that_nobody_asked_for_stays_what_is_used() {
     let program = programs::text(programs::path("trial"));
     for cpus in ["1", "4"] {
-        let outcome = ebb::run(120, &["-m", "256M", "-c", cpus], &[program.as_str()]);
+        let outcome = ebb::run(300, &["-m", "256M", "-c", cpus], &[program.as_str()]);
         let out = outcome.expect(0).out();
         assert!(!out.contains(": NO"), "{cpus} CPUs: {out}");
     }
@@ -122,7 +123,7 @@ fn nothing_is_lost_of_pages_on_trial() {
     let program = programs::text(programs::path("trial_storm"));
     for (cpus, threads, seed) in [("2", "2", "1"), ("4", "4", "2"), ("4", "8", "3")] {
         let options = ["-m", "256M", "-c", cpus];
-        let outcome = ebb::run(200, &options, &[program.as_str(), threads, "8", seed]);
+        let outcome = ebb::run(600, &options, &[program.as_str(), threads, "8", seed]);
         let out = outcome.expect(0).out();
         assert!(
             !out.contains(": NO"),
@@ -136,7 +137,7 @@ fn calls_that_end_within_a_page_on_trial_end() {
     let program = programs::path("trial_edges");
     let expected = native::run(program, &[], None);
     for cpus in ["1", "2"] {
-        let outcome = ebb::run(120, &["-m", "256M", "-c", cpus], &[program]);
+        let outcome = ebb::run(300, &["-m", "256M", "-c", cpus], &[program]);
         assert_eq!(outcome.expect(0).stdout, expected.stdout, "{cpus} CPUs");
     }
 }
@@ -147,10 +148,10 @@ fn calls_that_end_within_a_page_on_trial_end() {
 fn is_as_on_linux(program: &str) {
     let program = programs::text(programs::path(program));
     let said = |options: &[&str]| {
-        let outcome = ebb::run(200, options, &[program.as_str()]);
+        let outcome = ebb::run(600, options, &[program.as_str()]);
         outcome.expect(0).out()
     };
-    let linux = ebb::linux(200, &["-m", "1G", "-c", "2"], &[&program], |said| {
+    let linux = ebb::linux(600, &["-m", "1G", "-c", "2"], &[&program], |said| {
         !said.contains(": NO")
     });
     for cpus in ["1", "4"] {
@@ -175,7 +176,7 @@ fn nothing_is_lost_of_pages_that_are_joined() {
     let program = programs::text(programs::path("collapse_storm"));
     for (cpus, threads, seed) in [("1", "2", "1"), ("4", "4", "2"), ("4", "6", "3")] {
         let options = ["-m", "256M", "-c", cpus];
-        let outcome = ebb::run(200, &options, &[program.as_str(), threads, "8", seed]);
+        let outcome = ebb::run(600, &options, &[program.as_str(), threads, "8", seed]);
         let out = outcome.expect(0).out();
         assert!(
             !out.contains(": NO") && !out.contains("fails"),
@@ -185,16 +186,19 @@ fn nothing_is_lost_of_pages_that_are_joined() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn shared_memory_has_them_as_on_linux() {
     is_as_on_linux("shmem_huge");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_files_hold_behind_their_ends_is_given_up() {
     is_as_on_linux("shmem_tails");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_was_only_read_is_zero_as_on_linux() {
     is_as_on_linux("zero_huge");
 }
@@ -203,7 +207,7 @@ fn what_was_only_read_is_zero_as_on_linux() {
 fn the_block_of_zeros_is_there_while_somebody_shows_it() {
     let program = programs::text(programs::path("zero_huge"));
     let outcome = ebb::run(
-        120,
+        300,
         &["-m", "256M", "-c", "2"],
         &[program.as_str(), "figures"],
     );
@@ -225,7 +229,7 @@ fn nothing_is_lost_of_huge_pages_of_files() {
     let program = programs::text(programs::path("shmem_huge_storm"));
     for (cpus, threads, seed, kind) in [("2", "4", "1", "memfd"), ("4", "3", "2", "tmpfs")] {
         let options = ["-m", "256M", "-c", cpus];
-        let outcome = ebb::run(200, &options, &[program.as_str(), threads, "8", seed, kind]);
+        let outcome = ebb::run(600, &options, &[program.as_str(), threads, "8", seed, kind]);
         let out = outcome.expect(0).out();
         assert!(
             !out.contains(": NO") && !out.contains("fails"),
@@ -244,7 +248,7 @@ fn joining_needs_no_more_memory_of_the_host() {
     for cpus in ["1", "4"] {
         let options = ["-m", "512M", "-c", cpus, "--give-back", "off", "--record"];
         let options = [&options[..], &[&record]].concat();
-        ebb::run(180, &options, &[program.as_str()]).expect(0);
+        ebb::run(600, &options, &[program.as_str()]).expect(0);
         let text = std::fs::read_to_string(&record).expect("a record");
         let peak = text.split_once("\"peak_resident\":").expect("a peak").1;
         let digits = peak.split(|byte: char| !byte.is_ascii_digit()).next();

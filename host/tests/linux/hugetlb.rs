@@ -1,13 +1,13 @@
 //! Tests of the pools of huge pages as programs see them, compared with a stock Linux call by call
 //! and counter by counter.
 
-use crate::{ebb, programs};
+use crate::{ebb, experiments, programs};
 
 /// Returns the output of a program in a guest.
 fn out(options: &[&str], words: &[&str]) -> String {
     let mut program = vec![programs::text(programs::path(words[0]))];
     program.extend(words[1..].iter().map(|word| (*word).to_owned()));
-    let outcome = ebb::run(240, options, &program);
+    let outcome = ebb::run(600, options, &program);
     outcome.expect(0).out()
 }
 
@@ -15,7 +15,7 @@ fn out(options: &[&str], words: &[&str]) -> String {
 fn is_as_on_linux_with(program: &str, memory: &str, whole: &str, guests: &[[&str; 4]]) {
     let words = [programs::text(programs::path(program))];
     let end = "in the end: Total 0 Free 0 Rsvd 0 Surp 0\n";
-    let linux = ebb::linux(240, &["-m", memory, "-c", "2"], &words, |said| {
+    let linux = ebb::linux(600, &["-m", memory, "-c", "2"], &words, |said| {
         said.ends_with(end) && said.contains(whole)
     });
     for options in guests {
@@ -40,8 +40,17 @@ fn files_of_huge_pages_are_as_on_linux() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn its_corners_are_as_on_linux() {
     is_as_on_linux("hugetlb_edges");
+}
+
+#[test]
+fn a_mapping_of_it_that_is_replaced_is_never_absent() {
+    let pages = "vm.nr_overcommit_hugepages=24";
+    let options = ["-m", "512M", "-c", "2", "--sysctl", pages];
+    let said = out(&options, &["replacing", "huge"]);
+    assert_eq!(said, "huge: 0 calls found nothing\n");
 }
 
 #[test]
@@ -65,7 +74,7 @@ fn boot_words_make_both_pools_as_on_linux() {
         let told = |kernel: &[&str]| {
             let options = [&["-m", "6G", "--append", words], kernel].concat();
             let program = ["busybox", "sh", "-c", shown].map(str::to_owned);
-            ebb::run(240, &options, &program).expect(0).out()
+            ebb::run(600, &options, &program).expect(0).out()
         };
         assert_eq!(told(&[]), told(&["--kernel", "linux"]), "{words}");
     }
@@ -97,9 +106,30 @@ fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
                   echo 0 > hugepages-1048576kB/nr_hugepages; done";
     for mode in ["shared", "hinting", "reporting", "off"] {
         let options = ["-m", "3G", "-c", "2", "--give-back", mode];
-        let said = ebb::run(120, &options, &["sh", "-c", script]);
+        let said = ebb::run(300, &options, &["sh", "-c", script]);
         assert_eq!(said.expect(0).out(), "1\n1\n", "{mode}");
     }
+}
+
+/// Shows that a pool that shrinks page by page does not look at all its pages each time.
+#[test]
+fn a_page_goes_back_from_a_large_pool_as_from_a_small_one() {
+    let instructions = |pages: &str| -> f64 {
+        let program = programs::text(&experiments::program());
+        let words = [&program, "hugetlb", pages, "--each"];
+        let said = ebb::run(600, &["--icount", "-m", "3G", "-c", "1"], &words);
+        let said = said.expect(0).out();
+        let line = said
+            .lines()
+            .find_map(|line| line.strip_prefix("hugetlb: free page: "));
+        let number = line.and_then(|line| line.split(' ').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{said}"))
+    };
+    let (few, many) = (instructions("128"), instructions("1024"));
+    assert!(
+        many < few * 1.5,
+        "{many} instructions, and {few} in a pool of 128 pages"
+    );
 }
 
 /// Shows that a task which waits for a page that is being reported does not keep a CPU from the
@@ -118,6 +148,26 @@ fn the_pool_without_the_exchange_is_as_with_it() {
     let with = out(&["-m", "256M"], &["hugetlb"]);
     let without = ["-m", "256M", "--append", "hugetlb_free_vmemmap=off"];
     assert_eq!(out(&without, &["hugetlb"]), with);
+}
+
+/// Shows that `hugetlb_optimize_vmemmap` holds for pages that join the pool later. Those in it stay
+/// as they are.
+#[test]
+fn the_exchange_can_be_set_for_pages_that_join_later() {
+    let script = "total() { awk '/^MemTotal/ { print $2 }' /proc/meminfo; }
+        pool() { echo $1 > /proc/sys/vm/hugetlb_optimize_vmemmap; echo $2 > /proc/sys/vm/nr_hugepages; total; }
+        total; pool 0 16; pool 1 16; pool 1 32; pool 0 32; pool 0 48; pool 1 64";
+    let words = ["busybox", "sh", "-c", script].map(str::to_owned);
+    let said = ebb::run(600, &["-m", "512M", "-c", "1"], &words);
+    let said = said.expect(0).out();
+    let totals: Vec<u64> = said
+        .lines()
+        .map(|line| line.parse().expect("a number of KiB"))
+        .collect();
+    // The descriptors of 16 huge pages are 512 KiB.
+    let bare = totals[0];
+    let grown: Vec<u64> = totals.iter().map(|total| total - bare).collect();
+    assert_eq!(grown, [0, 0, 0, 512, 512, 512, 1024], "{said}");
 }
 
 #[test]
@@ -144,15 +194,26 @@ fn nothing_is_lost_while_the_pool_changes_its_size() {
 /// Shows that pages that leave the pool carry their own descriptors if no frame is free for them,
 /// and become whole again when memory is free.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_full_memory_refuses_no_page_its_way_back() {
+    let expected = |carried| {
+        format!(
+            "pool: 64\npool: 0, carried: {carried}\ncarried: 0\nwhat stayed: right\nback: all\n\
+             pool: 64\naccount: settled\n"
+        )
+    };
+    let said = out(&["-m", "256M", "-c", "1"], &["hugetlb_full"]);
+    assert_eq!(said, expected("some"));
+    // With two CPUs the caches of free frames decide if the last ones suffice.
     let said = out(&["-m", "256M", "-c", "2"], &["hugetlb_full"]);
-    let expected = "pool: 64\npool: 0, carried: some\ncarried: 0\nwhat stayed: right\nback: all\npool: 64\naccount: settled\n";
-    assert_eq!(said, expected);
+    let known = [expected("some"), expected("none")];
+    assert!(known.contains(&said), "{said}");
 }
 
 /// Shows that an owner gets its pages even if a CPU stops while it holds a page, with more CPUs
 /// than the host has.
 #[test]
+#[ignore = "long: make test-long"]
 fn an_owner_always_has_its_pages() {
     for cpus in ["1", "4", "16"] {
         let said = out(&["-m", "256M", "-c", cpus], &["hugetlb_owner", "8", "100"]);
@@ -161,6 +222,7 @@ fn an_owner_always_has_its_pages() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_lost_while_files_come_and_go() {
     for (memory, cpus, most, seed) in [
         ("256M", "4", "60", "13"),
@@ -181,6 +243,7 @@ fn nothing_is_lost_while_files_come_and_go() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn no_call_meets_half_a_page() {
     for (cpus, seed) in [("1", "1"), ("2", "2"), ("4", "3")] {
         let storm = ["hugetlb_parts_storm", "2000", seed];
@@ -193,6 +256,7 @@ fn no_call_meets_half_a_page() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn surplus_pages_that_cannot_be_made_cost_the_pool_nothing() {
     let said = out(&["-m", "128M", "-c", "4"], &["hugetlb_surplus", "4000"]);
     let expected =

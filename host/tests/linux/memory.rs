@@ -102,6 +102,7 @@ fn a_large_guest_starts_as_small_as_a_small_one() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn memory_above_the_hole_is_memory() {
     let mut holder = Holder::start(&["-m", "5G", "-c", "2"]);
     holder.tell("take 4500", "taken");
@@ -113,7 +114,7 @@ fn memory_above_the_hole_is_memory() {
 #[test]
 fn the_program_that_takes_it_all_is_ended_by_name() {
     let program = programs::text(programs::path("out_of_memory"));
-    let outcome = ebb::run(60, &["-m", "128M", "-c", "2", "-v"], &[&program]);
+    let outcome = ebb::run(300, &["-m", "128M", "-c", "2", "--verbose"], &[&program]);
     outcome.expect(137);
     let log = outcome.err();
     assert!(log.contains("Out of memory: Killed process"), "{log}");
@@ -126,7 +127,7 @@ fn only_the_program_that_takes_it_all_is_ended() {
     let scratch = Scratch::new("oom-record");
     let record = scratch.path("record");
     let options = ["-m", "128M", "-c", "2", "--summary", "--record", &record];
-    let outcome = ebb::run(100, &options, &[&program, "child"]);
+    let outcome = ebb::run(300, &options, &[&program, "child"]);
     let expected = "hog was ended by signal 9\n".repeat(3)
         + "hog of shared memory was ended by signal 9\n\
            kill(sibling, 0) = 0\n\
@@ -154,7 +155,7 @@ fn only_the_program_that_takes_it_all_is_ended() {
 #[test]
 fn a_full_file_system_can_be_emptied_again() {
     let program = programs::text(programs::path("out_of_memory"));
-    let outcome = ebb::run(100, &["-m", "128M", "-c", "2"], &[&program, "files"]);
+    let outcome = ebb::run(300, &["-m", "128M", "-c", "2"], &[&program, "files"]);
     let out = outcome.expect(0).out();
     assert!(out.ends_with("3 rounds\n"), "{out}");
 }
@@ -188,7 +189,7 @@ fn nothing_is_lost_when_programs_end() {
         names.join(" ")
     );
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let out = ebb::run(300, &options, &["sh", "-c", &script])
+    let out = ebb::run(900, &options, &["sh", "-c", &script])
         .expect(0)
         .out();
     let rounds: Vec<&str> = out.trim().split("\n\n").collect();

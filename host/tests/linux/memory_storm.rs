@@ -11,7 +11,7 @@ const SHORT: &str = "20s";
 const LONG: &str = "95s";
 /// The time in seconds after which a guest is ended. It exceeds the length of the storm, because a
 /// stuck storm reports that after 90 seconds, and the machine may be busy.
-const GUEST_SECONDS: u32 = 400;
+const GUEST_SECONDS: u32 = 900;
 
 /// Runs a storm in a guest with `cpus` CPUs. Fails with the findings as text.
 fn storm(cpus: &str, disk: bool, seed: u64, length: &str) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 fn a_kernel_that_panics_says_where() {
     let program = programs::text(programs::path("out_of_memory"));
     let options = ["-m", "64M", "-c", "2", "--sysctl", "vm.panic_on_oom=1"];
-    let outcome = ebb::run(60, &options, &[program]);
+    let outcome = ebb::run(300, &options, &[program]);
     let log = outcome.expect(125).err();
     for part in [
         "the guest kernel panicked",
@@ -23,7 +23,7 @@ fn a_kernel_that_panics_says_where() {
 #[test]
 fn a_kernel_that_is_told_to_crash_does() {
     let script = "echo before; echo c > /proc/sysrq-trigger; echo after";
-    let outcome = ebb::run(60, &["-m", "64M", "-c", "2"], &["sh", "-c", script]);
+    let outcome = ebb::run(300, &["-m", "64M", "-c", "2"], &["sh", "-c", script]);
     let log = outcome.expect(125).err();
     assert_eq!(outcome.out(), "before\n");
     assert!(log.contains("the guest kernel panicked"), "{log}");
@@ -47,14 +47,14 @@ fn files_that_are_packed_below_proc_are_no_panic() {
     for file in &files {
         options.extend(["--file", file]);
     }
-    let outcome = ebb::run(60, &options, &["sh", "-c", "echo alive"]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", "echo alive"]);
     assert_eq!(outcome.expect(0).out(), "alive\n");
     // ebb packs no interpreter at this path.
     let script = scratch.write("script", "#!/proc/self/exe\n");
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&script, executable).expect("it is ours");
     let options = ["-m", "512M", "--root", "none"];
-    let outcome = ebb::run(60, &options, &[&script]);
+    let outcome = ebb::run(300, &options, &[&script]);
     assert!(
         outcome.err().contains("/proc/self/exe"),
         "{}",
@@ -63,7 +63,7 @@ fn files_that_are_packed_below_proc_are_no_panic() {
     outcome.expect(126);
     // In the guest, the path refers to the program that runs the script.
     let words = r"printf '#!/proc/self/exe\n' > s; chmod +x s; ./s; echo $?";
-    let outcome = ebb::run(60, &options, &["sh", "-c", words]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", words]);
     assert_eq!(outcome.expect(0).out(), "127\n");
 }
 
@@ -86,7 +86,7 @@ impl Patched {
     /// Returns the log of ebb for a guest with this kernel that runs `script` and panics.
     fn log(&self, script: &str) -> String {
         let options = ["-m", "64M", "-c", "2", "--kernel-image", &self.1];
-        let outcome = ebb::run(60, &options, &["sh", "-c", script]);
+        let outcome = ebb::run(300, &options, &["sh", "-c", script]);
         assert!(!self.0.path("kernel").is_empty());
         outcome.expect(125).err()
     }

@@ -13,7 +13,7 @@ fn shell(memory: &str, words: &str, kernel: &[&str], script: &str) -> String {
     let options = [&["-m", memory, "--append", &words], kernel].concat();
     let script = format!("exec 2>&1; {script}");
     let program = ["busybox", "sh", "-c", &script].map(str::to_owned);
-    ebb::run(300, &options, &program).expect(0).out()
+    ebb::run(900, &options, &program).expect(0).out()
 }
 
 /// Returns the text with `N` for each number and one space for several.

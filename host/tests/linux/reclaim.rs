@@ -79,7 +79,7 @@ fn the_page_cache_is_dropped_before_anything_is_moved() {
     image.set_len(200 << 20).expect("a sparse file");
     let mut options = OFF.to_vec();
     options.extend(["--disk", &disk]);
-    let mut command = ebb::command(120, &options);
+    let mut command = ebb::command(300, &options);
     // The page cache of the disk stays while the disk is open.
     let script = "exec 3< /dev/vda; cat <&3 > /dev/null; echo read; read line";
     command.args(["--", "sh", "-c", script]);
@@ -254,17 +254,20 @@ fn any_qemu_is_shown_by_its_balloon() {
         let wanted = |guest: &&serde_json::Value| {
             guest["kernel"] == kernel && is_of(guest, &holder.guest, &socket)
         };
-        guests.iter().find(wanted).cloned().expect("it is shown")
+        guests.iter().find(wanted).cloned()
     };
-    // On a busy host, the guest may answer late, and its earlier figures are shown.
+    // On a busy host, the guest may answer late. Then its earlier figures are shown, or none.
     let start = Instant::now();
     let used = |guest: &serde_json::Value| mib(&guest["used_bytes"]);
     let (ours, other) = loop {
         let (ours, other) = (shown("ebb"), shown("other"));
-        if used(&other).abs_diff(used(&ours)) <= 8 {
+        assert!(start.elapsed() < ebb::TIMEOUT, "{other:?} {ours:?}");
+        let (Some(ours), Some(other)) = (ours, other) else {
+            continue;
+        };
+        if other["used_bytes"].is_u64() && used(&other).abs_diff(used(&ours)) <= 8 {
             break (ours, other);
         }
-        assert!(start.elapsed() < ebb::TIMEOUT, "{other} {ours}");
     };
     assert_eq!(other["memory_bytes"], ours["memory_bytes"]);
     let resident = mib(&other["resident_bytes"]);
@@ -286,6 +289,7 @@ fn is_of(guest: &serde_json::Value, run: &Guest, socket: &str) -> bool {
 /// Shows that a stock Linux gives memory through its balloon, keeps its size, and keeps the memory
 /// that its program uses.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_stock_guest_gives_what_is_free_and_then_its_cache() {
     let options = [
         "-m",

@@ -163,7 +163,7 @@ fn odd_working_folders() {
     let link = scratch.folder().join("link");
     std::os::unix::fs::symlink("/etc", &link).expect("a new link");
     let ebb = env!("CARGO_BIN_EXE_ebb");
-    let run = format!("{ebb} run --quiet --accel tcg --timeout 120 -m 256M");
+    let run = format!("{ebb} run --quiet --accel tcg --timeout 300 -m 256M");
     for (enter, script, expected) in [
         (
             "cd LINK",

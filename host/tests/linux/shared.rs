@@ -20,7 +20,7 @@ fn set(guest: &Guest, knob: &str) -> Output {
 
 #[track_caller]
 fn switch(guest: &Guest, mode: &str) {
-    let output = set(guest, &format!("give-back={mode}"));
+    let output = ebb::again_if_late(|| set(guest, &format!("give-back={mode}")));
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{mode}: {err}");
 }
@@ -52,6 +52,7 @@ fn freed_memory_leaves_the_host_again_and_again() {
 /// Shows that a guest with RAM on both sides of the devices' addresses, and with two lists of page
 /// descriptors, keeps little memory.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_guest_with_a_hole_in_its_ram_keeps_little() {
     let mut holder = holder(&["-m", "3G", "-c", "2", "--machine", "q35"]);
     holder.tell("take 2700", "taken");
@@ -85,7 +86,7 @@ fn a_guest_whose_exchanges_could_be_lost_refuses_the_mode() {
         let options: Vec<_> = options.split(' ').collect();
         let mut holder = Holder::start(&options);
         holder.tell("take 10", "taken");
-        let output = set(&holder.guest, "give-back=shared");
+        let output = ebb::again_if_late(|| set(&holder.guest, "give-back=shared"));
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{err}");
         assert!(
@@ -125,7 +126,10 @@ fn an_idle_guest_wakes_nobody() {
         thread::sleep(Duration::from_secs(5));
         sleeps(&holder.guest) == before
     };
-    assert!((0..8).any(|_| rests()), "somebody wakes it again and again");
+    assert!(
+        (0..60).any(|_| rests()),
+        "somebody wakes it again and again"
+    );
     let before = sleeps(&holder.guest);
     holder.tell("take 100", "taken");
     holder.tell("free", "freed");
@@ -133,14 +137,23 @@ fn an_idle_guest_wakes_nobody() {
     assert_ne!(sleeps(&holder.guest), before, "it is called");
 }
 
-/// Runs a storm that verifies its memory, while the host takes the memory that it frees.
+/// Runs a storm that verifies its memory, while the host takes the memory that it frees. On a busy
+/// host, a short storm may see too few switches, so a longer one follows.
 fn storm(cpus: &str, seed: &str, modes: &[&str]) {
+    let enough = ["20s", "200s"]
+        .into_iter()
+        .any(|time| switches(cpus, seed, time, modes) >= 6);
+    assert!(enough, "too few switches");
+}
+
+/// Runs a storm for `time`, and returns the number of switches of the mode.
+fn switches(cpus: &str, seed: &str, time: &str, modes: &[&str]) -> u32 {
     let options = ["-m", "256M", "-c", cpus, "--give-back", "shared"];
-    let mut command = ebb::command(500, &options);
+    let mut command = ebb::command(900, &options);
     command
         .arg("--")
         .arg(programs::path("rust-vmstorm"))
-        .args([seed, "20s"])
+        .args([seed, time])
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit());
     let mut guest = Guest::start(&mut command);
@@ -155,7 +168,7 @@ fn storm(cpus: &str, seed: &str, modes: &[&str]) {
         // no time.
         switches += u32::from(set(&guest, &format!("give-back={mode}")).status.success());
     }
-    assert!(switches >= 6, "{switches} switches");
+    switches
 }
 
 #[test]
@@ -165,6 +178,7 @@ fn a_storm_on_one_cpu_loses_nothing() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_modes_change() {
     storm(
         "2",

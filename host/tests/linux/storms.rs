@@ -6,7 +6,7 @@ use crate::{ebb, programs};
 fn storm(options: &[&str], name: &str, words: &[&str], status: i32, expected: &str) {
     let mut program = vec![programs::text(programs::path(name))];
     program.extend(words.iter().map(|word| (*word).to_owned()));
-    let outcome = ebb::run(200, options, &program);
+    let outcome = ebb::run(600, options, &program);
     assert_eq!(outcome.expect(status).out(), expected);
 }
 
@@ -181,7 +181,7 @@ fn a_storm_that_memory_does_not_last_for() {
     let script = "/fork_storm 8 20 5000 > /dev/null 2>&1; echo survived; \
                   for i in 1 2 3; do ls / > /dev/null && echo again; done";
     let options = ["-m", "48M", "-c", "2", "--busybox", "--file", &file];
-    let outcome = ebb::run(200, &options, &["sh", "-c", script]);
+    let outcome = ebb::run(600, &options, &["sh", "-c", script]);
     // The guest's OOM killer may end the shell itself, but the guest must survive.
     match outcome.code() {
         Some(0) => assert_eq!(outcome.out(), "survived\nagain\nagain\nagain\n"),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// busy host.
 const PROGRAM_SECONDS: u32 = 600;
 /// The time limit for one guest.
-const GUEST_SECONDS: u32 = 1800;
+const GUEST_SECONDS: u32 = 3600;
 /// The largest number of guests for one suite.
 const GUESTS_MAX: usize = 6;
 

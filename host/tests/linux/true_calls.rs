@@ -8,19 +8,32 @@ use std::path::Path;
 
 /// Programs that print the result of each call. Programs of the same class are next to each other,
 /// so that few guests boot.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: &[&str] = &[
     "true_cores",
+    "true_datagrams",
     "true_errors",
+    "true_handles",
     "true_inotify",
+    "true_iret",
+    "true_knobs",
+    "true_lists",
     "true_loaders",
     "true_log",
     "true_loopback",
+    "true_many",
     "true_memory",
     "true_mutexes",
+    "true_options",
     "true_pidfds",
+    "true_policy",
+    "true_ping",
+    "true_proc",
     "true_proc_net",
+    "true_processes",
+    "true_programs",
     "true_ptrace",
     "true_rseq",
+    "true_scheduling",
     "true_seccomp",
     "true_sigio",
     "true_splices",
@@ -93,6 +106,25 @@ fn are_as_on_linux() {
     }
 }
 
+#[test]
+fn a_fault_without_end_ends() {
+    let program = programs::text(programs::path("return_to_user"));
+    let out = ebb::run(600, &["-m", "256M", "-c", "1"], &[&program])
+        .expect(0)
+        .out();
+    // On a CPU that reads the stack with the wrong rights, or on one that does not.
+    let ends = [
+        "goes on\n",
+        "was ended by signal 11\n",
+        "handled signal 11\n",
+    ];
+    let lines: Vec<&str> = out.split_inclusive('\n').collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    for line in lines {
+        assert!(ends.contains(&line), "{out}");
+    }
+}
+
 /// Returns the names and numbers of all calls, from the header of the C library.
 fn numbers() -> BTreeMap<String, u32> {
     let header = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
@@ -129,7 +161,7 @@ fn are_there_where_the_page_says_so() {
     let mut command = vec![programs::text(programs::path("call_numbers"))];
     command.extend(words);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    let out = ebb::run(200, &["-m", "256M", "-c", "1"], &command)
+    let out = ebb::run(600, &["-m", "256M", "-c", "1"], &command)
         .expect(0)
         .out();
     assert!(out.ends_with("done\n"), "{out}");

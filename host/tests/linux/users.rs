@@ -36,12 +36,12 @@ fn a_program_is_who_it_should_be() {
         for file in &files {
             options.extend(["--file", file]);
         }
-        let outcome = ebb::run(100, &options, &["sh", "-c", SCRIPT]);
+        let outcome = ebb::run(300, &options, &["sh", "-c", SCRIPT]);
         assert_eq!(outcome.expect(0).out(), expected, "{kernel}");
         assert!(outcome.err().contains("to stderr\n"), "{}", outcome.err());
         let options = ["--kernel", kernel, "--user", "4000:50"];
         let script = "id -u; id -g; id -G; echo $HOME $USER; touch ~/x && echo yes";
-        let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+        let outcome = ebb::run(300, &options, &["sh", "-c", script]);
         let expected = "4000\n50\n50\n/home/4000 4000\nyes\n";
         assert_eq!(outcome.expect(0).out(), expected, "{kernel}");
     }
@@ -51,14 +51,14 @@ fn a_program_is_who_it_should_be() {
 fn a_user_of_the_hosts() {
     let options = ["--root", "host", "--user", "nobody"];
     let script = "id -un; id -G; touch ~/x && echo yes; touch /etc/x 2> /dev/null || echo no";
-    let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", script]);
     let groups = Command::new("id").args(["-G", "nobody"]).output();
     let groups = String::from_utf8(groups.expect("id runs").stdout).expect("numbers");
     let expected = format!("nobody\n{groups}yes\nno\n");
     assert_eq!(outcome.expect(0).out(), expected);
     let options = ["--root", "host", "--user", "nobody", "-t"];
     let script = "stat -c %u /dev/hvc0; echo > /dev/tty && echo > /dev/hvc0 && echo yes";
-    let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+    let outcome = ebb::run(300, &options, &["sh", "-c", script]);
     let nobody = Command::new("id").args(["-u", "nobody"]).output();
     let nobody = String::from_utf8(nobody.expect("id runs").stdout).expect("a number");
     let out = outcome.expect(0).out().replace('\r', "");
@@ -72,7 +72,7 @@ fn the_hosts_name_and_place_go_along() {
     let mut here = Command::new("sh");
     let here = here.args(["-c", script]).envs(place).output();
     let here = String::from_utf8(here.expect("sh runs").stdout).expect("text");
-    let mut command = ebb::command(100, &["--root", "host"]);
+    let mut command = ebb::command(300, &["--root", "host"]);
     command.args(["--", "sh", "-c", script]).envs(place);
     let there = ebb::finish(&mut command);
     // The user who runs ebb is the guest's root.
@@ -87,7 +87,7 @@ fn the_hosts_name_and_place_go_along() {
 fn what_a_process_does_is_for_who_may_look_into_it() {
     let program = programs::path("looks");
     let options = ["-m", "128M", "-c", "2", "--root", "none"];
-    let outcome = ebb::run(120, &options, &[programs::text(program)]);
+    let outcome = ebb::run(300, &options, &[programs::text(program)]);
     let said = outcome.expect(0).out();
     for lines in [
         "\nbob looks at ann's\n  syscall: EACCES\n  personality: EACCES\n",

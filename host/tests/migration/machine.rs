@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// More time than any step needs on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(600);
 const MIB: usize = 1 << 20;
 /// The size of a page in bytes, for the guest and for QEMU.
 pub(crate) const PAGE: usize = 4096;

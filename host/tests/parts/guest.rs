@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// More time than any guest of the tests needs on a busy machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Runs the command with `input` on its stdin and returns its output.
 pub(crate) fn with_input(mut ebb: Command, input: Vec<u8>) -> Output {

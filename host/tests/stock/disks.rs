@@ -38,6 +38,7 @@ fn file_systems_are_there_when_they_are_mounted() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_is_on_no_disk_is_said() {
     let output = run(&["--disk", "ram:8M", "--", "mount", "/dev/vda", "/tmp"]);
     if let Some(output) = output {
@@ -48,6 +49,7 @@ fn what_is_on_no_disk_is_said() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_guest_without_disks_carries_no_modules_for_them() {
     let output = run(&["--", "sh", "-c", "test ! -e /.ebb"]);
     if let Some(output) = output {

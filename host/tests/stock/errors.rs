@@ -154,6 +154,7 @@ fn without_apt_it_says_which_file_to_give() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn two_that_fetch_at_once_do_not_meet() {
     if !available() {
         return;
@@ -223,6 +224,7 @@ fn too_little_memory_is_said_beforehand() {
 
 /// Shows that modules of a source tree are loaded without their debug information.
 #[test]
+#[ignore = "long: make test-long"]
 fn modules_that_were_built_for_a_debugger_are_loaded() {
     if !available() {
         return;

@@ -11,6 +11,7 @@ fn what_a_program_leaves_is_copied() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_is_left_out_is_said() {
     if available() {
         out::what_is_left_out_is_said(ebb);
@@ -26,6 +27,7 @@ fn a_program_out_of_time_leaves_its_files() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_cannot_be_copied_is_an_error() {
     if available() {
         out::what_cannot_be_copied_is_an_error(ebb);

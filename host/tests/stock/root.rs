@@ -59,6 +59,7 @@ fn the_hosts_files_are_seen_and_stay_as_they_are() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn names_of_users_are_those_of_the_root() {
     let scratch = Scratch::new("stock-user");
     let root = scratch.folder().join("root");
@@ -78,6 +79,7 @@ fn names_of_users_are_those_of_the_root() {
 
 /// Shows that a program finds the same in a folder of the host as in a folder of its own.
 #[test]
+#[ignore = "long: make test-long"]
 fn it_is_as_a_folder_of_ones_own() {
     if !available() {
         return;
@@ -127,6 +129,7 @@ fn it_is_as_a_folder_of_ones_own() {
 
 /// Shows that a program can do the same in a volume as on the host.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_volume_is_a_folder_of_the_hosts() {
     if !available() {
         return;
@@ -148,6 +151,7 @@ fn a_volume_is_a_folder_of_the_hosts() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_volume_for_reading_changes_nothing() {
     let (read, written) = (Scratch::new("stock-ro"), Scratch::new("stock-rw"));
     fs::write(read.folder().join("file"), "text").expect("a new file");

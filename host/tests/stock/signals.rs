@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_program_that_is_deaf_to_the_request_to_end_is_ended() {
     if !available() {
         return;

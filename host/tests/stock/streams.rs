@@ -5,6 +5,7 @@ use crate::running::{self, check, eventually, qemu_of, signal};
 use crate::scratch::Scratch;
 
 #[test]
+#[ignore = "long: make test-long"]
 fn everything_that_is_packed_arrives() {
     let scratch = Scratch::new("packed");
     let script = scratch.path("script.sh");
@@ -62,6 +63,7 @@ fn signals_reach_the_program() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn closed_stdout_ends_the_writer() {
     if available() {
         running::closed_stdout_ends_the_writer(ebb);
@@ -69,6 +71,7 @@ fn closed_stdout_ends_the_writer() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn order_is_kept_and_children_left_behind_hold_nothing_up() {
     if !available() {
         return;

@@ -4,6 +4,7 @@ use crate::guest::available;
 use crate::screen::{self, dialog};
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_program_that_reads_has_the_terminal_to_itself() {
     if available() {
         screen::a_program_that_reads_has_it_to_itself("--kernel linux -m 320M");
@@ -19,6 +20,7 @@ fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn who_writes_to_a_terminal_that_nobody_sees_is_hung_up() {
     if !available() {
         return;

@@ -1,20 +1,20 @@
 //! A frame moves while programs store to it, drop it, and have calls fill it: no store is lost.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::carry::{Moving, ParkedBy, carry};
 use super::lock::Lock;
 use super::model_locks::Mutex;
-#[cfg(loom)]
+#[cfg(ebb_model)]
 use loom::{sync::Arc, thread};
 use std::vec::Vec;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 use std::{sync::Arc, thread};
 
 /// Runs every interleaving, or one.
 fn model(run: impl Fn() + Sync + Send + 'static) {
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     loom::model(run);
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     run();
 }
 

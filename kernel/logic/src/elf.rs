@@ -10,9 +10,12 @@ pub const PROGRAM_HEADER_BYTES: usize = 56;
 pub const MAX_PROGRAM_HEADERS: usize = 1170;
 
 const PAGE: u64 = 4096;
+/// No file has bytes beyond this offset.
+const MAX_FILE_BYTES: u64 = i64::MAX as u64 & !(PAGE - 1);
+/// The largest alignment that a program gets: that of a gigantic page.
+const MAX_ALIGNMENT: u64 = 1 << 30;
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
-const PT_PHDR: u32 = 6;
 const PT_GNU_STACK: u32 = 0x6474_e551;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
@@ -51,9 +54,9 @@ pub struct Segment {
     pub address: u64,
     /// Bytes in memory.
     pub memory_bytes: u64,
-    /// Where its bytes are in the file; congruent to `address` modulo a page.
+    /// Where its bytes are in the file; congruent to `address` modulo a page if there are any.
     pub offset: u64,
-    /// Bytes in the file; the rest of the memory is zero.
+    /// Bytes of the file, which may end before; the rest of the memory is zero.
     pub file_bytes: u64,
     /// Loads are allowed.
     pub read: bool,
@@ -99,10 +102,12 @@ impl Interpreter {
 /// What all program headers together say.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// First address, a multiple of a page.
+    /// Lowest address, a multiple of a page.
     pub start: u64,
-    /// Address after the last byte.
+    /// Address after the highest byte.
     pub end: u64,
+    /// The address 0 of a program that can be anywhere is to be a multiple of this power of two.
+    pub alignment: u64,
     /// Address of the program headers in memory (`AT_PHDR`), if they are there.
     pub headers: Option<u64>,
     /// The stack must be executable.
@@ -174,45 +179,41 @@ pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
         })
 }
 
-/// Checks the program headers against the file, its length, and the first address that programs
-/// cannot use.
+/// Checks the program headers against each other and `user_end`, the first address that programs cannot
+/// use. As on Linux, segments may lie on each other, in any order, and reach beyond the file.
 ///
 /// # Errors
 /// See [`ElfError`].
-pub fn layout(
-    header: &Header,
-    table: &[u8],
-    file_bytes: u64,
-    user_end: u64,
-) -> Result<Layout, ElfError> {
-    let mut layout = Layout::default();
+pub fn layout(header: &Header, table: &[u8], user_end: u64) -> Result<Layout, ElfError> {
+    let mut layout = Layout {
+        alignment: PAGE,
+        ..Layout::default()
+    };
     let mut first: Option<u64> = None;
     for entry in table.chunks_exact(PROGRAM_HEADER_BYTES) {
         match u32_at(entry, 0) {
             PT_INTERP if layout.interpreter.is_none() => {
                 layout.interpreter = Some(Interpreter::new(entry)?);
             }
-            PT_PHDR => layout.headers = Some(u64_at(entry, 16)),
+            PT_LOAD => {
+                let alignment = u64_at(entry, 48);
+                if alignment.is_power_of_two() {
+                    layout.alignment = layout.alignment.max(alignment.min(MAX_ALIGNMENT));
+                }
+            }
             PT_GNU_STACK => layout.executable_stack = u32_at(entry, 4) & PF_X != 0,
             _ => {}
         }
     }
     for segment in segments(table) {
-        check(&segment, file_bytes, user_end)?;
+        check(&segment, user_end)?;
         if segment.memory_bytes == 0 {
             continue;
         }
         let start = segment.address & !(PAGE - 1);
-        match first {
-            None => first = Some(start),
-            // Ascending, each on pages of its own: mappings replace whole pages.
-            Some(_) if start < round_up(layout.end) => {
-                return Err(ElfError::Malformed("p_vaddr"));
-            }
-            Some(_) => {}
-        }
-        layout.end = segment.end();
-        if layout.headers.is_none() && covers(&segment, header) {
+        first = Some(first.map_or(start, |first| first.min(start)));
+        layout.end = layout.end.max(segment.end());
+        if covers(&segment, header) {
             layout.headers = Some(segment.address + (header.table_offset - segment.offset));
         }
     }
@@ -220,16 +221,10 @@ pub fn layout(
     if header.entry < layout.start || header.entry >= layout.end {
         return Err(ElfError::Malformed("e_entry"));
     }
-    if layout
-        .headers
-        .is_some_and(|at| at < layout.start || at >= layout.end)
-    {
-        return Err(ElfError::Malformed("PT_PHDR"));
-    }
     Ok(layout)
 }
 
-fn check(segment: &Segment, file_bytes: u64, user_end: u64) -> Result<(), ElfError> {
+fn check(segment: &Segment, user_end: u64) -> Result<(), ElfError> {
     let end = segment.address.checked_add(segment.memory_bytes);
     if end.is_none_or(|end| end > user_end - PAGE) {
         return Err(ElfError::Malformed("p_memsz"));
@@ -237,8 +232,11 @@ fn check(segment: &Segment, file_bytes: u64, user_end: u64) -> Result<(), ElfErr
     if segment.file_bytes > segment.memory_bytes {
         return Err(ElfError::Malformed("p_filesz"));
     }
+    if segment.file_bytes == 0 {
+        return Ok(());
+    }
     let file_end = segment.offset.checked_add(segment.file_bytes);
-    if file_end.is_none_or(|end| end > file_bytes) {
+    if file_end.is_none_or(|end| end > MAX_FILE_BYTES) {
         return Err(ElfError::Malformed("p_offset"));
     }
     if segment.address % PAGE != segment.offset % PAGE {
@@ -247,16 +245,13 @@ fn check(segment: &Segment, file_bytes: u64, user_end: u64) -> Result<(), ElfErr
     Ok(())
 }
 
-/// Whether the segment has the program headers in memory.
+/// Returns whether the segment has the program headers in memory.
 fn covers(segment: &Segment, header: &Header) -> bool {
     let bytes = (header.count * PROGRAM_HEADER_BYTES) as u64;
     let end = header.table_offset.checked_add(bytes);
-    header.table_offset >= segment.offset
+    segment.file_bytes != 0
+        && header.table_offset >= segment.offset
         && end.is_some_and(|end| end <= segment.offset + segment.file_bytes)
-}
-
-fn round_up(address: u64) -> u64 {
-    address.div_ceil(PAGE) * PAGE
 }
 
 /// The interpreter line of a script: the path, and the rest of the line as one argument.

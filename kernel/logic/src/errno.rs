@@ -17,6 +17,11 @@ impl Errno {
         (self.0 as u64).wrapping_neg()
     }
 
+    /// The number negated, as tables of results have it.
+    pub const fn negated(self) -> i32 {
+        -(self.0 as i32)
+    }
+
     /// The error with a number of Linux's; `None` for what no program may see.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {

@@ -4,6 +4,7 @@
 //! of what is gone is not soon another's.
 
 use crate::errno::Errno;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -26,14 +27,18 @@ struct Slot<T> {
 /// Objects of one kind.
 #[derive(Debug)]
 pub struct IpcIds<T> {
-    /// The last one is in use.
-    slots: Vec<Option<Slot<T>>>,
+    /// The last one is in use. In boxes, so that the table of all of them is small.
+    slots: Vec<Option<Box<Slot<T>>>>,
+    /// No place before this one is free.
+    free_from: usize,
     keys: BTreeMap<i32, usize>,
     count: usize,
     /// Which round it is.
     round: u32,
     /// The place that was taken last.
     last: Option<usize>,
+    /// The number that the next object is to have.
+    next: Option<i32>,
 }
 
 impl<T> Default for IpcIds<T> {
@@ -53,10 +58,12 @@ impl<T> IpcIds<T> {
     pub const fn new() -> Self {
         Self {
             slots: Vec::new(),
+            free_from: 0,
             keys: BTreeMap::new(),
             count: 0,
             round: 0,
             last: None,
+            next: None,
         }
     }
 
@@ -80,6 +87,17 @@ impl<T> IpcIds<T> {
         self.slots.len().saturating_sub(1)
     }
 
+    /// Returns the number that the next object is to have, if one was asked for.
+    pub fn next_id(&self) -> Option<i32> {
+        self.next
+    }
+
+    /// Has the next object get the number `id`, which is not negative. If its place is taken, the
+    /// object gets the next free one in the same round.
+    pub fn set_next_id(&mut self, id: i32) {
+        self.next = Some(id);
+    }
+
     /// Enters an object in the lowest free place and gives its number. Nothing has its key, if it has
     /// one; `most` is how many there may be.
     ///
@@ -94,24 +112,37 @@ impl<T> IpcIds<T> {
         if self.count >= most.min(MAX_PLACES) {
             return Err(Errno::ENOSPC);
         }
-        let free = self.slots.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.slots.len());
-        if place == self.slots.len() {
-            self.slots.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-            self.slots.push(None);
+        let asked = self.next.take();
+        let from = asked.map_or(Ok(self.free_from), place_of)?;
+        let mut behind = self.slots.iter().enumerate().skip(from);
+        let free = behind.find(|(_, slot)| slot.is_none());
+        let place = free.map_or(self.slots.len().max(from), |(place, _)| place);
+        if place >= MAX_PLACES {
+            return Err(Errno::ENOSPC);
         }
-        if self.last.is_some_and(|last| place <= last) {
-            self.round = (self.round + 1) % ROUNDS;
+        if let Some(more) = (place + 1).checked_sub(self.slots.len()) {
+            self.slots.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize_with(place + 1, || None);
         }
-        self.last = Some(place);
+        let round = match asked {
+            Some(id) => id.cast_unsigned() >> PLACE_BITS,
+            None => {
+                if self.last.is_some_and(|last| place <= last) {
+                    self.round = (self.round + 1) % ROUNDS;
+                }
+                self.last = Some(place);
+                self.free_from = place + 1;
+                self.round
+            }
+        };
         // Both parts fit by the constants above.
         let low = i32::try_from(place).unwrap_or(0);
-        let id = self.round.cast_signed() << PLACE_BITS | low;
-        self.slots[place] = Some(Slot {
+        let id = round.cast_signed() << PLACE_BITS | low;
+        self.slots[place] = Some(Box::new(Slot {
             id,
             key,
             object: object(id),
-        });
+        }));
         if key != PRIVATE {
             let before = self.keys.insert(key, place);
             debug_assert!(before.is_none(), "key {key:#x} is taken");
@@ -121,7 +152,7 @@ impl<T> IpcIds<T> {
     }
 
     fn slot(&self, id: i32) -> Result<&Slot<T>, Errno> {
-        let slot = self.slots.get(place_of(id)?).and_then(Option::as_ref);
+        let slot = self.slots.get(place_of(id)?).and_then(Option::as_deref);
         slot.filter(|slot| slot.id == id).ok_or(Errno::EINVAL)
     }
 
@@ -183,7 +214,9 @@ impl<T> IpcIds<T> {
     pub fn remove(&mut self, id: i32) -> Result<T, Errno> {
         self.forget_key(id);
         self.slot(id)?;
-        let slot = self.slots[place_of(id)?].take().ok_or(Errno::EINVAL)?;
+        let place = place_of(id)?;
+        let slot = self.slots[place].take().ok_or(Errno::EINVAL)?;
+        self.free_from = self.free_from.min(place);
         while let Some(None) = self.slots.last() {
             self.slots.pop();
         }

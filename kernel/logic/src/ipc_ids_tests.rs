@@ -22,6 +22,30 @@ fn numbers_are_linuxs() {
 }
 
 #[test]
+fn the_next_number_can_be_asked_for() {
+    let mut ids = IpcIds::new();
+    assert_eq!(
+        (ids.next_id(), ids.insert(PRIVATE, 9, |id| id)),
+        (None, Ok(0))
+    );
+    let asked = 3 << 15 | 7;
+    ids.set_next_id(asked);
+    assert_eq!(ids.next_id(), Some(asked));
+    assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(asked));
+    assert_eq!((ids.next_id(), ids.highest()), (None, 7));
+    // It holds once, and a place that is taken leads to the next one.
+    assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(1));
+    ids.set_next_id(asked);
+    assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(asked + 1));
+    ids.set_next_id(i32::MAX);
+    assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(i32::MAX));
+    ids.set_next_id(i32::MAX);
+    assert_eq!(ids.insert(PRIVATE, 9, |id| id), Err(Errno::ENOSPC));
+    assert_eq!(ids.remove(i32::MAX), Ok(i32::MAX));
+    assert_eq!(ids.highest(), 8);
+}
+
+#[test]
 fn rounds_come_to_an_end() {
     let mut ids = IpcIds::new();
     let mut seen = BTreeSet::new();
@@ -42,6 +66,9 @@ fn a_table_becomes_smaller_again() {
         assert_eq!(ids.remove(id), Ok(id));
     }
     assert!(ids.room() <= 64, "{}", ids.room());
+    let ten: Vec<_> = all.iter().take(10).flatten().copied().collect();
+    assert_eq!(ids.ids().collect::<Vec<_>>(), ten);
+    assert_eq!((ids.highest(), ids.next_from(10)), (9, None));
     assert!(
         all.iter()
             .take(10)

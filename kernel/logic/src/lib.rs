@@ -10,9 +10,11 @@
 )]
 
 extern crate alloc;
-#[cfg(any(test, loom))]
+#[cfg(test)]
 extern crate std;
 
+pub mod access_list;
+pub mod armed;
 pub mod bpf;
 pub mod by_name;
 pub mod carry;
@@ -25,21 +27,26 @@ pub mod errno;
 pub mod events;
 pub mod heap;
 pub mod ipc_ids;
+pub mod knob;
 pub mod list;
 pub mod lock;
 pub mod locks;
 pub mod log_ring;
 pub mod members;
+pub mod mempolicy;
 pub mod message_queue;
 pub mod mount_options;
 pub mod nests;
 pub mod newc;
 pub mod numbers;
+pub mod page_poison;
 pub mod path;
 pub mod pipe;
 pub mod priority_queue;
+pub mod psi;
 pub mod ptrace;
 pub mod radix;
+pub mod repeats;
 pub mod rseq;
 pub mod sched;
 pub mod seccomp;
@@ -47,6 +54,7 @@ pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
 pub mod socket;
+pub mod sparse;
 pub mod stalls;
 pub mod strings;
 pub mod tty;
@@ -56,6 +64,8 @@ pub mod vma;
 pub mod vmemmap;
 pub mod xattrs;
 
+#[cfg(test)]
+mod armed_tests;
 #[cfg(test)]
 mod bpf_tests;
 #[cfg(test)]
@@ -82,7 +92,7 @@ mod log_ring_tests;
 mod members_tests;
 #[cfg(test)]
 mod message_queue_tests;
-#[cfg(any(test, loom))]
+#[cfg(test)]
 mod model_locks;
 #[cfg(test)]
 mod mount_options_tests;
@@ -102,6 +112,8 @@ mod semaphores_tests;
 mod signal_set_tests;
 #[cfg(test)]
 mod slab_tests;
+#[cfg(test)]
+mod sparse_tests;
 #[cfg(test)]
 mod stalls_tests;
 #[cfg(test)]

@@ -31,9 +31,9 @@
 use crate::errno::Errno;
 use crate::lock::Lock;
 use alloc::vec::Vec;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicU64, Ordering};
-#[cfg(loom)]
+#[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 /// There was no memory for the list.
@@ -70,7 +70,7 @@ pub struct Members<L, W> {
 
 impl<L, W> Members<L, W> {
     /// Those in `list`, which is empty as a rule.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub const fn new(list: L, walking: W) -> Self {
         Self {
             list,
@@ -80,7 +80,7 @@ impl<L, W> Members<L, W> {
     }
 
     /// Those in `list`, which is empty as a rule.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     pub fn new(list: L, walking: W) -> Self {
         Self {
             list,
@@ -143,7 +143,7 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
     }
 
     /// The list, for tests.
-    #[cfg(test)]
+    #[cfg(all(test, not(ebb_model)))]
     pub(super) fn list(&self) -> &L {
         &self.list
     }

@@ -1,5 +1,5 @@
 //! A file drops its page while spaces that show it fault, fork and move: in the end nobody shows it.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::members::{Member, Place};
 use super::model_locks::Mutex;
@@ -11,7 +11,7 @@ fn nobody<M: Member>() -> Members<M> {
     Members::new(Mutex::new(Vec::new()), Mutex::new(()))
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod order {
     use super::{Member, Members, nobody};
     use std::cell::Cell;
@@ -151,7 +151,7 @@ mod order {
     }
 }
 
-#[cfg(loom)]
+#[cfg(ebb_model)]
 mod model {
     use super::{Member, Members, nobody};
     use loom::sync::{Arc, Mutex, MutexGuard};

@@ -1,10 +1,10 @@
 //! The lock as tests on the host have it: that of the standard library, or loom's.
 
 use crate::lock::Lock;
-#[cfg(loom)]
+#[cfg(ebb_model)]
 use loom::sync as host;
 use std::ops::{Deref, DerefMut};
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 use std::sync as host;
 
 /// A lock, blocking or not: a model sees no difference.
@@ -17,13 +17,13 @@ pub(crate) struct MutexGuard<'a, T>(host::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
     /// An open lock.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn new(value: T) -> Self {
         Self(host::Mutex::new(value))
     }
 
     /// An open lock.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     pub(crate) fn new(value: T) -> Self {
         Self(host::Mutex::new(value))
     }

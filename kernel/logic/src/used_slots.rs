@@ -53,6 +53,7 @@ impl UsedSlots {
     }
 
     /// A slot for which there is memory is in use from here on.
+    #[inline]
     pub fn set(&mut self, slot: usize) {
         let word = slot / BITS;
         self.used[word] |= 1 << (slot % BITS);
@@ -63,6 +64,7 @@ impl UsedSlots {
     }
 
     /// It is free again.
+    #[inline]
     pub fn clear(&mut self, slot: usize) {
         let word = slot / BITS;
         self.used[word] &= !(1 << (slot % BITS));

@@ -172,19 +172,40 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// [`NoMemory`]; nothing is left behind.
     pub fn try_clone_of(&self, wanted: impl Fn(&Vma<F, B>) -> bool) -> Result<Self, NoMemory> {
         let mut copy = Self::new();
-        copy.chunks
-            .try_reserve_exact(self.chunks.len())
-            .map_err(|_| NoMemory)?;
-        for chunk in &self.chunks {
-            let mut to = Vec::new();
-            to.try_reserve_exact(chunk.len()).map_err(|_| NoMemory)?;
-            to.extend(chunk.iter().filter(|area| wanted(area)).cloned());
-            copy.count += to.len();
-            if !to.is_empty() {
-                copy.chunks.push(to.into());
-            }
+        let mut next = Some(0);
+        while let Some(chunk) = next {
+            next = self.clone_chunk(chunk, &wanted, &mut copy)?;
         }
         Ok(copy)
+    }
+
+    /// Copies those areas of the chunk with number `chunk` that are wanted to the end of `copy`, into
+    /// which the chunks before went. Returns the number of the next one, or `None` after the last.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn clone_chunk(
+        &self,
+        chunk: usize,
+        wanted: impl Fn(&Vma<F, B>) -> bool,
+        copy: &mut Self,
+    ) -> Result<Option<usize>, NoMemory> {
+        let Some(from) = self.chunks.get(chunk) else {
+            return Ok(None);
+        };
+        if chunk == 0 {
+            let chunks = copy.chunks.try_reserve_exact(self.chunks.len());
+            chunks.map_err(|_| NoMemory)?;
+        }
+        let mut to = Vec::new();
+        to.try_reserve_exact(from.len()).map_err(|_| NoMemory)?;
+        to.extend(from.iter().filter(|area| wanted(area)).cloned());
+        copy.count += to.len();
+        if !to.is_empty() {
+            copy.chunks.try_reserve(1).map_err(|_| NoMemory)?;
+            copy.chunks.push(to.into());
+        }
+        Ok(Some(chunk + 1).filter(|next| *next < self.chunks.len()))
     }
 
     /// The position of the first area that ends above `address`; one after the last if none does.
@@ -212,7 +233,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         position
     }
 
-    /// The same, if it is here or the place after it in the chunk.
+    /// The same, if it is here, or the place before or after it in the chunk: calls look at the start and the end of a
+    /// range by turns.
     fn near(&self, here: Position, address: u64) -> Option<Position> {
         let areas = self.chunks.get(here.chunk)?;
         let area = areas.get(here.place)?;
@@ -220,9 +242,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             let next = areas.get(here.place + 1)?;
             (next.end > address).then_some(here.place + 1)?
         } else {
-            let before = here.place.checked_sub(1).and_then(|place| areas.get(place));
-            let first = area.start <= address || before.is_some_and(|b| b.end <= address);
-            first.then_some(here.place)?
+            let ends_below = |place: usize| {
+                let before = place.checked_sub(1).and_then(|place| areas.get(place));
+                before.is_some_and(|before| before.end <= address)
+            };
+            if area.start <= address || ends_below(here.place) {
+                here.place
+            } else {
+                // It ends above.
+                let place = here.place.checked_sub(1)?;
+                (areas.get(place)?.start <= address || ends_below(place)).then_some(place)?
+            }
         };
         Some(Position {
             chunk: here.chunk,
@@ -291,18 +321,6 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             reached = area.end;
         }
         reached >= range.end
-    }
-
-    /// Where the areas that begin at the start of a range without a gap end, at most its end.
-    pub fn covered_until(&self, range: Range<u64>) -> u64 {
-        let mut reached = range.start;
-        for area in self.overlapping(range.clone()) {
-            if area.start > reached {
-                break;
-            }
-            reached = area.end;
-        }
-        reached.min(range.end)
     }
 
     /// The highest address at which `bytes` fit between the areas and within `within`. Looks at each
@@ -622,13 +640,14 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Joins what can be joined from the area before `range` to the one after it.
+    /// Joins what can be joined from the area before `range` to the one after it. Areas that begin at
+    /// the end of `range` or later are not joined with those behind them.
     pub fn merge(&mut self, range: Range<u64>) {
         let mut p = self.seek(range.start);
         p = self.before(p).unwrap_or(p);
         loop {
             let Some(area) = self.at(p) else { return };
-            if area.start > range.end {
+            if area.start >= range.end {
                 return;
             }
             let next = self.after(p);
@@ -680,7 +699,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     ///
     /// # Panics
     /// When one does not hold.
-    #[cfg(any(test, loom))]
+    #[cfg(any(test, ebb_model))]
     pub fn validate(&self) {
         let mut end = 0;
         let mut count = 0;

@@ -50,6 +50,20 @@ impl Attribute {
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.value.len()
     }
+
+    /// Returns a copy, or `None` if memory is short.
+    fn copy(&self) -> Option<Self> {
+        let copy = |bytes: &[u8]| {
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(bytes.len()).ok()?;
+            copy.extend_from_slice(bytes);
+            Some(copy.into_boxed_slice())
+        };
+        Some(Self {
+            name: copy(&self.name)?,
+            value: copy(&self.value)?,
+        })
+    }
 }
 
 /// The attributes of a file.
@@ -67,6 +81,12 @@ impl Xattrs {
     /// The value of an attribute.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.find(name).map(|at| &*self.all[at].value)
+    }
+
+    /// The value of an attribute, to be changed in its place.
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
+        let at = self.find(name)?;
+        Some(&mut self.all[at].value)
     }
 
     /// Bytes that an attribute takes, about.
@@ -104,6 +124,16 @@ impl Xattrs {
     /// The names, the youngest first, as Linux has it.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.all.iter().rev().map(|one| &*one.name)
+    }
+
+    /// Returns a copy of all, or `None` if memory is short.
+    pub fn copy(&self) -> Option<Self> {
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.all.len()).ok()?;
+        for one in &self.all {
+            all.push(one.copy()?);
+        }
+        Some(Self { all })
     }
 
     /// Bytes that all take, about.

@@ -77,5 +77,8 @@ proptest! {
             prop_assert_eq!(all.get(&[*name]), Some(&vec![*value; usize::from(*value)][..]));
         }
         prop_assert_eq!(all.names().count(), model.len());
+        let copy = all.copy().unwrap();
+        prop_assert!(copy.names().eq(all.names()));
+        prop_assert!(all.names().all(|name| copy.get(name) == all.get(name)));
     }
 }

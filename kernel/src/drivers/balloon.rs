@@ -13,13 +13,13 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError, ReportBatch, ReportError,
-    ReportingUnavailable, Stats, Stop, Work,
+    Balloon, FreePages, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError, ReportBatch,
+    ReportError, ReportingUnavailable, Stats, Stop, Work,
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{ipi, phys_to_virt};
-use machine::memory::{self, FrameRef, stats};
+use machine::memory::{self, FrameRef, hugetlb, stats};
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
@@ -181,7 +181,9 @@ pub(super) fn add(found: Found) {
     }
     let options = Options {
         stats: Some(collect()),
-        ..Options::default()
+        free_pages: memory::poison::fill()
+            .pattern()
+            .map_or(FreePages::Arbitrary, FreePages::Filled),
     };
     match Balloon::new(found.transport, options) {
         Ok(mut device) => {
@@ -291,6 +293,7 @@ fn collect() -> Stats {
         field.map(|(_, kib)| kib << 10)
     };
     let cached = value("Cached").zip(value("Buffers"));
+    let (huge_pages, huge_failures) = hugetlb::requests();
     Stats {
         swap_in_bytes: Some(0),
         swap_out_bytes: Some(0),
@@ -300,7 +303,8 @@ fn collect() -> Stats {
         total_bytes: bytes(frames.managed_frames),
         available_bytes: value("MemAvailable"),
         cache_bytes: cached.map(|(files, disks)| files + disks),
-        ..Stats::default()
+        huge_page_allocations: Some(huge_pages),
+        huge_page_failures: Some(huge_failures),
     }
 }
 

@@ -11,6 +11,7 @@ use ebb_wire::GiveBack;
 use ebb_wire::boot::GIVE_BACK;
 use ebb_wire::port::WAKE_BYTES;
 use logic::errno::Errno;
+use logic::knob::number::{self, Base};
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::header::HEADER;
@@ -83,8 +84,9 @@ pub fn configure(boot: &BootInfo) {
         }
     }
     if let Some(text) = boot.option("page_reporting.page_reporting_order") {
-        let valid = text.parse().ok().and_then(Order::new);
-        match valid {
+        let number = number::unsigned(text.as_bytes(), Base::OfPrefix, Order::MAX.get().into());
+        let order = u8::try_from(number.unwrap_or(u64::MAX)).ok();
+        match order.and_then(Order::new) {
             Some(order) => ORDER.store(order.get(), Ordering::Relaxed),
             None => machine::console!("page_reporting.page_reporting_order={text}: not 0 to 10"),
         }
@@ -154,8 +156,7 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     }
     for _ in 0..SWEEP_PASSES {
         let (poll, done) = reporter.pass_now(memory::allocator(), sink);
-        let requests = core::mem::take(&mut sink.reports);
-        stats::count_reports(requests, poll.ranges, poll.frames);
+        sink.count();
         let failed = poll.error.is_some();
         complain(poll.error);
         if done || failed {
@@ -273,10 +274,9 @@ fn poll(reporter: &mut Reporter, hinter: &mut Hinter, sink: &mut Host) -> Option
     } else {
         reporter.poll(now, allocator, sink)
     };
-    let requests = core::mem::take(&mut sink.reports);
-    stats::count_reports(requests, poll.ranges, poll.frames);
+    let sent = sink.count();
     if hinting {
-        hint::count([requests, poll.ranges, poll.frames], hinter.take_counts());
+        hint::count(sent, hinter.take_counts());
     }
     complain(poll.error);
     poll.next
@@ -286,7 +286,7 @@ fn run() {
     let mut reporter = Reporter::new();
     let mut hinter = Hinter::new();
     let mut sweeper = Reporter::new();
-    let mut sink = Host { reports: 0 };
+    let mut sink = Host { sent: [0; 3] };
     let mut pool = PoolReports { due: None };
     loop {
         // Acquire: pairs with the Release of those who want us.
@@ -356,27 +356,35 @@ impl PoolReports {
 
 /// Reports free pages of the pools.
 fn report_pools(sink: &mut Host) {
-    match hugetlb::report(|ranges| sink.send(ranges)) {
-        Ok(frames) => {
-            let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
-            stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
-        }
-        Err(error) => complain(Some(error)),
-    }
+    complain(hugetlb::report(|ranges| sink.send(ranges)).err());
+    sink.count();
 }
 
 /// The balloon device.
 struct Host {
-    reports: u64,
+    /// Requests that it took and that are not counted yet, the ranges in them, and the frames in these.
+    sent: [u64; 3],
 }
 
 impl Host {
     fn send(&mut self, ranges: &[FrameRange]) -> Result<(), balloon::ReportFailure> {
         if !ranges.is_empty() {
             balloon::report(ranges)?;
-            self.reports += 1;
+            let frames = ranges.iter().map(|range| range.frames).sum();
+            for (sum, new) in self.sent.iter_mut().zip([1, ranges.len() as u64, frames]) {
+                *sum += new;
+            }
         }
         Ok(())
+    }
+
+    /// Adds what was sent since the last call to the kernel's counters, and returns it: requests, ranges in them, and frames
+    /// in these, of free memory and of its descriptors alike.
+    fn count(&mut self) -> [u64; 3] {
+        let sent = core::mem::take(&mut self.sent);
+        let [requests, ranges, frames] = sent;
+        stats::count_reports(requests, ranges, frames);
+        sent
     }
 }
 

@@ -6,6 +6,7 @@ use ebb_mm::{
     HINT_ENTRIES, HINT_LIMIT, HINT_THRESHOLD_MAX, HintCounts, HintList, Order, PAGEBLOCK_ORDER,
 };
 use logic::errno::Errno;
+use logic::knob::number::{self, Base};
 use machine::arch::{BootInfo, cpu_count, cpu_id};
 use machine::memory;
 use machine::sync::Once;
@@ -20,10 +21,12 @@ type Set = fn(u64) -> Result<(), Errno>;
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
 /// `max_fgpt_entries`.
 static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
-/// `hyperlist_threshold`. Half a request's ranges are worth a request.
+/// `hyperlist_threshold`. Half a request's ranges are worth a request. The series has 1, at which memory that a program
+/// takes again within milliseconds is sent, too.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
 
-/// What hinting has done: requests that the host took, ranges and frames in them.
+/// What hinting has done: requests that the host took, ranges in them, and frames in these. Descriptors of the frames that
+/// were hinted count, too.
 static SENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// What became of entries.
 static ENTRIES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -62,9 +65,7 @@ pub(super) fn configure(boot: &BootInfo) {
     ];
     for (name, set) in knobs {
         if let Some(text) = boot.option(name)
-            && text
-                .parse()
-                .map_err(|_| Errno::EINVAL)
+            && number::unsigned(text.as_bytes(), Base::OfPrefix, u32::MAX.into())
                 .and_then(set)
                 .is_err()
         {
@@ -143,7 +144,7 @@ pub(super) fn count(sent: [u64; 3], counts: HintCounts) {
     }
 }
 
-/// Requests, ranges and frames that were hinted.
+/// Requests that hinting has sent, ranges in them, and frames in these.
 pub fn sent() -> [u64; 3] {
     [0, 1, 2].map(|at: usize| SENT[at].load(Ordering::Relaxed))
 }

@@ -4,7 +4,8 @@
 //! first: dropping and compacting take their time, and lines of control must not wait for it.
 
 use super::give_back;
-use crate::vm::compaction;
+use crate::vm::compaction::proactive::Reclaiming;
+use crate::vm::compaction::{self, daemon};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::Reclaim;
 use machine::arch::header::HEADER;
@@ -59,11 +60,14 @@ fn run() {
     loop {
         QUEUE.wait_uninterruptible(|| WANTED.swap(false, Ordering::Acquire));
         let asked = core::mem::replace(&mut *ASKED.lock(), NOTHING);
+        let reclaiming = Reclaiming::begin();
         for (wanted, step) in asked.steps.into_iter().zip(Reclaim::ALL) {
             if wanted {
                 take(step);
             }
         }
+        drop(reclaiming);
+        daemon::memory_freed();
         if asked.number != 0 {
             // Release: pairs with the host's Acquire; what was given back is gone by then.
             HEADER.reclaimed.store(asked.number, Ordering::Release);

@@ -8,6 +8,7 @@ use ebb_wire::root;
 use ebb_wire::root::{ANSWER_MAX, FRAME, Frames, Opcode, QUESTION_MAX, Question};
 use logic::errno::Errno;
 use machine::memory::FrameRef;
+use machine::sched::pressure;
 use machine::sync::Mutex;
 
 /// The most frames that are read at a time.
@@ -138,6 +139,7 @@ pub(super) fn exchange<R>(
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let port = port::root().ok_or(Errno::ENOENT)?;
+    let _waits = pressure::io_wait();
     let mut desk = DESK.lock();
     let desk = desk.get_or_insert_with(|| Desk {
         question: vec![0; QUESTION_MAX].into(),

@@ -50,6 +50,8 @@ struct Nameless {
     label: &'static str,
     made: Timestamp,
     access: SpinLock<Access>,
+    /// Of a socket: what Linux calls its protocol.
+    protocol_name: Option<&'static str>,
     /// `None`: it cannot be opened again.
     reopen: Option<Reopen>,
 }
@@ -105,6 +107,9 @@ impl Node for Nameless {
         access.gid = change.gid.unwrap_or(access.gid);
         Ok(())
     }
+    fn protocol_name(&self) -> Option<&'static str> {
+        self.protocol_name
+    }
     fn label(&self) -> Option<Vec<u8>> {
         Some(match self.kind {
             FileKind::Socket | FileKind::Fifo => {
@@ -126,22 +131,23 @@ impl fmt::Debug for Nameless {
 }
 
 impl Nameless {
-    fn node(
+    fn new(
         kind: FileKind,
         magic: u64,
         label: &'static str,
         access: Access,
         reopen: Option<Reopen>,
-    ) -> NodeRef {
-        Arc::new(Self {
+    ) -> Self {
+        Self {
             inode: next_anonymous_inode(),
             kind,
             magic,
             label,
             made: Timestamp::now(),
             access: SpinLock::new(access),
+            protocol_name: None,
             reopen,
-        })
+        }
     }
 }
 
@@ -152,21 +158,25 @@ pub fn open(
     label: &'static str,
     flags: OpenFlags,
 ) -> Arc<OpenFile> {
-    let node = Nameless::node(
-        kind,
-        ANON_INODE_MAGIC,
-        label,
-        Access::of([0; 2], 0o600),
-        None,
-    );
-    OpenFile::new(node, file, None, flags)
+    let access = Access::of([0; 2], 0o600);
+    let node = Nameless::new(kind, ANON_INODE_MAGIC, label, access, None);
+    OpenFile::new(Arc::new(node), file, None, flags)
 }
 
-/// The same for a socket, which belongs to a user and a group.
-pub(super) fn open_socket(file: Arc<dyn File>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
+/// Wraps a socket in an open file with a node that belongs to the user and the group `owner`.
+/// `protocol_name` is what Linux calls the socket's protocol.
+pub(super) fn open_socket(
+    file: Arc<dyn File>,
+    flags: OpenFlags,
+    owner: [u32; 2],
+    protocol_name: &'static str,
+) -> Arc<OpenFile> {
     let access = Access::of(owner, 0o777);
-    let node = Nameless::node(FileKind::Socket, ANON_INODE_MAGIC, "socket", access, None);
-    OpenFile::new(node, file, None, flags)
+    let node = Nameless {
+        protocol_name: Some(protocol_name),
+        ..Nameless::new(FileKind::Socket, ANON_INODE_MAGIC, "socket", access, None)
+    };
+    OpenFile::new(Arc::new(node), file, None, flags)
 }
 
 /// The node of a pipe, which belongs to a user and a group; `reopen` makes a further end.
@@ -174,11 +184,13 @@ pub(super) fn pipe_node(
     owner: [u32; 2],
     reopen: impl Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync + 'static,
 ) -> NodeRef {
-    Nameless::node(
+    let access = Access::of(owner, 0o600);
+    let reopen: Reopen = Box::new(reopen);
+    Arc::new(Nameless::new(
         FileKind::Fifo,
         PIPEFS_MAGIC,
         "pipe",
-        Access::of(owner, 0o600),
-        Some(Box::new(reopen)),
-    )
+        access,
+        Some(reopen),
+    ))
 }

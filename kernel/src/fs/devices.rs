@@ -37,8 +37,10 @@ pub const GIGANTIC_MEMFD: u64 = 9;
 pub const MQUEUE: u64 = 10;
 /// `/dev/pts`.
 pub const PTS: u64 = 11;
+/// Namespaces.
+pub const NAMESPACES: u64 = 12;
 /// The last of these.
-const LAST: u64 = PTS;
+const LAST: u64 = NAMESPACES;
 
 /// The minors behind the last of these, counted from 1.
 static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());

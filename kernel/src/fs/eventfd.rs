@@ -40,6 +40,15 @@ impl EventFile {
         Some(taken)
     }
 
+    /// Adds 1 for a request that is complete. The count stays at `u64::MAX` once it is there: polls tell of that as an error.
+    pub fn signal(&self) {
+        {
+            let mut count = self.count.lock();
+            *count = count.saturating_add(1);
+        }
+        self.notifier.notify(PollMask::READABLE);
+    }
+
     fn add(&self, value: u64) -> bool {
         let mut count = self.count.lock();
         match count.checked_add(value) {
@@ -101,6 +110,9 @@ impl File for EventFile {
         let mut mask = PollMask::empty();
         if count > 0 {
             mask |= PollMask::READABLE;
+        }
+        if count == u64::MAX {
+            mask |= PollMask::ERR;
         }
         if count < MAX {
             mask |= PollMask::WRITABLE;

@@ -1,7 +1,7 @@
 //! Open files: what a descriptor leads to.
 
 use super::flags::{FileKind, OpenFlags};
-use super::io::{ByteSink, ByteSource, SliceSink};
+use super::io::{ByteSink, ByteSource, SliceSink, check_range};
 use super::locks;
 use super::node::{DirEntry, Hold, Metadata, NodeRef};
 use super::owner::{Kind, Owner, Recipient, Sides};
@@ -32,6 +32,10 @@ pub trait File: Any + Send + Sync {
     /// Whether it has offsets.
     fn seekable(&self) -> bool {
         false
+    }
+    /// Whether an offset can be counted from its end (`SEEK_END`).
+    fn has_end(&self) -> bool {
+        true
     }
     /// Whether its offset is 0 wherever it is moved to.
     fn ignores_seeks(&self) -> bool {
@@ -212,12 +216,17 @@ impl File for PathOnly {
 impl OpenFile {
     /// Opens `node`, which was found at `place`.
     pub fn open(node: NodeRef, place: Option<Place>, flags: OpenFlags) -> Result<Arc<Self>, Errno> {
+        // First: what is open to be written keeps its mount from becoming read-only.
+        let hold = match node.inner() {
+            None => node.hold(),
+            Some(_) => node.hold_open(flags)?,
+        };
         let file = if flags.contains(OpenFlags::PATH) {
             Arc::new(PathOnly) as Arc<dyn File>
         } else {
             node.clone().open(flags)?
         };
-        Ok(Self::new(node, file, place, flags))
+        Ok(Self::with_hold(node, file, place, flags, hold))
     }
 
     /// An open file of parts that the caller made.
@@ -228,6 +237,18 @@ impl OpenFile {
         flags: OpenFlags,
     ) -> Arc<Self> {
         let hold = node.hold();
+        Self::with_hold(node, file, place, flags, hold)
+    }
+
+    /// An open file of parts that the caller made, with the use of its mount that it has.
+    #[inline]
+    pub(super) fn with_hold(
+        node: NodeRef,
+        file: Arc<dyn File>,
+        place: Option<Place>,
+        flags: OpenFlags,
+        hold: Option<Hold>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             node,
             file,
@@ -260,11 +281,13 @@ impl OpenFile {
     }
 
     /// The node.
+    #[inline]
     pub fn node(&self) -> &NodeRef {
         &self.node
     }
 
     /// What reads and writes.
+    #[inline]
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
     }
@@ -289,6 +312,7 @@ impl OpenFile {
     }
 
     /// Flags.
+    #[inline]
     pub fn flags(&self) -> OpenFlags {
         // Relaxed: a flag orders nothing else.
         OpenFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
@@ -392,12 +416,14 @@ impl OpenFile {
     }
 
     /// The offset of the next `read` or `write`.
+    #[inline]
     pub fn offset(&self) -> u64 {
         // Relaxed: `moving` orders its users.
         self.offset.load(Ordering::Relaxed)
     }
 
     /// Runs `call` with the shared offset, alone; gives files without offsets a throw-away one.
+    #[inline]
     pub fn with_offset<R>(&self, call: impl FnOnce(&mut u64) -> R) -> R {
         if !self.file.seekable() {
             return call(&mut 0);
@@ -440,7 +466,10 @@ impl OpenFile {
         if !flags.readable() {
             return Err(Errno::EBADF);
         }
-        let read = |offset: &mut u64| self.file.read(to, offset, flags | more);
+        let read = |offset: &mut u64| {
+            check_range(*offset, to.room())?;
+            self.file.read(to, offset, flags | more)
+        };
         let moved = self.at_offset(offset, read);
         if watch::active() {
             self.tell_moved(&moved, Events::ACCESS);
@@ -459,7 +488,10 @@ impl OpenFile {
         if !flags.writable() {
             return Err(Errno::EBADF);
         }
-        let write = |offset: &mut u64| self.file.write(from, offset, flags | more);
+        let write = |offset: &mut u64| {
+            check_range(*offset, from.left())?;
+            self.file.write(from, offset, flags | more)
+        };
         let moved = self.at_offset(offset, write);
         if watch::active() {
             self.tell_moved(&moved, Events::MODIFY);

@@ -275,6 +275,32 @@ impl ByteSource for UserSource<'_> {
     }
 }
 
+/// Checks that `count` bytes from `offset` on lie where a file can have bytes.
+///
+/// # Errors
+/// Fails with `EINVAL` if they do not.
+#[inline]
+pub fn check_range(offset: u64, count: usize) -> Result<(), Errno> {
+    match offset.checked_add(count as u64) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Checks that pieces of memory lie where a program can have memory. Whether there is any shows when bytes are moved.
+///
+/// # Errors
+/// Fails with `EFAULT` if one does not.
+#[inline]
+pub fn check_segments(segments: &[Segment]) -> Result<(), Errno> {
+    let is_user = |segment: &Segment| uaccess::is_user(segment.address, segment.length);
+    if segments.iter().all(is_user) {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
 /// Reads a user's `struct iovec` array and checks it as Linux does.
 pub fn read_segments(address: u64, count: u64) -> Result<Vec<Segment>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
@@ -440,10 +466,10 @@ pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, coun
     let _ = source.take_frame(to, at, count);
 }
 
-/// Lets others run between two pieces of long work, once every megabyte of it; `done` counts bytes.
+/// Lets others run between two pieces of long work, once every 64 KiB of it; `done` counts bytes.
 /// No lock may be held.
 pub(super) fn breathe(done: usize) {
-    const EVERY: usize = 1 << 20;
+    const EVERY: usize = 64 << 10;
     if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {
         machine::sched::cond_resched();
     }

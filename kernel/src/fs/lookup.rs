@@ -1,9 +1,10 @@
 //! From a path to a node, and back.
 
 use super::context::Context;
+use super::covers;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
-use super::node::{AttributeChange, LinkTarget, NewNode, Node, NodeRef, change_by};
+use super::node::{AttributeChange, LinkTarget, NewNode, Node, NodeRef, change_by, same_place};
 use super::permission;
 use super::walk_rules::Rules;
 use super::watch::{self, Events};
@@ -114,6 +115,7 @@ impl Found {
     /// As `unlink(2)`; `ESTALE`: what is there changed, and is to be looked up again.
     pub fn unlink(self, who: &Credentials) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
+        self.parent.check_writable()?;
         let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
         if !self.must_be_directory {
             permission::check_remove(who, &*self.parent, &**node)?;
@@ -124,6 +126,7 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
+        covers::check_free(&self.parent, name, node)?;
         // Another may have taken the name since it was looked up, or put something else there.
         let removed = self.parent.unlink(name, node.id())?;
         let watched = watch::active_after_change();
@@ -167,6 +170,32 @@ pub fn through_mounts(mut node: NodeRef) -> NodeRef {
         node = top;
     }
     node
+}
+
+/// The root of whatever is mounted on the entry `name` of `directory`, or `node`, which has that
+/// name.
+pub fn mounted_at(directory: &NodeRef, name: &[u8], node: NodeRef) -> NodeRef {
+    let node = through_mounts(node);
+    if !covers::any_named() {
+        return node;
+    }
+    through_name(directory, name, Ok(node.clone())).unwrap_or(node)
+}
+
+/// The root of whatever is mounted on the name of a file, or `looked_up`, which that name led to. A
+/// directory is not covered by name. A file may be gone on the host.
+#[cold]
+fn through_name(
+    directory: &NodeRef,
+    name: &[u8],
+    looked_up: Result<NodeRef, Errno>,
+) -> Result<NodeRef, Errno> {
+    match &looked_up {
+        Ok(node) if node.kind() == FileKind::Directory => return looked_up,
+        Ok(_) | Err(Errno::ENOENT) => {}
+        Err(_) => return looked_up,
+    }
+    covers::on_name(&**directory, name).map_or(looked_up, |top| Ok(through_mounts(top)))
 }
 
 /// The text of a symbolic link that is being walked, and how far the walk got in it.
@@ -248,7 +277,7 @@ fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Err
     machine::sched::cond_resched();
     let mut here = here.clone();
     for _ in 0..MAX_DEPTH {
-        if same(&here, root) {
+        if same_place(&here, root) {
             return Ok(());
         }
         here = here.parent().ok_or(Errno::EAGAIN)?;
@@ -334,8 +363,14 @@ fn walk<const RULED: bool>(
                 special = LastName::Parent;
                 above = Some(here.clone());
                 root_known = true;
-                if !same(&here, root) {
+                if !same_place(&here, root) {
                     let parent = here.parent();
+                    if parent
+                        .as_ref()
+                        .is_some_and(|parent| !parent.is_within_mount())
+                    {
+                        return Err(Errno::ENOENT);
+                    }
                     if RULED && let Some(parent) = &parent {
                         // First: of what is elsewhere nothing is told.
                         check_inside(rules, root, parent)?;
@@ -352,7 +387,10 @@ fn walk<const RULED: bool>(
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let looked_up = here.lookup(name).map(through_mounts);
+        let mut looked_up = here.lookup(name).map(through_mounts);
+        if covers::any_named() {
+            looked_up = through_name(&here, name, looked_up);
+        }
         let kept: Option<Box<[u8]>> = path::is_finished(rest).then(|| name.into());
         walk.skip(leg, advance);
         // Only a name that ends its own text can end the walk.
@@ -506,14 +544,14 @@ pub fn open_by(
     } else {
         context.root()
     };
-    let permissions = permissions & 0o7777 & !context.umask();
+    let (permissions, mask) = (permissions & 0o7777, context.umask());
     if flags.contains(OpenFlags::TEMPORARY) {
         if !flags.writable() || flags.contains(OpenFlags::CREATE) {
             return Err(Errno::EINVAL);
         }
         let directory =
             resolve_by(who, &root, &start, path, LastLink::Follow, rules)?.existing()?;
-        return open_nameless(who, &directory, flags, permissions);
+        return open_nameless(who, &directory, flags, [permissions, mask]);
     }
     let create = flags.contains(OpenFlags::CREATE) && !flags.contains(OpenFlags::PATH);
     if create && flags.contains(OpenFlags::DIRECTORY) {
@@ -545,7 +583,7 @@ pub fn open_by(
         }
         let name = found.new_name(Errno::EISDIR)?;
         permission::check_change(who, &*found.parent)?;
-        let beginning = permission::beginning(who, &*found.parent, permissions, false);
+        let beginning = permission::beginning(who, &*found.parent, permissions, mask, false);
         match found.parent.create(name, NewNode::Regular, beginning) {
             Ok(node) => {
                 if watch::active() {
@@ -638,9 +676,26 @@ fn open_found(
     Ok(file)
 }
 
+/// Opens a node that no path led to.
+///
+/// # Errors
+/// As `open(2)`.
+pub fn open_node(
+    who: &Credentials,
+    node: NodeRef,
+    flags: OpenFlags,
+) -> Result<Arc<OpenFile>, Errno> {
+    let found = Found::special(node.clone(), LastName::Root, node.clone());
+    open_found(who, &found, node, flags)
+}
+
 /// Takes set-id bits from a file whose bytes change, unless who changes them may leave them.
 pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
-    if node.kind() != FileKind::Regular || who.can(Capabilities::FSETID) {
+    if node.kind() != FileKind::Regular {
+        return;
+    }
+    node.forget_capabilities();
+    if who.can(Capabilities::FSETID) {
         return;
     }
     // It was writable a moment ago; an error of the closure's says that there is nothing to take away.
@@ -657,17 +712,18 @@ fn open_nameless(
     who: &Credentials,
     directory: &NodeRef,
     flags: OpenFlags,
-    permissions: u32,
+    [permissions, mask]: [u32; 2],
 ) -> Result<Arc<OpenFile>, Errno> {
     if directory.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
     permission::check_change(who, &**directory)?;
-    let beginning = permission::beginning(who, &**directory, permissions, false);
+    let beginning = permission::beginning(who, &**directory, permissions, mask, false);
     let node = directory.create_nameless(beginning)?;
+    let hold = node.hold_open(flags)?;
     let file = node.clone().open(flags - OpenFlags::TEMPORARY)?;
     // Shown as it was asked for.
-    Ok(OpenFile::new(node, file, None, flags))
+    Ok(OpenFile::with_hold(node, file, None, flags, hold))
 }
 
 /// The path of `node`, which was found at `place`, from the root of the tree; as `/proc` shows it.
@@ -693,7 +749,7 @@ pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
     if !place
         .parent
         .lookup(&place.name)
-        .is_ok_and(|found| same(&through_mounts(found), node))
+        .is_ok_and(|found| same(&mounted_at(&place.parent, &place.name, found), node))
     {
         path.extend_from_slice(DELETED);
     }
@@ -726,10 +782,10 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Result<(Vec<u8>, bool)
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let mut here = directory.clone();
     let mut length = 0;
-    while !root.is_some_and(|root| same(&here, root)) {
+    while !root.is_some_and(|root| same_place(&here, root)) {
         let Some(parent) = here.parent() else {
             // Above a root that is not asked for there is nothing; a parent may be gone for good.
-            if root.is_some() || !here.name().is_empty() {
+            if root.is_some() || here.inner().is_some() || !here.name().is_empty() {
                 return Err(Errno::ENOENT);
             }
             break;

@@ -9,9 +9,14 @@
 //! is what descriptors share. There is one tree: a root in memory filled from the initramfs,
 //! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good, and what programs mount ([`mounts`]).
 
+pub mod aio;
 pub mod anonymous;
+mod bind;
 pub mod block;
+pub mod changes;
+pub mod cold;
 pub mod context;
+pub mod covers;
 pub mod dev;
 pub mod devices;
 pub mod directory;
@@ -23,14 +28,17 @@ pub mod hostfs;
 pub mod initramfs;
 pub mod inotify;
 pub mod io;
+pub mod knob;
 pub mod locks;
 pub mod lookup;
+mod mount_point;
 pub mod mounts;
 pub mod node;
 pub mod owner;
 pub mod permission;
 pub mod pipe;
 pub mod poll;
+pub mod records;
 pub mod select;
 pub mod socket;
 pub mod stdio;
@@ -40,6 +48,8 @@ pub mod text;
 pub mod timerfd;
 pub mod tmpfs;
 mod tree;
+pub mod used;
+pub mod viewpoint;
 pub mod volume;
 pub mod walk_rules;
 pub mod watch;

@@ -1,16 +1,22 @@
 //! What is mounted where, and the types of file systems.
 //!
-//! A mount covers the directory that it stands on (`Node::cover`); the walk of a path goes through
-//! to the mounted root. Several on one directory stand on each other.
+//! A mount covers the directory or the file that it stands on; the walk of a path goes through to
+//! the mounted root. Several on one directory stand on each other. A file system is mounted as
+//! itself once; any further mount of it is a bind mount, of a part of it or of all (`bind.rs`).
 
+use super::bind::Bind;
+use super::changes::Changes;
+use super::file::Place;
 use super::flags::FileKind;
-use super::lookup::{self, same};
-use super::node::{NewNode, NodeRef};
+use super::lookup;
+use super::mount_point::Point;
+use super::node::{NewNode, NodeRef, mount_number, same_place, unbound};
 use super::text::Text;
 use super::tmpfs;
-use super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Uses};
+use super::volume::{FileSystem, FileSystemType, Leftover, Made, Maker, MountFlags, Uses};
 use super::watch;
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -43,31 +49,55 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|kind| kind.name)
 }
 
-/// A mounted file system.
+/// A mounted file system, or a bind mount.
 pub struct Mount {
     kind: &'static str,
     source: Box<[u8]>,
     top: NodeRef,
-    /// The directory that it stands on; `None` for the root of the tree.
-    point: Option<NodeRef>,
-    /// What can be changed of it, if anything.
+    /// Where it stands; `None` for the root of the tree.
+    point: Option<Point>,
+    /// What can be changed of its file system, if anything.
     fs: Option<Arc<dyn FileSystem>>,
     /// Who uses it; `None`: it stays for good.
     uses: Option<Arc<Uses>>,
 }
 
-/// All mounts, in the order in which they were made.
+/// Tells who polls lists of mounts of changes.
+pub static CHANGES: Changes = Changes::new();
+
+/// All mounts, each behind the one that it stands on.
 static MOUNTS: Mutex<Vec<Arc<Mount>>> = Mutex::new(Vec::new());
 
 impl Mount {
-    /// Device number, which tells it from every other.
-    pub fn device(&self) -> u64 {
-        self.top.id().device
+    /// Has the walks of paths go through to it.
+    fn cover(&self) -> Result<(), Errno> {
+        let point = self.point.as_ref();
+        point.map_or(Ok(()), |point| point.cover(Some(self.top.clone())))
     }
 
-    /// That of the file system it stands in; 0 for the root of the tree.
-    pub fn device_above(&self) -> u64 {
-        self.point.as_ref().map_or(0, |point| point.id().device)
+    /// Has them do so no more.
+    fn uncover(&self) {
+        if let Some(point) = &self.point {
+            // Only a directory that was removed refuses, and one that is covered cannot be.
+            let _ = point.cover(None);
+        }
+    }
+
+    /// Its number, which no other mount has.
+    pub fn number(&self) -> u64 {
+        mount_number(&self.top)
+    }
+
+    /// That of the mount that it stands in; 0 for the root of the tree.
+    pub fn number_above(&self) -> u64 {
+        self.point
+            .as_ref()
+            .map_or(0, |point| mount_number(&point.node))
+    }
+
+    /// Device number of its file system.
+    pub fn device(&self) -> u64 {
+        self.top.id().device
     }
 
     /// The name of its type.
@@ -75,18 +105,39 @@ impl Mount {
         self.kind
     }
 
-    /// What was given as its device.
+    /// What was given as the device of its file system.
     pub fn source(&self) -> &[u8] {
         &self.source
     }
 
     /// Where it is.
     pub fn path(&self) -> Vec<u8> {
-        lookup::describe(&self.top, None)
+        let Some(point) = &self.point else {
+            return b"/".to_vec();
+        };
+        let mut path = lookup::describe(&point.above, None);
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&point.name);
+        path
+    }
+
+    /// The path of its root in its file system.
+    pub fn root_path(&self) -> Vec<u8> {
+        Bind::of(&self.top).map_or_else(|| b"/".to_vec(), |bind| bind.root_path())
     }
 
     /// How it is mounted.
     pub fn flags(&self) -> MountFlags {
+        match Bind::of(&self.top) {
+            Some(bind) => bind.volume().flags(),
+            None => self.fs_flags(),
+        }
+    }
+
+    /// How its file system is mounted, wherever it is seen.
+    pub fn fs_flags(&self) -> MountFlags {
         let fs = self.fs.as_ref();
         fs.map_or(MountFlags::RELATIVE_TIMES, |fs| fs.volume().flags())
     }
@@ -97,7 +148,7 @@ impl Mount {
     }
 }
 
-/// All mounts, in the order in which they were made.
+/// All mounts, each behind the one that it stands on.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -113,7 +164,7 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
 /// Enters what the kernel mounts for good: its root directory knows its place already.
 ///
 /// # Errors
-/// As `Node::cover`.
+/// As `Node::cover`; `EBUSY` for the root of the tree.
 pub(super) fn enter_permanent(
     kind: &'static str,
     source: &[u8],
@@ -121,10 +172,16 @@ pub(super) fn enter_permanent(
     point: Option<NodeRef>,
     fs: Option<Arc<dyn FileSystem>>,
 ) -> Result<(), Errno> {
-    if let Some(point) = &point {
-        point.cover(Some(top.clone()))?;
-    }
-    MOUNTS.lock().push(Arc::new(Mount {
+    let mut mounts = MOUNTS.lock();
+    let point = match point {
+        Some(point) => {
+            let point = find_point(&mounts, point, None)?;
+            point.cover(Some(top.clone()))?;
+            Some(point)
+        }
+        None => None,
+    };
+    mounts.push(Arc::new(Mount {
         kind,
         source: source.into(),
         top,
@@ -135,10 +192,29 @@ pub(super) fn enter_permanent(
     Ok(())
 }
 
-/// What is mounted with this root directory.
+/// What is mounted with this root.
 fn with_top(mounts: &[Arc<Mount>], top: &NodeRef) -> Result<usize, Errno> {
-    let found = mounts.iter().position(|mount| same(&mount.top, top));
+    let found = mounts.iter().position(|mount| same_place(&mount.top, top));
     found.ok_or(Errno::EINVAL)
+}
+
+/// The mount with this device number (`Node::mount`).
+fn with_device(mounts: &[Arc<Mount>], device: u64) -> Result<&Arc<Mount>, Errno> {
+    let found = mounts.iter().find(|mount| mount.top.mount() == device);
+    found.ok_or(Errno::EINVAL)
+}
+
+/// The place of `point`, a directory, or a file with the name `place`.
+fn find_point(mounts: &[Arc<Mount>], point: NodeRef, place: Option<Place>) -> Result<Point, Errno> {
+    Point::find(point, place, |device| with_device(mounts, device).is_ok())
+}
+
+/// Makes room for `count` more.
+fn reserve(mounts: &mut Vec<Arc<Mount>>, count: usize) -> Result<(), Errno> {
+    if mounts.len() + count > MAX_MOUNTS {
+        return Err(Errno::ENOSPC);
+    }
+    mounts.try_reserve(count).map_err(|_| Errno::ENOMEM)
 }
 
 /// Mounts a new file system of type `kind` on the directory `point`.
@@ -163,21 +239,10 @@ pub fn mount(
         return Err(Errno::ENOTDIR);
     }
     let mut mounts = MOUNTS.lock();
-    if mounts.len() >= MAX_MOUNTS {
-        return Err(Errno::ENOSPC);
-    }
-    mounts.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-    // Another may have been mounted since the path was walked.
-    let point = lookup::through_mounts(point);
-    let device = point.id().device;
-    if !mounts.iter().any(|mount| mount.device() == device) {
-        // It stands in a tree that is unmounted.
-        return Err(Errno::EINVAL);
-    }
-    // Nothing would lead through a mount on the root of the tree.
-    let above = point.parent().ok_or(Errno::EBUSY)?;
+    reserve(&mut mounts, 1)?;
+    let point = find_point(&mounts, point, None)?;
     let uses = Uses::of(top.clone());
-    top.set_place(Some(&above), &point.name());
+    top.set_place(Some(&point.above), &point.name);
     fs.volume().count_uses(&uses);
     point.cover(Some(top.clone()))?;
     mounts.push(Arc::new(Mount {
@@ -188,11 +253,120 @@ pub fn mount(
         fs: Some(fs),
         uses: Some(uses),
     }));
+    drop(mounts);
+    CHANGES.note();
     Ok(())
 }
 
-/// Changes the mount with the root directory `top`; `options` are its file system's, unless only the
-/// mount itself is to change.
+/// A bind mount of what `source` shows, a part of what `of` has mounted, to stand at `point`.
+fn make_bind(
+    of: &Mount,
+    source: &NodeRef,
+    origin: Option<Place>,
+    point: Point,
+) -> Result<Arc<Mount>, Errno> {
+    let (bind, uses) = Bind::new(source, origin, of.flags())?;
+    let top = bind.show(bind.root().clone());
+    top.set_place(Some(&point.above), &point.name);
+    Ok(Arc::new(Mount {
+        kind: of.kind,
+        source: of.source.clone(),
+        top,
+        point: Some(point),
+        fs: of.fs.clone(),
+        uses: Some(uses),
+    }))
+}
+
+/// Adds to `made`, whose first is a bind mount of `source`, one of each mount below `source`. Each
+/// covers its place in another new one, where nobody sees it yet.
+fn make_below(
+    mounts: &[Arc<Mount>],
+    source: &NodeRef,
+    made: &mut Vec<Arc<Mount>>,
+) -> Result<(), Errno> {
+    let above = source.mount();
+    let whole = Bind::of(&made[0].top).ok_or(Errno::EINVAL)?.clone();
+    // The new ones, by the mount that they show.
+    let mut copies = BTreeMap::from([(above, made[0].top.clone())]);
+    for mount in mounts {
+        let Some(point) = &mount.point else { continue };
+        let Some(parent_top) = copies.get(&point.node.mount()) else {
+            continue;
+        };
+        let parent = Bind::of(parent_top).ok_or(Errno::EINVAL)?;
+        if point.node.mount() == above {
+            let directory = if point.is_named {
+                &point.above
+            } else {
+                &point.node
+            };
+            if !whole.shows(&unbound(directory.clone())) {
+                continue;
+            }
+        }
+        if mounts.len() + made.len() >= MAX_MOUNTS {
+            return Err(Errno::ENOSPC);
+        }
+        made.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        let origin = Bind::of(&mount.top).and_then(|bind| bind.origin().cloned());
+        let point = point.in_bind(parent, parent_top)?;
+        let copy = make_bind(mount, &mount.top, origin, point)?;
+        copies.insert(mount.top.mount(), copy.top.clone());
+        made.push(copy.clone());
+        copy.cover()?;
+    }
+    Ok(())
+}
+
+/// Mounts what `source` is, and with `recursive` what is mounted below it, in a second place as
+/// well. `origin` is the name of `source` and `place` that of `point`, where these are files.
+///
+/// # Errors
+/// As `mount(2)` with `MS_BIND`.
+pub fn bind(
+    (source, origin): (NodeRef, Option<Place>),
+    (point, place): (NodeRef, Option<Place>),
+    recursive: bool,
+) -> Result<(), Errno> {
+    let is_directory = |node: &NodeRef| node.kind() == FileKind::Directory;
+    let mut mounts = MOUNTS.lock();
+    let of = with_device(&mounts, source.mount())?.clone();
+    let point = find_point(&mounts, point, place)?;
+    if source.kind() == FileKind::Symlink || point.node.kind() == FileKind::Symlink {
+        return Err(Errno::EINVAL);
+    }
+    if is_directory(&source) != is_directory(&point.node) {
+        return Err(Errno::ENOTDIR);
+    }
+    // A directory knows its name, and a file that is a bind mount's root has that of what it shows.
+    let origin = match Bind::of(&source) {
+        Some(shown) if shown.root().id() == source.id() => shown.origin().cloned(),
+        _ => origin.filter(|_| !is_directory(&source)),
+    };
+    let mut made = Vec::new();
+    made.push(make_bind(&of, &source, origin, point)?);
+    let mut done = Ok(());
+    if recursive && is_directory(&source) {
+        done = make_below(&mounts, &source, &mut made);
+    }
+    let done = done
+        .and_then(|()| reserve(&mut mounts, made.len()))
+        .and_then(|()| made[0].cover());
+    if let Err(error) = done {
+        drop(mounts);
+        made[1..].iter().for_each(|mount| mount.uncover());
+        made.into_iter().for_each(leave);
+        return Err(error);
+    }
+    mounts.append(&mut made);
+    drop(mounts);
+    CHANGES.note();
+    Ok(())
+}
+
+/// Changes the mount with the root `top`; `options` are its file system's, unless only the mount
+/// itself is to change.
 ///
 /// # Errors
 /// As `mount(2)` with `MS_REMOUNT`.
@@ -205,20 +379,42 @@ pub fn remount(
     let mount = &mounts[with_top(&mounts, top)?];
     let before = mount.flags();
     let flags = flags(before);
+    let bind = Bind::of(&mount.top);
+    if let (Some(bind), None) = (bind, options) {
+        bind.volume().set_flags(flags & MountFlags::OF_MOUNT)?;
+        CHANGES.note();
+        return Ok(());
+    }
     let Some(fs) = &mount.fs else {
         let same = flags == before && options.is_none_or(<[u8]>::is_empty);
         return if same { Ok(()) } else { Err(Errno::EINVAL) };
     };
-    fs.volume().set_flags(flags)?;
-    let done = options.map_or(Ok(()), |options| fs.reconfigure(options));
-    if done.is_err() {
-        // Nothing became read-only that was not before, or it had no writers: this cannot fail.
-        let _ = fs.volume().set_flags(before);
-    }
+    let fs_before = fs.volume().flags();
+    let fs_flags = match bind {
+        Some(_) => (fs_before - MountFlags::OF_FILE_SYSTEM) | (flags & MountFlags::OF_FILE_SYSTEM),
+        None => flags,
+    };
+    let bind_before = bind.map(|bind| bind.volume().flags());
+    // What becomes read-only does so before the options change, as that may fail, and what becomes writable does so
+    // afterwards: until all has succeeded nothing is written that was not before.
+    let kept = |before: MountFlags| before & MountFlags::READ_ONLY;
+    let set_bind = |flags: MountFlags| bind.map_or(Ok(()), |bind| bind.volume().set_flags(flags));
+    let bind_flags = flags & MountFlags::OF_MOUNT;
+    fs.volume().set_flags(fs_flags | kept(fs_before))?;
+    let done = set_bind(bind_flags | bind_before.map_or(MountFlags::empty(), kept))
+        .and_then(|()| options.map_or(Ok(()), |options| fs.reconfigure(options)));
+    // None of these makes anything read-only, so none fails.
+    let (fs_flags, bind_flags) = match done {
+        Ok(()) => (fs_flags, bind_flags),
+        Err(_) => (fs_before, bind_before.unwrap_or(bind_flags)),
+    };
+    let _ = fs.volume().set_flags(fs_flags);
+    let _ = set_bind(bind_flags);
+    CHANGES.note();
     done
 }
 
-/// Whether something is mounted with this root directory.
+/// Whether something is mounted with this root.
 pub fn is_mounted(top: &NodeRef) -> bool {
     with_top(&MOUNTS.lock(), top).is_ok()
 }
@@ -234,7 +430,7 @@ pub enum When {
     Now,
 }
 
-/// Unmounts what has the root directory `top`.
+/// Unmounts what has the root `top`.
 ///
 /// # Errors
 /// `EINVAL` if nothing has, `EBUSY` if it is in use or stays for good, `EAGAIN` for the first time
@@ -243,16 +439,15 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     let mut mounts = MOUNTS.lock();
     let first = with_top(&mounts, top)?;
     let uses = mounts[first].uses.as_ref().ok_or(Errno::EBUSY)?;
-    let mut going = alloc::vec![mounts[first].device()];
+    let mut going = BTreeSet::from([mounts[first].number()]);
     // Mounts stand behind those that they stand on, so one turn finds all that are below.
     for mount in &mounts[first + 1..] {
-        if going.contains(&mount.device_above()) {
-            going.push(mount.device());
+        if going.contains(&mount.number_above()) {
+            going.insert(mount.number());
         }
     }
     if when != When::Now {
-        // The mount has one reference itself.
-        if going.len() > 1 || Arc::strong_count(uses) > 1 {
+        if going.len() > 1 || uses.is_busy() {
             return Err(Errno::EBUSY);
         }
         if when == When::Idle && !uses.mark_idle() {
@@ -261,21 +456,20 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     }
     let mut gone = Vec::new();
     mounts.retain(|mount| {
-        let goes = going.contains(&mount.device());
+        let goes = going.contains(&mount.number());
         if goes {
             gone.push(mount.clone());
         }
         !goes
     });
-    for mount in &gone {
-        if let Some(point) = &mount.point {
-            // Only a directory that was removed refuses, and one that is covered cannot be.
-            let _ = point.cover(None);
-        }
-    }
+    gone.iter().for_each(|mount| mount.uncover());
     drop(mounts);
+    CHANGES.note();
     if watch::active() {
+        // A file system that is seen through bind mounts goes with the last of them.
+        let is_shown = |mount: &Mount| mount.uses.as_ref().is_some_and(|uses| uses.has_binds());
         gone.iter()
+            .filter(|mount| Bind::of(&mount.top).is_none() && !is_shown(mount))
             .for_each(|mount| watch::unmounted(mount.device()));
     }
     gone.into_iter().for_each(leave);
@@ -286,14 +480,28 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
 fn leave(mount: Arc<Mount>) {
     // It keeps its name: a path to it that begins nowhere is none.
     mount.top.set_place(None, &mount.top.name());
+    let file = Bind::of(&mount.top).map(|bind| bind.root().clone());
+    let file = file.filter(|root| root.kind() != FileKind::Directory);
     // Somebody may be looking at the mount, or still use its files: the last one frees them.
     let Some(mount) = Arc::into_inner(mount) else {
         return;
     };
     let uses = mount.uses;
     drop((mount.top, mount.point, mount.fs));
-    if let Some(uses) = uses.and_then(Arc::into_inner) {
-        uses.into_top().dismantle();
+    let mut last = uses.and_then(Arc::into_inner);
+    // A bind mount is of no other bind mount, so there are two turns at most.
+    while let Some(uses) = last {
+        last = match uses.end() {
+            Leftover::Tree(top) => {
+                top.dismantle();
+                None
+            }
+            Leftover::Beneath(beneath) => Arc::into_inner(beneath),
+            Leftover::Nothing => None,
+        };
+    }
+    if let Some(file) = file {
+        file.release_if_last(1);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What stands in the tree: files, directories, links, devices.
 
+use super::devices;
 use super::file::{File, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::xattr;
@@ -8,8 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
-use logic::credentials::Owned;
 use logic::credentials::attributes::Beginning;
+use logic::credentials::{Credentials, Owned, Wanted};
 use logic::errno::Errno;
 use machine::arch::clock;
 
@@ -200,7 +201,8 @@ pub struct FsStats {
 /// The usual block, in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// A node of the tree.
+/// A node of the tree. `Bound` in `bind.rs` passes every method on to the node that a bind mount
+/// shows.
 pub trait Node: Any + Send + Sync {
     /// Identity.
     fn id(&self) -> NodeId;
@@ -221,6 +223,37 @@ pub trait Node: Any + Send + Sync {
     /// Opens it. May block (a FIFO waits for its peer), may make a new object.
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
+    /// Whether `who` may use it so, by its permission bits or its access list.
+    ///
+    /// # Errors
+    /// Fails with `EACCES` if not.
+    fn may(&self, who: &Credentials, wanted: Wanted) -> Result<(), Errno> {
+        who.may(wanted, &self.owned())
+    }
+    /// Gives it an access list and permission bits, or takes the list away. With `default` the list is that for files that are made in
+    /// this directory.
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` if files of its kind have no lists, and as [`Self::change`] and `Extended::set`.
+    fn set_list(
+        &self,
+        _default: bool,
+        _list: Option<Box<[u8]>>,
+        _change: &AttributeChange,
+    ) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Whether it may have access lists.
+    fn has_lists(&self) -> bool {
+        false
+    }
+    /// Whether its file system takes changes.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` if it is mounted for reading only.
+    fn check_writable(&self) -> Result<(), Errno> {
+        Ok(())
+    }
     /// Changes attributes.
     fn change(&self, _change: &AttributeChange) -> Result<(), Errno> {
         Err(Errno::EPERM)
@@ -238,6 +271,31 @@ pub trait Node: Any + Send + Sync {
     /// As for [`Self::extended`]; `EROFS`.
     fn change_extended(&self, _change: &mut dyn FnMut(&mut xattr::Slot)) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
+    }
+    /// Returns Linux's name of a socket's protocol, `None` for a node of another kind.
+    fn protocol_name(&self) -> Option<&'static str> {
+        None
+    }
+    /// Takes away what the file says of the capabilities of who runs it (`security.capability`): it is no more the file of which that
+    /// was said.
+    fn forget_capabilities(&self) {}
+    /// Whether its file system has handles for its files.
+    fn has_handles(&self) -> bool {
+        false
+    }
+    /// Notes that its number is a handle from now on, by which [`Self::by_handle`] finds it.
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` if its file system has no handles.
+    fn note_handle(&self) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Returns the node of its file system with this number.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if there is none, or if its number is no handle.
+    fn by_handle(&self, _number: u64) -> Result<NodeRef, Errno> {
+        Err(Errno::ESTALE)
     }
     /// Cuts or extends a regular file.
     fn set_size(&self, _size: u64) -> Result<(), Errno> {
@@ -326,9 +384,38 @@ pub trait Node: Any + Send + Sync {
     /// Puts the root directory of a file system that can be mounted to its place: as this name in
     /// `above`, or nowhere.
     fn set_place(&self, _above: Option<&NodeRef>, _name: &[u8]) {}
-    /// A use of its file system, where these are counted.
+    /// Returns the node that this one shows through a bind mount; `None` if it is seen in the tree
+    /// of its own file system.
+    fn inner(&self) -> Option<&NodeRef> {
+        None
+    }
+    /// Returns the device number of the mount through which this node is seen: that of its file
+    /// system, or one of the bind mount alone. Two nodes have the same one exactly if they are seen
+    /// through the same mount.
+    fn mount(&self) -> u64 {
+        self.id().device
+    }
+    /// Whether the way up from this directory leads to the root of the mount through which it is
+    /// seen. It does not once the directory was moved out of what a bind mount shows.
+    fn is_within_mount(&self) -> bool {
+        true
+    }
+    /// Whether entries of this directory, and the directory itself, keep their identity, so that a
+    /// bind mount can be on them.
+    fn keeps_entries(&self) -> bool {
+        false
+    }
+    /// A use of its mount, where these are counted.
     fn hold(&self) -> Option<Hold> {
         None
+    }
+    /// A use of its mount by an open file with these flags.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` if the file is to be written and the mount is a bind mount for reading
+    /// only.
+    fn hold_open(&self, _flags: OpenFlags) -> Result<Option<Hold>, Errno> {
+        Ok(self.hold())
     }
     /// Whether its file system was mounted, and nobody uses it any more.
     fn is_unmounted(&self) -> bool {
@@ -391,10 +478,41 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// The node as the kind that it is, for what only nodes of that kind can do with each other.
+/// Returns the node in the tree of its own file system, also where `node` shows it through a bind
+/// mount.
+pub fn unbound(node: NodeRef) -> NodeRef {
+    match node.inner() {
+        Some(inner) => inner.clone(),
+        None => node,
+    }
+}
+
+/// The node as the kind that it is, for what only nodes of that kind can do with each other. A node
+/// that is seen through a bind mount is the one that it shows.
 pub fn downcast<T: Node>(node: NodeRef) -> Option<Arc<T>> {
-    let any: Arc<dyn Any + Send + Sync> = node;
+    let any: Arc<dyn Any + Send + Sync> = unbound(node);
     any.downcast().ok()
+}
+
+/// Returns the number of the mount through which a node is seen, as programs are told it.
+pub fn mount_number(node: &NodeRef) -> u64 {
+    devices::parts(node.mount()).1
+}
+
+/// Whether two nodes are the same, seen through the same mount.
+pub fn same_place(a: &NodeRef, b: &NodeRef) -> bool {
+    a.id() == b.id() && a.mount() == b.mount()
+}
+
+/// Whether two nodes are seen through the same mount.
+pub fn same_mount(a: &NodeRef, b: &NodeRef) -> bool {
+    a.mount() == b.mount()
+}
+
+/// Whether `above`, the directory above `node`, is in another file system: `node` is the root
+/// directory of its own.
+pub(super) fn leaves_volume(node: &NodeRef, above: &NodeRef) -> bool {
+    above.inner().is_some() || above.id().device != node.id().device
 }
 
 /// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
@@ -436,7 +554,7 @@ impl Timestamp {
     /// The wall clock's time.
     pub fn now() -> Self {
         const SECOND: u64 = 1_000_000_000;
-        let nanos = clock::now().saturating_add(clock::realtime_offset()).0;
+        let nanos = clock::wall_now().0;
         Self {
             seconds: (nanos / SECOND).cast_signed(),
             // A remainder below a billion fits.

@@ -148,7 +148,7 @@ impl Notifier {
         };
         let removed = watchers
             .iter()
-            .position(same)
+            .rposition(same)
             .map(|at| watchers.swap_remove(at));
         drop(watchers);
         drop(removed);

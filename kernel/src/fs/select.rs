@@ -120,7 +120,10 @@ pub fn wait(interests: &mut [Interest], deadline: Option<Nanos>) -> Result<usize
             ready > 0 || interests.iter().filter_map(Interest::timer).min() != timer
         });
         waited.map_err(|_| Errno::ERESTARTNOHAND)?;
-        ready = look_at_all(interests);
+        // Some files tell of an event once: what was found is not looked at again.
+        if ready == 0 {
+            ready = look_at_all(interests);
+        }
         let over = deadline.is_some_and(|deadline| deadline <= clock::now());
         if ready > 0 || over {
             return Ok(ready);

@@ -8,12 +8,14 @@ use super::directory::{Listing, OpenDirectory};
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
+use super::knob::{Input, MOST_BYTES, Store};
 use super::node::{
     AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
     Timestamp, downcast,
 };
 use super::poll::{Notifier, PollMask};
-use super::text::Text;
+use super::records::{RecordFile, Records};
+use super::text::{Made, Text};
 use super::volume::MountFlags;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -22,10 +24,10 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
-use machine::sync::SpinLock;
+use machine::sync::{Once, SpinLock};
 
-/// The longest text that a program may write to a knob.
-const MAX_STORE: usize = 4096;
+/// Linux's magic number of `/proc`.
+pub const PROC_MAGIC: u64 = 0x9fa0;
 
 /// What a file shows and stores.
 pub trait Content: Send + Sync {
@@ -33,11 +35,29 @@ pub trait Content: Send + Sync {
     fn show(&self, text: &mut Text) -> fmt::Result;
     /// Takes what a program wrote, without white space around it.
     fn store(&self, _value: &str) -> Result<(), Errno> {
-        Err(Errno::EACCES)
+        Err(Errno::EINVAL)
+    }
+    /// Takes what a program wrote at `offset`, which moves on. Returns the number of bytes that count as written.
+    fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
+        if input.length == 0 {
+            return Ok(0);
+        }
+        self.store(input.text()?)?;
+        *offset += input.length as u64;
+        Ok(input.length)
     }
     /// Whether it can be written.
     fn writable(&self) -> bool {
         false
+    }
+    /// Whether who passes by the permission bits may open it for writing, though [`Self::store`]
+    /// refuses.
+    fn opens_for_writing(&self) -> bool {
+        self.writable()
+    }
+    /// Refuses to open the file in a way that the caller may not, whatever the permission bits say.
+    fn admits(&self, _: OpenFlags) -> Result<(), Errno> {
+        Ok(())
     }
     /// Permission bits.
     fn permissions(&self) -> u32 {
@@ -54,9 +74,18 @@ pub trait Content: Send + Sync {
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         Ok(None)
     }
+    /// Returns the records of a text that is made piece by piece, of which [`Self::show`] shows nothing then: for texts
+    /// that programs can make long. `None` if it is not such a text.
+    fn records(self: Arc<Self>) -> Option<Arc<dyn Records>> {
+        None
+    }
     /// Returns what the open file is ready for.
     fn poll(&self) -> PollMask {
         PollMask::READABLE | PollMask::WRITABLE
+    }
+    /// Whether programs may poll the file, which has nothing to tell them.
+    fn polls(&self) -> bool {
+        false
     }
     /// Returns what tells when [`Self::poll`] changes, or `None` if it never does.
     fn notifier(&self) -> Option<Arc<Notifier>> {
@@ -66,8 +95,6 @@ pub trait Content: Send + Sync {
 
 /// Shows a file's text.
 pub type Show = fn(&mut Text) -> fmt::Result;
-/// Takes a knob's new value.
-pub type Store = fn(&str) -> Result<(), Errno>;
 
 /// A file in a table: its path below the root of its tree, and its functions.
 #[derive(Copy, Clone, Debug)]
@@ -78,6 +105,8 @@ pub struct Entry {
     pub show: Option<Show>,
     /// Takes a new value; `None`: the file can only be read.
     pub store: Option<Store>,
+    /// It cannot be opened for writing, whatever the caller's capabilities.
+    only_read: bool,
 }
 
 impl Entry {
@@ -87,6 +116,15 @@ impl Entry {
             path,
             show: Some(show),
             store: None,
+            only_read: false,
+        }
+    }
+
+    /// A file to read that cannot be opened for writing, as the tables of `/proc/net`.
+    pub const fn table(path: &'static str, show: Show) -> Self {
+        Self {
+            only_read: true,
+            ..Self::file(path, show)
         }
     }
 
@@ -96,6 +134,7 @@ impl Entry {
             path,
             show: Some(show),
             store: Some(store),
+            only_read: false,
         }
     }
 
@@ -105,6 +144,7 @@ impl Entry {
             path,
             show: None,
             store: Some(store),
+            only_read: false,
         }
     }
 }
@@ -116,11 +156,25 @@ impl Content for Entry {
             None => Err(text.fail(Errno::EACCES)),
         }
     }
-    fn store(&self, value: &str) -> Result<(), Errno> {
-        self.store.ok_or(Errno::EACCES)?(value)
+    fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
+        self.store.ok_or(Errno::EIO)?.write(input, offset)
     }
     fn writable(&self) -> bool {
         self.store.is_some()
+    }
+    fn opens_for_writing(&self) -> bool {
+        // As on Linux: the files at the top of `/proc`, but not those of `/proc/sys` and `/sys`.
+        self.writable() || !self.only_read && !self.path.contains('/')
+    }
+    fn admits(&self, flags: OpenFlags) -> Result<(), Errno> {
+        // Likewise.
+        if flags.readable() && self.show.is_none() && self.path.contains('/') {
+            return Err(Errno::EACCES);
+        }
+        Ok(())
+    }
+    fn polls(&self) -> bool {
+        true
     }
     fn permissions(&self) -> u32 {
         match (self.show.is_some(), self.store.is_some()) {
@@ -266,6 +320,13 @@ impl Directory {
         self.entries.lock().len()
     }
 
+    /// How many of the entries are directories.
+    pub fn subdirectory_count(&self) -> usize {
+        let entries = self.entries.lock();
+        let kinds = entries.iter().map(|(_, node)| node.kind());
+        kinds.filter(|kind| *kind == FileKind::Directory).count()
+    }
+
     /// Enters `node` under `name`; only while the tree is built.
     pub fn insert(&self, name: &[u8], node: NodeRef) {
         self.entries.lock().push((name.into(), node));
@@ -323,7 +384,11 @@ impl Node for Directory {
         FileKind::Directory
     }
     fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.inode, FileKind::Directory, 0o555)
+        let metadata = self.fs.metadata(self.inode, FileKind::Directory, 0o555);
+        Metadata {
+            links: metadata.links + u32::try_from(self.subdirectory_count()).unwrap_or(0),
+            ..metadata
+        }
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -342,6 +407,9 @@ impl Node for Directory {
     }
     fn name(&self) -> Box<[u8]> {
         self.name.clone()
+    }
+    fn keeps_entries(&self) -> bool {
+        true
     }
     fn covered_by(&self) -> Option<NodeRef> {
         self.covered_by.lock().clone()
@@ -507,14 +575,20 @@ impl Node for TextNode {
         self.fs.stats()
     }
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        if flags.writable() && !self.content.writable() {
+        if flags.writable() && !self.content.opens_for_writing() {
             return Err(Errno::EACCES);
         }
+        self.content.admits(flags)?;
         let opened = self.content.open()?;
         let content = opened.unwrap_or_else(|| self.content.clone());
+        if let Some(records) = content.clone().records() {
+            return Ok(Arc::new(RecordFile::new(records)));
+        }
         Ok(Arc::new(TextFile {
+            has_end: content.writable() || self.fs.stats().magic != PROC_MAGIC,
             content,
             shown: SpinLock::new(None),
+            quiet: Once::new(),
         }))
     }
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
@@ -538,21 +612,29 @@ impl Node for TextNode {
 struct TextFile {
     content: Arc<dyn Content>,
     /// The text as of the last read at offset 0.
-    shown: SpinLock<Option<Arc<[u8]>>>,
+    shown: SpinLock<Option<Arc<Made>>>,
+    /// Tells of nothing: for who polls a file that never changes.
+    quiet: Once<Arc<Notifier>>,
+    /// Offsets may be counted from its end: on Linux those of `/proc` that are only read have none.
+    has_end: bool,
 }
 
 impl TextFile {
-    fn make(&self) -> Result<Arc<[u8]>, Errno> {
+    fn make(&self) -> Result<Arc<Made>, Errno> {
         let mut text = Text::new();
         let written = self.content.show(&mut text);
-        let bytes: Arc<[u8]> = text.finish(written)?.into();
-        let old = self.shown.lock().replace(bytes.clone());
+        let made = Arc::new(text.finish(written)?);
+        let old = self.shown.lock().replace(made.clone());
         drop(old);
-        Ok(bytes)
+        Ok(made)
     }
 }
 
 impl File for TextFile {
+    fn has_end(&self) -> bool {
+        self.has_end
+    }
+
     fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
         let shown = if *offset == 0 {
             None
@@ -563,32 +645,41 @@ impl File for TextFile {
             Some(text) => text,
             None => self.make()?,
         };
-        let at = usize::try_from(*offset).unwrap_or(usize::MAX);
-        let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) else {
-            return Ok(0);
-        };
-        let moved = to.put(rest)?;
-        *offset += moved as u64;
-        Ok(moved)
+        let mut done = 0;
+        // A turn for each chunk.
+        loop {
+            let rest = text.from(usize::try_from(*offset).unwrap_or(usize::MAX));
+            if rest.is_empty() {
+                return Ok(done);
+            }
+            let moved = match to.put(rest) {
+                Ok(moved) => moved,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            };
+            done += moved;
+            *offset += moved as u64;
+            if moved < rest.len() || to.room() == 0 {
+                return Ok(done);
+            }
+            machine::sched::cond_resched();
+        }
     }
 
     fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, _: OpenFlags) -> SysResult {
         let length = from.left();
-        if length == 0 {
-            return Ok(0);
-        }
-        if length > MAX_STORE {
-            return Err(Errno::EINVAL);
-        }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
-        bytes.resize(length, 0);
-        let taken = from.take(&mut bytes)?;
-        let value = core::str::from_utf8(&bytes[..taken]).map_err(|_| Errno::EINVAL)?;
-        self.content
-            .store(value.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0'))?;
-        *offset += taken as u64;
-        Ok(taken)
+        let read = length.min(MOST_BYTES);
+        bytes.try_reserve_exact(read).map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(read, 0);
+        if read != 0 && from.take(&mut bytes)? < read {
+            return Err(Errno::EFAULT);
+        }
+        let input = Input {
+            bytes: &bytes,
+            length,
+        };
+        self.content.write(input, offset)
     }
 
     fn poll(&self) -> PollMask {
@@ -596,7 +687,16 @@ impl File for TextFile {
     }
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
-        self.content.notifier()
+        if let Some(notifier) = self.content.notifier() {
+            return Some(notifier);
+        }
+        self.content.polls().then(|| match self.quiet.get() {
+            Some(quiet) => quiet.clone(),
+            None => {
+                let fresh = Arc::new(Notifier::new());
+                self.quiet.get_or_init(|| fresh).clone()
+            }
+        })
     }
 
     fn seekable(&self) -> bool {

@@ -4,11 +4,12 @@ use super::file::OpenFile;
 use super::flags::FileKind;
 use super::locks;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use logic::errno::Errno;
+use logic::sparse::{CHUNK, Sparse};
 use logic::used_slots::UsedSlots;
+use machine::sched;
 use machine::sync::SpinLock;
 
 /// The number of descriptors that nobody may exceed (`fs.nr_open`).
@@ -22,61 +23,63 @@ struct Descriptor {
 
 #[derive(Default)]
 struct Slots {
-    slots: Vec<Option<Descriptor>>,
+    slots: Sparse<Descriptor>,
     /// Which of them are used, so that nobody looks through those that are not.
     used: UsedSlots,
 }
 
 impl Slots {
+    #[inline]
     fn get(&self, fd: i32) -> Result<&Descriptor, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-        self.slots
-            .get(at)
-            .and_then(Option::as_ref)
-            .ok_or(Errno::EBADF)
+        self.slots.get(at).ok_or(Errno::EBADF)
     }
 
     fn get_mut(&mut self, fd: i32) -> Result<&mut Descriptor, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-        self.slots
-            .get_mut(at)
-            .and_then(Option::as_mut)
-            .ok_or(Errno::EBADF)
-    }
-
-    /// How many slots a table has that needs slot `at`.
-    fn size_for(at: usize) -> usize {
-        (at + 1)
-            .max(8)
-            .next_power_of_two()
-            .min(MAX_DESCRIPTORS.max(at + 1))
+        self.slots.get_mut(at).ok_or(Errno::EBADF)
     }
 
     /// Makes sure that slot `at` exists.
+    #[inline]
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
-        if at >= self.slots.len() {
-            let size = Self::size_for(at);
-            let more = size - self.slots.len();
-            self.used.grow_to(size)?;
-            self.slots
-                .try_reserve_exact(more)
-                .map_err(|_| Errno::ENOMEM)?;
-            self.slots.resize(size, None);
+        if self.slots.has(at) {
+            return Ok(());
         }
-        Ok(())
+        self.add_slot(at)
+    }
+
+    /// Makes slot `at`, which does not exist.
+    #[cold]
+    fn add_slot(&mut self, at: usize) -> Result<(), Errno> {
+        self.slots.prepare(at)?;
+        self.used.grow_to(self.slots.len())
     }
 
     /// Fills a slot that exists; gives what was in it.
     fn put(&mut self, at: usize, descriptor: Descriptor) -> Option<Descriptor> {
         self.used.set(at);
-        self.slots[at].replace(descriptor)
+        self.slots.put(at, descriptor)
     }
 
     /// Empties a slot.
     fn take(&mut self, at: usize) -> Option<Descriptor> {
-        let descriptor = self.slots.get_mut(at)?.take()?;
+        let descriptor = self.slots.take(at)?;
         self.used.clear(at);
         Some(descriptor)
+    }
+
+    /// Copies the used chunks of another table whose used slots end at `end` or before, and for which memory was reserved.
+    /// Returns `false` if there is none for one of them.
+    fn copy_used(&mut self, other: &Self, end: usize) -> bool {
+        let mut from = 0;
+        while let Some(first) = other.used.first_used(from) {
+            if !self.slots.copy_chunk(size_slot(first, end), &other.slots) {
+                return false;
+            }
+            from = (first / CHUNK + 1) * CHUNK;
+        }
+        true
     }
 
     /// The used slots from `from` on.
@@ -85,8 +88,18 @@ impl Slots {
         core::iter::from_fn(move || {
             let at = self.used.first_used(next)?;
             next = at + 1;
-            Some((at, self.slots.get(at)?.as_ref()?))
+            Some((at, self.slots.get(at)?))
         })
+    }
+}
+
+/// Returns the slot by which the chunk of slot `first` has its size in a copy of a table whose used slots end at `end`: only
+/// the first chunk is smaller than others, if they fit.
+fn size_slot(first: usize, end: usize) -> usize {
+    if first < CHUNK {
+        end.clamp(first + 1, CHUNK) - 1
+    } else {
+        first
     }
 }
 
@@ -94,37 +107,37 @@ impl Slots {
 #[derive(Debug, Default)]
 pub struct FileTable {
     slots: SpinLock<Slots>,
-    /// Processes that use it: [`FilesOfProcess`] counts them.
-    processes: AtomicUsize,
+    /// Tasks that use it: [`FilesOfTask`] counts them.
+    users: AtomicUsize,
     /// A process asked for a POSIX lock, so that each close has to look for some.
     has_locks: AtomicBool,
 }
 
-/// A process's use of a table. With the last one everything in the table is closed, whoever looks
-/// at it still. Drop it where the task may wait.
+/// A task's use of a table. Dropping the last one closes everything in the table, even if another
+/// task still looks at it. Drop it where the task may wait.
 #[derive(Debug)]
-pub struct FilesOfProcess(Arc<FileTable>);
+pub struct FilesOfTask(Arc<FileTable>);
 
-impl FilesOfProcess {
-    /// One more process uses `table`.
+impl FilesOfTask {
+    /// One more task uses `table`.
     pub fn new(table: Arc<FileTable>) -> Self {
-        // Relaxed: whoever hands the table to another process has it in use meanwhile.
-        table.processes.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: if other tasks use the table, the caller does, so the count is not 0 meanwhile.
+        table.users.fetch_add(1, Ordering::Relaxed);
         Self(table)
     }
 }
 
-impl Deref for FilesOfProcess {
+impl Deref for FilesOfTask {
     type Target = Arc<FileTable>;
     fn deref(&self) -> &Arc<FileTable> {
         &self.0
     }
 }
 
-impl Drop for FilesOfProcess {
+impl Drop for FilesOfTask {
     fn drop(&mut self) {
         // AcqRel: the last one sees what the others did with the table; pairs with itself.
-        if self.0.processes.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.users.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.close_all();
         }
     }
@@ -137,6 +150,7 @@ impl FileTable {
     }
 
     /// The open file behind `fd`.
+    #[inline]
     pub fn get(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
         self.slots
             .lock()
@@ -210,7 +224,7 @@ impl FileTable {
     /// Whether another process uses it too.
     pub fn is_shared(&self) -> bool {
         // Acquire: pairs with the AcqRel of a use's end.
-        self.processes.load(Ordering::Acquire) > 1
+        self.users.load(Ordering::Acquire) > 1
     }
 
     /// Notes that closing a file may release POSIX locks from now on.
@@ -314,33 +328,34 @@ impl FileTable {
         Ok(())
     }
 
-    /// A copy for a forked process: the same open files.
+    /// Returns a copy for a forked process: the same open files.
+    ///
+    /// # Errors
+    /// `ENOMEM`
     pub fn fork_copy(&self) -> Result<Arc<Self>, Errno> {
+        // A turn for each time that it grows meanwhile, at most MAX_DESCRIPTORS.
         loop {
             // As far as it is in use; the table may have been larger once.
             let end = self.slots.lock().used.end();
-            let size = if end == 0 {
-                0
-            } else {
-                Slots::size_for(end - 1)
-            };
             let mut copy = Slots::default();
-            copy.used.grow_to(size)?;
-            copy.slots
-                .try_reserve_exact(size)
-                .map_err(|_| Errno::ENOMEM)?;
-            let slots = self.slots.lock();
-            let end = slots.used.end();
-            if end > size {
-                continue; // It grew meanwhile; at most MAX_DESCRIPTORS doublings.
+            // All memory is there before a file is referred to.
+            copy.used.grow_to(end.next_multiple_of(CHUNK))?;
+            let mut from = 0;
+            while from < end
+                && let Some(first) = self.first_used(from)
+            {
+                copy.slots.reserve_chunk(size_slot(first, end))?;
+                from = (first / CHUNK + 1) * CHUNK;
+                sched::give_way();
             }
-            copy.slots.extend(slots.slots[..end].iter().cloned());
-            copy.used.copy_from(&slots.used, end);
+            let slots = self.slots.lock();
+            if slots.used.end() > end || !copy.copy_used(&slots, end) {
+                continue;
+            }
+            copy.used.copy_from(&slots.used, slots.used.end());
             drop(slots);
-            copy.slots.resize(size, None);
-            let slots = copy;
             return Ok(Arc::new(Self {
-                slots: SpinLock::new(slots),
+                slots: SpinLock::new(copy),
                 ..Self::default()
             }));
         }
@@ -363,8 +378,9 @@ impl FileTable {
         let has_locks = self.may_have_locks();
         // As below.
         drop(slots);
-        for descriptor in all.slots.into_iter().flatten() {
+        for descriptor in all.slots.into_values() {
             self.let_go(descriptor.file, has_locks);
+            sched::give_way();
         }
     }
 
@@ -386,22 +402,35 @@ impl FileTable {
                 self.let_go(descriptor.file, has_locks);
             }
             from = at + 1;
+            sched::give_way();
         }
     }
 
     /// Sets close-on-exec for `first..=last` (`CLOSE_RANGE_CLOEXEC`).
     pub fn mark_range(&self, first: i32, last: i32) {
-        let mut slots = self.slots.lock();
-        let first = usize::try_from(first).unwrap_or(0);
+        let mut from = usize::try_from(first).unwrap_or(0);
         let last = usize::try_from(last).unwrap_or(0);
-        let range = slots
-            .slots
-            .iter_mut()
-            .take(last.saturating_add(1))
-            .skip(first);
-        for descriptor in range.flatten() {
-            descriptor.close_on_exec = true;
+        // A turn for each chunk.
+        while from <= last {
+            let until = (from / CHUNK + 1) * CHUNK;
+            let mut slots = self.slots.lock();
+            if from >= slots.slots.len() {
+                return;
+            }
+            for at in from..until.min(last.saturating_add(1)) {
+                if let Some(descriptor) = slots.slots.get_mut(at) {
+                    descriptor.close_on_exec = true;
+                }
+            }
+            drop(slots);
+            from = until;
+            sched::give_way();
         }
+    }
+
+    /// The first slot in use at `from` or above.
+    fn first_used(&self, from: usize) -> Option<usize> {
+        self.slots.lock().used.first_used(from)
     }
 
     /// The first descriptor at `from` or above with its file, for `/proc/PID/fd`.
@@ -429,6 +458,7 @@ impl FileTable {
 
     /// How many slots there are (`FDSize` in `/proc/PID/status`).
     pub fn size(&self) -> usize {
-        self.slots.lock().slots.len().max(64)
+        let slots = self.slots.lock().slots.len();
+        slots.next_power_of_two().max(64)
     }
 }

@@ -1,4 +1,5 @@
-//! Text that the kernel makes for a program to read: it grows, and runs out of memory politely.
+//! Text that the kernel makes for a program to read: it grows by chunks, so that it needs no large contiguous memory, and
+//! fails where there is none.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,6 +9,8 @@ use logic::errno::Errno;
 const MAX_BYTES: usize = 16 << 20;
 /// What it gets to begin with: most texts need no more.
 const LEAST_BYTES: usize = 1024;
+/// Bytes of each chunk but the last.
+const CHUNK: usize = 32 << 10;
 /// The digits of the largest number.
 const DIGITS: usize = 20;
 
@@ -19,14 +22,48 @@ fn digit(value: u64) -> u8 {
 /// Text that is being written with `write!`.
 #[derive(Debug, Default)]
 pub struct Text {
+    /// Chunks that are full.
+    full: Vec<Vec<u8>>,
+    /// The chunk that grows.
     bytes: Vec<u8>,
     error: Option<Errno>,
+}
+
+/// Text that is complete.
+#[derive(Debug)]
+pub struct Made {
+    chunks: Vec<Vec<u8>>,
+    len: usize,
+}
+
+impl Made {
+    /// No text.
+    pub const fn empty() -> Self {
+        Self {
+            chunks: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// Returns the number of its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns bytes from `at` on: those of one chunk. They are empty at the end of the text and behind it.
+    pub fn from(&self, at: usize) -> &[u8] {
+        let chunk = self.chunks.get(at / CHUNK);
+        chunk
+            .and_then(|chunk| chunk.get(at % CHUNK..))
+            .unwrap_or(&[])
+    }
 }
 
 impl Text {
     /// Nothing yet.
     pub const fn new() -> Self {
         Self {
+            full: Vec::new(),
             bytes: Vec::new(),
             error: None,
         }
@@ -36,31 +73,46 @@ impl Text {
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> fmt::Result {
         if bytes.len() > self.bytes.capacity() - self.bytes.len() {
-            self.make_room(bytes.len())?;
+            return self.push_growing(bytes);
         }
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Makes room for so many bytes, and for as much again as there is.
+    /// Adds bytes for which the chunk that grows has no room.
     #[cold]
-    fn make_room(&mut self, bytes: usize) -> fmt::Result {
-        let left = MAX_BYTES.saturating_sub(self.bytes.len());
-        if bytes > left {
-            self.error = Some(Errno::EFBIG);
-            return Err(fmt::Error);
+    fn push_growing(&mut self, bytes: &[u8]) -> fmt::Result {
+        if bytes.len() > MAX_BYTES.saturating_sub(self.len()) {
+            return Err(self.fail(Errno::EFBIG));
         }
-        let more = bytes.max(self.bytes.len()).max(LEAST_BYTES).min(left);
-        if self.bytes.try_reserve_exact(more).is_err() {
-            self.error = Some(Errno::ENOMEM);
-            return Err(fmt::Error);
+        let mut left = bytes;
+        // Each turn adds bytes or begins a chunk.
+        while !left.is_empty() {
+            let room = CHUNK - self.bytes.len();
+            if room == 0 {
+                if self.full.try_reserve(1).is_err() {
+                    return Err(self.fail(Errno::ENOMEM));
+                }
+                self.full.push(core::mem::take(&mut self.bytes));
+                continue;
+            }
+            let (now, behind) = left.split_at(left.len().min(room));
+            if now.len() > self.bytes.capacity() - self.bytes.len() {
+                // As much again as there is.
+                let more = now.len().max(self.bytes.len()).max(LEAST_BYTES).min(room);
+                if self.bytes.try_reserve_exact(more).is_err() {
+                    return Err(self.fail(Errno::ENOMEM));
+                }
+            }
+            self.bytes.extend_from_slice(now);
+            left = behind;
         }
         Ok(())
     }
 
     /// How many bytes it has.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.full.len() * CHUNK + self.bytes.len()
     }
 
     /// Adds a number, which `write!` does for ten times the price, and a byte behind it.
@@ -141,11 +193,20 @@ impl Text {
     }
 
     /// The text, if `written` says that it is complete.
-    pub fn finish(self, written: fmt::Result) -> Result<Vec<u8>, Errno> {
-        match (written, self.error) {
-            (Ok(()), None) => Ok(self.bytes),
-            (_, error) => Err(error.unwrap_or(Errno::EIO)),
+    ///
+    /// # Errors
+    /// What broke the writing off; `ENOMEM`.
+    pub fn finish(mut self, written: fmt::Result) -> Result<Made, Errno> {
+        if let (Err(_), error) | (Ok(()), error @ Some(_)) = (written, self.error) {
+            return Err(error.unwrap_or(Errno::EIO));
         }
+        let len = self.len();
+        self.full.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.full.push(self.bytes);
+        Ok(Made {
+            chunks: self.full,
+            len,
+        })
     }
 }
 

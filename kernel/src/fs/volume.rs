@@ -1,8 +1,8 @@
 //! What a file system is that can be mounted, besides its files: whether it may be written, who uses
 //! it, and what its type is.
 //!
-//! There are no bind mounts, so a file system is mounted in one place at most: Linux's flags of a
-//! mount and of a file system are one.
+//! A file system is mounted as itself in one place at most, and Linux's flags of that mount and of
+//! the file system are one. A bind mount has a [`Volume`] of its own, with the flags of the mount.
 
 use super::devices;
 use super::node::{Hold, NodeRef};
@@ -11,7 +11,7 @@ use super::watch;
 use alloc::sync::{Arc, Weak};
 use bitflags::bitflags;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use linux_raw_sys::general as abi;
 use logic::errno::Errno;
 use machine::sync::Once;
@@ -46,11 +46,43 @@ impl MountFlags {
     pub const TIMES: Self = Self::NO_ACCESS_TIMES
         .union(Self::NO_LISTING_TIMES)
         .union(Self::RELATIVE_TIMES);
+    /// Those that a bind mount has itself.
+    pub const OF_MOUNT: Self = Self::TIMES
+        .union(Self::READ_ONLY)
+        .union(Self::NO_SET_ID)
+        .union(Self::NO_DEVICES)
+        .union(Self::NO_EXECUTION);
+    /// Those of a file system, wherever it is seen.
+    pub const OF_FILE_SYSTEM: Self = Self::READ_ONLY
+        .union(Self::SYNCHRONOUS)
+        .union(Self::SYNCHRONOUS_NAMES);
 }
 
-/// Who uses a mounted file system: each use has a reference. Keeps the tree, as long as there are any.
+/// What uses are of.
+enum Mounted {
+    /// A file system.
+    Itself,
+    /// A bind mount, with its use of the file system that it shows, if that counts uses.
+    Bind(Option<Arc<Uses>>),
+}
+
+/// What is left to do when nobody uses what was mounted.
+pub(super) enum Leftover {
+    /// The tree below this root directory is to be freed.
+    Tree(NodeRef),
+    /// This was used.
+    Beneath(Arc<Uses>),
+    /// Nothing.
+    Nothing,
+}
+
+/// Who uses a mounted file system, or a bind mount: each use has a reference. Keeps the tree, as
+/// long as there are any.
 pub(super) struct Uses {
     top: NodeRef,
+    mounted: Mounted,
+    /// How many of the uses are bind mounts: these do not keep it from being unmounted.
+    binds: AtomicUsize,
     /// Nobody has begun to use it since somebody asked for it to be unmounted when idle.
     was_idle: AtomicBool,
 }
@@ -58,13 +90,50 @@ pub(super) struct Uses {
 impl Uses {
     /// The uses of the file system with this root directory.
     pub(super) fn of(top: NodeRef) -> Arc<Self> {
-        let was_idle = AtomicBool::new(false);
-        Arc::new(Self { top, was_idle })
+        Arc::new(Self {
+            top,
+            mounted: Mounted::Itself,
+            binds: AtomicUsize::new(0),
+            was_idle: AtomicBool::new(false),
+        })
     }
 
-    /// Gives the root directory back.
-    pub(super) fn into_top(self) -> NodeRef {
-        self.top.clone()
+    /// The uses of a bind mount of `root`, a node of the file system's own tree.
+    pub(super) fn of_bind(root: NodeRef) -> Arc<Self> {
+        let beneath = root.hold().and_then(|hold| hold.downcast::<Self>().ok());
+        if let Some(beneath) = &beneath {
+            // Relaxed: changed here with all mounts locked, as where it is read.
+            beneath.binds.fetch_add(1, Ordering::Relaxed);
+        }
+        Arc::new(Self {
+            top: root,
+            mounted: Mounted::Bind(beneath),
+            binds: AtomicUsize::new(0),
+            was_idle: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether it has more uses than its mount, of which the caller has the reference, and bind
+    /// mounts. What begins or ends meanwhile counts or does not.
+    pub(super) fn is_busy(self: &Arc<Self>) -> bool {
+        // A bind mount that ends is counted out before its reference goes: in between there may be
+        // one use too many, never one too few. The two are read in that order.
+        let binds = self.binds.load(Ordering::Acquire);
+        Arc::strong_count(self) > 1 + binds
+    }
+
+    /// Whether bind mounts use it.
+    pub(super) fn has_binds(&self) -> bool {
+        self.binds.load(Ordering::Acquire) != 0
+    }
+
+    /// Ends the last use.
+    pub(super) fn end(self) -> Leftover {
+        match &self.mounted {
+            Mounted::Itself => Leftover::Tree(self.top.clone()),
+            Mounted::Bind(Some(beneath)) => Leftover::Beneath(beneath.clone()),
+            Mounted::Bind(None) => Leftover::Nothing,
+        }
     }
 
     /// Marks it as idle; whether it was so marked before.
@@ -76,6 +145,13 @@ impl Uses {
 
 impl Drop for Uses {
     fn drop(&mut self) {
+        if let Mounted::Bind(beneath) = &self.mounted {
+            if let Some(beneath) = beneath {
+                // Release: pairs with the Acquire in `is_busy`; the reference goes later.
+                beneath.binds.fetch_sub(1, Ordering::Release);
+            }
+            return;
+        }
         // Who had it in use could still begin to watch something.
         if watch::active_after_change() {
             watch::unmounted(self.top.id().device);
@@ -83,7 +159,7 @@ impl Drop for Uses {
     }
 }
 
-/// What every file system that can be mounted has.
+/// What every file system that can be mounted has, and every bind mount.
 pub struct Volume {
     device: u64,
     /// [`MountFlags`].
@@ -124,7 +200,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Its device number.
+    /// Its device number, which is also that of its mount (`Node::mount`).
     pub(super) fn device(&self) -> u64 {
         self.device
     }

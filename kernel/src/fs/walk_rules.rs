@@ -1,6 +1,6 @@
 //! Where a walk by a path may not go.
 
-use super::node::NodeRef;
+use super::node::{NodeRef, same_mount};
 use logic::errno::Errno;
 
 /// Where a walk may not go (`openat2`).
@@ -14,7 +14,7 @@ pub struct Rules {
     pub no_links: bool,
     /// Through no link that leads straight to a node: `ELOOP`.
     pub no_jumps: bool,
-    /// Into no other file system: `EXDEV`.
+    /// Into no other mount: `EXDEV`.
     pub no_crossing: bool,
 }
 
@@ -35,7 +35,7 @@ impl Rules {
 
     /// Whether it may go from one node to the next.
     pub(super) fn crossing(&self, from: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
-        if self.no_crossing && from.id().device != to.id().device {
+        if self.no_crossing && !same_mount(from, to) {
             return Err(Errno::EXDEV);
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! is dropped under them for the last time.
 
 use super::flags::FileKind;
-use super::node::{NodeId, NodeRef};
+use super::node::{NodeId, NodeRef, same_mount, unbound};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bitflags::bitflags;
@@ -269,7 +269,7 @@ pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Resul
         number: AtomicI32::new(0),
         wanted: AtomicU32::new((asked & Events::KEPT).bits()),
         ended: AtomicBool::new(false),
-        node: SpinLock::new(Some(node.clone())),
+        node: SpinLock::new(Some(unbound(node.clone()))),
         listener: listener.clone(),
     });
     let number = loop {
@@ -380,12 +380,16 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
     let events = events | of_kind(node);
     let id = node.id();
     if node.kind() == FileKind::Directory {
+        // What is above a bind mount is not above the directory.
+        let node = node.inner().unwrap_or(node);
         if let Some(parent) = node.parent().filter(|p| p.id().device == id.device) {
             // Before any bucket is locked: directories have locks of their own.
             let removed = open && node.is_removed();
             tell(parent.id(), events, 0, &node.name(), removed);
         }
-    } else if let Some((parent, name)) = place {
+    } else if let Some((parent, name)) = place
+        && same_mount(parent, node)
+    {
         let unlinked = || {
             open && !parent
                 .lookup(name)

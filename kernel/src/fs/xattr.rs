@@ -10,6 +10,9 @@ use machine::memory::{self, PAGE_SIZE};
 /// They take no more than this part of RAM.
 const SHARE: usize = 64;
 
+/// What a program may do, as a file says it of itself.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// Bytes of all.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,6 +31,11 @@ impl Extended {
     /// What is there.
     pub fn all(&self) -> &Xattrs {
         &self.0
+    }
+
+    /// The value of an attribute, to be changed in its place.
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
+        self.0.get_mut(name)
     }
 
     /// Sets an attribute; what comes back is to be dropped without a lock.
@@ -59,6 +67,16 @@ impl Extended {
                 (Some(new), Err(error))
             }
         }
+    }
+
+    /// Returns a copy for the node that takes the place of this one, however much all take.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
+    pub fn copy(&self) -> Result<Self, Errno> {
+        let all = self.0.copy().ok_or(Errno::ENOMEM)?;
+        BYTES.fetch_add(all.bytes(), Ordering::Relaxed);
+        Ok(Self(all))
     }
 
     /// Takes an attribute away.

@@ -48,6 +48,8 @@ impl Key {
         if shared {
             // Private memory is known by its address even to those who ask for a shared futex.
             if let Some((object, offset)) = vm.futex_key(address)? {
+                // Beyond a file's end there is no word.
+                atomic::load_u32(address)?;
                 return Ok(Self::Shared(object, offset));
             }
         }

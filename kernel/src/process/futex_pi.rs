@@ -1,7 +1,9 @@
 //! Futexes that are locks, whose word names the owner (`FUTEX_LOCK_PI` and its kin).
 //!
-//! The kernel hands such a lock from its owner to who waits longest. All tasks share the CPUs by
-//! weight, so there is no priority that an owner could inherit; as on Linux, weights are not.
+//! The kernel hands such a lock from its owner to the waiter of the highest real-time priority, among
+//! equals to the one that waits longest. An owner inherits the highest priority of those that wait for
+//! its locks, and hands it on to the owner that it waits for itself ([`inherit_from_waiters`]). As on
+//! Linux weights are not inherited.
 //!
 //! A locker says in the word that somebody waits, so that the owner comes to the kernel to unlock,
 //! then enters the queue, then looks at the word again: an owner who came in between has changed it.
@@ -12,6 +14,7 @@ use super::futex::Key;
 use crate::process;
 use crate::process::task::{Marks, Task, find_task};
 use crate::vm::uaccess::atomic;
+use alloc::sync::Arc;
 use core::marker::PhantomPinned;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -76,41 +79,38 @@ fn bucket(key: Key) -> &'static SpinLock<Bucket> {
     &TABLE[key.bucket() % BUCKETS]
 }
 
-/// The first waiter of a locked bucket of which `wanted` is true: its thread's number and its key.
-fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<(u32, Key)> {
-    let mut found = None;
+/// The waiter of a locked bucket that is first in turn of those of which `wanted` is true.
+fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
+    let mut found: Option<(NonNull<Waiter>, u32)> = None;
     bucket.sift(
         |waiter| {
-            if wanted(waiter) {
-                found = Some((waiter.tid, waiter.key));
-                return Sift::Stop;
+            let priority = waiter.priority();
+            if wanted(waiter) && found.is_none_or(|(_, best)| priority > best) {
+                found = Some((NonNull::from(waiter), priority));
             }
             Sift::Keep
         },
         |_| {},
     );
-    found
+    found.map(|(waiter, _)| waiter)
 }
 
-/// Takes the first waiter of a key out of its locked bucket, which waits for nobody from then on; the
-/// others are told of the new owner.
-fn take_first(bucket: &mut Bucket, key: Key) -> Option<NonNull<Waiter>> {
-    let mut first = None;
+/// Takes the waiter `first` out of its locked bucket: its task waits for no owner any more. Notes
+/// that task as the owner in the other waiters for the same lock.
+fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
+    // SAFETY: waiters are valid while their bucket's lock is held: they leave under it. So are their
+    // tasks' marks.
+    let (key, tid) = unsafe { (first.as_ref().key, first.as_ref().tid) };
     bucket.sift(
         |waiter| {
-            if waiter.key != key {
-                Sift::Keep
-            } else if first.is_none() {
-                first = Some(NonNull::from(waiter));
-                Sift::Take
-            } else {
-                if let Some(first) = first {
-                    // SAFETY: waiters are valid while their bucket's lock is held: they leave under it. So
-                    // are their tasks' marks.
-                    unsafe { waiter.set_owner(first.as_ref().tid) };
-                }
-                Sift::Keep
+            if NonNull::from(waiter) == first {
+                return Sift::Take;
             }
+            if waiter.key == key {
+                // SAFETY: the bucket's lock is held.
+                unsafe { waiter.set_owner(tid) };
+            }
+            Sift::Keep
         },
         // SAFETY: as above.
         |waiter| unsafe {
@@ -118,10 +118,50 @@ fn take_first(bucket: &mut Bucket, key: Key) -> Option<NonNull<Waiter>> {
             marks.as_ref().waits_for.store(0, Ordering::Relaxed);
         },
     );
-    first
+}
+
+/// Held while a thread inherits.
+static INHERITANCE: SpinLock<()> = SpinLock::new(());
+
+/// Gives `owner` the highest priority of the threads that wait for its locks, and then each owner that
+/// the one before waits for. Call this after a waiter with a priority has come, and after one has gone
+/// that `owner` may have inherited from.
+fn inherit_from_waiters(owner: &Arc<Task>) {
+    let mut owner = owner.clone();
+    for _ in 0..MAX_CHAIN {
+        let inheritance = INHERITANCE.lock();
+        let tid = owner.tid();
+        let mut best = 0;
+        for bucket in &TABLE {
+            bucket.lock().sift(
+                |waiter| {
+                    // Relaxed: under the lock.
+                    if waiter.owner.load(Ordering::Relaxed) == tid {
+                        best = best.max(waiter.priority());
+                    }
+                    Sift::Keep
+                },
+                |_| {},
+            );
+        }
+        owner.inherit_priority(best);
+        let next = owner.marks().waits_for.load(Ordering::Relaxed);
+        drop(inheritance);
+        sched::cond_resched();
+        match find_task(next).filter(|_| next != 0) {
+            Some(task) if !task.is_kernel() => owner = task,
+            _ => return,
+        }
+    }
 }
 
 impl Waiter {
+    /// The real-time priority of its thread, 0 if that has none.
+    fn priority(&self) -> u32 {
+        // SAFETY: the thread lives while it waits.
+        unsafe { self.thread.as_ref() }.priority()
+    }
+
     /// Notes whose the lock is.
     ///
     /// # Safety
@@ -233,19 +273,35 @@ fn wait(
             waiter.set_owner(owner_tid);
         }
     }
+    let inherits = task.priority() != 0;
     let result = if owner.marks().is_gone.load(Ordering::SeqCst) != 0 {
         Err(Errno::ESRCH)
     } else {
         match atomic::load_u32(address) {
             Ok(now) if now != word => Err(Errno::EAGAIN),
             Ok(_) if closes_circle(&owner, task.tid()) => Err(Errno::EDEADLK),
-            Ok(_) => sleep(&waiter, deadline),
+            Ok(_) => {
+                if inherits {
+                    inherit_from_waiters(&owner);
+                }
+                sleep(&waiter, deadline)
+            }
             Err(error) => Err(error),
         }
     };
-    drop(owner);
     let outcome = leave(&waiter);
     task.marks().waits_for.store(0, Ordering::Relaxed);
+    if inherits || task.priority() != 0 {
+        // The owner when the wait began, and the one that this waiter saw last.
+        inherit_from_waiters(&owner);
+        let last = waiter.owner.load(Ordering::Relaxed);
+        if last != owner_tid
+            && let Some(last) = find_task(last)
+        {
+            inherit_from_waiters(&last);
+        }
+    }
+    drop(owner);
     match outcome {
         // Handed over in the same moment: that counts.
         outcome::OWNER => Ok(Some(Ok(0))),
@@ -323,7 +379,7 @@ fn leave(waiter: &Waiter) -> u32 {
     outcome
 }
 
-/// `FUTEX_UNLOCK_PI`: hands the lock to who waits longest.
+/// `FUTEX_UNLOCK_PI`: hands the lock to the waiter that is first in turn.
 ///
 /// # Errors
 /// `EPERM`: the caller does not own it; as [`lock`].
@@ -338,12 +394,19 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
         let key = Key::of(address, shared)?;
         let mut bucket = bucket(key).lock();
         let first = first(&mut bucket, |waiter| waiter.key == key);
-        let new = first.map_or(0, |(tid, _)| WAITERS | tid);
+        // SAFETY: it is valid while the bucket's lock is held.
+        let new = first.map_or(0, |first| WAITERS | unsafe { first.as_ref() }.tid);
         match atomic::compare_exchange_u32_nofault(address, word, new) {
             Ok(seen) if seen == word => {
-                if let Some(waiter) = take_first(&mut bucket, key) {
+                if let Some(first) = first {
+                    take_first(&mut bucket, first);
                     // SAFETY: it was just taken out, under the lock.
-                    unsafe { waiter.as_ref().settle(outcome::OWNER) };
+                    unsafe { first.as_ref().settle(outcome::OWNER) };
+                }
+                drop(bucket);
+                let task = process::current();
+                if first.is_some() && task.has_inherited() {
+                    inherit_from_waiters(&task.to_arc());
                 }
                 return Ok(0);
             }
@@ -357,7 +420,7 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
     }
 }
 
-/// The end of a task: what others wait for it to unlock goes to who waits longest.
+/// The end of a task: what others wait for it to unlock goes to those that are first in turn.
 pub(crate) fn release_all(task: &Task) {
     // SeqCst: pairs with `wait`, which sets the other one first and looks at this one afterwards.
     task.marks().is_gone.store(1, Ordering::SeqCst);
@@ -380,14 +443,12 @@ fn hand_over(task: &Task) {
         loop {
             let mut bucket = bucket.lock();
             let of_us = |waiter: &Waiter| waiter.owner.load(Ordering::Relaxed) == tid;
-            let Some((_, key)) = first(&mut bucket, of_us) else {
+            let Some(first) = first(&mut bucket, of_us) else {
                 break;
             };
-            match take_first(&mut bucket, key) {
-                // SAFETY: it was just taken out, under the lock.
-                Some(waiter) => unsafe { waiter.as_ref().settle(outcome::ORPHAN) },
-                None => break,
-            }
+            take_first(&mut bucket, first);
+            // SAFETY: it was just taken out, under the lock.
+            unsafe { first.as_ref().settle(outcome::ORPHAN) };
         }
     }
 }

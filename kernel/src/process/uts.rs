@@ -1,5 +1,6 @@
 //! What the machine is called, and what it says it is.
 
+use crate::fs::changes::Changes;
 use machine::sync::SpinLock;
 
 /// Bytes of one field of `struct utsname`.
@@ -32,6 +33,11 @@ pub(crate) static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
 /// The domain's name.
 pub(crate) static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
 
+/// Tells who polls the host's name of changes.
+pub static HOST_CHANGES: Changes = Changes::new();
+/// The same of the domain's name.
+pub static DOMAIN_CHANGES: Changes = Changes::new();
+
 fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
     let name = slot.lock().0;
     let len = name.iter().position(|&byte| byte == 0).unwrap_or(FIELD);
@@ -53,6 +59,7 @@ pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
 /// Sets the host's name, cut to 64 bytes.
 pub fn set_host_name(name: &[u8]) {
     set_name(&HOST_NAME, name);
+    HOST_CHANGES.note();
 }
 
 /// The domain's name.
@@ -63,4 +70,5 @@ pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
 /// Sets the domain's name, cut to 64 bytes.
 pub fn set_domain_name(name: &[u8]) {
     set_name(&DOMAIN_NAME, name);
+    DOMAIN_CHANGES.note();
 }

@@ -1,33 +1,39 @@
 //! The pools of huge pages as `/proc` and `/sys` show them: Linux's knobs and counters, and the boot line's words.
 
+use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use core::fmt::{Result as Written, Write};
 use logic::errno::Errno;
-use logic::mount_options;
+use logic::knob::{number, word};
 use machine::memory::hugetlb::{self, Counts, PageSize};
 use machine::sched;
 
 pub(super) const PROC: &[Entry] = &[
-    Entry::knob("sys/vm/nr_hugepages", usual_total, set_usual_total),
+    Entry::knob(
+        "sys/vm/nr_hugepages",
+        usual_total,
+        Store::long(0, u64::MAX, set_usual_total),
+    ),
     Entry::knob(
         "sys/vm/nr_hugepages_mempolicy",
         usual_total,
-        set_usual_total,
+        Store::long(0, u64::MAX, set_usual_total),
     ),
     Entry::knob(
         "sys/vm/nr_overcommit_hugepages",
         |text| count(text, hugetlb::default_size(), |counts| counts.overcommit),
-        |value| set_overcommit(hugetlb::default_size(), c_number(value)?),
+        Store::long(0, u64::MAX, |pages| {
+            set_overcommit(hugetlb::default_size(), pages)
+        }),
     ),
     Entry::knob(
         "sys/vm/hugetlb_optimize_vmemmap",
         |text| writeln!(text, "{}", u8::from(hugetlb::optimizes())),
-        |value| match value {
-            "0" => hugetlb_optimize(false),
-            "1" => hugetlb_optimize(true),
-            _ => Err(Errno::EINVAL),
-        },
+        Store::Bool(|on| {
+            hugetlb::set_optimize(on);
+            Ok(())
+        }),
     ),
 ];
 
@@ -35,17 +41,17 @@ pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
         Mib2::total,
-        Mib2::set_total,
+        Store::Decimal(Mib2::set_total),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages_mempolicy",
         Mib2::total,
-        Mib2::set_total,
+        Store::Decimal(Mib2::set_total),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages",
         Mib2::overcommit,
-        Mib2::set_overcommit,
+        Store::Decimal(Mib2::set_overcommit),
     ),
     Entry::file(
         "kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
@@ -62,7 +68,7 @@ pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
         Mib2::total,
-        Mib2::set_total,
+        Store::Decimal(Mib2::set_total),
     ),
     Entry::file(
         "devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages",
@@ -79,17 +85,17 @@ pub(super) const SYS_GIGANTIC: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
         Gib1::total,
-        Gib1::set_total,
+        Store::Decimal(Gib1::set_total),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages_mempolicy",
         Gib1::total,
-        Gib1::set_total,
+        Store::Decimal(Gib1::set_total),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/nr_overcommit_hugepages",
         Gib1::overcommit,
-        Gib1::set_overcommit,
+        Store::Decimal(Gib1::set_overcommit),
     ),
     Entry::file(
         "kernel/mm/hugepages/hugepages-1048576kB/free_hugepages",
@@ -103,16 +109,19 @@ pub(super) const SYS_GIGANTIC: &[Entry] = &[
         "kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages",
         Gib1::surplus,
     ),
-    Entry::trigger("kernel/mm/hugepages/hugepages-1048576kB/demote", demote),
+    Entry::trigger(
+        "kernel/mm/hugepages/hugepages-1048576kB/demote",
+        Store::Decimal(demote),
+    ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/demote_size",
         |text| writeln!(text, "2048kB"),
-        set_demote_size,
+        Store::Size(set_demote_size),
     ),
     Entry::knob(
         "devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages",
         Gib1::total,
-        Gib1::set_total,
+        Store::Decimal(Gib1::set_total),
     ),
     Entry::file(
         "devices/system/node/node0/hugepages/hugepages-1048576kB/free_hugepages",
@@ -124,12 +133,12 @@ pub(super) const SYS_GIGANTIC: &[Entry] = &[
     ),
     Entry::trigger(
         "devices/system/node/node0/hugepages/hugepages-1048576kB/demote",
-        demote,
+        Store::Decimal(demote),
     ),
     Entry::knob(
         "devices/system/node/node0/hugepages/hugepages-1048576kB/demote_size",
         |text| writeln!(text, "2048kB"),
-        set_demote_size,
+        Store::Size(set_demote_size),
     ),
 ];
 
@@ -157,12 +166,12 @@ trait OfSize {
         count(text, Self::SIZE, |counts| counts.overcommit)
     }
 
-    fn set_total(value: &str) -> Result<(), Errno> {
-        set_total(Self::SIZE, parse(value)?)
+    fn set_total(pages: u64) -> Result<(), Errno> {
+        set_total(Self::SIZE, pages)
     }
 
-    fn set_overcommit(value: &str) -> Result<(), Errno> {
-        set_overcommit(Self::SIZE, parse(value)?)
+    fn set_overcommit(pages: u64) -> Result<(), Errno> {
+        set_overcommit(Self::SIZE, pages)
     }
 }
 
@@ -185,26 +194,8 @@ fn usual_total(text: &mut Text) -> Written {
     count(text, hugetlb::default_size(), |counts| counts.total)
 }
 
-fn set_usual_total(value: &str) -> Result<(), Errno> {
-    set_total(hugetlb::default_size(), c_number(value)?)
-}
-
-/// A number as those of `/sys` are written.
-fn parse(value: &str) -> Result<u64, Errno> {
-    value.parse().map_err(|_| Errno::EINVAL)
-}
-
-/// A number as those of `/proc/sys` are written: with C's prefixes.
-fn c_number(value: &str) -> Result<u64, Errno> {
-    match mount_options::c_number(value)? {
-        (number, "") => Ok(number),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-fn hugetlb_optimize(on: bool) -> Result<(), Errno> {
-    hugetlb::set_optimize(on);
-    Ok(())
+fn set_usual_total(pages: u64) -> Result<(), Errno> {
+    set_total(hugetlb::default_size(), pages)
 }
 
 /// Whether one who works on a pool is to end; lets others run.
@@ -228,16 +219,17 @@ fn set_overcommit(size: PageSize, pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn demote(value: &str) -> Result<(), Errno> {
-    hugetlb::demote(parse(value)?, stops);
+fn demote(pages: u64) -> Result<(), Errno> {
+    hugetlb::demote(pages, stops);
     Ok(())
 }
 
 /// There is one size below.
-fn set_demote_size(value: &str) -> Result<(), Errno> {
-    match mount_options::scaled(value)? {
-        (bytes, _) if bytes == PageSize::Mib2.bytes() => Ok(()),
-        _ => Err(Errno::EINVAL),
+fn set_demote_size(bytes: u64) -> Result<(), Errno> {
+    if bytes == PageSize::Mib2.bytes() {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
     }
 }
 
@@ -273,10 +265,7 @@ pub(super) fn node_meminfo(text: &mut Text) -> Written {
 
 /// The size of huge pages that a boot word names, if this machine has it.
 fn boot_size(value: &str) -> Option<PageSize> {
-    match mount_options::scaled(value) {
-        Ok((bytes, "")) => PageSize::of_bytes(bytes),
-        _ => None,
-    }
+    PageSize::of_bytes(number::size(value.as_bytes()).0)
 }
 
 /// Obeys `hugepages=`, `hugepagesz=`, `default_hugepagesz=` and `hugetlb_free_vmemmap=`. What cannot be had is named on
@@ -286,16 +275,17 @@ pub(super) fn apply_boot_line(line: &str) {
         line.split_ascii_whitespace()
             .filter_map(|word| Some((word, word.split_once('=')?)))
     };
-    for (word, (name, value)) in words() {
+    for (text, (name, value)) in words() {
         match (name, value) {
             ("default_hugepagesz" | "hugepagesz", _) => match boot_size(value) {
                 Some(size) if name == "default_hugepagesz" => hugetlb::set_default_size(size),
                 Some(_) => {}
-                None => machine::console!("{word}: no such huge pages here"),
+                None => machine::console!("{text}: no such huge pages here"),
             },
-            ("hugetlb_free_vmemmap", "on" | "1") => hugetlb::set_optimize(true),
-            ("hugetlb_free_vmemmap", "off" | "0") => hugetlb::set_optimize(false),
-            ("hugetlb_free_vmemmap", _) => machine::console!("{word}: not on or off"),
+            ("hugetlb_free_vmemmap", _) => match word::boolean(value.as_bytes()) {
+                Ok(on) => hugetlb::set_optimize(on),
+                Err(_) => machine::console!("{text}: not on or off"),
+            },
             _ => {}
         }
     }
@@ -313,9 +303,13 @@ pub(super) fn apply_boot_line(line: &str) {
 }
 
 fn fill_at_boot(word: &str, size: PageSize, value: &str) {
-    let Ok(pages) = value.parse() else {
-        machine::console!("{word}: not a number");
-        return;
+    // As on Linux, decimal, whatever follows; but not a number for each node.
+    let pages = match number::leading(value.as_bytes()) {
+        Some((pages, rest)) if rest.first() != Some(&b':') => pages,
+        _ => {
+            machine::console!("{word}: not a number");
+            return;
+        }
     };
     hugetlb::resize(size, pages, || false);
     let got = hugetlb::counts(size).total;

@@ -18,11 +18,11 @@ pub fn mount(boot: &'static BootInfo) {
     }
 }
 
-pub use proc::{is_of_process, process_of};
+pub use proc::{apply_boot_line, is_of_process, process_of};
 
-/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
+/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's pools of huge
+/// pages.
 pub fn finish() {
     sys::add_cpus();
     hugepages::apply_boot_line(proc::boot_line());
-    proc::apply_boot_line();
 }

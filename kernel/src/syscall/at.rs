@@ -17,6 +17,15 @@ pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
     uaccess::read_cstr(address, PATH_MAX)
 }
 
+/// Reads a path that is not empty. That comes before anything that the call says besides.
+pub(super) fn read_full_path(address: u64) -> Result<Vec<u8>, Errno> {
+    let path = read_path(address)?;
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    Ok(path)
+}
+
 /// Where the walk of `path` starts: the directory behind `fd`, unless the path is absolute.
 pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if path::is_absolute(path) {
@@ -34,7 +43,7 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 
 /// Walks the path at `address` from `fd`.
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
-    let path = read_path(address)?;
+    let path = read_full_path(address)?;
     let start = start(fd, &path)?;
     let task = process::current();
     lookup::resolve(
@@ -120,9 +129,10 @@ pub(super) fn target_as(
     let path = match (flags & AT_EMPTY_PATH != 0, address) {
         // A null pointer is an empty path here since Linux 6.11; older programs never pass one.
         (true, 0) => Vec::new(),
-        _ => read_path(address)?,
+        (true, _) => read_path(address)?,
+        (false, _) => read_full_path(address)?,
     };
-    if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+    if path.is_empty() {
         if fd == AT_FDCWD {
             return Ok(Target::Here(caller::context().cwd()));
         }

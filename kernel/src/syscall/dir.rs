@@ -2,9 +2,11 @@
 
 use super::Args;
 use super::at;
+use crate::fs::covers;
 use crate::fs::lookup::{self, Found, LastLink, LastName};
-use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode, Renamed};
+use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode, Renamed, same_mount};
 use crate::fs::permission;
+use crate::fs::viewpoint::Viewpoint;
 use crate::fs::watch::{self, Events};
 use crate::fs::{FileKind, NodeRef};
 use crate::process::{self, caller};
@@ -45,12 +47,38 @@ fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> 
             return Err(Errno::EINVAL);
         }
         file.tell(Events::ACCESS);
-        if let Err(error) = uaccess::copy_out(a.addr(1), &records) {
-            *offset = before;
-            return Err(error);
+        match uaccess::copy_out(a.addr(1), &records) {
+            Ok(()) => Ok(records.len()),
+            Err(error) => {
+                let (copied, next) = copy_whole_entries(a.addr(1), &records);
+                *offset = next.unwrap_or(before);
+                if copied == 0 { Err(error) } else { Ok(copied) }
+            }
         }
-        Ok(records.len())
     })
+}
+
+/// Copies entries to `address` up to the first that does not fit in the program's memory. Returns
+/// the bytes of those that do, and where the listing goes on behind the last of them.
+fn copy_whole_entries(address: u64, records: &[u8]) -> (usize, Option<u64>) {
+    /// Offsets of `d_off` and `d_reclen`, in both kinds of entries.
+    const NEXT: core::ops::Range<usize> = 8..16;
+    const LENGTH: core::ops::Range<usize> = 16..18;
+    let (mut copied, mut next) = (0, None);
+    // Ends: each entry has a length, which `encode` wrote.
+    while let Some(rest) = records.get(copied..).filter(|rest| rest.len() > LENGTH.end) {
+        let length = usize::from(u16::from_le_bytes([
+            rest[LENGTH.start],
+            rest[LENGTH.start + 1],
+        ]));
+        let entry = &rest[..length];
+        if uaccess::copy_out(address + copied as u64, entry).is_err() {
+            break;
+        }
+        next = entry[NEXT].try_into().ok().map(u64::from_le_bytes);
+        copied += length;
+    }
+    (copied, next)
 }
 
 /// `getdents(2)`.
@@ -106,16 +134,17 @@ fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
 fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
-    let masked = permissions & !caller::context().umask();
+    let mask = caller::context().umask();
     let name = found.new_name(Errno::EEXIST)?;
     let directory = matches!(new, NewNode::Directory);
     let task = process::current();
     let who = task.credentials();
+    found.parent.check_writable()?;
     permission::check_change(who, &*found.parent)?;
     if matches!(new, NewNode::Character(_) | NewNode::Block(_)) {
         who.need(Capabilities::MKNOD)?;
     }
-    let beginning = permission::beginning(who, &*found.parent, masked, directory);
+    let beginning = permission::beginning(who, &*found.parent, permissions, mask, directory);
     found.parent.create(name, new, beginning)?;
     tell_made(&found, name, directory);
     Ok(0)
@@ -180,16 +209,18 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
         LastName::Root | LastName::Jump => return Err(Errno::EBUSY),
     };
     let parent = found.parent;
+    parent.check_writable()?;
     let node = found.node.ok_or(Errno::ENOENT)?;
     if node.kind() != FileKind::Directory {
         permission::check_remove(process::current().credentials(), &*parent, &*node)?;
         return Err(Errno::ENOTDIR);
     }
-    if node.id().device != parent.id().device {
-        // The root of a mounted file system.
+    if !same_mount(&node, &parent) {
+        // The root of a mount.
         return Err(Errno::EBUSY);
     }
     permission::check_remove(process::current().credentials(), &*parent, &*node)?;
+    covers::check_free(&parent, &name, &node)?;
     // Another may have taken the name since it was looked up.
     let removed = parent.remove_directory(&name, node.id())?;
     drop(node);
@@ -240,6 +271,10 @@ fn rename_entry(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     };
     let source = at::find(from.0, from.1, LastLink::Entry)?;
     let target = at::find(to.0, to.1, LastLink::Entry)?;
+    if !same_mount(&source.parent, &target.parent) {
+        return Err(Errno::EXDEV);
+    }
+    source.parent.check_writable()?;
     let node = source.node.as_ref().ok_or(Errno::ENOENT)?;
     let (name, new_name) = (
         source.new_name(Errno::EBUSY)?,
@@ -250,10 +285,16 @@ fn rename_entry(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     if directory_meant && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    if node.id().device != source.parent.id().device {
+    if !same_mount(node, &source.parent) {
         return Err(Errno::EBUSY);
     }
     check_rename(&source, &target, node, how)?;
+    covers::check_free(&source.parent, name, node)?;
+    if let Some(other) = &target.node
+        && how != RenameMode::KeepExisting
+    {
+        covers::check_free(&target.parent, new_name, other)?;
+    }
     let meant = (node.id(), target.node.as_ref().map(|node| node.id()));
     let renamed = source
         .parent
@@ -357,10 +398,11 @@ fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
     let name = found.new_name(Errno::EEXIST)?;
     let task = process::current();
     let who = task.credentials();
-    if found.parent.id().device != node.id().device {
+    if !same_mount(&found.parent, node) {
         return Err(Errno::EXDEV);
     }
-    who.may_link(&node.owned())?;
+    found.parent.check_writable()?;
+    permission::check_link(who, &**node)?;
     permission::check_change(who, &*found.parent)?;
     found.parent.link(name, node)?;
     if watch::active() {
@@ -406,8 +448,9 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     let name = found.new_name(Errno::EEXIST)?;
     let task = process::current();
     let who = task.credentials();
+    found.parent.check_writable()?;
     permission::check_change(who, &*found.parent)?;
-    let beginning = permission::beginning(who, &*found.parent, 0o777, false);
+    let beginning = permission::beginning(who, &*found.parent, 0o777, 0, false);
     found
         .parent
         .create(name, NewNode::Symlink(&text), beginning)?;
@@ -441,7 +484,11 @@ fn read_link(fd: i32, path: u64, buffer: u64, room: i32) -> SysResult {
     }
     let text = match node.link_target()? {
         LinkTarget::Path(path) => path,
-        LinkTarget::Node(node, place) => lookup::describe(&node, place.as_ref()),
+        LinkTarget::Node(node, place) => {
+            let path = lookup::describe(&node, place.as_ref());
+            let view = Viewpoint::of(&caller::context().root());
+            view.show(&path).to_vec()
+        }
     };
     let count = text.len().min(room);
     uaccess::copy_out(buffer, &text[..count])?;

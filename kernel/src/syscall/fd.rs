@@ -149,7 +149,7 @@ pub fn fcntl(a: &Args) -> SysResult {
         F_SETPIPE_SZ => {
             let pipe = file.file().downcast::<PipeEnd>().ok_or(Errno::EBADF)?;
             pipe.pipe()
-                .set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
+                .set_capacity(a.uint(2).into(), super::pipe::maker())
         }
         F_GET_SEALS => {
             let seals = sealable(&file)?.seals()?;

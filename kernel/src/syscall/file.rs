@@ -3,12 +3,14 @@
 use super::at;
 use super::record::OpenHow;
 use super::{Args, extensible, transfer};
-use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
+use crate::fs::io::{
+    MAX_RW_COUNT, Segment, UserSink, UserSource, check_range, check_segments, read_segments,
+};
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{Node, NodeRef};
 use crate::fs::walk_rules::Rules;
 use crate::fs::watch::Events;
-use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, permission};
+use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, devices, permission};
 use crate::process::{self, caller};
 use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
@@ -30,7 +32,7 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
 
 /// What a program writes to a file, which loses its set-id bits, unless there is nothing to write or
 /// the caller may leave them.
-fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
+pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
     if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
         forget_set_ids(file);
     }
@@ -42,15 +44,49 @@ pub(super) fn forget_set_ids(file: &OpenFile) {
     lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }
 
-/// The buffer in arguments 1 and 2.
-fn buffer(a: &Args) -> Result<[Segment; 1], Errno> {
-    if a.long(2) < 0 {
-        return Err(Errno::EINVAL);
+/// What is done with a file's bytes.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Way {
+    Read,
+    Write,
+}
+
+/// Whether the file is open for that.
+fn check_way(file: &OpenFile, way: Way) -> Result<(), Errno> {
+    let flags = file.flags();
+    let allowed = match way {
+        Way::Read => flags.readable(),
+        Way::Write => flags.writable(),
+    };
+    if allowed { Ok(()) } else { Err(Errno::EBADF) }
+}
+
+/// The buffer in arguments 1 and 2, for a file.
+fn buffer(a: &Args, file: &OpenFile, way: Way) -> Result<[Segment; 1], Errno> {
+    let segment = Segment {
+        address: a.addr(1),
+        length: a.size(2),
+    };
+    if a.long(2) < 0 || check_segments(&[segment]).is_err() {
+        return Err(bad_buffer(file, way));
     }
     Ok([Segment {
-        address: a.addr(1),
-        length: a.size(2).min(MAX_RW_COUNT),
+        length: segment.length.min(MAX_RW_COUNT),
+        ..segment
     }])
+}
+
+/// The error for a buffer that no program can have. That the file is not open for it comes first.
+#[cold]
+fn bad_buffer(file: &OpenFile, way: Way) -> Errno {
+    check_way(file, way).err().unwrap_or(Errno::EFAULT)
+}
+
+/// The pieces of memory that arguments 1 and 2 name.
+fn pieces(a: &Args) -> Result<Vec<Segment>, Errno> {
+    let segments = read_segments(a.addr(1), a.0[2])?;
+    check_segments(&segments)?;
+    Ok(segments)
 }
 
 /// A file offset in argument `i`.
@@ -58,64 +94,85 @@ fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
     u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
 }
 
+/// Counts a call that reads for `/proc/PID/io`, whatever came of it.
+#[inline]
+fn counted_read(result: SysResult) -> SysResult {
+    let bytes = result.unwrap_or(0);
+    process::current().transfers().count_read(bytes);
+    result
+}
+
+/// Counts a call that writes likewise.
+#[inline]
+fn counted_write(result: SysResult) -> SysResult {
+    let bytes = result.unwrap_or(0);
+    process::current().transfers().count_write(bytes);
+    result
+}
+
 /// `read(2)`.
 pub fn read(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.read(&mut UserSink::new(&buffer(a)?))
+    counted_read(file.read(&mut UserSink::new(&buffer(a, &file, Way::Read)?)))
 }
 
 /// `write(2)`.
 pub fn write(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write(&mut source(&file, &buffer(a)?))
+    let segments = buffer(a, &file, Way::Write)?;
+    counted_write(file.write(&mut source(&file, &segments)))
 }
 
 /// `pread64(2)`.
 pub fn pread64(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.read_at(offset(a, 3)?, &mut UserSink::new(&buffer(a)?))
+    let offset = offset(a, 3)?;
+    counted_read(file.read_at(offset, &mut UserSink::new(&buffer(a, &file, Way::Read)?)))
 }
 
 /// `pwrite64(2)`.
 pub fn pwrite64(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write_at(offset(a, 3)?, &mut source(&file, &buffer(a)?))
+    let offset = offset(a, 3)?;
+    let segments = buffer(a, &file, Way::Write)?;
+    counted_write(file.write_at(offset, &mut source(&file, &segments)))
 }
 
 /// `readv(2)`.
 pub fn readv(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.read(&mut UserSink::new(&read_segments(a.addr(1), a.0[2])?))
+    counted_read(file.read(&mut UserSink::new(&pieces(a)?)))
 }
 
 /// `writev(2)`.
 pub fn writev(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write(&mut source(&file, &read_segments(a.addr(1), a.0[2])?))
+    let segments = pieces(a)?;
+    counted_write(file.write(&mut source(&file, &segments)))
 }
 
 /// `preadv(2)`.
 pub fn preadv(a: &Args) -> SysResult {
     let file = file(a)?;
-    let segments = read_segments(a.addr(1), a.0[2])?;
-    file.read_at(offset(a, 3)?, &mut UserSink::new(&segments))
+    let segments = pieces(a)?;
+    counted_read(file.read_at(offset(a, 3)?, &mut UserSink::new(&segments)))
 }
 
 /// `pwritev(2)`.
 pub fn pwritev(a: &Args) -> SysResult {
     let file = file(a)?;
-    let segments = read_segments(a.addr(1), a.0[2])?;
-    file.write_at(offset(a, 3)?, &mut source(&file, &segments))
+    let segments = pieces(a)?;
+    counted_write(file.write_at(offset(a, 3)?, &mut source(&file, &segments)))
 }
 
 /// Flags of `preadv2` and `pwritev2`.
-mod rwf {
-    pub(super) const HIPRI: u32 = 1;
-    pub(super) const DSYNC: u32 = 1 << 1;
-    pub(super) const SYNC: u32 = 1 << 2;
-    pub(super) const NOWAIT: u32 = 1 << 3;
-    pub(super) const APPEND: u32 = 1 << 4;
-    pub(super) const KNOWN: u32 = HIPRI | DSYNC | SYNC | NOWAIT | APPEND;
+pub(super) mod rwf {
+    pub const HIPRI: u32 = 1;
+    pub const DSYNC: u32 = 1 << 1;
+    pub const SYNC: u32 = 1 << 2;
+    pub const NOWAIT: u32 = 1 << 3;
+    pub const APPEND: u32 = 1 << 4;
+    pub const KNOWN: u32 = HIPRI | DSYNC | SYNC | NOWAIT | APPEND;
 }
 
 /// What `preadv2` and `pwritev2` are told.
@@ -138,15 +195,8 @@ fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
     if offset.is_some() && !file.file().seekable() {
         return Err(Errno::ESPIPE);
     }
-    let segments = read_segments(a.addr(1), a.0[2])?;
-    let allowed = if writing {
-        file.flags().writable()
-    } else {
-        file.flags().readable()
-    };
-    if !allowed {
-        return Err(Errno::EBADF);
-    }
+    let segments = pieces(a)?;
+    check_way(&file, if writing { Way::Write } else { Way::Read })?;
     if segments.iter().all(|segment| segment.length == 0) {
         return Ok(None);
     }
@@ -172,7 +222,7 @@ pub fn preadv2(a: &Args) -> SysResult {
         return Ok(0);
     };
     let mut to = UserSink::new(&told.segments);
-    told.file.read_as(told.offset, &mut to, told.more)
+    counted_read(told.file.read_as(told.offset, &mut to, told.more))
 }
 
 /// `pwritev2(2)`.
@@ -181,7 +231,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
         return Ok(0);
     };
     let mut from = source(&told.file, &told.segments);
-    let written = told.file.write_as(told.offset, &mut from, told.more)?;
+    let written = counted_write(told.file.write_as(told.offset, &mut from, told.more))?;
     if a.uint(5) & (rwf::DSYNC | rwf::SYNC) != 0 {
         told.file.file().sync()?;
     }
@@ -190,7 +240,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
 
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     let flags = OpenFlags::from_user(flags).completed();
-    let path = at::read_path(path)?;
+    let path = at::read_full_path(path)?;
     // Before the file is made: a call that fails must leave nothing behind.
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = at::start(fd, &path)?;
@@ -260,7 +310,7 @@ fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
 pub fn openat2(a: &Args) -> SysResult {
     let how: OpenHow = extensible::read(a.addr(2), a.size(3), size_of::<OpenHow>())?;
     let (flags, mode, rules) = rules(&how)?;
-    let path = at::read_path(a.addr(1))?;
+    let path = at::read_full_path(a.addr(1))?;
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = if rules.in_root {
         // An absolute path begins there, too.
@@ -301,7 +351,12 @@ pub fn lseek(a: &Args) -> SysResult {
         let from = match whence {
             SEEK_SET => 0,
             SEEK_CUR => *offset,
-            SEEK_END if file.is_directory() => return Err(Errno::EINVAL),
+            // As on Linux: directories that the kernel makes end at their beginning.
+            SEEK_END if file.is_directory() => match file.node().id().device {
+                devices::PROC | devices::SYS => 0,
+                _ => return Err(Errno::EINVAL),
+            },
+            SEEK_END if !file.file().has_end() => return Err(Errno::EINVAL),
             SEEK_END => file.file().size().unwrap_or_else(|| file.metadata().size),
             SEEK_DATA | SEEK_HOLE => {
                 let from = u64::try_from(distance).map_err(|_| Errno::ENXIO)?;
@@ -312,7 +367,7 @@ pub fn lseek(a: &Args) -> SysResult {
         };
         let to = from.checked_add_signed(distance).ok_or(Errno::EINVAL)?;
         if to > i64::MAX as u64 {
-            return Err(Errno::EOVERFLOW);
+            return Err(Errno::EINVAL);
         }
         *offset = to;
         Ok(to)
@@ -332,11 +387,18 @@ pub fn sendfile(a: &Args) -> SysResult {
     {
         return Err(Errno::EINVAL);
     }
+    let mut given = None;
+    if a.addr(2) != 0 {
+        given = Some(UserPtr::<u64>::new(a.addr(2)).read()?);
+    }
+    // Before the count is cut to what one call moves.
+    check_range(given.unwrap_or_else(|| from.offset()), a.size(3))?;
+    check_range(to.offset(), a.size(3))?;
     let count = a.size(3).min(MAX_RW_COUNT);
     if count != 0 {
         forget_set_ids(&to);
     }
-    if a.addr(2) == 0 {
+    let Some(mut offset) = given else {
         if Arc::ptr_eq(&to, &from) {
             return Err(Errno::EINVAL);
         }
@@ -345,16 +407,20 @@ pub fn sendfile(a: &Args) -> SysResult {
         let mut offset = from.offset();
         let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
         from.with_offset(|shared| *shared = offset);
+        count_both(moved);
         return Ok(moved);
-    }
-    let place = UserPtr::<u64>::new(a.addr(2));
-    let mut offset = place.read()?;
-    if offset > i64::MAX as u64 {
-        return Err(Errno::EINVAL);
-    }
+    };
     let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
-    place.write(&offset)?;
+    count_both(moved);
+    UserPtr::new(a.addr(2)).write(&offset)?;
     Ok(moved)
+}
+
+/// Counts a call that moves bytes from file to file.
+fn count_both(bytes: usize) {
+    let current = process::current();
+    current.transfers().count_read(bytes);
+    current.transfers().count_write(bytes);
 }
 
 /// `copy_file_range(2)`.
@@ -397,6 +463,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let moved = transfer::at_offsets(&from, &mut read_at, &to, &mut write_at, count)?;
+    count_both(moved);
     for (address, file, offset) in [(a.addr(1), &from, read_at), (a.addr(3), &to, write_at)] {
         if address == 0 {
             file.with_offset(|shared| *shared = offset);
@@ -582,6 +649,7 @@ pub fn memfd_create(a: &Args) -> SysResult {
     let [uid, gid] = caller::file_owner();
     let beginning = Beginning {
         permissions,
+        mask: 0,
         uid,
         gid,
     };

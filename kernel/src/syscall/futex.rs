@@ -9,12 +9,13 @@ use crate::process::signal::Restart;
 use crate::process::task;
 use crate::process::time::clocks::Clock;
 use crate::process::time::values::Timespec;
+use crate::process::time::wall::Deadline;
 use crate::vm::uaccess::UserPtr;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
-use machine::arch::clock::{self, Nanos};
+use machine::arch::clock;
 
 const WAIT: u32 = 0;
 const WAKE: u32 = 1;
@@ -47,7 +48,7 @@ fn limit(value: u32) -> Result<usize, Errno> {
 }
 
 /// The point in time until which a call waits that gives one; none: for ever.
-fn deadline(a: &Args, realtime: bool) -> Result<Option<Nanos>, Errno> {
+fn deadline(a: &Args, realtime: bool) -> Result<Option<Deadline>, Errno> {
     let clock = if realtime {
         Clock::Realtime
     } else {
@@ -55,7 +56,7 @@ fn deadline(a: &Args, realtime: bool) -> Result<Option<Nanos>, Errno> {
     };
     match a.addr(3) {
         0 => Ok(None),
-        time => clock.to_monotonic(Timespec::read(time)?).map(Some),
+        time => clock.deadline(Timespec::read(time)?).map(Some),
     }
 }
 
@@ -73,7 +74,9 @@ pub fn futex(a: &Args) -> SysResult {
         WAIT => {
             let deadline = match a.addr(3) {
                 0 => None,
-                time => Some(clock::now().saturating_add(Timespec::read(time)?)),
+                time => Some(Deadline::Monotonic(
+                    clock::now().saturating_add(Timespec::read(time)?),
+                )),
             };
             wait(address, shared, a.uint(2), deadline, ANY_BITS)
         }
@@ -98,13 +101,17 @@ pub fn futex(a: &Args) -> SysResult {
         }
         LOCK_PI | LOCK_PI2 => {
             let deadline = deadline(a, realtime || command == LOCK_PI)?;
-            futex_pi::lock(address, shared, deadline, false)
+            Deadline::hold(deadline, |deadline| {
+                futex_pi::lock(address, shared, deadline, false)
+            })
         }
         TRYLOCK_PI => futex_pi::lock(address, shared, None, true),
         UNLOCK_PI => futex_pi::unlock(address, shared),
         WAIT_REQUEUE_PI => {
             let deadline = deadline(a, realtime)?;
-            futex::wait_then_lock(address, a.addr(4), shared, a.uint(2), deadline)
+            Deadline::hold(deadline, |deadline| {
+                futex::wait_then_lock(address, a.addr(4), shared, a.uint(2), deadline)
+            })
         }
         CMP_REQUEUE_PI => {
             let (wakes, moves) = (limit(a.uint(2))?, limit(a.uint(3))?);
@@ -122,19 +129,22 @@ fn wait(
     address: u64,
     shared: bool,
     expected: u32,
-    deadline: Option<Nanos>,
+    deadline: Option<Deadline>,
     bits: u32,
 ) -> SysResult {
-    let result = futex::wait(address, shared, expected, deadline, bits);
+    let result = Deadline::hold(deadline, |deadline| {
+        futex::wait(address, shared, expected, deadline, bits)
+    });
     match deadline {
         Some(deadline) if result == Err(Errno::ERESTARTSYS) => {
+            let [at, wall] = deadline.words();
             let args = [
                 address,
                 u64::from(shared),
                 u64::from(expected),
-                deadline.0,
+                at,
                 u64::from(bits),
-                0,
+                wall,
             ];
             let restart = Restart {
                 call: wait_again,
@@ -153,7 +163,7 @@ fn wait_again(a: &Args) -> SysResult {
         a.addr(0),
         a.addr(1) != 0,
         a.uint(2),
-        Some(Nanos(a.addr(3))),
+        Some(Deadline::of_words([a.addr(3), a.addr(5)])),
         a.uint(4),
     )
 }
@@ -175,7 +185,7 @@ pub fn futex_waitv(a: &Args) -> SysResult {
                 linux_raw_sys::general::CLOCK_MONOTONIC => Clock::Monotonic,
                 _ => return Err(Errno::EINVAL),
             };
-            Some(clock.to_monotonic(Timespec::read(time)?)?)
+            Some(clock.deadline(Timespec::read(time)?)?)
         }
     };
     let mut words = Vec::new();
@@ -195,7 +205,7 @@ pub fn futex_waitv(a: &Args) -> SysResult {
             expected,
         });
     }
-    futex::wait_for_any(&words, deadline)
+    Deadline::hold(deadline, |deadline| futex::wait_for_any(&words, deadline))
 }
 
 /// `set_robust_list(2)`.

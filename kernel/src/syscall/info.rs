@@ -6,7 +6,9 @@ use crate::process;
 use crate::process::task::limits::{self, INFINITY, Limit};
 use crate::process::task::{self, Usage};
 use crate::process::time::cpu_timers;
-use crate::process::uts::{DOMAIN_NAME, FIELD, Field, HOST_NAME, RELEASE, VERSION};
+use crate::process::uts::{
+    DOMAIN_CHANGES, DOMAIN_NAME, FIELD, Field, HOST_CHANGES, HOST_NAME, RELEASE, VERSION,
+};
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
@@ -59,6 +61,7 @@ pub fn sethostname(a: &Args) -> SysResult {
     process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *HOST_NAME.lock() = name;
+    HOST_CHANGES.note();
     Ok(0)
 }
 
@@ -67,12 +70,14 @@ pub fn setdomainname(a: &Args) -> SysResult {
     process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *DOMAIN_NAME.lock() = name;
+    DOMAIN_CHANGES.note();
     Ok(0)
 }
 
 /// `sysinfo(2)`.
 pub fn sysinfo(a: &Args) -> SysResult {
     let stats = memory::allocator().stats();
+    let [shared, buffers] = memory::stats::shared_and_buffers();
     let load = sched::load::averages();
     let (tasks, _) = task::task_count();
     // Linux's fixed point has 16 bits, ours 11.
@@ -84,8 +89,8 @@ pub fn sysinfo(a: &Args) -> SysResult {
         load[2],
         stats.managed_frames * memory::PAGE_SIZE as u64,
         stats.free_frames * memory::PAGE_SIZE as u64,
-        0,
-        0,
+        shared,
+        buffers,
         0,
         0,
         tasks as u64 & 0xffff,
@@ -242,8 +247,22 @@ pub fn reboot(a: &Args) -> SysResult {
     if a.uint(0) != REBOOT_MAGIC || !REBOOT_MAGICS.contains(&a.uint(1)) {
         return Err(Errno::EINVAL);
     }
-    Err(Errno::EPERM)
+    match a.uint(2) {
+        // The guest has no keyboard with these keys.
+        CAD_ON | CAD_OFF => Ok(0),
+        RESTART | HALT | POWER_OFF | RESTART_BY_COMMAND => Err(Errno::EPERM),
+        _ => Err(Errno::EINVAL),
+    }
 }
+
+/// Ctrl-Alt-Del restarts the system.
+const CAD_ON: u32 = 0x89ab_cdef;
+/// It sends init a signal.
+const CAD_OFF: u32 = 0;
+const RESTART: u32 = 0x0123_4567;
+const HALT: u32 = 0xcdef_0123;
+const POWER_OFF: u32 = 0x4321_fedc;
+const RESTART_BY_COMMAND: u32 = 0xa1b2_c3d4;
 
 /// The first of the two words without which a call is a mistake.
 const REBOOT_MAGIC: u32 = 0xfee1_dead;

@@ -3,7 +3,8 @@
 
 use super::Args;
 use super::sched::{Subjects, for_each_meant};
-use crate::process::task::Task;
+use super::sched_policy::policies;
+use crate::process::task::Scheduling;
 use crate::process::{self, caller};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
@@ -21,11 +22,14 @@ fn subjects(a: &Args) -> Result<Subjects, Errno> {
     Subjects::of(which, a.int(1))
 }
 
-/// What a thread's priority comes to: where it has set none, its nice value says it.
-fn effective(task: &Task) -> u32 {
-    match task.io_priority() {
+/// What a thread's priority comes to: where it has set none, its policy and nice value say it.
+fn effective(thread: &Scheduling) -> u32 {
+    let level = (thread.nice + 20).cast_unsigned() / 5;
+    match thread.io_priority {
         priority if priority >> CLASS_SHIFT != NONE => priority,
-        _ => (BEST_EFFORT << CLASS_SHIFT) | ((task.nice() + 20).cast_unsigned() / 5),
+        _ if thread.policy == policies::IDLE => IDLE << CLASS_SHIFT,
+        _ if thread.is_realtime() => (REALTIME << CLASS_SHIFT) | level,
+        _ => (BEST_EFFORT << CLASS_SHIFT) | level,
     }
 }
 
@@ -34,11 +38,12 @@ pub fn ioprio_get(a: &Args) -> SysResult {
     let subjects = subjects(a)?;
     let one = matches!(subjects, Subjects::Thread(_));
     let mut best: Option<u32> = None;
-    for_each_meant(&subjects, |task| {
+    for_each_meant(&subjects, |thread| {
+        let own = thread.get();
         let own = if one {
-            task.io_priority()
+            own.io_priority
         } else {
-            effective(task)
+            effective(&own)
         };
         best = Some(best.map_or(own, |best| best.min(own)));
     })?;
@@ -60,13 +65,24 @@ pub fn ioprio_set(a: &Args) -> SysResult {
     }
     let own = process::current();
     let mut result = Ok(0);
-    for_each_meant(&subjects(a)?, |task| {
-        let uid = task.credentials_for_others().users.real;
-        let users = own.credentials().users;
-        let of_user = uid == users.effective || uid == users.real;
-        if of_user || caller::can(Capabilities::SYS_NICE) {
-            task.set_io_priority(priority);
-        } else {
+    for_each_meant(&subjects(a)?, |thread| {
+        let changed = thread.change(|scheduling| {
+            let subject = thread.credentials();
+            let users = own.credentials().users;
+            let uid = subject.users.real;
+            let of_user = uid == users.effective || uid == users.real;
+            let privileged = caller::can(Capabilities::SYS_NICE);
+            let lacks_none = own.credentials().permitted.contains(subject.permitted);
+            if !(privileged || of_user && lacks_none) {
+                return Err(Errno::EPERM);
+            }
+            // One that has ended has none, and gets none.
+            if thread.task().is_some() {
+                scheduling.io_priority = priority;
+            }
+            Ok(())
+        });
+        if changed.is_err() {
             result = Err(Errno::EPERM);
         }
     })?;

@@ -4,7 +4,7 @@ use super::Args;
 use super::process::of_number;
 use crate::fs::{FileTable, OpenFile};
 use crate::process::caller;
-use crate::process::task::Process;
+use crate::process::task::{Process, find_task};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::credentials::others::LooksAs;
@@ -79,7 +79,15 @@ pub fn kcmp(a: &Args) -> SysResult {
         SIGHAND => Ok(of(&|process| Some(address(&process.actions())))),
         // Nobody has a context for I/O.
         IO => Ok(0),
-        SYSVSEM | EPOLL_TFD => Err(Errno::EOPNOTSUPP),
+        SYSVSEM => {
+            let undo = |i: usize| {
+                let tid = u32::try_from(a.int(i)).ok();
+                let task = tid.and_then(find_task);
+                task.map_or(0, |task| task.undo_mark())
+            };
+            Ok(compare(undo(0), undo(1), kind))
+        }
+        EPOLL_TFD => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }

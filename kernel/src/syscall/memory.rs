@@ -5,6 +5,7 @@
 )]
 
 use super::Args;
+use crate::fs::OpenFile;
 use crate::fs::io::read_segments;
 use crate::fs::volume::MountFlags;
 use crate::process::task::limits;
@@ -30,31 +31,59 @@ fn prot(bits: u32) -> Prot {
     Prot::from_bits_truncate(bits)
 }
 
+/// Flags that `MAP_SHARED_VALIDATE` lets pass: Linux's `LEGACY_MAP_MASK`. `MAP_SYNC` is none of them, as no file's stores
+/// last by themselves, nor is `MAP_FIXED_NOREPLACE`.
+const VALIDATED: u32 = abi::MAP_TYPE
+    | abi::MAP_FIXED
+    | abi::MAP_ANONYMOUS
+    | abi::MAP_DENYWRITE
+    | abi::MAP_EXECUTABLE
+    | abi::MAP_GROWSDOWN
+    | abi::MAP_LOCKED
+    | abi::MAP_NORESERVE
+    | abi::MAP_POPULATE
+    | abi::MAP_NONBLOCK
+    | abi::MAP_STACK
+    | abi::MAP_HUGETLB
+    | abi::MAP_32BIT
+    | abi::MAP_HUGE_2MB
+    | abi::MAP_HUGE_1GB;
+
 /// `mmap(2)`.
 pub fn mmap(a: &Args) -> SysResult {
-    const KNOWN_TYPES: u32 = abi::MAP_TYPE;
     let (hint, bytes, flags) = (a.addr(0), a.0[1], a.uint(3));
     let (fd, offset) = (a.int(4), a.0[5]);
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    let shared = match flags & KNOWN_TYPES {
+    let file = match flags & abi::MAP_ANONYMOUS {
+        0 => Some(caller::file(fd)?),
+        _ => None,
+    };
+    // Before the rights of the file.
+    if bytes == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let shared = match flags & abi::MAP_TYPE {
         abi::MAP_PRIVATE => false,
         abi::MAP_SHARED => true,
-        abi::MAP_SHARED_VALIDATE if flags & abi::MAP_ANONYMOUS != 0 => return Err(Errno::EINVAL),
-        // No file's stores reach what lasts by themselves.
-        abi::MAP_SHARED_VALIDATE if flags & abi::MAP_SYNC != 0 => {
-            caller::file(fd)?;
-            return Err(Errno::EOPNOTSUPP);
-        }
+        abi::MAP_SHARED_VALIDATE if file.is_none() => return Err(Errno::EINVAL),
+        abi::MAP_SHARED_VALIDATE if flags & !VALIDATED != 0 => return Err(Errno::EOPNOTSUPP),
         abi::MAP_SHARED_VALIDATE => true,
         _ => return Err(Errno::EINVAL),
     };
+    if bytes == 0 {
+        // That the descriptor is open comes first, and nothing else of it.
+        if flags & abi::MAP_ANONYMOUS == 0 {
+            caller::file(fd)?;
+        }
+        return Err(Errno::EINVAL);
+    }
     let huge = flags & abi::MAP_HUGETLB != 0;
-    let backing = match flags & abi::MAP_ANONYMOUS != 0 {
-        true if huge => anonymous_huge(bytes, flags, shared)?,
-        true => anonymous(shared),
-        false => file_backing(fd, offset, shared, prot(a.uint(2)), huge)?,
+    let backing = match &file {
+        None if huge => anonymous_huge(bytes, flags, shared)?,
+        None => anonymous(shared),
+        Some(open) => file_backing(open, offset, shared, prot(a.uint(2)), huge)?,
     };
     let mut map = MapFlags::empty();
     for (bit, flag) in [
@@ -100,13 +129,12 @@ fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno
 }
 
 fn file_backing(
-    fd: i32,
+    open: &Arc<OpenFile>,
     offset: u64,
     shared: bool,
     prot: Prot,
     huge: bool,
 ) -> Result<Backing, Errno> {
-    let open = caller::file(fd)?;
     let flags = open.flags();
     if huge
         && open
@@ -199,6 +227,17 @@ pub fn mremap(a: &Args) -> SysResult {
     Ok(start as usize)
 }
 
+/// `remap_file_pages(2)`.
+pub fn remap_file_pages(a: &Args) -> SysResult {
+    let (start, bytes, prot, first) = (a.addr(0), a.0[1], a.0[2], a.0[3]);
+    if prot != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // As on Linux, which cuts both down to pages.
+    space()?.show_from(start & !(PAGE - 1), bytes & !(PAGE - 1), first)?;
+    Ok(0)
+}
+
 /// `msync(2)`: of volumes the mapped files are written, of disks all that was changed, whatever the range; other files live in
 /// memory.
 pub fn msync(a: &Args) -> SysResult {
@@ -243,12 +282,11 @@ fn advice(number: u32) -> Option<Advice> {
         abi::MADV_HUGEPAGE => Advice::HugePages,
         abi::MADV_NOHUGEPAGE => Advice::NoHugePages,
         abi::MADV_COLLAPSE => Advice::Collapse,
-        abi::MADV_NORMAL
-        | abi::MADV_RANDOM
-        | abi::MADV_SEQUENTIAL
-        | abi::MADV_WILLNEED
-        | abi::MADV_MERGEABLE
-        | abi::MADV_UNMERGEABLE => Advice::Nothing,
+        abi::MADV_NORMAL | abi::MADV_RANDOM | abi::MADV_SEQUENTIAL | abi::MADV_WILLNEED => {
+            Advice::Nothing
+        }
+        // As of Linux that is built without KSM.
+        abi::MADV_MERGEABLE | abi::MADV_UNMERGEABLE => return None,
         abi::MADV_DONTDUMP => Advice::DontDump,
         abi::MADV_DODUMP => Advice::DoDump,
         abi::MADV_COLD | abi::MADV_PAGEOUT => Advice::Cold,

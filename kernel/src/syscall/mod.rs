@@ -6,14 +6,17 @@
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
 pub mod adjtime;
+pub mod aio;
 mod at;
 pub mod clone;
 pub mod credentials;
 pub mod dir;
 mod extensible;
+mod failure;
 pub mod fd;
 pub mod file;
 pub mod futex;
+pub mod handle;
 pub mod info;
 pub mod inotify;
 pub mod ioprio;
@@ -22,6 +25,7 @@ pub mod kcmp;
 pub mod lock;
 pub mod membarrier;
 pub mod memory;
+pub mod mempolicy;
 pub mod mount;
 pub mod mqueue;
 pub mod msg;
@@ -38,6 +42,7 @@ pub mod ptrace_request;
 mod record;
 pub mod sched;
 pub mod sched_attr;
+pub mod sched_policy;
 pub mod seccomp;
 pub mod sem;
 pub mod shm;
@@ -47,6 +52,7 @@ pub mod socket;
 pub mod socket_messages;
 pub mod socket_options;
 pub mod splice;
+mod stamps;
 pub mod stat;
 pub mod syslog;
 mod table;
@@ -57,10 +63,10 @@ mod unknown;
 pub mod xattr;
 
 pub(crate) use crate::process::args::{Args, value};
-use crate::process::signal::{Signal, raise};
 use crate::process::{TaskRef, ptrace, seccomp as filters};
 use logic::errno::{Errno, to_register};
-use machine::arch::{BootInfo, UserFrame, clock};
+use machine::arch::clock::Ticks;
+use machine::arch::{BootInfo, UserFrame};
 use machine::sched::work;
 
 /// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result
@@ -77,7 +83,7 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
         reason = "Linux looks at the low 32 bits alone"
     )]
     let number = frame.orig_rax as u32;
-    task.account().enter_call(clock::now());
+    task.account().enter_call(Ticks::now());
     trace::call(number, &args);
     let result = table::dispatch(number, &args, frame);
     trace::result(number, result);
@@ -89,7 +95,7 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
     if result.is_ok() && task.work() & work::RESTORE_MASK != 0 {
         signal::finish(result);
     }
-    task.account().leave_call(clock::now());
+    task.account().leave_call(Ticks::now());
 }
 
 /// What is due before a call that somebody looks at, the tracer first; false: it is not made, and its result is in
@@ -110,17 +116,7 @@ fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
 /// What is due for a call that fails; gives the error that the program gets.
 #[cold]
 fn failed(number: u32, error: Errno) -> Errno {
-    let error = match error {
-        Errno::BROKEN_PIPE => {
-            raise(Signal::SIGPIPE);
-            Errno::EPIPE
-        }
-        Errno::FILE_SIZE_LIMIT => {
-            raise(Signal::SIGXFSZ);
-            Errno::EFBIG
-        }
-        other => other,
-    };
+    let error = failure::signalled(error);
     if error == Errno::ENOSYS {
         unknown::name_once(number);
     }

@@ -80,7 +80,9 @@ pub fn mount(a: &Args) -> SysResult {
     let kind = string(a.addr(2))?;
     let source = string(a.addr(0))?.unwrap_or_default();
     let options = options(a.addr(4))?;
-    let point = at::find(abi::AT_FDCWD, a.addr(1), LastLink::Follow)?.existing()?;
+    let found = at::find(abi::AT_FDCWD, a.addr(1), LastLink::Follow)?;
+    let place = found.place();
+    let point = found.existing()?;
     caller::need(Capabilities::SYS_ADMIN)?;
     let mut flags = a.uint(3);
     if flags & abi::MS_MGC_MSK == MAGIC {
@@ -97,7 +99,15 @@ pub fn mount(a: &Args) -> SysResult {
         return Ok(0);
     }
     if bind {
-        return Err(Errno::EINVAL);
+        if source.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let found = at::find(abi::AT_FDCWD, a.addr(0), LastLink::Follow)?;
+        let origin = found.place();
+        // As on Linux the other flags are those of the source.
+        let recursive = flags & abi::MS_REC != 0;
+        mounts::bind((found.existing()?, origin), (point, place), recursive)?;
+        return Ok(0);
     }
     if flags & PROPAGATION != 0 {
         // All mounts are private already.

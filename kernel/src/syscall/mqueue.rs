@@ -2,22 +2,21 @@
 
 use super::Args;
 use super::record::MqAttr;
-use crate::fs::{FileKind, OpenFlags, permission};
+use crate::fs::{OpenFlags, permission};
 use crate::process;
 use crate::process::caller;
 use crate::process::ipc::Body;
-use crate::process::ipc::mqueue::{self, Making, MessageQueue, Notice, PRIORITIES, Size};
+use crate::process::ipc::mqueue::{self, Courier, Making, MessageQueue, Notice, PRIORITIES, Size};
 use crate::process::signal::Signal;
 use crate::process::task::limits;
-use crate::process::time::clocks::Clock;
 use crate::process::time::values::Timespec;
+use crate::process::time::wall::Deadline;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general as raw;
 use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::message_queue::Message;
-use machine::arch::clock::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The longest path that Linux takes, with its NUL.
@@ -46,6 +45,7 @@ pub fn mq_open(a: &Args) -> SysResult {
         permissions: a.uint(2) & !caller::context().umask(),
         size,
         any_size: attributes.is_none() || caller::can(Capabilities::SYS_RESOURCE),
+        any_number: caller::can(Capabilities::SYS_RESOURCE),
     });
     let limit = process::current().process().limit(limits::index::MSGQUEUE);
     let (queue, is_new) = mqueue::open(&name, making, limit)?;
@@ -73,12 +73,12 @@ pub fn mq_unlink(a: &Args) -> SysResult {
 }
 
 /// The time until which a call waits, given on the wall clock; 0: for ever.
-fn deadline(address: u64) -> Result<Option<Nanos>, Errno> {
+fn deadline(address: u64) -> Result<Option<Deadline>, Errno> {
     if address == 0 {
         return Ok(None);
     }
     let time = Timespec::read(address)?;
-    Clock::Realtime.to_monotonic(time).map(Some)
+    Ok(Some(Deadline::Wall(time)))
 }
 
 /// `mq_timedsend(2)`.
@@ -97,13 +97,16 @@ pub fn mq_timedsend(a: &Args) -> SysResult {
     if bytes as u64 > queue.size().message_bytes {
         return Err(Errno::EMSGSIZE);
     }
-    let body = Body::new(bytes, |body| uaccess::copy_in(body, a.addr(1)))?;
-    let message = Message {
-        kind: priority.into(),
-        bytes,
-        body,
-    };
-    queue.send(message, (!file.flags().nonblocking()).then_some(deadline))?;
+    let blocks = !file.flags().nonblocking();
+    Deadline::hold(deadline, |deadline| {
+        let body = Body::new(bytes, |body| uaccess::copy_in(body, a.addr(1)))?;
+        let message = Message {
+            kind: priority.into(),
+            bytes,
+            body,
+        };
+        queue.send(message, blocks.then_some(deadline))
+    })?;
     Ok(0)
 }
 
@@ -118,7 +121,10 @@ pub fn mq_timedreceive(a: &Args) -> SysResult {
     if (a.size(2) as u64) < queue.size().message_bytes {
         return Err(Errno::EMSGSIZE);
     }
-    let message = queue.receive((!file.flags().nonblocking()).then_some(deadline))?;
+    let blocks = !file.flags().nonblocking();
+    let message = Deadline::hold(deadline, |deadline| {
+        queue.receive(blocks.then_some(deadline))
+    })?;
     if a.addr(3) != 0 {
         // Below PRIORITIES.
         let priority = u32::try_from(message.kind).unwrap_or(0);
@@ -138,8 +144,7 @@ struct SigEvent {
     unused: [u64; 6],
 }
 
-/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket; no
-/// queue sends to one.
+/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket.
 pub fn mq_notify(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = raw::SIGEV_SIGNAL;
     const SIGEV_NONE: u32 = raw::SIGEV_NONE;
@@ -155,15 +160,8 @@ pub fn mq_notify(a: &Args) -> SysResult {
                     Notice::Signal(Signal::new(number), event.value)
                 }
                 (SIGEV_THREAD, fd) => {
-                    // What a message of a netlink socket would say.
-                    UserPtr::<[u8; 32]>::new(event.value).read()?;
-                    let file = caller::file(fd.cast_signed())?;
-                    let is_socket = file.node().kind() == FileKind::Socket;
-                    return Err(if is_socket {
-                        Errno::EINVAL
-                    } else {
-                        Errno::ENOTSOCK
-                    });
+                    let cookie = UserPtr::<[u8; Courier::BYTES]>::new(event.value).read()?;
+                    Notice::Thread(Courier::new(&caller::file(fd.cast_signed())?, cookie)?)
                 }
                 _ => return Err(Errno::EINVAL),
             })

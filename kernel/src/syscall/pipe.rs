@@ -1,10 +1,12 @@
 //! Pipes, and what comes in pairs.
 
 use super::Args;
+use crate::fs::pipe::quota::Maker;
 use crate::fs::{OpenFile, OpenFlags, pipe as pipes};
-use crate::process::caller;
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
 /// Installs two files and writes their descriptors to the program's memory; all or nothing.
@@ -32,11 +34,24 @@ pub(super) fn install_pair(
     Ok(0)
 }
 
+/// The calling task as one that makes or changes pipes.
+pub(super) fn maker() -> Maker {
+    let current = process::current();
+    let who = current.credentials();
+    Maker {
+        user: who.users.real,
+        size_limited: !who.can(Capabilities::SYS_RESOURCE),
+        pages_limited: !who
+            .effective
+            .meets(Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN),
+    }
+}
+
 fn make_pipe(address: u64, flags: u32) -> SysResult {
     let known = OpenFlags::CLOSE_ON_EXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT;
     let flags = OpenFlags::from_bits(flags).filter(|flags| known.contains(*flags));
     let flags = flags.ok_or(Errno::EINVAL)?;
-    let (reader, writer) = pipes::pair(flags, caller::file_owner())?;
+    let (reader, writer) = pipes::pair(flags, caller::file_owner(), maker())?;
     install_pair(
         [reader, writer],
         flags.contains(OpenFlags::CLOSE_ON_EXEC),

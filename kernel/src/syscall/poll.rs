@@ -1,14 +1,13 @@
 //! Calls that wait for several files.
 
 use super::Args;
-use super::record::{EpollEvent, PollFd, Time};
+use super::record::{PollFd, Time};
 use crate::fs::epoll::{Epoll, EpollFile, Event};
 use crate::fs::eventfd::EventFile;
 use crate::fs::select::{Interest, wait};
 use crate::fs::timerfd::{Setting, TimerFile};
 use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous};
-use crate::process::caller;
-use crate::process::signal;
+use crate::process::{self, caller, signal};
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,12 +35,12 @@ fn span(seconds: u64, fraction: u64, unit_nanos: u64) -> Result<Nanos, Errno> {
     ))
 }
 
-fn deadline(span: Nanos) -> Nanos {
+pub(super) fn deadline(span: Nanos) -> Nanos {
     clock::now().saturating_add(span)
 }
 
 /// Reads a `struct timespec`; `None` for a null pointer.
-fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
+pub(super) fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
     if address == 0 {
         return Ok(None);
     }
@@ -49,9 +48,14 @@ fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
     span(seconds, nanos, 1).map(Some)
 }
 
-/// Writes what is left until `deadline` as seconds and a fraction in `unit_nanos`. Linux does not
-/// fail a call whose time cannot be written back.
+/// Writes what is left until `deadline` as seconds and a fraction in `unit_nanos`, unless the program's
+/// personality has times left alone. Linux does not fail a call whose time cannot be written back.
 fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
+    /// Of `personality(2)`.
+    const STICKY_TIMEOUTS: u32 = 0x0400_0000;
+    if process::current().process().personality() & STICKY_TIMEOUTS != 0 {
+        return;
+    }
     if let (Some(deadline), true) = (deadline, address != 0) {
         let left = deadline.saturating_sub(clock::now()).0;
         let raw: Time = [left / SECOND, left % SECOND / unit_nanos];
@@ -276,11 +280,7 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
     let event = if operation == EPOLL_CTL_DEL {
         Event { events: 0, data: 0 }
     } else {
-        let raw = UserPtr::<EpollEvent>::new(a.addr(3)).read()?;
-        Event {
-            events: raw.events,
-            data: raw.data,
-        }
+        UserPtr::<Event>::new(a.addr(3)).read()?
     };
     let set = caller::file(a.int(0))?;
     let file = caller::file(fd)?;
@@ -312,7 +312,7 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
 
 fn epoll_wait_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let most = usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?;
-    if most == 0 || most > i32::MAX as usize / size_of::<EpollEvent>() {
+    if most == 0 || most > i32::MAX as usize / size_of::<Event>() {
         return Err(Errno::EINVAL);
     }
     let set: Arc<OpenFile> = caller::file(a.int(0))?;
@@ -321,15 +321,11 @@ fn epoll_wait_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
         .downcast::<EpollFile>()
         .map(|file| &*file.0)
         .ok_or(Errno::EINVAL)?;
-    let events = epoll.wait(most, deadline)?;
-    for (n, event) in events.iter().enumerate() {
-        let before = (n * size_of::<EpollEvent>()) as u64;
-        UserPtr::new(a.addr(1).wrapping_add(before)).write(&EpollEvent {
-            events: event.events,
-            data: event.data,
-        })?;
-    }
-    Ok(events.len())
+    let to = a.addr(1);
+    epoll.wait(most, deadline, |before, events| {
+        let at = to.wrapping_add((before * size_of::<Event>()) as u64);
+        uaccess::copy_out(at, events.as_bytes())
+    })
 }
 
 /// `epoll_wait(2)`.
@@ -379,7 +375,7 @@ pub fn timerfd_create(a: &Args) -> SysResult {
         _ => return Err(Errno::EINVAL),
     };
     let flags = creation_flags(a.uint(1))?;
-    install(Arc::new(TimerFile::new(realtime)), "timerfd", flags)
+    install(TimerFile::new(realtime), "timerfd", flags)
 }
 
 fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errno> {
@@ -407,20 +403,18 @@ pub fn timerfd_settime(a: &Args) -> SysResult {
     let raw = UserPtr::<[Time; 2]>::new(a.addr(2)).read()?;
     let [interval, value] = raw.map(|[seconds, nanos]| span(seconds, nanos, 1));
     let (interval, value) = (interval?, value?);
+    let absolute = flags & TFD_TIMER_ABSTIME != 0;
     let old = with_timer(a, |timer| {
-        let next = if value.0 == 0 {
-            None
-        } else if flags & TFD_TIMER_ABSTIME == 0 {
-            Some(deadline(value))
-        } else if timer.realtime {
-            Some(value.saturating_sub(clock::realtime_offset()))
-        } else {
-            Some(value)
+        let by_wall = timer.realtime && absolute;
+        let next = match value {
+            Nanos(0) => None,
+            _ if absolute => Some(value),
+            _ => Some(deadline(value)),
         };
-        let old = timer.get();
-        timer.set(Setting { next, interval });
-        old
-    })?;
+        let at_wall = next.filter(|_| by_wall);
+        let cancels = by_wall && flags & TFD_TIMER_CANCEL_ON_SET != 0;
+        timer.set(Setting { next, interval }, at_wall, cancels)
+    })??;
     if a.addr(3) != 0 {
         write_setting(a.addr(3), old)?;
     }

@@ -6,9 +6,10 @@ use crate::process::signal::MAX_SIGNAL;
 use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::prctl as raw_prctl;
-use logic::credentials::{Capabilities, Credentials};
+use logic::credentials::{Capabilities, Credentials, SecureBits};
 use logic::errno::{Errno, SysResult};
-use machine::arch::USER_END;
+use machine::arch::{USER_END, cpu};
+use machine::sched::work;
 
 /// `arch_prctl`: sets the base of GS.
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
@@ -43,7 +44,7 @@ pub fn prctl(a: &Args) -> SysResult {
             if a.addr(1) > u64::from(MAX_SIGNAL) {
                 return Err(Errno::EINVAL);
             }
-            process.death_signal.store(a.uint(1), Ordering::Relaxed);
+            process::task::set_death_signal(process, a.uint(1));
             Ok(0)
         }
         raw_prctl::PR_GET_PDEATHSIG => write_int(process.death_signal.load(Ordering::Relaxed)),
@@ -89,8 +90,7 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(current.credentials().no_new_privileges.into())
         }
         raw_prctl::PR_SET_TIMERSLACK => {
-            let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
-            current.set_timer_slack(slack);
+            current.set_timer_slack(a.addr(1));
             Ok(0)
         }
         raw_prctl::PR_GET_TIMERSLACK => Ok(super::value(current.timer_slack())),
@@ -115,27 +115,42 @@ pub fn prctl(a: &Args) -> SysResult {
             if a.addr(1) > 1 {
                 return Err(Errno::EINVAL);
             }
-            let own = Credentials::clone(current.credentials());
-            current.act_as(Credentials {
-                keeps_capabilities: a.addr(1) == 1,
-                ..own
-            });
+            let new = current.credentials().with_kept_capabilities(a.addr(1) == 1);
+            current.act_as(new?);
             Ok(0)
         }
-        raw_prctl::PR_GET_KEEPCAPS => Ok(current.credentials().keeps_capabilities.into()),
-        raw_prctl::PR_GET_SECUREBITS => {
-            /// `SECBIT_KEEP_CAPS`.
-            const KEEP: usize = 1 << 4;
-            Ok(usize::from(current.credentials().keeps_capabilities) * KEEP)
+        raw_prctl::PR_GET_KEEPCAPS => {
+            let bits = current.credentials().secure_bits;
+            Ok(bits.contains(SecureBits::KEEP_CAPS).into())
         }
+        raw_prctl::PR_SET_SECUREBITS => {
+            let new = current.credentials().with_secure_bits(a.addr(1));
+            current.act_as(new?);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_SECUREBITS => Ok(current.credentials().secure_bits.bits() as usize),
+        raw_prctl::PR_GET_SPECULATION_CTRL => speculation(a),
+        raw_prctl::PR_SET_SPECULATION_CTRL => set_speculation(a),
         raw_prctl::PR_GET_SECCOMP => Ok(current.confinement().number()),
         raw_prctl::PR_SET_SECCOMP => seccomp::set_mode(a),
         // Times are exact.
         raw_prctl::PR_GET_TIMING => Ok(0),
         raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
-        // Everybody reads the time-stamp counter.
-        raw_prctl::PR_GET_TSC => write_int(raw_prctl::PR_TSC_ENABLE),
-        raw_prctl::PR_SET_TSC if a.addr(1) == raw_prctl::PR_TSC_ENABLE.into() => Ok(0),
+        raw_prctl::PR_GET_TSC => write_int(if current.work() & work::NO_TSC == 0 {
+            raw_prctl::PR_TSC_ENABLE
+        } else {
+            raw_prctl::PR_TSC_SIGSEGV
+        }),
+        raw_prctl::PR_SET_TSC => {
+            match a.uint(1) {
+                raw_prctl::PR_TSC_ENABLE => current.clear_work(work::NO_TSC),
+                raw_prctl::PR_TSC_SIGSEGV => current.add_work(work::NO_TSC),
+                _ => return Err(Errno::EINVAL),
+            }
+            // Every switch to another task does the same.
+            cpu::allow_user_tsc(current.work() & work::NO_TSC == 0);
+            Ok(0)
+        }
         raw_prctl::PR_CAPBSET_READ => {
             let asked = Capabilities::numbered(a.addr(1)).ok_or(Errno::EINVAL)?;
             Ok(current.credentials().bounding.contains(asked).into())
@@ -155,6 +170,38 @@ pub fn prctl(a: &Args) -> SysResult {
     }
 }
 
+/// `PR_GET_SPECULATION_CTRL`: the CPU speculates as it likes, but its first cache is never flushed.
+fn speculation(a: &Args) -> SysResult {
+    if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match a.uint(1) {
+        raw_prctl::PR_SPEC_STORE_BYPASS | raw_prctl::PR_SPEC_INDIRECT_BRANCH => {
+            Ok(raw_prctl::PR_SPEC_ENABLE as usize)
+        }
+        raw_prctl::PR_SPEC_L1D_FLUSH => Ok(raw_prctl::PR_SPEC_FORCE_DISABLE as usize),
+        _ => Err(Errno::ENODEV),
+    }
+}
+
+/// `PR_SET_SPECULATION_CTRL`: nothing can be changed. The errors are those of a Linux without mitigations.
+fn set_speculation(a: &Args) -> SysResult {
+    if a.addr(3) != 0 || a.addr(4) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match (a.uint(1), a.uint(2)) {
+        (raw_prctl::PR_SPEC_STORE_BYPASS, _) => Err(Errno::ENXIO),
+        (raw_prctl::PR_SPEC_INDIRECT_BRANCH, raw_prctl::PR_SPEC_ENABLE) => Ok(0),
+        (
+            raw_prctl::PR_SPEC_INDIRECT_BRANCH,
+            raw_prctl::PR_SPEC_DISABLE | raw_prctl::PR_SPEC_FORCE_DISABLE,
+        )
+        | (raw_prctl::PR_SPEC_L1D_FLUSH, _) => Err(Errno::EPERM),
+        (raw_prctl::PR_SPEC_INDIRECT_BRANCH, _) => Err(Errno::ERANGE),
+        _ => Err(Errno::ENODEV),
+    }
+}
+
 /// `PR_CAP_AMBIENT`: capabilities that programs keep.
 fn ambient(a: &Args) -> SysResult {
     let current = process::current();
@@ -171,12 +218,7 @@ fn ambient(a: &Args) -> SysResult {
                 raw_prctl::PR_CAP_AMBIENT_IS_SET => {
                     return Ok(own.ambient.contains(one).into());
                 }
-                raw_prctl::PR_CAP_AMBIENT_RAISE => {
-                    if !(own.permitted & own.inheritable).contains(one) {
-                        return Err(Errno::EPERM);
-                    }
-                    own.ambient | one
-                }
+                raw_prctl::PR_CAP_AMBIENT_RAISE => own.with_ambient(one)?.ambient,
                 raw_prctl::PR_CAP_AMBIENT_LOWER => own.ambient.without(one),
                 _ => return Err(Errno::EINVAL),
             }

@@ -9,7 +9,9 @@ use crate::process::task::{
 use crate::process::time::values::Timeval;
 use crate::process::{self, pidfd};
 use crate::vm::uaccess::{self, UserPtr};
+use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
@@ -51,9 +53,10 @@ fn execute(
     let path = uaccess::read_cstr(path, MAX_PATH)?;
     let current = process::current();
     let directory = directory.filter(|&fd| fd != raw::AT_FDCWD && !path.starts_with(b"/"));
+    let (context, who) = (current.fs(), current.credentials());
     let file = match directory {
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
-            current.files().get(fd)?
+            task::open_executable_again(who, &*current.files().get(fd)?)?
         }
         // The working directory, which nobody can execute.
         _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
@@ -61,17 +64,43 @@ fn execute(
         _ => {
             let start = match directory {
                 Some(fd) => current.files().get(fd)?.node().clone(),
-                None => current.fs().cwd(),
+                None => context.cwd(),
             };
             let mut open = OpenFlags::empty();
             open.set(OpenFlags::NO_FOLLOW, flags & raw::AT_SYMLINK_NOFOLLOW != 0);
-            task::open_executable(current.fs(), current.credentials(), start, &path, open)?
+            task::open_executable(context, who, start, &path, open)?
         }
     };
-    task::check_executable(current.credentials(), file.node())?;
-    let path = if path.is_empty() { file.path() } else { path };
-    let strings = UserStrings { path, args, env };
+    let strings = match directory {
+        None => UserStrings {
+            path,
+            args,
+            env,
+            closes: false,
+            by_file: false,
+        },
+        Some(fd) => UserStrings {
+            args,
+            env,
+            closes: current.files().close_on_exec(fd)?,
+            by_file: path.is_empty(),
+            path: beneath_descriptor(fd, &path)?,
+        },
+    };
     task::execve(file, &strings, frame)
+}
+
+/// Returns the name of a program that was found from the descriptor `fd`: as on Linux, a path in `/dev/fd`.
+fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
+    let fd = format!("{fd}");
+    let parts: [&[u8]; 4] = [b"/dev/fd/", fd.as_bytes(), b"/", path];
+    let used = if path.is_empty() { 2 } else { 4 };
+    let mut name = Vec::new();
+    for part in &parts[..used] {
+        name.try_reserve(part.len()).map_err(|_| Errno::ENOMEM)?;
+        name.extend_from_slice(part);
+    }
+    Ok(name)
 }
 
 /// `exit(2)`: ends the thread.
@@ -353,9 +382,11 @@ pub fn set_tid_address(a: &Args) -> SysResult {
     Ok(current.tid() as usize)
 }
 
-/// `unshare(2)`: there are no namespaces; a process's threads keep sharing files and directories.
+/// `unshare(2)`: there are no namespaces.
 pub fn unshare(a: &Args) -> SysResult {
-    const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM;
+    /// What threads of a process share for good.
+    const OF_PROCESS: u32 = raw::CLONE_THREAD | raw::CLONE_SIGHAND | raw::CLONE_VM;
+    const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM | OF_PROCESS;
     const NAMESPACES: u32 = raw::CLONE_NEWNS
         | raw::CLONE_NEWCGROUP
         | raw::CLONE_NEWUTS
@@ -370,7 +401,7 @@ pub fn unshare(a: &Args) -> SysResult {
         return Err(Errno::EPERM);
     }
     let current = process::current();
-    if current.process().thread_count() > 1 && a.addr(0) != 0 {
+    if current.process().thread_count() > 1 && a.uint(0) & OF_PROCESS != 0 {
         return Err(Errno::EINVAL);
     }
     if a.uint(0) & raw::CLONE_FILES != 0 {
@@ -386,15 +417,12 @@ pub fn unshare(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Gives the current process descriptors of its own, if another process has the same ones.
+/// Gives the current thread descriptors of its own, if other threads or processes have the same ones.
 ///
 /// # Errors
-/// `EINVAL`: it has several threads, and these share theirs for good. `ENOMEM`.
+/// `ENOMEM`.
 pub(super) fn unshare_files() -> Result<(), Errno> {
     let current = process::current();
-    if current.process().thread_count() > 1 {
-        return Err(Errno::EINVAL);
-    }
     if current.files().is_shared() {
         let files = current.files().fork_copy()?;
         current.replace_files(files);

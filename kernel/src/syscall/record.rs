@@ -1,6 +1,7 @@
 //! Structures of the ABI that calls read and write, laid out as Linux's headers have them. None has
 //! bytes that are not part of a field: what is written is all ours.
 
+use crate::fs::epoll::Event;
 use core::mem::offset_of;
 use linux_raw_sys::{general as raw, net};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -342,15 +343,37 @@ pub(super) struct PollFd {
 
 as_in_linux!(PollFd is raw::pollfd: fd fd, events events, found revents);
 
-/// `struct epoll_event`, which is packed on x86-64.
+as_in_linux!(Event is raw::epoll_event: events events, data data);
+
+/// `struct iocb`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, packed)]
-pub(super) struct EpollEvent {
-    pub(super) events: u32,
+#[repr(C)]
+pub(super) struct ControlBlock {
     pub(super) data: u64,
+    pub(super) key: u32,
+    pub(super) rw_flags: u32,
+    pub(super) opcode: u16,
+    pub(super) priority: u16,
+    pub(super) fd: i32,
+    pub(super) buffer: u64,
+    pub(super) count: u64,
+    pub(super) offset: i64,
+    pub(super) reserved: u64,
+    pub(super) flags: u32,
+    pub(super) signal_fd: i32,
 }
 
-as_in_linux!(EpollEvent is raw::epoll_event: events events, data data);
+const _: () = assert!(size_of::<ControlBlock>() == 64);
+
+/// `struct io_event`: the program's data, the control block's address, and two results.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct IoEvent {
+    pub(super) data: u64,
+    pub(super) object: u64,
+    pub(super) result: i64,
+    pub(super) second_result: i64,
+}
 
 /// `struct msghdr`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -2,41 +2,41 @@
 
 use super::Args;
 use crate::process;
-use crate::process::task::{self, Process, Task, limits, table};
-use crate::process::time::values::Timespec;
+use crate::process::task::{Process, Scheduled, limits, table};
 use crate::vm::uaccess::{self, UserPtr};
-use alloc::sync::Arc;
-use core::ops::RangeInclusive;
 use linux_raw_sys::general as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
-use logic::sched::policy;
 use machine::arch::{self, cpu_id};
 use machine::sched::{self, work};
 
 /// `sched_yield(2)`.
 pub fn sched_yield(_a: &Args) -> SysResult {
-    sched::yield_now();
+    sched::yield_to_equals();
     Ok(0)
 }
 
-/// The thread with this number; 0 is the current one.
-pub(super) fn task_or_current(tid: i32) -> Result<Arc<Task>, Errno> {
+/// The thread with this number, or the main thread that has ended of the process with it; 0 is the
+/// current one.
+///
+/// # Errors
+/// `EINVAL`: a negative number; `ESRCH`.
+pub(super) fn scheduled_or_current(tid: i32) -> Result<Scheduled, Errno> {
     match tid {
-        0 => Ok(process::current().to_arc()),
+        0 => Ok(Scheduled::Live(process::current().to_arc())),
         tid => {
             let tid = u32::try_from(tid).map_err(|_| Errno::EINVAL)?;
-            task::find_task(tid).ok_or(Errno::ESRCH)
+            Scheduled::find(tid).ok_or(Errno::ESRCH)
         }
     }
 }
 
 /// The same for calls on masks of CPUs, to which a negative number is nobody's.
-fn task_of_mask(tid: i32) -> Result<Arc<Task>, Errno> {
+fn scheduled_of_mask(tid: i32) -> Result<Scheduled, Errno> {
     if tid < 0 {
         return Err(Errno::ESRCH);
     }
-    task_or_current(tid)
+    scheduled_or_current(tid)
 }
 
 /// `sched_setaffinity(2)`.
@@ -44,21 +44,27 @@ pub fn sched_setaffinity(a: &Args) -> SysResult {
     let mut bytes = [0; 8];
     let len = a.size(1).min(bytes.len());
     uaccess::copy_in(&mut bytes[..len], a.addr(2))?;
-    let task = task_of_mask(a.int(0))?;
-    let mask = u64::from_ne_bytes(bytes) & arch::online_cpus().mask();
-    if mask == 0 {
-        return Err(Errno::EINVAL);
-    }
-    if task.is_kernel() {
+    let to = scheduled_of_mask(a.int(0))?;
+    let kernel = to.task().is_some_and(|task| task.is_kernel());
+    if kernel {
         return Err(Errno::EPERM);
     }
-    may_schedule(&task)?;
-    task.affinity().set_mask(mask);
-    if process::current().is(&task) {
-        sched::migrate_current();
-    } else {
-        // It moves when it is next picked; one that runs elsewhere now is made to give way.
-        sched::notify(&task, work::RESCHED);
+    let mask = u64::from_ne_bytes(bytes) & arch::online_cpus().mask();
+    to.change(|scheduling| {
+        may_schedule(&to)?;
+        if mask == 0 {
+            return Err(Errno::EINVAL);
+        }
+        scheduling.cpus = mask;
+        Ok(())
+    })?;
+    if let Some(task) = to.task() {
+        if process::current().is(task) {
+            sched::migrate_current();
+        } else {
+            // It moves when it is next picked; one that runs elsewhere now is made to give way.
+            sched::notify(task, work::RESCHED);
+        }
     }
     Ok(0)
 }
@@ -69,83 +75,19 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
     if size < size_of::<u64>() || !size.is_multiple_of(size_of::<u64>()) {
         return Err(Errno::EINVAL);
     }
-    let mask = task_of_mask(a.int(0))?.affinity().mask() & arch::online_cpus().mask();
+    let mask = scheduled_of_mask(a.int(0))?.get().cpus & arch::online_cpus().mask();
     uaccess::copy_out(a.addr(2), &mask.to_ne_bytes())?;
     Ok(size_of::<u64>())
 }
 
-/// Policies of tasks that share a CPU by weight, and those that would have it before all others.
-pub(super) mod policies {
-    pub(in super::super) const OTHER: u32 = 0;
-    pub(in super::super) const FIFO: u32 = 1;
-    pub(in super::super) const RR: u32 = 2;
-    pub(in super::super) const BATCH: u32 = 3;
-    pub(in super::super) const IDLE: u32 = 5;
-    pub(in super::super) const DEADLINE: u32 = 6;
-}
-
-/// The priorities that tasks of a policy may have.
-pub(super) fn priorities(policy: u32) -> Result<RangeInclusive<i32>, Errno> {
-    match policy {
-        policies::FIFO | policies::RR => Ok(1..=99),
-        policies::OTHER | policies::BATCH | policies::IDLE | policies::DEADLINE => Ok(0..=0),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// The task that a call on policies means, which takes no negative number and no null pointer.
-fn subject(a: &Args, place: u64) -> Result<Arc<Task>, Errno> {
-    if place == 0 || a.int(0) < 0 {
-        return Err(Errno::EINVAL);
-    }
-    task_or_current(a.int(0))
-}
-
-/// `sched_getscheduler(2)`.
-pub fn sched_getscheduler(a: &Args) -> SysResult {
-    let task = task_or_current(a.int(0))?;
-    let reset = if task.resets_policy() {
-        RESET_ON_FORK
-    } else {
-        0
-    };
-    Ok((task.policy() | reset) as usize)
-}
-
-/// The child of a task that has set this begins with the usual policy and no negative nice value.
-const RESET_ON_FORK: u32 = 0x4000_0000;
-
-/// `sched_setscheduler(2)`: nobody may have a CPU before all others for as long as it likes.
-pub fn sched_setscheduler(a: &Args) -> SysResult {
-    if a.int(1) < 0 {
-        return Err(Errno::EINVAL);
-    }
-    let place = a.addr(2);
-    let task = subject(a, place)?;
-    let priority = UserPtr::<i32>::new(place).read()?;
-    let policy = a.uint(1) & !RESET_ON_FORK;
-    if policy == policies::DEADLINE || !priorities(policy)?.contains(&priority) {
-        return Err(Errno::EINVAL);
-    }
-    if matches!(policy, policies::FIFO | policies::RR) {
-        return Err(Errno::EPERM);
-    }
-    let reset = a.uint(1) & RESET_ON_FORK != 0;
-    may_take_policy(&task, policy, reset)?;
-    task.set_policy(policy, reset);
-    Ok(0)
-}
-
-/// Whether the calling task may say how another is scheduled.
+/// Whether the calling thread may say how another is scheduled.
 ///
 /// # Errors
-/// `EPERM`.
-pub(super) fn may_schedule(task: &Task) -> Result<(), Errno> {
-    let own = process::current();
-    if own.is(task)
-        || own
-            .credentials()
-            .may_schedule(&task.credentials_for_others())
+/// `EPERM`: it is of another user, or has capabilities that the caller lacks.
+pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
+    if process::current()
+        .credentials()
+        .may_schedule(&to.credentials())
     {
         Ok(())
     } else {
@@ -153,72 +95,9 @@ pub(super) fn may_schedule(task: &Task) -> Result<(), Errno> {
     }
 }
 
-/// Whether the calling task may have another run at this nice value.
-pub(super) fn may_be_nice(task: &Task, nice: i32) -> bool {
-    let asked = u64::try_from(20 - nice).unwrap_or(0);
-    asked <= task.process().limit(limits::index::NICE)
-        || process::current().credentials().can(Capabilities::SYS_NICE)
-}
-
-/// Whether the calling task may give a task that policy.
-///
-/// # Errors
-/// `EPERM`: the task is another's, leaves `SCHED_IDLE`, or would have its children keep its policy.
-pub(super) fn may_take_policy(task: &Task, policy: u32, reset: bool) -> Result<(), Errno> {
-    if process::current().credentials().can(Capabilities::SYS_NICE) {
-        return Ok(());
-    }
-    may_schedule(task)?;
-    let wakes = task.policy() == policies::IDLE && policy != policies::IDLE;
-    if wakes && !may_be_nice(task, task.nice()) || task.resets_policy() && !reset {
-        return Err(Errno::EPERM);
-    }
-    Ok(())
-}
-
-/// `sched_getparam(2)`: no task has a priority.
-pub fn sched_getparam(a: &Args) -> SysResult {
-    subject(a, a.addr(1))?;
-    UserPtr::<i32>::new(a.addr(1)).write(&0)?;
-    Ok(0)
-}
-
-/// `sched_setparam(2)`: what all tasks have is accepted.
-pub fn sched_setparam(a: &Args) -> SysResult {
-    subject(a, a.addr(1))?;
-    match UserPtr::<i32>::new(a.addr(1)).read()? {
-        0 => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// `sched_get_priority_max(2)`.
-pub fn sched_get_priority_max(a: &Args) -> SysResult {
-    let highest = *priorities(a.uint(0))?.end();
-    usize::try_from(highest).map_err(|_| Errno::EINVAL)
-}
-
-/// `sched_get_priority_min(2)`.
-pub fn sched_get_priority_min(a: &Args) -> SysResult {
-    let lowest = *priorities(a.uint(0))?.start();
-    usize::try_from(lowest).map_err(|_| Errno::EINVAL)
-}
-
-/// `sched_rr_get_interval(2)`.
-pub fn sched_rr_get_interval(a: &Args) -> SysResult {
-    task_or_current(a.int(0))?;
-    let slice = i64::try_from(policy::SLICE_NS).unwrap_or(0);
-    Timespec {
-        sec: 0,
-        nsec: slice,
-    }
-    .write(a.addr(1))?;
-    Ok(0)
-}
-
 /// Whose threads a call on priorities means.
 pub(super) enum Subjects {
-    Thread(Arc<Task>),
+    Thread(Scheduled),
     Group(u32),
     User(u32),
 }
@@ -232,7 +111,7 @@ impl Subjects {
             who => u32::try_from(who).map_err(|_| Errno::ESRCH),
         };
         Ok(match which {
-            0 => Self::Thread(task_or_current(who).map_err(|_| Errno::ESRCH)?),
+            0 => Self::Thread(scheduled_or_current(who).map_err(|_| Errno::ESRCH)?),
             1 => Self::Group(who_or(own.pgid())?),
             2 => Self::User(who_or(own.credentials().users.real)?),
             _ => return Err(Errno::EINVAL),
@@ -248,16 +127,16 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads that are meant.
+/// Calls `each` for the threads that are meant, main threads that have ended too.
 ///
 /// # Errors
 /// `ESRCH`: there is none; `ENOMEM`.
 pub(super) fn for_each_meant(
     subjects: &Subjects,
-    mut each: impl FnMut(&Task),
+    mut each: impl FnMut(&Scheduled),
 ) -> Result<(), Errno> {
-    if let Subjects::Thread(task) = subjects {
-        each(task);
+    if let Subjects::Thread(thread) = subjects {
+        each(thread);
         return Ok(());
     }
     let found = table::lock().collect(|process| process.pid() > 1 && subjects.has(process))?;
@@ -265,18 +144,28 @@ pub(super) fn for_each_meant(
         return Err(Errno::ESRCH);
     }
     for process in found {
+        let mut main = false;
         for task in &process.group.lock().tasks {
-            each(task);
+            main |= task.tid() == process.pid();
+            each(&Scheduled::Live(task.clone()));
+        }
+        if !main {
+            each(&Scheduled::Ended(process));
         }
     }
     Ok(())
 }
 
+/// What the limit on nice values must be for a thread to have `nice`.
+pub(super) fn niceness(nice: i32) -> u64 {
+    u64::try_from(20 - nice).unwrap_or(0)
+}
+
 /// `getpriority(2)`: 20 less the nice value, so that no result is negative.
 pub fn getpriority(a: &Args) -> SysResult {
     let mut least = 20;
-    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |task| {
-        least = least.min(task.nice());
+    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |thread| {
+        least = least.min(thread.get().nice);
     })?;
     usize::try_from(20 - least).map_err(|_| Errno::EINVAL)
 }
@@ -284,14 +173,24 @@ pub fn getpriority(a: &Args) -> SysResult {
 /// `setpriority(2)`.
 pub fn setpriority(a: &Args) -> SysResult {
     let nice = a.int(2).clamp(-20, 19);
+    let own = process::current();
+    let credentials = own.credentials();
     let mut result = Ok(0);
-    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |task| {
-        if may_schedule(task).is_err() {
-            result = Err(Errno::EPERM);
-        } else if nice < task.nice() && !may_be_nice(task, nice) {
-            result = Err(Errno::EACCES);
-        } else {
-            task.set_nice(nice);
+    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |thread| {
+        let changed = thread.change(|scheduling| {
+            let within = niceness(nice) <= thread.process().limit(limits::index::NICE);
+            if !credentials.is_owner_of(&thread.credentials()) {
+                return Err(Errno::EPERM);
+            }
+            if nice < scheduling.nice && !within && !credentials.can(Capabilities::SYS_NICE) {
+                return Err(Errno::EACCES);
+            }
+            may_schedule(thread)?;
+            scheduling.nice = nice;
+            Ok(())
+        });
+        if let Err(error) = changed {
+            result = Err(error);
         }
     })?;
     result

@@ -1,8 +1,10 @@
 //! Scheduling policies by a structure that holds all about them.
 
 use super::record::SchedAttr;
-use super::sched::{may_be_nice, may_take_policy, policies, priorities, task_or_current};
+use super::sched::scheduled_or_current;
+use super::sched_policy::{Wanted, policies, priorities};
 use super::{Args, extensible};
+use crate::process::task::{Scheduled, Scheduling};
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general::SCHED_FLAG_RESET_ON_FORK;
 use logic::errno::{Errno, SysResult};
@@ -50,7 +52,7 @@ fn read(address: u64) -> Result<SchedAttr, Errno> {
     })
 }
 
-/// `sched_setattr(2)`: nobody may have a CPU before all others, as for `sched_setscheduler`.
+/// `sched_setattr(2)`.
 pub fn sched_setattr(a: &Args) -> SysResult {
     if a.addr(1) == 0 || a.int(0) < 0 || a.uint(2) != 0 {
         return Err(Errno::EINVAL);
@@ -60,40 +62,49 @@ pub fn sched_setattr(a: &Args) -> SysResult {
     if attr.flags & CLAMP != 0 && !with_clamp || attr.policy.cast_signed() < 0 {
         return Err(Errno::EINVAL);
     }
-    let task = task_or_current(a.int(0))?;
-    let (policy, reset) = if attr.flags & KEEP_POLICY != 0 {
-        (task.policy(), task.resets_policy())
-    } else {
-        let reset = attr.flags & u64::from(SCHED_FLAG_RESET_ON_FORK) != 0;
-        (attr.policy, reset)
-    };
+    let to = scheduled_or_current(a.int(0))?;
+    to.change(|scheduling| set(&attr, scheduling, &to))?;
+    Ok(0)
+}
+
+/// Puts what `attr` asks for into `scheduling`, which is that of `to`.
+fn set(attr: &SchedAttr, scheduling: &mut Scheduling, to: &Scheduled) -> Result<(), Errno> {
     let keeps = attr.flags & KEEP_PARAMS != 0;
-    let priority = if keeps { 0 } else { attr.priority };
-    let fits = i32::try_from(priority).is_ok_and(|priority| {
-        priorities(policy).is_ok_and(|possible| possible.contains(&priority))
-    });
-    if attr.flags & !KNOWN != 0 || !fits || policy == policies::DEADLINE && !is_deadline(&attr) {
+    let mut wanted = Wanted {
+        policy: attr.policy,
+        priority: attr.priority,
+        nice: attr.nice.clamp(-20, 19),
+        resets_on_fork: attr.flags & u64::from(SCHED_FLAG_RESET_ON_FORK) != 0,
+    };
+    if attr.flags & KEEP_POLICY != 0 {
+        wanted.policy = scheduling.policy;
+        wanted.resets_on_fork = scheduling.resets_on_fork;
+    }
+    if keeps && scheduling.is_realtime() {
+        wanted.priority = scheduling.priority;
+    } else if keeps {
+        wanted.nice = scheduling.nice;
+    }
+    let fits = priorities(wanted.policy).is_ok_and(|possible| possible.contains(&wanted.priority));
+    let deadline = wanted.policy == policies::DEADLINE;
+    if attr.flags & !KNOWN != 0 || !fits || deadline && !is_deadline(attr) {
         return Err(Errno::EINVAL);
     }
-    if matches!(policy, policies::FIFO | policies::RR | policies::DEADLINE) {
+    // There is no such policy: no thread may have it.
+    if deadline {
         return Err(Errno::EPERM);
     }
+    wanted.check(scheduling, to)?;
     if attr.flags & CLAMP != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    may_take_policy(&task, policy, reset)?;
-    let nice = attr.nice.clamp(-20, 19);
-    if !keeps && nice < task.nice() && !may_be_nice(&task, nice) {
-        return Err(Errno::EPERM);
-    }
     if keeps {
         // As on Linux the policy stays, too.
-        task.set_policy(task.policy(), reset);
+        scheduling.resets_on_fork = wanted.resets_on_fork;
     } else {
-        task.set_policy(policy, reset);
-        task.set_nice(nice);
+        wanted.put(scheduling);
     }
-    Ok(0)
+    Ok(())
 }
 
 /// `sched_getattr(2)`.
@@ -102,14 +113,15 @@ pub fn sched_getattr(a: &Args) -> SysResult {
     if a.addr(1) == 0 || a.int(0) < 0 || !(FIRST..=PAGE_SIZE).contains(&size) || a.uint(3) != 0 {
         return Err(Errno::EINVAL);
     }
-    let task = task_or_current(a.int(0))?;
+    let has = scheduled_or_current(a.int(0))?.get();
     let given = size.min(size_of::<SchedAttr>());
     let attr = SchedAttr {
         size: u32::try_from(given).unwrap_or(0),
-        policy: task.policy(),
-        flags: u64::from(task.resets_policy()),
-        nice: task.nice(),
-        priority: 0,
+        policy: has.policy,
+        flags: u64::from(has.resets_on_fork),
+        // As on Linux what counts for the policy.
+        nice: if has.is_realtime() { 0 } else { has.nice },
+        priority: has.priority,
         runtime: 0,
         deadline: 0,
         period: 0,

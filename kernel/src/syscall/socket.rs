@@ -2,13 +2,15 @@
 
 use super::Args;
 use super::pipe::install_pair;
-use crate::fs::socket::{Caller, Family, Protocol, Socket, SocketKind};
+use crate::fs::socket::{Caller, Family, PING_GROUPS, Protocol, Socket, SocketKind};
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
 use logic::socket::netlink::AF_NETLINK;
@@ -25,6 +27,10 @@ pub(super) const TCP: u32 = 6;
 pub(super) const UDP: u32 = 17;
 /// `IPPROTO_UDPLITE`.
 pub(super) const UDP_LITE: u32 = 136;
+/// `IPPROTO_ICMP`.
+const ICMP: u32 = 1;
+/// `IPPROTO_ICMPV6`.
+pub(super) const ICMP6: u32 = 58;
 /// `NETLINK_SOCK_DIAG`.
 const SOCK_DIAG: u32 = 4;
 
@@ -60,10 +66,39 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
             SocketKind::Datagram,
             Some(Protocol::UdpLite),
         )),
+        (SOCK_DGRAM, ICMP) if family == Family::Inet => ping_socket(family),
+        (SOCK_DGRAM, ICMP6) if family == Family::Inet6 => ping_socket(family),
         (SOCK_STREAM | SOCK_DGRAM, 0..=255) => Err(Errno::EPROTONOSUPPORT),
-        (SOCK_STREAM | SOCK_DGRAM, _) => Err(Errno::EINVAL),
+        (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, 256..) => Err(Errno::EINVAL),
+        (SOCK_RAW, 0) => Err(Errno::EPROTONOSUPPORT),
+        // As on Linux a program without the capability does not find out which there are.
+        (SOCK_RAW, _) => {
+            caller::need(Capabilities::NET_RAW)?;
+            let wanted = if family == Family::Inet6 { ICMP6 } else { ICMP };
+            if protocol != wanted {
+                return Err(Errno::EPROTONOSUPPORT);
+            }
+            let socket = Socket::with_protocol(family, SocketKind::Raw, Some(Protocol::Icmp));
+            socket.receive_raw()?;
+            Ok(socket)
+        }
         _ => Err(Errno::ESOCKTNOSUPPORT),
     }
+}
+
+/// A new socket that sends echo requests, for members of the groups that may have one.
+fn ping_socket(family: Family) -> Result<Arc<Socket>, Errno> {
+    let [first, last] = &PING_GROUPS;
+    let groups = first.load(Ordering::Relaxed)..=last.load(Ordering::Relaxed);
+    let task = process::current();
+    let who = task.credentials();
+    let own = who.groups.effective;
+    let mut all = who.supplementary.iter().chain([&own]);
+    if !all.any(|group| groups.contains(group)) {
+        return Err(Errno::EACCES);
+    }
+    let kind = SocketKind::Datagram;
+    Ok(Socket::with_protocol(family, kind, Some(Protocol::Icmp)))
 }
 
 fn unix_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
@@ -94,12 +129,14 @@ fn netlink_socket(kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
     Ok(Socket::with_protocol(Family::Netlink, kind, protocol))
 }
 
-/// Linux's number of a protocol.
-pub(super) fn protocol_number(protocol: Protocol) -> u32 {
+/// Linux's number of the protocol of a socket of this family.
+pub(super) fn protocol_number(protocol: Protocol, family: Family) -> u32 {
     match protocol {
+        Protocol::Icmp if family == Family::Inet6 => ICMP6,
         Protocol::Tcp => TCP,
         Protocol::Udp => UDP,
         Protocol::UdpLite => UDP_LITE,
+        Protocol::Icmp => ICMP,
         Protocol::SockDiag => SOCK_DIAG,
     }
 }
@@ -169,7 +206,9 @@ pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(
     let mut room = [0; 4];
     uaccess::copy_in(&mut room, length)?;
     let room = usize::try_from(i32::from_le_bytes(room)).map_err(|_| Errno::EINVAL)?;
-    uaccess::copy_out(address, &bytes[..room.min(bytes.len())])?;
+    if !bytes.is_empty() {
+        uaccess::copy_out(address, &bytes[..room.min(bytes.len())])?;
+    }
     // No address is longer than MAX_LENGTH.
     let whole = u32::try_from(bytes.len()).unwrap_or(0);
     uaccess::copy_out(length, &whole.to_le_bytes())

@@ -3,6 +3,7 @@
 use super::Args;
 use super::record::{ManyHeader, MessageHeader};
 use super::socket::{read_address, with_socket, write_address};
+use super::stamps;
 use crate::fs::OpenFile;
 use crate::fs::io::{
     ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
@@ -18,8 +19,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
-use logic::socket::address::{MAX_LENGTH, UnixName};
+use logic::socket::address::{AF_UNSPEC, MAX_LENGTH, UnixName, split_family};
 use logic::socket::control::{self, Credentials, Passed, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
+use logic::socket::options;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::FrameRef;
 use machine::sched;
@@ -34,10 +36,17 @@ const MSG_DONTWAIT: u32 = 0x40;
 const MSG_WAITALL: u32 = 0x100;
 const MSG_ERRQUEUE: u32 = 0x2000;
 const MSG_NOSIGNAL: u32 = 0x4000;
+/// Told by a sender: more follows, so that this may wait.
+const MSG_MORE: u32 = 0x8000;
 /// Of several messages only the first is waited for.
 const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_FASTOPEN: u32 = 0x2000_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+/// Control messages of `SOL_SOCKET`.
+const SO_MARK: u32 = 36;
+const SO_RXQ_OVFL: u32 = 40;
+/// The control message of `IPPROTO_TCP`: bytes that wait behind those that were received.
+const TCP_INQ: u32 = 36;
 /// The most messages of one call (`UIO_MAXIOV`).
 const MOST_MESSAGES: u32 = 1024;
 
@@ -60,8 +69,8 @@ fn send(
     flags: u32,
 ) -> SysResult {
     let urgent = flags & MSG_OOB != 0;
-    // Only TCP has urgent bytes, and nobody has data with the first packet.
-    if (urgent && socket.protocol() != Some(Protocol::Tcp)) || flags & MSG_FASTOPEN != 0 {
+    let tcp = socket.protocol() == Some(Protocol::Tcp);
+    if urgent && !tcp {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut files = Vec::new();
@@ -80,20 +89,55 @@ fn send(
         context: &context,
         who: task.credentials(),
     };
+    let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
+    if tcp && flags & MSG_FASTOPEN != 0 {
+        // As on Linux to a server without fast connections: it connects first.
+        connect_first(socket, beside, from, flags & MSG_DONTWAIT != 0)?;
+    }
     let out = Outgoing {
         to: beside.to.as_deref().map(|bytes| (bytes, from)),
         control: &beside.control,
         files,
         files_limit: caller::descriptor_limit(),
         credentials: beside.passed.credentials,
-        nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
+        nonblocking,
         urgent,
+        more: flags & MSG_MORE != 0,
+        may_mark: !beside.control.is_empty() && may_mark(),
     };
     let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
     if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
         return Err(Errno::EPIPE);
     }
     result
+}
+
+/// Connects a socket of TCP to the address that comes with what it is to send (`MSG_FASTOPEN`).
+///
+/// # Errors
+/// `EINVAL`: there is none. `EISCONN`: it is connected. `EOPNOTSUPP`: the address is to disconnect.
+/// Those of `connect`.
+fn connect_first(
+    socket: &Socket,
+    beside: &Beside,
+    from: Caller<'_>,
+    nonblocking: bool,
+) -> Result<(), Errno> {
+    let Some(to) = beside.to.as_deref() else {
+        return Err(match socket.remote() {
+            Some(_) => Errno::EISCONN,
+            None => Errno::EINVAL,
+        });
+    };
+    if split_family(to)?.0 == AF_UNSPEC {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    socket.connect(to, from, nonblocking)
+}
+
+/// Whether the caller may mark packets.
+fn may_mark() -> bool {
+    caller::can(Capabilities::NET_ADMIN) || caller::can(Capabilities::NET_RAW)
 }
 
 /// One piece of user memory.
@@ -163,7 +207,7 @@ fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno>
                 }
             }
             Some(Protocol::Tcp) => control::check_of_stream(&bytes)?,
-            Some(Protocol::Udp | Protocol::UdpLite) => beside.control = bytes,
+            Some(Protocol::Udp | Protocol::UdpLite | Protocol::Icmp) => beside.control = bytes,
         }
     }
     Ok(beside)
@@ -286,8 +330,7 @@ fn receive(
         });
     }
     if flags & MSG_ERRQUEUE != 0 && !unix {
-        // Nothing is put there.
-        return Err(Errno::EAGAIN);
+        return socket.receive_problem(&mut UserSink::new(segments));
     }
     let how = Incoming {
         peek: flags & MSG_PEEK != 0,
@@ -358,6 +401,38 @@ fn install_files(files: Vec<Arc<OpenFile>>, writer: &mut control::Writer, flags:
     }
 }
 
+/// Tells a receiver what it asked for of a message, in Linux's order.
+fn tell_of_message(socket: &Socket, got: &Got, writer: &mut control::Writer) {
+    let settings = socket.settings();
+    let stream = socket.kind() == SocketKind::Stream;
+    let came = got.source.is_some();
+    let streams_stamp = socket.protocol() == Some(Protocol::Tcp);
+    if came && (!stream || streams_stamp) {
+        stamps::tell(settings, got.stamp, writer);
+    }
+    if got.head.is_some() && settings.kept.is_on(options::TELLS_DROPS) && socket.drops() > 0 {
+        writer.add(SOL_SOCKET, SO_RXQ_OVFL, &socket.drops().to_le_bytes());
+    }
+    if let Some(head) = &got.head {
+        if settings.kept.is_on(options::TELLS_MARK) {
+            writer.add(SOL_SOCKET, SO_MARK, &head.mark.to_le_bytes());
+        }
+        head.tell(settings.told.get(), writer);
+    }
+    if let Some(report) = &got.report {
+        report.tell(socket.family() == Family::Inet6, writer);
+    }
+    if settings.pass_credentials.get()
+        && let Some(credentials) = got.credentials
+    {
+        writer.add(SOL_SOCKET, SCM_CREDENTIALS, &credentials.to_bytes());
+    }
+    if stream && settings.kept.is_on(options::TELLS_REST) {
+        let rest = i32::try_from(socket.waiting().0).unwrap_or(i32::MAX);
+        writer.add(options::SOL_TCP, TCP_INQ, &rest.to_le_bytes());
+    }
+}
+
 fn receive_header(
     socket: &Socket,
     file: &OpenFile,
@@ -374,6 +449,9 @@ fn receive_header(
     if got.count < got.length {
         header.flags |= MSG_TRUNC;
     }
+    if got.report.is_some() {
+        header.flags |= MSG_ERRQUEUE;
+    }
     if header.name != 0 {
         let bytes = source_bytes(socket, &got);
         let room = (header.name_length as usize).min(bytes.len());
@@ -385,14 +463,7 @@ fn receive_header(
     let room = if header.control == 0 { 0 } else { room };
     // What can come fits in far less than an absurd length.
     let mut writer = control::Writer::new(room.min(control::MAX_LENGTH));
-    if socket.settings().pass_credentials.get()
-        && let Some(credentials) = got.credentials
-    {
-        writer.add(SOL_SOCKET, SCM_CREDENTIALS, &credentials.to_bytes());
-    }
-    if let Some(head) = &got.head {
-        head.tell(socket.settings().told.get(), &mut writer);
-    }
+    tell_of_message(socket, &got, &mut writer);
     let files = core::mem::take(&mut got.files);
     if !files.is_empty() {
         install_files(files, &mut writer, flags);

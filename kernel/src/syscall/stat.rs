@@ -5,7 +5,7 @@ use super::at::{self, Target};
 use super::record::{Stat, StatFs, Statx, StatxTime, Time};
 use crate::fs::devices;
 use crate::fs::lookup::LastLink;
-use crate::fs::node::{AttributeChange, Node, change_by};
+use crate::fs::node::{AttributeChange, Node, change_by, mount_number};
 use crate::fs::volume::MountFlags;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, NodeRef, Timestamp, permission};
@@ -114,7 +114,7 @@ pub fn statx(a: &Args) -> SysResult {
         modified: time(metadata.modified),
         rdev: halves(metadata.rdev),
         device: halves(metadata.id.device),
-        mount: metadata.id.device,
+        mount: mount_number(target.node()),
         ..Statx::new_zeroed()
     })?;
     Ok(0)
@@ -182,6 +182,7 @@ pub fn faccessat2(a: &Args) -> SysResult {
 
 fn change_mode(target: &Target, mode: u32) -> SysResult {
     let node = target.node();
+    node.check_writable()?;
     if node.kind() == FileKind::Symlink {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -229,6 +230,7 @@ pub fn fchmodat2(a: &Args) -> SysResult {
 
 fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
     let node = target.node();
+    node.check_writable()?;
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
     let task = process::current();
     let who = task.credentials();
@@ -242,6 +244,9 @@ fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
             ..AttributeChange::default()
         })
     })?;
+    if node.kind() != FileKind::Directory {
+        node.forget_capabilities();
+    }
     if chosen(uid).or(chosen(gid)).is_some() {
         target.tell(Events::ATTRIB);
     }
@@ -292,6 +297,7 @@ fn set_times(target: &Target, asked: Asked) -> SysResult {
     if accessed.is_none() && modified.is_none() {
         return Ok(0);
     }
+    target.node().check_writable()?;
     let task = process::current();
     if !task.credentials().owns(&target.node().owned()) {
         if !asked.touches {
@@ -415,12 +421,19 @@ pub fn futimesat(a: &Args) -> SysResult {
 /// `utimensat(2)`.
 pub fn utimensat(a: &Args) -> SysResult {
     let flags = a.uint(3);
+    let times = read_timespecs(a.addr(2))?;
+    if times.times == [None; 2] {
+        // Nothing else is looked at.
+        return Ok(0);
+    }
+    if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        return set_times(&Target::File(caller::file(a.int(0))?), times);
+    }
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
-    }
-    let times = read_timespecs(a.addr(2))?;
-    if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
-        return set_times(&Target::File(caller::file(a.int(0))?), times);
     }
     set_times(
         &at::target(a.int(0), a.addr(1), flags, last_link(flags))?,

@@ -2,6 +2,7 @@
 
 use super::Args;
 use crate::process;
+use crate::process::caller;
 use crate::process::signal::Restart;
 use crate::process::signal::Signal;
 use crate::process::time::clocks::Clock;
@@ -9,8 +10,10 @@ use crate::process::time::cpu_timers::Which;
 use crate::process::time::posix::{Notify, Reading};
 use crate::process::time::process_timers::Setting;
 use crate::process::time::values::{Itimerspec, Itimerval, Timespec, Timeval};
+use crate::process::time::wall::{self, Deadline};
 use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general as raw;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::cpu_count;
@@ -71,11 +74,16 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
             sleep_by_process(clock, until, a)
         }
         _ if a.uint(1) & raw::TIMER_ABSTIME != 0 => {
-            let deadline = clock.to_monotonic(time)?;
-            // An absolute sleep starts again with the same arguments.
-            sleep(deadline)
-                .map(|()| 0)
-                .map_err(|_| Errno::ERESTARTNOHAND)
+            let end = Deadline::hold(Some(clock.deadline(time)?), |deadline| {
+                sleep(deadline.unwrap_or(Nanos::MAX))?;
+                // The deadline, which may have moved, has passed.
+                Err::<(), _>(Errno::ETIMEDOUT)
+            });
+            match end {
+                Err(Errno::ETIMEDOUT) | Ok(()) => Ok(0),
+                // An absolute sleep starts again with the same arguments.
+                Err(_) => Err(Errno::ERESTARTNOHAND),
+            }
         }
         _ => sleep_span(clock::now().saturating_add(time), a.addr(3)),
     }
@@ -120,15 +128,23 @@ pub fn clock_gettime(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `clock_settime(2)`: the wall clock is the host's.
+/// `clock_settime(2)`.
 pub fn clock_settime(a: &Args) -> SysResult {
-    let clock = Clock::from_number(a.int(0))?;
-    Timespec::read(a.addr(1))?;
-    Err(if clock == Clock::Realtime {
-        Errno::EPERM
-    } else {
-        Errno::EINVAL
-    })
+    match Clock::from_number(a.int(0))? {
+        Clock::Realtime if a.int(0) == 0 => {
+            let time = Timespec::read(a.addr(1))?;
+            caller::need(Capabilities::SYS_TIME)?;
+            wall::set(time)?;
+            Ok(0)
+        }
+        // As on Linux: such a number is a clock that no program may set.
+        clock if clock.is_cpu_time() && a.int(0) < 0 => {
+            clock.now()?;
+            Timespec::read(a.addr(1))?;
+            Err(Errno::EPERM)
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// `clock_getres(2)`.
@@ -147,15 +163,26 @@ pub fn gettimeofday(a: &Args) -> SysResult {
         UserPtr::new(a.addr(0)).write(&now)?;
     }
     if a.addr(1) != 0 {
-        // Greenwich, no daylight saving.
-        UserPtr::<[u32; 2]>::new(a.addr(1)).write(&[0, 0])?;
+        UserPtr::<[i32; 2]>::new(a.addr(1)).write(&wall::zone())?;
     }
     Ok(0)
 }
 
-/// `settimeofday(2)`: the wall clock is the host's.
-pub fn settimeofday(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
+/// `settimeofday(2)`.
+pub fn settimeofday(a: &Args) -> SysResult {
+    let time = match a.addr(0) {
+        0 => None,
+        address => Some(UserPtr::<Timeval>::new(address).read()?),
+    };
+    let zone = match a.addr(1) {
+        0 => None,
+        address => Some(UserPtr::<[i32; 2]>::new(address).read()?),
+    };
+    if let Some(time) = time {
+        time.to_nanos()?;
+    }
+    caller::need(Capabilities::SYS_TIME)?;
+    wall::set_with_zone(time, zone)
 }
 
 /// `time(2)`.
@@ -286,6 +313,8 @@ struct SigEvent {
 pub fn timer_create(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = 0;
     const SIGEV_NONE: u32 = 1;
+    // The C library's matter: for the kernel it is a signal.
+    const SIGEV_THREAD: u32 = 2;
     const SIGEV_THREAD_ID: u32 = 4;
     let clock = Clock::from_number(a.int(0))?.for_timer()?;
     let process = process::current().process().clone();
@@ -305,7 +334,7 @@ pub fn timer_create(a: &Args) -> SysResult {
             process.thread(tid).ok_or(Errno::EINVAL)?;
             Some(tid)
         }
-        Some(event) if !matches!(event.notify, SIGEV_SIGNAL | SIGEV_NONE) => {
+        Some(event) if !matches!(event.notify, SIGEV_SIGNAL | SIGEV_NONE | SIGEV_THREAD) => {
             return Err(Errno::EINVAL);
         }
         _ => None,
@@ -351,20 +380,22 @@ pub fn timer_settime(a: &Args) -> SysResult {
     let timers = &process.timers.posix;
     let clock = timers.clock(a.uint(0))?;
     let absolute = a.uint(1) & raw::TIMER_ABSTIME != 0;
-    let mut before_start = Nanos::ZERO;
+    let mut at_wall = None;
     let deadline = match clock {
         _ if value.0 == 0 => None,
-        Clock::Realtime if absolute => {
-            let offset = clock::realtime_offset();
-            before_start = offset.saturating_sub(value);
-            Some(value.saturating_sub(offset))
-        }
+        _ if absolute && !clock.is_cpu_time() => match clock.deadline(value)? {
+            Deadline::Wall(at) => {
+                at_wall = Some(at);
+                None
+            }
+            Deadline::Monotonic(at) => Some(at),
+        },
         _ if absolute => Some(value),
         _ if clock.is_cpu_time() => Some(clock.now()?.saturating_add(value)),
         _ => Some(clock::now().saturating_add(value)),
     };
     let setting = Setting { deadline, interval };
-    let old = timers.set(&process, a.uint(0), setting, before_start)?;
+    let old = timers.set(&process, a.uint(0), setting, at_wall)?;
     if a.addr(3) != 0 {
         UserPtr::new(a.addr(3)).write(&show(old))?;
     }

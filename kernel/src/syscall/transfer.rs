@@ -4,14 +4,17 @@ use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
 use crate::fs::watch::Events;
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::caller;
-use logic::errno::SysResult;
+use logic::errno::{Errno, SysResult};
 use machine::memory::FrameRef;
+use machine::sched::{self, work};
 
 /// Writes what it takes to a file.
 pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
     room: usize,
+    /// It has written some bytes.
+    began: bool,
 }
 
 impl<'a> FileSink<'a> {
@@ -21,13 +24,21 @@ impl<'a> FileSink<'a> {
             to,
             offset,
             room: count,
+            began: false,
         }
     }
 
     fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
         // The offset decides where it goes; `O_APPEND` was refused.
         let flags = self.to.flags() - OpenFlags::APPEND;
-        let moved = self.to.file().write(from, self.offset, flags)?;
+        let result = self.to.file().write(from, self.offset, flags);
+        if self.began && result == Err(Errno::BROKEN_PIPE) {
+            // As on Linux the signal comes, although the call succeeds with what was written before.
+            sched::current().add_work(work::BROKEN_PIPE);
+            return Err(Errno::EPIPE);
+        }
+        let moved = result?;
+        self.began |= moved > 0;
         self.room -= moved.min(self.room);
         Ok(moved)
     }

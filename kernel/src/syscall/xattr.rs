@@ -1,19 +1,21 @@
 //! Extended attributes.
 //!
-//! Files in memory have those of `trusted.` and `security.`, as Linux 6.1 has it. There are no access
-//! lists (`system.`), and `user.` is nobody's.
+//! Files in memory have those of `trusted.` and `security.`, as Linux 6.1 has it, and access lists (`system.posix_acl_*`). No file has
+//! those of `user.`.
 
 use super::Args;
 use super::at::{self, Target};
 use crate::fs::FileKind;
 use crate::fs::lookup::LastLink;
+use crate::fs::node::AttributeChange;
 use crate::fs::watch::Events;
-use crate::fs::xattr::Slot;
-use crate::process::caller;
+use crate::fs::xattr::{CAPABILITY, Slot};
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use linux_raw_sys::general::AT_FDCWD;
+use logic::access_list::{ACCESS, DEFAULT, List};
 use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
@@ -22,8 +24,8 @@ use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
 const CREATE: u32 = 1;
 /// `XATTR_REPLACE`.
 const REPLACE: u32 = 2;
-/// What a program may do, as `security.capability` has it.
-const CAPABILITY: &[u8] = b"security.capability";
+/// What tells the protocol of a socket, and cannot be set.
+const SOCKET_PROTOCOL: &[u8] = b"system.sockprotoname";
 
 fn path(a: &Args, last_link: LastLink) -> Result<Target, Errno> {
     at::path_target(AT_FDCWD, a.addr(0), last_link)
@@ -63,6 +65,9 @@ fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
 /// user's.
 fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
     let writes = refused == Errno::EPERM;
+    if writes {
+        target.node().check_writable()?;
+    }
     if name.starts_with(b"user.") {
         let kind = target.node().kind();
         if !matches!(kind, FileKind::Regular | FileKind::Directory) {
@@ -83,6 +88,13 @@ fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
     }
     // Whether the file has any at all comes before the name.
     target.node().extended(&mut |_| ())?;
+    if is_list(name) {
+        return if target.node().has_lists() {
+            Ok(())
+        } else {
+            Err(Errno::EOPNOTSUPP)
+        };
+    }
     let prefix = [&b"trusted."[..], b"security."]
         .into_iter()
         .find(|prefix| name.starts_with(prefix))
@@ -104,6 +116,66 @@ fn is_capability(value: &[u8]) -> bool {
     )
 }
 
+/// Whether an attribute is an access list.
+fn is_list(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
+
+/// Gives a file an access list, or takes it away if there is no `value`.
+fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult {
+    let node = target.node();
+    let default = name == DEFAULT;
+    let list = match &value {
+        Some(value) => List::read(value)?,
+        None => None,
+    };
+    if default && node.kind() != FileKind::Directory {
+        return match list {
+            Some(_) => Err(Errno::EACCES),
+            None => Ok(0),
+        };
+    }
+    let bits = list.filter(|_| !default).map(List::permissions);
+    // Permission bits alone say as much.
+    let kept = list.is_some_and(|list| default || !list.is_plain());
+    let value = value.filter(|_| kept);
+    let task = process::current();
+    let who = task.credentials();
+    // Ends: another round is due when another task has changed the owner or the bits meanwhile.
+    loop {
+        let owned = node.owned();
+        if !who.owns(&owned) {
+            return Err(Errno::EPERM);
+        }
+        let permissions = match bits {
+            Some(bits) => Some(who.new_permissions(&owned, owned.permissions & !0o777 | bits)?),
+            None => None,
+        };
+        let change = AttributeChange {
+            permissions,
+            decided_by: Some(owned),
+            ..AttributeChange::default()
+        };
+        let list = match &value {
+            Some(list) => {
+                let mut copy = buffer(list.len())?;
+                copy.extend_from_slice(list);
+                Some(copy.into_boxed_slice())
+            }
+            None => None,
+        };
+        match node.set_list(default, list, &change) {
+            Err(Errno::EAGAIN) => machine::sched::cond_resched(),
+            result => {
+                result?;
+                break;
+            }
+        }
+    }
+    target.tell(Events::ATTRIB);
+    Ok(0)
+}
+
 fn set(target: Result<Target, Errno>, a: &Args) -> SysResult {
     let target = target?;
     let flags = a.uint(4);
@@ -120,6 +192,9 @@ fn set(target: Result<Target, Errno>, a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     check(&target, &name, Errno::EPERM)?;
+    if is_list(&name) {
+        return set_list(&target, &name, Some(value));
+    }
     let when = When {
         create: flags & CREATE != 0,
         replace: flags & REPLACE != 0,
@@ -175,6 +250,14 @@ fn give(bytes: &[u8], address: u64, size: usize) -> SysResult {
 fn get(target: Result<Target, Errno>, a: &Args) -> SysResult {
     let target = target?;
     let name = name(a.addr(1))?;
+    if let Some(protocol) = target.node().protocol_name()
+        && name == SOCKET_PROTOCOL
+    {
+        let mut value = buffer(protocol.len() + 1)?;
+        value.extend_from_slice(protocol.as_bytes());
+        value.push(0);
+        return give(&value, a.addr(2), a.size(3));
+    }
     check(&target, &name, Errno::ENODATA)?;
     let mut bytes = buffer(a.size(3).min(VALUE_MAX))?;
     let mut found = Err(Errno::ENODATA);
@@ -214,13 +297,23 @@ pub fn fgetxattr(a: &Args) -> SysResult {
 
 fn list(target: Result<Target, Errno>, a: &Args) -> SysResult {
     let target = target?;
+    if target.node().protocol_name().is_some() {
+        let mut names = buffer(SOCKET_PROTOCOL.len() + 1)?;
+        names.extend_from_slice(SOCKET_PROTOCOL);
+        names.push(0);
+        return give(&names, a.addr(1), a.size(2));
+    }
     let mut names = buffer(a.size(2).min(LIST_MAX))?;
     let mut length = 0;
     let trusted = caller::can(Capabilities::SYS_ADMIN);
     let looked = target.node().extended(&mut |slot: &Slot| {
-        let all = slot.iter().flat_map(|slot| slot.all().names());
-        let all = all.filter(|name| trusted || !name.starts_with(b"trusted."));
-        for name in all {
+        let all = || slot.iter().flat_map(|slot| slot.all().names());
+        let others = all().filter(|name| trusted || !name.starts_with(b"trusted."));
+        let others = others.filter(|name| !is_list(name));
+        // Lists come first, as on Linux.
+        let lists = [ACCESS, DEFAULT].into_iter();
+        let lists = lists.filter(|list| all().any(|name| name == *list));
+        for name in lists.chain(others) {
             length += name.len() + 1;
             if length <= names.capacity() {
                 names.extend_from_slice(name);
@@ -260,6 +353,9 @@ fn remove(target: Result<Target, Errno>, a: &Args) -> SysResult {
     let target = target?;
     let name = name(a.addr(1))?;
     check(&target, &name, Errno::EPERM)?;
+    if is_list(&name) {
+        return set_list(&target, &name, None);
+    }
     let mut gone = None;
     target.node().change_extended(&mut |slot: &mut Slot| {
         gone = slot.as_mut().and_then(|slot| slot.remove(&name));

@@ -71,7 +71,13 @@ impl State {
 impl AddressSpace {
     fn pin(&self, address: u64, access: Access, want: Want) -> Result<FrameRef, Errno> {
         // `resolve` pins for every `want` but `Mapped`.
-        self.resolve(address, access, want)?.ok_or(Errno::EFAULT)
+        self.resolve(address, access, want)
+            .or_else(|fault| {
+                self.serve_again((address, access, want), fault, || {
+                    self.resolve(address, access, want)
+                })
+            })?
+            .ok_or(Errno::EFAULT)
     }
 
     /// A reference to the frame of the page at an address, for a device to read or, with `write`, to
@@ -137,8 +143,13 @@ impl AddressSpace {
     /// # Errors
     /// `EFAULT` when nothing is mapped there.
     pub fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
-        let state = self.state.lock();
-        let area = state.areas.find(address).ok_or(Errno::EFAULT)?;
+        self.look_settled(|state| state.futex_key(address))
+    }
+}
+
+impl State {
+    fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
+        let area = self.areas.find(address).ok_or(Errno::EFAULT)?;
         // Linux looks at the page as a store does, and at a file's as a load does where there is no right to store.
         let shared = area.flags.contains(VmaFlags::SHARED);
         let file = area.backing.file().is_some();

@@ -22,16 +22,11 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use ebb_mm::Frame;
 use logic::errno::Errno;
-use machine::arch::ipi;
 use machine::memory::copy_page;
 use machine::memory::huge::{Effort, FRAMES};
 use machine::memory::memmap::{self, Descriptor, frame_ptr};
 use machine::memory::percpu::{self, Count};
 use machine::sched;
-
-/// Pages that are copied between two looks at what other CPUs ask for, and at whether others should run.
-const COPIES: usize = 4;
-const COPIES_IN_A_ROW: usize = 32;
 
 /// So often a region is tried again some of whose pages others had.
 const TRIES: usize = 3;
@@ -288,12 +283,7 @@ impl AddressSpace {
         tlb::flush(&self.cpus, start..start + REGION);
         self.end_moves();
         for (index, &entry) in before.iter().enumerate() {
-            if index % COPIES == 0 {
-                ipi::poll_mailbox();
-            }
-            if index % COPIES_IN_A_ROW == 0 {
-                sched::cond_resched();
-            }
+            sched::give_way();
             if holds_page(entry) {
                 let to = supply.block.frame().offset(index as u64);
                 // SAFETY: the block is ours. The page may be somebody else's by now: then what is copied is not shown. It is

@@ -67,6 +67,13 @@ impl Access {
             Self::Execute => flags.contains(VmaFlags::EXEC),
         }
     }
+
+    /// Whether an area with `flags` allows the access, or the debugger's that `want` says it is.
+    fn is_possible(self, flags: VmaFlags, want: Want) -> bool {
+        let private = !flags.contains(VmaFlags::SHARED);
+        let forced = want == Want::Forced && (private || self == Self::Read);
+        self.allowed(flags) || forced
+    }
 }
 
 /// Why a page cannot be had.
@@ -232,6 +239,11 @@ impl AddressSpace {
         let mut page = range.start;
         while page < range.end {
             self.fault_of_kernel(percpu::this(), page, access)
+                .or_else(|fault| {
+                    self.serve_again((page, access, Want::Mapped), fault, || {
+                        self.fault_of_kernel(percpu::this(), page, access)
+                    })
+                })
                 .map_err(|fault| match fault {
                     Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
                     Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
@@ -304,6 +316,24 @@ impl State {
         asked.copy_present(&mut self.tables, &mut self.mapped)
     }
 
+    /// Whether the areas allow a fault; `change` is held. A stack that may grow does so.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub(super) fn check_fault(
+        &mut self,
+        address: u64,
+        access: Access,
+        want: Want,
+    ) -> Result<(), Fault> {
+        let page = address & !(PAGE - 1);
+        match self.areas.find(page) {
+            None => self.grow_stack(page),
+            Some(area) if access.is_possible(area.flags, want) => Ok(()),
+            Some(_) => Err(Fault::NotAllowed),
+        }
+    }
+
     /// One look at a fault, under the lock.
     fn attempt(
         &mut self,
@@ -317,9 +347,7 @@ impl State {
             self.stack_above(page)?;
             return Ok(Step::NeedsGrowth);
         };
-        let private = !area.flags.contains(VmaFlags::SHARED);
-        let forced = want == Want::Forced && (private || access == Access::Read);
-        if !access.allowed(area.flags) && !forced {
+        if !access.is_possible(area.flags, want) {
             return Err(Fault::NotAllowed);
         }
         let asked = Asked::new(page, access == Access::Write, want, area, space);

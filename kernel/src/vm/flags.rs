@@ -78,6 +78,8 @@ bitflags! {
         const POOL_LOST = 1 << 17;
         /// `mprotect` may not allow instruction fetches.
         const NO_EXEC = 1 << 16;
+        /// The memory policy, packed.
+        const POLICY = 0x3f << 19;
     }
 }
 

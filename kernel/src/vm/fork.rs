@@ -11,8 +11,8 @@ use super::map::Commitment;
 use super::pagetable::{HUGEST, Region};
 use super::space::{Area, Sizes, State};
 use super::{AddressSpace, MappedFile, VmaFlags, tlb};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Order};
 use logic::errno::Errno;
@@ -42,6 +42,7 @@ impl AddressSpace {
         let areas = self.copy_areas(&child)?;
         for file in areas.iter().filter_map(|a| a.backing.file()) {
             file.source.mappings().register_child(&child)?;
+            sched::give_way();
         }
         if self.is_enlisted() {
             khugepaged::enlist(&child);
@@ -68,22 +69,38 @@ impl AddressSpace {
         Ok(child)
     }
 
-    /// Gives the child its areas, limits and names; returns a copy of the areas to go by.
+    /// Gives the child its areas, limits and names; returns a copy of the areas to go by. The caller holds `change`, so
+    /// the areas stay as they are: only their first copy needs the lock, and gives way after each chunk.
     fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, Bytes>, Errno> {
-        let state = self.state.lock();
-        let mut areas = state
-            .areas
-            .try_clone_of(|a| !a.flags.contains(VmaFlags::DONT_FORK))
-            .map_err(|_| Errno::ENOMEM)?;
+        let mut areas = VmaSet::new();
+        let wanted = |area: &Area| !area.flags.contains(VmaFlags::DONT_FORK);
+        let mut next = Some(0);
+        // Ends: there are so many chunks, and none comes or goes.
+        while let Some(chunk) = next {
+            let state = self.state.lock();
+            let copied = state.areas.clone_chunk(chunk, wanted, &mut areas);
+            drop(state);
+            next = copied.map_err(|_| Errno::ENOMEM)?;
+            sched::give_way();
+        }
         // What is locked is so for the parent alone.
-        areas.set_flags(0..USER_END, |flags| flags - VmaFlags::LOCKED);
+        areas.set_flags(0..USER_END, |flags| {
+            sched::give_way();
+            flags - VmaFlags::LOCKED
+        });
         attach_again(&mut areas);
         let mut sizes = Sizes::default();
         for area in areas.iter() {
             sizes.add(Sizes::of(area.flags, area.bytes()));
+            sched::give_way();
         }
         let commitment = Commitment::new(sizes.accounted)?;
-        let own = areas.try_clone_of(|_| true).map_err(|_| Errno::ENOMEM)?;
+        let own = areas.try_clone_of(|_| {
+            sched::give_way();
+            true
+        });
+        let own = own.map_err(|_| Errno::ENOMEM)?;
+        let state = self.state.lock();
         let (heap, limits) = (state.heap.clone(), state.limits);
         let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
         let auxiliary = state.auxiliary.clone();
@@ -174,23 +191,38 @@ impl AddressSpace {
     }
 }
 
-/// Gives a child mappings of its own of the files that count the spaces that map them.
+/// Gives a child mappings of its own of the files that count the spaces that map them. No spin lock is held.
 fn attach_again(areas: &mut VmaSet<VmaFlags, Bytes>) {
-    let mut known: Vec<(Arc<MappedFile>, Arc<MappedFile>)> = Vec::new();
+    // The areas that a mapping was split into share one file.
+    let mut known: BTreeMap<usize, Attached> = BTreeMap::new();
     areas.for_each_backing(|backing| {
+        sched::give_way();
         let Bytes::File(file, _) = backing else {
             return;
         };
         if !file.is_attached() {
             return;
         }
-        // The areas that a mapping was split into share one file.
-        if let Some((_, own)) = known.iter().find(|(theirs, _)| Arc::ptr_eq(theirs, file)) {
-            *file = own.clone();
-        } else if let Some(own) = file.for_child().map(Arc::new) {
-            known.push((core::mem::replace(file, own.clone()), own));
+        let address = Arc::as_ptr(file).addr();
+        if let Some(attached) = known.get(&address) {
+            *file = attached.childs.clone();
+        } else if let Some(childs) = file.for_child().map(Arc::new) {
+            let parents = core::mem::replace(file, childs.clone());
+            known.insert(
+                address,
+                Attached {
+                    _parents: parents,
+                    childs,
+                },
+            );
         }
     });
+}
+
+/// A parent's mapping, which keeps its address its own meanwhile, and that of the child.
+struct Attached {
+    _parents: Arc<MappedFile>,
+    childs: Arc<MappedFile>,
 }
 
 /// Has the child map a huge page, too; whoever stores to it first gets pages of its own instead.

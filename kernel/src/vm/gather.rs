@@ -15,7 +15,8 @@ use ebb_mm::{Frame, FreeBatch};
 use machine::arch::CpuSet;
 use machine::memory::memmap::{self, Descriptor};
 use machine::memory::percpu::{self, Count};
-use machine::memory::{file_block, huge, hugetlb, zero_block};
+use machine::memory::{file_block, huge, hugetlb, poison, zero_block};
+use machine::sched;
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
@@ -68,6 +69,11 @@ impl Gather {
             pages: [0; 3],
             any: false,
         }
+    }
+
+    /// Returns the number of frames, of pages and tables, in the batch.
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
     #[inline]
@@ -186,7 +192,7 @@ impl Gather {
         }
     }
 
-    /// Drops the frames' references; flushed before.
+    /// Drops the frames' references; flushed before. No spin lock is held: between huge pages others may run.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
         if self.zeros != 0 {
@@ -204,16 +210,34 @@ impl Gather {
             } else {
                 file_block::release(block);
             }
+            sched::give_way();
         }
         for page in &self.pool[..core::mem::take(&mut self.pool_len)] {
             // SAFETY: the first `pool_len` are initialised.
             hugetlb::release(unsafe { page.assume_init() });
+            sched::give_way();
         }
         for rest in &mut self.rests {
             if let Some((block, kept)) = rest.take() {
                 huge::free_rest(block, &kept);
             }
         }
+        // Asked once, and not for each frame.
+        if poison::is_filling() {
+            self.free_frames::<true>();
+        } else {
+            self.free_frames::<false>();
+        }
+        let mapped = self.pages[1] + self.pages[2];
+        if mapped != 0 {
+            percpu::subtract(Count::MappedFile, mapped);
+        }
+        self.pages = [0; 3];
+        percpu::drain_if_asked();
+    }
+
+    /// Drops the references of frames of their own. With `FILL` those that are freed are filled.
+    fn free_frames<const FILL: bool>(&mut self) {
         let this = percpu::this();
         let allocator = machine::memory::allocator();
         let mut batch = FreeBatch::new();
@@ -222,7 +246,11 @@ impl Gather {
             // SAFETY: the first `len` are initialised.
             let frame = unsafe { frame.assume_init() };
             if Descriptor::get(frame).clear_own_anonymous() {
-                this.free_in(allocator, &mut batch, frame);
+                if FILL {
+                    this.free_in(allocator, &mut batch, frame);
+                } else {
+                    this.free_unfilled(allocator, &mut batch, frame);
+                }
                 anonymous += 1;
             } else {
                 memmap::release(frame);
@@ -231,11 +259,5 @@ impl Gather {
         this.finish(batch);
         this.subtract(Count::AnonymousFrames, anonymous);
         this.add(Count::Freed, anonymous);
-        let mapped = self.pages[1] + self.pages[2];
-        if mapped != 0 {
-            this.subtract(Count::MappedFile, mapped);
-        }
-        self.pages = [0; 3];
-        percpu::drain_if_asked();
     }
 }

@@ -58,7 +58,11 @@ impl AddressSpace {
             return Ok(());
         }
         // As on Linux, what lies below a hole is done.
-        let until = self.state.lock().areas.covered_until(range.clone());
+        let until = if self.covers(&range) {
+            range.end
+        } else {
+            self.covered_until(&range)
+        };
         self.mark(range.start..until, lock)?;
         if until < range.end {
             return Err(Errno::ENOMEM);
@@ -77,12 +81,17 @@ impl AddressSpace {
     /// pages.
     pub fn check_sync(&self, start: u64, bytes: u64, invalidate: bool) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
-        let state = self.state.lock();
-        let mut areas = state.areas.overlapping(range.clone());
-        if invalidate && areas.any(|area| area.flags.contains(VmaFlags::LOCKED)) {
-            return Err(Errno::EBUSY);
+        if invalidate {
+            let mut any_locked = false;
+            self.for_areas(range.clone(), |area| {
+                any_locked |= area.flags.contains(VmaFlags::LOCKED);
+                !any_locked
+            });
+            if any_locked {
+                return Err(Errno::EBUSY);
+            }
         }
-        if range.is_empty() || state.areas.covers(range) {
+        if range.is_empty() || self.covers(&range) {
             Ok(())
         } else {
             Err(Errno::ENOMEM)

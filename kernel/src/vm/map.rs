@@ -3,6 +3,7 @@
 use super::backing::{Bytes, Graveyard};
 use super::entry::REGION;
 use super::hugetlb::HugeFile;
+use super::replacing::Replacing;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
 use super::stack::MAP_BOTTOM;
@@ -117,6 +118,7 @@ impl AddressSpace {
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
         }
+        let replacing = replaces.then(|| Replacing::begin(self, range.clone()));
         if replaces {
             self.state
                 .lock()
@@ -129,6 +131,7 @@ impl AddressSpace {
         }
         self.insert(range.clone(), area_flags, source)?;
         commitment.keep();
+        drop(replacing);
         drop(change);
         if populate {
             // As on Linux, what cannot be had now comes later, or not.
@@ -239,11 +242,6 @@ impl AddressSpace {
         state.sizes.add(sizes);
         state.changed();
         Ok(())
-    }
-
-    /// Waits until no change of the areas is under way. False: the task is being killed.
-    pub(super) fn wait_for_change(&self) -> bool {
-        self.change.lock_killable().is_ok()
     }
 
     /// `munmap(2)`.

@@ -16,9 +16,11 @@ use machine::sync::{Mutex, MutexGuard, SpinLock};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
     /// All.
-    AllPages,
+    All,
     /// A file's; private copies of them stay.
-    FilePages,
+    Files,
+    /// The same, but in locked memory all stay.
+    UnlockedFiles,
 }
 
 /// What may show a file's pages: an address space, as its files know it.
@@ -121,12 +123,20 @@ impl Mappings {
     /// the file that this belongs to. Call it after the file has dropped them, without a spin lock
     /// held. Private copies that programs made stay, as for a hole that was punched.
     pub fn invalidate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
-        self.take_out(source, &pages, Reach::FilePages);
+        self.take_out(source, &pages, Reach::Files);
+    }
+
+    /// As [`Self::invalidate`], for pages that the file still has: mappings ask for them again, but those of locked
+    /// memory.
+    pub fn ask_again<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
+        if self.is_used() {
+            self.take_out(source, &pages, Reach::UnlockedFiles);
+        }
     }
 
     /// As [`Self::invalidate`], for a file that was cut: private copies go too.
     pub fn truncate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
-        self.take_out(source, &pages, Reach::AllPages);
+        self.take_out(source, &pages, Reach::All);
     }
 
     fn take_out<S: ?Sized>(&self, source: &S, pages: &Range<u64>, reach: Reach) {

@@ -6,12 +6,14 @@
 //! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
-//! | `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `replacing` | mappings that take the place of others, as other threads see them |
+//! | `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot`, `allowed` | page faults, those of huge pages, where each CPU stored last |
 //! | `collapse`, `khugepaged` | pages that are joined to huge pages: when it is asked for, and before |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
 //! | `access`, `core_pages` | the kernel's access to other spaces, what of one goes into a core file |
+//! | `policy` | memory policies of areas |
 //! | `source`, `shared`, `pages`, `shmem_fault` | files as mappings see them, shared memory, its huge pages |
 //! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
 //!
@@ -37,6 +39,7 @@
 //! last three held; memory is never waited for with a walk held.
 
 mod access;
+mod allowed;
 mod backing;
 mod collapse;
 pub(crate) mod compaction;
@@ -61,10 +64,13 @@ mod pagemap;
 pub mod pages;
 mod pagetable;
 mod peek;
+mod pieces;
+mod policy;
 mod pool_fault;
 mod protect;
 mod region_fault;
 mod remap;
+mod replacing;
 mod serve;
 pub mod shared;
 mod shmem_fault;
@@ -96,6 +102,7 @@ use fault::{Access, Fault};
 use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKILL, SIGSEGV};
 use machine::memory::percpu::{self, Count, Local};
 use machine::sched;
+use want::Want;
 
 /// A page fault in user mode: serves it. `error` is the CPU's error code.
 ///
@@ -110,10 +117,10 @@ pub fn on_user_fault(address: u64, error: u64) -> Result<(), FaultSignal> {
         Some(space) => space.fault(this, address, access),
         None => Err(Fault::NotMapped),
     };
-    if served.is_err() {
-        return retry(address, access).map_err(FaultSignal::of);
+    match served {
+        Ok(()) => Ok(()),
+        Err(fault) => retry(address, access, fault).map_err(FaultSignal::of),
     }
-    Ok(())
 }
 
 /// Serves the most frequent page fault of user mode: a store to a missing page of the anonymous area to
@@ -132,22 +139,27 @@ pub fn on_user_store(address: u64, error: u64) -> bool {
     served
 }
 
+/// Returns the version of the current space's areas if its page tables allow the access to `address` that failed
+/// with the CPU's error code `error`. Returns `None` if they do not.
+pub fn allows(address: u64, error: u64) -> Option<u64> {
+    current_space()?.allows(address, Access::from_error(error))
+}
+
 /// The space of the task that runs; `None` for a kernel thread and at a task's end. Good while the
 /// task runs and keeps its space.
 pub fn current_space() -> Option<&'static AddressSpace> {
     space::active(percpu::this())
 }
 
-/// Looks once more at a fault that could not be served, when no change of the areas is under way:
-/// a mapping that replaces another leaves a gap for a moment, which no thread may fall into.
+/// Looks again at a fault that could not be served, when no change of the areas is under way: a mapping that replaces
+/// another leaves a gap for a moment, which no thread may fall into.
 #[cold]
-fn retry(address: u64, access: Access) -> Result<(), Fault> {
+fn retry(address: u64, access: Access, fault: Fault) -> Result<(), Fault> {
     let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;
-    if !space.wait_for_change() {
-        return Err(Fault::NoMemory);
-    }
-    // The wait may have ended on another CPU.
-    space.fault(percpu::this(), address, access)
+    space.serve_again((address, access, Want::Mapped), fault, || {
+        // The wait may have ended on another CPU.
+        space.fault(percpu::this(), address, access)
+    })
 }
 
 /// Counts a fault for the CPU and for the thread.
@@ -202,8 +214,10 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let this = percpu::this();
     count_fault(this);
     let access = Access::from_error(error);
-    let served = space::active(this)
-        .is_some_and(|space| space.fault_of_kernel(this, address, access).is_ok())
-        || retry(address, access).is_ok();
-    Some(if served { rip } else { otherwise })
+    let served = match space::active(this) {
+        Some(space) => space.fault_of_kernel(this, address, access),
+        None => Err(Fault::NotMapped),
+    };
+    let served = served.or_else(|fault| retry(address, access, fault));
+    Some(if served.is_ok() { rip } else { otherwise })
 }

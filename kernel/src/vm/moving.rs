@@ -38,8 +38,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, Order};
 use logic::carry::{self, Moving, ParkedBy};
 use logic::errno::Errno;
+use machine::arch::USER_END;
 use machine::arch::clock::{self, Nanos};
-use machine::arch::{USER_END, ipi};
 use machine::memory::copy_page;
 use machine::memory::frame::FrameRef;
 use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
@@ -50,8 +50,6 @@ use machine::sched;
 pub(super) const BATCH: usize = 32;
 /// The most entries that show them.
 const ENTRIES: usize = 4 * BATCH;
-/// Frames that are copied between two looks at what other CPUs ask for.
-const COPIES: usize = 4;
 
 /// For so long a family that was searched is not searched again.
 const SEARCH_REST: Nanos = Nanos(2_000_000_000);
@@ -257,11 +255,9 @@ impl Mover {
         let mut targets = to.iter().copied();
         let mut target = targets.next();
         let mut frames = 0;
-        for (count, item) in self.items.iter().enumerate() {
+        for item in &self.items {
             let Some(to) = target else { break };
-            if count % COPIES == 0 {
-                ipi::poll_mailbox();
-            }
+            sched::give_way();
             if self.carry(item, to) {
                 frames += 1;
                 target = targets.next();
@@ -269,9 +265,7 @@ impl Mover {
         }
         for index in 0..self.of_files.len() {
             let Some(to) = target else { break };
-            if index % COPIES == 0 {
-                ipi::poll_mailbox();
-            }
+            sched::give_way();
             if self.of_files[index].carry(to) {
                 frames += 1;
                 target = targets.next();
@@ -279,7 +273,7 @@ impl Mover {
         }
         for index in 0..self.tables.len() {
             let Some(to) = target else { break };
-            ipi::poll_mailbox();
+            sched::give_way();
             if self.carry_table(self.tables[index], to) {
                 frames += 1;
                 target = targets.next();

@@ -32,6 +32,51 @@ fn next_used(table: &Table, address: u64, level: usize) -> u64 {
     (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
 }
 
+/// Which tables [`PageTables::prune`] takes out.
+struct Pruning {
+    range: Range<u64>,
+    owned: Range<u64>,
+    emptied: Range<u64>,
+}
+
+impl Pruning {
+    /// Takes out those below `table`, whose first entry, at `level`, stands for the address `base`. Looks at each table once.
+    /// Returns `false` if the gather is full.
+    fn below(&self, table: &Table, level: usize, base: u64, gather: &mut Gather) -> bool {
+        let span = SPANS[level];
+        let mut at = base.max(self.range.start / span * span);
+        let end = self.range.end.min(base + table.len() as u64 * span);
+        while at < end {
+            let slot = &table[index(at, level)];
+            let entry = slot.load(Ordering::Relaxed);
+            if entry == 0 {
+                at = next_used(table, at, level);
+                continue;
+            }
+            let next = at + span;
+            if entry & (HUGE | TRIAL) == 0 && at < self.owned.end && self.owned.start < next {
+                let inner = table_at(entry);
+                if level > 1 && !self.below(inner, level - 1, at, gather) {
+                    return false;
+                }
+                let is_owned = self.owned.start <= at && next <= self.owned.end;
+                // Between two batches the lock was free: where areas stay, pages may have come back.
+                let known = self.emptied.start <= at && next <= self.emptied.end;
+                debug_assert!(!known || is_empty(inner));
+                if is_owned && (known || is_empty(inner)) {
+                    if gather.is_full() {
+                        return false;
+                    }
+                    slot.store(0, Ordering::Relaxed);
+                    gather.table(frame_of(entry));
+                }
+            }
+            at = next;
+        }
+        true
+    }
+}
+
 fn is_empty(table: &Table) -> bool {
     unused_before(table) == table.len()
 }
@@ -355,6 +400,21 @@ impl PageTables {
         range.end
     }
 
+    /// Whether anything is mapped in `range`. Says that something is, without a look, where that is
+    /// longer than `most` bytes.
+    pub(super) fn shows_any(&self, range: &Range<u64>, most: u64) -> bool {
+        if range.end - range.start > most {
+            return true;
+        }
+        let is_unused = |run: &Run| match run {
+            Run::Pages(entries) => entries
+                .iter()
+                .all(|entry| entry.load(Ordering::Relaxed) == 0),
+            Run::Huge(..) | Run::Trial(..) => false,
+        };
+        self.runs(range.clone(), |_, run| is_unused(&run)) < range.end
+    }
+
     /// Takes entries in `range` out, as far as the gather has room, and gives it their frames.
     /// With `files_only`, private pages stay. Huge pages lie wholly in the range (`split_edges`).
     /// Returns the address reached.
@@ -406,9 +466,8 @@ impl PageTables {
         range.end
     }
 
-    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
-    /// in `owned`, and are empty, as all that lie wholly in `emptied` are. False: the gather is full, and there are
-    /// more.
+    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly in `owned`, and are
+    /// empty, as all that lie wholly in `emptied` are. Returns `false` if the gather is full, and there are more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
@@ -417,40 +476,15 @@ impl PageTables {
         gather: &mut Gather,
     ) -> bool {
         self.forget_tables();
-        for (level, span) in SPANS.into_iter().enumerate().skip(1) {
-            let mut at = range.start / span * span;
-            while at < range.end {
-                let next = at + span;
-                if at < owned.start {
-                    at = next;
-                    continue;
-                }
-                if next > owned.end {
-                    break;
-                }
-                match self.upper_slot(at, level) {
-                    Ok(slot) => {
-                        let entry = slot.load(Ordering::Relaxed);
-                        // Between two batches the lock was free: where areas stay, pages may have
-                        // come back.
-                        let is_table = entry != 0 && entry & (HUGE | TRIAL) == 0;
-                        let known = emptied.start <= at && next <= emptied.end;
-                        debug_assert!(!(is_table && known) || is_empty(table_at(entry)));
-                        if is_table && (known || is_empty(table_at(entry))) {
-                            if gather.is_full() {
-                                return false;
-                            }
-                            slot.store(0, Ordering::Relaxed);
-                            gather.table(frame_of(entry));
-                            self.count -= 1;
-                        }
-                        at = next;
-                    }
-                    Err(until) => at = until,
-                }
-            }
-        }
-        true
+        let before = gather.len();
+        let pruning = Pruning {
+            range,
+            owned,
+            emptied,
+        };
+        let whole = pruning.below(table_at(self.root.address()), 3, 0, gather);
+        self.count -= (gather.len() - before) as u64;
+        whole
     }
 
     /// The used entry at `level` for an address, or up to where there is none; a larger page has none.

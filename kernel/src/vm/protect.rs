@@ -6,7 +6,8 @@ use super::khugepaged;
 use super::map::{Commitment, page_range};
 use super::mappings::Reach;
 use super::pagetable::Run;
-use super::space::{Area, TABLES_AT_ONCE};
+use super::pieces::Change;
+use super::space::{Area, PAGE, State, TABLES_AT_ONCE};
 use super::want::{entry_flags, store_flags};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use core::ops::Range;
@@ -59,10 +60,6 @@ pub enum Advice {
 
 pub(super) const NONE: VmaFlags = VmaFlags::empty();
 
-fn same(flags: VmaFlags) -> VmaFlags {
-    flags
-}
-
 /// The part of an area in a range.
 pub(super) struct Piece {
     pub(super) range: Range<u64>,
@@ -105,40 +102,41 @@ impl AddressSpace {
             return Ok(());
         }
         let _change = self.change.lock();
-        {
-            let mut state = self.lock_with_room(&range)?;
-            if !state.areas.covers(range.clone()) {
-                return Err(Errno::ENOMEM);
+        let with = |flags: VmaFlags| {
+            let mut new = (flags - VmaFlags::RIGHTS) | prot.flags();
+            if prot.contains(Prot::WRITE)
+                && !flags.intersects(VmaFlags::SHARED | VmaFlags::NO_RESERVE | VmaFlags::HUGETLB)
+            {
+                new |= VmaFlags::ACCOUNTED;
             }
-            let with = |flags: VmaFlags| {
-                let mut new = (flags - VmaFlags::RIGHTS) | prot.flags();
-                if prot.contains(Prot::WRITE)
-                    && !flags
-                        .intersects(VmaFlags::SHARED | VmaFlags::NO_RESERVE | VmaFlags::HUGETLB)
-                {
-                    new |= VmaFlags::ACCOUNTED;
-                }
-                new
-            };
-            let (store, fetch) = (prot.contains(Prot::WRITE), prot.contains(Prot::EXEC));
-            let fit = |area: &Area| {
-                (!store || area.flags.contains(VmaFlags::MAY_WRITE))
-                    && !(fetch && area.flags.contains(VmaFlags::NO_EXEC))
-            };
-            if !state.areas.overlapping(range.clone()).all(fit) {
-                return Err(Errno::EACCES);
+            new
+        };
+        let (store, fetch) = (prot.contains(Prot::WRITE), prot.contains(Prot::EXEC));
+        let fit = |area: &Area| {
+            (!store || area.flags.contains(VmaFlags::MAY_WRITE))
+                && !(fetch && area.flags.contains(VmaFlags::NO_EXEC))
+        };
+        let (mut reached, mut all_fit, mut change) = (range.start, true, Change::default());
+        self.for_areas(range.clone(), |area| {
+            if area.start > reached {
+                return false;
             }
-            let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
-            state.check_limits(after.beyond(before))?;
-            let commitment = Commitment::new(after.accounted - before.accounted)?;
-            state.make_boundaries(&range)?;
-            state.areas.set_flags(range.clone(), with);
-            state.sizes.subtract(before);
-            state.sizes.add(after);
-            state.areas.merge(range.clone());
-            state.changed();
-            commitment.keep();
+            reached = area.end;
+            all_fit &= fit(area);
+            change.add(area, &range, with);
+            true
+        });
+        if reached < range.end {
+            return Err(Errno::ENOMEM);
         }
+        if !all_fit {
+            return Err(Errno::EACCES);
+        }
+        let more = change.after.beyond(change.before);
+        self.state.lock().check_limits(more)?;
+        let commitment = Commitment::new(change.after.accounted - change.before.accounted)?;
+        self.change_flags(range.clone(), &change, with)?;
+        commitment.keep();
         self.settle_trials(range.clone());
         self.apply_rights(range);
         Ok(())
@@ -226,12 +224,12 @@ impl AddressSpace {
         if range.is_empty() {
             return Ok(());
         }
-        let whole = self.state.lock().areas.covers(range.clone());
+        let whole = self.covers(&range);
         let any = |_: &Area| true;
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 let first = range.start;
-                self.zap_areas(range, Reach::AllPages, true, |area| {
+                self.zap_areas(range, Reach::All, true, |area| {
                     // Of pages of the pool whole ones go; as on Linux, the range must begin with one.
                     let cut =
                         area.start < first && !first.is_multiple_of(area.backing.page_bytes());
@@ -282,12 +280,12 @@ impl AddressSpace {
             }
             Advice::Cold => {
                 let unfit = VmaFlags::LOCKED | VmaFlags::HUGETLB;
-                let state = self.state.lock();
-                if state
-                    .areas
-                    .overlapping(range)
-                    .any(|a| a.flags.intersects(unfit))
-                {
+                let mut all_fit = true;
+                self.for_areas(range, |area| {
+                    all_fit &= !area.flags.intersects(unfit);
+                    all_fit
+                });
+                if !all_fit {
                     return Err(Errno::EINVAL);
                 }
             }
@@ -330,36 +328,32 @@ impl AddressSpace {
         fit: impl Fn(&Area) -> bool,
     ) -> Result<(), Errno> {
         let _change = self.change.lock();
-        let state = self.state.lock();
-        if !state.areas.overlapping(range.clone()).all(fit) {
-            return Err(Errno::EINVAL);
-        }
         let with = |flags: VmaFlags| {
             // As on Linux: pages of the pool stay anyway.
             let none = flags.contains(VmaFlags::HUGETLB) && set == VmaFlags::LOCKED;
             if none { flags } else { (flags - clear) | set }
         };
         // Where nothing changes, nothing is split.
-        let changed = |a: &&Area| with(a.flags) != a.flags;
-        let Some(first) = state.areas.overlapping(range.clone()).find(changed) else {
+        let (mut all_fit, mut changed, mut change) = (true, None, Change::default());
+        self.for_areas(range.clone(), |area| {
+            all_fit &= fit(area);
+            if with(area.flags) != area.flags {
+                let (first, _) = changed.unwrap_or((area.start, 0));
+                changed = Some((first, area.end));
+            }
+            if changed.is_some() {
+                change.add(area, &range, with);
+            }
+            all_fit
+        });
+        if !all_fit {
+            return Err(Errno::EINVAL);
+        }
+        let Some((first, last)) = changed else {
             return Ok(());
         };
-        let last = state
-            .areas
-            .overlapping(range.clone())
-            .filter(changed)
-            .last();
-        let range = range.start.max(first.start)..range.end.min(last.map_or(first.end, |a| a.end));
-        drop(state);
-        let mut state = self.lock_with_room(&range)?;
-        state.make_boundaries(&range)?;
-        let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
-        state.sizes.subtract(before);
-        state.sizes.add(after);
-        state.areas.set_flags(range.clone(), with);
-        state.areas.merge(range);
-        state.changed();
-        Ok(())
+        // Areas behind the last one that changes were taken in, too: they are the same before and after.
+        self.change_flags(range.start.max(first)..range.end.min(last), &change, with)
     }
 
     /// Calls `act` with the part of each area in a range, upwards, no spin lock held.
@@ -389,7 +383,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// For each page of a range, whether it is there (`mincore(2)`): `each` gets a byte a page.
+    /// For each page of a range, whether it is in memory, be it of a file that is mapped here for stores (`mincore(2)`): `each` gets a byte a page.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped; what `each` gives.
@@ -400,7 +394,7 @@ impl AddressSpace {
         mut each: impl FnMut(&[u8]) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
-        if !self.state.lock().areas.covers(range.clone()) {
+        if !self.covers(&range) {
             return Err(Errno::ENOMEM);
         }
         let mut at = range.start;
@@ -424,11 +418,43 @@ impl AddressSpace {
                     }
                     true
                 });
+                state.add_present(at..end, &mut present);
             }
             each(&present[..pages])?;
             at += pages as u64 * 4096;
             sched::cond_resched();
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Notes in `present`, a byte for each page of `range`, which pages the files that are mapped there have in memory. As
+    /// on Linux this is told of files that the mapping may change.
+    fn add_present(&self, range: Range<u64>, present: &mut [u8]) {
+        const ROW: usize = 16;
+        const TOLD: VmaFlags = VmaFlags::SHARED.union(VmaFlags::MAY_WRITE);
+        for area in self.areas.overlapping(range.clone()) {
+            let Bytes::File(file, offset) = &area.backing else {
+                continue;
+            };
+            if !area.flags.contains(TOLD) || area.flags.contains(VmaFlags::HUGETLB) {
+                continue;
+            }
+            let part = area.start.max(range.start)..area.end.min(range.end);
+            let mut index = (offset + (part.start - area.start)) / PAGE;
+            let from = pages_in(part.start - range.start);
+            let until = from + pages_in(part.end - part.start);
+            for bytes in present[from..until].chunks_mut(ROW) {
+                if bytes.contains(&0) {
+                    let mut row = [const { None }; ROW];
+                    file.source.present(index, &mut row[..bytes.len()]);
+                    for (byte, page) in bytes.iter_mut().zip(&row) {
+                        *byte |= u8::from(page.is_some());
+                    }
+                }
+                index += bytes.len() as u64;
+            }
+        }
     }
 }

@@ -3,8 +3,10 @@
 use super::backing::{Bytes, Graveyard};
 use super::entry::REGION;
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
-use super::space::{Area, PAGE, Sizes};
-use super::{AddressSpace, VmaFlags, tlb};
+use super::replacing::Replacing;
+use super::source::{Backing, MappedFile};
+use super::space::{Area, PAGE, Sizes, State};
+use super::{AddressSpace, MapFlags, Prot, VmaFlags, tlb};
 use alloc::sync::Arc;
 use core::ops::Range;
 use ebb_mm::Order;
@@ -98,6 +100,7 @@ impl AddressSpace {
         } else {
             let gone = if keep { 0 } else { old_bytes };
             let more = Sizes::of(area.flags, bytes).beyond(Sizes::of(area.flags, gone));
+            let _replacing = target.clone().map(|range| Replacing::begin(self, range));
             if let Some(range) = &target {
                 self.state.lock().check_replacing(range, more)?;
                 self.remove(range.clone())?;
@@ -111,6 +114,31 @@ impl AddressSpace {
             let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
         }
         Ok(start)
+    }
+
+    /// `remap_file_pages(2)`: has a range that shows a shared file show it from page `first` on, by a mapping of its own,
+    /// as Linux does since version 4.0.
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range, one that is not all of one shared file with the same flags, and pages that wrap around;
+    /// otherwise as `mmap(2)`.
+    pub fn show_from(self: &Arc<Self>, start: u64, bytes: u64, first: u64) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::EINVAL)?;
+        if range.is_empty() || first.checked_add(bytes / PAGE).is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let offset = first.checked_mul(PAGE).ok_or(Errno::EOVERFLOW)?;
+        let (flags, file) = self.look_settled(|state| state.one_shared_file(&range))?;
+        let prot = Prot::from_bits_truncate(flags.bits());
+        let mut map = MapFlags::FIXED | MapFlags::POPULATE;
+        map.set(MapFlags::LOCKED, flags.contains(VmaFlags::LOCKED));
+        let backing = Backing::File {
+            file: file.again(),
+            offset,
+            shared: true,
+            writable: flags.contains(VmaFlags::MAY_WRITE),
+        };
+        self.map(Some(start), bytes, prot, map, backing).map(|_| ())
     }
 
     /// The area that holds the whole range.
@@ -250,5 +278,25 @@ impl AddressSpace {
             self.finish_leaving(old);
         }
         Ok(start)
+    }
+}
+
+impl State {
+    /// The flags and the file that all of a range has, which is shared.
+    fn one_shared_file(&self, range: &Range<u64>) -> Result<(VmaFlags, Arc<MappedFile>), Errno> {
+        let first = self.areas.find(range.start).ok_or(Errno::EINVAL)?;
+        let file = first.backing.file().ok_or(Errno::EINVAL)?;
+        let source = Arc::as_ptr(&file.source).cast();
+        let alike = |area: &Area| {
+            let other = area.backing.file();
+            area.flags == first.flags && other.is_some_and(|other| other.same_source(source))
+        };
+        let fit = first.flags.contains(VmaFlags::SHARED)
+            && self.areas.covers(range.clone())
+            && self.areas.overlapping(range.clone()).all(alike);
+        if !fit {
+            return Err(Errno::EINVAL);
+        }
+        Ok((first.flags, file.clone()))
     }
 }

@@ -1,7 +1,7 @@
 //! Huge pages of files in memory: faults that are served by an entry of 2 MiB.
 
 use super::VmaFlags;
-use super::compaction::{self, daemon};
+use super::compaction::{self, daemon, proactive};
 use super::entry::{FILE, PAGE, REGION, SHMEM};
 use super::leaf::TableFrame;
 use super::pages::Wish;
@@ -17,20 +17,21 @@ use machine::memory::percpu::{self, Count};
 
 /// Gets a block for a file, if there is one or can be, as `defrag` says; may wait.
 pub fn new_block(wish: Wish) -> Option<FileBlock> {
-    let mut block = FileBlock::try_new(percpu::this());
+    let mut block = FileBlock::try_new();
     if block.is_err() {
         match huge::defrag().effort(wish == Wish::Asked) {
             Effort::Direct => {
                 if compaction::make_block() {
-                    block = FileBlock::try_new(percpu::this());
+                    block = FileBlock::try_new();
                 }
             }
             Effort::Background => daemon::want_block(),
             Effort::None => {}
         }
     }
-    if block.is_err() {
-        percpu::add(Count::SharedHugeFallbacks, 1);
+    match block {
+        Ok(_) => proactive::note_block_taken(),
+        Err(_) => percpu::add(Count::SharedHugeFallbacks, 1),
     }
     block.ok()
 }

@@ -192,6 +192,20 @@ impl MappedFile {
         })
     }
 
+    /// The same file for another mapping in the same space.
+    pub(super) fn again(&self) -> Self {
+        self.for_child().unwrap_or_else(|| Self {
+            source: self.source.clone(),
+            name: self.name.clone(),
+            shmem: self.shmem,
+            executable: self.executable,
+            hold: self.hold.clone(),
+            attachment: None,
+            stores: false,
+            promises: None,
+        })
+    }
+
     /// Makes it a mapping that may store to the file, until the last area of it is gone.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
 use super::{MappedName, VmaFlags};
 use alloc::sync::Arc;
+use core::any::Any;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
@@ -22,11 +23,13 @@ use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
 use machine::memory::percpu::{self, Local};
 use machine::memory::{hugetlb, kernel_root, knobs, pressure};
 use machine::sched;
-use machine::sync::{Mutex, SpinLock, WaitQueue, assert_no_spin_lock_held};
+use machine::sync::{Mutex, Once, SpinLock, WaitQueue, assert_no_spin_lock_held};
 
 pub(super) const PAGE: u64 = 4096;
 /// Page tables that are looked through under one lock.
 pub(super) const TABLES_AT_ONCE: u32 = 32;
+/// Areas that are taken out under one hold of a lock.
+const TAKEN_AT_ONCE: usize = 64;
 
 pub(super) type Area = Vma<VmaFlags, Bytes>;
 
@@ -59,6 +62,10 @@ pub struct AddressSpace {
     place: usize,
     /// What the frames of its private memory have in their words.
     tag: u64,
+    /// Tasks that use it.
+    tasks: AtomicU32,
+    /// The contexts of its asynchronous requests, which end with the last of these tasks.
+    requests: Once<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What the lock of a space guards.
@@ -70,6 +77,8 @@ pub(super) struct State {
     pub(super) version: u64,
     /// Has no areas any more, but perhaps still pages: the holder of `change` takes them out.
     pub(super) leaving: Range<u64>,
+    /// Shows another mapping soon, and perhaps none just now: the holder of `change` is at it.
+    pub(super) replacing: Range<u64>,
     /// Mapped pages: anonymous, file, shared memory.
     pub(super) mapped: [u64; 3],
     pub(super) peak_mapped: u64,
@@ -284,6 +293,7 @@ impl AddressSpace {
             tables,
             version: 0,
             leaving: 0..0,
+            replacing: 0..0,
             mapped: [0; 3],
             peak_mapped: 0,
             sizes: Sizes::default(),
@@ -314,7 +324,36 @@ impl AddressSpace {
             family,
             place,
             tag,
+            tasks: AtomicU32::new(0),
+            requests: Once::new(),
         }))
+    }
+
+    /// Counts one more task that uses it.
+    pub fn add_task(&self) {
+        // Relaxed: another task that uses it, or its maker, hands it to the new one.
+        self.tasks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes [`Self::add_task`] back. Returns whether that was the last task.
+    pub fn remove_task(&self) -> bool {
+        // AcqRel: the last one sees what the others did with the space; pairs with itself.
+        self.tasks.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Returns the contexts of asynchronous requests, once [`Self::set_requests`] has set them.
+    pub fn requests(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.requests.get().map(|requests| &**requests)
+    }
+
+    /// Has `make` make the contexts of asynchronous requests, unless there are some. What it made
+    /// is dropped with the space, which may be in a walk over the mappers of a file: no context
+    /// may be left in it then.
+    pub fn set_requests(&self, make: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
+        if self.requests.get().is_none() {
+            // Another task may have been first; then ours go.
+            let _ = self.requests.set(make());
+        }
     }
 
     /// Has its private memory be found in it from here on.
@@ -440,25 +479,7 @@ impl AddressSpace {
     /// Hands its areas out, upwards, without a lock held meanwhile.
     pub fn for_each_vma(&self, mut each: impl FnMut(&VmaInfo)) {
         let mut at = 0;
-        loop {
-            let info = {
-                let state = self.state.lock();
-                let Some(area) = state.areas.next_from(at) else {
-                    return;
-                };
-                let (file, offset) = match &area.backing {
-                    Bytes::Zero => (None, 0),
-                    Bytes::File(file, offset) => (Some(file.name.clone()), *offset),
-                };
-                VmaInfo {
-                    start: area.start,
-                    end: area.end,
-                    flags: area.flags,
-                    offset,
-                    file,
-                    page_bytes: area.backing.page_bytes(),
-                }
-            };
+        while let Some(info) = self.vma_from(at) {
             at = info.end;
             each(&info);
             sched::cond_resched();
@@ -587,6 +608,23 @@ impl AddressSpace {
 }
 
 impl State {
+    /// The first area from `at` on.
+    pub(super) fn info_from(&self, at: u64) -> Option<VmaInfo> {
+        let area = self.areas.next_from(at)?;
+        let (file, offset) = match &area.backing {
+            Bytes::Zero => (None, 0),
+            Bytes::File(file, offset) => (Some(file.name.clone()), *offset),
+        };
+        Some(VmaInfo {
+            start: area.start,
+            end: area.end,
+            flags: area.flags,
+            offset,
+            file,
+            page_bytes: area.backing.page_bytes(),
+        })
+    }
+
     /// Notes that areas have changed.
     pub(super) fn changed(&mut self) {
         self.version += 1;
@@ -615,9 +653,12 @@ impl State {
     }
 
     /// Takes out areas that start in `range`, whose ends are boundaries, until none is left (true)
-    /// or the graveyard is full.
+    /// or the graveyard is full, or [`TAKEN_AT_ONCE`] are out.
     pub(super) fn take_areas(&mut self, range: Range<u64>, graveyard: &mut Graveyard) -> bool {
-        while !graveyard.is_full() {
+        for _ in 0..TAKEN_AT_ONCE {
+            if graveyard.is_full() {
+                break;
+            }
             let Some(area) = self.areas.pop(range.clone()) else {
                 self.changed();
                 return true;
@@ -645,6 +686,7 @@ impl AddressSpace {
                 continue;
             }
             file.source.mappings().forget(number);
+            sched::give_way();
             left = Some(Arc::as_ptr(&file.source).cast());
         }
     }
@@ -668,9 +710,12 @@ impl Drop for AddressSpace {
         self.family.leave(self.place);
         loop {
             let mut graveyard = Graveyard::of(self.id);
-            if self.state.lock().take_areas(0..USER_END, &mut graveyard) {
+            let all = self.state.lock().take_areas(0..USER_END, &mut graveyard);
+            drop(graveyard);
+            if all {
                 break;
             }
+            sched::give_way();
         }
         self.zap_unmapped(0..USER_END);
         self.state.lock().tables.free_root();

@@ -28,7 +28,8 @@ impl State {
             .ok_or(Fault::NotMapped)
     }
 
-    fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
+    /// Grows the stack above `page` down to it; `change` is held.
+    pub(super) fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
         if self.areas.find(page).is_some() {
             // Another thread was here first.
             return Ok(());

@@ -1,6 +1,6 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
-use super::compaction::{self, daemon};
+use super::compaction::{self, daemon, proactive};
 use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index};
 use super::family::Owner;
 use super::khugepaged::{enlist, enlist_for_trial};
@@ -60,12 +60,12 @@ impl HugeTry {
 impl HugeSupply {
     /// Gets one; what is done where no block is free, the effort says.
     pub(super) fn get(effort: Effort) -> Result<Self, AllocError> {
-        let mut block = HugeFrame::try_new(percpu::this());
+        let mut block = HugeFrame::try_new();
         if block.is_err() {
             match effort {
                 Effort::Direct => {
                     if compaction::make_block() {
-                        block = HugeFrame::try_new(percpu::this());
+                        block = HugeFrame::try_new();
                     }
                 }
                 Effort::Background => daemon::want_block(),
@@ -73,6 +73,7 @@ impl HugeSupply {
             }
         }
         let block = block?;
+        proactive::note_block_taken();
         let table = TableFrame::try_new()?;
         Ok(Self { block, table })
     }

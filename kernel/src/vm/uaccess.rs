@@ -176,7 +176,7 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
 
 /// Whether all of a range is in the user's half.
 #[inline]
-fn is_user(address: u64, len: usize) -> bool {
+pub fn is_user(address: u64, len: usize) -> bool {
     address
         .checked_add(len as u64)
         .is_some_and(|end| end <= USER_END)

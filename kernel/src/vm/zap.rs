@@ -8,6 +8,7 @@ use super::backing::Bytes;
 use super::compaction::daemon;
 use super::gather::Gather;
 use super::mappings::{Reach, Shows};
+use super::pieces::AREAS_AT_ONCE;
 use super::space::{Area, PAGE, State};
 use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
@@ -17,28 +18,33 @@ use machine::memory::percpu;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// Bytes of a range that is so large that draining the CPU's cache costs little beside freeing it.
-const MUCH: u64 = 16 << 20;
-/// Areas that are looked at under one hold of the lock.
-const AREAS_AT_ONCE: u32 = 64;
+/// Pages that were taken out together, from which number on draining the CPU's cache costs little beside
+/// freeing them.
+const MANY: u64 = (16 << 20) / PAGE;
+/// A part of an area with at most this number of bytes is looked at before it is zapped.
+const FEW: u64 = 16 * PAGE;
 
 /// How far a zap came.
 struct Zapping<'a> {
     space: &'a AddressSpace,
-    gather: Gather,
+    /// It is large, and is made where it stays.
+    gather: &'a mut Gather,
     /// Nothing is left to take below.
     at: u64,
     /// From here on emptied tables are left that the last batch had no room for.
     unpruned: Option<u64>,
+    /// The number of pages that were taken out.
+    pages: u64,
 }
 
 impl<'a> Zapping<'a> {
-    fn new(space: &'a AddressSpace, at: u64) -> Self {
+    fn new(space: &'a AddressSpace, at: u64, gather: &'a mut Gather) -> Self {
         Self {
             space,
-            gather: Gather::new(),
+            gather,
             at,
             unpruned: None,
+            pages: 0,
         }
     }
 
@@ -54,15 +60,16 @@ impl<'a> Zapping<'a> {
         owned: impl FnOnce(&State, u64) -> Range<u64>,
         empty_from: Option<u64>,
     ) {
-        let (space, gather) = (self.space, &mut self.gather);
+        let (space, gather) = (self.space, &mut *self.gather);
         let from = self.at;
         let edges = state.tables.keep_edges(&(from..end), gather);
         state.tables.split_edges(&(from..end), &space.cpus);
-        let files_only = reach == Reach::FilePages;
+        let files_only = reach != Reach::All;
         self.at = state.tables.zap(from..end, files_only, gather);
         state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
         for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {
             *mapped -= gone;
+            self.pages += gone;
         }
         // A prune that had no room begins again where it began.
         let prune_from = self.unpruned.take().unwrap_or(from);
@@ -103,7 +110,8 @@ impl AddressSpace {
     /// Zaps a range that has no area and gets none meanwhile: `change` is held, or nobody uses the
     /// space. Page tables go too where no area is left around.
     pub(super) fn zap_unmapped(&self, range: Range<u64>) {
-        let mut zapping = Zapping::new(self, range.start);
+        let mut gather = Gather::new();
+        let mut zapping = Zapping::new(self, range.start, &mut gather);
         while zapping.at < range.end || zapping.unpruned.is_some() {
             let state = self.state.lock();
             let owned = |state: &State, reached| {
@@ -116,9 +124,9 @@ impl AddressSpace {
             };
             // Nothing comes back where no area is.
             let empty_from = Some(range.start);
-            zapping.batch(state, range.end, Reach::AllPages, owned, empty_from);
+            zapping.batch(state, range.end, Reach::All, owned, empty_from);
         }
-        if range.end - range.start >= MUCH {
+        if zapping.pages >= MANY {
             // The last frames that this CPU freed are in its cache, and keep their blocks from being whole
             // until the CPU idles. A guest may be paused before that.
             percpu::drain();
@@ -138,7 +146,8 @@ impl AddressSpace {
         settles: bool,
         mut select: impl FnMut(&Area) -> Result<Range<u64>, Errno>,
     ) -> Result<(), Errno> {
-        let mut zapping = Zapping::new(self, range.start);
+        let mut gather = Gather::new();
+        let mut zapping = Zapping::new(self, range.start, &mut gather);
         loop {
             let state = if settles {
                 self.settled_state()
@@ -146,13 +155,14 @@ impl AddressSpace {
                 self.state.lock()
             };
             let mut part = None;
-            let mut over = Ok(false);
-            for _ in 0..AREAS_AT_ONCE {
-                let from = zapping.unpruned.unwrap_or(zapping.at);
-                let Some(area) = state.areas.next_from(from).filter(|a| a.start < range.end) else {
-                    over = Ok(true);
+            let mut over = Ok(true);
+            let first = zapping.unpruned.unwrap_or(zapping.at);
+            for (looked, area) in state.areas.overlapping(first..range.end).enumerate() {
+                if looked == AREAS_AT_ONCE {
+                    over = Ok(false);
                     break;
-                };
+                }
+                let from = zapping.unpruned.unwrap_or(zapping.at);
                 let selected = match select(area) {
                     Ok(selected) => selected,
                     Err(error) => {
@@ -161,14 +171,19 @@ impl AddressSpace {
                     }
                 };
                 let mut selected = selected.start.max(range.start)..selected.end.min(range.end);
-                if let Some(size) = area.backing.huge_size() {
-                    // Whole pages of the pool alone, also where such an area has come in the middle of the walk.
-                    selected.end &= !(size.bytes() - 1);
-                    zapping.at = zapping.at.next_multiple_of(size.bytes());
-                }
-                if selected.end > from && !selected.is_empty() {
-                    part = Some(selected);
-                    break;
+                let is_met = |selected: &Range<u64>| selected.end > from && !selected.is_empty();
+                if is_met(&selected) {
+                    if let Some(size) = area.backing.huge_size() {
+                        // Whole pages of the pool alone, also where such an area has come in the middle of the walk.
+                        selected.end &= !(size.bytes() - 1);
+                        zapping.at = zapping.at.next_multiple_of(size.bytes());
+                    }
+                    // Who advises names pages that are there, as a rule; a file's mappers often show none of them.
+                    let is_left = settles || zapping.unpruned.is_some() || self.has_flushes();
+                    if is_met(&selected) && (is_left || state.tables.shows_any(&selected, FEW)) {
+                        part = Some(selected);
+                        break;
+                    }
                 }
                 zapping.unpruned = None;
                 zapping.at = zapping.at.max(area.end);
@@ -177,8 +192,8 @@ impl AddressSpace {
                 (Some(part), _) => {
                     zapping.at = zapping.at.max(part.start);
                     let owned = |_: &State, reached| match reach {
-                        Reach::AllPages => part.start..reached,
-                        Reach::FilePages => 0..0,
+                        Reach::All => part.start..reached,
+                        Reach::Files | Reach::UnlockedFiles => 0..0,
                     };
                     zapping.batch(state, part.end, reach, owned, None);
                 }
@@ -195,7 +210,11 @@ impl AddressSpace {
     /// Takes a file's pages out of a range whose areas are gone already and whose pages are on
     /// their way: who has just walked over the areas waits for nobody.
     pub(super) fn zap_leaving(&self) {
-        let mut zapping = Zapping::new(self, 0);
+        if self.state.lock().leaving.is_empty() {
+            return;
+        }
+        let mut gather = Gather::new();
+        let mut zapping = Zapping::new(self, 0, &mut gather);
         loop {
             let state = self.state.lock();
             let leaving = state.leaving.clone();
@@ -204,7 +223,7 @@ impl AddressSpace {
             if zapping.at >= leaving.end {
                 return;
             }
-            zapping.batch(state, leaving.end, Reach::FilePages, |_, _| 0..0, None);
+            zapping.batch(state, leaving.end, Reach::Files, |_, _| 0..0, None);
         }
     }
 }
@@ -232,6 +251,10 @@ impl Shows for AddressSpace {
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
         // Areas never fail this, so nothing is left out.
         let _ = self.zap_areas(0..USER_END, reach, false, |area| {
+            let locked = area.flags.contains(VmaFlags::LOCKED);
+            if reach == Reach::UnlockedFiles && locked {
+                return Ok(area.start..area.start);
+            }
             Ok(shown(area, source, pages))
         });
         self.zap_leaving();
@@ -254,7 +277,7 @@ impl Shows for AddressSpace {
             state.changed();
         }
         // As above.
-        let _ = self.zap_areas(0..USER_END, Reach::AllPages, false, |area| {
+        let _ = self.zap_areas(0..USER_END, Reach::All, false, |area| {
             Ok(if is_private(area) {
                 shown(area, source, pages)
             } else {

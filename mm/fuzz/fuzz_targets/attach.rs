@@ -2,7 +2,7 @@
 //!
 //!     cd mm && cargo +nightly fuzz run attach
 //!
-//! The same code runs with random input in `cargo test -p ebb-mm --test attach`. Memory that it
+//! The same code runs with random input in `cargo test -p ebb-mm --test all attach`. Memory that it
 //! must not touch is behind a page that ends the program.
 #![no_main]
 

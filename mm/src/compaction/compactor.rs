@@ -3,11 +3,12 @@
 
 use core::time::Duration;
 
-use crate::{Allocator, Frame, Mobility, frame::PAGEBLOCK_FRAMES, zone::Zone};
+use crate::{Allocator, Frame, Mobility, Order, frame::PAGEBLOCK_FRAMES, zone::Zone};
 
 use super::{
     counters::{CompactionCounters, Compacts},
     emptying::EmptyingBlock,
+    gain::{HostPlan, gained},
     scan::{Scan, is_movable},
     stuck::StuckBlocks,
     targets::Targets,
@@ -71,6 +72,8 @@ pub struct Compactor {
     scan: Scan,
     /// The time of the last scan.
     scanned: Duration,
+    /// The order of the free blocks that the last scan looked for: 9, or that of the host.
+    order: Order,
     /// The number of pageblocks of the scan that are still to be emptied.
     planned: usize,
     targets: Targets,
@@ -91,6 +94,7 @@ impl Compactor {
             zone,
             scan: Scan::new(),
             scanned: Duration::ZERO,
+            order: Order::PAGEBLOCK,
             planned: 0,
             targets: Targets::new(),
             stuck: StuckBlocks::new(),
@@ -152,19 +156,64 @@ impl Compactor {
         by: Compacts,
     ) -> Option<Plan> {
         self.by = by;
+        self.plan_at(now, allocator, blocks, Order::PAGEBLOCK)
+    }
+
+    /// Plans to empty one pageblock for the host, whose smallest free block is of `order`
+    /// ([`Allocator::host_order`]). Selects the pageblock with the fewest frames to migrate for
+    /// each frame that the host gains. Replaces the plan made before. `now` is the time of any
+    /// clock that does not run backwards.
+    ///
+    /// Returns `None` if [`plan`](Self::plan) would, or if the host gains nothing from any
+    /// pageblock. Scans as `plan` does, and at orders below 9 it reads the bitmaps of the
+    /// pageblocks as well.
+    pub fn plan_for_host(
+        &mut self,
+        now: Duration,
+        allocator: &Allocator<'_>,
+        order: Order,
+    ) -> Option<HostPlan> {
+        self.by = Compacts::Daemon;
+        let zone = allocator.zone(self.zone).zone;
+        // Two turns: the pageblock may have changed since the scan.
+        for _ in 0..2 {
+            self.plan_at(now, allocator, 1, order)?;
+            let source = *self.scan.sources().first()?;
+            let gained = gained(zone, source.block(), order);
+            if gained != 0 {
+                return Some(HostPlan {
+                    frames: u64::from(source.used()),
+                    gained: u64::from(gained),
+                });
+            }
+            self.forget_scan();
+        }
+        None
+    }
+
+    /// Plans to empty up to `blocks` pageblocks for free blocks of `order`. If that is not 9,
+    /// `blocks` must be 1.
+    fn plan_at(
+        &mut self,
+        now: Duration,
+        allocator: &Allocator<'_>,
+        blocks: usize,
+        order: Order,
+    ) -> Option<Plan> {
         self.planned = 0;
         let zone = allocator.zone(self.zone).zone;
         if self.rests(now, zone) {
             return None;
         }
         let stale = now.saturating_sub(self.scanned) >= SCAN_LASTS;
-        if stale || self.scan.sources().is_empty() {
-            self.scan_zone(now, zone);
+        if stale || self.order != order || self.scan.sources().is_empty() {
+            self.scan_zone(now, zone, order);
         }
         let sources = self.scan.sources();
         let sources = &sources[..blocks.min(sources.len())];
         if sources.is_empty() {
-            if blocks != 0 {
+            // A larger or smaller block may still be there for others.
+            if blocks != 0 && order == Order::PAGEBLOCK {
                 self.rest = Some(Rest {
                     until: now.saturating_add(NOTHING_REST),
                     unless_free: Some(zone.free_frames()),
@@ -197,11 +246,13 @@ impl Compactor {
         false
     }
 
-    /// Scans the zone for pageblocks to empty.
-    fn scan_zone(&mut self, now: Duration, zone: &Zone<'_>) {
+    /// Scans the zone for pageblocks to empty, for free blocks of `order`.
+    fn scan_zone(&mut self, now: Duration, zone: &Zone<'_>, order: Order) {
+        self.order = order;
         let stuck = &mut self.stuck;
+        let gained = |block| gained(zone, block, order);
         let skip = |block: usize, used: u32| stuck.holds(now, block, used);
-        let lines_read = self.scan.scan(zone, skip);
+        let lines_read = self.scan.scan(zone, gained, skip);
         self.counters.count_sources(self.by, lines_read, 0);
         self.scanned = now;
         self.targets = Targets::new();
@@ -213,6 +264,11 @@ impl Compactor {
         self.rest = None;
         self.fruitless = 0;
         self.stuck.forget();
+        self.forget_scan();
+    }
+
+    /// Forgets the last scan and the plan.
+    fn forget_scan(&mut self) {
         self.scan = Scan::new();
         self.planned = 0;
     }

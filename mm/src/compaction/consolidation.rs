@@ -1,5 +1,7 @@
-//! When to empty pageblocks for the host ([`Consolidation`]). Only whole pageblocks are reported to
-//! the host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
+//! When to empty pageblocks for the host ([`Consolidation`]). Only free blocks of an order that is
+//! set, mostly whole pageblocks, are reported to the host. So the host gains nothing from
+//! *scattered* free frames: those outside such blocks ([`Allocator::scattered_frames`]). What is
+//! reported where it is, is not migrated.
 //!
 //! The rule: **collect scattered free memory once holding it has cost as much as the copies
 //! would.**
@@ -7,17 +9,19 @@
 //! - Migrating a frame takes about 2 µs of a CPU. Where CPU time and memory are both paid for, a
 //!   CPU costs about as much as 8 GiB. So migrating a frame costs as much as holding it for
 //!   [`COPY_PAYS_AFTER`].
-//! - Emptying a pageblock with `used` frames in use gives 512 frames to the host, as the frames in
-//!   use move into frames that the host holds anyway. So emptying pays after 4 s times `used` /
-//!   512.
+//! - Emptying a pageblock with `used` frames in use gives `gained` frames to the host. If only
+//!   whole pageblocks are reported, `gained` is 512, as the frames in use move into frames that the
+//!   host holds anyway. So emptying pays after 4 s times `used` / `gained`.
 //! - A pageblock is emptied when its memory has been scattered for that time. Waiting until the
 //!   loss equals the price never costs more than twice the optimum.
+//!
+//! [`Allocator::scattered_frames`]: crate::Allocator::scattered_frames
 
 use core::time::Duration;
 
 use crate::{REPORTING_DELAY, frame::PAGEBLOCK_FRAMES};
 
-use super::compactor::Plan;
+use super::gain::HostPlan;
 
 /// Holding a scattered free frame for this time costs as much as migrating a frame.
 pub const COPY_PAYS_AFTER: Duration = Duration::from_secs(4);
@@ -64,19 +68,19 @@ impl Consolidation {
     /// Returns how many pageblocks to empty now, and when to poll again. `now` is the time of any
     /// clock that does not run backwards.
     ///
-    /// - `scattered` is the number of scattered free frames, which are outside free pageblocks
-    ///   ([`ZoneFragmentation::scattered_frames`](crate::ZoneFragmentation::scattered_frames)).
+    /// - `scattered` is the number of scattered free frames
+    ///   ([`Allocator::scattered_frames`](crate::Allocator::scattered_frames)).
     /// - `idle` is the part of the time since the last poll, in percent, in which the CPU with the
     ///   most idle time was idle. Nothing is emptied below [`QUIET`].
-    /// - `cheapest` returns the cost of emptying one pageblock
-    ///   ([`Compactor::plan`](crate::Compactor::plan)), or `None` if none can be emptied. It is
-    ///   called only if the answer matters.
+    /// - `cheapest` returns the cost and the gain of emptying one pageblock
+    ///   ([`Compactor::plan_for_host`](crate::Compactor::plan_for_host)), or `None` if none can be
+    ///   emptied. It is called only if the answer matters.
     pub fn poll(
         &mut self,
         now: Duration,
         scattered: u64,
         idle: u32,
-        cheapest: impl FnOnce() -> Option<Plan>,
+        cheapest: impl FnOnce() -> Option<HostPlan>,
     ) -> ConsolidationPoll {
         let wait = |next| ConsolidationPoll { blocks: 0, next };
         if scattered < PAGEBLOCK_FRAMES {
@@ -119,7 +123,7 @@ impl Consolidation {
 
     /// Returns `true` if the scattered memory has existed for long enough that it pays to carry out
     /// `plan` now. Returns `false` if the last poll found too few scattered frames.
-    pub fn pays(&self, now: Duration, plan: Plan) -> bool {
+    pub fn pays(&self, now: Duration, plan: HostPlan) -> bool {
         self.stays
             .is_some_and(|stays| now.saturating_sub(stays.since) >= pays_after(plan))
     }
@@ -135,13 +139,11 @@ impl Consolidation {
 }
 
 /// Returns how long the memory that `plan` collects must have been scattered.
-fn pays_after(plan: Plan) -> Duration {
-    let blocks = u32::try_from(plan.blocks.max(1)).unwrap_or(u32::MAX);
+fn pays_after(plan: HostPlan) -> Duration {
+    let gained = u32::try_from(plan.gained.max(1)).unwrap_or(u32::MAX);
     let frames = u32::try_from(plan.frames).unwrap_or(u32::MAX);
-    COPY_PAYS_AFTER.saturating_mul(frames) / blocks / 512
+    COPY_PAYS_AFTER.saturating_mul(frames) / gained
 }
-
-const _: () = assert!(PAGEBLOCK_FRAMES == 512);
 
 #[cfg(all(test, not(ebb_model)))]
 mod tests {
@@ -151,8 +153,12 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn block(frames: u64) -> Option<Plan> {
-        Some(Plan { blocks: 1, frames })
+    fn plan(frames: u64, gained: u64) -> HostPlan {
+        HostPlan { frames, gained }
+    }
+
+    fn block(frames: u64) -> Option<HostPlan> {
+        Some(plan(frames, PAGEBLOCK_FRAMES))
     }
 
     #[test]
@@ -167,20 +173,10 @@ mod tests {
         assert_eq!(rule.poll(s(11), 5000, 100, unasked).next, Some(s(12)));
         let poll = rule.poll(s(12), 5000, 100, || block(128));
         assert_eq!((poll.blocks, poll.next), (9, Some(s(12))));
-        assert!(rule.pays(
-            s(12),
-            Plan {
-                blocks: 2,
-                frames: 512
-            }
-        ));
-        assert!(!rule.pays(
-            s(12),
-            Plan {
-                blocks: 2,
-                frames: 514
-            }
-        ));
+        assert!(rule.pays(s(12), plan(256, 512)));
+        assert!(!rule.pays(s(12), plan(257, 512)));
+        assert!(rule.pays(s(12), plan(50, 100)));
+        assert!(!rule.pays(s(12), plan(50, 99)));
         let poll = rule.poll(s(12), 4000, 100, || block(384));
         assert_eq!((poll.blocks, poll.next), (0, Some(s(13))));
         assert_eq!(rule.poll(s(13), 4000, 100, || block(384)).blocks, 7);

@@ -11,6 +11,7 @@ mod counters;
 mod emptying;
 #[cfg(all(test, ebb_model))]
 mod emptying_model;
+mod gain;
 mod gib;
 mod proactive;
 mod scan;
@@ -22,9 +23,10 @@ pub use compactor::{Compactor, Emptied, Plan};
 pub use consolidation::{COPY_PAYS_AFTER, Consolidation, ConsolidationPoll, QUIET};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
+pub use gain::HostPlan;
 pub use gib::{EmptyingGib, GibPlan, NoGib};
 pub use proactive::{
-    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE,
-    PROACTIVE_SLICE, PROACTIVENESS, Proactive, ProactivePoll, Thresholds,
+    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_LEFT_OVER, PROACTIVE_SHARED_SLICE,
+    PROACTIVE_SLICE, PROACTIVENESS, Proactive, ProactivePoll, ProactiveSlice, Thresholds,
 };
 pub use score::ZoneFragmentation;

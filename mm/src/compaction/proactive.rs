@@ -1,16 +1,25 @@
 //! When to compact a node before memory is requested ([`Proactive`]).
 //!
 //! The arithmetic is that of Nitin Gupta's *Proactive compaction* for Linux (v7, 2020). In
-//! addition, there is no wake-up while there is nothing to do, and the CPU time is limited.
+//! addition:
+//!
+//! - There is no wake-up while there is nothing to do.
+//! - A run takes as much of a CPU as is idle, and hardly any while other tasks want the CPU.
+//! - A run does not end at the low threshold: it goes on with pageblocks that are cheap to empty
+//!   ([`ZoneFragmentation::dearest`](crate::ZoneFragmentation::dearest)). Memory that a run left at
+//!   the low threshold would be used up by the next program in a moment, in less time than a run
+//!   takes to start again.
 
 use core::{error, fmt, time::Duration};
+
+use super::score::FLOOR_PERCENT;
 
 /// The initial value of `vm.compaction_proactiveness`, of 0 to 100.
 pub const PROACTIVENESS: u8 = 20;
 /// The maximum proactiveness.
 const MOST: u8 = 100;
-/// The minimum of the low threshold. Without it, a high proactiveness would compact without end.
-const LOW_LEAST: u64 = 5;
+/// The minimum of the low threshold.
+const LOW_LEAST: u64 = FLOOR_PERCENT;
 /// How far the high threshold is above the low one.
 const APART: u64 = 10;
 /// The time from one check of a node's fragmentation score to the next.
@@ -18,16 +27,18 @@ pub const PROACTIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of checks that are skipped after a run that did not lower the score.
 const DEFERRED: u32 = 64;
 
-/// The maximum part of one CPU that proactive compaction takes, in percent. A program on the same
-/// CPU loses at most a tenth of its speed.
-///
-/// At about 2 µs for each frame, a tenth is enough to migrate 50 000 frames a second: 780 MiB of
-/// pageblocks that are a quarter full.
-pub const PROACTIVE_SHARE: u32 = 10;
-/// How long proactive compaction works before it pauses.
+/// While other tasks want the CPU, proactive compaction takes at most one part in this many of its
+/// time: as much as a task of `SCHED_IDLE` has beside one with the nice value 0.
+pub const PROACTIVE_LEFT_OVER: u32 = 342;
+/// A run ends after this number of slices in a row in which no pageblock became free.
+const FRUITLESS: u32 = 16;
+/// The longest pause for other tasks.
+const PAUSE_MOST: Duration = PROACTIVE_INTERVAL;
+/// How long proactive compaction works before its caller polls again.
 pub const PROACTIVE_SLICE: Duration = Duration::from_millis(5);
-/// Like [`PROACTIVE_SLICE`], while other tasks want the CPU. They wait for this time and for the
-/// last pageblock: less than a millisecond in all, at 1 µs for each frame.
+/// Like [`PROACTIVE_SLICE`], for compaction for the host's sake while other tasks want the CPU.
+/// They wait for this time and for the last pageblock: less than a millisecond in all, at 1 µs for
+/// each frame.
 pub const PROACTIVE_SHARED_SLICE: Duration = Duration::from_micros(400);
 
 /// This proactiveness is above 100. The previous value stays in effect.
@@ -49,24 +60,51 @@ impl error::Error for NotAProactiveness {}
 /// The fragmentation scores at which compaction starts and ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Thresholds {
-    /// Compaction of a zone ends when the zone's score is at most this.
+    /// Down to this fragmentation of a zone any pageblock is emptied that can be. Below it only
+    /// pageblocks that are cheap to empty are.
     pub low: u64,
     /// Compaction starts when the node's score is above this.
     pub high: u64,
+}
+
+impl Thresholds {
+    /// Returns the scores that follow from a proactiveness of 0 to 100. A larger one counts as 100.
+    pub fn of(proactiveness: u8) -> Self {
+        let low = u64::from(MOST.saturating_sub(proactiveness)).max(LOW_LEAST);
+        Self {
+            low,
+            high: (low + APART).min(100),
+        }
+    }
 }
 
 /// The result of [`Proactive::poll`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says what to do, and when to poll next"]
 pub struct ProactivePoll {
-    /// Whether to compact now, for [`PROACTIVE_SLICE`] at most: one by one the zones whose score is
-    /// above the low threshold. Call [`Proactive::worked`] after that.
+    /// Whether to compact now: one zone after the other, while a pageblock of it may be emptied by
+    /// [`ZoneFragmentation::dearest`](crate::ZoneFragmentation::dearest). Stop after
+    /// [`PROACTIVE_SLICE`], or after one pageblock if other tasks want the CPU, and call
+    /// [`Proactive::worked`].
     pub compact: bool,
     /// When to poll again, even if that takes a wake-up. `None` means that no wake-up is necessary.
     pub next: Option<Duration>,
     /// Before this time a poll is not necessary. After it, poll when a CPU is awake anyway: the
     /// score of an idle node does not change.
     pub look_after: Duration,
+}
+
+/// What one slice of proactive compaction has done.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ProactiveSlice {
+    /// The number of pageblocks that became free.
+    pub blocks: u64,
+    /// The node's score now.
+    pub score: u64,
+    /// Whether a pageblock is left that may be emptied.
+    pub more: bool,
+    /// If other tasks want the CPU, the time that they waited for this slice.
+    pub kept_waiting: Option<Duration>,
 }
 
 /// Decides when to compact a node before memory is requested. A state machine without a thread or a
@@ -79,15 +117,32 @@ pub struct Proactive {
 
 #[derive(Copy, Clone, Debug)]
 enum Stage {
-    /// Checks the score, but not before this time.
-    Watching(Duration),
+    /// Checks the score.
+    Watching {
+        /// The next check comes not before this time.
+        not_before: Duration,
+        /// Whether the last run gained nothing.
+        deferred: bool,
+    },
     /// Compacts.
     Running {
         /// The node's score when the run started.
         before: u64,
+        /// The number of pageblocks that the run has made free.
+        blocks: u64,
+        /// The number of slices since the last one in which a pageblock became free.
+        fruitless: u32,
         /// The end of the current pause.
         resume: Duration,
     },
+}
+
+impl Stage {
+    /// A check at once.
+    const START: Self = Self::Watching {
+        not_before: Duration::ZERO,
+        deferred: false,
+    };
 }
 
 impl Proactive {
@@ -95,7 +150,7 @@ impl Proactive {
     pub const fn new() -> Self {
         Self {
             proactiveness: PROACTIVENESS,
-            stage: Stage::Watching(Duration::ZERO),
+            stage: Stage::START,
         }
     }
 
@@ -125,11 +180,7 @@ impl Proactive {
     /// Returns the fragmentation scores at which compaction starts and ends, which follow from the
     /// proactiveness.
     pub fn thresholds(&self) -> Thresholds {
-        let low = u64::from(MOST - self.proactiveness).max(LOW_LEAST);
-        Thresholds {
-            low,
-            high: (low + APART).min(100),
-        }
+        Thresholds::of(self.proactiveness)
     }
 
     /// Returns whether to compact the node now, and when to poll again. Starts a run if the score
@@ -149,19 +200,23 @@ impl Proactive {
         }
         let later = now.saturating_add(PROACTIVE_INTERVAL);
         match self.stage {
-            Stage::Running { resume, .. } if now < resume => return wait(Some(resume), resume),
-            Stage::Running { before, .. } if reclaims => {
-                self.end(now, before, score);
+            Stage::Running { before, blocks, .. } if reclaims => {
+                self.end(now, before, score, blocks);
                 return self.poll(now, score, true);
             }
+            Stage::Running { resume, .. } if now < resume => return wait(Some(resume), resume),
             Stage::Running { .. } => {}
-            Stage::Watching(not_before) if now < not_before => return wait(None, not_before),
-            Stage::Watching(_) if score <= self.thresholds().high => return wait(None, later),
+            Stage::Watching { not_before, .. } if now < not_before => {
+                return wait(None, not_before);
+            }
+            Stage::Watching { .. } if score <= self.thresholds().high => return wait(None, later),
             // Reclaim keeps a CPU awake, which will poll again.
-            Stage::Watching(_) if reclaims => return wait(None, later),
-            Stage::Watching(_) => {
+            Stage::Watching { .. } if reclaims => return wait(None, later),
+            Stage::Watching { .. } => {
                 self.stage = Stage::Running {
                     before: score,
+                    blocks: 0,
+                    fruitless: 0,
                     resume: now,
                 };
             }
@@ -173,30 +228,77 @@ impl Proactive {
         }
     }
 
-    /// Records the result of a slice of compaction that took the time `spent`. `score` is the
-    /// node's score now. `more` says that a zone whose score is above the low threshold has more to
-    /// compact.
-    ///
-    /// With `more`, a pause of nine times `spent` follows. Otherwise the run ends. The next check
-    /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run did not lower the
-    /// score. Does nothing if the proactiveness was set during the slice.
-    pub fn worked(&mut self, now: Duration, spent: Duration, score: u64, more: bool) {
-        let Stage::Running { before, .. } = self.stage else {
-            // The proactiveness was set during the slice.
-            return;
-        };
-        if more {
-            let resume = now.saturating_add(spent.saturating_mul(100 / PROACTIVE_SHARE - 1));
-            self.stage = Stage::Running { before, resume };
-        } else {
-            self.end(now, before, score);
+    /// Makes the next check due at once, as pageblocks are wanted. Has no effect while the checks
+    /// are deferred after a run that gained nothing, nor on a run and its pauses.
+    pub fn hurry(&mut self) {
+        if let Stage::Watching {
+            deferred: false, ..
+        } = self.stage
+        {
+            self.stage = Stage::START;
         }
     }
 
-    /// Ends a run. If it did not lower the score, the next check is deferred.
-    fn end(&mut self, now: Duration, before: u64, score: u64) {
-        let looks = if score < before { 1 } else { DEFERRED };
-        self.stage = Stage::Watching(now.saturating_add(PROACTIVE_INTERVAL * looks));
+    /// Returns the time before which [`hurry`](Self::hurry) has no effect, or zero if it has one
+    /// now. With a proactiveness of 0 that is the end of time.
+    pub const fn heeds_hurry_from(&self) -> Duration {
+        match self.stage {
+            _ if self.proactiveness == 0 => Duration::MAX,
+            Stage::Running { resume, .. } => resume,
+            Stage::Watching {
+                not_before,
+                deferred: true,
+            } => not_before,
+            Stage::Watching { .. } => Duration::ZERO,
+        }
+    }
+
+    /// Records the result of a slice of compaction.
+    ///
+    /// If more is left, the run goes on: at once if no other task wants the CPU. Otherwise after a
+    /// pause of [`PROACTIVE_LEFT_OVER`] times as long as the others waited, and of 500 ms at most.
+    ///
+    /// If nothing is left, or no pageblock became free in 16 slices, the run ends. The next check
+    /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run gained nothing: it
+    /// did not lower the score, and no pageblock became free that other tasks may have allocated
+    /// since. Does nothing if the proactiveness was set during the slice.
+    pub fn worked(&mut self, now: Duration, slice: ProactiveSlice) {
+        let Stage::Running {
+            before,
+            blocks,
+            fruitless,
+            ..
+        } = self.stage
+        else {
+            // The proactiveness was set during the slice.
+            return;
+        };
+        let blocks = blocks.saturating_add(slice.blocks);
+        let fruitless = if slice.blocks == 0 { fruitless + 1 } else { 0 };
+        if !slice.more || fruitless >= FRUITLESS {
+            return self.end(now, before, slice.score, blocks);
+        }
+        let pause = slice.kept_waiting.map_or(Duration::ZERO, |waited| {
+            waited
+                .saturating_mul(PROACTIVE_LEFT_OVER - 1)
+                .min(PAUSE_MOST)
+        });
+        self.stage = Stage::Running {
+            before,
+            blocks,
+            fruitless,
+            resume: now.saturating_add(pause),
+        };
+    }
+
+    /// Ends a run. If it gained nothing, the next check is deferred.
+    fn end(&mut self, now: Duration, before: u64, score: u64, blocks: u64) {
+        let deferred = score >= before && blocks == 0;
+        let looks = if deferred { DEFERRED } else { 1 };
+        self.stage = Stage::Watching {
+            not_before: now.saturating_add(PROACTIVE_INTERVAL * looks),
+            deferred,
+        };
     }
 }
 
@@ -218,6 +320,16 @@ mod tests {
         let mut proactive = Proactive::new();
         proactive.set_proactiveness(proactiveness).expect("valid");
         proactive
+    }
+
+    /// A slice that lowered the score to `score`.
+    const fn slice(score: u64, more: bool) -> ProactiveSlice {
+        ProactiveSlice {
+            blocks: if more { 1 } else { 0 },
+            score,
+            more,
+            kept_waiting: None,
+        }
     }
 
     #[test]
@@ -260,21 +372,70 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_below_high_and_takes_a_tenth_of_a_cpu() {
+    fn it_goes_on_below_high_without_a_pause() {
         let mut proactive = Proactive::new();
         let (mut now, mut score, mut busy) = (ms(0), 100, ms(0));
         while proactive.poll(now, score, false).compact {
             now += PROACTIVE_SLICE;
             busy += PROACTIVE_SLICE;
             score -= 1;
-            proactive.worked(now, PROACTIVE_SLICE, score, score > 80);
+            proactive.worked(now, slice(score, score > 40));
             now = proactive.poll(now, score, false).next.unwrap_or(now);
         }
-        assert_eq!(score, 80);
-        assert_eq!(busy, PROACTIVE_SLICE * 20);
-        // There is no pause after the last slice.
-        assert_eq!(now, busy * 10 - PROACTIVE_SLICE * 9);
+        assert_eq!(score, 40);
+        assert_eq!(busy, PROACTIVE_SLICE * 60);
+        assert_eq!(now, busy);
         assert_eq!(proactive.poll(now, score, false).next, None);
+    }
+
+    #[test]
+    fn other_tasks_have_the_cpu_first() {
+        let mut proactive = Proactive::new();
+        let kept = |waited| ProactiveSlice {
+            kept_waiting: Some(waited),
+            ..slice(95, true)
+        };
+        assert!(proactive.poll(ms(0), 95, false).compact);
+        proactive.worked(ms(1), kept(Duration::from_micros(200)));
+        let resume = ms(1) + Duration::from_micros(200 * 341);
+        assert_eq!(proactive.poll(ms(2), 95, false).next, Some(resume));
+        assert_eq!(proactive.heeds_hurry_from(), resume);
+        proactive.hurry();
+        assert!(!proactive.poll(ms(2), 95, false).compact);
+        assert!(proactive.poll(resume, 95, false).compact);
+        proactive.worked(ms(100), kept(ms(5)));
+        assert_eq!(proactive.poll(ms(100), 95, false).next, Some(ms(600)));
+        // Nor does it go on after its pause where memory is reclaimed.
+        assert_eq!(proactive.poll(ms(101), 95, true).next, None);
+        assert!(!proactive.poll(ms(600), 95, false).compact);
+    }
+
+    #[test]
+    fn where_blocks_are_wanted_it_looks_at_once() {
+        let mut proactive = Proactive::new();
+        assert_eq!(proactive.heeds_hurry_from(), Duration::ZERO);
+        assert!(proactive.poll(ms(0), 95, false).compact);
+        proactive.worked(ms(5), slice(40, false));
+        assert!(!proactive.poll(ms(6), 95, false).compact);
+        proactive.hurry();
+        assert!(!proactive.poll(ms(6), 90, false).compact);
+        assert!(proactive.poll(ms(6), 91, false).compact);
+        // In vain: no hurry makes it try again.
+        proactive.worked(ms(7), slice(91, false));
+        let again = ms(7) + PROACTIVE_INTERVAL * DEFERRED;
+        assert_eq!(proactive.heeds_hurry_from(), again);
+        proactive.hurry();
+        assert!(!proactive.poll(ms(600), 95, false).compact);
+        assert!(proactive.poll(again, 95, false).compact);
+        // The blocks were made, and others have them already.
+        let taken = ProactiveSlice {
+            blocks: 3,
+            ..slice(99, false)
+        };
+        proactive.worked(again, taken);
+        proactive.hurry();
+        assert!(proactive.poll(again, 95, false).compact);
+        assert_eq!(with(0).heeds_hurry_from(), Duration::MAX);
     }
 
     #[test]
@@ -288,7 +449,7 @@ mod tests {
             assert!(poll.compact || poll.next.is_none());
             if poll.compact {
                 tries.push(now);
-                proactive.worked(now, ms(1), 100, false);
+                proactive.worked(now, slice(100, false));
             }
             now += ms(1);
         }
@@ -303,11 +464,38 @@ mod tests {
     }
 
     #[test]
+    fn slices_in_which_nothing_becomes_free_end_a_run() {
+        let mut proactive = Proactive::new();
+        let nothing = ProactiveSlice {
+            blocks: 0,
+            ..slice(95, true)
+        };
+        let mut slices = 0;
+        while proactive.poll(ms(0), 95, false).compact {
+            slices += 1;
+            proactive.worked(ms(0), nothing);
+        }
+        assert_eq!(slices, FRUITLESS);
+        assert_eq!(
+            proactive.heeds_hurry_from(),
+            PROACTIVE_INTERVAL * DEFERRED,
+            "the run was in vain"
+        );
+        let mut proactive = Proactive::new();
+        for _ in 0..3 * FRUITLESS {
+            assert!(proactive.poll(ms(0), 95, false).compact);
+            proactive.worked(ms(0), nothing);
+            assert!(proactive.poll(ms(0), 95, false).compact);
+            proactive.worked(ms(0), slice(95, true));
+        }
+    }
+
+    #[test]
     fn it_yields_to_reclaim() {
         let mut proactive = Proactive::new();
         assert!(!proactive.poll(ms(0), 95, true).compact);
         assert!(proactive.poll(ms(0), 95, false).compact);
-        proactive.worked(ms(5), ms(5), 93, true);
+        proactive.worked(ms(5), slice(93, true));
         assert!(!proactive.poll(ms(50), 93, true).compact);
         assert!(
             !proactive.poll(ms(51), 93, false).compact,

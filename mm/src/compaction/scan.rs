@@ -11,10 +11,12 @@ use crate::{
 /// The most pageblocks that a scan returns to be emptied: the ones with the fewest frames in use.
 pub(crate) const SOURCES: usize = 64;
 
-/// A pageblock that may be emptied. The order is that of the cost. Of pageblocks with the same cost
-/// the highest comes first, as targets are searched upwards.
+/// A pageblock that may be emptied. The order is that of the price. Of pageblocks with the same
+/// price the highest comes first, as targets are searched upwards.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Source {
+    /// The number of frames that must be migrated for each 512 frames that are gained.
+    price: u32,
     used: u32,
     /// Distance from the highest index that a pageblock can have.
     from_end: u32,
@@ -22,13 +24,17 @@ pub(crate) struct Source {
 
 impl Source {
     const NONE: Self = Self {
+        price: 0,
         used: 0,
         from_end: 0,
     };
 
-    fn new(block: usize, used: u32) -> Self {
+    /// Returns the pageblock with index `block` and `used` frames in use, whose emptying gains
+    /// `gained` frames, at least 1.
+    fn new(block: usize, used: u32, gained: u32) -> Self {
         let block = u32::try_from(block).unwrap_or(u32::MAX);
         Self {
+            price: used * BLOCK_FRAMES / gained,
             used,
             from_end: u32::MAX - block,
         }
@@ -80,12 +86,14 @@ impl Scan {
     }
 
     /// Scans a zone and replaces the earlier result. Returns how many cache lines of state words it
-    /// read, each with 32 pageblocks. `skip` gets the index of a pageblock and its number of frames
-    /// in use. It returns `true` for pageblocks that cannot be emptied. They remain possible
-    /// targets.
+    /// read, each with 32 pageblocks. `gained` gets the index of a pageblock and returns how many
+    /// frames are gained if it is emptied. With 0 it is not emptied. `skip` gets the index of a
+    /// pageblock and its number of frames in use. It returns `true` for pageblocks that cannot be
+    /// emptied. All these remain possible targets.
     pub(crate) fn scan(
         &mut self,
         zone: &Zone<'_>,
+        gained: impl Fn(usize) -> u32,
         mut skip: impl FnMut(usize, u32) -> bool,
     ) -> u64 {
         *self = Self::new();
@@ -104,7 +112,11 @@ impl Scan {
                 let used = state.used();
                 self.blocks[used as usize] += 1;
                 self.room += u64::from(BLOCK_FRAMES - used);
-                let source = Source::new(block, used);
+                let gained = gained(block);
+                if gained == 0 {
+                    continue;
+                }
+                let source = Source::new(block, used, gained);
                 if best.admits(source) && !skip(block, used) {
                     best.add(source);
                 }
@@ -136,7 +148,8 @@ impl Scan {
 
     /// Returns the largest number `n` such that the pageblocks with at least `n` frames in use have
     /// enough free frames for all frames in use of `sources`. Returns 1 if all pageblocks together
-    /// have too few. The sources themselves do not count as targets.
+    /// have too few. The sources themselves do not count as targets. They must be in ascending
+    /// order of their frames in use.
     pub(crate) fn fullest_with_room(&self, sources: &[Source]) -> u32 {
         let wanted: u64 = sources.iter().map(|source| u64::from(source.used)).sum();
         let mut sources = sources.iter().rev().peekable();
@@ -218,7 +231,7 @@ mod tests {
         let mut best = Best::new();
         for (block, &used) in used.iter().enumerate() {
             scan.changed(0, used);
-            let source = Source::new(block, used);
+            let source = Source::new(block, used, BLOCK_FRAMES);
             if best.admits(source) {
                 best.add(source);
             }

@@ -3,6 +3,13 @@
 
 use crate::{Allocator, ZoneStats, frame::PAGEBLOCK_FRAMES};
 
+/// Fragmentation, in percent, down to which proactive compaction goes at most. Without this limit
+/// it would work without end.
+pub(crate) const FLOOR_PERCENT: u64 = 5;
+/// A pageblock is cheap to empty if at most this number of its frames are in use: one is copied for
+/// each that becomes free.
+const CHEAP_FRAMES: u64 = PAGEBLOCK_FRAMES / 2;
+
 /// The figures from which the fragmentation score of a zone follows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZoneFragmentation {
@@ -49,6 +56,28 @@ impl ZoneFragmentation {
     /// So small zones count for little.
     pub const fn score(&self, node_present_frames: u64) -> u64 {
         self.present_frames * self.percent() / (node_present_frames + 1)
+    }
+
+    /// Returns the fragmentation score of the node with these `zones`, 0 to 100: the sum of the
+    /// zones' scores.
+    pub fn node_score(zones: impl Iterator<Item = Self> + Clone) -> u64 {
+        let present = zones.clone().map(|zone| zone.present_frames).sum();
+        zones.map(|zone| zone.score(present)).sum()
+    }
+
+    /// Returns how many frames in use a pageblock of this zone may have that proactive compaction
+    /// empties: any number while the zone's fragmentation is above `low` percent, half of them
+    /// below that, and 0 (none is emptied) at 5 percent and less.
+    ///
+    /// `low` is the low threshold of a node ([`Thresholds::low`](crate::Thresholds::low)). A zone
+    /// is compared with it by its own fragmentation, not weighted by its size, as in Linux since
+    /// 5.11: with two zones of the same size, none has a weighted score above 50.
+    pub const fn dearest(&self, low: u64) -> u64 {
+        match self.percent() {
+            ..=FLOOR_PERCENT => 0,
+            percent if percent > low => PAGEBLOCK_FRAMES,
+            _ => CHEAP_FRAMES,
+        }
     }
 
     /// Returns how many pageblocks must become free so that the zone's fragmentation score is at
@@ -109,6 +138,41 @@ mod tests {
             ..zone
         };
         assert_eq!(late.percent(), 0);
+    }
+
+    #[test]
+    fn the_score_of_a_node_is_the_sum_of_its_zones() {
+        let zone = |present_frames, free_blocks| ZoneFragmentation {
+            present_frames,
+            free_frames: 51_200,
+            free_blocks,
+        };
+        let zones = [zone(100_000, 10), zone(300_000, 60), zone(0, 0)];
+        // 100000 * 90 / 400001, 300000 * 40 / 400001, and nothing of the zone without frames.
+        assert_eq!(
+            ZoneFragmentation::node_score(zones.iter().copied()),
+            22 + 29
+        );
+        assert_eq!(
+            ZoneFragmentation::node_score(zones[..1].iter().copied()),
+            89
+        );
+        assert_eq!(ZoneFragmentation::node_score([].into_iter()), 0);
+    }
+
+    #[test]
+    fn dear_blocks_are_emptied_above_low_and_cheap_ones_below() {
+        let at = |percent: u64| ZoneFragmentation {
+            present_frames: 1_000_000,
+            free_frames: 51_200,
+            free_blocks: 100 - percent,
+        };
+        let dearest = |percent: u64, low| at(percent).dearest(low);
+        assert_eq!(at(81).percent(), 81);
+        assert_eq!((dearest(100, 80), dearest(81, 80)), (512, 512));
+        assert_eq!((dearest(80, 80), dearest(6, 80)), (256, 256));
+        assert_eq!((dearest(5, 80), dearest(0, 80)), (0, 0));
+        assert_eq!((dearest(6, 5), dearest(5, 5)), (512, 0));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Metadata for tests: zeroed memory that outlives its allocator.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "examples and benches use a part")]
 
 use std::{
     alloc::{alloc_zeroed, dealloc, handle_alloc_error},

@@ -1,11 +1,12 @@
 //! The report as one self-contained HTML page.
 
 use super::absent;
-use super::column;
+use super::column::{self, Column};
 use super::experiments;
 use super::figures;
 use super::findings::{self, Paragraph};
 use super::give_back_mode::GiveBackMode;
+use super::histogram;
 use super::plots::{self, Picture};
 use super::schema::{Guest, Host, Report, Row, Run};
 use super::statistics::Spread;
@@ -198,6 +199,10 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
             }
             @if let Some(plot) = plots::bars(&rows, name) { (picture(&plot, &format!("{id}-bars"))) }
             @if !rows.is_empty() { (table(&rows, &report.runs)) }
+            @for found in histogram::of(&runs) {
+                h3 { (found.title) }
+                pre class="histogram" { (found.lines.join("\n")) }
+            }
             @if rows.is_empty() { p { "No run of it ended well; see below." } }
             @if !main && !memory.is_empty() {
                 details {
@@ -259,10 +264,10 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
                             th scope="col" {
                                 span class={ (guest_class(*guest)) } { (guest.name()) }
                                 @if *mode == GiveBackMode::OFF { br; "not reporting" }
-                                @else if *mode != GiveBackMode::REPORTING { br; (mode.name()) }
+                                @else if *mode != GiveBackMode::REPORTING { br; (mode.caption()) }
                             }
                         }
-                        @if ratio { th scope="col" { "Ebb is better" } }
+                        @if ratio { th scope="col" { (BETTER) } }
                     }
                 }
                 tbody {
@@ -272,21 +277,21 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
                         tr {
                             th scope="row" { (row_name(row, &others)) }
                             @for column in &columns {
-                                td {
+                                (labelled(&name_of(*column), &html! {
                                     @match column::cell(row, *column) {
                                         Some(found) => { (cell(found.spread(), &unit, divisor)) }
                                         None => { (absent::word(all, row, *column)) }
                                     }
-                                }
+                                }))
                             }
                             @if ratio {
-                                td {
+                                (labelled(BETTER, &html! {
                                     @if let Some(ratio) = row.ratio {
                                         span class=(ratio_class(ratio)) { (times(ratio)) }
                                         @if let Some(interval) = row.interval { small { (range(interval)) } }
                                     }
                                     @else { "–" }
-                                }
+                                }))
                             }
                         }
                     }
@@ -294,6 +299,23 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
             }
         }
     }
+}
+
+/// The head of the column of ratios.
+const BETTER: &str = "Ebb is better";
+
+/// Returns the name of a column on one line, for its cells on narrow screens.
+fn name_of((guest, mode): Column) -> String {
+    match mode {
+        GiveBackMode::DEFAULT => format!("{}, {}", guest.name(), mode.caption()),
+        mode => mode.label(guest, true),
+    }
+}
+
+/// Returns a table's cell with `contents`. On a narrow screen rows are stacked: each cell is a line
+/// of its own, which begins with `column`, the name of the cell's column.
+pub(crate) fn labelled(column: &str, contents: &Markup) -> Markup {
+    html! { td data-column=(column) { span class="value" { (contents) } } }
 }
 
 /// Returns the contents of a table's cell: the median with `unit`, and minimum and maximum if there
@@ -359,7 +381,10 @@ fn conditions(report: &Report) -> Markup {
                 table {
                     thead { tr { th scope="col" { "Guest" } @for guest in &report.guests { th scope="col" { (guest.name.name()) } } } }
                     tbody {
-                        tr { th scope="row" { "Kernel" } @for guest in &report.guests { td { (guest.release) } } }
+                        tr {
+                            th scope="row" { "Kernel" }
+                            @for guest in &report.guests { (labelled(guest.name.name(), &html! { (guest.release) })) }
+                        }
                     }
                 }
             }

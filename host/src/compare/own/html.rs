@@ -1,6 +1,6 @@
 //! The report of columns as one self-contained HTML page.
 
-use super::super::html::{Page, cell, host_facts, picture};
+use super::super::html::{Page, cell, host_facts, labelled, picture};
 use super::super::wording::times;
 use super::plots;
 use super::report::OwnReport;
@@ -112,7 +112,7 @@ fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
                         tr {
                             th scope="row" { (wording::name(row)) }
                             @for column in report.names().into_iter().enumerate() {
-                                td {
+                                (labelled(&printable(column.1), &html! {
                                     @match wording::place(row, &report.runs, column) {
                                         CellContent::Text(words) => { (words) }
                                         CellContent::Figure(found) => {
@@ -122,7 +122,7 @@ fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
                                             }
                                         }
                                     }
-                                }
+                                }))
                             }
                         }
                     }

@@ -68,7 +68,7 @@ impl OwnReport {
             complete,
             created,
             host: host(),
-            ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ebb_version: crate::embedded::version().to_owned(),
             options: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),

@@ -1,6 +1,6 @@
 //! Computes the rows of the table from runs: the median of each column, and its ratio to the first.
 
-use super::super::schema::{Better, Run};
+use super::super::schema::{Better, Outcome, Run};
 use super::super::statistics::Spread;
 use super::super::statistics::median;
 use super::measured;
@@ -50,8 +50,8 @@ pub(crate) struct OwnCell {
     /// The number of values.
     pub(crate) rounds: u32,
     /// The figure divided by that of the first column: the median of the quotients of all rounds.
-    /// `None` in the first column, if a figure is not above zero, and if the figure must not be
-    /// compared.
+    /// `None` in the first column, if a figure is not above zero, if the figure must not be
+    /// compared, and if no round has runs of both columns that ended well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
 }
@@ -72,7 +72,15 @@ impl OwnCell {
 struct RowValues {
     row: OwnRow,
     comparable: bool,
-    columns: Vec<BTreeMap<(u32, u32), f64>>,
+    columns: Vec<BTreeMap<(u32, u32), RoundValue>>,
+}
+
+/// The value of a figure in one round.
+#[derive(Copy, Clone)]
+struct RoundValue {
+    value: f64,
+    /// Whether the run ended well. Values of failed runs are shown and not compared.
+    is_comparable: bool,
 }
 
 /// Returns the rows of all runs, at most 500, in the order in which the runs have their figures.
@@ -106,7 +114,11 @@ pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
             };
             let place = seen.entry(at).or_default();
             if let Some(figures) = rows[at].columns.get_mut(*column) {
-                figures.insert((run.round, *place), figure.value);
+                let value = RoundValue {
+                    value: figure.value,
+                    is_comparable: run.outcome == Outcome::Ok,
+                };
+                figures.insert((run.round, *place), value);
             }
             *place += 1;
         }
@@ -123,13 +135,17 @@ fn finished(row: RowValues, columns: &[String]) -> OwnRow {
     } = row;
     let first = figures.first().cloned().unwrap_or_default();
     for (index, (name, rounds)) in columns.iter().zip(&figures).enumerate() {
-        let mut values: Vec<f64> = rounds.values().copied().collect();
+        let mut values: Vec<f64> = rounds.values().map(|round| round.value).collect();
         let Some(middle) = median(&mut values) else {
             continue;
         };
         let mut quotients: Vec<f64> = rounds
             .iter()
-            .filter_map(|(round, value)| quotient(*value, *first.get(round)?))
+            .filter_map(|(round, value)| {
+                let first = first.get(round)?;
+                let both_ended_well = value.is_comparable && first.is_comparable;
+                both_ended_well.then(|| quotient(value.value, first.value))?
+            })
             .collect();
         row.cells.push(OwnCell {
             column: name.clone(),
@@ -199,6 +215,22 @@ mod tests {
                 ("c", 0.0, None, 1)
             ]
         );
+    }
+
+    #[test]
+    fn failed_runs_are_not_compared() {
+        let mut failed = run(1, 1, &[5.0]);
+        failed.1.outcome = Outcome::Failed;
+        let names = ["a", "b"].map(str::to_owned);
+        let ratio = |runs: &[(usize, Run)]| rows(runs, &names)[0].cells[1].ratio;
+        assert_eq!(ratio(&[run(0, 1, &[10.0]), failed.clone()]), None);
+        let more = [
+            run(0, 1, &[10.0]),
+            failed,
+            run(0, 2, &[10.0]),
+            run(1, 2, &[20.0]),
+        ];
+        assert_eq!(ratio(&more), Some(2.0));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::super::experiment::Experiment;
 use super::super::experiments::cases;
 use super::super::options::CompareOptions;
 use super::super::scratch::Scratch;
-use super::super::variant::Variant;
+use super::super::variant::{Variant, is_repeatable};
+use crate::archive::needs_host_files;
 use std::ffi::OsString;
 
 /// A program with its arguments, or an experiment, which runs in every column.
@@ -16,7 +17,7 @@ pub(crate) struct Subject {
     pub(crate) program: Vec<OsString>,
     /// Options of `ebb run` for this subject, by their long names with their values. A variant's
     /// own options replace them.
-    options: Vec<(&'static str, Option<String>)>,
+    options: Vec<(&'static str, Option<OsString>)>,
     /// More arguments for a stock kernel's command line.
     linux_boot: &'static str,
     /// Whether it is an experiment, whose program must print events.
@@ -25,21 +26,37 @@ pub(crate) struct Subject {
     pub(crate) icount: bool,
 }
 
+/// Returns whether all columns can see the host's files. Guests whose instructions are counted and
+/// guests with memory of the huge page pool cannot.
+fn may_see_host(options: &CompareOptions) -> bool {
+    let has = |name: &str| options.variants.iter().any(|variant| variant.gives(name));
+    !options.icount && !has("icount") && !has("host-pages") && !has("disk")
+}
+
 impl Subject {
     /// Returns the subject of the user's own program, with the memory, CPUs and counting that the
     /// user chose. Guests have one CPU if the user chose none.
     pub(crate) fn own(options: &CompareOptions) -> Self {
         let words = options.program.iter().map(|word| word.to_string_lossy());
-        let mut given = Vec::new();
+        let mut given: Vec<(&'static str, Option<OsString>)> = Vec::new();
         if let Some(memory) = options.memory {
-            given.push(("memory", Some(memory.to_string())));
+            given.push(("memory", Some(memory.to_string().into())));
         }
         // All columns have the same number of CPUs, independent of the host's.
         let cpus = options.cpus.unwrap_or(1);
-        given.push(("cpus", Some(cpus.to_string())));
+        given.push(("cpus", Some(cpus.to_string().into())));
         if options.icount {
             given.push(("icount", None));
         }
+        if let Some(root) = &options.root {
+            given.push(("root", Some(root.clone())));
+        } else if may_see_host(options) && needs_host_files(&options.program) {
+            given.push(("root", Some("host".into())));
+        }
+        let of_files = |value: &OsString| ("file", Some(value.clone()));
+        given.extend(options.files.iter().map(of_files));
+        let of_volumes = |value: &OsString| ("volume", Some(value.clone()));
+        given.extend(options.volumes.iter().map(of_volumes));
         Self {
             name: words.collect::<Vec<_>>().join(" "),
             program: options.program.clone(),
@@ -65,15 +82,15 @@ impl Subject {
         let subject = |case: &super::super::experiments::Case| {
             let shape = case.shape;
             let words = case.alone()?;
-            let mut given = vec![
-                ("memory", Some(shape.memory.to_string())),
-                ("cpus", Some(shape.cpus.to_string())),
+            let mut given: Vec<(&'static str, Option<OsString>)> = vec![
+                ("memory", Some(shape.memory.to_string().into())),
+                ("cpus", Some(shape.cpus.to_string().into())),
             ];
             if shape.icount {
                 given.push(("icount", None));
             }
             if let Some(disk) = case.disk() {
-                given.push(("disk", Some(disk.to_owned())));
+                given.push(("disk", Some(disk.to_owned().into())));
             }
             let plural = if shape.cpus == 1 { "" } else { "s" };
             let program = [scratch.workloads.clone().into(), "--json".into()];
@@ -103,12 +120,12 @@ impl Subject {
         column: &Variant,
         common: &[(&'static str, OsString)],
     ) -> Vec<OsString> {
-        // Unless a column says otherwise, all guests have the same files, which are packed.
+        // Unless an option says otherwise, all guests have the same files, which are packed.
         let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
         for (name, value) in &self.options {
-            if !column.gives(name) {
+            if !column.gives(name) || is_repeatable(name) && *name != "disk" {
                 words.push(format!("--{name}").into());
-                words.extend(value.as_ref().map(OsString::from));
+                words.extend(value.clone());
             }
         }
         for (name, value) in common {

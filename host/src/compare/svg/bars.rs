@@ -73,7 +73,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
                     @let middle = y + BAR / 2.0;
                     @let end = at(cell.median);
                     text class="muted" x="0" y=(Number(middle + 4.0)) { (label(cell.guest, cell.give_back, both, narrow)) }
-                    rect class={ "fill " (class(cell.guest)) @if cell.give_back != GiveBackMode::REPORTING { " off" } } x=(Number(names)) y=(Number(y))
+                    rect class={ "fill " (class(cell.guest)) @if is_faint(cell.give_back) { " off" } } x=(Number(names)) y=(Number(y))
                         width=(Number((end - names).max(1.0))) height=(Number(BAR)) rx="2" {}
                     @if cell.rounds > 1 && at(cell.max) - at(cell.min) > 2.0 {
                         path class="whisker" d={ "M" (Number(at(cell.min))) " " (Number(middle)) "L" (Number(at(cell.max))) " " (Number(middle))
@@ -113,6 +113,12 @@ fn label(
     } else {
         mode.label(guest, both)
     }
+}
+
+/// Returns whether bars of `mode` are faint: all but those of the mode that both kernels know, and
+/// of Ebb's default.
+fn is_faint(mode: GiveBackMode) -> bool {
+    ![GiveBackMode::REPORTING, GiveBackMode::DEFAULT].contains(&mode)
 }
 
 /// Returns the CSS class of a ratio: `ahead`, `behind`, or `muted` for less than two percent.

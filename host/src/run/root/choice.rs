@@ -9,7 +9,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A file with more bytes is not read here.
@@ -116,6 +116,23 @@ impl Root {
         match self {
             Self::Host(view) => view.real_path_of(path).is_some(),
             Self::Image(image) => image.has(path),
+        }
+    }
+
+    /// Shows the directory `folder` of the host, a real path, in addition. Returns whether the
+    /// guest sees it then. Returns `false` for an image and for a root that is one directory.
+    pub(crate) fn show(&mut self, folder: &Path) -> bool {
+        match self {
+            Self::Host(view) => view.show(folder),
+            Self::Image(_) => false,
+        }
+    }
+
+    /// Returns whether [`Self::show`] has shown a directory in `/tmp`.
+    pub(crate) fn shows_below_tmp(&self) -> bool {
+        match self {
+            Self::Host(view) => view.shows_below(b"tmp"),
+            Self::Image(_) => false,
         }
     }
 

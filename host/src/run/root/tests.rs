@@ -269,11 +269,40 @@ fn of_the_host_only_what_anybody_sees() {
     let first = here.split(|byte| *byte == b'/').next().unwrap();
     let shown = names(tree, b"").unwrap();
     assert!(shown.contains(&String::from_utf8_lossy(first).into_owned()));
-    assert!(shown.iter().any(|name| name == "usr") && !shown.iter().any(|name| name == "var"));
+    assert!(shown.iter().any(|name| name == "usr") && !shown.iter().any(|name| name == "boot"));
+    // Of `/var` there is only what leads to `/var/lib`.
+    assert!(names(tree, b"var").is_ok_and(|names| names == ["lib"] || here.starts_with(b"var")));
     assert_eq!(names(tree, &here).unwrap(), ["mine"]);
     // Nothing else is shown of the directories that lead to the working directory.
     let above = folder.0.clone().into_os_string().into_encoded_bytes()[1..].to_vec();
     assert_eq!(names(tree, &above).unwrap(), ["tree"]);
+}
+
+#[test]
+fn a_folder_that_is_shown_is_there_with_the_way_to_it() {
+    let folder = Folder::new("shown");
+    furnish(
+        &folder.0,
+        &[
+            ("other/secret", 0o644),
+            ("ann/.pyenv/versions/3/bin/python", 0o755),
+            ("ann/.pyenv/versions/3/.netrc", 0o600),
+            ("ann/.pyenv/own", 0o644),
+            ("ann/.pyenv/", 0o700),
+        ],
+    );
+    let mut homes = Homes::default();
+    homes.add(&folder.0.join("ann"));
+    let mut view = View::host_with(&folder.tree(), homes).unwrap();
+    let version = folder.0.join("ann/.pyenv/versions/3");
+    assert!(view.show(&version) && view.show(&version));
+    let tree = &mut Tree::new(view.try_clone().unwrap());
+    assert_eq!(read(tree, &version.join("bin/python")), Ok(()));
+    assert_eq!(read(tree, &version.join(".netrc")), Err(EACCES));
+    assert_eq!(read(tree, &folder.0.join("ann/.pyenv/own")), Err(ENOENT));
+    let pyenv = said(&folder.0.join("ann/.pyenv"));
+    assert_eq!(names(tree, &pyenv).unwrap(), ["versions"]);
+    assert_eq!(names(tree, &said(&folder.0)).unwrap(), ["ann", "tree"]);
 }
 
 #[test]

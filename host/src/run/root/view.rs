@@ -5,7 +5,7 @@
 
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::system::refuse_kernels_own;
-use crate::system::secrets::{Homes, Secrets, is_of_system, lies_in};
+use crate::system::secrets::{Homes, Secrets, is_of_system, leads_to_system, lies_in};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -53,14 +53,15 @@ enum Visibility {
     Whole,
     /// Everything that `ebb` sees, except secrets.
     WithoutSecrets,
-    /// Only directories that lead to the working directory.
+    /// Only directories that lead to the working directory, to a system folder or to a folder of
+    /// [`View::show`].
     OnTheWay,
     /// Nothing.
     Hidden,
 }
 
 /// The part of the host's files that a guest may see: all of one directory, or the host's system
-/// folders and the working directory without secrets such as private keys.
+/// folders, the working directory and the command's toolchain without secrets such as private keys.
 #[derive(Debug)]
 pub(crate) struct View {
     root: OwnedFd,
@@ -78,6 +79,14 @@ struct Part {
     /// The path of the working directory, without slashes at its ends.
     here: Vec<u8>,
     secrets: Secrets,
+}
+
+impl Part {
+    /// Returns whether the directory `path` leads to a system folder or to a folder of
+    /// [`View::show`].
+    fn leads_elsewhere(&self, path: &[u8]) -> bool {
+        leads_to_system(path) || self.secrets.leads_to_shown(path)
+    }
 }
 
 impl View {
@@ -194,6 +203,29 @@ impl View {
         self.is_whole().then_some(&self.root)
     }
 
+    /// Shows also the directory `folder` of the host, without secrets. `folder` must be a real
+    /// path. Returns whether the guest sees it then, which is `false` for a view of one directory.
+    pub(crate) fn show(&mut self, folder: &Path) -> bool {
+        let path = folder.as_os_str().as_bytes();
+        let Some(part) = &mut self.part else {
+            return false;
+        };
+        let Some(inside) = path.strip_prefix(b"/").filter(|inside| !inside.is_empty()) else {
+            return false;
+        };
+        if !part.secrets.is_shown(inside) {
+            part.secrets.show(inside);
+        }
+        self.real_path_of(inside).is_some()
+    }
+
+    /// Returns whether [`Self::show`] has shown the directory `path` or one below it. The path has
+    /// no slash at its beginning.
+    pub(crate) fn shows_below(&self, path: &[u8]) -> bool {
+        let part = self.part.as_ref();
+        part.is_some_and(|part| part.secrets.leads_to_shown(path))
+    }
+
     /// Returns whether all of one directory is shown. Returns `false` for a view of the system
     /// folders and the working directory.
     pub(crate) fn is_whole(&self) -> bool {
@@ -207,10 +239,10 @@ impl View {
         };
         // If the root itself is the working directory, that must not show everything.
         let is_below = !part.here.is_empty() && lies_in(path, &part.here);
-        if is_below || is_of_system(path) {
+        if is_below || is_of_system(path) || part.secrets.is_shown(path) {
             return Visibility::WithoutSecrets;
         }
-        if lies_in(&part.here, path) {
+        if lies_in(&part.here, path) || part.leads_elsewhere(path) {
             Visibility::OnTheWay
         } else {
             Visibility::Hidden
@@ -336,7 +368,7 @@ impl View {
     }
 
     /// Refuses a directory that has taken the path of the working directory, or of one that leads
-    /// to it.
+    /// only to it.
     fn check_on_the_way(
         &self,
         real: &[u8],
@@ -344,6 +376,7 @@ impl View {
         stat: &Statx,
     ) -> Result<(), Errno> {
         match &self.part {
+            Some(part) if *real != part.here && part.leads_elsewhere(real) => Ok(()),
             Some(part) if visibility == Visibility::OnTheWay || *real == part.here => {
                 let leads = part.secrets.leads_here(real, stat)?;
                 if leads { Ok(()) } else { Err(Errno::ACCESS) }

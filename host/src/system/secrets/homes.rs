@@ -1,5 +1,6 @@
 //! Finds the home folders of the host.
 
+use super::paths::lies_in;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,6 +49,13 @@ impl Homes {
         let above = above.map_or(&b""[..], |slash| &folder[..slash]);
         self.each.contains(folder) || self.parents.contains(above)
     }
+
+    /// Returns whether the folder at the path `folder`, without a leading slash, is a home folder
+    /// or has one below it.
+    pub(crate) fn are_in(&self, folder: &[u8]) -> bool {
+        let mut known = self.each.iter().chain(&self.parents);
+        self.contain(folder) || known.any(|known| lies_in(known, folder))
+    }
 }
 
 /// Adds `folder` to `folders` by its path, and by its real path if links lead to it.
@@ -75,6 +83,16 @@ mod tests {
         }
         for other in [&b""[..], b"home", b"home/ann/work", b"usr"] {
             assert!(!homes.contain(other), "{}", String::from_utf8_lossy(other));
+        }
+        for (folder, are_in) in [
+            (&b"home/ann"[..], true),
+            (b"home", true),
+            (b"", true),
+            (b"root", true),
+            (b"home/ann/work", false),
+            (b"homes", false),
+        ] {
+            assert_eq!(homes.are_in(folder), are_in, "{folder:?}");
         }
     }
 

@@ -4,7 +4,8 @@
 //! bytes or names if everyone may read it. The guest sees its entries if everyone may search it.
 //! Secrets are:
 //!
-//! 1. The system folders. All folders that lead to a file are checked.
+//! 1. The system folders. All folders that lead to a file are checked. A working folder below
+//!    `/var/lib` is not one of them.
 //! 2. Known stores of credentials. In a home folder, all folders that lead to a file are checked.
 //!    Elsewhere, the folders below the working folder are checked.
 //! 3. Hidden entries of a home folder below the working folder. The folders in that home are
@@ -13,7 +14,8 @@
 //!    Folders of other owners below the working folder are checked.
 //!
 //! The user has entered the working folder and the folders that lead to it, so only the first rule
-//! checks them.
+//! checks them. The same holds for the folder of a toolchain that the user's command is in. But for
+//! a store of credentials in it all folders that lead there are checked.
 //!
 //! | file | what |
 //! |---|---|
@@ -30,9 +32,11 @@
 
 mod folders;
 mod homes;
+mod paths;
 mod stores;
 
 pub(crate) use homes::Homes;
+pub(crate) use paths::lies_in;
 
 use crate::system::opened::facts;
 use folders::{Folders, identity, open_in};
@@ -42,24 +46,24 @@ use rustix::process::geteuid;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// System folders: programs, libraries and their configuration.
-const SYSTEM: [&[u8]; 9] = [
-    b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
+/// System folders: programs, libraries and their configuration and data.
+const SYSTEM: [&[u8]; 10] = [
+    b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt", STATE,
 ];
 
-/// Returns whether `path` is `folder` or below it. Neither has a slash at its beginning. Every path
-/// is below an empty `folder`, the root.
-pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
-    folder.is_empty()
-        || path
-            .strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
+/// The system folder with the data of programs. Unlike the others, it has home folders of services,
+/// which may be working folders.
+const STATE: &[u8] = b"var/lib";
 
 /// Returns whether `path`, without a leading slash, is a system folder or below one: `usr`, `bin`,
-/// `sbin`, `lib` and its variants, `etc` or `opt`.
+/// `sbin`, `lib` and its variants, `etc`, `opt` or `var/lib`.
 pub(crate) fn is_of_system(path: &[u8]) -> bool {
     SYSTEM.iter().any(|folder| lies_in(path, folder))
+}
+
+/// Returns whether a system folder is below the folder `path`, which has no slash at its beginning.
+pub(crate) fn leads_to_system(path: &[u8]) -> bool {
+    SYSTEM.iter().any(|folder| lies_in(folder, path))
 }
 
 /// The rules that decide, for one working folder, which files of the host a guest may see and which
@@ -76,6 +80,9 @@ pub(crate) struct Secrets {
     /// If root runs ebb: the user ids of root and of the owner of the working folder. Rule 4 does
     /// not make their files secrets.
     trusted: Option<[u32; 2]>,
+    /// The paths of further folders that the user has chosen. Like the working folder, they and the
+    /// folders that lead to them are not checked.
+    shown: Vec<Vec<u8>>,
     /// Cached folders, opened from the root.
     from_root: Folders,
     /// Cached folders, opened from the working folder.
@@ -108,6 +115,7 @@ impl Secrets {
             trusted: geteuid().is_root().then_some([0, owner]),
             here: here.to_vec(),
             homes,
+            shown: Vec::new(),
             from_root: Folders::new(open_in(CWD, b"/")?.into(), b""),
             from_here: Folders::new(working.clone(), here),
             working,
@@ -122,9 +130,53 @@ impl Secrets {
             working: self.working.clone(),
             homes: self.homes.clone(),
             trusted: self.trusted,
+            shown: self.shown.clone(),
             from_root: self.from_root.with_empty_cache(),
             from_here: self.from_here.with_empty_cache(),
         }
+    }
+
+    /// Adds a folder that the user has chosen beside the working folder. `folder` is its real path
+    /// without a leading slash. Only entries below it are secrets by their place in a home folder.
+    /// Further names in it are stores of credentials, such as `pip.conf`. Does nothing for a folder
+    /// that the guest sees as a part of the working folder.
+    pub(crate) fn show(&mut self, folder: &[u8]) {
+        let is_here = !self.here.is_empty() && lies_in(folder, &self.here);
+        if !is_here || self.checked_part(folder).seen != usize::MAX {
+            self.shown.push(folder.to_vec());
+        }
+    }
+
+    /// Returns whether `path` is a folder of [`Self::show`] or below one.
+    pub(crate) fn is_shown(&self, path: &[u8]) -> bool {
+        self.shown.iter().any(|shown| lies_in(path, shown))
+    }
+
+    /// Returns whether a folder of [`Self::show`] is `path` or below it.
+    pub(crate) fn leads_to_shown(&self, path: &[u8]) -> bool {
+        self.shown.iter().any(|shown| lies_in(shown, path))
+    }
+
+    /// Returns whether the working folder is below `/var/lib` and `path` is in it. Such a folder is
+    /// treated as any other working folder and not as a system folder.
+    fn works_in_state(&self, path: &[u8]) -> bool {
+        self.here != STATE && lies_in(&self.here, STATE) && lies_in(path, &self.here)
+    }
+
+    /// Returns the length of the path of the folder that the user has chosen and that contains
+    /// `path`: the working folder or one of [`Self::show`]. Returns 0 if none contains it.
+    fn entered(&self, path: &[u8]) -> usize {
+        let chosen = self.shown.iter().chain([&self.here]);
+        let holding = chosen.filter(|folder| lies_in(path, folder));
+        holding.map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Returns the length of the path of the folder of [`Self::show`] that contains `path`. Returns
+    /// `None` if there is none, or if the working folder is in it and contains `path` too.
+    fn toolchain(&self, path: &[u8]) -> Option<usize> {
+        let holding = self.shown.iter().filter(|folder| lies_in(path, folder));
+        let longest = holding.map(Vec::len).max()?;
+        (!lies_in(path, &self.here) || longest > self.here.len()).then_some(longest)
     }
 
     /// Returns whether the guest may see the entry at `path`: its name, size and other metadata. If
@@ -202,7 +254,7 @@ impl Secrets {
     /// Returns which part of `path` the rules check.
     fn checked_part(&self, path: &[u8]) -> CheckedPart {
         let nothing = usize::MAX;
-        if is_of_system(path) {
+        if is_of_system(path) && !self.works_in_state(path) {
             return CheckedPart {
                 seen: 0,
                 read: 0,
@@ -211,13 +263,13 @@ impl Secrets {
         }
         // Linux appends this to the path of a file that was removed after it was opened.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-        let is_below = lies_in(path, &self.here);
-        let entered = if is_below { self.here.len() } else { 0 };
+        let entered = self.entered(path);
         let mut checked = CheckedPart {
             seen: nothing,
             read: nothing,
             of_others: self.trusted.map_or(nothing, |_| entered),
         };
+        let toolchain = self.toolchain(path);
         for start in stores::candidates(path) {
             let above = start.saturating_sub(1);
             let in_home = self.homes.contain(&path[..above]);
@@ -225,9 +277,10 @@ impl Secrets {
                 checked.seen = checked.seen.min(above);
                 checked.read = checked.read.min(above);
             }
-            if let Some(store) = stores::store_at(path, start, in_home) {
+            let in_toolchain = toolchain.is_some_and(|toolchain| start > toolchain);
+            if let Some(store) = stores::store_at(path, start, in_home, in_toolchain) {
                 // In a closed home folder, single files are often open to everyone.
-                let all = in_home && store.end > entered;
+                let all = store.end > entered && (in_home || in_toolchain) && !store.is_installed;
                 checked.seen = checked.seen.min(entered.max(store.last.saturating_sub(1)));
                 checked.read = checked.read.min(if all { 0 } else { entered });
             }
@@ -290,10 +343,59 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_shown_is_judged_as_the_working_folder() {
+        let root = open_in(CWD, b"/").unwrap();
+        let mut homes = Homes::default();
+        homes.add(Path::new("/h/ann"));
+        let mut secrets = Secrets::new(b"srv/job", root, homes).unwrap();
+        let version = b"h/ann/.pyenv/versions/3";
+        assert_eq!(secrets.checked_part(version).read, 5);
+        secrets.show(version);
+        let read = |path: &[u8]| secrets.checked_part(path).read;
+        assert_eq!(read(b"h/ann/.pyenv/versions/3/bin/python"), usize::MAX);
+        assert_eq!(read(b"h/ann/.pyenv/versions/3/.netrc"), 0);
+        assert_eq!(read(b"h/ann/.pyenv/versions/4"), 5);
+        assert!(secrets.is_shown(version) && !secrets.is_shown(b"h/ann/.pyenv"));
+        assert!(secrets.leads_to_shown(b"h/ann") && !secrets.leads_to_shown(b"h/bob"));
+    }
+
+    #[test]
+    fn settings_with_passwords_in_a_toolchain_are_secrets() {
+        let mut homes = Homes::default();
+        homes.add(Path::new("/h/ann"));
+        let root = open_in(CWD, b"/").unwrap();
+        let mut secrets = Secrets::new(b"h/ann/job", root, homes).unwrap();
+        let top = "h/ann/tools/x";
+        secrets.show(top.as_bytes());
+        secrets.show(b"h/ann/job/venv");
+        let read = |path: &str| secrets.checked_part(path.as_bytes()).read;
+        for name in [
+            "pip.conf",
+            ".condarc",
+            "condarc.d/x",
+            "etc/npmrc",
+            ".npmrc",
+            ".pypirc",
+        ] {
+            assert_eq!(read(&format!("{top}/{name}")), 0, "{name}");
+            // The guest sees the other folders as parts of projects.
+            let other = format!("h/ann/job/venv/{name}");
+            assert_eq!(read(&other) == usize::MAX, name != ".pypirc", "{name}");
+        }
+        assert_eq!(read(&format!("{top}/conf/settings.xml")), top.len());
+        assert_eq!(read(&format!("{top}/lib/settings.xml")), usize::MAX);
+        assert_eq!(read("h/ann/job/pip.conf"), usize::MAX);
+    }
+
+    #[test]
     fn the_rules_say_from_where_on_a_path_is_judged() {
         for (here, path, from) in [
             ("h/ann", "etc/x", "/"),
             ("etc/x", "etc/x/y", "/"),
+            ("h/ann", "var/lib/x", "/"),
+            ("var/lib", "var/lib/x", "/"),
+            ("var/lib/x", "var/lib/x/y", ""),
+            ("var/lib/x", "var/lib/z", "/"),
             ("h/ann", "h/ann/x/y", ""),
             ("h/ann", "h/ann/.x/y", "h/ann"),
             ("h", "h/ann/.x", "h/ann"),

@@ -138,6 +138,23 @@ const IN_HOMES: &[&str] = &[
     "snap",                      // Snap: the same
 ];
 
+/// Names of files that are secret anywhere in the folder of a toolchain that the guest sees. They
+/// may have the addresses of registries with passwords in them.
+const IN_TOOLCHAINS: &[&str] = &[
+    "pip.conf",          // pip
+    ".condarc",          // conda
+    "condarc",           // the same
+    "condarc.d",         // the same
+    "npmrc",             // npm: all users of one version of node
+    ".npmrc",            // npm
+    "gemrc",             // gem
+    "gradle.properties", // Gradle
+];
+
+/// The same as [`IN_TOOLCHAINS`], but for files that each installation has. Their programs fail if
+/// they cannot read them.
+const INSTALLED: &[&str] = &["conf/settings*.xml"]; // Maven
+
 /// The position of the name of a credential store in a path, as byte offsets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Store {
@@ -145,6 +162,8 @@ pub(super) struct Store {
     pub(super) last: usize,
     /// The end of the name.
     pub(super) end: usize,
+    /// Whether each installation of a toolchain has this file, with or without secrets.
+    pub(super) is_installed: bool,
 }
 
 /// Returns the byte offsets in `path` of components that may be a hidden entry or the first
@@ -157,18 +176,45 @@ pub(super) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
 
 /// Returns whether `text` may begin with a hidden entry or with the name of a store.
 fn may_begin(text: &[u8]) -> bool {
-    [&b"."[..], b"id_", b"krb5cc_", b"snap"]
-        .iter()
-        .any(|prefix| text.starts_with(prefix))
+    let of_homes = [&b"."[..], b"id_", b"krb5cc_", b"snap"];
+    let of_toolchains = [
+        &b"pip.conf"[..],
+        b"condarc",
+        b"npmrc",
+        b"gemrc",
+        b"gradle.properties",
+        b"conf/settings",
+    ];
+    let mut prefixes = of_homes.iter().chain(&of_toolchains);
+    prefixes.any(|prefix| text.starts_with(prefix))
 }
 
 /// Returns the position of the credential store whose name begins at the byte offset `start` of
 /// `path`. Returns `None` if no store's name begins there. `in_home` says whether the folder that
-/// contains this component is a home folder, in which more names count.
-pub(super) fn store_at(path: &[u8], start: usize, in_home: bool) -> Option<Store> {
+/// contains this component is a home folder, and `in_toolchain` whether the component lies in the
+/// folder of a toolchain. More names count in both.
+pub(super) fn store_at(
+    path: &[u8],
+    start: usize,
+    in_home: bool,
+    in_toolchain: bool,
+) -> Option<Store> {
     let of_homes: &[&str] = if in_home { IN_HOMES } else { &[] };
-    let mut names = ANYWHERE.iter().chain(of_homes);
-    names.find_map(|name| match_at(path, start, name))
+    let (of_toolchains, installed): (&[&str], &[&str]) = match in_toolchain {
+        true => (IN_TOOLCHAINS, INSTALLED),
+        false => (&[], &[]),
+    };
+    let mut names = ANYWHERE.iter().chain(of_homes).chain(of_toolchains);
+    let found = names.find_map(|name| match_at(path, start, name));
+    found.or_else(|| {
+        let found = installed
+            .iter()
+            .find_map(|name| match_at(path, start, name));
+        Some(Store {
+            is_installed: true,
+            ..found?
+        })
+    })
 }
 
 /// Matches `name` against `path` at offset `start`, component by component. Returns `None` if they
@@ -187,6 +233,7 @@ fn match_at(path: &[u8], mut start: usize, name: &str) -> Option<Store> {
             return Some(Store {
                 last: start,
                 end: start + length,
+                is_installed: false,
             });
         }
         start += length + 1;
@@ -210,15 +257,21 @@ mod tests {
 
     #[test]
     fn every_name_is_found_where_it_stands() {
-        for (name, in_home) in ANYWHERE
-            .iter()
-            .map(|name| (name, false))
-            .chain(IN_HOMES.iter().map(|name| (name, true)))
+        let lists = [
+            (ANYWHERE, false, false),
+            (IN_HOMES, true, false),
+            (IN_TOOLCHAINS, false, true),
+            (INSTALLED, false, true),
+        ];
+        for (name, in_home, in_toolchain) in
+            lists.into_iter().flat_map(|(names, home, toolchain)| {
+                names.iter().map(move |name| (name, home, toolchain))
+            })
         {
             let name = name.replace('*', "x");
             let path = format!("a/{name}/b");
             assert!(candidates(path.as_bytes()).any(|at| at == 2), "{name}");
-            let found = store_at(path.as_bytes(), 2, in_home).unwrap();
+            let found = store_at(path.as_bytes(), 2, in_home, in_toolchain).unwrap();
             assert_eq!(found.end, 2 + name.len(), "{name}");
             let last = name.rfind('/').map_or(2, |slash| slash + 3);
             assert_eq!(found.last, last, "{name}");
@@ -240,10 +293,17 @@ mod tests {
             ".history_x",
             "bash_history",
             "snap",
+            "pip.conf",
+            "conf/settings.xml",
         ] {
-            assert_eq!(store_at(path.as_bytes(), 0, false), None, "{path}");
+            let found = store_at(path.as_bytes(), 0, false, false);
+            assert_eq!(found, None, "{path}");
         }
-        assert_eq!(store_at(b".docker/config.json", 8, false), None);
-        assert_eq!(store_at(b"snapshots", 0, true), None);
+        assert_eq!(store_at(b".docker/config.json", 8, false, false), None);
+        assert_eq!(store_at(b"snapshots", 0, true, false), None);
+        for path in [".env", "pip.confx", "conf/other.xml", "settings.xml"] {
+            let found = store_at(path.as_bytes(), 0, false, true);
+            assert_eq!(found, None, "{path}");
+        }
     }
 }

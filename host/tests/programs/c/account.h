@@ -111,7 +111,7 @@ static inline int settle(const struct account *before)
 	const char *wrong = "nothing";
 	struct account now;
 
-	for (int tries = 0; wrong && tries < 100; tries++) {
+	for (int tries = 0; wrong && tries < 6000; tries++) {
 		if (tries > 0)
 			usleep(50000);
 		now = take_account();

@@ -1,5 +1,6 @@
 /* Signals whose frame cannot be written or read: a SIGSEGV that the program may take itself. */
 #include "say.h"
+#include "blocked.h"
 #include <setjmp.h>
 #include <sys/ucontext.h>
 
@@ -187,10 +188,10 @@ static void suspended(void)
 	int p[2];
 	pipe(p);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
-	pid_t pid = MUST(fork());
+	pid_t parent = getpid(), pid = MUST(fork());
 	if (pid == 0) {
-		sleep_ms(50);
-		kill(getppid(), SIGUSR1);
+		until_blocked(parent);
+		kill(parent, SIGUSR1);
 		_exit(0);
 	}
 	char c;

@@ -1,5 +1,6 @@
 /* Waits until another task is in a state or in a call, in place of a sleep that may be too short. Between its last
    word and that call it must not wait for anything else. */
+#include <pthread.h>
 #include <sched.h>
 
 /* Reads a file of a task's in /proc; an empty text once it is gone. */
@@ -54,6 +55,31 @@ static inline void until_in_call(pid_t pid, pid_t tid, long number)
 static inline void until_blocked(pid_t pid)
 {
 	until_state(pid, pid, 'S');
+}
+
+static inline void *ring_once_asleep(void *milliseconds)
+{
+	long ms = (long)milliseconds;
+	struct itimerval timer = { { 0, 0 }, { ms / 1000, ms % 1000 * 1000 } };
+	until_blocked(getpid());
+	setitimer(ITIMER_REAL, &timer, NULL);
+	return NULL;
+}
+
+/* Sends SIGALRM `milliseconds` after the calling thread, the process's first, begins to sleep in a
+   call. With a timer that the caller sets itself the signal may come before that. */
+static inline void alarm_once_asleep(long milliseconds)
+{
+	sigset_t ring, before;
+	pthread_t thread;
+	sigemptyset(&ring);
+	sigaddset(&ring, SIGALRM);
+	/* The signal is for the first thread. */
+	pthread_sigmask(SIG_BLOCK, &ring, &before);
+	if (pthread_create(&thread, NULL, ring_once_asleep, (void *)milliseconds))
+		exit(98);
+	pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* Has this thread, and those that it makes, run on the first of its CPUs. Returns the CPUs that it had. */

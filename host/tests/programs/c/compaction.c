@@ -5,21 +5,6 @@
 
 #define COMPACT "/proc/sys/vm/compact_memory"
 
-static long vmstat(const char *name)
-{
-	char line[128];
-	long value = -1;
-	size_t length = strlen(name);
-	FILE *file = fopen("/proc/vmstat", "r");
-
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, length) && line[length] == ' ')
-			value = atol(line + length);
-	if (file)
-		fclose(file);
-	return value;
-}
-
 /* Free memory in blocks of 2 MiB and more, in percent of all that is free. */
 static long whole(void)
 {
@@ -113,7 +98,7 @@ static void wait_for_it(void)
 	char *memory = map(pages);
 
 	fill(memory, pages, 4);
-	for (int tenth = 0; tenth < 600 && whole() < 95; tenth++)
+	for (int tenth = 0; tenth < 3000 && whole() < 95; tenth++)
 		usleep(100000);
 	printf("after a while: %s\n", whole() >= 95 ? "whole" : "in pieces");
 	check(memory, pages, 4);

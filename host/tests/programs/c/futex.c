@@ -1,5 +1,6 @@
 /* The futex call itself. */
 #include "say.h"
+#include "blocked.h"
 #include <linux/futex.h>
 #include <pthread.h>
 
@@ -11,10 +12,11 @@ static long futex(uint32_t *word, int op, uint32_t value, void *timeout, uint32_
 static uint32_t a, b;
 static int woken;
 static uint32_t bits_seen;
+static pid_t tids[6];
 
 static void *waiter(void *arg)
 {
-	(void)arg;
+	__atomic_store_n(&tids[(long)arg], gettid(), __ATOMIC_SEQ_CST);
 	if (futex(&a, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) == 0)
 		__sync_fetch_and_add(&woken, 1);
 	return NULL;
@@ -22,14 +24,28 @@ static void *waiter(void *arg)
 
 static void *bit_waiter(void *arg)
 {
-	if (futex(&a, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL, NULL, (long)arg) == 0)
-		__sync_fetch_and_or(&bits_seen, (long)arg);
+	long bit = 1l << (long)arg;
+	__atomic_store_n(&tids[(long)arg], gettid(), __ATOMIC_SEQ_CST);
+	if (futex(&a, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL, NULL, bit) == 0)
+		__sync_fetch_and_or(&bits_seen, bit);
 	return NULL;
+}
+
+/* Waits until the first threads have said their numbers, and sleep. */
+static void all_wait(int count)
+{
+	for (int i = 0; i < count; i++) {
+		pid_t tid;
+		while (!(tid = __atomic_load_n(&tids[i], __ATOMIC_SEQ_CST)))
+			sched_yield();
+		until_state(getpid(), tid, 'S');
+		tids[i] = 0;
+	}
 }
 
 static void settle(int *value, int want)
 {
-	for (int i = 0; i < 1000 && __atomic_load_n(value, __ATOMIC_SEQ_CST) < want; i++)
+	for (int i = 0; i < 300000 && __atomic_load_n(value, __ATOMIC_SEQ_CST) < want; i++)
 		sleep_ms(1);
 }
 
@@ -53,9 +69,9 @@ int main(void)
 	TRY(futex(&a, 99, 1, NULL, NULL, 0));
 
 	pthread_t t[6];
-	for (int i = 0; i < 6; i++)
-		pthread_create(&t[i], NULL, waiter, NULL);
-	sleep_ms(100);
+	for (long i = 0; i < 6; i++)
+		pthread_create(&t[i], NULL, waiter, (void *)i);
+	all_wait(6);
 	TRY(futex(&a, FUTEX_WAKE_PRIVATE, 2, NULL, NULL, 0));
 	settle(&woken, 2);
 	say("woken %d", woken);
@@ -81,8 +97,8 @@ int main(void)
 
 	a = 0;
 	for (long i = 0; i < 4; i++)
-		pthread_create(&t[i], NULL, bit_waiter, (void *)(1l << i));
-	sleep_ms(100);
+		pthread_create(&t[i], NULL, bit_waiter, (void *)i);
+	all_wait(4);
 	TRY(futex(&a, FUTEX_WAKE_BITSET_PRIVATE, 100, NULL, NULL, 5));
 	pthread_join(t[0], NULL);
 	pthread_join(t[2], NULL);
@@ -96,7 +112,7 @@ int main(void)
 	pid_t child = MUST(fork());
 	if (child == 0)
 		_exit(futex(shared, FUTEX_WAIT, 0, NULL, NULL, 0) == 0 ? 3 : 4);
-	for (int i = 0; i < 1000 && futex(shared, FUTEX_WAKE, 1, NULL, NULL, 0) == 0; i++)
+	for (int i = 0; i < 150000 && futex(shared, FUTEX_WAKE, 1, NULL, NULL, 0) == 0; i++)
 		sleep_ms(2);
 	int status;
 	MUST(waitpid(child, &status, 0));
@@ -108,7 +124,7 @@ int main(void)
 	child = MUST(fork());
 	if (child == 0)
 		_exit(futex(one, FUTEX_WAIT, 0, NULL, NULL, 0) == 0 ? 3 : 4);
-	for (int i = 0; i < 1000 && futex(two, FUTEX_WAKE, 1, NULL, NULL, 0) == 0; i++)
+	for (int i = 0; i < 150000 && futex(two, FUTEX_WAKE, 1, NULL, NULL, 0) == 0; i++)
 		sleep_ms(2);
 	MUST(waitpid(child, &status, 0));
 	say_status("file", status);
@@ -132,8 +148,7 @@ int main(void)
 	signal(SIGALRM, ({ void f(int s) { (void)s; } f; }));
 	struct sigaction act = { .sa_handler = ({ void f(int s) { (void)s; } f; }) };
 	sigaction(SIGALRM, &act, NULL);
-	struct itimerval timer = { { 0, 0 }, { 0, 30000 } };
-	setitimer(ITIMER_REAL, &timer, NULL);
+	alarm_once_asleep(30);
 	TRY(futex(&a, FUTEX_WAIT, 0, NULL, NULL, 0));
 	return 0;
 }

@@ -22,7 +22,7 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 
-enum { LAST_CALL = 470, ARGUMENTS = 6, BATCH = 200, STUCK_MS = 20000 };
+enum { LAST_CALL = 470, ARGUMENTS = 6, BATCH = 200, STUCK_MS = 300000 };
 
 struct progress {
 	volatile long call, index, done, stage;
@@ -434,11 +434,12 @@ static int await(pid_t child)
 static pid_t start(void)
 {
 	pid_t child = fork();
-	if (child == -1) {
-		/* leftovers of earlier children may still be on their way out */
+	/* leftovers of earlier children may still be on their way out */
+	for (int tries = 0; child == -1 && tries < 1500; tries++) {
 		sleep_ms(200);
-		child = MUST(fork());
+		child = fork();
 	}
+	MUST(child);
 	if (child == 0) {
 		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -180,18 +180,22 @@ static void a_child_gives_way(void)
 	at[0] = 'p';
 	memset(rest, 1, 7 * HUGE);
 	counters("all taken");
-	if (pipe(go))
+	int loaded[2];
+	if (pipe(go) || pipe(loaded))
 		return;
 	pid_t child = fork();
 	if (child == 0) {
 		printf("the child loads %c\n", at[0]);
 		fflush(stdout);
+		write(loaded[1], "", 1);
 		read(go[0], &byte, 1);
 		printf("then a load gets %d, of another page %d\n", touch(at, 0), touch(rest, 0));
 		fflush(stdout);
 		_exit(0);
 	}
-	usleep(200000);
+	read(loaded[0], &byte, 1);
+	close(loaded[0]);
+	close(loaded[1]);
 	printf("the parent's store gets %d\n", touch(at, 1));
 	printf("it loads %d\n", at[0]);
 	fflush(stdout);

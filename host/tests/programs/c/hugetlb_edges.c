@@ -145,7 +145,7 @@ static void mappings(void)
 
 static void advice(void)
 {
-	static const int kinds[] = {MADV_COLD, MADV_PAGEOUT, MADV_FREE, MADV_WIPEONFORK, MADV_DONTFORK, MADV_DOFORK, MADV_MERGEABLE};
+	static const int kinds[] = {MADV_COLD, MADV_PAGEOUT, MADV_FREE, MADV_WIPEONFORK, MADV_DONTFORK, MADV_DOFORK};
 	char *at = map_pool(3 * HUGE, MAP_PRIVATE);
 	char line[64];
 

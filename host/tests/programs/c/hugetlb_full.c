@@ -94,7 +94,7 @@ int main(void)
 	if (read(ready[0], &byte, 1) != 1)
 		printf("the hog was ended\n");
 	/* Nobody asks for it: what is in the blocks moves, and they become whole. */
-	for (int tries = 0; tries < 600 && number_in("/proc/vmstat", "htlb_vmemmap_carried") > 0; tries++)
+	for (int tries = 0; tries < 6000 && number_in("/proc/vmstat", "htlb_vmemmap_carried") > 0; tries++)
 		usleep(50000);
 	printf("carried: %ld\n", number_in("/proc/vmstat", "htlb_vmemmap_carried"));
 	int status;
@@ -103,7 +103,7 @@ int main(void)
 	printf("what stayed: %s\n", status ? "WRONG" : "right");
 	long after = number_in("/proc/meminfo", "MemFree");
 	/* What is just being reported to the host comes back a moment later. */
-	for (int tries = 0; tries < 100 && after - before <= 125 << 10; tries++) {
+	for (int tries = 0; tries < 6000 && after - before <= 125 << 10; tries++) {
 		usleep(50000);
 		after = number_in("/proc/meminfo", "MemFree");
 	}

@@ -350,6 +350,13 @@ static void flags(void)
 	FAILS(chmod(in("program"), 0600), EROFS);
 	FAILS(chown(in("program"), 1, 1), EROFS);
 	FAILS(truncate(in("program"), 0), EROFS);
+	FAILS(rename(in("none"), in("e")), EROFS);
+	/* Another user learns of the file system first, and of permissions then. */
+	WORKS(seteuid(1234));
+	FAILS(open(in("program"), O_WRONLY), EROFS);
+	FAILS(truncate(in("program"), 0), EROFS);
+	FAILS(access(in("program"), W_OK), EROFS);
+	WORKS(seteuid(0));
 	FAILS(utimensat(AT_FDCWD, in("program"), 0, 0), EROFS);
 	FAILS(access(in("program"), W_OK), EROFS);
 	FAILS(access(base, W_OK), EROFS);

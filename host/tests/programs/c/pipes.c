@@ -1,6 +1,7 @@
 /* Pipes and FIFOs: bytes, ends, capacity, signals, many writers. */
 #include "say.h"
 #include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -198,7 +199,7 @@ static void crowd(void)
 	MUST(write(gate[1], "12345678", WRITERS));
 	/* Let them fill it, so that all wait. */
 	int queued = 0;
-	for (int i = 0; i < 10000 && queued < 60000; i++) {
+	for (int i = 0; i < 300000 && queued < 60000; i++) {
 		MUST(ioctl(p[0], FIONREAD, &queued));
 		usleep(1000);
 	}
@@ -254,11 +255,50 @@ static void streams(void)
 	say("%zu bytes came, %zu of them wrong", total, wrong);
 }
 
+static int gone_pipe[2];
+static volatile int broken_pipes;
+
+static void count_broken(int signal)
+{
+	(void)signal;
+	broken_pipes++;
+}
+
+/* Waits until the pipe is full and its writer has had time to wait for room, then closes the reading end. */
+static void *stop_reading(void *unused)
+{
+	struct pollfd room = { gone_pipe[1], POLLOUT, 0 };
+	(void)unused;
+	while (poll(&room, 1, 0))
+		sleep_ms(1);
+	sleep_ms(50);
+	close(gone_pipe[0]);
+	return NULL;
+}
+
+/* The reader goes while a write waits that has written a part: that is what it gives, and the signal comes. */
+static void broken_in_between(void)
+{
+	static char data[200000];
+	pthread_t closer;
+	signal(SIGPIPE, count_broken);
+	MUST(pipe(gone_pipe));
+	pthread_create(&closer, NULL, stop_reading, NULL);
+	TRY(write(gone_pipe[1], data, sizeof data));
+	pthread_join(closer, NULL);
+	say("%d signals", broken_pipes);
+	TRY(write(gone_pipe[1], data, 1));
+	say("%d signals", broken_pipes);
+	close(gone_pipe[1]);
+	signal(SIGPIPE, SIG_DFL);
+}
+
 int main(void)
 {
 	bulk();
 	capacity();
 	broken();
+	broken_in_between();
 	writers();
 	vectors();
 	fifo();

@@ -1,5 +1,6 @@
 /* Waiting for several files at once: poll, select, epoll, event and timer descriptors. */
 #include "say.h"
+#include "blocked.h"
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -51,14 +52,14 @@ static void polls(void)
 		_exit(0);
 	}
 	f[0] = (struct pollfd){ p[0], POLLIN, 0 };
-	TRY(poll(f, 1, 10000));
+	TRY(poll(f, 1, 600000));
 	MUST(waitpid(child, NULL, 0));
 	/* so does a signal, unless it is blocked */
 	signal(SIGALRM, ({ void g(int s) { (void)s; } g; }));
 	MUST(read(p[0], c, 1));
 	struct itimerval it = { { 0, 0 }, { 0, 20000 } };
-	setitimer(ITIMER_REAL, &it, NULL);
-	TRY(poll(f, 1, 10000));
+	alarm_once_asleep(20);
+	TRY(poll(f, 1, 600000));
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
@@ -203,7 +204,7 @@ static void descriptors(void)
 	TRY(timerfd_settime(tf, 0, &spec, NULL));
 	f.fd = tf;
 	f.events = POLLIN;
-	TRY(poll(&f, 1, 2000));
+	TRY(poll(&f, 1, 600000));
 	sleep_ms(30);
 	TRY(read(tf, &v, 8));
 	HOLDS(v >= 3);
@@ -215,11 +216,108 @@ static void descriptors(void)
 	TRY(poll(&f, 1, 20));
 }
 
+static void one_end_goes(unsigned mask, int watch, int before)
+{
+	int p[2], e = MUST(epoll_create1(0));
+	struct epoll_event told = { mask, { .u64 = 7 } };
+	MUST(pipe(p));
+	if (before)
+		close(p[!watch]);
+	MUST(epoll_ctl(e, EPOLL_CTL_ADD, p[watch], &told));
+	if (!before)
+		close(p[!watch]);
+	told = (struct epoll_event){ 0 };
+	int first = MUST(epoll_wait(e, &told, 1, 1000));
+	int again = MUST(epoll_wait(e, &told, 1, 0));
+	say("mask %x, %s end, gone %s: %d, %d, events %x of %d", mask, watch ? "write" : "read",
+	    before ? "before" : "after", first, again, told.events, (int)told.data.u64);
+	close(e);
+	close(p[watch]);
+}
+
+/* That an end is gone is told whatever was asked for. */
+static void told_always(void)
+{
+	unsigned masks[] = { 0, EPOLLPRI, EPOLLET, EPOLLONESHOT };
+	for (int m = 0; m < 4; m++)
+		for (int watch = 0; watch < 2; watch++)
+			for (int before = 0; before < 2; before++)
+				one_end_goes(masks[m], watch, before);
+	/* nothing to tell of, until the mask changes */
+	int p[2], e = MUST(epoll_create1(0));
+	struct epoll_event told = { 0 };
+	MUST(pipe(p));
+	MUST(write(p[1], "x", 1));
+	MUST(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &told));
+	TRY(epoll_wait(e, &told, 1, 0));
+	told.events = EPOLLIN | EPOLLONESHOT;
+	TRY(epoll_ctl(e, EPOLL_CTL_MOD, p[0], &told));
+	/* a bad place spends nothing */
+	TRY(syscall(SYS_epoll_wait, e, HOLE, 1, 0));
+	TRY(epoll_wait(e, &told, 1, 0));
+	TRY(epoll_wait(e, &told, 1, 0));
+	told.events = 0;
+	TRY(epoll_ctl(e, EPOLL_CTL_MOD, p[0], &told));
+	close(p[1]);
+	TRY(epoll_wait(e, &told, 1, 0));
+	say("events %x", told.events);
+	close(p[0]);
+	close(e);
+}
+
+enum { MANY = 300 };
+
+/* More events than a wait takes: each round tells of others, in turn. */
+static void many(void)
+{
+	int e = MUST(epoll_create1(0)), ends[MANY][2], seen[MANY] = { 0 }, twice = 0;
+	struct epoll_event told[64];
+	for (int i = 0; i < MANY; i++) {
+		struct epoll_event wanted = { EPOLLIN, { .u32 = i } };
+		MUST(pipe(ends[i]));
+		MUST(write(ends[i][1], "x", 1));
+		MUST(epoll_ctl(e, EPOLL_CTL_ADD, ends[i][0], &wanted));
+	}
+	for (int round = 0; round < (MANY + 63) / 64; round++) {
+		int n = MUST(epoll_wait(e, told, 64, 0));
+		say("%d events", n);
+		for (int i = 0; i < n; i++)
+			seen[told[i].data.u32]++;
+	}
+	int all = 0;
+	for (int i = 0; i < MANY; i++) {
+		all += seen[i] > 0;
+		twice += seen[i] > 1;
+	}
+	say("%d of %d told of, %d of them twice", all, MANY, twice);
+	/* those that leave while they are ready are told of no more */
+	for (int i = 0; i < MANY; i += 2) {
+		if (i % 4)
+			MUST(epoll_ctl(e, EPOLL_CTL_DEL, ends[i][0], NULL));
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+	int left = 0, odd = 0;
+	static struct epoll_event rest[2 * MANY];
+	left = MUST(epoll_wait(e, rest, 2 * MANY, 0));
+	for (int i = 0; i < left; i++)
+		odd += rest[i].data.u32 % 2;
+	say("%d are left, %d of them odd", left, odd);
+	for (int i = 1; i < MANY; i += 2) {
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+	TRY(epoll_wait(e, told, 64, 0));
+	close(e);
+}
+
 int main(void)
 {
 	polls();
 	selects();
 	epolls();
+	told_always();
+	many();
 	descriptors();
 	return 0;
 }

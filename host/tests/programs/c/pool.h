@@ -57,6 +57,22 @@ static inline void catch_signals(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
+/* A counter of /proc/vmstat; -1: there is none of this name. */
+static inline long vmstat(const char *name)
+{
+	char line[128];
+	long value = -1;
+	size_t length = strlen(name);
+	FILE *file = fopen("/proc/vmstat", "r");
+
+	while (file && fgets(line, sizeof line, file))
+		if (!strncmp(line, name, length) && line[length] == ' ')
+			value = atol(line + length);
+	if (file)
+		fclose(file);
+	return value;
+}
+
 /* The signal that an access gets; 0: none. */
 static inline int touch(volatile char *at, int store)
 {

@@ -1,5 +1,6 @@
 /* Files under /proc and /sys: their lines and fields, in Linux's formats. */
 #include "say.h"
+#include "blocked.h"
 #include <ctype.h>
 #include <dirent.h>
 
@@ -63,6 +64,34 @@ static int fields(const char *s)
 			s++;
 	}
 	return n;
+}
+
+static void *sleep_for_ever(void *unused)
+{
+	(void)unused;
+	for (;;)
+		pause();
+}
+
+/* Prints what /proc says of the leader of a process, which has ended. */
+static void show_ended(pid_t pid)
+{
+	char path[64];
+	int threads = 0, leader = 0;
+	sprintf(path, "/proc/%d/task", pid);
+	DIR *d = opendir(path);
+	for (struct dirent *e; (e = readdir(d));)
+		threads += atoi(e->d_name) != 0, leader += atoi(e->d_name) == pid;
+	closedir(d);
+	sprintf(path, "/proc/%d/task/%d/syscall", pid, pid);
+	load(path);
+	say("threads %d leader %d call %s", threads, leader, strtok(text, "\n"));
+	sprintf(path, "/proc/%d/task/%d/stat", pid, pid);
+	load(path);
+	say("state %c", strchr(text, ')')[2]);
+	sprintf(path, "/proc/%d/stat", pid);
+	load(path);
+	say("state %c", strchr(text, ')')[2]);
 }
 
 int main(int argc, char **argv)
@@ -191,7 +220,7 @@ int main(int argc, char **argv)
 	pid_t child = MUST(fork());
 	if (child == 0)
 		pause();
-	sleep_ms(50);
+	until_blocked(child);
 	sprintf(path, "/proc/%d/stat", child);
 	load(path);
 	HOLDS(sscanf(text, "%d (%39[^)]) %c %d", &pid, name, &state, &ppid) == 4 && pid == child && state == 'S' && ppid == getpid());
@@ -203,11 +232,32 @@ int main(int argc, char **argv)
 	closedir(d);
 	say("found %d me %d", found, me);
 	kill(child, SIGKILL);
-	sleep_ms(50);
+	until_state(child, child, 'Z');
 	load(path);
 	HOLDS(strchr(text, ')') && strchr(text, ')')[2] == 'Z');
 	MUST(waitpid(child, NULL, 0));
 	TRY(open(path, O_RDONLY));
+
+	/* of a process whose leader has ended before another of its threads, and then of the whole process */
+	child = MUST(fork());
+	if (child == 0) {
+		pthread_t thread;
+		if (pthread_create(&thread, NULL, sleep_for_ever, NULL))
+			exit(98);
+		syscall(SYS_exit, 0);
+	}
+	until_state(child, child, 'Z');
+	say("leader gone");
+	show_ended(child);
+	kill(child, SIGKILL);
+	int status;
+	do
+		sprintf(path, "/proc/%d/status", child), load(path);
+	while (!strstr(text, "Threads:\t1\n"));
+	say("all gone");
+	show_ended(child);
+	MUST(waitpid(child, &status, 0));
+	say("status %x", status);
 
 	/* of the machine */
 	load("/proc/uptime");

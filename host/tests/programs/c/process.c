@@ -118,9 +118,9 @@ static void orphans(void)
 	MUST(pipe(p));
 	pid_t child = MUST(fork());
 	if (child == 0) {
+		pid_t before = getpid();
 		if (fork() == 0) {
-			pid_t before = getppid();
-			for (int i = 0; i < 500 && getppid() == before; i++)
+			for (int i = 0; i < 150000 && getppid() == before; i++)
 				sleep_ms(2);
 			char c = getppid() != before;
 			MUST(write(p[1], &c, 1));

@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	int rounds = argc > 1 ? atoi(argv[1]) : 100;
 	int workers = argc > 2 ? atoi(argv[2]) : 6;
 	forks = argc > 3 ? atoi(argv[3]) : 40;
-	alarm(180);
+	alarm(600);
 	shared = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 	if (argc > 1 && !strcmp(argv[1], "left")) {
 		left("breakpoint", 0, 0);

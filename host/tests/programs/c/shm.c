@@ -386,7 +386,7 @@ int main(int n, char **words)
 		say("%s: %lu", words[1], state(of)->shm_nattch);
 		return 0;
 	}
-	alarm(50);
+	alarm(500);
 	numbers_and_keys();
 	what_is_refused();
 	attachments();

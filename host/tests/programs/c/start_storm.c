@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 {
 	int workers = argc > 1 ? atoi(argv[1]) : 4;
 	int rounds = argc > 2 ? atoi(argv[2]) : 500;
-	alarm(180);
+	alarm(600);
 	for (int n = 0; n < workers; n++)
 		if (MUST(fork()) == 0)
 			work(rounds, n + 1);

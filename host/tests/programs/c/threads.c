@@ -227,7 +227,7 @@ int main(void)
 	say("exits with %ld", (long)result);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	TRY(pthread_create(&one, &attr, keyed, (void *)100));
-	for (int i = 0; i < 500 && destroyed < 136; i++)
+	for (int i = 0; i < 60000 && destroyed < 136; i++)
 		sleep_ms(5);
 	say("destroyed %ld", destroyed);
 

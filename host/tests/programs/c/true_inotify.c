@@ -391,7 +391,7 @@ static void limits(void)
 		mkdir("/tmp/d/late", 0700);
 		_exit(0);
 	}
-	TRY(epoll_wait(set, &e, 1, 5000));
+	TRY(epoll_wait(set, &e, 1, 600000));
 	DRAIN("late");
 	MUST(waitpid(child, 0, 0));
 	MUST(fcntl(in, F_SETFL, 0));

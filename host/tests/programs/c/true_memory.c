@@ -231,6 +231,80 @@ static void dumps(void)
 	say("SIGTERM: signal %d, dumped %d", WTERMSIG(status), !!WCOREDUMP(status));
 }
 
+/* Lines of /proc/self/maps that lie in a range. */
+static int lines_in(char *m, size_t bytes)
+{
+	char line[512];
+	int lines = 0;
+	FILE *f = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, f)) {
+		unsigned long start = strtoul(line, 0, 16);
+		lines += start >= (unsigned long)m && start < (unsigned long)m + bytes;
+	}
+	fclose(f);
+	return lines;
+}
+
+/* Calls that change many areas do so with each of them, and leave the sums right. */
+static void many_areas(void)
+{
+	enum { PAGES = 1000 };
+	size_t bytes = PAGES * PAGE;
+	char *m = MUST(mmap(0, bytes, BOTH, ANON | MAP_NORESERVE, -1, 0));
+	long before = status("VmData");
+	for (int i = 0; i < PAGES; i += 2)
+		MUST(mprotect(m + i * PAGE, PAGE, PROT_READ));
+	say("split: %d, %ld", lines_in(m, bytes), status("VmData") - before);
+	MUST(mprotect(m, bytes, BOTH));
+	say("joined: %d, %ld", lines_in(m, bytes), status("VmData") - before);
+	for (int i = 0; i < PAGES; i += 2)
+		MUST(mprotect(m + i * PAGE, PAGE, PROT_READ));
+	TRY(madvise(m, bytes, MADV_DONTFORK));
+	IN_CHILD("a child", say("without them: %d", lines_in(m, bytes)));
+	TRY(madvise(m, bytes, MADV_DOFORK));
+	TRY(mlock(m, bytes));
+	say("locked: %ld", status("VmLck"));
+	IN_CHILD("a child", say("with them: %d, locked %ld", lines_in(m, bytes), status("VmLck")));
+	TRY(munlock(m, bytes));
+	say("unlocked: %ld, %d", status("VmLck"), lines_in(m, bytes));
+	MUST(mprotect(m, bytes, PROT_READ));
+	say("read-only: %ld", status("VmData") - before);
+	for (int i = 0; i < PAGES; i++)
+		if (m[i * PAGE])
+			say("page %d has changed", i);
+	MUST(munmap(m, bytes));
+}
+
+/* Changes of many areas end where they are to end, though the last area goes on with the same rights. */
+static void ends_of_changes(void)
+{
+	int counts[] = { 64, 65, 66, 128, 129, 193 };
+	for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+		int pages = counts[i], p[2];
+		size_t bytes = (pages + 9) * PAGE;
+		MUST(pipe(p));
+		char *m = MUST(mmap(0, bytes, BOTH, ANON | MAP_NORESERVE, -1, 0));
+		long before = status("VmData");
+		for (int n = 0; n < pages - 1; n += 2)
+			MUST(mprotect(m + n * PAGE, PAGE, PROT_READ));
+		MUST(mprotect(m + (pages - 1) * PAGE, 10 * PAGE, PROT_EXEC | PROT_READ));
+		MUST(mprotect(m, pages * PAGE, PROT_NONE));
+		errno = 0;
+		int inside = write(p[1], m + (pages - 1) * PAGE, 1), outside = write(p[1], m + pages * PAGE, 1);
+		say("%d pages: last %d, next %d, data %ld", pages, inside, outside, status("VmData") - before);
+		MUST(mprotect(m, bytes, BOTH));
+		for (int n = 0; n < pages - 1; n += 2)
+			MUST(mprotect(m + n * PAGE, PAGE, PROT_READ));
+		MUST(mprotect(m + (pages - 1) * PAGE, 10 * PAGE, PROT_EXEC | PROT_READ));
+		MUST(madvise(m, pages * PAGE, MADV_DONTFORK));
+		IN_CHILD("a child", say("next %zd", write(p[1], m + pages * PAGE, 1)));
+		MUST(munmap(m, bytes));
+		say("data %ld", status("VmData") - before);
+		close(p[0]);
+		close(p[1]);
+	}
+}
+
 int main(void)
 {
 	say("== locked"); locked();
@@ -239,5 +313,7 @@ int main(void)
 	say("== map count"); map_count();
 	say("== pipes"); pipes();
 	say("== dumps"); dumps();
+	say("== many areas"); many_areas();
+	say("== ends of changes"); ends_of_changes();
 	return 0;
 }

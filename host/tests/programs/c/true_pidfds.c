@@ -180,8 +180,8 @@ static void waits(void)
 	TRY(epoll_wait(set, &e, 1, 0));
 	MUST(kill(p, SIGKILL));
 	struct pollfd wait = { slow, POLLIN, 0 };
-	TRY(poll(&wait, 1, 5000));
-	TRY(epoll_wait(set, &e, 1, 5000));
+	TRY(poll(&wait, 1, 600000));
+	TRY(epoll_wait(set, &e, 1, 600000));
 	say("events %#x", e.events);
 	TRY(epoll_wait(set, &e, 1, 0));
 	TRY(waitid(P_PIDFD, fd, &got, WEXITED));
@@ -205,7 +205,7 @@ static void waits(void)
 	TRY(waitid(P_PIDFD, fd, &got, WEXITED));
 	TRY(pidfd_send(fd, SIGKILL, 0, 0));
 	wait = (struct pollfd){ fd, POLLIN, 0 };
-	TRY(poll(&wait, 1, 5000));
+	TRY(poll(&wait, 1, 600000));
 	int status;
 	MUST(waitpid(p, &status, 0));
 	say_status("the child", status);
@@ -216,7 +216,7 @@ static void waits(void)
 	fd = MUST(pidfd_open_(p, 0));
 	MUST(kill(p, SIGKILL));
 	wait = (struct pollfd){ fd, POLLIN, 0 };
-	TRY(poll(&wait, 1, 5000));
+	TRY(poll(&wait, 1, 600000));
 	TRY(waitid(P_PIDFD, fd, &got, WEXITED));
 	TRY(pidfd_send(fd, 0, 0, 0));
 	signal(SIGCHLD, SIG_DFL);

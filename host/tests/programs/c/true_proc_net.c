@@ -2,6 +2,7 @@
 #include "say.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -164,7 +165,12 @@ static void sockets(void)
 	ports("/proc/net/tcp");
 	MUST(shutdown(client, SHUT_WR));
 	/* Until Linux's other side says that it has seen that. */
-	usleep(300000);
+	struct tcp_info info = { 0 };
+	for (int tries = 0; tries < 300000 && info.tcpi_state != TCP_FIN_WAIT2; tries++) {
+		socklen_t l = sizeof info;
+		usleep(1000);
+		MUST(getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &l));
+	}
 	say("the client ends");
 	ports("/proc/net/tcp");
 	close(second);

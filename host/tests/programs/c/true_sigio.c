@@ -256,8 +256,13 @@ static void others(void)
 			if (c == 0) {
 				if (user)
 					MUST(setresuid(user == 1 ? 1000 : 1001, user == 1 ? 1001 : 1000, user == 1 ? 1000 : 1001));
-				write(ready[1], &b, 1);
+				sigset_t over;
 				struct timespec t = { 0, 400000000 };
+				sigemptyset(&over);
+				sigaddset(&over, SIGTERM);
+				sigprocmask(SIG_BLOCK, &over, NULL);
+				write(ready[1], &b, 1);
+				sigwaitinfo(&over, NULL);
 				_exit(sigtimedwait(&told, NULL, &t) == SIGIO);
 			}
 			read(ready[0], &b, 1);
@@ -266,6 +271,8 @@ static void others(void)
 			else
 				IN_CHILD("who names", MUST(setresuid(1000, 1000, 1000)); MUST(fcntl(p[0], F_SETOWN, c)));
 			write(p[1], &b, 1);
+			/* From now on who is to be told has some time. */
+			MUST(kill(c, SIGTERM));
 			int status;
 			MUST(waitpid(c, &status, 0));
 			say("%s named, %s is %s", named_by_root ? "root" : "1000",
@@ -282,7 +289,7 @@ static void others(void)
 		sigemptyset(&io);
 		sigaddset(&io, SIGIO);
 		write(ready[1], &b, 1);
-		struct timespec t = { 5, 0 };
+		struct timespec t = { 300, 0 };
 		int got = sigtimedwait(&io, NULL, &t) == SIGIO, status = 1;
 		if (two == 0)
 			_exit(!got);
@@ -305,7 +312,7 @@ static int thread_id;
 static void *thread(void *arg)
 {
 	__atomic_store_n(&thread_id, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
-	struct timespec t = { 5, 0 };
+	struct timespec t = { 300, 0 };
 	siginfo_t info;
 	return (void *)(long)sigtimedwait(&told, &info, &t);
 }

@@ -1,11 +1,14 @@
 /* What splice, tee and vmsplice answer, and where the bytes are afterwards. */
 #include "say.h"
 #include "blocked.h"
+#include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -332,6 +335,66 @@ static void kept_room(void)
 	end(s);
 }
 
+static volatile int signals;
+static void count(int number) { signals++; }
+
+/* A connection over loopback with little room on its way. */
+static void connect_pair(int s[2])
+{
+	struct sockaddr_in at = { AF_INET, 0, { htonl(INADDR_LOOPBACK) } };
+	socklen_t length = sizeof at;
+	int little = 8192, listener = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little));
+	MUST(bind(listener, (void *)&at, sizeof at));
+	MUST(listen(listener, 1));
+	MUST(getsockname(listener, (void *)&at, &length));
+	s[0] = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(setsockopt(s[0], SOL_SOCKET, SO_SNDBUF, &little, sizeof little));
+	MUST(connect(s[0], (void *)&at, sizeof at));
+	s[1] = MUST(accept(listener, 0, 0));
+	close(listener);
+}
+
+/* Who sends to an end that nobody can send to any more gets a signal, also where some bytes went before. */
+static void broken(void)
+{
+	int s[2], f = file_of("/tmp/splice_a", 1 << 20, 11);
+	off_t at = 0;
+	signal(SIGPIPE, count);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+	close(s[1]);
+	TRY(sendfile(s[0], f, &at, 10000));
+	say("%d signals", signals);
+	close(s[0]);
+	make(s, 0);
+	close(s[0]);
+	TRY(sendfile(s[1], f, &at, 10000));
+	say("%d signals", signals);
+	close(s[1]);
+	connect_pair(s);
+	MUST(shutdown(s[0], SHUT_WR));
+	TRY(sendfile(s[0], f, &at, 10000));
+	say("%d signals", signals);
+	end(s);
+	connect_pair(s);
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		char byte;
+		read(s[1], &byte, 1);
+		until_in_call(getppid(), getppid(), SYS_sendfile);
+		shutdown(s[0], SHUT_WR);
+		/* So that the sender is not told of the bytes that nobody read. */
+		pause();
+	}
+	long sent = sendfile(s[0], f, 0, 1 << 20);
+	say("some were sent: %d, %d signals", sent > 0 && sent < 1 << 20, signals);
+	kill(child, SIGKILL);
+	MUST(waitpid(child, 0, 0));
+	end(s);
+	signal(SIGPIPE, SIG_DFL);
+	close(f);
+}
+
 static void memory(void)
 {
 	int p[2];
@@ -401,7 +464,7 @@ static void waiting(void)
 		splice(f, 0, q[1], 0, 1, 0);
 		_exit(0);
 	}
-	TRY(poll(&i, 1, 5000));
+	TRY(poll(&i, 1, 600000));
 	MUST(waitpid(child, 0, 0));
 	say_content("one", q[0]);
 	child = MUST(fork());
@@ -432,6 +495,7 @@ int main(void)
 	files();
 	sockets();
 	kept_room();
+	broken();
 	memory();
 	waiting();
 	return 0;

@@ -117,8 +117,7 @@ static void waits(void)
 	*shared = 0;
 	struct sigaction act = { .sa_handler = on_alarm };
 	sigaction(SIGALRM, &act, 0);
-	struct itimerval soon = { { 0, 0 }, { 0, 50000 } };
-	setitimer(ITIMER_REAL, &soon, 0);
+	alarm_once_asleep(50);
 	TRY(waitv(w, 2, 0, 0, 0));
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	t.tv_nsec += 20000000;

@@ -1,5 +1,6 @@
 /* What terminals answer: pseudo-terminals, lines and their editing, sessions and jobs, ends. */
 #include "say.h"
+#include "blocked.h"
 #include <poll.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -212,6 +213,54 @@ static void opening(void)
 	TRY(ioctl(line, TCSETS, &t));
 	TRY(tcgetattr(line, &t));
 	say("settings %#o, speed %d", t.c_cflag, cfgetospeed(&t) == B115200);
+	/* The structure before that one. */
+	struct termio old;
+	TRY(ioctl(line, TCGETA, &old));
+	say("old settings %#o %#o %#o %#o, line %d", old.c_iflag, old.c_oflag, old.c_cflag, old.c_lflag, old.c_line);
+	say("old characters %s", shown((char *)old.c_cc, NCC));
+	old.c_iflag &= ~ICRNL, old.c_lflag &= ~ECHO, old.c_cc[VQUIT] = 1;
+	TRY(ioctl(line, TCSETA, &old));
+	old.c_cc[VMIN] = 7;
+	TRY(ioctl(master, TCSETAW, &old));
+	old.c_cc[VTIME] = 5;
+	TRY(ioctl(line, TCSETAF, &old));
+	TRY(tcgetattr(line, &t));
+	say("settings %#o %#o %#o %#o", t.c_iflag, t.c_oflag, t.c_cflag, t.c_lflag);
+	say("characters %s", shown((char *)t.c_cc, 19));
+	TRY(ioctl(line, TCGETA, 1));
+	TRY(ioctl(line, TCSETA, 1));
+	TRY(ioctl(line2, TCSETAF, 1));
+	/* Settings that are held as they are. */
+	struct termios held;
+	TRY(ioctl(line, TIOCGLCKTRMIOS, &held));
+	say("held %#o %#o, character %d", held.c_iflag, held.c_lflag, held.c_cc[VQUIT]);
+	held.c_iflag = IXON, held.c_lflag = ISIG, held.c_cc[VQUIT] = 5;
+	TRY(ioctl(master, TIOCSLCKTRMIOS, &held));
+	TRY(tcgetattr(line, &t));
+	t.c_iflag ^= IXON | ICRNL, t.c_lflag ^= ISIG | ECHO, t.c_cc[VQUIT] = 9, t.c_cc[VINTR] = 9;
+	TRY(ioctl(line, TCSETSW, &t));
+	TRY(tcgetattr(line, &t));
+	say("settings %#o %#o %#o %#o", t.c_iflag, t.c_oflag, t.c_cflag, t.c_lflag);
+	say("characters %s", shown((char *)t.c_cc, 19));
+	memset(&held, 0, sizeof held);
+	TRY(ioctl(line, TIOCGLCKTRMIOS, &held));
+	say("held %#o %#o, character %d", held.c_iflag, held.c_lflag, held.c_cc[VQUIT]);
+	memset(&held, 0, sizeof held);
+	TRY(ioctl(line, TIOCSLCKTRMIOS, &held));
+	TRY(ioctl(line, TIOCGLCKTRMIOS, 1));
+	TRY(ioctl(line, TIOCSLCKTRMIOS, 1));
+	for (int on = 2; on >= 0; on -= 2) {
+		int local = 7;
+		TRY(ioctl(line, TIOCSSOFTCAR, &on));
+		TRY(ioctl(master, TIOCGSOFTCAR, &local));
+		TRY(tcgetattr(line, &t));
+		say("local %d, settings %#o", local, t.c_cflag);
+	}
+	int none = open("/dev/null", O_RDWR);
+	TRY(ioctl(none, TIOCGLCKTRMIOS, &held));
+	TRY(ioctl(none, TCGETA, &old));
+	TRY(ioctl(none, TCSETA, &old));
+	close(none);
 	close(line2);
 	done();
 	TRY(open(other, O_RDWR | O_NOCTTY));
@@ -590,7 +639,7 @@ static void flood(void)
 	pid_t parent = getpid();
 	for (int i = 0; i < 3; i++) {
 		if (!MUST(fork())) {
-			usleep(5 * SETTLE);
+			until_in_call(parent, parent, SYS_read);
 			kill(parent, SIGUSR1);
 			_exit(0);
 		}
@@ -640,7 +689,8 @@ static void ends(void)
 	fresh();
 	int p[2];
 	MUST(pipe(p));
-	if (!MUST(fork())) {
+	pid_t reader = MUST(fork());
+	if (!reader) {
 		close(master);
 		errno = 0;
 		char c;
@@ -650,7 +700,7 @@ static void ends(void)
 		MUST(write(p[1], &e, 4));
 		_exit(0);
 	}
-	usleep(SETTLE);
+	until_in_call(reader, reader, SYS_read);
 	close(master);
 	int n = 0, e = 0;
 	MUST(read(p[0], &n, 4));
@@ -860,7 +910,7 @@ static void ignores(void)
 static void changes_size(void)
 {
 	signal(SIGWINCH, note);
-	for (int i = 0; i < 250 && !seen[SIGWINCH]; i++)
+	for (int i = 0; i < 15000 && !seen[SIGWINCH]; i++)
 		usleep(20000);
 	struct winsize w;
 	usleep(4 * SETTLE);
@@ -917,7 +967,7 @@ static void shell(void)
 	const char *keys[] = { "\003", "\034", "\032" };
 	for (int i = 0; i < 3; i++) {
 		pid = job(1, waits);
-		usleep(SETTLE);
+		until_in_call(pid, pid, SYS_pause);
 		type(keys[i]);
 		say_wait("one who waits", pid);
 		if (i == 2) {
@@ -946,7 +996,7 @@ static void shell(void)
 		MUST(setpgid(0, 0));
 		pid_t child = MUST(fork());
 		if (!child) {
-			for (int i = 0; i < 500 && getppid() != 1; i++)
+			for (int i = 0; i < 30000 && getppid() != 1; i++)
 				usleep(10000);
 			usleep(SETTLE);
 			for (int s = 1; s < 32; s++)
@@ -982,7 +1032,7 @@ static void waits_for_signals(void)
 	signal(SIGHUP, note);
 	signal(SIGCONT, note);
 	MUST(write(pipe_to[1], "x", 1));
-	for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
+	for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 		usleep(10000);
 	usleep(SETTLE);
 	say_seen("a job");
@@ -996,7 +1046,7 @@ static void stops(void)
 	signal(SIGHUP, note);
 	signal(SIGCONT, note);
 	raise(SIGSTOP);
-	for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
+	for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 		usleep(10000);
 	usleep(4 * SETTLE);
 	say_seen("a stopped job");
@@ -1036,7 +1086,7 @@ static void hang_ups(void)
 		job(1, waits_for_signals);
 		read(pipe_to[0], &c, 1);
 		MUST(write(pipe_to[1], "r", 1));
-		for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
+		for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 			usleep(10000);
 		usleep(SETTLE);
 		say_seen("a leader whose master is closed");

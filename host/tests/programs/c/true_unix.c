@@ -431,7 +431,7 @@ static void descriptors(void)
 	TRY(poll(&r, 1, 0));
 	close(s[0]);
 	close(s[1]);
-	TRY(poll(&r, 1, 1000));
+	TRY(poll(&r, 1, 600000));
 	TRY(read(q[0], b, 1));
 	/* A socket on its way through itself is found once nobody can receive it. */
 	MUST(pipe(q));
@@ -446,7 +446,7 @@ static void descriptors(void)
 	close(other[0]);
 	close(other[1]);
 	r.fd = q[0];
-	TRY(poll(&r, 1, 20000));
+	TRY(poll(&r, 1, 600000));
 	say("events %#x", r.revents);
 	/* A socket whose other end is on its way is received. */
 	int t[2];
@@ -623,21 +623,21 @@ static void events(void)
 	TRY(epoll_wait(e, got, 4, 0));
 	int c = MUST(socket(AF_UNIX, SOCK_STREAM, 0));
 	MUST(connect(c, (void *)&x, l));
-	TRY(epoll_wait(e, got, 4, 1000));
+	TRY(epoll_wait(e, got, 4, 60000));
 	TRY(epoll_wait(e, got, 4, 0));
 	int d = MUST(accept(s, 0, 0));
 	ev = (struct epoll_event) { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = 2 };
 	MUST(epoll_ctl(e, EPOLL_CTL_ADD, d, &ev));
-	TRY(epoll_wait(e, got, 4, 1000));
+	TRY(epoll_wait(e, got, 4, 60000));
 	say("%u: %#x", got[0].data.u32, got[0].events);
 	MUST(write(c, "x", 1));
-	TRY(epoll_wait(e, got, 4, 1000));
+	TRY(epoll_wait(e, got, 4, 60000));
 	say("%u: %#x", got[0].data.u32, got[0].events);
 	MUST(shutdown(c, SHUT_WR));
-	TRY(epoll_wait(e, got, 4, 1000));
+	TRY(epoll_wait(e, got, 4, 60000));
 	say("%u: %#x", got[0].data.u32, got[0].events);
 	close(c);
-	TRY(epoll_wait(e, got, 4, 1000));
+	TRY(epoll_wait(e, got, 4, 60000));
 	say("%u: %#x", got[0].data.u32, got[0].events);
 	close(s); close(d); close(e);
 }

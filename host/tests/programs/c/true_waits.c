@@ -70,7 +70,7 @@ static void nested_sets(void)
 		MUST(write(event, &one, 8));
 		_exit(0);
 	}
-	TRY(epoll_wait(sets[4], &e, 1, 5000));
+	TRY(epoll_wait(sets[4], &e, 1, 600000));
 	struct pollfd p = { sets[4], POLLIN };
 	TRY(poll(&p, 1, 0));
 	uint64_t value;
@@ -84,9 +84,9 @@ static void nested_sets(void)
 	e.events = EPOLLIN;
 	MUST(epoll_ctl(sets[0], EPOLL_CTL_ADD, timer, &e));
 	MUST(timerfd_settime(timer, 0, &soon, 0));
-	TRY(epoll_wait(sets[4], &e, 1, 5000));
+	TRY(epoll_wait(sets[4], &e, 1, 600000));
 	MUST(timerfd_settime(timer, 0, &soon, 0));
-	TRY(poll(&p, 1, 5000));
+	TRY(poll(&p, 1, 600000));
 	MUST(read(timer, &value, 8));
 	TRY(poll(&p, 1, 0));
 	/* A closed set in the middle makes room. */
@@ -160,7 +160,7 @@ static void signals_at_descriptors(void)
 		until_in_call(getppid(), getppid(), SYS_epoll_wait);
 		_exit(5);
 	}
-	TRY(epoll_wait(e, &event, 1, 5000));
+	TRY(epoll_wait(e, &event, 1, 600000));
 	TRY(read(signal_file, s, sizeof s) / sizeof *s);
 	HOLDS(s[0].ssi_signo == SIGCHLD && s[0].ssi_pid == child && s[0].ssi_status == 5 && s[0].ssi_code == CLD_EXITED);
 	MUST(waitpid(child, 0, 0));
@@ -215,11 +215,15 @@ static void cpu_clocks(void)
 		timer_t timer;
 		MUST(timer_create(clocks[i], &event, &timer));
 		struct itimerspec it = { { 0, 0 }, { 0, 100000000 } }, left;
-		ticks = 0;
 		/* A machine that is busy takes the CPU away in between: that is used time, too. */
-		double start = used();
-		MUST(timer_settime(timer, 0, &it, 0));
-		MUST(timer_gettime(timer, &left));
+		double start;
+		int tries = 0;
+		do {
+			ticks = 0;
+			start = used();
+			MUST(timer_settime(timer, 0, &it, 0));
+			MUST(timer_gettime(timer, &left));
+		} while (left.it_value.tv_nsec == 0 && tries++ < 1000);
 		HOLDS(left.it_value.tv_sec == 0 && left.it_value.tv_nsec > 0 && left.it_value.tv_nsec <= 100000000);
 		sleep_ms(200);
 		HOLDS(ticks == 0 || used() - start > 0.09);

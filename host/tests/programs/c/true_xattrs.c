@@ -1,6 +1,8 @@
 /* Extended attributes of files in memory. */
 #include "say.h"
+#include <netinet/in.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/xattr.h>
 
 static int mount_tmpfs(void) { return mount("none", "/tmp/x", "tmpfs", 0, 0); }
@@ -14,6 +16,38 @@ static void say_list(const char *path)
 		say("  %s", b + at);
 }
 
+/* What sockets tell of their protocol. */
+static void sockets(void)
+{
+	static const int kinds[][3] = { { AF_UNIX, SOCK_STREAM }, { AF_UNIX, SOCK_DGRAM }, { AF_UNIX, SOCK_SEQPACKET },
+		{ AF_INET, SOCK_STREAM }, { AF_INET, SOCK_DGRAM }, { AF_INET, SOCK_RAW, IPPROTO_ICMP },
+		{ AF_INET6, SOCK_STREAM }, { AF_INET6, SOCK_DGRAM }, { AF_INET6, SOCK_RAW, IPPROTO_ICMPV6 },
+		{ AF_NETLINK, SOCK_RAW, 0 } };
+	char b[100], path[40];
+	static const char name[] = "system.sockprotoname";
+	for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
+		int s = MUST(socket(kinds[i][0], kinds[i][1], kinds[i][2]));
+		memset(b, 'b', sizeof b);
+		TRY(fgetxattr(s, name, b, sizeof b));
+		say("%d %d: %s", kinds[i][0], kinds[i][1], b);
+		TRY(fgetxattr(s, name, 0, 0));
+		TRY(fgetxattr(s, name, b, 3));
+		TRY(fgetxattr(s, name, (void *)8, 30));
+		snprintf(path, sizeof path, "/proc/self/fd/%d", s);
+		TRY(getxattr(path, name, b, sizeof b));
+		TRY(fsetxattr(s, name, "x", 1, 0));
+		TRY(fremovexattr(s, name));
+		TRY(flistxattr(s, b, sizeof b));
+		say("%s", b);
+		TRY(flistxattr(s, 0, 0));
+		TRY(flistxattr(s, b, 5));
+		TRY(fgetxattr(s, "system.a", b, sizeof b));
+		TRY(fgetxattr(s, "user.a", b, sizeof b));
+		close(s);
+	}
+	TRY(getxattr("/tmp", name, b, sizeof b));
+}
+
 int main(void)
 {
 	char b[300], long_name[300];
@@ -21,6 +55,7 @@ int main(void)
 	memset(b, 'b', sizeof b);
 	memset(long_name, 'n', sizeof long_name);
 	memcpy(long_name, "trusted.", 8);
+	sockets();
 	/* A tmpfs, which stock Linux may not have as its root. */
 	mkdir("/tmp/x", 0755);
 	TRY(mount_tmpfs());

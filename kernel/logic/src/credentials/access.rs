@@ -114,6 +114,14 @@ impl Credentials {
     /// `EACCES`: the directory cannot be changed; `EPERM`: it is sticky, and neither is one's own.
     pub fn may_remove(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         self.may(Wanted::CHANGE, directory)?;
+        self.may_take(directory, entry)
+    }
+
+    /// Whether it may take the name of a file out of a directory that it may change.
+    ///
+    /// # Errors
+    /// Fails with `EPERM` if the directory is sticky and neither is its own.
+    pub fn may_take(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         let sticky = directory.permissions & STICKY != 0
             && self.users.file != entry.uid
             && self.users.file != directory.uid;
@@ -128,11 +136,19 @@ impl Credentials {
     /// # Errors
     /// `EPERM`.
     pub fn may_link(&self, what: &Owned) -> Result<(), Errno> {
+        self.may_link_if(what, self.may(Wanted::READ | Wanted::WRITE, what).is_ok())
+    }
+
+    /// The same for a file that it may read and write if `usable`.
+    ///
+    /// # Errors
+    /// Fails with `EPERM` if not.
+    pub fn may_link_if(&self, what: &Owned, usable: bool) -> Result<(), Errno> {
         let bits = what.permissions;
         let safe = what.regular
             && bits & SET_UID == 0
             && bits & SET_GID_EXECUTABLE != SET_GID_EXECUTABLE
-            && self.may(Wanted::READ | Wanted::WRITE, what).is_ok();
+            && usable;
         if safe || self.owns(what) {
             Ok(())
         } else {

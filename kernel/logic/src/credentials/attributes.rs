@@ -7,8 +7,10 @@ use crate::errno::Errno;
 /// What a new file begins with.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// Permission bits with set-id and sticky.
+    /// Permission bits with set-id and sticky, as they were asked for.
     pub permissions: u32,
+    /// Permission bits that it does not get, unless it gets an access list from its directory.
+    pub mask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -20,9 +22,17 @@ impl Beginning {
     pub const fn of_root(permissions: u32) -> Self {
         Self {
             permissions,
+            mask: 0,
             uid: 0,
             gid: 0,
         }
+    }
+}
+
+impl Beginning {
+    /// Returns the permission bits of a file that gets no access list.
+    pub const fn masked(&self) -> u32 {
+        self.permissions & 0o7777 & !self.mask
     }
 }
 
@@ -43,6 +53,7 @@ impl Credentials {
         }
         Beginning {
             permissions,
+            mask: 0,
             uid: self.users.file,
             gid,
         }

@@ -1,6 +1,6 @@
 //! How credentials change: by the calls on them, and by another program.
 
-use super::{Capabilities, Credentials, Ids};
+use super::{Capabilities, Credentials, Ids, SecureBits};
 use crate::errno::Errno;
 
 /// "Leave it as it is".
@@ -98,8 +98,11 @@ impl Credentials {
     pub fn with_users(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.users = change.apply(self.users, self.can(Capabilities::SETUID))?;
+        if self.secure_bits.contains(SecureBits::NO_SETUID_FIXUP) {
+            return Ok(new);
+        }
         if self.users.has_root() && !new.users.has_root() {
-            if !self.keeps_capabilities {
+            if !self.secure_bits.contains(SecureBits::KEEP_CAPS) {
                 new.permitted = Capabilities::NONE;
                 new.effective = Capabilities::NONE;
             }
@@ -132,6 +135,9 @@ impl Credentials {
         }
         let mut new = self.clone();
         new.users.file = uid;
+        if self.secure_bits.contains(SecureBits::NO_SETUID_FIXUP) {
+            return Some(new);
+        }
         match (self.users.file, uid) {
             (0, 0) => {}
             (0, _) => new.effective = new.effective.without(Capabilities::OF_FILES),
@@ -186,7 +192,7 @@ impl Credentials {
         let mut new = self.clone();
         let of_root = self.users.real == 0 || self.users.effective == 0;
         let (mut permitted, mut effective) = (Capabilities::NONE, false);
-        if of_root {
+        if of_root && !self.secure_bits.contains(SecureBits::NO_ROOT) {
             permitted = self.bounding | self.inheritable;
             effective = self.users.effective == 0;
         }
@@ -212,7 +218,7 @@ impl Credentials {
         new.users.file = new.users.effective;
         new.groups.saved = new.groups.effective;
         new.groups.file = new.groups.effective;
-        new.keeps_capabilities = false;
+        new.secure_bits.remove(SecureBits::KEEP_CAPS);
         let grew = new.permitted != new.ambient;
         let secure = set_id || self.users.real != 0 && (effective || grew);
         (new, secure)
@@ -226,5 +232,54 @@ impl Credentials {
             || self.groups.effective != before.groups.effective
             || self.groups.file != before.groups.file
             || !before.permitted.contains(self.permitted)
+    }
+}
+
+impl Credentials {
+    /// Returns those after `PR_SET_SECUREBITS`.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SETPCAP`, for unknown bits, and for a change of what is locked.
+    pub fn with_secure_bits(&self, bits: u64) -> Result<Self, Errno> {
+        self.need(Capabilities::SETPCAP)?;
+        let asked = u32::try_from(bits).ok().and_then(SecureBits::from_bits);
+        let asked = asked.ok_or(Errno::EPERM)?;
+        let kept = self.secure_bits.kept();
+        if (self.secure_bits ^ asked).intersects(kept) {
+            return Err(Errno::EPERM);
+        }
+        Ok(Self {
+            secure_bits: asked,
+            ..self.clone()
+        })
+    }
+
+    /// Returns those after `PR_SET_KEEPCAPS`.
+    ///
+    /// # Errors
+    /// `EPERM`: that is locked.
+    pub fn with_kept_capabilities(&self, keep: bool) -> Result<Self, Errno> {
+        if self.secure_bits.contains(SecureBits::KEEP_CAPS_LOCKED) {
+            return Err(Errno::EPERM);
+        }
+        let mut new = self.clone();
+        new.secure_bits.set(SecureBits::KEEP_CAPS, keep);
+        Ok(new)
+    }
+
+    /// Returns those after `PR_CAP_AMBIENT_RAISE` of `one`.
+    ///
+    /// # Errors
+    /// `EPERM`: it is not both permitted and inheritable, or a secure bit forbids it.
+    pub fn with_ambient(&self, one: Capabilities) -> Result<Self, Errno> {
+        let held = self.permitted & self.inheritable;
+        let forbidden = self.secure_bits.contains(SecureBits::NO_AMBIENT_RAISE);
+        if forbidden || !held.contains(one) {
+            return Err(Errno::EPERM);
+        }
+        Ok(Self {
+            ambient: self.ambient | one,
+            ..self.clone()
+        })
     }
 }

@@ -1,6 +1,6 @@
 use super::changes::{Change, KEEP};
 use super::others::{IpcOwned, LooksAs};
-use super::{Capabilities, Credentials, Ids};
+use super::{Capabilities, Credentials, Ids, SecureBits};
 use crate::errno::Errno;
 
 fn user(uid: u32) -> Credentials {
@@ -63,7 +63,7 @@ fn capabilities_come_and_go_with_root() {
     );
     assert_eq!(set(&asleep, [KEEP, 0, KEEP]).effective, Capabilities::ALL);
     let keeps = Credentials {
-        keeps_capabilities: true,
+        secure_bits: SecureBits::KEEP_CAPS,
         ..root.clone()
     };
     let kept = set(&keeps, [7, 7, 7]);
@@ -156,4 +156,48 @@ fn others_are_reached_by_their_user() {
     by_file_group.groups.file = 7;
     assert_eq!(by_file_group.may_use_ipc(&ipc, 4), Ok(()));
     assert_eq!(member.may_use_ipc(&ipc, 2), Err(Errno::EACCES));
+}
+
+fn root_with(bits: SecureBits) -> Credentials {
+    let bits = u64::from(bits.bits());
+    Credentials::root().with_secure_bits(bits).unwrap()
+}
+
+#[test]
+fn locks_keep_their_bits_and_themselves() {
+    let locked = root_with(SecureBits::NO_ROOT | SecureBits::NO_ROOT_LOCKED);
+    assert_eq!(locked.with_secure_bits(0b01), Err(Errno::EPERM));
+    assert_eq!(locked.with_secure_bits(0b10), Err(Errno::EPERM));
+    assert!(locked.with_secure_bits(0b111).is_ok(), "another bit");
+    assert_eq!(locked.with_secure_bits(1 << 8 | 0b11), Err(Errno::EPERM));
+    let keeping = root_with(SecureBits::KEEP_CAPS_LOCKED);
+    assert_eq!(keeping.with_kept_capabilities(true), Err(Errno::EPERM));
+    let user = Credentials::of_user(7, 7, std::vec::Vec::new());
+    assert_eq!(user.with_secure_bits(0), Err(Errno::EPERM));
+}
+
+#[test]
+fn capabilities_follow_them() {
+    let fixed = root_with(SecureBits::NO_SETUID_FIXUP);
+    let user = fixed.with_users(Change::One(5)).unwrap();
+    assert_eq!(user.effective, Capabilities::ALL);
+    assert_eq!(user.as_real().effective, Capabilities::ALL);
+    let (program, _) = root_with(SecureBits::NO_ROOT).for_program();
+    assert_eq!(program.permitted, Capabilities::NONE);
+    let keeping = root_with(SecureBits::KEEP_CAPS);
+    let user = keeping.with_users(Change::One(5)).unwrap();
+    assert_eq!(user.permitted, Capabilities::ALL);
+    let (program, _) = user.for_program();
+    assert_eq!(program.secure_bits, SecureBits::empty());
+}
+
+#[test]
+fn nothing_becomes_ambient_where_that_is_forbidden() {
+    let mut own = root_with(SecureBits::empty());
+    assert_eq!(own.with_ambient(Capabilities::CHOWN), Err(Errno::EPERM));
+    own.inheritable = Capabilities::CHOWN;
+    let raised = own.with_ambient(Capabilities::CHOWN).unwrap();
+    assert_eq!(raised.ambient, Capabilities::CHOWN);
+    own.secure_bits = SecureBits::NO_AMBIENT_RAISE;
+    assert_eq!(own.with_ambient(Capabilities::CHOWN), Err(Errno::EPERM));
 }

@@ -5,10 +5,12 @@ pub mod attributes;
 pub mod capabilities;
 pub mod changes;
 pub mod others;
+pub mod secure_bits;
 mod subject;
 
 pub use access::{Owned, Wanted};
 pub use capabilities::Capabilities;
+pub use secure_bits::SecureBits;
 pub use subject::{Credentials, Ids};
 
 #[cfg(test)]

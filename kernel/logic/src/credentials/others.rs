@@ -23,11 +23,19 @@ impl Credentials {
             || self.can(Capabilities::KILL)
     }
 
-    /// Whether it may say how another thread is scheduled.
-    pub const fn may_schedule(&self, other: &Self) -> bool {
+    /// Whether threads of `other` are its own to schedule: by its effective user, or by
+    /// `CAP_SYS_NICE`.
+    pub const fn is_owner_of(&self, other: &Self) -> bool {
         self.users.effective == other.users.effective
             || self.users.effective == other.users.real
             || self.can(Capabilities::SYS_NICE)
+    }
+
+    /// Whether it may say how a thread of `other` is scheduled: one that is its own, and has no
+    /// capabilities that it lacks itself.
+    pub fn may_schedule(&self, other: &Self) -> bool {
+        let subset = self.permitted.contains(other.permitted);
+        self.is_owner_of(other) && (subset || self.can(Capabilities::SYS_NICE))
     }
 
     /// Whether it may change another process's limits.

@@ -1,6 +1,6 @@
 //! What a thread acts as.
 
-use super::Capabilities;
+use super::{Capabilities, SecureBits};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -54,8 +54,8 @@ pub struct Credentials {
     pub bounding: Capabilities,
     /// What programs keep that files give nothing to.
     pub ambient: Capabilities,
-    /// A change from root to another user takes nothing away (`PR_SET_KEEPCAPS`).
-    pub keeps_capabilities: bool,
+    /// What root's numbers are worth.
+    pub secure_bits: SecureBits,
     /// No program gives it more (`PR_SET_NO_NEW_PRIVS`).
     pub no_new_privileges: bool,
 }
@@ -72,7 +72,7 @@ impl Credentials {
             inheritable: Capabilities::NONE,
             bounding: Capabilities::ALL,
             ambient: Capabilities::NONE,
-            keeps_capabilities: false,
+            secure_bits: SecureBits::empty(),
             no_new_privileges: false,
         }
     }
@@ -131,6 +131,9 @@ impl Credentials {
         let mut real = self.clone();
         real.users.file = self.users.real;
         real.groups.file = self.groups.real;
+        if self.secure_bits.contains(SecureBits::NO_SETUID_FIXUP) {
+            return real;
+        }
         real.effective = if self.users.real == 0 {
             self.permitted
         } else {

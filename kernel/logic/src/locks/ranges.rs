@@ -122,6 +122,9 @@ impl Held {
     }
 }
 
+/// Room that is kept for locks of an owner that has none.
+const SPARE_RANGES: usize = 4;
+
 /// The locks of one owner in one file: ascending, apart from each other, and neighbours of one kind
 /// are never adjacent.
 #[derive(Debug, Default)]
@@ -133,6 +136,12 @@ impl Ranges {
     /// None.
     pub const fn new() -> Self {
         Self { list: Vec::new() }
+    }
+
+    /// Forgets all of them, and keeps some of their memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.list.shrink_to(SPARE_RANGES);
     }
 
     /// All of them, ascending.

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 const BUCKETS: usize = 256;
 /// Owners of locks in one file; each is looked at when one more wants a lock.
 const MAX_OWNERS: usize = 1 << 16;
+/// Room that is kept for owners of locks in the idle entry.
+const SPARE_HOLDERS: usize = 4;
 /// Waiting requests and lock owners that one search for a deadlock looks at; one that is larger
 /// goes undetected. Linux gives up after ten processes.
 const MAX_STEPS: usize = 1 << 18;
@@ -126,6 +128,8 @@ struct Entry {
     holders: Vec<Holder>,
     /// Requests that wait for it.
     waiting: usize,
+    /// Empty: the memory of a holder that has gone, for the next one.
+    spare: Ranges,
 }
 
 impl Entry {
@@ -162,7 +166,7 @@ impl Entry {
                 self.holders.try_reserve(1).map_err(|_| NoRoom)?;
                 self.holders.push(Holder {
                     owner: request.owner,
-                    ranges: Ranges::new(),
+                    ranges: core::mem::take(&mut self.spare),
                 });
                 self.holders.len() - 1
             }
@@ -170,15 +174,27 @@ impl Entry {
         let ranges = &mut self.holders[place].ranges;
         let result = ranges.set(request.span, Some(request.kind), request.label);
         if ranges.as_slice().is_empty() {
-            self.holders.remove(place);
+            self.remove(place);
         }
         result
     }
 
-    /// Takes everything from an owner; says whether it had anything.
+    /// Takes everything from an owner. Returns whether it had anything.
     fn take_all(&mut self, owner: Owner) -> bool {
         let place = self.place_of(owner);
-        place.map(|place| self.holders.remove(place)).is_some()
+        place.map(|place| self.remove(place)).is_some()
+    }
+
+    /// Takes everything from the holder at `place`.
+    fn remove(&mut self, place: usize) {
+        let mut ranges = self.holders.remove(place).ranges;
+        ranges.clear();
+        self.spare = ranges;
+    }
+
+    /// Returns whether it says nothing.
+    fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.waiting == 0
     }
 
     fn lines(&self) -> impl Iterator<Item = (Owner, &Held)> {
@@ -202,6 +218,9 @@ struct Waiter<T> {
 #[derive(Debug)]
 pub struct Table<T> {
     buckets: [Vec<Entry>; BUCKETS],
+    /// Whose entry says nothing and is kept, the last one of these. So a file that is locked and
+    /// unlocked in turn needs no new memory each time.
+    idle: Option<Subject>,
     /// Those who wait longest first.
     waiters: Vec<Waiter<T>>,
     next_number: u64,
@@ -212,6 +231,7 @@ impl<T> Table<T> {
     pub const fn new() -> Self {
         Self {
             buckets: [const { Vec::new() }; BUCKETS],
+            idle: None,
             waiters: Vec::new(),
             next_number: 0,
         }
@@ -242,7 +262,7 @@ impl<T> Table<T> {
             if has.is_some_and(|held| held.kind == request.kind) {
                 return Ok(Acquired::Granted);
             }
-            entry.holders.remove(own);
+            entry.remove(own);
         }
         let result = if !entry.keeps_from(request) {
             let granted = entry.grant(request).map_err(|NoRoom| Refused::NoRoom);
@@ -285,7 +305,7 @@ impl<T> Table<T> {
         // Nobody sees the label of what is not locked.
         ranges.set(span, None, Label { pid: 0, via: 0 })?;
         if ranges.as_slice().is_empty() {
-            entry.holders.remove(place);
+            entry.remove(place);
         }
         self.hand_over(subject, settle);
         self.tidy(subject);
@@ -386,6 +406,12 @@ impl<T> Table<T> {
         }
     }
 
+    /// Returns how many subjects have an entry, also those that say nothing.
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.buckets.iter().map(Vec::len).sum()
+    }
+
     fn entry(&self, subject: Subject) -> Option<&Entry> {
         let bucket = &self.buckets[bucket_of(subject.file)];
         bucket.iter().find(|entry| entry.subject == subject)
@@ -407,16 +433,23 @@ impl<T> Table<T> {
             subject,
             holders: Vec::new(),
             waiting: 0,
+            spare: Ranges::new(),
         });
         Ok(entries.len() - 1)
     }
 
-    /// Drops the subject's entry if it says nothing.
+    /// Makes the subject's entry the idle one if it says nothing, and drops the idle one before.
     fn tidy(&mut self, subject: Subject) {
-        let entries = &mut self.buckets[bucket_of(subject.file)];
-        let idle = |entry: &Entry| {
-            entry.subject == subject && entry.holders.is_empty() && entry.waiting == 0
+        let Some(entry) = self.entry_mut(subject).filter(|entry| entry.is_idle()) else {
+            return;
         };
+        entry.holders.shrink_to(SPARE_HOLDERS);
+        let before = self.idle.replace(subject);
+        let Some(before) = before.filter(|before| *before != subject) else {
+            return;
+        };
+        let entries = &mut self.buckets[bucket_of(before.file)];
+        let idle = |entry: &Entry| entry.subject == before && entry.is_idle();
         if let Some(place) = entries.iter().position(idle) {
             entries.swap_remove(place);
             if entries.is_empty() {

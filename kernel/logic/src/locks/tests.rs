@@ -383,3 +383,28 @@ fn a_long_chain_is_a_deadlock_too() {
     let closed = table.acquire(at(0), &ask(CHAIN - 1), Some(()), |_, _| {});
     assert_eq!(closed, Err(Refused::Deadlock));
 }
+
+#[test]
+fn of_many_files_that_were_locked_one_entry_stays() {
+    let mut table: Table<()> = Table::new();
+    for inode in 0..1000 {
+        let subject = Subject {
+            file: FileKey { device: 1, inode },
+            world: World::Ranges,
+        };
+        let request = Request {
+            owner: Owner::Files(1),
+            span: Span { first: 0, last: 0 },
+            kind: Kind::Exclusive,
+            label: Label { pid: 1, via: 1 },
+        };
+        for _ in 0..2 {
+            let got = table.acquire(subject, &request, None, |(), _| ());
+            assert_eq!(got, Ok(Acquired::Granted));
+            let span = request.span;
+            let unlocked = table.unlock(subject, request.owner, span, |(), _| ());
+            assert!(unlocked.is_ok());
+        }
+        assert_eq!((table.count(), table.entries()), (0, 1));
+    }
+}

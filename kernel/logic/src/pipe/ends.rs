@@ -5,9 +5,9 @@
 //! with a changer's store and its look at the waiters. The queue's lock orders them as well; this
 //! spares the argument.
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicUsize, Ordering};
-#[cfg(loom)]
+#[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
 /// The ends of one direction.

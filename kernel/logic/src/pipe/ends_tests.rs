@@ -1,9 +1,9 @@
 //! Who opens a FIFO meets its peer, however quickly that one is done.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::ends::Ends;
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn a_peer_that_waited_and_went_was_met() {
     let ends = Ends::default();
@@ -18,7 +18,7 @@ fn a_peer_that_waited_and_went_was_met() {
     assert!(ends.met(&reader));
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn a_peer_that_went_before_is_not_met() {
     let ends = Ends::default();
@@ -32,7 +32,7 @@ fn a_peer_that_went_before_is_not_met() {
     assert!(ends.met(&reader));
 }
 
-#[cfg(loom)]
+#[cfg(ebb_model)]
 mod model {
     use super::Ends;
     use loom::sync::Arc;

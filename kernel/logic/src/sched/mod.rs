@@ -3,6 +3,9 @@
 pub mod policy;
 #[cfg(test)]
 mod policy_tests;
+pub mod realtime;
+#[cfg(test)]
+mod realtime_tests;
 pub mod state;
 #[cfg(test)]
 mod state_tests;

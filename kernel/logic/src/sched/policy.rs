@@ -4,6 +4,8 @@
 pub const SLICE_NS: u64 = 10_000_000;
 /// The same while many wait.
 pub const SHORT_SLICE_NS: u64 = 4_000_000;
+/// No slice is shorter.
+pub const LEAST_SLICE_NS: u64 = 1_000_000;
 /// More threads than this wait: slices are short.
 pub const MANY: usize = 4;
 /// How far ahead of the waiting a thread comes back from a sleep.
@@ -18,7 +20,9 @@ const NICE_0_WEIGHT: u64 = 1024;
 
 /// Stands for a nice value beyond the last: of tasks that want no more than what others leave.
 pub const IDLE_NICE: i32 = 20;
-/// The weight of those.
+/// Stands for a nice value of threads that share no CPU by weight.
+pub const NO_WEIGHT: i32 = i32::MIN;
+/// The weight of those beyond the last nice value.
 const IDLE_WEIGHT: u64 = 3;
 
 /// The weight of a nice value: 1.25 times for each step, as Linux's.
@@ -61,13 +65,27 @@ pub fn scaled(ran_ns: u64, nice: i32) -> u64 {
     }
 }
 
-/// The slice while `waiting` threads wait.
-pub const fn slice_ns(waiting: usize) -> u64 {
-    if waiting > MANY {
+/// Returns the slice in nanoseconds of a thread with the nice value `nice` while `waiting` threads
+/// wait. A thread of less weight than nice 0 has a slice shorter in proportion, down to
+/// [`LEAST_SLICE_NS`], so that others wait for it no longer than it waits for them.
+pub fn slice_ns(waiting: usize, nice: i32) -> u64 {
+    let full = if waiting > MANY {
         SHORT_SLICE_NS
     } else {
         SLICE_NS
+    };
+    if nice <= 0 {
+        return full;
     }
+    (full * weight(nice) / NICE_0_WEIGHT).max(LEAST_SLICE_NS)
+}
+
+/// Returns for how many nanoseconds a thread with the nice value `nice` goes on whose slice is over
+/// while its virtual time is `lead_ns` less than that of all `waiting` threads: until it has caught up
+/// with them, at least [`LEAST_SLICE_NS`] and at most a slice.
+pub fn renewal_ns(lead_ns: u64, waiting: usize, nice: i32) -> u64 {
+    let catches_up = lead_ns.saturating_mul(weight(nice)) / NICE_0_WEIGHT;
+    catches_up.clamp(LEAST_SLICE_NS, slice_ns(waiting, nice))
 }
 
 /// Where a thread enters a queue whose least virtual time is `min`: not before the credit of a
@@ -88,10 +106,21 @@ pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
     }
 }
 
-/// No thread is placed further behind the first than this.
-const MAX_LAG_NS: u64 = 20 * SLICE_NS;
+/// No thread is placed further behind the first than this. A slice of the least weight, that of
+/// [`IDLE_NICE`], counts for about a third of it.
+pub const MAX_LAG_NS: u64 = 1_000_000_000;
 
 /// A virtual time relative to its queue, for a move to another.
 pub const fn relative(own: u64, min: u64) -> u64 {
     own.saturating_sub(min)
+}
+
+/// Returns the virtual time of a thread that moves from a queue whose least is `from` to one whose least
+/// is `to`.
+pub const fn moved(own: u64, from: u64, to: u64) -> u64 {
+    if own >= from {
+        to.saturating_add(own - from)
+    } else {
+        to.saturating_sub(from - own)
+    }
 }

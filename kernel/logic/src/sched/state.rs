@@ -26,9 +26,9 @@
 //! the waiter writes the word and reads its condition, the waker writes the condition and reads
 //! the word; one of the two must see the other.
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(loom)]
+#[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// What a thread is doing.
@@ -82,13 +82,13 @@ pub struct ThreadState(AtomicU32);
 
 impl ThreadState {
     /// A state for tests that try all interleavings.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     pub fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
     }
 
     /// A new thread's state; `New` until its maker starts it.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub const fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
     }

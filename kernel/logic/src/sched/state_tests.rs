@@ -1,9 +1,9 @@
 //! The thread state's protocol: no wake-up is lost, and no thread runs twice.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::state::{Left, State, ThreadState};
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn a_wake_before_the_switch_is_kept() {
     let thread = ThreadState::new(State::Running);
@@ -16,7 +16,7 @@ fn a_wake_before_the_switch_is_kept() {
     assert_eq!(thread.get(), State::Running);
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn a_blocked_task_is_woken_once() {
     let thread = ThreadState::new(State::Running);
@@ -26,7 +26,7 @@ fn a_blocked_task_is_woken_once() {
     assert!(!thread.wake(), "it is on a queue already");
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn the_new_are_started_by_their_maker_alone() {
     let thread = ThreadState::new(State::New);
@@ -39,7 +39,7 @@ fn the_new_are_started_by_their_maker_alone() {
     assert_eq!(thread.get(), State::Running);
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 #[test]
 fn the_dead_stay_dead() {
     let thread = ThreadState::new(State::Running);
@@ -48,7 +48,7 @@ fn the_dead_stay_dead() {
     assert_eq!(thread.switched_out(), Left::Bury);
 }
 
-#[cfg(loom)]
+#[cfg(ebb_model)]
 mod model {
     use super::{Left, State, ThreadState};
     use loom::sync::Arc;

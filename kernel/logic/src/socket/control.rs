@@ -36,6 +36,13 @@ impl Credentials {
         gid: u32::MAX,
     };
 
+    /// Those of a message whose receiver did not ask for them, as Linux shows them.
+    pub const UNTOLD: Self = Self {
+        pid: 0,
+        uid: 65534,
+        gid: 65534,
+    };
+
     /// As programs read them.
     pub fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];

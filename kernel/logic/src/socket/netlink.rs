@@ -2,7 +2,9 @@
 //! interface, the loopback one, and nothing of it changes.
 
 use super::address::{AF_INET, AF_INET6, Ip};
+use super::attribute::attribute;
 use super::packet::LOOPBACK;
+use super::routes;
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
@@ -39,6 +41,10 @@ const NLMSG_DONE: u16 = 3;
 const FIRST_TYPE: u16 = 16;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_SETLINK: u16 = 19;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEIGH: u16 = 30;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
 /// The last that Linux 6.1 knows (`RTM_MAX`).
@@ -58,6 +64,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_BROADCAST: u16 = 2;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_EXT_MASK: u16 = 29;
 const IFLA_MTU: u16 = 4;
 const IFLA_QDISC: u16 = 6;
 const IFLA_TXQLEN: u16 = 13;
@@ -147,15 +154,6 @@ impl Asker {
     }
 }
 
-fn attribute(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    // All are short.
-    let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);
-    to.extend_from_slice(&length.to_le_bytes());
-    to.extend_from_slice(&kind.to_le_bytes());
-    to.extend_from_slice(data);
-    to.resize(to.len().next_multiple_of(4), 0);
-}
-
 /// `struct ifinfomsg` of the interface, and its attributes, in Linux's order.
 fn interface() -> Vec<u8> {
     let mut body = [0, 0].to_vec();
@@ -208,8 +206,14 @@ pub enum Topic {
 }
 
 /// Answers the requests of `bytes`, [`REQUESTS_MAX`] at most, which the socket at `port` sent: each answer is a message of its
-/// own to it. As on Linux what is malformed ends it.
-pub fn answer(mut bytes: &[u8], topic: Topic, port: u32, mut reply: impl FnMut(Vec<u8>)) {
+/// own to it. `is_admin` says whether the asker may change networks. As on Linux what is malformed ends it.
+pub fn answer(
+    mut bytes: &[u8],
+    topic: Topic,
+    port: u32,
+    is_admin: bool,
+    mut reply: impl FnMut(Vec<u8>),
+) {
     // Each round takes a header at least.
     while bytes.len() >= HEADER {
         let length = usize::try_from(word(bytes, 0)).unwrap_or(usize::MAX);
@@ -226,7 +230,7 @@ pub fn answer(mut bytes: &[u8], topic: Topic, port: u32, mut reply: impl FnMut(V
             Ok(false)
         } else {
             match topic {
-                Topic::Routes => answer_one(request, asker, &mut reply),
+                Topic::Routes => answer_one(request, asker, is_admin, &mut reply),
                 Topic::Sockets => Err(about_sockets(request)),
             }
         };
@@ -243,6 +247,7 @@ pub fn answer(mut bytes: &[u8], topic: Topic, port: u32, mut reply: impl FnMut(V
 fn answer_one(
     request: &[u8],
     asker: Asker,
+    is_admin: bool,
     reply: &mut impl FnMut(Vec<u8>),
 ) -> Result<bool, Errno> {
     let (kind, flags) = (half(request, 4), half(request, 6));
@@ -254,7 +259,10 @@ fn answer_one(
         return Ok(false);
     };
     if kind & 3 != GETS {
-        return Err(Errno::EPERM);
+        if !is_admin {
+            return Err(Errno::EPERM);
+        }
+        return keep(kind, body).map(|()| false);
     }
     if flags & NLM_F_DUMP == 0 {
         if kind != RTM_GETLINK {
@@ -275,10 +283,48 @@ fn answer_one(
                 }
             }
         }
+        RTM_GETROUTE => {
+            for route in routes::all(family) {
+                reply(asker.message(RTM_NEWROUTE, NLM_F_MULTI, &route));
+            }
+        }
+        // No neighbours are behind the interface.
+        RTM_GETNEIGH => {}
         _ => return Err(Errno::EOPNOTSUPP),
     }
     reply(asker.message(NLMSG_DONE, NLM_F_MULTI, &[0; 4]));
     Ok(true)
+}
+
+/// Sets what the interface has already: that it is up.
+///
+/// # Errors
+/// `EOPNOTSUPP`: a change is wanted, and nothing can be changed. Those of [`check_is_loopback`].
+fn keep(kind: u16, body: &[u8]) -> Result<(), Errno> {
+    if ![RTM_NEWLINK, RTM_SETLINK].contains(&kind) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    check_is_loopback(body)?;
+    let (flags, change) = (word(body, 8), word(body, 12));
+    let names_alone = attributes(body)
+        .all(|(kind, _)| [IFLA_IFNAME, IFLA_ALT_IFNAME, IFLA_EXT_MASK].contains(&kind));
+    if (flags ^ IFF_UP) & change != 0 || change & !IFF_UP != 0 || !names_alone {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// The attributes behind a `struct ifinfomsg`: kind and bytes of each, up to the first malformed one.
+fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = body.get(INFO_LENGTH..).unwrap_or_default();
+    // Each round takes the head of an attribute at least.
+    core::iter::from_fn(move || {
+        let length = usize::from(half(rest.get(..4)?, 0));
+        let data = rest.get(4..length)?;
+        let kind = half(rest, 2);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, data))
+    })
 }
 
 /// Why a question about sockets has no answer.
@@ -301,35 +347,27 @@ fn about_sockets(request: &[u8]) -> Errno {
     }
 }
 
+/// Bytes of `struct ifinfomsg`.
+const INFO_LENGTH: usize = 16;
+
 /// Looks whether the interface is meant, by its number or its name.
 fn check_is_loopback(body: &[u8]) -> Result<(), Errno> {
-    /// Bytes of `struct ifinfomsg`.
-    const LENGTH: usize = 16;
-    let mut attributes = body.get(LENGTH..).ok_or(Errno::EINVAL)?;
+    if body.len() < INFO_LENGTH {
+        return Err(Errno::EINVAL);
+    }
     match word(body, 4) {
         0 => {}
         LOOPBACK => return Ok(()),
         _ => return Err(Errno::ENODEV),
     }
-    // Each round takes the head of an attribute at least.
-    while attributes.len() >= 4 {
-        let length = usize::from(half(attributes, 0));
-        if length < 4 || length > attributes.len() {
-            break;
-        }
-        if [IFLA_IFNAME, IFLA_ALT_IFNAME].contains(&half(attributes, 2)) {
-            let name = attributes[4..length].split(|byte| *byte == 0).next();
-            return if name == Some(NAME) {
-                Ok(())
-            } else {
-                Err(Errno::ENODEV)
-            };
-        }
-        attributes = attributes
-            .get(length.next_multiple_of(4)..)
-            .unwrap_or_default();
+    let mut names = attributes(body)
+        .filter(|(kind, _)| [IFLA_IFNAME, IFLA_ALT_IFNAME].contains(kind))
+        .map(|(_, data)| data.split(|byte| *byte == 0).next());
+    match names.next() {
+        Some(Some(name)) if *name == *NAME => Ok(()),
+        Some(_) => Err(Errno::ENODEV),
+        None => Err(Errno::EINVAL),
     }
-    Err(Errno::EINVAL)
 }
 
 #[cfg(test)]
@@ -350,7 +388,7 @@ mod tests {
 
     fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        answer(bytes, Topic::Routes, 42, |bytes| all.push(bytes));
+        answer(bytes, Topic::Routes, 42, false, |bytes| all.push(bytes));
         all
     }
 
@@ -359,7 +397,7 @@ mod tests {
         let ask = |kind: u16, body: &[u8]| {
             let mut all = Vec::new();
             let bytes = request(kind, NLM_F_REQUEST | NLM_F_DUMP, body);
-            answer(&bytes, Topic::Sockets, 42, |bytes| all.push(bytes));
+            answer(&bytes, Topic::Sockets, 42, false, |bytes| all.push(bytes));
             assert_eq!((all.len(), half(&all[0], 4)), (1, NLMSG_ERROR));
             word(&all[0], HEADER).cast_signed()
         };
@@ -405,7 +443,7 @@ mod tests {
         );
         assert_eq!(heads(&request(RTM_GETADDR, all, &[10])), [address, done]);
         // Several requests in one message.
-        let two = [request(RTM_GETLINK, all, &[0; 4]), request(26, all, &[0])].concat();
+        let two = [request(RTM_GETLINK, all, &[0; 4]), request(38, all, &[0])].concat();
         assert_eq!(heads(&two)[2], (NLMSG_ERROR, 0, 7, 42));
     }
 
@@ -439,6 +477,32 @@ mod tests {
         assert_eq!(heads(&request(3, ack, &[0; 4])), acknowledged);
         let change = request(RTM_NEWLINK, NLM_F_REQUEST, &[0; 16]);
         assert_eq!(error(&change), -1);
+    }
+
+    #[test]
+    fn routes_lead_to_the_interface() {
+        let all = NLM_F_REQUEST | NLM_F_DUMP;
+        let count = |family: u8| heads(&request(RTM_GETROUTE, all, &[family; 12])).len() - 1;
+        assert_eq!([0, 2, 10, 7].map(count), [4, 3, 1, 4]);
+        assert_eq!(heads(&request(RTM_GETNEIGH, all, &[0; 12])).len(), 1);
+    }
+
+    #[test]
+    fn what_is_so_already_can_be_set() {
+        let set = |interface: u8, flags: u8, change: u8| {
+            let mut body = [0; 16];
+            (body[4], body[8], body[12]) = (interface, flags, change);
+            let bytes = request(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, &body);
+            let mut all = Vec::new();
+            answer(&bytes, Topic::Routes, 42, true, |one| all.push(one));
+            all.first()
+                .and_then(|one| one[HEADER..].first_chunk().copied())
+                .map(i32::from_le_bytes)
+        };
+        assert_eq!(set(1, 1, 1), Some(0));
+        assert_eq!(set(1, 0, 1), Some(-95));
+        assert_eq!(set(1, 16, 16), Some(-95));
+        assert_eq!(set(2, 1, 1), Some(-19));
     }
 
     #[test]

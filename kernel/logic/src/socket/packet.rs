@@ -14,6 +14,9 @@ const SOL_IP: u32 = 0;
 const SOL_UDP: u32 = 17;
 const SOL_IPV6: u32 = 41;
 
+/// A mark, as an option and as a control message of `SOL_SOCKET`.
+const SO_MARK: u32 = 36;
+
 // Control messages of SOL_IP.
 const IP_TOS: u32 = 1;
 const IP_TTL: u32 = 2;
@@ -58,6 +61,10 @@ bitflags! {
         const OLD_INFO6 = 1 << 8;
         /// `IPV6_2292HOPLIMIT`.
         const OLD_HOPS6 = 1 << 9;
+        /// `IP_RECVERR`: errors of packets wait to be received.
+        const ERRORS4 = 1 << 10;
+        /// `IPV6_RECVERR`, likewise.
+        const ERRORS6 = 1 << 11;
     }
 }
 
@@ -66,6 +73,7 @@ impl Told {
     pub fn of_ip(option: u32) -> Option<Self> {
         Some(match option {
             8 => Self::INFO4,
+            11 => Self::ERRORS4,
             12 => Self::HOPS4,
             13 => Self::SERVICE4,
             20 => Self::DESTINATION4,
@@ -78,6 +86,7 @@ impl Told {
         Some(match option {
             2 => Self::OLD_INFO6,
             8 => Self::OLD_HOPS6,
+            25 => Self::ERRORS6,
             49 => Self::INFO6,
             51 => Self::HOPS6,
             66 => Self::SERVICE6,
@@ -99,6 +108,8 @@ pub struct Head {
     /// The receiver had asked for the interface when it came. As on Linux a packet of version 4
     /// tells of its interface only then.
     pub interface_known: bool,
+    /// Its mark (`SO_MARK`).
+    pub mark: u32,
 }
 
 impl Head {
@@ -168,12 +179,14 @@ pub enum Version {
 pub struct Choice {
     /// The address that it comes from.
     pub source: Option<Ip>,
-    /// The interface that it leaves by.
-    interface: u32,
+    /// The interface that it leaves by; 0 is any.
+    pub interface: u32,
     /// Its hops.
     pub hops: Option<u8>,
     /// Its class of service.
     pub service: Option<u8>,
+    /// Its mark, which needs a capability.
+    pub mark: Option<u32>,
 }
 
 /// A number of four bytes.
@@ -201,6 +214,9 @@ impl Choice {
         for message in control::messages(bytes) {
             let message = message?;
             match (message.level, version) {
+                (control::SOL_SOCKET, _) if message.kind == SO_MARK => {
+                    choice.mark = Some(number(message.data)?.cast_unsigned());
+                }
                 (control::SOL_SOCKET, _) => message.check_of_socket()?,
                 (SOL_UDP, _) => return Err(Errno::EINVAL),
                 (SOL_IP, Version::Four { .. }) => choice.read4(&message)?,
@@ -427,6 +443,7 @@ mod tests {
             hops: 7,
             service: 9,
             interface_known,
+            mark: 0,
         };
         let told = |head: Head, told| {
             let mut writer = Writer::new(4096);

@@ -3,7 +3,7 @@
 use super::buffer::{Buffer, CAPACITY, NoMemory};
 use super::packet::Packet;
 use super::screen::{LONGEST, Screen};
-use super::termios::{Characters, Input, Local, Output, Termios, When};
+use super::termios::{Characters, Control, Input, Local, Locked, OLD_BYTES, Output, Termios, When};
 use alloc::collections::VecDeque;
 
 /// Shown bytes that wait for the far side at most.
@@ -50,6 +50,8 @@ pub enum Flow {
 #[derive(Debug)]
 pub struct Discipline {
     pub(super) termios: Termios,
+    /// Which of them are held as they are (`TIOCSLCKTRMIOS`).
+    locked: Locked,
     pub(super) buffer: Buffer,
     pub(super) screen: Screen,
     /// Typed, and not in the buffer yet.
@@ -82,6 +84,7 @@ impl Discipline {
     pub fn new(termios: Termios) -> Result<Self, NoMemory> {
         Ok(Self {
             termios,
+            locked: [0; OLD_BYTES],
             buffer: Buffer::new()?,
             screen: Screen::default(),
             backlog: VecDeque::new(),
@@ -395,8 +398,24 @@ impl Discipline {
 
     // Settings, flow and flushing.
 
-    /// Sets the terminal.
+    /// Returns which settings are held as they are.
+    pub fn locked(&self) -> &Locked {
+        &self.locked
+    }
+
+    /// Holds the settings that `locked` names as they are from now on, and no others.
+    pub fn set_locked(&mut self, locked: Locked) {
+        self.locked = locked;
+    }
+
+    /// Sets whether the line counts as local (`CLOCAL`), also if it is held.
+    pub fn set_local_line(&mut self, local: bool) {
+        self.termios.control.set(Control::CLOCAL, local);
+    }
+
+    /// Sets the terminal, but for the settings that are held.
     pub fn set_termios(&mut self, new: Termios, when: When) {
+        let new = new.holding(&self.termios, &self.locked);
         if when == When::Flush {
             self.flush_input();
         }

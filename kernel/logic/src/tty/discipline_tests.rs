@@ -234,6 +234,31 @@ fn output_is_held_back_and_goes_on() {
 }
 
 #[test]
+fn held_settings_stay() {
+    let mut d = with(|_| ());
+    let mut locked = [0; OLD_BYTES];
+    // `ICRNL` of `c_iflag`, `ECHO` of `c_lflag`, and QUIT.
+    locked[1] = 1;
+    locked[12] = 0o10;
+    locked[17 + Characters::Quit as usize] = 1;
+    d.set_locked(locked);
+    let (before, mut new) = (*d.termios(), *d.termios());
+    new.input.remove(Input::ICRNL | Input::IXON);
+    new.local.remove(Local::ECHO | Local::ICANON);
+    new.set_character(Characters::Quit, 1);
+    new.set_character(Characters::Intr, 2);
+    d.set_termios(new, When::Now);
+    let after = *d.termios();
+    assert_eq!(after.input, before.input - Input::IXON);
+    assert_eq!(after.local, before.local - Local::ICANON);
+    let characters = [Characters::Quit, Characters::Intr].map(|which| after.character(which));
+    assert_eq!(characters, [before.character(Characters::Quit), 2]);
+    d.set_locked([0; OLD_BYTES]);
+    d.set_termios(new, When::Now);
+    assert_eq!(*d.termios(), new);
+}
+
+#[test]
 fn the_longest_line_can_be_ended() {
     let mut d = with(|t| t.local.remove(Local::ECHO));
     typed(&mut d, &[b'a'; 5000]);

@@ -21,5 +21,6 @@ pub use buffer::NoMemory;
 pub use discipline::{Discipline, Flow, Keys, OUTPUT_ROOM};
 pub use packet::Packet;
 pub use termios::{
-    Bytes, Characters, Control, Input, Local, NEW_BYTES, OLD_BYTES, Output, Termios, When,
+    Bytes, Characters, Control, Input, Local, Locked, NEW_BYTES, OLD_BYTES, Output, TERMIO_BYTES,
+    Termios, When,
 };

@@ -101,6 +101,8 @@ bitflags! {
         const CS8 = 0o60;
         /// The line is read.
         const CREAD = 0o200;
+        /// Modem lines do not count; kept.
+        const CLOCAL = 0o4000;
         /// There are parity bits.
         const PARENB = 0o400;
         /// The last close hangs up.
@@ -137,7 +139,13 @@ const CHARACTERS: usize = 19;
 pub const OLD_BYTES: usize = 36;
 /// Bytes of `struct termios2`.
 pub const NEW_BYTES: usize = 44;
-/// Either structure.
+/// Bytes of `struct termio`.
+pub const TERMIO_BYTES: usize = 18;
+/// Characters in it: the first of those in `struct termios`.
+const TERMIO_CHARACTERS: usize = 8;
+/// A `struct termios` that says which settings are held as they are.
+pub type Locked = [u8; OLD_BYTES];
+/// Either structure of the new kind.
 pub type Bytes = [u8; NEW_BYTES];
 /// Input and output speed in baud, where nothing else is said.
 const USUAL_SPEED: u32 = 38_400;
@@ -247,6 +255,27 @@ impl Termios {
         bytes
     }
 
+    /// Returns the settings as a `struct termio`: the low halves of the flags, and the first characters.
+    pub fn to_termio(&self) -> [u8; TERMIO_BYTES] {
+        let all = self.to_bytes();
+        let mut bytes = [0; TERMIO_BYTES];
+        for (place, word) in bytes[..8].chunks_exact_mut(2).zip(all.chunks_exact(4)) {
+            place.copy_from_slice(&word[..2]);
+        }
+        bytes[8..9 + TERMIO_CHARACTERS].copy_from_slice(&all[16..17 + TERMIO_CHARACTERS]);
+        bytes
+    }
+
+    /// Returns these settings with what a `struct termio` has in the place of theirs.
+    pub fn with_termio(&self, termio: &[u8; TERMIO_BYTES]) -> Self {
+        let mut all = self.to_bytes();
+        for (word, half) in all.chunks_exact_mut(4).zip(termio[..8].chunks_exact(2)) {
+            word[..2].copy_from_slice(half);
+        }
+        all[16..17 + TERMIO_CHARACTERS].copy_from_slice(&termio[8..9 + TERMIO_CHARACTERS]);
+        Self::from_bytes(&all)
+    }
+
     /// The same back; of a `struct termios` the rest is 0.
     pub fn from_bytes(bytes: &Bytes) -> Self {
         let word = |at: usize| {
@@ -273,6 +302,26 @@ impl Termios {
             line: bytes[16],
             characters,
             speeds,
+        }
+    }
+
+    /// Returns these settings, but what `locked` holds as `old` has it: the flags whose bits are set
+    /// there, and the line and each character whose byte is not 0 there. Speeds are not held.
+    pub(super) fn holding(&self, old: &Self, locked: &Locked) -> Self {
+        /// The bytes of `c_iflag`, `c_oflag`, `c_cflag` and `c_lflag`.
+        const FLAGS: usize = 16;
+        let (mut bytes, old) = (self.to_bytes(), old.to_bytes());
+        for (at, &byte) in locked.iter().enumerate() {
+            let held = match byte {
+                _ if at < FLAGS => byte,
+                0 => 0,
+                _ => !0,
+            };
+            bytes[at] = bytes[at] & !held | old[at] & held;
+        }
+        Self {
+            speeds: self.speeds,
+            ..Self::from_bytes(&bytes)
         }
     }
 

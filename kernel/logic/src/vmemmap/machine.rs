@@ -1,9 +1,9 @@
 //! What the exchange needs of a machine.
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub(super) use core::sync::atomic::AtomicU64;
 use ebb_mm::{AllocError, Frame, FrameRange};
-#[cfg(loom)]
+#[cfg(ebb_model)]
 pub(super) use loom::sync::atomic::AtomicU64;
 
 /// The most pages of the memmap that describe a pageblock.

@@ -37,13 +37,13 @@ mod retired;
 mod shared;
 mod supply;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 mod model_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod pool;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod refused_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod replay_tests;
 #[cfg(test)]
 mod simulated;

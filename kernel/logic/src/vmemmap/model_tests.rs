@@ -1,5 +1,7 @@
 //! A CPU reads descriptors while another exchanges them: it finds one of two truths, and never what is another's.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use super::simulated::{FREE, HUGE, MEMMAP, READER, Refuse, Simulated, Wrong};
 use super::{Carrier, Exchange, Machine, Shared, Supply, relieve, restore_large};

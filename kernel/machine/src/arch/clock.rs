@@ -3,7 +3,7 @@
 use super::boot_info::BootInfo;
 pub use super::nanos::Nanos;
 use super::{apic, cpu, features, rtc};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 use features::Feature;
 
 /// How the counter becomes time: `base_ns + ((tsc - base_tsc) * scale >> 32)`.
@@ -24,8 +24,25 @@ static SCALE: Scale = Scale {
 };
 /// The counter at kernel entry.
 static START_TSC: AtomicU64 = AtomicU64::new(0);
-/// What to add to the monotonic clock for the time since 1970.
-static REALTIME_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// How far the wall clock is ahead of the monotonic one: `offset_ns` when that showed `base_ns`,
+/// and since then `rate` more for each 2^32 of it.
+struct Ahead {
+    /// Odd while the values change.
+    sequence: AtomicU32,
+    base_ns: AtomicU64,
+    offset_ns: AtomicU64,
+    rate: AtomicI64,
+}
+
+static AHEAD: Ahead = Ahead {
+    sequence: AtomicU32::new(0),
+    base_ns: AtomicU64::new(0),
+    offset_ns: AtomicU64::new(0),
+    rate: AtomicI64::new(0),
+};
+
+/// A rate of [`set_wall_rate`] that doubles the clock's.
+pub const TWICE: i64 = 1 << 32;
 /// The first of two looks at counter and APIC timer, for [`refine`].
 static FIRST_LOOK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -48,6 +65,30 @@ pub(super) fn start() {
 #[inline]
 pub fn now() -> Nanos {
     at(cpu::rdtsc())
+}
+
+/// A count of the time-stamp counter, or a number of its ticks: what a span costs little to measure by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Ticks(pub u64);
+
+impl Ticks {
+    /// Returns the present count, which is not 0.
+    #[inline]
+    pub fn now() -> Self {
+        Self(cpu::rdtsc())
+    }
+
+    /// Returns the ticks since `earlier`; 0 if that is later, as another CPU's count may be.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Returns how long this number of ticks takes.
+    pub fn to_nanos(self) -> Nanos {
+        let scale = SCALE.scale.load(Ordering::Relaxed);
+        Nanos(((u128::from(self.0) * u128::from(scale)) >> 32) as u64)
+    }
 }
 
 fn at(tsc: u64) -> Nanos {
@@ -77,7 +118,7 @@ fn set_scale(ticks: u64, ns: u64) {
     let base_ns = if first { 0 } else { at(tsc).0 };
     let sequence = SCALE.sequence.load(Ordering::Relaxed);
     SCALE.sequence.store(sequence + 1, Ordering::Relaxed);
-    // Release fence: nobody sees the new values with the old, even sequence.
+    // Release fence: no reader sees the new values with the old, even sequence.
     fence(Ordering::Release);
     if !first {
         SCALE.base_tsc.store(tsc, Ordering::Relaxed);
@@ -94,15 +135,85 @@ pub(super) fn rate() -> [u64; 3] {
     [&SCALE.base_tsc, &SCALE.base_ns, &SCALE.scale].map(|value| value.load(Ordering::Relaxed))
 }
 
-/// What to add to [`now`] for the time since 1970.
-pub fn realtime_offset() -> Nanos {
-    // Relaxed: the value stands for itself.
-    Nanos(REALTIME_OFFSET.load(Ordering::Relaxed))
+/// What to add to the monotonic time `now` for the time since 1970, and the rate at which that
+/// grows.
+fn ahead_at(now: Nanos) -> (Nanos, i64) {
+    loop {
+        // Acquire: partner of the Release in `set_ahead`; the values below are not older.
+        let sequence = AHEAD.sequence.load(Ordering::Acquire);
+        let base = AHEAD.base_ns.load(Ordering::Relaxed);
+        let offset = AHEAD.offset_ns.load(Ordering::Relaxed);
+        let rate = AHEAD.rate.load(Ordering::Relaxed);
+        // Acquire fence: the values are read before the sequence is looked at again.
+        fence(Ordering::Acquire);
+        if sequence & 1 == 0 && AHEAD.sequence.load(Ordering::Relaxed) == sequence {
+            if rate == 0 {
+                return (Nanos(offset), 0);
+            }
+            let passed = i128::from(now.0) - i128::from(base);
+            let gained = (passed * i128::from(rate)) >> 32;
+            let sum = (i128::from(offset) + gained).max(0);
+            return (Nanos(u64::try_from(sum).unwrap_or(u64::MAX)), rate);
+        }
+        core::hint::spin_loop();
+    }
 }
 
-/// Sets what to add, before there are programs: somebody knows the time better than the boot line.
+/// Sets what `ahead_at` reads. The caller ensures that no other thread does so meanwhile.
+fn set_ahead(now: Nanos, offset: Nanos, rate: i64) {
+    let sequence = AHEAD.sequence.load(Ordering::Relaxed);
+    AHEAD.sequence.store(sequence + 1, Ordering::Relaxed);
+    // Release fence: no reader sees the new values with the old, even sequence.
+    fence(Ordering::Release);
+    AHEAD.base_ns.store(now.0, Ordering::Relaxed);
+    AHEAD.offset_ns.store(offset.0, Ordering::Relaxed);
+    AHEAD.rate.store(rate, Ordering::Relaxed);
+    // Release: partner of the Acquire in `ahead_at`.
+    AHEAD.sequence.store(sequence + 2, Ordering::Release);
+}
+
+/// The time since 1970.
+pub fn wall_now() -> Nanos {
+    let now = now();
+    now.saturating_add(ahead_at(now).0)
+}
+
+/// What to add to [`now`] for the time since 1970.
+pub fn realtime_offset() -> Nanos {
+    ahead_at(now()).0
+}
+
+/// What the wall clock gains in 2^32 of the monotonic clock; 0: they run alike.
+pub fn wall_rate() -> i64 {
+    ahead_at(Nanos::ZERO).1
+}
+
+/// The monotonic time at which the wall clock shows `wall`, or 0 if that was before the start.
+pub fn monotonic_at(wall: Nanos) -> Nanos {
+    let now = now();
+    let (offset, rate) = ahead_at(now);
+    if rate == 0 {
+        return wall.saturating_sub(offset);
+    }
+    let left = i128::from(wall.0) - i128::from(now.saturating_add(offset).0);
+    // Rounded up, so that it is not before.
+    let span = (left << 32).div_euclid(i128::from(TWICE) + i128::from(rate)) + 1;
+    let at = (i128::from(now.0) + span).max(0);
+    Nanos(u64::try_from(at).unwrap_or(u64::MAX))
+}
+
+/// Sets what to add. Once there are programs, the caller tells those who keep a time by it, and
+/// ensures that no other thread sets it meanwhile.
 pub fn set_realtime_offset(offset: Nanos) {
-    REALTIME_OFFSET.store(offset.0, Ordering::Relaxed);
+    set_ahead(now(), offset, wall_rate());
+}
+
+/// Has the wall clock gain `rate` in 2^32 of the monotonic clock from now on, more than `-TWICE`.
+/// The caller does as for [`set_realtime_offset`].
+pub fn set_wall_rate(rate: i64) {
+    assert!(rate > -TWICE, "a clock does not run backwards");
+    let now = now();
+    set_ahead(now, ahead_at(now).0, rate);
 }
 
 /// Time-stamp counter ticks a millisecond.
@@ -173,7 +284,7 @@ pub(super) fn init(boot: &BootInfo) {
             .saturating_mul(1_000_000_000)
             .saturating_sub(now().0),
     };
-    REALTIME_OFFSET.store(offset, Ordering::Relaxed);
+    set_ahead(Nanos::ZERO, Nanos(offset), 0);
 }
 
 /// Sets the rate from the time since the first look, waiting until that is at least `least_ns`.

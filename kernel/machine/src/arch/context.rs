@@ -52,6 +52,14 @@ arch_idle_halt:
 arch_idle_over:
     cli
     ret
+
+    .balign 16
+    .global arch_open_interrupts
+arch_open_interrupts:
+    sti
+    nop
+    cli
+    ret
     "#,
     options(att_syntax)
 );
@@ -62,6 +70,7 @@ unsafe extern "C" {
     fn arch_idle();
     fn arch_idle_halt();
     fn arch_idle_over();
+    fn arch_open_interrupts();
 }
 
 /// Words that [`switch`] finds on the stack of a context: six registers and where to go on.
@@ -117,6 +126,14 @@ pub unsafe fn enter_user(frame: *const UserFrame) -> ! {
 pub fn idle() {
     // SAFETY: a function of the C ABI; handlers save what it must keep.
     unsafe { arch_idle() };
+}
+
+/// `sti; nop; cli`: interrupts that are pending run their handlers, on the stack of the caller.
+#[inline]
+pub(super) fn open_interrupts() {
+    // SAFETY: a function of the C ABI, called, so no red zone lies below its stack pointer; the
+    // entries save all that handlers change.
+    unsafe { arch_open_interrupts() };
 }
 
 /// Where to go on after an interrupt at `rip`: one that hit before `hlt` is what `hlt` would wait for. No CPU takes an

@@ -102,6 +102,15 @@ pub fn read_cr4() -> u64 {
     value
 }
 
+/// Lets programs read this CPU's time-stamp counter, or has it raise a general protection fault instead.
+pub fn allow_user_tsc(allowed: bool) {
+    /// The counter is the kernel's alone.
+    const TSD: u64 = 1 << 2;
+    let others = read_cr4() & !TSD;
+    // SAFETY: the kernel reads the counter either way, and memory is as before.
+    unsafe { write_cr4(if allowed { others } else { others | TSD }) };
+}
+
 /// Writes CR4.
 ///
 /// # Safety

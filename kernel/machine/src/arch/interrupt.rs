@@ -1,7 +1,7 @@
 //! Vectors of interrupts, and who serves them.
 
 use super::entries::ENTRIES;
-use super::{apic, ipi, timer};
+use super::{apic, context, ipi, spin, timer};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// First vector of devices.
@@ -74,15 +74,25 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
-/// Halts this CPU until another writes to its mailbox or answers; the one place besides the idle
-/// loop where kernel code is interrupted. What runs then, `ipi::poll_mailbox`, takes no locks.
+/// Serves the interrupts that are pending: timers, other CPUs, devices. The caller holds no spin lock, and nothing of
+/// its CPU's own (`memory::percpu`), as for a call that blocks: handlers use both.
+///
+/// Costs a few instructions where nothing is pending, so that loops may call it for each page.
+#[inline]
+pub fn serve_pending() {
+    spin::assert_no_spin_lock_held();
+    context::open_interrupts();
+}
+
+/// Halts this CPU until another writes to its mailbox or answers; one of the three places where kernel code is
+/// interrupted, with the idle loop and [`serve_pending`]. What runs then, `ipi::poll_mailbox`, takes no locks.
 pub(super) fn wait_for_mailbox() {
     apic::set_task_priority(ONLY_MAILBOX);
-    super::context::idle();
+    context::idle();
     apic::set_task_priority(0);
 }
 
-/// Serves an interrupt of user mode or of the idle loop.
+/// Serves an interrupt of user mode, of the idle loop or of [`serve_pending`].
 pub(super) fn dispatch(vector: u64) {
     match vector {
         TIMER => {

@@ -93,6 +93,9 @@ pub(super) mod offset {
     pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
 }
 
+/// Where the address of the word of [`set_work_flags`] stands, from the GS base on: for assembly of other parts.
+pub const WORK_OFFSET: usize = offset::WORK;
+
 /// No work for a CPU that runs no thread.
 static NO_WORK: AtomicU32 = AtomicU32::new(0);
 

@@ -400,7 +400,8 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
     }
 }
 
-/// An exception or interrupt of kernel mode: of the idle loop, of a user access, or a bug.
+/// An exception or interrupt of kernel mode: of the idle loop, of a place where interrupts are served, of a user access,
+/// or a bug.
 extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);

@@ -1,18 +1,19 @@
 //! The code that programs call for the time without a system call, and what it has to know.
 //!
-//! It is copied out of the kernel's image into a page that programs see; it reaches its values relative to itself.
-//! The clock's rate is final before the first program starts, so the values never change: there is no sequence to
-//! look at. No function uses the stack.
+//! It is copied out of the kernel's image into a page that programs see; it reaches its values
+//! relative to itself. The clock's rate is final before the first program starts. What the wall
+//! clock is ahead of it may be set, in one store; so there is no sequence to look at. No function
+//! uses the stack.
 
 use super::clock;
 use super::features::{self, Feature};
 use core::arch::global_asm;
 
-/// The clocks that are read without a call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`, the two `COARSE` ones, `BOOTTIME`
-/// and `TAI`. The others are the kernel's to read.
-const CLOCKS: u32 = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 11;
+/// The clocks that are read without a call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`, the two
+/// `COARSE` ones, and `BOOTTIME`. The others are the kernel's to read.
+const CLOCKS: u32 = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
 /// Those of them that count from 1970.
-const WALL_CLOCKS: u32 = 1 << 0 | 1 << 5 | 1 << 11;
+const WALL_CLOCKS: u32 = 1 << 0 | 1 << 5;
 
 global_asm!(
     r#"
@@ -25,6 +26,7 @@ vdso_base_tsc:  .quad 0
 vdso_base_ns:   .quad 0
 vdso_scale:     .quad 0
 vdso_epoch:     .quad 0
+vdso_slews:     .quad 0
 vdso_rdtscp:    .quad 0
 
     # rax = nanoseconds since the kernel's start; rdx is lost.
@@ -52,8 +54,11 @@ vdso_clock_gettime:
     xor r8d, r8d
     mov eax, {wall}
     bt eax, edi
-    cmovc r8, [rip + vdso_epoch]
-    vdso_now
+    jnc 4f
+    cmp qword ptr [rip + vdso_slews], 0
+    jne 5f
+    mov r8, [rip + vdso_epoch]
+4:  vdso_now
     add rax, r8
     xor edx, edx
     mov ecx, 1000000000
@@ -68,6 +73,11 @@ vdso_clock_gettime:
 
     .balign 16
 vdso_gettimeofday:
+    # The time zone is the kernel's to tell.
+    test rsi, rsi
+    jnz 3f
+    cmp qword ptr [rip + vdso_slews], 0
+    jne 3f
     test rdi, rdi
     jz 5f
     vdso_now
@@ -81,15 +91,16 @@ vdso_gettimeofday:
     mov ecx, 1000
     div rcx
     mov [rdi + 8], rax
-5:  test rsi, rsi
-    jz 2f
-    # Greenwich, no daylight saving.
-    mov qword ptr [rsi], 0
-2:  xor eax, eax
+5:  xor eax, eax
+    ret
+3:  mov eax, 96
+    syscall
     ret
 
     .balign 16
 vdso_time:
+    cmp qword ptr [rip + vdso_slews], 0
+    jne 3f
     vdso_now
     add rax, [rip + vdso_epoch]
     xor edx, edx
@@ -99,6 +110,9 @@ vdso_time:
     jz 5f
     mov [rdi], rax
 5:  ret
+3:  mov eax, 201
+    syscall
+    ret
 
     .balign 16
 vdso_getcpu:
@@ -154,7 +168,13 @@ unsafe extern "C" {
 }
 
 /// Bytes of values before the code.
-const VALUES: usize = 5 * size_of::<u64>();
+const VALUES: usize = 6 * size_of::<u64>();
+
+/// Where in [`code`] the word stands that is [`clock::realtime_offset`].
+pub const EPOCH: usize = 3 * size_of::<u64>();
+/// Where the word stands that is not 0 while the wall clock runs at a rate of its own: the kernel
+/// is asked for it then.
+pub const SLEWS: usize = 4 * size_of::<u64>();
 
 /// The values and the code, as in the kernel's image.
 pub fn code() -> &'static [u8] {
@@ -187,6 +207,7 @@ pub fn values() -> [u8; VALUES] {
         base_ns,
         scale,
         clock::realtime_offset().0,
+        u64::from(clock::wall_rate() != 0),
         features::has(Feature::Rdtscp).into(),
     ];
     let mut bytes = [0; VALUES];

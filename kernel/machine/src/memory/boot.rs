@@ -191,6 +191,11 @@ fn with_config<T>(
     })
 }
 
+/// Returns whether all RAM but the boot files was zero when the kernel started.
+pub(super) fn is_zeroed(boot: &BootInfo) -> bool {
+    boot.option(ebb_wire::boot::RAM) == Some(ebb_wire::boot::ZEROED)
+}
+
 /// Builds the allocator and the memmap.
 pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let mut ram = Ranges::new();
@@ -199,7 +204,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     }
     let nothing = PhysRange::default();
     // Only who made the machine knows: firmware leaves its scratch behind, a reboot everything.
-    let zeroed = boot.option(ebb_wire::boot::RAM) == Some(ebb_wire::boot::ZEROED);
+    let zeroed = is_zeroed(boot);
     let layout = with_config(
         &ram.part(0, DMA32_END, nothing),
         &ram.part(DMA32_END, RAM_LIMIT, nothing),

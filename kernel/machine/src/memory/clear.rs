@@ -4,9 +4,15 @@
 //! without AVX) beat a `rep stosq` of 512 steps, and copying is alike; on a real CPU with ERMS the
 //! microcode's `rep stosb` is the fastest.
 
+use super::helpers::HELPERS;
 use crate::arch::cpu::{cpuid, read_cr4};
+use crate::arch::percpu::WORK_OFFSET;
+use crate::arch::phys_to_virt;
+use crate::arch::spin::assert_no_spin_lock_held;
+use crate::arch::traps::WORK_DUE;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use ebb_mm::Frame;
 
 /// 16-byte stores: every x86-64 CPU has them.
 const SSE: u8 = 0;
@@ -20,6 +26,9 @@ static WAY: AtomicU8 = AtomicU8::new(SSE);
 
 /// The routine of [`WAY`] that fills a page with zeros.
 static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
+
+/// The routine that fills a page with zeros that was just allocated: that of `CLEAR_PAGE`, or one that looks at it before.
+static CLEAR_ALLOCATED: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
 const TCG_SIGNATURE: [u32; 3] = [
@@ -70,9 +79,19 @@ global_asm!(
     "vmovaps [rdi + at_byte], ymm0",
     ".set at_byte, at_byte + 32",
     ".endr",
+    // Handlers leave ymm0 as it is: entries save the lower half, and what changes the upper half
+    // is the routines here, which save it.
+    "sti",
+    "nop",
+    "cli",
     "add rdi, 4096",
     "dec rsi",
-    "jnz 2b",
+    "jz 3f",
+    "mov rax, gs:[{work}]",
+    "test dword ptr [rax], {due}",
+    "jz 2b",
+    "3:",
+    "mov rax, rsi",
     "vmovups ymm0, [rsp]",
     "add rsp, 40",
     "ret",
@@ -126,12 +145,15 @@ global_asm!(
     "rep movsb",
     "ret",
     ".popsection",
+    work = const WORK_OFFSET,
+    due = const WORK_DUE,
 );
 
 unsafe extern "C" {
     fn ebb_clear_page_sse(page: *mut u8);
     fn ebb_clear_page_avx(page: *mut u8);
-    fn ebb_clear_pages_avx(page: *mut u8, pages: u64);
+    /// Returns how many of `pages` are left.
+    fn ebb_clear_pages_avx(page: *mut u8, pages: u64) -> u64;
     fn ebb_clear_page_string(page: *mut u8);
     fn ebb_copy_page_sse(to: *mut u8, from: *const u8);
     fn ebb_copy_page_avx(to: *mut u8, from: *const u8);
@@ -156,6 +178,14 @@ pub(super) fn init() {
     // Relaxed (both): set once before other CPUs run; each way is correct at any time.
     WAY.store(way, Ordering::Relaxed);
     CLEAR_PAGE.store(clear as *mut (), Ordering::Relaxed);
+    CLEAR_ALLOCATED.store(clear as *mut (), Ordering::Relaxed);
+}
+
+/// Has `routine` clear pages that were just allocated. It must fill the page with zeros, and be sound where [`clear_page`]
+/// is.
+pub(super) fn set_clear_allocated(routine: unsafe extern "C" fn(*mut u8)) {
+    // Relaxed: each routine is correct at any time.
+    CLEAR_ALLOCATED.store(routine as *mut (), Ordering::Relaxed);
 }
 
 /// Whether the CPU has AVX and it is switched on.
@@ -188,25 +218,41 @@ pub unsafe fn clear_page(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills pages that follow each other with zeros.
+/// Fills a page with zeros that was just allocated.
+///
+/// # Safety
+/// As for [`clear_page`].
+#[inline]
+pub(super) unsafe fn clear_allocated(page: *mut u8) {
+    let routine = CLEAR_ALLOCATED.load(Ordering::Relaxed);
+    // SAFETY: every value of `CLEAR_ALLOCATED` is a function of this type.
+    let clear = unsafe { core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut u8)>(routine) };
+    // SAFETY: the caller's promise is what each of the routines needs.
+    unsafe { clear(page) };
+}
+
+/// Fills frames that follow each other with zeros. The caller holds no spin lock and nothing of its CPU's own: between
+/// two pages interrupts are served, and other threads run if it is their turn. Under QEMU's translator a page in which
+/// there was code takes milliseconds, and 2 MiB of them seconds.
 ///
 /// # Safety
 /// As for [`clear_page`], for each of them.
-pub unsafe fn clear_pages(first: *mut u8, pages: u64) {
-    if pages == 0 {
-        return;
-    }
-    // SAFETY: the caller's promise is what the routines need.
-    unsafe {
-        if WAY.load(Ordering::Relaxed) == AVX {
-            ebb_clear_pages_avx(first, pages);
-            return;
-        }
-        let mut page = first;
-        for _ in 0..pages {
-            clear_page(page);
-            page = page.add(crate::arch::layout::PAGE_SIZE);
-        }
+pub(super) unsafe fn clear_frames(first: Frame, frames: u64) {
+    let mut done = 0;
+    while done < frames {
+        let page = phys_to_virt(first.offset(done).address());
+        let left = frames - done;
+        // SAFETY: the caller's promise is what the routines need.
+        done += unsafe {
+            if WAY.load(Ordering::Relaxed) == AVX && (HELPERS.has_thread)() {
+                assert_no_spin_lock_held();
+                left - ebb_clear_pages_avx(page, left)
+            } else {
+                clear_page(page);
+                1
+            }
+        };
+        (HELPERS.give_way)();
     }
 }
 

@@ -8,7 +8,7 @@ use super::allocator;
 use super::frame::FrameRef;
 use super::huge::{FRAMES, clear};
 use super::memmap::{Descriptor, Kind};
-use super::percpu::{self, Count, Local};
+use super::percpu::{self, Count};
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_mm::{AllocError, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
@@ -18,10 +18,14 @@ use logic::errno::Errno;
 pub struct FileBlock(Frame);
 
 impl FileBlock {
-    /// Takes one, unless that needs the last of the memory; does not wait.
-    pub fn try_new(this: &Local) -> Result<Self, AllocError> {
+    /// Takes one, unless that needs the last of the memory; does not wait for memory. Lets others run while it clears
+    /// the block.
+    pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
-        Ok(Self(this.allocate_zeroed(request, clear)?))
+        let (frame, contents) = percpu::this().allocate_known(request)?;
+        let block = Self(frame);
+        clear(frame, contents);
+        Ok(block)
     }
 
     /// Its frames, in order, each with one reference.

@@ -1,12 +1,13 @@
 //! Counted references to frames.
 
-use super::clear::{clear_page, copy_page};
+use super::clear::{clear_allocated, copy_page};
 use super::hugetlb;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
 use crate::arch::layout::PAGE_SIZE;
 use core::fmt;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
 /// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it. One to a part of a huge
@@ -51,7 +52,7 @@ impl FrameRef {
     ) -> Result<Self, AllocError> {
         let request = Request::new(Order::BASE, mobility).reserve(reserve);
         // SAFETY: the frame is ours alone.
-        let clear = |frame| unsafe { clear_page(memmap::frame_ptr(frame)) };
+        let clear = |frame| unsafe { clear_allocated(memmap::frame_ptr(frame)) };
         let frame = this.allocate_zeroed(request, clear)?;
         Ok(Self::take(this, frame, kind))
     }
@@ -160,6 +161,16 @@ impl FrameRef {
         unsafe {
             core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len());
         }
+    }
+
+    /// Stores `word` at `offset`, a multiple of 8 within the frame, so that no reader sees a part
+    /// of it.
+    pub fn store_word(&self, offset: usize, word: u64) {
+        assert!(offset.is_multiple_of(size_of::<u64>()) && offset < PAGE_SIZE);
+        // SAFETY: as in `read`; the place is aligned.
+        let place = unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) };
+        // Relaxed: a value of its own.
+        place.store(word, Ordering::Relaxed);
     }
 
     /// Copies all bytes of another, with what its descriptor says of its owner.

@@ -13,6 +13,8 @@ pub struct Helpers {
     pub killed: fn() -> bool,
     /// Lets other threads run.
     pub yield_now: fn(),
+    /// Serves pending interrupts, and lets other threads run whose turn it is; costs little where there is nothing to do.
+    pub give_way: fn(),
     /// Has the thread wait until then.
     pub sleep_until: fn(Nanos),
     /// Gives up what is cached, or waits for it; true when it may help to try again.
@@ -27,6 +29,8 @@ pub struct Helpers {
     pub relieve_soon: fn(),
     /// Takes up to so many frames back from the balloon; how many came.
     pub deflate: fn(u32) -> u32,
+    /// Does something that counts as a stall for memory of the thread that runs.
+    pub stalled: fn(&mut dyn FnMut()),
     /// Whether memory is on its way back from a process that ends.
     pub is_coming: fn() -> bool,
     /// Kills the process that is worth most; false: there is none. The text is the reason.

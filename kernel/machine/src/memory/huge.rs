@@ -9,12 +9,16 @@
 //! Parting needs no lock of those who share the block: while it lasts, `PARTING` in the head keeps
 //! them from counting.
 
-use super::memmap::{self, Descriptor, Kind, frame_ptr, new_head, references_in};
-use super::percpu::{self, Count, Local};
-use super::{allocator, clear_pages};
+use super::allocator;
+use super::clear::clear_frames;
+use super::memmap::{self, Descriptor, Kind, new_head, references_in};
+use super::percpu::{self, Count};
+
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
-use ebb_mm::{AllocError, FRAME_SIZE, Frame, FreeBatch, Mobility, Order, Request, Reserve};
+use ebb_mm::{
+    AllocError, Contents, FRAME_SIZE, Frame, FreeBatch, Mobility, Order, Request, Reserve,
+};
 use logic::errno::Errno;
 
 /// Frames in a block.
@@ -24,16 +28,12 @@ const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
 
-/// Frames that are cleared between two looks at what other CPUs ask for.
-const CLEAR_BATCH: u64 = 32;
-const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
-
-/// Clears a block that nobody else knows.
-pub(super) fn clear(block: Frame) {
-    for batch in 0..FRAMES / CLEAR_BATCH {
+/// Clears a block unless `contents` says that it is zero. The caller has just allocated it, and holds no spin lock:
+/// others may run meanwhile.
+pub(super) fn clear(block: Frame, contents: Contents) {
+    if contents != Contents::NeverUsed {
         // SAFETY: the caller has just allocated the block, nobody else knows it.
-        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
-        ipi::poll_mailbox();
+        unsafe { clear_frames(block, FRAMES) };
     }
 }
 
@@ -43,14 +43,17 @@ pub struct HugeFrame(Frame);
 
 impl HugeFrame {
     /// A zeroed block that nobody else refers to, unless that needs the last of the memory; does not
-    /// wait.
-    pub fn try_new(this: &Local) -> Result<Self, AllocError> {
+    /// wait for memory. Lets others run while it clears the block.
+    pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
-        let frame = this.allocate_zeroed(request, clear)?;
+        let this = percpu::this();
+        let (frame, contents) = this.allocate_known(request)?;
         this.add(Count::AnonymousFrames, FRAMES);
         this.add(Count::HugeFrames, FRAMES);
         Descriptor::get(frame).take(Kind::Anonymous, Order::PAGEBLOCK);
-        Ok(Self(frame))
+        let block = Self(frame);
+        clear(frame, contents);
+        Ok(block)
     }
 
     /// The first frame of the block.

@@ -1,13 +1,13 @@
 //! The knobs of `/proc/sys/vm` that this part obeys, and what is committed.
 
 use super::percpu::{self, Count};
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 use ebb_mm::FRAME_SIZE;
 use logic::errno::Errno;
 
 // All Relaxed: each is a value of its own, read when it is needed.
 static OVERCOMMIT: AtomicU64 = AtomicU64::new(0);
-static OVERCOMMIT_RATIO: AtomicU64 = AtomicU64::new(50);
+static OVERCOMMIT_RATIO: AtomicI32 = AtomicI32::new(50);
 static PANIC_ON_OOM: AtomicU64 = AtomicU64::new(0);
 static MAX_MAP_COUNT: AtomicU64 = AtomicU64::new(65530);
 /// Committed pages of all spaces.
@@ -49,20 +49,13 @@ pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
 }
 
 /// `vm.overcommit_ratio`, in percent of RAM.
-pub fn overcommit_ratio() -> u64 {
+pub fn overcommit_ratio() -> i32 {
     OVERCOMMIT_RATIO.load(Ordering::Relaxed)
 }
 
 /// Sets `vm.overcommit_ratio`.
-///
-/// # Errors
-/// `EINVAL` above what fits Linux's `int`.
-pub fn set_overcommit_ratio(value: u64) -> Result<(), Errno> {
-    if value > i32::MAX.cast_unsigned().into() {
-        return Err(Errno::EINVAL);
-    }
+pub fn set_overcommit_ratio(value: i32) {
     OVERCOMMIT_RATIO.store(value, Ordering::Relaxed);
-    Ok(())
 }
 
 /// `vm.max_map_count`: the most areas of a space.
@@ -116,7 +109,8 @@ pub fn commit_limit() -> u64 {
     let frames = super::allocator().managed_frames();
     frames
         .saturating_sub(percpu::sum(Count::HugetlbFrames))
-        .saturating_mul(overcommit_ratio())
+        // As on Linux, one below 0 gives more than there can be.
+        .wrapping_mul(i64::from(overcommit_ratio()).cast_unsigned())
         / 100
 }
 

@@ -5,6 +5,7 @@ mod boot;
 mod clear;
 pub mod file_block;
 pub mod frame;
+mod hardening;
 mod heap;
 mod helpers;
 pub mod huge;
@@ -12,6 +13,7 @@ pub mod hugetlb;
 pub mod knobs;
 pub mod memmap;
 pub mod percpu;
+pub mod poison;
 pub mod pressure;
 mod stack;
 pub mod stats;
@@ -21,7 +23,7 @@ pub mod zero_block;
 
 pub use crate::arch::layout::PAGE_SIZE;
 pub use allocator::allocator;
-pub use clear::{clear_page, clear_pages, copy_page};
+pub use clear::{clear_page, copy_page};
 pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
 pub use helpers::Helpers;
@@ -45,6 +47,7 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     allocator::set_events(events);
     boot::build(boot, events);
     hugetlb::show_counts();
+    hardening::configure(boot);
     if let Some(name) = boot.option("transparent_hugepage")
         && huge::set_policy(name).is_err()
     {

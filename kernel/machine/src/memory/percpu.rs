@@ -1,5 +1,6 @@
 //! What each CPU keeps for itself: its cache of free frames, and its counters.
 
+use super::poison;
 use crate::arch::header::HEADER;
 use crate::arch::percpu::memory_own;
 use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
@@ -172,6 +173,7 @@ impl Local {
             None => super::allocator().allocate(cache, request)?,
         };
         self.count_allocated(frame, request.order);
+        poison::allocated(frame, request.order.frames());
         Ok(frame)
     }
 
@@ -211,6 +213,16 @@ impl Local {
         Ok(frame)
     }
 
+    /// Allocates a block that may have to be cleared, and says what is in it; does not wait.
+    pub fn allocate_known(&self, request: Request) -> Result<(Frame, Contents), AllocError> {
+        // SAFETY: as in `allocate`.
+        let cache = unsafe { &mut *self.cache.get() };
+        let (frame, contents) = super::allocator().allocate_known(cache, request)?;
+        self.count_allocated(frame, request.order);
+        poison::allocated_known(frame, request.order.frames(), contents);
+        Ok((frame, contents))
+    }
+
     /// Fills a slice with frames, as far as there are any; how many. Does not wait.
     pub fn allocate_many(&self, request: Request, frames: &mut [Frame]) -> usize {
         // SAFETY: as in `allocate`.
@@ -219,8 +231,9 @@ impl Local {
             Ok(()) => frames.len(),
             Err(error) => error.taken,
         };
-        for frame in &frames[..taken] {
-            self.count_allocated(*frame, Order::BASE);
+        for &frame in &frames[..taken] {
+            self.count_allocated(frame, Order::BASE);
+            poison::allocated(frame, 1);
         }
         taken
     }
@@ -252,8 +265,9 @@ impl Local {
                 taken += 1;
             }
         };
-        for (block, _) in &blocks[..taken] {
-            self.count_allocated(*block, request.order);
+        for &(block, contents) in &blocks[..taken] {
+            self.count_allocated(block, request.order);
+            poison::allocated_known(block, request.order.frames(), contents);
         }
         (taken, error)
     }
@@ -264,6 +278,9 @@ impl Local {
             Count::Freed,
             blocks.len() as u64 * Order::PAGEBLOCK.frames(),
         );
+        for &block in blocks {
+            poison::freed(block, Order::PAGEBLOCK.frames());
+        }
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
         super::allocator().free_bulk(cache, blocks, Order::PAGEBLOCK);
@@ -276,6 +293,7 @@ impl Local {
         let taken = super::allocator().allocate_range(cache, range, Mobility::Unmovable);
         if taken.is_ok() {
             self.count_allocated_frames(range.start, range.frames);
+            poison::allocated(range.start, range.frames);
         }
         taken.is_ok()
     }
@@ -283,6 +301,7 @@ impl Local {
     /// Gives frames back that follow each other and were taken as single ones, or as parts.
     pub fn free_range(&self, range: FrameRange) {
         self.add(Count::Freed, range.frames);
+        poison::freed(range.start, range.frames);
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
         super::allocator().free_range(cache, range);
@@ -307,6 +326,13 @@ impl Local {
     /// others of the batch; the caller counts it.
     #[inline]
     pub fn free_in(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
+        poison::freed(frame, 1);
+        self.free_unfilled(allocator, batch, frame);
+    }
+
+    /// The same for a caller who has seen that freed pages are not filled ([`poison::is_filling`]).
+    #[inline]
+    pub fn free_unfilled(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
         batch.free(allocator, cache, frame);
@@ -380,6 +406,7 @@ pub fn allocate(request: Request) -> Result<Frame, AllocError> {
 pub fn free(frame: Frame, order: Order) {
     let this = this();
     this.add(Count::Freed, order.frames());
+    poison::freed(frame, order.frames());
     // SAFETY: as in `Local::allocate`.
     let cache = unsafe { &mut *this.cache.get() };
     super::allocator().free(cache, frame, order);
@@ -390,6 +417,7 @@ pub fn count_taken(frames: &[Frame]) {
     let this = this();
     for &frame in frames {
         this.count_allocated(frame, Order::BASE);
+        poison::allocated(frame, 1);
     }
 }
 

@@ -72,6 +72,13 @@ impl Relief {
             return Err(Errno::ENOMEM);
         }
         percpu::add(Count::Stalls, 1);
+        let mut done = Ok(());
+        (HELPERS.stalled)(&mut || done = self.relieve(error));
+        done
+    }
+
+    /// Does the next thing that may help, where the thread may wait.
+    fn relieve(&mut self, error: AllocError) -> Result<(), Errno> {
         if matches!(error, AllocError::Isolated { .. }) {
             self.isolated += 1;
             if self.isolated > ISOLATED_WAITS {

@@ -12,7 +12,9 @@ use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats}
 
 /// Pages that disks have too, those that are being read included.
 static DISK_PAGES: AtomicU64 = AtomicU64::new(0);
-/// Of them, those that no disk has yet, and those on their way there.
+/// Pages of host files, except those of files that the guest has made its own.
+static HOST_PAGES: AtomicU64 = AtomicU64::new(0);
+/// Of both, those that no disk and no host has yet, and those on their way there.
 static DIRTY_PAGES: AtomicU64 = AtomicU64::new(0);
 static WRITING_PAGES: AtomicU64 = AtomicU64::new(0);
 
@@ -23,31 +25,63 @@ pub fn frames() -> Stats {
     super::allocator().stats()
 }
 
+/// Pages of files, by what becomes of them when memory is short.
+struct Files {
+    /// Disks have them too.
+    disks: u64,
+    /// The host has them too.
+    host: u64,
+    /// Files in memory and shared memory: they stay.
+    shared: u64,
+    /// All.
+    all: u64,
+    /// Of those of disks and the host, the pages that can be dropped without a write.
+    clean: u64,
+    /// Pages that page tables show.
+    mapped: u64,
+}
+
+fn files() -> Files {
+    let all = sum(Count::FileFrames);
+    let disks = disk_pages().min(all);
+    let host = host_pages().min(all - disks);
+    let shared = sum(Count::SharedFrames).saturating_sub(host);
+    let (dirty, writing) = unwritten();
+    Files {
+        disks,
+        host,
+        shared: shared.min(all - disks - host),
+        all,
+        clean: (disks + host).saturating_sub(dirty + writing),
+        // A page that several show counts once for each.
+        mapped: sum(Count::MappedFile).min(all),
+    }
+}
+
 /// The fields of `/proc/meminfo`, in KiB, in Linux's order.
 pub fn meminfo() -> [(&'static str, u64); 34] {
     let stats = frames();
-    let files = sum(Count::FileFrames);
-    let shared = sum(Count::SharedFrames).min(files);
+    let files = files();
     let anonymous = sum(Count::AnonymousFrames);
     let slab = sum(Count::SlabFrames);
-    let disks = disk_pages().min(files);
     let (dirty, writing) = unwritten();
-    // What disks have too is given up for whoever asks.
-    let clean = disks.saturating_sub(dirty + writing);
-    let available = (stats.free_frames + clean).saturating_sub(stats.watermarks.low);
+    let available = (stats.free_frames + files.clean).saturating_sub(stats.watermarks.low);
+    // Pages are not kept in the order of their use: all count as inactive.
+    let inactive_file = files.disks + files.host;
+    let inactive_anon = anonymous + (files.all - inactive_file);
     let frames = [
         ("MemTotal", stats.managed_frames),
         ("MemFree", stats.free_frames),
         ("MemAvailable", available),
-        ("Buffers", disks),
-        ("Cached", files - disks),
+        ("Buffers", files.disks),
+        ("Cached", files.all - files.disks),
         ("SwapCached", 0),
         ("Active", 0),
-        ("Inactive", anonymous + files),
+        ("Inactive", inactive_anon + inactive_file),
         ("Active(anon)", 0),
-        ("Inactive(anon)", anonymous + files),
+        ("Inactive(anon)", inactive_anon),
         ("Active(file)", 0),
-        ("Inactive(file)", 0),
+        ("Inactive(file)", inactive_file),
         ("Unevictable", 0),
         ("Mlocked", 0),
         ("SwapTotal", 0),
@@ -57,8 +91,8 @@ pub fn meminfo() -> [(&'static str, u64); 34] {
         ("Dirty", dirty),
         ("Writeback", writing),
         ("AnonPages", anonymous),
-        ("Mapped", sum(Count::MappedFile)),
-        ("Shmem", shared),
+        ("Mapped", files.mapped),
+        ("Shmem", files.shared),
         ("KReclaimable", 0),
         ("Slab", slab),
         ("SReclaimable", 0),
@@ -103,20 +137,31 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 54] {
+pub fn vmstat() -> [(&'static str, u64); 62] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
-    let files = sum(Count::FileFrames);
+    let files = files();
+    let anonymous = sum(Count::AnonymousFrames);
+    let inactive_file = files.disks + files.host;
+    let inactive_anon = anonymous + (files.all - inactive_file);
     let (dirty, writing) = unwritten();
     [
         ("nr_free_pages", stats.free_frames),
-        ("nr_anon_pages", sum(Count::AnonymousFrames)),
-        ("nr_mapped", sum(Count::MappedFile)),
-        ("nr_file_pages", files),
+        ("nr_zone_inactive_anon", inactive_anon),
+        ("nr_zone_active_anon", 0),
+        ("nr_zone_inactive_file", inactive_file),
+        ("nr_zone_active_file", 0),
+        ("nr_inactive_anon", inactive_anon),
+        ("nr_active_anon", 0),
+        ("nr_inactive_file", inactive_file),
+        ("nr_active_file", 0),
+        ("nr_anon_pages", anonymous),
+        ("nr_mapped", files.mapped),
+        ("nr_file_pages", files.all),
         ("nr_dirty", dirty),
         ("nr_writeback", writing),
-        ("nr_shmem", sum(Count::SharedFrames).min(files)),
+        ("nr_shmem", files.shared),
         (
             "nr_shmem_hugepages",
             sum(Count::SharedHuge) / Order::PAGEBLOCK.frames(),
@@ -190,6 +235,22 @@ pub fn count_dirty_pages(change: i64) {
 /// Counts pages that the disks are taking.
 pub fn count_writing_pages(change: i64) {
     WRITING_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Counts pages of host files, except those of files that the guest has made its own.
+pub fn count_host_pages(change: i64) {
+    HOST_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Pages of host files, except those of files that the guest has made its own.
+pub fn host_pages() -> u64 {
+    HOST_PAGES.load(Ordering::Relaxed)
+}
+
+/// Pages of shared memory and of files in memory, and those that disks have too, in bytes.
+pub fn shared_and_buffers() -> [u64; 2] {
+    let files = files();
+    [files.shared, files.disks].map(|pages| pages * FRAME_SIZE as u64)
 }
 
 /// Pages that disks have too.

@@ -2,7 +2,7 @@
 
 use super::memmap::{DESCRIPTOR_BYTES, Descriptor, HUGE_PAGE_HEAD, Kind, frame_ptr};
 use super::percpu::{self, Count};
-use super::{allocator, clear_pages, tables};
+use super::{allocator, clear_page, tables};
 use crate::arch::header::HEADER;
 use crate::arch::ipi::{self, FlushRequest};
 use crate::arch::pte::{ACCESSED, ADDRESS, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
@@ -120,13 +120,10 @@ impl Machine for Hardware {
 
     #[inline]
     fn clear(self, frames: FrameRange) {
-        let mut done = 0;
-        while done < frames.frames {
-            let now = PAGES.min(frames.frames - done);
+        for index in 0..frames.frames {
             // SAFETY: the frames are the caller's alone.
-            unsafe { clear_pages(frame_ptr(frames.start.offset(done)), now) };
-            done += now;
-            if done < frames.frames {
+            unsafe { clear_page(frame_ptr(frames.start.offset(index))) };
+            if index % PAGES == PAGES - 1 {
                 ipi::poll_mailbox();
             }
         }

@@ -7,7 +7,6 @@ use super::percpu::{self, Count};
 use crate::sync::SpinLock;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Frame, Mobility, Order, Request, Reserve};
-use logic::errno::Errno;
 
 /// The block, and how many entries show it or are about to.
 struct Shown {
@@ -29,17 +28,8 @@ pub fn is_used() -> bool {
 }
 
 /// Sets that.
-///
-/// # Errors
-/// `EINVAL`: neither 0 nor 1.
-pub fn set_used(value: &str) -> Result<(), Errno> {
-    let used = match value {
-        "0" => false,
-        "1" => true,
-        _ => return Err(Errno::EINVAL),
-    };
+pub fn set_used(used: bool) {
     USED.store(used, Ordering::Relaxed);
-    Ok(())
 }
 
 /// One who shows it.
@@ -47,7 +37,8 @@ pub fn set_used(value: &str) -> Result<(), Errno> {
 pub struct ZeroBlock(Frame);
 
 impl ZeroBlock {
-    /// One more; `None`: there is no block for it. Does not wait.
+    /// One more; `None`: there is no block for it. Does not wait for memory; lets others
+    /// run while a new block is cleared.
     pub fn get() -> Option<Self> {
         let join = |new: Option<Frame>| {
             let mut shown = SHOWN.lock();
@@ -60,12 +51,13 @@ impl ZeroBlock {
             return Some(known);
         }
         let request = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Keep);
-        let Ok(new) = percpu::this().allocate_zeroed(request, clear) else {
+        let Ok((new, contents)) = percpu::this().allocate_known(request) else {
             percpu::add(Count::ZeroBlockFailures, 1);
             return None;
         };
         percpu::add(Kind::Kernel.count(), Order::PAGEBLOCK.frames());
         Descriptor::get(new).take(Kind::Kernel, Order::PAGEBLOCK);
+        clear(new, contents);
         let got = join(Some(new));
         if got.as_ref().is_some_and(|got| got.0 == new) {
             percpu::add(Count::ZeroBlocks, 1);

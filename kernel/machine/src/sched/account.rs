@@ -3,8 +3,11 @@
 //! The clock is read on context switches and on entry to and exit from system calls; page faults
 //! and interrupts are not timed on their own and count as user time of the thread that they hit.
 
-use crate::arch::clock::Nanos;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use crate::arch::clock::{Nanos, Ticks};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// CPU time, switches and page faults. Written by the thread's own CPU alone, read by all: so Relaxed throughout,
 /// and plain loads and stores instead of read-modify-writes.
@@ -12,13 +15,15 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub struct Account {
     /// Time on a CPU up to `since`.
     total_ns: AtomicU64,
-    /// Of it, in system calls up to `call_since`.
-    system_ns: AtomicU64,
+    /// Of it, in system calls up to `call_since`. In ticks of the counter, as it is measured with each call.
+    system_ticks: AtomicU64,
     /// When it got its CPU; while it has none, the last time it lost it.
     since_ns: AtomicU64,
     running: AtomicBool,
-    /// When the present system call began or got the CPU back; 0: it is in none.
-    call_since_ns: AtomicU64,
+    /// The counter when the present system call began or got the CPU back; 0: it is in none.
+    call_since: AtomicU64,
+    /// The most user time that [`Self::times`] gave.
+    told_user_ns: AtomicU64,
     voluntary: AtomicU64,
     involuntary: AtomicU64,
     minor_faults: AtomicU64,
@@ -30,10 +35,11 @@ impl Account {
     pub const fn new() -> Self {
         Self {
             total_ns: AtomicU64::new(0),
-            system_ns: AtomicU64::new(0),
+            system_ticks: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
             running: AtomicBool::new(false),
-            call_since_ns: AtomicU64::new(0),
+            call_since: AtomicU64::new(0),
+            told_user_ns: AtomicU64::new(0),
             voluntary: AtomicU64::new(0),
             involuntary: AtomicU64::new(0),
             minor_faults: AtomicU64::new(0),
@@ -45,8 +51,8 @@ impl Account {
     pub(super) fn switched_in(&self, now: Nanos) {
         self.since_ns.store(now.0, Relaxed);
         self.running.store(true, Relaxed);
-        if self.call_since_ns.load(Relaxed) != 0 {
-            self.call_since_ns.store(now.0, Relaxed);
+        if self.is_in_call() {
+            self.enter_call(Ticks::now());
         }
     }
 
@@ -69,40 +75,39 @@ impl Account {
         self.total_ns
             .store(self.total_ns.load(Relaxed) + ran, Relaxed);
         self.since_ns.store(now.0, Relaxed);
-        let call = self.call_since_ns.load(Relaxed);
-        if call != 0 {
-            let ran = now.0.saturating_sub(call);
-            self.system_ns
-                .store(self.system_ns.load(Relaxed) + ran, Relaxed);
-            self.call_since_ns.store(now.0, Relaxed);
+        if self.is_in_call() {
+            let now = Ticks::now();
+            self.leave_call(now);
+            self.enter_call(now);
         }
         ran
     }
 
     /// System time up to the last settling.
-    pub(super) fn system_ns(&self) -> u64 {
-        self.system_ns.load(Relaxed)
+    pub(super) fn system(&self) -> Ticks {
+        Ticks(self.system_ticks.load(Relaxed))
     }
 
     /// A system call begins.
     #[inline]
-    pub fn enter_call(&self, now: Nanos) {
-        self.call_since_ns.store(now.0, Relaxed);
+    pub fn enter_call(&self, now: Ticks) {
+        self.call_since.store(now.0, Relaxed);
     }
 
     /// Whether the thread is in a system call.
     #[inline]
     pub fn is_in_call(&self) -> bool {
-        self.call_since_ns.load(Relaxed) != 0
+        self.call_since.load(Relaxed) != 0
     }
 
     /// The system call ends.
     #[inline]
-    pub fn leave_call(&self, now: Nanos) {
-        let ran = now.0.saturating_sub(self.call_since_ns.load(Relaxed));
-        self.system_ns
-            .store(self.system_ns.load(Relaxed) + ran, Relaxed);
-        self.call_since_ns.store(0, Relaxed);
+    pub fn leave_call(&self, now: Ticks) {
+        let ran = now.since(Ticks(self.call_since.load(Relaxed)));
+        // Release (both): `times` reads them again to see whether they belong together.
+        self.system_ticks
+            .store(self.system_ticks.load(Relaxed) + ran.0, Release);
+        self.call_since.store(0, Release);
     }
 
     /// Counts a page fault, as a minor one.
@@ -128,18 +133,43 @@ impl Account {
 
     /// User and system time, up to now.
     pub fn times(&self) -> (Nanos, Nanos) {
-        let now = crate::arch::clock::now();
-        let mut total = self.total_ns.load(Relaxed);
-        let mut system = self.system_ns.load(Relaxed);
-        if self.running.load(Relaxed) {
-            total += now.0.saturating_sub(self.since_ns.load(Relaxed));
-            let call = self.call_since_ns.load(Relaxed);
-            if call != 0 {
-                system += now.0.saturating_sub(call);
+        /// How often they are read that a running thread may have changed meanwhile.
+        const READS: u32 = 4;
+        let (mut total, mut system, mut settled) = (0, 0, false);
+        for _ in 0..READS {
+            let now = crate::arch::clock::now();
+            // Acquire (all): pair with the Release in `leave_call`.
+            let read = || {
+                [
+                    self.system_ticks.load(Acquire),
+                    self.call_since.load(Acquire),
+                    self.total_ns.load(Acquire),
+                    self.since_ns.load(Acquire),
+                ]
+            };
+            let first @ [ticks, call, ran, since] = read();
+            (total, system) = (ran, ticks);
+            if self.running.load(Relaxed) {
+                total += now.0.saturating_sub(since);
+                if call != 0 {
+                    system += Ticks::now().since(Ticks(call)).0;
+                }
+            }
+            settled = read() == first;
+            if settled {
+                break;
             }
         }
-        let system = system.min(total);
-        (Nanos(total - system), Nanos(system))
+        let user = total.saturating_sub(Ticks(system).to_nanos().0);
+        // The two are measured apart, so the difference may be a nanosecond less than last time. Times that do not belong
+        // together are not kept.
+        let told = if settled {
+            self.told_user_ns.fetch_max(user, Relaxed)
+        } else {
+            self.told_user_ns.load(Relaxed)
+        };
+        let user = told.max(user);
+        (Nanos(user), Nanos(total.saturating_sub(user)))
     }
 
     /// Voluntary and involuntary switches.

@@ -1,9 +1,11 @@
 //! Which CPU a runnable thread goes to, and how idle CPUs find work.
 
 use super::queue::{QUEUES, RunQueue};
+use super::realtime::{self, Due};
 use super::switch::is_idle_thread;
 use super::thread::{Owned, Thread, current, work};
-use super::tick;
+use super::{pressure, tick};
+use crate::arch::clock::{self, Nanos};
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;
 use logic::sched::policy;
@@ -32,6 +34,9 @@ fn is_idle(cpu: usize) -> bool {
 /// The CPU for a thread that wakes: its last one if idle, any idle one, else the less loaded of its
 /// last one and this one.
 fn cpu_for_woken(thread: &Thread) -> usize {
+    if thread.priority() != 0 {
+        return cpu_for_priority(thread);
+    }
     let last = thread.last_cpu();
     let mut choices = allowed(thread);
     if choices.clone().any(|cpu| cpu == last) && is_idle(last) {
@@ -54,8 +59,25 @@ fn cpu_for_woken(thread: &Thread) -> usize {
     }
 }
 
+/// The CPU for a thread with a real-time priority: its last one if idle, any idle one, else where the
+/// least priority below its own runs, and its last one if it has to wait anywhere.
+fn cpu_for_priority(thread: &Thread) -> usize {
+    let (last, own) = (thread.last_cpu(), thread.priority());
+    let level = |cpu: usize| match QUEUES[cpu].level() {
+        _ if is_idle(cpu) => 0,
+        level if level < own => level + 1,
+        _ => u32::MAX,
+    };
+    allowed(thread)
+        .min_by_key(|&cpu| (level(cpu), usize::from(cpu != last)))
+        .unwrap_or(last)
+}
+
 /// The CPU for a new thread: the least loaded; this one when several are.
 fn cpu_for_new(thread: &Thread) -> usize {
+    if thread.priority() != 0 {
+        return cpu_for_priority(thread);
+    }
     let here = cpu_id();
     allowed(thread)
         .min_by_key(|&cpu| (QUEUES[cpu].load(), usize::from(cpu != here)))
@@ -68,12 +90,21 @@ pub(super) fn enqueue_woken(thread: Owned) {
     put(cpu, thread, true);
 }
 
+/// Puts a thread that waited in a queue on one anew, as its priority has changed.
+pub(super) fn enqueue_anew(thread: Owned) {
+    let cpu = cpu_for_woken(&thread);
+    put(cpu, thread, false);
+}
+
 /// Puts a thread back that lost its CPU.
 pub(super) fn enqueue_left(thread: Owned) {
     let cpu = cpu_id();
     if thread.affinity().contains(cpu) {
-        QUEUES[cpu].add(thread, false);
-        tick::ensure(&QUEUES[cpu]);
+        match QUEUES[cpu].add_left(cpu, thread) {
+            None => tick::ensure(&QUEUES[cpu]),
+            // Another CPU may run less.
+            Some(thread) => enqueue_anew(thread),
+        }
     } else {
         enqueue_elsewhere(thread);
     }
@@ -91,6 +122,7 @@ pub fn start_new(thread: Owned) {
     let started = thread.state.start();
     assert!(started, "a thread is started that is not new");
     let cpu = cpu_for_new(&thread);
+    thread.cpu.store(cpu, Ordering::Relaxed);
     // A new thread starts level with those that wait.
     thread
         .vruntime
@@ -100,17 +132,30 @@ pub fn start_new(thread: Owned) {
 
 fn put(cpu: usize, thread: Owned, slept: bool) {
     let queue = &QUEUES[cpu];
-    queue.add(thread, slept);
+    let from = thread.last_cpu();
+    if from != cpu {
+        let (before, after) = (QUEUES[from].min_vruntime(), queue.min_vruntime());
+        let own = thread.vruntime.load(Ordering::Relaxed);
+        let moved = policy::moved(own, before, after);
+        thread.vruntime.store(moved, Ordering::Relaxed);
+        thread.cpu.store(cpu, Ordering::Relaxed);
+        if thread.is_stalling() {
+            pressure::moves(&thread, from, cpu);
+        }
+    }
+    let now = clock::now();
+    let ahead = queue.add(cpu, thread, slept, now);
+    pressure::joined(queue, now);
     if cpu == cpu_id() {
-        kick_here(queue);
+        kick_here(queue, ahead, now);
     } else {
         // It may be idle, or have no tick, or run a thread that has had more than this one.
         arch::ipi::resched(cpu);
     }
 }
 
-/// Something was put on this CPU's queue.
-fn kick_here(queue: &RunQueue) {
+/// A thread was put on this CPU's queue; `ahead`: the running one is clearly ahead of it.
+fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     if !super::started() {
         return;
     }
@@ -118,22 +163,53 @@ fn kick_here(queue: &RunQueue) {
     if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
         return; // The idle loop looks before it halts.
     }
-    preempt_if_due(queue, &thread);
+    if realtime::present() {
+        preempt_if_due(queue, &thread, now);
+    } else if ahead {
+        preempt_if_disturbed(queue, &thread, now);
+    }
     tick::ensure(queue);
 }
 
-/// Marks the running thread to be replaced when a waiting one is clearly behind it.
-pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread) {
-    let now = arch::clock::now();
-    super::switch::charge(queue, running, now);
-    let own = running.vruntime.load(Ordering::Relaxed);
-    // A thread that has just begun keeps the CPU for a moment. Otherwise a thread that wakes many others
-    // would lose the CPU to each of them.
-    if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS))
-        && now >= queue.shorten_slice(policy::UNDISTURBED_NS)
-    {
+/// Marks the running thread, which is ahead of one that waits, to be replaced. It keeps the CPU for a
+/// moment if it has just begun: otherwise a thread that wakes many others would lose the CPU to each of
+/// them.
+fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
+    if now >= queue.shorten_slice(policy::UNDISTURBED_NS) {
         running.add_work(work::RESCHED);
     }
+}
+
+/// Marks the running thread to be replaced when a waiting one has a higher priority or is clearly
+/// behind it.
+pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
+    super::switch::charge(queue, running, now);
+    if realtime::present() {
+        match realtime::due(queue, running, now) {
+            Due::Switch => return running.add_work(work::RESCHED),
+            Due::Stay => return,
+            Due::ByWeight => {}
+        }
+    }
+    let own = running.vruntime.load(Ordering::Relaxed);
+    if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS)) {
+        preempt_if_disturbed(queue, running, now);
+    }
+}
+
+/// Makes the virtual time of a stolen thread, which is relative to nothing, count on CPU `cpu`.
+fn arrive(thread: &Thread, cpu: usize) {
+    let from = thread.last_cpu();
+    pressure::taken(&QUEUES[from]);
+    if thread.is_stalling() {
+        pressure::moves(thread, from, cpu);
+    }
+    let own = thread.vruntime.load(Ordering::Relaxed);
+    let here = QUEUES[cpu].min_vruntime();
+    thread
+        .vruntime
+        .store(own.saturating_add(here), Ordering::Relaxed);
+    thread.cpu.store(cpu, Ordering::Relaxed);
 }
 
 /// Takes a thread from the CPU where most wait.
@@ -150,11 +226,7 @@ pub(super) fn steal(cpu: usize) -> Option<Owned> {
         }
         tried |= 1 << busiest;
         if let Some(thread) = QUEUES[busiest].steal(cpu) {
-            let own = thread.vruntime.load(Ordering::Relaxed);
-            let here = QUEUES[cpu].min_vruntime();
-            thread
-                .vruntime
-                .store(own.saturating_add(here), Ordering::Relaxed);
+            arrive(&thread, cpu);
             return Some(thread);
         }
     }
@@ -186,12 +258,10 @@ pub(super) fn pull(cpu: usize) {
         return;
     }
     if let Some(thread) = QUEUES[other].steal(cpu) {
-        let own = thread.vruntime.load(Ordering::Relaxed);
-        let here = QUEUES[cpu].min_vruntime();
-        thread
-            .vruntime
-            .store(own.saturating_add(here), Ordering::Relaxed);
-        QUEUES[cpu].add(thread, false);
+        arrive(&thread, cpu);
+        let now = clock::now();
+        QUEUES[cpu].add(cpu, thread, false, now);
+        pressure::joined(&QUEUES[cpu], now);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a CPU does without work.
 
 use super::queue::QUEUES;
-use super::switch;
+use super::switch::{self, Why};
 use super::thread::OWNER;
 use crate::arch::clock;
 use crate::arch::{self, cpu_id};
@@ -35,7 +35,7 @@ fn idle_loop(cpu: usize) -> ! {
     let queue = &QUEUES[cpu];
     loop {
         // Returns when there is nothing to run.
-        switch::schedule(true);
+        switch::schedule(Why::Waits);
         (OWNER.resting)();
         queue.idle.store(true, Ordering::SeqCst);
         // Whoever adds a thread for this CPU sends an interrupt after it: either we see the thread now,

@@ -16,7 +16,10 @@ const KEEP: [u64; 3] = [1884, 2014, 2037];
 /// After more periods than this nothing is left of the old value at the precision shown.
 const MAX_PERIODS: u64 = 2000;
 
-static NEXT_NS: AtomicU64 = AtomicU64::new(PERIOD_NS);
+/// When the averages of loads or of pressure are to be looked at next.
+static NEXT_NS: AtomicU64 = AtomicU64::new(0);
+/// When those of loads are due; guarded by [`AVERAGES`].
+static LOADS_DUE_NS: AtomicU64 = AtomicU64::new(PERIOD_NS);
 static AVERAGES: SpinLock<[u64; 3]> = SpinLock::new([0; 3]);
 
 /// One period's step.
@@ -43,12 +46,17 @@ fn update_slow(now: Nanos) {
     let Some(mut averages) = AVERAGES.try_lock() else {
         return;
     };
-    let next = NEXT_NS.load(Ordering::Relaxed);
-    if now.0 < next {
+    let pressure_due = super::pressure::update(now);
+    let due = LOADS_DUE_NS.load(Ordering::Relaxed);
+    let next = pressure_due.0.min(due);
+    if now.0 < due {
+        NEXT_NS.store(next, Ordering::Relaxed);
         return;
     }
-    let periods = (now.0 - next) / PERIOD_NS + 1;
-    NEXT_NS.store(next + periods * PERIOD_NS, Ordering::Relaxed);
+    let periods = (now.0 - due) / PERIOD_NS + 1;
+    let due = due + periods * PERIOD_NS;
+    LOADS_DUE_NS.store(due, Ordering::Relaxed);
+    NEXT_NS.store(pressure_due.0.min(due), Ordering::Relaxed);
     let active = super::runnable() as u64 * FIXED_1;
     for _ in 0..periods.min(MAX_PERIODS) {
         for (average, keep) in averages.iter_mut().zip(KEEP) {

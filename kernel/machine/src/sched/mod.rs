@@ -3,10 +3,13 @@
 //! - [`thread`]: the scheduler's part of a thread, and the contract with its owner.
 //! - [`logic::sched::state`]: the one word that says what a thread is doing, and the protocol around it.
 //! - `queue`, [`logic::sched::policy`]: a CPU's run queue and the arithmetic of fairness.
+//! - [`realtime`]: threads that run before those that share by weight.
 //! - [`wait_queue`], [`mutex`], [`timer`]: what threads wait for.
+//! - [`wall`]: waits until a time of the wall clock.
 //! - `switch`: leaving one thread for another.
 //! - `balance`: which CPU a runnable thread goes to, and how idle CPUs find work.
 //! - `idle`: what a CPU does without work.
+//! - [`pressure`]: how long threads stall for CPUs, memory, reads and writes.
 //!
 //! A thread that can run has exactly one reference count that belongs to the scheduler: it is in the
 //! run queue, held by the CPU that runs the thread, or, while the thread is blocked, kept for the one
@@ -17,12 +20,16 @@ mod balance;
 mod idle;
 pub mod load;
 pub mod mutex;
+pub mod pressure;
 mod queue;
+pub mod realtime;
 mod switch;
 pub mod thread;
 mod tick;
 pub mod timer;
+pub mod transfers;
 pub mod wait_queue;
+pub mod wall;
 
 pub use balance::{migrate_current, start_new};
 pub use idle::{start_cpu, start_cpu_with};
@@ -37,6 +44,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use logic::sched::state::State;
 use queue::{QUEUES, RunQueue};
+use switch::Why;
 use wait_queue::WaitQueue;
 
 /// Announces that the current thread is about to block; from here on no wake-up is lost.
@@ -55,7 +63,7 @@ pub fn cancel_block() {
 /// returns at once: a wait inside the test of another wait makes the outer one test again.
 pub fn block() {
     if current().state.is_parking() {
-        switch::schedule(true);
+        switch::schedule(Why::Waits);
     }
     current().state.cancel();
 }
@@ -76,6 +84,9 @@ pub fn wake(thread: &Thread) {
     if thread.state.wake() {
         // SAFETY: the thread was Blocked, and whoever moves it on owns the scheduler's reference.
         let thread = unsafe { Owned::from_raw(NonNull::from(thread)) };
+        if thread.is_stalling() {
+            pressure::wakes(&thread);
+        }
         balance::enqueue_woken(thread);
     }
 }
@@ -93,6 +104,17 @@ pub fn notify(thread: &Thread, bits: u32) {
     }
 }
 
+/// Charges `thread` for its time so far if it is the current one, and notes its weight. Call this before
+/// and after a change of that.
+pub fn settle_weight(thread: &Thread) {
+    let own = current();
+    if core::ptr::eq(own.as_non_null().as_ptr(), thread) {
+        let (queue, now) = (&QUEUES[arch::cpu_id()], arch::clock::now());
+        switch::charge(queue, thread, now);
+        switch::note_weight(queue, thread, now);
+    }
+}
+
 /// Starts a kernel thread that runs `body`.
 ///
 /// # Panics
@@ -103,19 +125,38 @@ pub fn spawn_kernel(name: &'static str, body: fn()) {
 
 /// Lets others run if it is their turn; call it between bounded chunks of long work, without locks.
 ///
-/// No interrupt comes in kernel mode, so this looks at the clock itself.
+/// Kernel code is not interrupted, so pending interrupts are served here.
 #[inline]
 pub fn cond_resched() {
     if started() {
         (thread::OWNER.at_ease)();
-        tick::poll();
+        give_way();
     }
 }
 
-/// Goes behind the other runnable threads of this CPU. Comes back at once where there are none, so it is no way to wait:
-/// no device's interrupt comes meanwhile.
+/// Does the same at the least cost: for loops that call it for each page that they clear or copy. Does nothing before
+/// the first thread runs.
+#[inline]
+pub fn give_way() {
+    if !started() {
+        return;
+    }
+    arch::interrupt::serve_pending();
+    if need_resched() {
+        reschedule();
+    }
+}
+
+/// Goes behind the other runnable threads of this CPU, whatever their priorities, after the interrupts that are pending
+/// are served. Comes back at once where no other thread waits for the CPU.
 pub fn yield_now() {
-    switch::yield_now();
+    switch::yield_now(Why::GivesWay);
+}
+
+/// Like [`yield_now`], but a thread with a real-time priority lets only its equals run
+/// (`sched_yield(2)`).
+pub fn yield_to_equals() {
+    switch::yield_now(Why::Yields);
 }
 
 /// Sleeps until `deadline`, whatever signals come (kernel threads).
@@ -150,14 +191,9 @@ pub struct CpuTimes {
 /// What CPU `cpu` has done since it started.
 pub fn cpu_times(cpu: usize) -> CpuTimes {
     let queue = &QUEUES[cpu];
-    let now = arch::clock::now().0;
-    let since = queue.idle_since_ns.load(Ordering::Relaxed);
-    let open = if since == 0 {
-        0
-    } else {
-        now.saturating_sub(since)
-    };
-    let idle = queue.idle_ns.load(Ordering::Relaxed) + open;
+    let now = arch::clock::now();
+    let idle = queue.idle_until(now);
+    let now = now.0;
     let system = queue.system_ns.load(Ordering::Relaxed);
     CpuTimes {
         user: Nanos(now.saturating_sub(idle).saturating_sub(system)),

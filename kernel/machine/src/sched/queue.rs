@@ -4,33 +4,63 @@
 //! A thread that slept re-enters a little ahead of those that wait, so that it answers soon, and not
 //! further ahead than that, so that it cannot save up.
 
-use super::thread::{Owned, Thread};
+use super::pressure::Pressure;
+use super::realtime::Budget;
+use super::thread::{Owned, Place, Thread};
 use crate::arch::MAX_CPUS;
 use crate::arch::clock::Nanos;
 use crate::arch::spin::SpinLock;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use logic::heap::Heap;
 use logic::sched::policy;
+use logic::sched::realtime::{Places, priority_of};
 
 /// The guarded part.
 pub(super) struct Ready {
+    /// Threads that share the CPU by weight, by virtual time.
     heap: Heap<Thread>,
-    /// Never goes back; new arrivals are placed relative to it.
-    min_vruntime: u64,
+    /// Threads with a real-time priority, the highest first.
+    realtime: Heap<Thread>,
+    places: Places,
+}
+
+impl Ready {
+    /// How many threads wait.
+    #[inline]
+    fn waiting(&self) -> usize {
+        self.heap.len() + self.realtime.len()
+    }
 }
 
 /// What a CPU schedules.
 pub(super) struct RunQueue {
     pub(super) ready: SpinLock<Ready>,
+    /// Virtual time that new arrivals are placed relative to. Never goes back; changed with `ready`
+    /// locked.
+    min_vruntime: AtomicU64,
     /// Threads that wait in `ready`; a hint for others.
     pub(super) waiting: AtomicUsize,
+    /// The highest priority that waits in `ready`, 0 if none does; a hint for others.
+    best_priority: AtomicU32,
+    /// The priority of the running thread, 0 if it has none; a hint for others.
+    running_priority: AtomicU32,
+    /// What real-time threads have had of this CPU.
+    pub(super) budget: Budget,
     /// The CPU is idle or about to be; a hint for placement.
     pub(super) idle: AtomicBool,
     /// The CPU runs `start_cpu`'s loop.
     pub(super) online: AtomicBool,
     /// The idle thread's address.
     pub(super) idle_thread: AtomicPtr<Thread>,
+    /// The running thread's virtual time when its slice began, for others to be placed against. Written
+    /// by its CPU.
+    running_vruntime: AtomicU64,
+    /// The running thread's [`Thread::weighed`].
+    running_weighed: AtomicI32,
     /// When the running thread's slice began; its CPU's own.
     pub(super) slice_start_ns: AtomicU64,
     /// When it ends; its CPU's own.
@@ -40,6 +70,8 @@ pub(super) struct RunQueue {
     /// Time that the CPU was idle, and since when it is (0: it is not).
     pub(super) idle_ns: AtomicU64,
     pub(super) idle_since_ns: AtomicU64,
+    /// How long its threads have stalled.
+    pub(super) pressure: Pressure,
     /// Context switches.
     pub(super) switches: AtomicU64,
     /// Time that threads spent in system calls here, for /proc/stat.
@@ -51,17 +83,25 @@ impl RunQueue {
         Self {
             ready: SpinLock::new(Ready {
                 heap: Heap::new(),
-                min_vruntime: 0,
+                realtime: Heap::new(),
+                places: Places::new(),
             }),
+            min_vruntime: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            best_priority: AtomicU32::new(0),
+            running_priority: AtomicU32::new(0),
+            budget: Budget::new(),
             idle: AtomicBool::new(false),
             online: AtomicBool::new(false),
             idle_thread: AtomicPtr::new(core::ptr::null_mut()),
+            running_vruntime: AtomicU64::new(0),
+            running_weighed: AtomicI32::new(policy::NO_WEIGHT),
             slice_start_ns: AtomicU64::new(0),
             slice_end_ns: AtomicU64::new(0),
             ticking: AtomicBool::new(false),
             idle_ns: AtomicU64::new(0),
             idle_since_ns: AtomicU64::new(0),
+            pressure: Pressure::new(),
             switches: AtomicU64::new(0),
             system_ns: AtomicU64::new(0),
         }
@@ -74,40 +114,207 @@ impl RunQueue {
         self.waiting.load(Ordering::Relaxed) + usize::from(running)
     }
 
-    /// Adds a runnable thread. `slept` is how it comes here: from a wait, or because it lost its CPU.
-    pub(super) fn add(&self, thread: Owned, slept: bool) {
+    /// Notes that `thread`, which has just been charged, begins a slice here.
+    #[inline]
+    pub(super) fn note_running(&self, thread: &Thread) {
+        // Relaxed (all): where another CPU reads values of two moments, it places a thread by a slice
+        // too far.
+        let vruntime = thread.vruntime.load(Ordering::Relaxed);
+        self.running_vruntime.store(vruntime, Ordering::Relaxed);
+        self.running_weighed
+            .store(thread.weighed(), Ordering::Relaxed);
+    }
+
+    /// Whether the weight of the running `thread` is the one that was noted.
+    pub(super) fn is_noted(&self, thread: &Thread) -> bool {
+        self.running_weighed.load(Ordering::Relaxed) == thread.weighed()
+    }
+
+    /// Notes the priority of the thread that runs here.
+    pub(super) fn note_priority(&self, priority: u32) {
+        self.running_priority.store(priority, Ordering::Relaxed);
+    }
+
+    /// Returns the virtual time of the running thread at `now`; `None` if it has no weight.
+    #[inline]
+    fn running_virtual(&self, now: Nanos) -> Option<u64> {
+        let weighed = self.running_weighed.load(Ordering::Relaxed);
+        if weighed == policy::NO_WEIGHT {
+            return None;
+        }
+        let since = self.slice_start_ns.load(Ordering::Relaxed);
+        let vruntime = self.running_vruntime.load(Ordering::Relaxed);
+        Some(vruntime + policy::scaled(now.0.saturating_sub(since), weighed))
+    }
+
+    /// Moves `min_vruntime` on to `least`; the lock is held.
+    #[inline]
+    fn raise_min(&self, least: u64) {
+        if least > self.min_vruntime() {
+            self.min_vruntime.store(least, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: it comes from a wait. Returns
+    /// whether the running thread, if both share by weight, is clearly ahead of it.
+    pub(super) fn add(&self, cpu: usize, thread: Owned, slept: bool, now: Nanos) -> bool {
         let mut ready = self.ready.lock();
+        if thread.priority() != 0 {
+            self.add_by_priority(&mut ready, cpu, thread);
+            return false;
+        }
+        let running = self.running_virtual(now);
+        if let Some(running) = running {
+            let least = ready.heap.least().map_or(running, |it| it.min(running));
+            self.raise_min(least);
+        }
+        let key = self.add_by_weight(&mut ready, cpu, thread, slept);
+        running.is_some_and(|running| key + policy::WAKE_GRANULARITY_NS < running)
+    }
+
+    /// Adds a thread that has just lost CPU `cpu`, whose queue this is. Gives one with a priority back,
+    /// which is for the caller to place.
+    pub(super) fn add_left(&self, cpu: usize, thread: Owned) -> Option<Owned> {
+        let mut ready = self.ready.lock();
+        if thread.priority() != 0 {
+            return Some(thread);
+        }
+        self.add_by_weight(&mut ready, cpu, thread, false);
+        None
+    }
+
+    /// Returns the virtual time that it enters with.
+    #[inline]
+    fn add_by_weight(&self, ready: &mut Ready, cpu: usize, thread: Owned, slept: bool) -> u64 {
         let own = thread.vruntime.load(Ordering::Relaxed);
-        let key = policy::place(own, ready.min_vruntime, slept);
+        let key = policy::place(own, self.min_vruntime(), slept);
         thread.vruntime.store(key, Ordering::Relaxed);
+        thread.set_queued(Some(Place {
+            at: cpu,
+            realtime: false,
+        }));
         // SAFETY: the reference count that we hand over keeps the thread alive in the heap; a thread
         // that is Runnable is on no other queue; the lock is held.
         unsafe { ready.heap.push(thread.into_raw(), key) };
         // SeqCst: before the interrupt that follows, so that the idle loop either sees the thread or
         // gets the interrupt.
-        self.waiting.store(ready.heap.len(), Ordering::SeqCst);
+        self.waiting.store(ready.waiting(), Ordering::SeqCst);
+        key
     }
 
-    /// Takes the next thread.
+    #[cold]
+    fn add_by_priority(&self, ready: &mut Ready, cpu: usize, thread: Owned) {
+        let at_front = thread.realtime.take_at_front();
+        let key = ready.places.key(thread.priority(), at_front);
+        thread.set_queued(Some(Place {
+            at: cpu,
+            realtime: true,
+        }));
+        // SAFETY: as in `add_by_weight`.
+        unsafe { ready.realtime.push(thread.into_raw(), key) };
+        self.note_best(ready);
+        // SeqCst: as in `add_by_weight`.
+        self.waiting.store(ready.waiting(), Ordering::SeqCst);
+    }
+
+    /// Publishes the highest priority that waits in the locked `ready`.
+    fn note_best(&self, ready: &Ready) {
+        let best = ready.realtime.least().map_or(0, priority_of);
+        self.best_priority.store(best, Ordering::Relaxed);
+    }
+
+    /// Takes the next thread, which has a real-time priority if one waits.
     pub(super) fn take(&self) -> Option<Owned> {
         let mut ready = self.ready.lock();
-        self.take_locked(&mut ready)
+        if ready.realtime.is_empty() {
+            self.take_by_weight(&mut ready)
+        } else {
+            self.take_by_priority(&mut ready)
+        }
     }
 
-    fn take_locked(&self, ready: &mut Ready) -> Option<Owned> {
+    /// Takes the next of the threads that share by weight.
+    pub(super) fn take_fair(&self) -> Option<Owned> {
+        self.take_by_weight(&mut self.ready.lock())
+    }
+
+    /// Takes the next thread with a real-time priority, if that is `least` or more.
+    pub(super) fn take_realtime(&self, least: u32) -> Option<Owned> {
+        let mut ready = self.ready.lock();
+        let best = priority_of(ready.realtime.least()?);
+        if best < least {
+            return None;
+        }
+        self.take_by_priority(&mut ready)
+    }
+
+    #[inline]
+    fn take_by_weight(&self, ready: &mut Ready) -> Option<Owned> {
         let thread = ready.heap.pop()?;
-        self.waiting.store(ready.heap.len(), Ordering::SeqCst);
-        // SAFETY: `add` put this pointer there with its count, which we take back.
-        let thread = unsafe { Owned::from_raw(thread) };
-        ready.min_vruntime = ready
-            .min_vruntime
-            .max(thread.vruntime.load(Ordering::Relaxed));
+        let thread = self.taken(ready, thread);
+        self.raise_min(thread.vruntime.load(Ordering::Relaxed));
         Some(thread)
+    }
+
+    #[cold]
+    fn take_by_priority(&self, ready: &mut Ready) -> Option<Owned> {
+        let thread = ready.realtime.pop()?;
+        self.note_best(ready);
+        Some(self.taken(ready, thread))
+    }
+
+    /// The owned form of a thread that was just taken out of a heap of `ready`.
+    #[inline]
+    fn taken(&self, ready: &Ready, thread: NonNull<Thread>) -> Owned {
+        self.waiting.store(ready.waiting(), Ordering::SeqCst);
+        // SAFETY: `add_by_weight` or `add_by_priority` put this pointer there with its count, which we
+        // take back.
+        let thread = unsafe { Owned::from_raw(thread) };
+        thread.set_queued(None);
+        thread
+    }
+
+    /// Takes `thread` out if it waits in this queue of CPU `cpu`.
+    pub(super) fn remove(&self, cpu: usize, thread: &Thread) -> Option<Owned> {
+        let mut ready = self.ready.lock();
+        let heap = match thread.queued() {
+            Some(Place { at, realtime: true }) if at == cpu => &mut ready.realtime,
+            Some(Place { at, .. }) if at == cpu => &mut ready.heap,
+            _ => return None,
+        };
+        // SAFETY: the lock is held, under which alone a thread enters or leaves this queue, so it is in
+        // the heap that it says.
+        let removed = unsafe { heap.remove(NonNull::from(thread)) };
+        assert!(removed, "a thread is not where it says that it waits");
+        self.note_best(&ready);
+        Some(self.taken(&ready, NonNull::from(thread)))
+    }
+
+    /// Takes the thread with the highest priority if that is `least` or more and it may run on `cpu`.
+    /// Gives up when others hold the lock.
+    pub(super) fn steal_realtime(&self, cpu: usize, least: u32) -> Option<Owned> {
+        let mut ready = self.ready.try_lock()?;
+        let key = ready.realtime.least()?;
+        let thread = ready.realtime.pop()?;
+        // SAFETY: `add_by_priority` put this pointer there with its count, which keeps it alive.
+        let fits = priority_of(key) >= least && unsafe { thread.as_ref() }.affinity().contains(cpu);
+        if fits {
+            self.note_best(&ready);
+            return Some(self.taken(&ready, thread));
+        }
+        // SAFETY: as in `add_by_weight`; it was just taken out, with its count.
+        unsafe { ready.realtime.push(thread, key) };
+        None
     }
 
     /// Takes a thread that may run on `cpu`, for that CPU; its virtual time becomes relative to
     /// nothing, and `add` or the thief places it anew. Gives up when others hold the lock.
     pub(super) fn steal(&self, cpu: usize) -> Option<Owned> {
+        if self.best_priority() != 0
+            && let Some(thread) = self.steal_realtime(cpu, 1)
+        {
+            return Some(thread);
+        }
         let mut ready = self.ready.try_lock()?;
         let mut refused: [Option<Owned>; STEAL_TRIES] = [const { None }; STEAL_TRIES];
         let mut found = None;
@@ -115,7 +322,7 @@ impl RunQueue {
             let Some(thread) = ready.heap.pop() else {
                 break;
             };
-            // SAFETY: as in `take_locked`.
+            // SAFETY: as in `taken`.
             let thread = unsafe { Owned::from_raw(thread) };
             if thread.affinity().contains(cpu) {
                 found = Some(thread);
@@ -125,22 +332,32 @@ impl RunQueue {
         }
         for thread in refused.into_iter().flatten() {
             let key = thread.vruntime.load(Ordering::Relaxed);
-            // SAFETY: as in `add`; it was just taken out.
+            // SAFETY: as in `add_by_weight`; it was just taken out.
             unsafe { ready.heap.push(thread.into_raw(), key) };
         }
-        self.waiting.store(ready.heap.len(), Ordering::SeqCst);
+        self.waiting.store(ready.waiting(), Ordering::SeqCst);
         if let Some(thread) = &found {
+            thread.set_queued(None);
             let key = thread.vruntime.load(Ordering::Relaxed);
-            thread
-                .vruntime
-                .store(policy::relative(key, ready.min_vruntime), Ordering::Relaxed);
+            thread.vruntime.store(
+                policy::relative(key, self.min_vruntime()),
+                Ordering::Relaxed,
+            );
         }
         found
     }
 
     /// The virtual time that new arrivals are placed against.
     pub(super) fn min_vruntime(&self) -> u64 {
-        self.ready.lock().min_vruntime
+        // Relaxed: a moment earlier or later makes no difference.
+        self.min_vruntime.load(Ordering::Relaxed)
+    }
+
+    /// Returns by how much the least virtual time of the waiting threads exceeds `vruntime`, that of the
+    /// running thread; `None` if a waiting thread has less, or as much, or no thread waits.
+    pub(super) fn lead(&self, vruntime: u64) -> Option<u64> {
+        let least = self.ready.lock().heap.least()?;
+        least.checked_sub(vruntime).filter(|lead| *lead != 0)
     }
 
     /// Whether a waiting thread is due before one with this virtual time.
@@ -150,6 +367,22 @@ impl RunQueue {
             .heap
             .least()
             .is_some_and(|least| least < vruntime)
+    }
+
+    /// Whether a thread waits that shares by weight.
+    pub(super) fn has_fair(&self) -> bool {
+        !self.ready.lock().heap.is_empty()
+    }
+
+    /// The highest priority that waits; 0 if none does.
+    pub(super) fn best_priority(&self) -> u32 {
+        self.best_priority.load(Ordering::Relaxed)
+    }
+
+    /// The highest priority that runs or waits; 0 if none does.
+    pub(super) fn level(&self) -> u32 {
+        let running = self.running_priority.load(Ordering::Relaxed);
+        running.max(self.best_priority())
     }
 
     /// Threads that wait.
@@ -163,6 +396,26 @@ impl RunQueue {
             .store(start.0.saturating_add(length_ns), Ordering::Relaxed);
     }
 
+    /// When the running thread's slice began.
+    #[inline]
+    pub(super) fn slice_start(&self) -> Nanos {
+        Nanos(self.slice_start_ns.load(Ordering::Relaxed))
+    }
+
+    /// Returns how long the CPU has been idle up to `now`, in nanoseconds.
+    pub(super) fn idle_until(&self, now: Nanos) -> u64 {
+        let open = match self.idle_since_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now.0.saturating_sub(since),
+        };
+        self.idle_ns.load(Ordering::Relaxed) + open
+    }
+
+    /// Has the running thread's slice begin at `now`; it ends as before.
+    pub(super) fn restart_slice(&self, now: Nanos) {
+        self.slice_start_ns.store(now.0, Ordering::Relaxed);
+    }
+
     /// Ends the running thread's slice at `length_ns` after its start, if that is sooner. Returns when
     /// it ends.
     pub(super) fn shorten_slice(&self, length_ns: u64) -> Nanos {
@@ -170,6 +423,12 @@ impl RunQueue {
         let end = self.slice_end().0.min(start.saturating_add(length_ns));
         self.slice_end_ns.store(end, Ordering::Relaxed);
         Nanos(end)
+    }
+
+    /// Ends the running thread's slice at `end`, if that is sooner.
+    pub(super) fn limit_slice_end(&self, end: Nanos) {
+        let end = self.slice_end().min(end);
+        self.slice_end_ns.store(end.0, Ordering::Relaxed);
     }
 
     pub(super) fn slice_end(&self) -> Nanos {

@@ -2,7 +2,7 @@
 
 use super::queue::{QUEUES, RunQueue};
 use super::thread::{Current, OWNER, Owned, Thread, current, work};
-use super::{balance, tick};
+use super::{balance, pressure, realtime, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::assert_no_spin_lock_held;
 use crate::arch::{self, MAX_CPUS, cpu_id};
@@ -22,11 +22,26 @@ pub(super) fn is_idle_thread(queue: &RunQueue, thread: *const Thread) -> bool {
 /// Books the current thread's time up to now.
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
     let ran = thread.account.settle(now);
-    charge_virtual(queue, thread, ran);
+    charge_ran(queue, thread, now, ran);
 }
 
-fn charge_virtual(_queue: &RunQueue, thread: &Thread, ran_ns: u64) {
-    let virtual_ns = policy::scaled(ran_ns, thread.weighed());
+/// Has others placed by the weight of the running `thread` from now on, if that has changed since its
+/// slice began.
+pub(super) fn note_weight(queue: &RunQueue, thread: &Thread, now: Nanos) {
+    if !queue.is_noted(thread) {
+        charge(queue, thread, now);
+        queue.note_running(thread);
+        queue.restart_slice(now);
+    }
+}
+
+#[inline]
+fn charge_ran(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
+    let virtual_ns = match thread.weighed() {
+        0 => ran_ns,
+        policy::NO_WEIGHT => return realtime::charge(queue, thread, now, ran_ns),
+        weighed => policy::scaled(ran_ns, weighed),
+    };
     // A thread's virtual time is its CPU's while it runs: plain load and store.
     let sum = thread.vruntime.load(Ordering::Relaxed) + virtual_ns;
     thread.vruntime.store(sum, Ordering::Relaxed);
@@ -44,43 +59,72 @@ fn take_allowed(queue: &RunQueue, cpu: usize) -> Option<Owned> {
     }
 }
 
+/// Why the current thread leaves its CPU.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Another thread is due.
+    Preempted,
+    /// It waits or ends, or its CPU idles.
+    Waits,
+    /// It goes behind its equals.
+    Yields,
+    /// It lets any other thread run, whatever its own priority.
+    GivesWay,
+}
+
 /// Gives the CPU to the next thread. The current one goes on later, if its state says that it can
-/// run; `voluntary`: it waits or yields.
-pub(super) fn schedule(voluntary: bool) {
+/// run.
+pub(super) fn schedule(why: Why) {
     assert_no_spin_lock_held();
     let cpu = cpu_id();
     let queue = &QUEUES[cpu];
     let previous = current();
     let idle = is_idle_thread(queue, previous.as_non_null().as_ptr());
-    let mut next = take_allowed(queue, cpu);
+    let ends = |previous: &Thread| {
+        idle || previous.state.is_parking() || previous.state.get() == State::Dead
+    };
+    let mut next = if realtime::present() {
+        let stays = !ends(&previous) && previous.affinity().contains(cpu);
+        realtime::pick(queue, cpu, &previous, stays, why)
+    } else {
+        take_allowed(queue, cpu)
+    };
     if next.is_none() {
-        if idle || previous.state.is_parking() || previous.state.get() == State::Dead {
+        if ends(&previous) {
             next = balance::steal(cpu);
         } else if previous.affinity().contains(cpu) {
             // Nobody else wants to run.
-            tick::begin_slice(queue, clock::now());
+            let now = clock::now();
+            charge(queue, &previous, now);
+            queue.note_running(&previous);
+            tick::begin_slice(queue, now);
+            // Another thread that waited may have gone elsewhere.
+            pressure::switched(queue);
             return;
         }
     }
     match next {
-        Some(next) => switch_to(queue, previous, next, voluntary),
+        Some(next) => switch_to(queue, previous, next, why),
         None if idle => {}
-        None => switch_to(queue, previous, idle_thread(queue), voluntary),
+        None => switch_to(queue, previous, idle_thread(queue), why),
     }
 }
 
-fn switch_to(queue: &RunQueue, previous: Current, next: Owned, voluntary: bool) {
+fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     let cpu = cpu_id();
     let now = clock::now();
     debug_assert!(!ptr::eq(next.as_ptr(), previous.as_non_null().as_ptr()));
-    let system_before = previous.account.system_ns();
-    let ran = previous.account.switched_out(now, voluntary);
-    let system = previous.account.system_ns() - system_before;
+    let system_before = previous.account.system();
+    let ran = previous.account.switched_out(now, why != Why::Preempted);
+    let system = previous.account.system().since(system_before).to_nanos().0;
     queue.system_ns.store(
         queue.system_ns.load(Ordering::Relaxed) + system,
         Ordering::Relaxed,
     );
-    charge_virtual(queue, &previous, ran);
+    charge_ran(queue, &previous, now, ran);
+    if previous.is_stalling() {
+        pressure::leaves(queue, &previous, now);
+    }
     queue.switches.store(
         queue.switches.load(Ordering::Relaxed) + 1,
         Ordering::Relaxed,
@@ -96,6 +140,7 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, voluntary: bool) 
     if !is_idle_thread(queue, next.as_ptr()) {
         next.state.picked();
     }
+    queue.note_running(&next);
     next.cpu.store(cpu, Ordering::Relaxed);
     next.account.switched_in(now);
     (OWNER.switch)(&previous, &next);
@@ -128,13 +173,24 @@ pub(super) fn settle_left() {
     let Some(left) = NonNull::new(left) else {
         return;
     };
-    if is_idle_thread(&QUEUES[cpu], left.as_ptr()) {
-        return;
+    if !is_idle_thread(&QUEUES[cpu], left.as_ptr()) {
+        settle(left);
     }
+    pressure::switched(&QUEUES[cpu]);
+}
+
+/// Settles the state of a thread that this CPU has left.
+fn settle(left: NonNull<Thread>) {
     // SAFETY: this is the reference of the CPU that ran it.
     let thread = unsafe { Owned::from_raw(left) };
     match thread.state.switched_out() {
-        Left::Enqueue => balance::enqueue_left(thread),
+        Left::Enqueue => {
+            if thread.is_stalling() {
+                // It was woken before it slept.
+                pressure::wakes(&thread);
+            }
+            balance::enqueue_left(thread);
+        }
         Left::Nothing => {
             // From here on it belongs to whoever wakes it; it may be gone already.
             let _ = thread.into_raw();
@@ -155,30 +211,33 @@ pub fn reschedule() {
     thread.clear_work(work::RESCHED);
     // A wait inside a wait's test: the outer one tests again.
     thread.state.cancel();
-    schedule(false);
+    schedule(Why::Preempted);
 }
 
-pub(super) fn yield_now() {
-    let now = clock::now();
-    tick::serve(now);
+/// Lets others run as `why` says, and comes back at once if none waits.
+pub(super) fn yield_now(why: Why) {
+    arch::interrupt::serve_pending();
     let thread = current();
     thread.clear_work(work::RESCHED);
     thread.state.cancel();
+    if thread.priority() != 0 {
+        return schedule(why);
+    }
+    // Behind those that wait: as if it had used what is left of its slice. What it has run since it was
+    // charged last comes on top, with the switch.
     let queue = &QUEUES[cpu_id()];
-    charge(queue, &thread, now);
-    // Behind those that wait: as if it had used what is left of its slice.
     if queue.waiting() != 0 {
         let behind = queue.min_vruntime() + policy::SHORT_SLICE_NS;
         let own = thread.vruntime.load(Ordering::Relaxed);
         thread.vruntime.store(own.max(behind), Ordering::Relaxed);
-        schedule(true);
+        schedule(why);
     }
 }
 
 /// Ends the current thread: its last code.
 pub fn exit_current() -> ! {
     current().state.die();
-    schedule(true);
+    schedule(Why::Waits);
     unreachable!("a dead thread was scheduled");
 }
 

@@ -1,6 +1,7 @@
 //! A thread as the scheduler sees it, and what the scheduler asks of whoever owns it.
 
 use super::account::Account;
+use super::realtime::Realtime;
 use crate::arch::CpuSet;
 use crate::arch::clock::Nanos;
 use crate::arch::context::Context;
@@ -11,7 +12,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::heap::{Linked, Links};
 use logic::sched::policy;
 use logic::sched::state::{State, ThreadState};
@@ -38,6 +39,8 @@ pub mod work {
     pub const TRAP: u32 = 1 << 8;
     /// The thread's tracer is to see the end of the call that it is in.
     pub const CALL_END: u32 = 1 << 9;
+    /// A write of the thread ended early, because no reader is left.
+    pub const BROKEN_PIPE: u32 = 1 << 10;
     /// What breaks off an interruptible wait.
     pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL | TRAP;
     /// These bits alone take a thread on its way to user mode out of it; the others say what it is.
@@ -52,6 +55,8 @@ pub mod work {
     pub const STEPS: u32 = 1 << 27;
     /// Not all calls are allowed to it (`seccomp`).
     pub const CONFINED: u32 = 1 << 28;
+    /// It may not read the time-stamp counter (`PR_SET_TSC`).
+    pub const NO_TSC: u32 = 1 << 29;
     /// Any of these: its calls are looked at before they are made.
     pub const LOOKED_AT: u32 = TRACED_CALLS | CONFINED;
 }
@@ -99,8 +104,10 @@ pub struct Thread {
     /// See [`work`]. The exits to user mode read it.
     pub(super) work: AtomicU32,
     pub(super) state: ThreadState,
-    /// The CPU that it runs on or ran on last.
+    /// The CPU that it runs on, ran on last or waits for; `vruntime` counts there.
     pub(super) cpu: AtomicUsize,
+    /// What it stalls for, in the bits of [`super::pressure`].
+    pub(super) stalls: AtomicU32,
     /// The CPUs that it may run on.
     affinity: CpuSet,
     /// Its place in a run queue.
@@ -109,10 +116,23 @@ pub struct Thread {
     pub(super) vruntime: AtomicU64,
     /// -20 to 19.
     nice: AtomicI32,
-    /// The nice value that its weight is of: beyond the last one for who wants no more than what is left.
+    /// It wants no more than what is left (`SCHED_IDLE`).
+    idle_weight: AtomicBool,
+    /// The nice value that its weight is of, [`policy::IDLE_NICE`] or [`policy::NO_WEIGHT`].
     weighed: AtomicI32,
+    /// Real-time priority, 1 to 99; 0: it shares the CPU by weight.
+    priority: AtomicU32,
+    /// The rest of what a real-time policy needs.
+    pub(super) realtime: Realtime,
+    /// The queue that it waits in: 0 for none, else the CPU's number plus 1, with [`REALTIME`] among
+    /// those with a priority. Guarded by that queue's lock.
+    queued: AtomicU32,
     /// CPU time, switches, faults.
     pub(super) account: Account,
+    /// What it has read and written.
+    pub(super) transfers: super::transfers::Transfers,
+    /// Its wait for a time of the wall clock.
+    pub(super) wall: super::wall::Note,
     /// Saved registers, while it does not run.
     pub(super) context: UnsafeCell<Context>,
     /// None: an idle thread, which runs on its CPU's boot stack.
@@ -131,6 +151,18 @@ unsafe impl Linked for Thread {
     }
 }
 
+/// The bit of [`Thread::queued`] for threads with a priority.
+const REALTIME: u32 = 1 << 31;
+
+/// Where a thread waits for a CPU.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The CPU.
+    pub(super) at: usize,
+    /// Among those with a priority.
+    pub(super) realtime: bool,
+}
+
 impl Thread {
     /// A thread that has never run. It begins in [`Owner::begin`] on `stack`, of which
     /// `reserved` bytes at the top are the owner's (a multiple of 16). Without a stack it is an idle
@@ -141,16 +173,28 @@ impl Thread {
             // SAFETY: the stack is new and the thread's own, which does not run yet.
             unsafe { Context::new(top, super::switch::begin, 0) }
         });
+        let weighed = if stack.is_some() {
+            0
+        } else {
+            policy::NO_WEIGHT
+        };
         Self {
             work: AtomicU32::new(0),
             state: ThreadState::new(State::New),
             cpu: AtomicUsize::new(crate::arch::cpu_id()),
+            stalls: AtomicU32::new(0),
             affinity: CpuSet::from_mask(u64::MAX),
             run_links: Links::new(),
             vruntime: AtomicU64::new(0),
             nice: AtomicI32::new(0),
-            weighed: AtomicI32::new(0),
+            idle_weight: AtomicBool::new(false),
+            weighed: AtomicI32::new(weighed),
+            priority: AtomicU32::new(0),
+            realtime: Realtime::new(),
+            queued: AtomicU32::new(0),
             account: Account::new(),
+            transfers: super::transfers::Transfers::new(),
+            wall: super::wall::Note::new(),
             context: UnsafeCell::new(context),
             stack,
         }
@@ -173,6 +217,13 @@ impl Thread {
     #[inline]
     pub fn killed(&self) -> bool {
         self.work.load(Ordering::Acquire) & work::KILL != 0
+    }
+
+    /// Whether it stalls for memory, or waits for reads or writes when it sleeps.
+    #[inline]
+    pub(super) fn is_stalling(&self) -> bool {
+        // Relaxed: its own, or of the CPU that moves it on.
+        self.stalls.load(Ordering::Relaxed) != 0
     }
 
     /// Its work bits. Who acts on a bit sees what was written before it was set.
@@ -200,6 +251,12 @@ impl Thread {
         self.state.get()
     }
 
+    /// What it has read and written.
+    #[inline]
+    pub fn transfers(&self) -> &super::transfers::Transfers {
+        &self.transfers
+    }
+
     /// CPU time, switches and faults.
     #[inline]
     pub fn account(&self) -> &Account {
@@ -211,27 +268,66 @@ impl Thread {
         self.nice.load(Ordering::Relaxed)
     }
 
-    /// Sets its nice value, cut to -20 to 19.
-    pub fn set_nice(&self, nice: i32) {
-        let nice = nice.clamp(-20, 19);
-        self.nice.store(nice, Ordering::Relaxed);
-        if self.weighed() != policy::IDLE_NICE {
-            self.weighed.store(nice, Ordering::Relaxed);
-        }
+    /// Sets its nice value, cut to -20 to 19, and whether it has the weight of a thread that wants no
+    /// more than what is left (`SCHED_IDLE`).
+    pub fn set_weight(&self, nice: i32, idle: bool) {
+        self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
+        self.idle_weight.store(idle, Ordering::Relaxed);
+        self.weigh();
     }
 
-    /// The nice value that its weight is of.
+    /// Brings `weighed` up to date.
+    fn weigh(&self) {
+        let weighed = if self.priority() != 0 {
+            policy::NO_WEIGHT
+        } else if self.idle_weight.load(Ordering::Relaxed) {
+            policy::IDLE_NICE
+        } else {
+            self.nice()
+        };
+        self.weighed.store(weighed, Ordering::Relaxed);
+    }
+
+    /// The nice value that its weight is of, [`policy::IDLE_NICE`] if it wants no more than what is
+    /// left, or [`policy::NO_WEIGHT`] if it has a priority or is an idle thread.
+    #[inline]
     pub(super) fn weighed(&self) -> i32 {
         self.weighed.load(Ordering::Relaxed)
     }
 
-    /// Says whether it has the weight of who wants no more than what is left (`SCHED_IDLE`).
-    pub fn set_idle_weight(&self, idle: bool) {
-        let nice = if idle { policy::IDLE_NICE } else { self.nice() };
-        self.weighed.store(nice, Ordering::Relaxed);
+    /// Its real-time priority, 1 to 99; 0 if it shares the CPU by weight.
+    #[inline]
+    pub fn priority(&self) -> u32 {
+        self.priority.load(Ordering::Relaxed)
     }
 
-    /// The CPU that it runs on or ran on last.
+    /// Sets the real-time priority; [`super::realtime::set`] sees to the rest.
+    pub(super) fn store_priority(&self, priority: u32) {
+        self.priority.store(priority, Ordering::Relaxed);
+        self.weigh();
+    }
+
+    /// Notes where it waits.
+    #[inline]
+    pub(super) fn set_queued(&self, place: Option<Place>) {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]
+        let word = place.map_or(0, |place| {
+            let realtime = if place.realtime { REALTIME } else { 0 };
+            realtime | (place.at as u32 + 1)
+        });
+        // Relaxed: guarded by the queue's lock.
+        self.queued.store(word, Ordering::Relaxed);
+    }
+
+    /// Where it waits.
+    pub(super) fn queued(&self) -> Option<Place> {
+        let word = self.queued.load(Ordering::Relaxed);
+        let at = (word & !REALTIME).checked_sub(1)? as usize;
+        let realtime = word & REALTIME != 0;
+        Some(Place { at, realtime })
+    }
+
+    /// The CPU that it runs on, ran on last or waits for.
     pub fn last_cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed)
     }
@@ -239,6 +335,12 @@ impl Thread {
     /// The CPUs that it may run on.
     pub fn affinity(&self) -> &CpuSet {
         &self.affinity
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        super::realtime::forget(self);
     }
 }
 

@@ -4,23 +4,28 @@
 //! an idle CPU, get no ticks.
 
 use super::queue::{QUEUES, RunQueue};
+use super::realtime::{self, Due};
 use super::switch::is_idle_thread;
 use super::thread::{OWNER, Thread, current, work};
-use super::{balance, load, timer};
+use super::{balance, load, pressure, timer};
 use crate::arch::clock::{self, Nanos};
-use crate::arch::{cpu_id, ipi};
+use crate::arch::cpu_id;
 use core::sync::atomic::Ordering;
 use logic::sched::policy;
 
 /// The current thread gets a fresh slice.
 pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     let waiting = queue.waiting.load(Ordering::Relaxed);
-    queue.set_slice(now, policy::slice_ns(waiting));
+    let thread = current();
+    queue.set_slice(now, policy::slice_ns(waiting, thread.weighed()));
     queue.ticking.store(false, Ordering::Relaxed);
-    if waiting != 0 {
-        ensure(queue);
+    if realtime::present() {
+        realtime::limit_slice(queue, &thread, now);
     }
-    if let Some(tick) = (OWNER.wants_tick)(&current(), now) {
+    if waiting != 0 {
+        arm(queue);
+    }
+    if let Some(tick) = (OWNER.wants_tick)(&thread, now) {
         timer::ensure_armed(tick);
     }
     load::update(now);
@@ -28,6 +33,13 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
 
 /// Somebody waits on this CPU: sees to it that the running thread's slice ends.
 pub(super) fn ensure(queue: &RunQueue) {
+    if realtime::present() {
+        realtime::limit_slice(queue, &current(), clock::now());
+    }
+    arm(queue);
+}
+
+fn arm(queue: &RunQueue) {
     queue.ticking.store(true, Ordering::Relaxed);
     timer::ensure_armed(queue.slice_end());
 }
@@ -39,9 +51,27 @@ fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
         return;
     }
     super::switch::charge(queue, thread, now);
-    if now >= queue.slice_end() {
-        thread.add_work(work::RESCHED);
-        balance::offer(cpu_id());
+    if now < queue.slice_end() {
+        return;
+    }
+    balance::offer(cpu_id());
+    if realtime::present() {
+        match realtime::due(queue, thread, now) {
+            Due::Switch => return thread.add_work(work::RESCHED),
+            Due::Stay => return realtime::renew(queue, thread, now),
+            Due::ByWeight => {}
+        }
+    }
+    // It goes on while it is ahead: has had less for its weight than those that wait.
+    let Some(lead) = queue.lead(thread.vruntime.load(Ordering::Relaxed)) else {
+        return thread.add_work(work::RESCHED);
+    };
+    // Its weight may have changed.
+    queue.note_running(thread);
+    let length = policy::renewal_ns(lead, queue.waiting(), thread.weighed());
+    queue.set_slice(now, length);
+    if realtime::present() {
+        realtime::limit_slice(queue, thread, now);
     }
 }
 
@@ -53,6 +83,7 @@ pub fn on_timer() {
         return;
     }
     let queue = &QUEUES[cpu_id()];
+    pressure::on_timer(queue);
     let thread = current();
     let mut next = None;
     if !is_idle_thread(queue, thread.as_non_null().as_ptr()) {
@@ -77,28 +108,14 @@ pub fn on_resched() {
     let queue = &QUEUES[cpu];
     balance::pull(cpu);
     let thread = current();
-    if is_idle_thread(queue, thread.as_non_null().as_ptr()) || queue.waiting() == 0 {
+    if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
         return;
     }
-    balance::preempt_if_due(queue, &thread);
-    ensure(queue);
-}
-
-/// Does in the kernel, where no interrupt comes, what others wait for: answers other CPUs, and serves due timers. Whoever
-/// the caller waits for may need either.
-pub(super) fn serve(now: Nanos) {
-    ipi::poll_mailbox();
-    if timer::is_due(now) {
-        on_timer();
-    }
-}
-
-/// A look at the clock in the kernel: serves what is due and lets others run.
-pub(super) fn poll() {
-    let queue = &QUEUES[cpu_id()];
     let now = clock::now();
-    serve(now);
-    if (queue.waiting() != 0 && now >= queue.slice_end()) || super::need_resched() {
-        super::reschedule();
+    super::switch::note_weight(queue, &thread, now);
+    if queue.waiting() == 0 {
+        return;
     }
+    balance::preempt_if_due(queue, &thread, now);
+    ensure(queue);
 }

@@ -1,7 +1,7 @@
 //! Timers: one queue a CPU, and the CPU's one-shot timer set to the earliest.
 //!
 //! A timer is on the queue of the CPU that set it. Expiry runs in the timer interrupt, which comes
-//! on top of user code or the idle loop only: no lock of this CPU is held then.
+//! on top of user code, of the idle loop, or where kernel code serves interrupts: no lock of this CPU is held then.
 
 use super::thread::Thread;
 use crate::arch::clock::{self, Nanos};
@@ -102,11 +102,6 @@ pub fn run_expired(now: Nanos) {
     }
 }
 
-/// Whether a timer of this CPU is due.
-pub fn is_due(now: Nanos) -> bool {
-    now.0 >= QUEUES[cpu_id()].armed_ns.load(Ordering::Relaxed)
-}
-
 /// Sets this CPU's timer to the earliest of its timers and `other`.
 pub fn rearm(other: Option<Nanos>) {
     let queue = &QUEUES[cpu_id()];
@@ -142,9 +137,10 @@ fn cancel(node: &Node) {
 }
 
 /// Runs `block` with a timer that wakes the current thread at `deadline`; says whether the deadline
-/// has passed.
+/// has passed, or is another one since the wall clock was set.
 pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
-    if clock::now() >= deadline {
+    let wall = &super::current().wall;
+    if clock::now() >= deadline || wall.is_stale(deadline) {
         return true;
     }
     let node = Node {
@@ -158,7 +154,7 @@ pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     unsafe { insert(&node, deadline) };
     block();
     cancel(&node);
-    node.fired.load(Ordering::Acquire) || clock::now() >= deadline
+    node.fired.load(Ordering::Acquire) || clock::now() >= deadline || wall.is_stale(deadline)
 }
 
 /// A timer that calls its owner.

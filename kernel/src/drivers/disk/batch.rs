@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use logic::disk::request::IoError;
+use machine::sched::pressure;
 use machine::sync::{Interrupted, WaitQueue};
 
 const FINE: u8 = 0;
@@ -52,6 +53,7 @@ impl Batch {
     /// # Errors
     /// `Err` outside: the task is being killed, and the requests go on. Inside: what went wrong.
     pub fn wait(&self) -> Result<Result<(), IoError>, Interrupted> {
+        let _waits = pressure::io_wait();
         // Acquire: pairs with the Release in `done`.
         self.waiters
             .wait_killable(|| self.pending.load(Ordering::Acquire) == 0)?;

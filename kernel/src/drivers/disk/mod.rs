@@ -22,6 +22,7 @@ use logic::disk::limits::{BadDisk, Features};
 use logic::disk::request::ID_BYTES;
 use logic::errno::Errno;
 use machine::memory::stats;
+use machine::sched::pressure;
 use machine::sync::{Once, SpinLock, WaitQueue};
 use queue::{Queue, QueueError, Start};
 use virtio_drivers::transport::{SomeTransport, Transport};
@@ -232,6 +233,7 @@ impl Disk {
                 Start::Full(request) => request,
             };
             self.serve(false);
+            let _waits = pressure::io_wait();
             self.room
                 .wait_uninterruptible(|| self.queue.lock().has_room());
         }

@@ -85,8 +85,14 @@ fn transfer(
         part.iter().cloned().for_each(|frame| data.push(frame));
         data.cut((part.len() * PAGE_SIZE).min(count - at));
         let moved = data.bytes();
+        let operation = operation((offset + at as u64) / SECTOR_BYTES);
+        let current = sched::current();
+        match operation {
+            Operation::Read { .. } => current.transfers().count_disk_read(moved),
+            _ => current.transfers().count_disk_write(moved),
+        }
         cache.disk.submit(Request {
-            operation: operation((offset + at as u64) / SECTOR_BYTES),
+            operation,
             data,
             owner: Owner::Batch(batch.clone()),
         });

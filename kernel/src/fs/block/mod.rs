@@ -14,6 +14,7 @@
 mod cache;
 mod caches;
 mod direct;
+pub mod dirty_limits;
 mod file;
 mod ioctl;
 mod memory;
@@ -22,7 +23,7 @@ mod view;
 mod writeback;
 
 pub use memory::{drop_all, relieve};
-pub use writeback::{sync_all, sync_for_the_last_time};
+pub use writeback::{set_interval_centis, sync_all, sync_for_the_last_time};
 
 use super::devices;
 use super::file::File;

@@ -2,18 +2,13 @@
 //! many, by whoever makes too many, and for good by `fsync` and the last close.
 
 use super::cache::{ALL, Cache, Choice, Run};
+use super::dirty_limits::{self, BACKGROUND, WRITERS, interval};
 use core::sync::atomic::{AtomicBool, Ordering};
 use machine::arch::clock::{self, Nanos};
-use machine::memory::{self, stats};
+use machine::memory::stats;
 use machine::sched;
 use machine::sync::{WaitEnd, WaitQueue};
 
-/// How long a page may stay dirty (`vm.dirty_writeback_centisecs` has Linux look as often).
-const INTERVAL: Nanos = Nanos::from_secs(5);
-/// Of all memory, the part that may be dirty before the thread writes, and before writers wait:
-/// Linux's `vm.dirty_background_ratio` and `vm.dirty_ratio`.
-const BACKGROUND_PART: u64 = 10;
-const LIMIT_PART: u64 = 5;
 /// How long the end of the VM waits for a disk that takes nothing.
 const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
 
@@ -28,6 +23,13 @@ pub(super) fn start() {
     }
 }
 
+/// Sets the time between two looks at what is dirty, in hundredths of a second; 0 and less: there
+/// are none. It holds from now on.
+pub fn set_interval_centis(centis: i32) {
+    dirty_limits::set_interval_centis(centis);
+    wake();
+}
+
 /// Has the thread write what is dirty, soon.
 pub(super) fn wake() {
     // Release: pairs with the Acquire in `run`.
@@ -37,7 +39,7 @@ pub(super) fn wake() {
 
 fn run() {
     loop {
-        let deadline = clock::now().saturating_add(INTERVAL);
+        let deadline = interval().map_or(Nanos::MAX, |every| clock::now().saturating_add(every));
         // Acquire: pairs with the Release in `wake`; who asked has marked its pages.
         let wanted = || WANTED.swap(false, Ordering::Acquire);
         let end = WORKER.wait_uninterruptible_deadline(wanted, deadline);
@@ -74,8 +76,7 @@ pub(super) fn close(cache: &Cache) {
 
 /// The pages that may be dirty before the thread writes, and before writers wait.
 fn limits() -> (u64, u64) {
-    let all = memory::allocator().managed_frames();
-    (all / BACKGROUND_PART, all / LIMIT_PART)
+    (BACKGROUND.pages(), WRITERS.pages())
 }
 
 /// Called by who made pages dirty, without a lock: waits while there are too many.
@@ -98,6 +99,7 @@ pub(super) fn throttle(cache: &Cache) {
         let (_, own) = cache.unwritten();
         dirty + writing <= limit || own == 0
     };
+    let _waits = sched::pressure::io_wait();
     // Who is being killed stops to write soon.
     let _ = cache.changed().wait_killable(below);
 }
@@ -109,6 +111,7 @@ pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
         return false;
     };
     wake();
+    let _waits = sched::pressure::io_wait();
     let before = cache.written();
     cache
         .changed()
@@ -149,6 +152,7 @@ pub fn sync_for_the_last_time() {
 fn wait_until_written(cache: &Cache) -> bool {
     let goal = cache.handed();
     let mut last = cache.written();
+    let _waits = sched::pressure::io_wait();
     // Ends: each turn the disk has written something.
     while last < goal {
         let deadline = clock::now().saturating_add(LAST_PATIENCE);

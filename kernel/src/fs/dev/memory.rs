@@ -3,6 +3,7 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use crate::vm::uaccess;
 use logic::errno::{Errno, SysResult};
 use machine::arch::random;
 use machine::memory::PAGE_SIZE;
@@ -113,6 +114,17 @@ impl File for Random {
             done += taken;
         }
         Ok(done + from.skip(from.left()))
+    }
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        /// Stores how many random bits there are at least.
+        const RNDGETENTCNT: u32 = 0x8004_5200;
+        /// Linux's, once it is seeded: it never falls.
+        const BITS: i32 = 256;
+        if command != RNDGETENTCNT {
+            return Err(Errno::EINVAL);
+        }
+        uaccess::copy_out(argument, &BITS.to_le_bytes())?;
+        Ok(0)
     }
     fn seekable(&self) -> bool {
         true

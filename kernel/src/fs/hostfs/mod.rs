@@ -24,6 +24,7 @@ mod pages;
 mod view;
 mod writeback;
 
+pub(super) use writeback::each_cold;
 pub use writeback::{drop_clean, relieve, start_thread, sync_all};
 
 use super::lookup::{self, LastLink};

@@ -6,6 +6,7 @@ use super::super::node::{
     AttributeChange, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, RenameMode,
     Renamed, Timestamp, downcast,
 };
+use super::super::used::Used;
 use super::directory::OpenDirectory;
 use super::failures::Failures;
 use super::file::OpenHostFile;
@@ -64,6 +65,7 @@ pub(super) struct HostNode {
     pub(super) listed: AtomicBool,
     /// What could not be written.
     pub(super) failures: Failures,
+    pub(super) used: Used,
 }
 
 impl HostNode {
@@ -92,6 +94,7 @@ impl HostNode {
             pinned: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             failures: Failures::none(),
+            used: Used::now(),
         });
         Some(node)
     }
@@ -142,10 +145,6 @@ impl HostNode {
         });
         self.settle();
         result
-    }
-
-    fn check_writable(&self) -> Result<(), Errno> {
-        self.fs.volume.check_writable()
     }
 }
 
@@ -227,6 +226,10 @@ impl Node for HostNode {
         }
     }
 
+    fn check_writable(&self) -> Result<(), Errno> {
+        self.fs.volume.check_writable()
+    }
+
     fn change(&self, new: &AttributeChange) -> Result<(), Errno> {
         self.check_writable()?;
         let attributes = self.attributes();
@@ -300,7 +303,7 @@ impl Node for HostNode {
                 return Err(Errno::EPERM);
             }
         });
-        request.numbers[0] = beginning.permissions.into();
+        request.numbers[0] = beginning.masked().into();
         let target = match new {
             NewNode::Symlink(target) => target,
             _ => b"",
@@ -458,6 +461,10 @@ impl Node for HostNode {
         let old = core::mem::replace(&mut *self.covered.lock(), top);
         drop(old);
         Ok(())
+    }
+
+    fn keeps_entries(&self) -> bool {
+        true
     }
 
     fn set_place(&self, above: Option<&NodeRef>, name: &[u8]) {

@@ -3,6 +3,7 @@
 //! `moving` is held while bytes of a file go to the host or come from it, never while a program's memory is touched: that may be a
 //! mapping of the same file. `content` is held for moments.
 
+use super::super::used;
 use super::node::HostNode;
 use crate::drivers::volume::{self, FRAMES_MAX, Opcode, Outgoing, Request, change};
 use alloc::vec::Vec;
@@ -11,6 +12,7 @@ use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, spare_file_frame, stats};
+use machine::sched;
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are dropped between two openings of the lock.
@@ -72,11 +74,14 @@ impl HostNode {
                 .get(index)
                 .map(|page| page.frame.clone_of_base());
         }
+        drop(content);
+        self.used.renew();
     }
 
     /// The page at `index`, and with it some of those behind it, `ahead` in all. `None`: the file ends before it.
     pub(super) fn fetch(&self, index: u64, ahead: usize) -> Result<Option<FrameRef>, Errno> {
         self.settle();
+        self.used.renew();
         if index >= self.size().div_ceil(PAGE) {
             return Ok(None);
         }
@@ -134,10 +139,12 @@ impl HostNode {
                 drop(content);
                 if entered {
                     memory::count_file_frames(1);
+                    stats::count_host_pages(1);
                 }
             }
         }
         drop(moving);
+        used::pages_came();
         Ok(wanted)
     }
 
@@ -160,6 +167,11 @@ impl HostNode {
             stats::count_dirty_pages(1);
         }
         true
+    }
+
+    /// Whether any page is here.
+    pub(super) fn has_pages(&self) -> bool {
+        self.content.lock().pages.next_from(0).is_some()
     }
 
     /// Whether the host has not all of it.
@@ -239,7 +251,7 @@ impl HostNode {
                 self.settle_held();
             }
             drop(moving);
-            machine::sched::cond_resched();
+            sched::cond_resched();
         }
     }
 
@@ -280,10 +292,14 @@ impl HostNode {
             drop(content);
             drop(batch);
             memory::count_file_frames(-(taken as i64));
+            stats::count_host_pages(-(taken as i64));
             stats::count_dirty_pages(-dirty);
             dropped += taken;
             if over {
                 break;
+            }
+            if most == usize::MAX && matches!(choice, Choice::Unused) {
+                sched::give_way();
             }
         }
         dropped

@@ -88,6 +88,13 @@ impl Views {
         }
     }
 
+    /// The same, but for locked memory.
+    pub(super) fn ask_again(&self) {
+        for view in [false, true].into_iter().filter_map(|is| self.there(is)) {
+            view.mappings.ask_again(&*view, 0..u64::MAX);
+        }
+    }
+
     /// The same where the file was cut.
     pub(super) fn truncate(&self, pages: &Range<u64>) {
         for view in [false, true].into_iter().filter_map(|is| self.there(is)) {

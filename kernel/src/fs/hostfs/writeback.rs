@@ -1,6 +1,7 @@
 //! What was changed through mappings, on its way to the host: by a thread every few seconds, by who changes too much, and by
 //! `msync`, `fsync` and the last close. And which files' pages are kept, and given up.
 
+use super::super::used::Cold;
 use super::failures::Seen;
 use super::known;
 use super::node::HostNode;
@@ -176,9 +177,8 @@ pub(super) fn use_no_more(node: &HostNode) {
     drop(old);
 }
 
-/// Drops up to `most` pages that the host has and nobody uses; how many.
-fn drop_some(most: usize) -> usize {
-    let mut dropped = 0;
+/// Calls `visit` with each known file while it returns true. No spin lock is held.
+fn each_node(mut visit: impl FnMut(&HostNode) -> bool) {
     // Volumes are made before there are programs, and stay.
     for number in 0.. {
         let fs: Arc<Hostfs> = match ALL.lock().get(number) {
@@ -186,16 +186,50 @@ fn drop_some(most: usize) -> usize {
             None => break,
         };
         let mut handle = 0;
-        while dropped < most
-            && let Some((next, node)) = fs.next_node(handle)
-        {
+        while let Some((next, node)) = fs.next_node(handle) {
             handle = next;
-            if let Some(node) = node {
-                dropped += node.drop_range(0..u64::MAX, Choice::Unused, most - dropped);
+            if node.is_some_and(|node| !visit(&node)) {
+                return;
             }
         }
     }
+}
+
+/// Drops up to `most` unused pages that the host has too. Returns their number.
+fn drop_some(most: usize) -> usize {
+    let mut dropped = 0;
+    each_node(|node| {
+        dropped += node.drop_range(0..u64::MAX, Choice::Unused, most - dropped);
+        dropped < most
+    });
     dropped
+}
+
+impl Cold for HostNode {
+    fn age(&self) -> u32 {
+        self.used.age()
+    }
+
+    fn unmap(&self) {
+        if self.has_pages() {
+            self.views.ask_again();
+        }
+    }
+
+    fn drop_unused(&self) -> usize {
+        self.drop_range(0..u64::MAX, Choice::Unused, usize::MAX)
+    }
+}
+
+/// Calls `visit` with each known file; the sum of what it returns. No spin lock is held.
+pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> usize {
+    let mut sum = 0;
+    each_node(|node| {
+        sum += visit(node);
+        sched::cond_resched();
+        true
+    });
+    sum
 }
 
 /// For an allocation that found nothing. True when it may help to try again. No spin lock is held.

@@ -1,6 +1,7 @@
 //! Pipes, with a name (FIFO) and without.
 
 pub mod pages;
+pub mod quota;
 pub mod splice;
 
 use super::anonymous::pipe_node;
@@ -17,14 +18,14 @@ use logic::errno::{Errno, SysResult};
 use logic::pipe::ends::Ends;
 use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sched::{self, work};
 use machine::sync::{Mutex, SpinLock};
+use quota::{Charge, MAX_CAPACITY, Maker, PIPE_MAX_SIZE};
 
 /// Writes of at most this many bytes are never torn.
 pub const PIPE_BUF: usize = 4096;
 /// Bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
-/// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
-pub const MAX_CAPACITY: usize = 1 << 20;
 
 /// A pipe.
 ///
@@ -43,6 +44,8 @@ pub struct Pipe {
     writable_room: usize,
     ends: Ends,
     notifier: Arc<Notifier>,
+    /// `None`: it counts for no user.
+    charge: Mutex<Option<Charge>>,
 }
 
 /// The bytes that a pipe gets which is asked to have so many; `None`: more than Linux lets be asked for.
@@ -54,23 +57,16 @@ pub fn rounded_capacity(wanted: u64) -> Option<u64> {
 impl Pipe {
     /// An empty pipe without ends. It is writable with a page of room, as on Linux; no capacity is
     /// smaller.
-    pub fn new() -> Result<Arc<Self>, Errno> {
-        Self::with(Arc::new(Notifier::new()), DEFAULT_CAPACITY, PIPE_BUF)
-    }
-
-    fn with(
-        notifier: Arc<Notifier>,
-        capacity: usize,
-        writable_room: usize,
-    ) -> Result<Arc<Self>, Errno> {
+    fn new(charge: Option<Charge>, capacity: usize) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
             ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
             used: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
             capacity: AtomicUsize::new(capacity),
-            writable_room,
+            writable_room: PIPE_BUF,
             ends: Ends::default(),
-            notifier,
+            notifier: Arc::new(Notifier::new()),
+            charge: Mutex::new(charge),
         }))
     }
 
@@ -221,6 +217,8 @@ impl Pipe {
         while done < total {
             if !self.ends.has_readers() {
                 if done > 0 {
+                    // As on Linux the signal comes, although the call succeeds.
+                    sched::current().add_work(work::BROKEN_PIPE);
                     return Ok(done);
                 }
                 return Err(Errno::BROKEN_PIPE);
@@ -266,17 +264,38 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Changes how many bytes fit (`F_SETPIPE_SZ`); gives what it became.
-    pub fn set_capacity(&self, wanted: usize) -> SysResult {
-        if wanted > MAX_CAPACITY {
+    /// Changes how many bytes fit (`F_SETPIPE_SZ`). Returns what that became.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than Linux lets be asked for; `EPERM` beyond a limit; `EBUSY` for less than is in it;
+    /// `ENOMEM`.
+    pub fn set_capacity(&self, wanted: u64, maker: Maker) -> SysResult {
+        let capacity = rounded_capacity(wanted).ok_or(Errno::EINVAL)?;
+        let grows = capacity > self.capacity.load(Ordering::SeqCst) as u64;
+        let capacity = usize::try_from(capacity).map_err(|_| Errno::EINVAL)?;
+        let too_large = maker.size_limited && capacity as u64 > PIPE_MAX_SIZE.get();
+        if capacity > MAX_CAPACITY || grows && too_large {
             return Err(Errno::EPERM);
         }
-        let capacity = wanted.max(1).next_power_of_two().max(PAGE_SIZE);
+        let mut charge = self.charge.lock();
         let mut ring = self.ring.lock();
         if ring.len() + ring.reserved() > capacity {
             return Err(Errno::EBUSY);
         }
-        ring.resize(capacity).map_err(|_| Errno::ENOMEM)?;
+        let before = self.capacity.load(Ordering::SeqCst);
+        if let Some(charge) = charge.as_mut() {
+            charge.change(maker, capacity)?;
+        }
+        if ring.resize(capacity).is_err() {
+            if let Some(charge) = charge.as_mut() {
+                let exempt = Maker {
+                    pages_limited: false,
+                    ..maker
+                };
+                charge.change(exempt, before)?;
+            }
+            return Err(Errno::ENOMEM);
+        }
         self.capacity.store(capacity, Ordering::SeqCst);
         drop(ring);
         self.notifier.notify(PollMask::WRITABLE);
@@ -385,8 +404,16 @@ impl File for PipeEnd {
 }
 
 /// A new pipe's two ends: for reading, for writing.
-pub fn pair(flags: OpenFlags, owner: [u32; 2]) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
-    let pipe = Pipe::new()?;
+///
+/// # Errors
+/// `ENFILE`: `maker` has too many; `ENOMEM`.
+pub fn pair(
+    flags: OpenFlags,
+    owner: [u32; 2],
+    maker: Maker,
+) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
+    let (charge, capacity) = Charge::take(maker, DEFAULT_CAPACITY)?;
+    let pipe = Pipe::new(Some(charge), capacity)?;
     let weak = Arc::downgrade(&pipe);
     let node = pipe_node(owner, move |flags| {
         let pipe = weak.upgrade().ok_or(Errno::ENXIO)?;
@@ -408,7 +435,7 @@ pub(super) fn open_fifo(
     current: &SpinLock<Weak<Pipe>>,
     flags: OpenFlags,
 ) -> Result<Arc<dyn File>, Errno> {
-    let fresh = Pipe::new()?;
+    let fresh = Pipe::new(None, DEFAULT_CAPACITY)?;
     let mut slot = current.lock();
     let pipe = slot.upgrade().unwrap_or_else(|| {
         *slot = Arc::downgrade(&fresh);

@@ -37,7 +37,7 @@ pub enum SocketKind {
     Stream = 1,
     /// Messages.
     Datagram = 2,
-    /// Messages, as `Datagram`; of netlink alone.
+    /// Messages, as `Datagram`; of netlink and ICMP.
     Raw = 3,
     /// Messages, with an end.
     SequencedPacket = 5,
@@ -59,6 +59,8 @@ pub enum Protocol {
     Udp,
     /// Messages of which a part may be unchecked (RFC 3828).
     UdpLite,
+    /// Errors, and requests that the machine answers.
+    Icmp,
     /// Of netlink: questions about sockets.
     SockDiag,
 }

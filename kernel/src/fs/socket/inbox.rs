@@ -10,10 +10,11 @@ use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 use logic::socket::packet::Head;
+use logic::socket::report::Report;
 use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sync::{Mutex, SpinGuard, SpinLock, WaitEnd};
@@ -75,6 +76,10 @@ pub struct Got {
     pub credentials: Option<Credentials>,
     /// What came with a message of UDP.
     pub head: Option<Head>,
+    /// When it was sent, since 1970, if that is known.
+    pub stamp: Option<Nanos>,
+    /// The error that it is about, if it is none that was sent here.
+    pub report: Option<Report>,
     /// The descriptors that came with it.
     pub files: Vec<Arc<OpenFile>>,
 }
@@ -116,11 +121,24 @@ pub(super) struct Inbox {
     receiving: Mutex<()>,
     /// Those that wait for bytes of a stream: no signal tells of what they get.
     awaiting: AtomicUsize,
+    /// What senders put into segments: [`WITH_CREDENTIALS`], [`WITH_STAMP`].
+    asked: AtomicU8,
+    /// Messages that found no room.
+    drops: AtomicU32,
     /// The owner's.
     notifier: Arc<Notifier>,
 }
 
-/// With so many notifiers to tell that it has room, an inbox forgets those of sockets that are gone.
+/// The owner asks who sent a message (`SO_PASSCRED`), or may once it is accepted.
+pub(super) const WITH_CREDENTIALS: u8 = 1;
+/// The owner asks when it was sent (`SO_TIMESTAMP` and its like).
+pub(super) const WITH_STAMP: u8 = 2;
+
+/// The number of no inbox.
+const NOBODY: u64 = 0;
+
+/// With this number of notifiers to tell that it has room, an inbox forgets those of sockets that
+/// are gone.
 const MANY_WAITING: usize = 64;
 /// Who receives a stream lets others run after so many segments.
 const BREATH: usize = 32;
@@ -136,6 +154,8 @@ impl Inbox {
             state: SpinLock::new(Queue::default()),
             receiving: Mutex::new(()),
             awaiting: AtomicUsize::new(0),
+            asked: AtomicU8::new(0),
+            drops: AtomicU32::new(0),
             notifier,
         })
     }
@@ -323,6 +343,38 @@ impl Inbox {
         Ok(())
     }
 
+    /// Whether the owner asks for this of what is sent.
+    #[inline]
+    pub(super) fn asks(&self, what: u8) -> bool {
+        // Relaxed: an option orders nothing.
+        self.asked.load(Ordering::Relaxed) & what != 0
+    }
+
+    /// The owner asks for this from now on, or not any more.
+    pub(super) fn ask(&self, what: u8, on: bool) {
+        if on {
+            self.asked.fetch_or(what, Ordering::Relaxed);
+        } else {
+            self.asked.fetch_and(!what, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a message that found no room.
+    pub(super) fn count_drop(&self) {
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that found no room.
+    pub(super) fn drops(&self) -> u32 {
+        self.drops.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a stream that came.
+    pub(super) fn received(&self) -> u64 {
+        let state = self.state.lock();
+        state.gone + state.bytes as u64
+    }
+
     /// The last byte that was sent is urgent after all: nothing more is sent with it.
     pub(super) fn mark_last_urgent(&self) {
         let last = self.state.lock().segments.back().cloned();
@@ -478,6 +530,32 @@ impl Inbox {
             one.notify(PollMask::WRITABLE);
         }
         any
+    }
+
+    /// Makes it as new, for a further connection, with an error for the next call. It takes nothing
+    /// before [`Self::readmit`]: the old peer may not know yet. Returns the segments that no call
+    /// received, to be dropped without a lock.
+    #[must_use]
+    pub(super) fn renew(&self, error: Option<Errno>) -> Vec<Arc<Segment>> {
+        let mut state = self.state.lock();
+        let urgent_inline = state.urgent_inline;
+        let old = core::mem::take(&mut *state);
+        state.urgent_inline = urgent_inline;
+        state.error = error;
+        state.only_from = Some(NOBODY);
+        drop(state);
+        for one in old.waiting {
+            one.notify(PollMask::WRITABLE);
+        }
+        old.segments.into()
+    }
+
+    /// An inbox that took nothing takes what the owner of the inbox `id` sends.
+    pub(super) fn readmit(&self, id: u64) {
+        let mut state = self.state.lock();
+        if state.only_from == Some(NOBODY) {
+            state.only_from = Some(id);
+        }
     }
 
     /// Shows the descriptors' places of all segments; under the lock of flights.
@@ -700,6 +778,7 @@ impl Inbox {
             got.length += count;
             got.source.get_or_insert_with(|| segment.source.clone());
             got.credentials.get_or_insert(segment.credentials);
+            got.stamp = segment.stamp;
             let has_files = segment.has_rights && rights::any(&segment.rights);
             let whole = head + count == segment.payload.len();
             if how.peek {
@@ -763,7 +842,7 @@ impl Inbox {
                 }
                 let source = Some(segment.source.clone());
                 let credentials = Some(segment.credentials);
-                let head = segment.head;
+                let (head, stamp) = (segment.head, segment.stamp);
                 drop(segment);
                 drop(gone);
                 return Ok(Got {
@@ -772,6 +851,8 @@ impl Inbox {
                     source,
                     credentials,
                     head,
+                    stamp,
+                    report: None,
                     files,
                 });
             }

@@ -1,6 +1,7 @@
 //! What the calls of every socket tell of the one interface, the loopback one (netdevice(7)).
 
 use super::address::Family;
+use super::state::caller_is_admin;
 use crate::vm::uaccess;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::AF_INET;
@@ -19,6 +20,22 @@ const SIOCGIFMTU: u32 = 0x8921;
 const SIOCGIFHWADDR: u32 = 0x8927;
 const SIOCGIFINDEX: u32 = 0x8933;
 const SIOCGIFTXQLEN: u32 = 0x8942;
+const SIOCGIFMAP: u32 = 0x8970;
+
+// What would change the interface.
+const SIOCSIFFLAGS: u32 = 0x8914;
+const SIOCSIFADDR: u32 = 0x8916;
+const SIOCSIFNETMASK: u32 = 0x891c;
+const SIOCSIFMETRIC: u32 = 0x891e;
+const SIOCSIFMTU: u32 = 0x8922;
+const SIOCSIFTXQLEN: u32 = 0x8943;
+/// Routes of older programs.
+const SIOCADDRT: u32 = 0x890b;
+const SIOCDELRT: u32 = 0x890c;
+
+/// The flags that programs can change, of which only this one is set: it is up.
+const CHANGEABLE: u16 = 0x1 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x4000;
+const IFF_UP: u16 = 0x1;
 
 /// Bytes of `struct ifreq`: a name, then a value.
 const REQUEST: usize = 40;
@@ -54,6 +71,16 @@ pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
     let four = family == Family::Inet;
     let answer = match command {
         SIOCGIFNAME | SIOCGIFINDEX => with_value(&LOOPBACK.to_le_bytes()),
+        SIOCGIFMAP => with_value(&[]),
+        SIOCSIFFLAGS | SIOCSIFMETRIC | SIOCSIFMTU | SIOCSIFTXQLEN => {
+            return keep(command, argument);
+        }
+        SIOCSIFADDR | SIOCSIFNETMASK if four => return keep(command, argument),
+        SIOCADDRT | SIOCDELRT if family != Family::Unix => {
+            need_admin()?;
+            // There are none but that to the interface, which stays.
+            return Err(Errno::EOPNOTSUPP);
+        }
         SIOCGIFFLAGS => with_value(&(IFF_UP_RUNNING | IFF_LOOPBACK).to_le_bytes()),
         SIOCGIFMETRIC => with_value(&[]),
         SIOCGIFMTU => with_value(&MTU.to_le_bytes()),
@@ -77,6 +104,48 @@ pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
     }
     uaccess::copy_out(argument, &answer)?;
     Ok(0)
+}
+
+/// Requires the capability to change networks.
+///
+/// # Errors
+/// `EPERM`.
+fn need_admin() -> Result<(), Errno> {
+    match caller_is_admin() {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
+    }
+}
+
+/// Sets what the interface has already.
+///
+/// # Errors
+/// `EOPNOTSUPP`: it is to be changed, which it cannot. `ENODEV`: it is another one. `EPERM`, `EFAULT`.
+fn keep(command: u32, argument: u64) -> SysResult {
+    let mut asked: Request = [0; REQUEST];
+    uaccess::copy_in(&mut asked, argument)?;
+    need_admin()?;
+    let (name, value) = asked.split_at(NAME_ROOM);
+    if name.split(|byte| *byte == 0).next() != Some(NAME) {
+        return Err(Errno::ENODEV);
+    }
+    let number = value.first_chunk().copied().map_or(0, u32::from_le_bytes);
+    let flags = value.first_chunk().copied().map_or(0, u16::from_le_bytes);
+    let is_same = match command {
+        SIOCSIFFLAGS => flags & CHANGEABLE == IFF_UP,
+        SIOCSIFADDR => {
+            value.starts_with(&address([127, 0, 0, 1])[..2]) && value[4..8] == [127, 0, 0, 1]
+        }
+        SIOCSIFNETMASK => value[4..8] == [255, 0, 0, 0],
+        SIOCSIFMETRIC => number == 0,
+        SIOCSIFMTU => number == MTU,
+        _ => number == QUEUE_LENGTH,
+    };
+    if is_same {
+        Ok(0)
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    }
 }
 
 /// Lists the interfaces that have an address of version 4, in `struct ifconf`: a length, and where.

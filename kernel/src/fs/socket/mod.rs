@@ -18,7 +18,15 @@
 
 mod account;
 mod address;
+mod asking;
 mod collect;
+mod counters;
+mod disconnect;
+mod errors;
+mod groups;
+mod held;
+mod hold;
+mod icmp;
 mod inbox;
 mod inet;
 mod interface;
@@ -27,22 +35,36 @@ mod netlink;
 mod operations;
 mod payload;
 mod ports;
+mod problems;
 mod queue;
 mod rights;
 mod segment;
 mod settings;
 mod state;
 mod stream;
+mod tcp_info;
+mod udp;
 mod unix;
 mod view;
 
 pub use address::{Address, Family, Protocol, SocketKind};
-pub use collect::start;
+pub use counters::{ACTIVE_OPENS, ATTEMPT_FAILS, UDP_IN, UDP_NO_PORT, UDP_NO_ROOM, UDP_OUT};
+pub use groups::MOST_GROUPS;
+pub use icmp::PING_GROUPS;
 pub use inbox::Got;
 pub use inet::{DEFAULT_HOPS, UNPRIVILEGED};
+use logic::socket::control::Credentials;
 pub use operations::{Caller, Incoming, MAX_BACKLOG, Outgoing};
 pub use ports::EPHEMERAL;
 pub use rights::on_their_way;
-pub use settings::{Settings, Timeout};
+pub use settings::{KEEP_ALIVE, Settings, Stamps, Timeout};
 pub use state::{DEFAULT_BUFFER, MAX_MESSAGES, Socket};
 pub use view::{Stage, View};
+
+/// Starts the threads of sockets. `caller` says who calls, as the real user and as whom it acts, and
+/// `is_admin` whether that is somebody who may change networks.
+pub fn start(caller: [fn() -> Credentials; 2], is_admin: fn() -> bool) {
+    state::set_admin(is_admin);
+    collect::start(caller);
+    hold::start();
+}

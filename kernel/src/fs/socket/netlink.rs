@@ -2,13 +2,13 @@
 //! sockets (`NETLINK_SOCK_DIAG`), which it tells in `/proc/net` alone.
 
 use super::account::{self, NoRoom};
-use super::address::{Address, Protocol};
+use super::address::{Address, Family, Protocol};
 use super::inbox::Refusal;
 use super::operations::Outgoing;
 use super::payload::Payload;
 use super::queue::Bounds;
 use super::segment::Segment;
-use super::state::{Socket, caller};
+use super::state::{Socket, caller, caller_is_admin};
 use super::stream::OVERHEAD;
 use crate::fs::io::{ByteSource, NO_LIMIT, SliceSource};
 use alloc::collections::BTreeSet;
@@ -152,12 +152,20 @@ impl Socket {
             Some(Protocol::SockDiag) => Topic::Sockets,
             _ => Topic::Routes,
         };
-        netlink::answer(&bytes, topic, port, |answer| self.receive_answer(&answer));
+        let is_admin = caller_is_admin();
+        netlink::answer(&bytes, topic, port, is_admin, |answer| {
+            self.receive_from_kernel(&answer);
+        });
         Ok(length)
     }
 
-    /// Puts an answer into its inbox. One that finds no room is lost, and the receiver is told.
-    fn receive_answer(&self, answer: &[u8]) {
+    /// Whether it is one of netlink.
+    pub fn is_netlink(&self) -> bool {
+        self.family() == Family::Netlink
+    }
+
+    /// Puts a message of the kernel into its inbox. One that finds no room is lost, and the receiver is told.
+    pub fn receive_from_kernel(&self, answer: &[u8]) {
         // Relaxed: an option orders nothing.
         let room = self.settings().receive_buffer.load(Ordering::Relaxed);
         let bounds = Bounds {

@@ -1,10 +1,10 @@
 //! What programs do with sockets: by their calls, and as files.
 
-use super::address::{Family, SocketKind};
+use super::address::{Family, Protocol, SocketKind};
 use super::inbox::{Got, How, Patience};
 use super::interface;
 use super::rights::{self, Rights};
-use super::state::{Socket, caller};
+use super::state::Socket;
 use super::stream::With;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
@@ -23,6 +23,8 @@ pub const MAX_BACKLOG: usize = 4096;
 
 /// Whether the urgent byte of a stream is next.
 const SIOCATMARK: u32 = 0x8905;
+/// Bytes of a stream that were not sent.
+const SIOCOUTQNSD: u32 = 0x894b;
 
 /// Who calls, and where it stands in the tree.
 #[derive(Copy, Clone, Debug)]
@@ -49,6 +51,10 @@ pub struct Outgoing<'a> {
     pub nonblocking: bool,
     /// Of TCP: its last byte is urgent.
     pub urgent: bool,
+    /// More follow (`MSG_MORE`).
+    pub more: bool,
+    /// The caller may mark packets.
+    pub may_mark: bool,
 }
 
 impl Outgoing<'_> {
@@ -62,6 +68,8 @@ impl Outgoing<'_> {
             credentials: None,
             nonblocking,
             urgent: false,
+            more: false,
+            may_mark: false,
         }
     }
 }
@@ -81,7 +89,28 @@ impl Socket {
     /// An open file of this socket.
     pub fn to_file(self: Arc<Self>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
         let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
-        anonymous::open_socket(self, flags, owner)
+        let name = self.protocol_name();
+        anonymous::open_socket(self, flags, owner, name)
+    }
+
+    /// Returns Linux's name of the socket's protocol, as `system.sockprotoname` shows it.
+    fn protocol_name(&self) -> &'static str {
+        let six = self.family() == Family::Inet6;
+        match (self.family(), self.protocol(), self.kind()) {
+            (Family::Netlink, ..) => "NETLINK",
+            (Family::Unix, _, SocketKind::Stream) => "UNIX-STREAM",
+            (Family::Unix, ..) => "UNIX",
+            (_, _, SocketKind::Raw) if six => "RAWv6",
+            (_, _, SocketKind::Raw) => "RAW",
+            (_, Some(Protocol::Icmp), _) if six => "PINGv6",
+            (_, Some(Protocol::Icmp), _) => "PING",
+            (_, Some(Protocol::UdpLite), _) if six => "UDPLITEv6",
+            (_, Some(Protocol::UdpLite), _) => "UDP-Lite",
+            (_, Some(Protocol::Udp), _) if six => "UDPv6",
+            (_, Some(Protocol::Udp), _) => "UDP",
+            _ if six => "TCPv6",
+            _ => "TCP",
+        }
     }
 
     /// A new pair of connected sockets.
@@ -136,8 +165,14 @@ impl Socket {
         if self.family() == Family::Netlink {
             return Err(Errno::EOPNOTSUPP);
         }
-        if reading && self.is_listening() && self.is_tcp() {
-            self.stop_at_port();
+        let listening = self.is_listening();
+        if self.is_tcp() && ((reading && listening) || self.is_connecting()) {
+            // As on Linux there is nothing to end in order.
+            if listening {
+                self.stop_at_port();
+            }
+            self.disconnect_stream();
+            return Ok(());
         }
         self.shut_down(reading, writing)
     }
@@ -173,7 +208,6 @@ impl Socket {
             out.files.into_iter().for_each(OpenFile::close);
             return Err(error);
         }
-        let credentials = out.credentials.unwrap_or_else(caller);
         let rights = match out.files.is_empty() {
             true => None,
             false => Some(Rights::send(take(&mut out.files), out.files_limit)?),
@@ -181,15 +215,17 @@ impl Socket {
         let patience = self.patience(out.nonblocking, true);
         if stream {
             let with = With {
-                credentials,
+                credentials: out.credentials,
                 patience,
                 urgent: out.urgent,
+                more: out.more,
             };
             return self.send_stream(from, rights, with);
         }
         match self.family() {
-            Family::Unix => self.send_message(from, out.to, rights, credentials, patience),
-            Family::Inet | Family::Inet6 => self.send_datagram(from, &out, credentials),
+            Family::Unix => self.send_message(from, out.to, rights, out.credentials, patience),
+            Family::Inet | Family::Inet6 if self.is_icmp() => self.send_icmp(from, &out),
+            Family::Inet | Family::Inet6 => self.send_datagram(from, &out),
             Family::Netlink => self.send_netlink(from, &out),
         }
     }
@@ -214,10 +250,14 @@ impl Socket {
             patience,
         };
         if self.kind() == SocketKind::Stream {
-            self.inbox.receive_stream(to, how)
-        } else {
-            self.inbox.receive_message(to, how)
+            return self.inbox.receive_stream(to, how);
         }
+        let got = self.inbox.receive_message(to, how)?;
+        if got.source.is_none() && !self.kind().connects() && patience == Patience::None {
+            // As on Linux only who waits finds the end of messages.
+            return Err(Errno::EAGAIN);
+        }
+        Ok(got)
     }
 
     /// Receives the urgent byte of a stream, or only looks at it.
@@ -288,9 +328,10 @@ impl File for Socket {
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
         if self.kind() == SocketKind::Stream {
             let with = With {
-                credentials: caller(),
+                credentials: None,
                 patience: self.patience(flags.nonblocking(), true),
                 urgent: false,
+                more: false,
             };
             return self.send_stream(from, None, with);
         }
@@ -323,6 +364,7 @@ impl File for Socket {
                 }
             }
             TIOCOUTQ => self.unreceived(),
+            SIOCOUTQNSD if self.is_tcp() => self.held.pieces.lock().bytes,
             SIOCATMARK if self.is_tcp() => self.inbox.is_at_urgent().into(),
             _ => return interface::ioctl(self.family(), command, argument),
         };

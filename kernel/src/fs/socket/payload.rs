@@ -43,6 +43,22 @@ impl Payload {
         }
     }
 
+    /// Adds the few bytes of `more` behind its own few. Returns `false` if there is no room for them in
+    /// the segment itself.
+    pub(super) fn append(&mut self, more: &Self) -> bool {
+        let (Self::Few(length, bytes), Self::Few(count, added)) = (self, more) else {
+            return false;
+        };
+        let (begin, count) = (usize::from(*length), usize::from(*count));
+        let Some(place) = bytes.get_mut(begin..begin + count) else {
+            return false;
+        };
+        place.copy_from_slice(&added[..count]);
+        // At most FEW.
+        *length = u8::try_from(begin + count).unwrap_or(u8::MAX);
+        true
+    }
+
     /// The memory that so many bytes take.
     pub(super) fn memory(length: usize) -> usize {
         if length <= SMALL {

@@ -5,7 +5,7 @@ use super::state::Socket;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip};
 use machine::arch::random;
@@ -27,9 +27,17 @@ pub(super) struct Binding {
     reuse_address: AtomicBool,
     reuse_port: bool,
     listening: AtomicBool,
-    /// The only one that UDP receives from.
-    remote: SpinLock<Option<Endpoint>>,
+    connection: SpinLock<Connection>,
     socket: Weak<Socket>,
+}
+
+/// What connecting a socket makes of its use of a port.
+#[derive(Copy, Clone, Debug, Default)]
+struct Connection {
+    /// The only one that UDP receives from, and the other side of TCP.
+    remote: Option<Endpoint>,
+    /// Its own address, if it was bound to none.
+    local: Option<Ip>,
 }
 
 /// Keeps a port. A connection that was accepted has its listener's.
@@ -52,7 +60,7 @@ impl Binding {
             reuse_address: AtomicBool::new(settings.reuse_address.get()),
             reuse_port: settings.reuse_port.get(),
             listening: AtomicBool::new(false),
-            remote: SpinLock::new(None),
+            connection: SpinLock::new(Connection::default()),
             socket: socket.weak(),
         }
     }
@@ -61,10 +69,20 @@ impl Binding {
         (self.protocol, self.local.port)
     }
 
+    /// Where it is: a connected socket is where its connection is.
+    fn ip(&self) -> Ip {
+        self.connection.lock().local.unwrap_or(self.local.ip)
+    }
+
     fn covers(&self, ip: Ip) -> bool {
-        self.local.ip == ip
-            || (self.local.ip == Ip::ANY4 && ip.to_v4().is_some())
-            || (self.local.ip == Ip::ANY6 && !(self.v6_only && ip.to_v4().is_some()))
+        self.covers_from(self.ip(), ip)
+    }
+
+    /// Whether it serves `ip` where it is at `own`.
+    fn covers_from(&self, own: Ip, ip: Ip) -> bool {
+        own == ip
+            || (own == Ip::ANY4 && ip.to_v4().is_some())
+            || (own == Ip::ANY6 && !(self.v6_only && ip.to_v4().is_some()))
     }
 
     fn listens(&self) -> bool {
@@ -73,7 +91,7 @@ impl Binding {
     }
 
     fn conflicts(&self, other: &Self) -> bool {
-        let overlap = self.covers(other.local.ip) || other.covers(self.local.ip);
+        let overlap = self.covers(other.ip()) || other.covers(self.ip());
         let both =
             |a: &AtomicBool, b: &AtomicBool| a.load(Ordering::Relaxed) && b.load(Ordering::Relaxed);
         let shared = (self.reuse_port && other.reuse_port)
@@ -87,9 +105,14 @@ impl Binding {
         self.reuse_address.store(on, Ordering::Relaxed);
     }
 
-    /// Messages from others than `remote` are for others.
-    pub(super) fn receive_only_from(&self, remote: Option<Endpoint>) {
-        *self.remote.lock() = remote;
+    /// Its socket is connected: messages from others than `remote` are for others. Where it was bound
+    /// to no address it is at `local`. `None`: it is connected no more.
+    pub(super) fn set_connection(&self, connection: Option<(Ip, Endpoint)>) {
+        let new = connection.map_or_else(Connection::default, |(local, remote)| Connection {
+            remote: Some(remote),
+            local: self.local.ip.is_any().then_some(local),
+        });
+        *self.connection.lock() = new;
     }
 }
 
@@ -152,6 +175,26 @@ impl PortUse {
         Ok(())
     }
 
+    /// Connects TCP from this port at `local`, unless another socket is connected from there to the
+    /// same address.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL`: one is.
+    pub(super) fn connect(&self, local: Ip, remote: Endpoint) -> Result<(), Errno> {
+        let ports = PORTS.lock();
+        let mut others = ports.get(&self.0.key()).into_iter().flatten();
+        let is_same = |other: &Arc<Binding>| {
+            !Arc::ptr_eq(other, &self.0)
+                && other.connection.lock().remote == Some(remote)
+                && other.ip() == local
+        };
+        if others.any(is_same) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        self.0.set_connection(Some((local, remote)));
+        Ok(())
+    }
+
     /// It does not listen any more.
     pub(super) fn stop_listening(&self) {
         self.0.listening.store(false, Ordering::Relaxed);
@@ -183,36 +226,109 @@ fn free_port(ports: &BTreeMap<Key, Vec<Arc<Binding>>>, protocol: Protocol) -> Op
         .find(|port| !ports.contains_key(&(protocol, *port)))
 }
 
+/// How exactly a binding wants what comes `from` to `to`. `None`: not at all.
+fn score(binding: &Binding, to: Endpoint, from: Endpoint) -> Option<u32> {
+    let Connection { remote, local } = *binding.connection.lock();
+    let own = local.unwrap_or(binding.local.ip);
+    if !binding.covers_from(own, to.ip) || (binding.protocol == Protocol::Tcp && !binding.listens())
+    {
+        return None;
+    }
+    if remote.is_some_and(|remote| remote != from) {
+        return None;
+    }
+    let exact = if own == to.ip { 2 } else { 0 };
+    let narrow = u32::from(own != Ip::ANY6);
+    Some(exact + narrow + if remote.is_some() { 4 } else { 0 })
+}
+
+/// The binding that says most exactly that it wants what comes `from` to `to`; of equals that share a
+/// port by `SO_REUSEPORT` that of the flow, and of others, as on Linux, the last one.
+fn choose(users: &[Arc<Binding>], to: Endpoint, from: Endpoint) -> Option<&Arc<Binding>> {
+    if let [only] = users {
+        return score(only, to, from).map(|_| only);
+    }
+    let mut best = None;
+    let mut equals: u64 = 0;
+    let mut all_share = true;
+    for binding in users {
+        let Some(own) = score(binding, to, from) else {
+            continue;
+        };
+        match best {
+            Some((top, _)) if own < top => continue,
+            Some((top, _)) if own == top => equals += 1,
+            _ => (equals, all_share) = (1, true),
+        }
+        all_share &= binding.reuse_port;
+        best = Some((own, binding));
+    }
+    let (top, last) = best?;
+    if equals < 2 || !all_share {
+        return Some(last);
+    }
+    let nth = usize::try_from(flow(to, from) % equals).unwrap_or(0);
+    let mut same = users
+        .iter()
+        .filter(|binding| score(binding, to, from) == Some(top));
+    // Connections change without the lock of the ports: there may be fewer than a moment ago.
+    Some(same.nth(nth).unwrap_or(last))
+}
+
+/// A number that is the same for all that goes between two addresses.
+fn flow(to: Endpoint, from: Endpoint) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let ends = [from, to];
+    let bytes = ends
+        .iter()
+        .flat_map(|end| end.ip.0.into_iter().chain(end.port.to_le_bytes()));
+    let mixed = bytes.fold(0_u64, |sum, byte| {
+        (sum ^ u64::from(byte))
+            .wrapping_mul(MULTIPLIER)
+            .rotate_left(23)
+    });
+    mixed ^ mixed >> 32
+}
+
 /// The socket that accepts connections to `to`, or that receives a message of UDP that comes `from`
-/// there: of those that would, who says most exactly what it wants; among equals by turns.
+/// there.
 pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<Arc<Socket>> {
-    static TURN: AtomicU32 = AtomicU32::new(0);
     let ports = PORTS.lock();
     let users = ports.get(&(protocol, to.port))?;
-    let score = |binding: &Binding| -> Option<u32> {
-        if !binding.covers(to.ip) || (protocol == Protocol::Tcp && !binding.listens()) {
-            return None;
-        }
-        let remote = *binding.remote.lock();
-        if remote.is_some_and(|remote| remote != from) {
-            return None;
-        }
-        let exact = if binding.local.ip == to.ip { 2 } else { 0 };
-        let narrow = u32::from(binding.local.ip != Ip::ANY6);
-        Some(exact + narrow + if remote.is_some() { 4 } else { 0 })
-    };
-    let best = users.iter().filter_map(|b| score(b)).max()?;
-    let equal = || users.iter().filter(|b| score(b) == Some(best));
-    let turn = TURN.fetch_add(1, Ordering::Relaxed) as usize;
-    // Peers change without the lock of the ports: there may be fewer than there were a moment ago.
-    let chosen = if equal().all(|binding| binding.reuse_port) {
-        let nth = turn.checked_rem(equal().count());
-        nth.and_then(|nth| equal().nth(nth))
-    } else {
-        // As on Linux who came last.
-        equal().next_back()
-    };
-    let socket = chosen?.socket.clone();
+    let socket = choose(users, to, from)?.socket.clone();
     drop(ports);
     socket.upgrade()
+}
+
+/// All sockets that receive a message of UDP to many receivers. Those at other addresses than `to` do
+/// not, nor do those of version 6.
+///
+/// # Errors
+/// `ENOBUFS`: no memory.
+pub(super) fn find_all(
+    protocol: Protocol,
+    to: Endpoint,
+    from: Endpoint,
+) -> Result<Vec<Arc<Socket>>, Errno> {
+    let mut all = Vec::new();
+    let count = {
+        let ports = PORTS.lock();
+        ports.get(&(protocol, to.port)).map_or(0, Vec::len)
+    };
+    all.try_reserve_exact(count).map_err(|_| Errno::ENOBUFS)?;
+    let ports = PORTS.lock();
+    let users = ports.get(&(protocol, to.port)).into_iter().flatten();
+    let wanted = users.filter(|binding| score(binding, to, from).is_some());
+    // Who came since has missed it.
+    all.extend(wanted.take(count).map(|binding| binding.socket.clone()));
+    drop(ports);
+    let alive = all
+        .into_iter()
+        .filter_map(|socket: Weak<Socket>| socket.upgrade());
+    let mut sockets = Vec::new();
+    sockets
+        .try_reserve_exact(count)
+        .map_err(|_| Errno::ENOBUFS)?;
+    sockets.extend(alive);
+    Ok(sockets)
 }

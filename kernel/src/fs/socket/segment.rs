@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 use logic::socket::packet::Head;
+use machine::arch::clock::{self, Nanos};
 use machine::sync::SpinLock;
 
 /// A message, or a piece of a stream.
@@ -23,6 +24,8 @@ pub(super) struct Segment {
     pub(super) has_rights: bool,
     /// Of UDP.
     pub(super) head: Option<Head>,
+    /// When it was sent, since 1970, if the receiver asks for that.
+    pub(super) stamp: Option<Nanos>,
     /// Of TCP: its only byte, which is urgent.
     pub(super) urgent: Option<u8>,
     pub(super) charge: Charge,
@@ -42,6 +45,7 @@ impl Segment {
             rights: SpinLock::new(None),
             has_rights: false,
             head: None,
+            stamp: None,
             urgent: None,
             charge,
         }
@@ -88,6 +92,13 @@ impl Segment {
         Self {
             head: Some(head),
             ..self
+        }
+    }
+
+    /// Stamps it with the time, if the receiver asks for that.
+    pub(super) fn stamp(&mut self, asked: bool) {
+        if asked {
+            self.stamp = Some(clock::now().saturating_add(clock::realtime_offset()));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The options of a socket that programs set (`setsockopt`).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use logic::socket::options::{Kept, NUMBERS, SWITCHES};
 use logic::socket::packet::Told;
 use machine::arch::clock::{self, Nanos};
 
@@ -81,6 +82,94 @@ impl ToldSet {
     }
 }
 
+/// The options that are kept for programs to read again. Each is kept as the difference from its
+/// first value, so that a new socket has zeros.
+#[derive(Debug, Default)]
+pub struct KeptValues {
+    switches: AtomicU64,
+    numbers: [AtomicI32; NUMBERS.len()],
+}
+
+impl KeptValues {
+    /// What an option is.
+    pub fn get(&self, kept: Kept) -> i32 {
+        match kept {
+            Kept::Switch(at) => self.is_on(at).into(),
+            Kept::Number(at) => {
+                let changed = self.numbers[at].load(Ordering::Relaxed);
+                NUMBERS[at].initial.wrapping_add(changed)
+            }
+        }
+    }
+
+    /// Whether the switch at this place of [`SWITCHES`] is on.
+    pub fn is_on(&self, at: usize) -> bool {
+        let changed = self.switches.load(Ordering::Relaxed) & (1 << at) != 0;
+        SWITCHES[at].initial != changed
+    }
+
+    /// Sets an option.
+    pub fn set(&self, kept: Kept, value: i32) {
+        match kept {
+            Kept::Switch(at) if SWITCHES[at].initial == (value != 0) => {
+                self.switches.fetch_and(!(1 << at), Ordering::Relaxed);
+            }
+            Kept::Switch(at) => {
+                self.switches.fetch_or(1 << at, Ordering::Relaxed);
+            }
+            Kept::Number(at) => {
+                let changed = value.wrapping_sub(NUMBERS[at].initial);
+                self.numbers[at].store(changed, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn inherit(&self, parent: &Self) {
+        let switches = parent.switches.load(Ordering::Relaxed);
+        self.switches.store(switches, Ordering::Relaxed);
+        for (ours, theirs) in self.numbers.iter().zip(&parent.numbers) {
+            ours.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// How a receiver is told when a message came.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    /// `SO_TIMESTAMP`.
+    Micros = 1,
+    /// `SO_TIMESTAMPNS`.
+    Nanos = 2,
+    /// `SO_TIMESTAMP_NEW`.
+    NewMicros = 3,
+    /// `SO_TIMESTAMPNS_NEW`.
+    NewNanos = 4,
+}
+
+impl Stamps {
+    /// Every way.
+    const ALL: [Self; 4] = [Self::Micros, Self::Nanos, Self::NewMicros, Self::NewNanos];
+}
+
+/// When idle connections are probed where a program does not say so (`net.ipv4.tcp_keepalive_*`):
+/// kept and shown by the options. Relaxed: values of their own.
+#[derive(Debug)]
+pub struct KeepAlive {
+    /// Seconds before the first probe.
+    pub idle: AtomicU64,
+    /// Seconds between probes.
+    pub interval: AtomicU64,
+    /// How many there are.
+    pub probes: AtomicU64,
+}
+
+/// Those of all connections.
+pub static KEEP_ALIVE: KeepAlive = KeepAlive {
+    idle: AtomicU64::new(7200),
+    interval: AtomicU64::new(75),
+    probes: AtomicU64::new(9),
+};
+
 /// All options.
 #[derive(Debug, Default)]
 pub struct Settings {
@@ -117,7 +206,7 @@ pub struct Settings {
     pub linger_seconds: Number,
     /// `TCP_NODELAY`: kept and shown; nothing is delayed.
     pub no_delay: Switch,
-    /// `TCP_CORK`: kept and shown; nothing is held back.
+    /// `TCP_CORK` or `UDP_CORK`: what is sent is held back.
     pub cork: Switch,
     /// `TCP_QUICKACK` is on unless it was switched off: kept and shown.
     pub slow_ack: Switch,
@@ -147,9 +236,59 @@ pub struct Settings {
     pub least_coverage: Number,
     /// `IPV6_V6ONLY`.
     pub v6_only: Switch,
+    /// The options without a place of their own here.
+    pub kept: KeptValues,
+    /// `SO_DEBUG`: kept and shown.
+    pub debug: Switch,
+    /// `SO_LOCK_FILTER`: kept and shown, as no filter can be attached.
+    pub lock_filter: Switch,
+    /// The bits of `SO_MAX_PACING_RATE` that are 0: kept and shown.
+    pub unpaced: AtomicU64,
+    /// [`Stamps`], or 0.
+    pub(super) stamps: Number,
+    /// The flags of `SO_TIMESTAMPING`, and whether those are of its newer form.
+    pub(super) stamping: Number,
+    pub(super) new_stamping: Switch,
+    /// `IP_MULTICAST_IF`: the interface that messages to groups leave by, or 0.
+    pub group_interface4: Number,
+    /// The address that named it, as programs read it.
+    pub group_source4: Number,
+    /// `IPV6_MULTICAST_IF`: kept and shown, as no message to a group of version 6 has a route.
+    pub group_interface6: Number,
+    /// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`: kept and shown, as there is one interface.
+    pub unicast_interface4: Number,
+    /// The latter.
+    pub unicast_interface6: Number,
+    /// `IPV6_ADDR_PREFERENCES`: kept and shown.
+    pub preferences: Number,
+    /// `ICMP_FILTER` and `ICMPV6_FILTER`: a bit for each type of packets that a raw socket does not
+    /// receive.
+    pub blocked: [Number; 8],
 }
 
 impl Settings {
+    /// How messages tell when they came. `None`: not at all.
+    pub fn stamps(&self) -> Option<Stamps> {
+        let set = self.stamps.get();
+        Stamps::ALL.into_iter().find(|stamps| *stamps as u32 == set)
+    }
+
+    /// Whether a raw socket does not receive packets of this type.
+    pub(super) fn blocks(&self, kind: Option<u8>) -> bool {
+        let kind = kind.unwrap_or(0);
+        let word = self.blocked[usize::from(kind / 32)].get();
+        word & 1 << (kind % 32) != 0
+    }
+
+    /// The flags of `SO_TIMESTAMPING`, if they were set by that form of it.
+    pub fn stamping_of(&self, new: bool) -> u32 {
+        if self.new_stamping.get() == new {
+            self.stamping.get()
+        } else {
+            0
+        }
+    }
+
     /// Takes over what a connection has of its listener: all but `SO_PRIORITY`.
     pub(super) fn inherit(&self, parent: &Self) {
         let timeouts = [
@@ -174,6 +313,7 @@ impl Settings {
             (&self.whole, &parent.whole),
             (&self.v6_only, &parent.v6_only),
             (&self.reno, &parent.reno),
+            (&self.new_stamping, &parent.new_stamping),
         ];
         for (ours, theirs) in switches {
             ours.set(theirs.get());
@@ -188,10 +328,13 @@ impl Settings {
             (&self.hops6, &parent.hops6),
             (&self.discovery6, &parent.discovery6),
             (&self.interface, &parent.interface),
+            (&self.stamps, &parent.stamps),
+            (&self.stamping, &parent.stamping),
         ];
         for (ours, theirs) in numbers.into_iter().chain(self.tcp.iter().zip(&parent.tcp)) {
             ours.set(theirs.get());
         }
         self.told.set(parent.told.get(), true);
+        self.kept.inherit(&parent.kept);
     }
 }

@@ -2,7 +2,10 @@
 
 use super::account::Account;
 use super::address::{Address, Family, Protocol, SocketKind};
+use super::groups::Groups;
+use super::held::Held;
 use super::inbox::{Inbox, Patience};
+use super::problems::Problems;
 use super::queue::Bounds;
 use super::settings::Settings;
 use crate::fs::node::Hold;
@@ -69,7 +72,7 @@ pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) listener: Option<Arc<Listener>>,
     /// At which listener it waits for its turn.
-    waits_at: Option<Weak<Listener>>,
+    pub(super) waits_at: Option<Weak<Listener>>,
     /// Keeps its name.
     pub(super) bound: Option<Hold>,
     /// It has stopped writing.
@@ -78,6 +81,9 @@ pub(super) struct State {
     pub(super) peer_credentials: Credentials,
     /// A program has set `SO_SNDBUF`.
     pub(super) send_buffer_set: bool,
+    /// A program has chosen its address, and its port: it keeps them when it is connected no more.
+    pub(super) chose_address: bool,
+    pub(super) chose_port: bool,
 }
 
 /// A socket. Its lock is taken before those of inboxes, never before that of another socket or a
@@ -98,6 +104,13 @@ pub struct Socket {
     connecting: Mutex<()>,
     /// Of netlink: held while requests are answered, so that answers to two threads do not mix.
     pub(super) answering: Mutex<()>,
+    /// What it sent and holds back.
+    pub(super) held: Held,
+    /// Errors that it asked for.
+    pub(super) problems: Problems,
+    pub(super) groups: Groups,
+    /// `IPV6_ADDRFORM`: it is of version 4 from now on.
+    became_four: AtomicBool,
 }
 
 /// Who calls: as the real user, and as whom it acts.
@@ -105,8 +118,22 @@ static CALLER: Once<[fn() -> Credentials; 2]> = Once::new();
 
 /// Says how to find out who calls.
 pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
-    // Whoever is first: there is one.
+    // The first call sets it: there is one.
     let _ = CALLER.set(caller);
+}
+
+/// Whether the caller may change networks.
+static ADMIN: Once<fn() -> bool> = Once::new();
+
+/// Says how to find out whether the caller may change networks.
+pub(super) fn set_admin(is_admin: fn() -> bool) {
+    // The first call sets it: there is one.
+    let _ = ADMIN.set(is_admin);
+}
+
+/// Whether the caller may change networks (`CAP_NET_ADMIN`).
+pub(super) fn caller_is_admin() -> bool {
+    ADMIN.get().is_some_and(|is_admin| is_admin())
 }
 
 /// Who calls.
@@ -146,6 +173,8 @@ impl Socket {
         } else {
             (DEFAULT_BUFFER, DEFAULT_BUFFER)
         };
+        // As on Linux several may have one identifier.
+        settings.reuse_address.set(protocol == Some(Protocol::Icmp));
         // Relaxed: nobody else has it yet.
         settings.receive_buffer.store(receive, Ordering::Relaxed);
         Arc::new_cyclic(|this| Self {
@@ -168,15 +197,54 @@ impl Socket {
                 shut_write: false,
                 peer_credentials: Credentials::NOBODY,
                 send_buffer_set: false,
+                chose_address: false,
+                chose_port: false,
             }),
             connecting: Mutex::new(()),
             answering: Mutex::new(()),
+            held: Held::new(),
+            problems: Problems::new(),
+            groups: Groups::new(),
+            became_four: AtomicBool::new(false),
         })
     }
 
     /// Its family.
     pub fn family(&self) -> Family {
+        // Relaxed: an option orders nothing.
+        if self.became_four.load(Ordering::Relaxed) {
+            return Family::Inet;
+        }
         self.family
+    }
+
+    /// Makes a socket of version 6 that is connected by version 4 one of version 4.
+    ///
+    /// # Errors
+    /// `ENOTCONN`: it is not connected. `EADDRNOTAVAIL`: not by version 4.
+    pub fn become_version_4(&self) -> Result<(), Errno> {
+        let remote = self.remote().and_then(|remote| remote.endpoint());
+        let remote = remote.ok_or(Errno::ENOTCONN)?;
+        if remote.ip.to_v4().is_none() || self.settings.v6_only.get() {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        self.became_four.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A number that no other socket has (`SO_COOKIE`).
+    pub fn number(&self) -> u64 {
+        self.inbox.id()
+    }
+
+    /// Memory of what waits to be received.
+    pub fn memory(&self) -> usize {
+        self.inbox.memory()
+    }
+
+    /// Messages that found no room.
+    pub fn drops(&self) -> u32 {
+        self.inbox.drops()
     }
 
     /// What it carries.
@@ -340,6 +408,7 @@ impl Socket {
         phase: Phase,
         waits_at: Option<Weak<Listener>>,
     ) {
+        self.inbox.readmit(peer.id());
         let mut state = self.state.lock();
         let old = state.peer.replace(peer);
         state.remote = Some(remote);
@@ -433,7 +502,7 @@ impl Socket {
             return mask;
         }
         let look = self.inbox.look();
-        mask.set(PollMask::ERR, look.error);
+        mask.set(PollMask::ERR, look.error || self.problems.any());
         if state.phase == Phase::Connecting {
             return mask;
         }
@@ -603,6 +672,10 @@ impl Socket {
                 }
                 // Who waits for a place in the backlog.
                 listener.notifier.notify(PollMask::empty());
+                if self.is_unix() {
+                    let pass = self.settings.pass_credentials.get();
+                    embryo.server.set_pass_credentials(pass);
+                }
                 return Ok(embryo.server.clone());
             }
             if closed || self.inbox.look().shut {
@@ -629,30 +702,34 @@ impl Socket {
         listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
     }
 
+    /// Takes the connection of the client at this place out of those that wait at a listener.
+    pub(super) fn give_turn_up(listener: &Listener, client: *const Self) {
+        let gone = {
+            let mut backlog = listener.backlog.lock();
+            let (gone, promoted) = backlog.remove(|embryo| embryo.client.as_ptr() == client);
+            (gone, promoted.cloned())
+        };
+        if let (_, Some(promoted)) = &gone {
+            promoted.establish();
+        }
+    }
+
     /// Closes one direction or both.
     ///
     /// # Errors
     /// `ENOTCONN`: it is not connected, and its protocol cares.
     pub fn shut_down(&self, reading: bool, writing: bool) -> Result<(), Errno> {
+        if writing && self.is_tcp() {
+            self.release_held();
+        }
         let mut state = self.state.lock();
         let connected = matches!(state.phase, Phase::Connected { .. });
-        let lost = self.is_tcp() && self.inbox.look().reset;
+        let look = self.inbox.look();
+        let lost = self.is_tcp() && (look.reset || (look.peer_ended && state.shut_write));
         let unconnected = !self.is_unix() && (!connected || lost) && state.listener.is_none();
-        let listener = if self.is_tcp() && reading {
-            state.listener.take()
-        } else {
-            None
-        };
-        if listener.is_some() {
-            state.phase = Phase::Idle;
-        }
         state.shut_write |= writing;
         let peer = state.peer.clone().filter(|_| self.kind.connects());
         drop(state);
-        if let Some(listener) = listener {
-            Self::stop_listening(&listener);
-            return Ok(());
-        }
         if reading {
             self.inbox.shut(self.is_unix());
             if let Some(peer) = peer.as_ref().filter(|_| self.is_unix()) {
@@ -708,19 +785,13 @@ impl Drop for Socket {
             Self::stop_listening(&listener);
         }
         if let Some(listener) = waits_at.and_then(|listener| listener.upgrade()) {
-            // It gives its turn up.
-            let gone = {
-                let mut backlog = listener.backlog.lock();
-                let this = self.this.as_ptr();
-                let (gone, promoted) = backlog.remove(|embryo| embryo.client.as_ptr() == this);
-                (gone, promoted.cloned())
-            };
-            if let (_, Some(promoted)) = &gone {
-                promoted.establish();
-            }
+            Self::give_turn_up(&listener, self.this.as_ptr());
         }
         let unread = self.inbox.close();
         if let Some(peer) = peer.filter(|_| self.kind.connects()) {
+            if self.is_tcp() && !shut_write {
+                self.release_at_end(&peer);
+            }
             let linger = &self.settings.linger;
             let aborts = linger.get() && self.settings.linger_seconds.get() == 0;
             if self.is_unix() {

@@ -2,12 +2,12 @@
 
 use super::account::{self, NoRoom};
 use super::address::Address;
-use super::inbox::{Patience, Refusal};
+use super::inbox::{Inbox, Patience, Refusal, WITH_CREDENTIALS, WITH_STAMP};
 use super::payload::Payload;
 use super::queue::Bounds;
 use super::rights::Rights;
 use super::segment::Segment;
-use super::state::{Phase, Socket};
+use super::state::{Phase, Socket, caller};
 use crate::fs::io::ByteSource;
 use crate::fs::owner::Band;
 use alloc::sync::Arc;
@@ -23,10 +23,13 @@ const LONGEST: usize = 32 << 10;
 /// How bytes of a stream are sent.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct With {
-    pub(super) credentials: Credentials,
+    /// Who the sender says that it is.
+    pub(super) credentials: Option<Credentials>,
     pub(super) patience: Patience,
     /// The last of them is urgent.
     pub(super) urgent: bool,
+    /// More follow (`MSG_MORE`): of TCP they are held back.
+    pub(super) more: bool,
 }
 
 impl Socket {
@@ -71,10 +74,39 @@ impl Socket {
         mut rights: Option<Rights>,
         with: With,
     ) -> SysResult {
+        let holds = self.is_tcp() && self.may_hold(with.more);
+        if holds && with.urgent {
+            self.release_held();
+        } else if holds {
+            let more = with.more || self.settings().cork.get();
+            let result = self.send_pieces(from, &mut rights, with, true);
+            if more {
+                self.release_later();
+            } else {
+                self.release_held();
+            }
+            return result;
+        }
+        self.send_pieces(from, &mut rights, with, false)
+    }
+
+    /// Whether bytes are to be held back, or some are, which go first.
+    #[inline]
+    fn may_hold(&self, more: bool) -> bool {
+        more || self.held.any() || self.settings().cork.get()
+    }
+
+    fn send_pieces(
+        &self,
+        from: &mut dyn ByteSource,
+        rights: &mut Option<Rights>,
+        with: With,
+        hold: bool,
+    ) -> SysResult {
         let total = from.left();
         let mut done = 0;
         while done < total {
-            match self.send_piece(from, total - done, &mut rights, with) {
+            match self.send_piece(from, total - done, rights, with, hold) {
                 Ok(count) => {
                     done += count;
                     if done == total {
@@ -111,7 +143,7 @@ impl Socket {
     }
 
     /// The inbox of who is to receive a stream, and the name that its bytes come with.
-    fn receiver(&self) -> Result<(Arc<super::inbox::Inbox>, Address), Errno> {
+    fn receiver(&self) -> Result<(Arc<Inbox>, Address), Errno> {
         let state = self.state.lock();
         let peer = match state.phase {
             Phase::Connected { .. } => state.peer.clone(),
@@ -133,12 +165,26 @@ impl Socket {
         Ok((peer, source))
     }
 
+    /// Returns the credentials that the receiver sees: those that the sender `said`, else the
+    /// caller's if either side asks for them, else none.
+    #[inline]
+    pub(super) fn credentials_to(&self, peer: &Inbox, said: Option<Credentials>) -> Credentials {
+        match said {
+            Some(credentials) => credentials,
+            None if peer.asks(WITH_CREDENTIALS) || self.settings().pass_credentials.get() => {
+                caller()
+            }
+            None => Credentials::UNTOLD,
+        }
+    }
+
     fn send_piece(
         &self,
         from: &mut dyn ByteSource,
         left: usize,
         rights: &mut Option<Rights>,
         with: With,
+        hold: bool,
     ) -> SysResult {
         let With {
             credentials,
@@ -152,10 +198,23 @@ impl Socket {
         let is_urgent = with.urgent && left == 1;
         let before_urgent = left - usize::from(with.urgent && left > 1);
         let count = before_urgent.min(longest.min(LONGEST));
+        if hold && !self.account.has_room() {
+            self.release_held();
+        }
         let charge = self.charge(count, patience)?;
+        let credentials = self.credentials_to(&peer, credentials);
         let mut segment = Segment::take(from, count, source, credentials, charge, rights.take())?;
         if is_urgent && let Some(own) = Arc::get_mut(&mut segment) {
             own.make_urgent();
+        }
+        if peer.asks(WITH_STAMP)
+            && self.is_tcp()
+            && let Some(own) = Arc::get_mut(&mut segment)
+        {
+            own.stamp(true);
+        }
+        if hold {
+            return self.hold(segment).map(|()| count);
         }
         match peer.push(segment, self.inbox.id(), Bounds::default()) {
             Ok(()) => Ok(count),

@@ -1,7 +1,7 @@
 //! Sockets of `AF_UNIX`: names, connections and messages.
 
 use super::address::{Address, SocketKind};
-use super::inbox::{Inbox, Patience, Refusal};
+use super::inbox::{Inbox, Patience, Refusal, WITH_CREDENTIALS, WITH_STAMP};
 use super::names;
 use super::operations::Caller;
 use super::queue::Bounds;
@@ -76,8 +76,8 @@ impl Socket {
                     return Err(Errno::EINVAL);
                 }
                 let name = found.new_name(Errno::EADDRINUSE)?;
-                let permissions = 0o777 & !context.umask();
-                let beginning = permission::beginning(who, &*found.parent, permissions, false);
+                let mask = context.umask();
+                let beginning = permission::beginning(who, &*found.parent, 0o777, mask, false);
                 let node = found
                     .parent
                     .create(name, NewNode::Socket, beginning)
@@ -150,8 +150,8 @@ impl Socket {
         let server = Self::new(self.family(), self.kind());
         let local = other.local();
         server.state.lock().local = local.clone();
-        let pass = other.settings().pass_credentials.get();
-        server.settings().pass_credentials.set(pass);
+        // Until it is accepted it may still ask who sends.
+        server.inbox.ask(WITH_CREDENTIALS, true);
         drop(other);
         self.connect_to(&listener, server, local, patience)?;
         self.set_reported();
@@ -215,7 +215,7 @@ impl Socket {
         from: &mut dyn ByteSource,
         to: Option<(&[u8], Caller<'_>)>,
         rights: Option<Rights>,
-        credentials: Credentials,
+        credentials: Option<Credentials>,
         patience: Patience,
     ) -> SysResult {
         if self.settings().pass_credentials.get() {
@@ -234,7 +234,11 @@ impl Socket {
         }
         let charge = self.charge(length, patience)?;
         let source = self.local();
+        let credentials = self.credentials_to(&inbox, credentials);
         let mut segment = Segment::take(from, length, source, credentials, charge, rights)?;
+        if let Some(own) = Arc::get_mut(&mut segment) {
+            own.stamp(inbox.asks(WITH_STAMP));
+        }
         // Who is connected to us takes all that we may have sent.
         let mutual = self.kind().connects() || inbox.receives_only_from(self.inbox.id());
         let bounds = Bounds {

@@ -42,6 +42,8 @@ pub struct View {
     pub stage: Stage,
     /// What waits for the owner: bytes of a stream, memory of messages, connections at a listener.
     pub waiting: usize,
+    /// Messages that found no room.
+    pub drops: u32,
 }
 
 impl Socket {
@@ -80,6 +82,7 @@ impl Socket {
             bound,
             stage,
             waiting,
+            drops: self.drops(),
         }
     }
 

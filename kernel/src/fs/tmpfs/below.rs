@@ -8,21 +8,28 @@
 use super::beside::Beside;
 use super::directory::Directory;
 use super::regular::{Content, PAGE, Regular};
+use super::renew::Asked;
 use super::{Body, TmpNode, Tmpfs};
 use crate::drivers::root::{self, Entry, FRAMES_MAX, Names};
 use crate::fs::FileKind;
 use crate::fs::node::{Node, Timestamp, downcast};
+use crate::fs::used::{self, Cold, Used};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use logic::path::PATH_MAX;
-use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, stats};
+use machine::sched;
 use machine::sync::{Mutex, Once, SpinLock};
 
 /// Pages that are dropped for one allocation that found nothing.
 const RELIEF: usize = 512;
+
+/// Bytes of a file that keeps its pages while a program has it open: a script that waits and goes on reads the file that it
+/// began with, though the host has another one by then.
+const SMALL: u64 = 1 << 20;
 
 /// The directory of the host's below one.
 #[derive(Clone, Debug)]
@@ -41,11 +48,15 @@ pub(super) enum Below {
 #[derive(Debug)]
 pub(super) struct FileBelow {
     /// The path of the folder that it lies in, which all files there have in common.
-    folder: Arc<[u8]>,
-    name: Arc<[u8]>,
-    version: u64,
+    pub(super) folder: Arc<[u8]>,
+    pub(super) name: Arc<[u8]>,
+    pub(super) version: u64,
+    pub(super) asked: Asked,
     /// It is among those that may have pages to drop.
     noted: AtomicBool,
+    used: Used,
+    /// Open files that read it.
+    readers: AtomicI32,
 }
 
 /// Entries that are forgotten for one allocation that found nothing.
@@ -69,7 +80,7 @@ static HAND: AtomicUsize = AtomicUsize::new(0);
 /// Files that may have pages to drop.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
 
-fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
+pub(super) fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut path = Vec::new();
     let length = folder.len() + 1 + name.len();
     if length >= PATH_MAX {
@@ -85,7 +96,7 @@ fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Whether the host says that there is nothing.
-fn is_nothing(error: Errno) -> bool {
+pub(super) fn is_nothing(error: Errno) -> bool {
     matches!(error, Errno::ENOENT | Errno::ENOTDIR)
 }
 
@@ -261,7 +272,7 @@ impl TmpNode {
     }
 
     /// The node for what the host has in `folder` under `name`.
-    fn node_of(
+    pub(super) fn node_of(
         &self,
         folder: &Arc<[u8]>,
         name: &Arc<[u8]>,
@@ -274,7 +285,10 @@ impl TmpNode {
                     folder: folder.clone(),
                     name: name.clone(),
                     version: given.version,
+                    asked: Asked::now(),
                     noted: AtomicBool::new(false),
+                    used: Used::now(),
+                    readers: AtomicI32::new(0),
                 };
                 Body::Regular(Regular::of_below(below, given.size))
             }
@@ -387,7 +401,30 @@ impl Regular {
     /// Notes that somebody may change the file from now on.
     pub(super) fn will_change(&self) {
         if self.below.is_some() {
-            self.content.lock().changes = true;
+            let mut content = self.content.lock();
+            content.changes = true;
+            content.forget_clean(u64::MAX);
+        }
+    }
+
+    /// Counts an open file that reads this one (1), or does no more (-1).
+    pub(super) fn count_reader(&self, change: i32) {
+        if let Some(below) = &self.below {
+            // Relaxed: a count of its own.
+            below.readers.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether its pages had better stay though no program used them lately: one has it open, and it is small.
+    fn is_script(&self) -> bool {
+        let open = |below: &FileBelow| below.readers.load(Ordering::Relaxed) > 0;
+        self.below.as_ref().is_some_and(open) && self.content.lock().below_bytes <= SMALL
+    }
+
+    /// Notes that the file's pages are used.
+    pub(super) fn renew(&self) {
+        if let Some(below) = &self.below {
+            below.used.renew();
         }
     }
 
@@ -426,14 +463,18 @@ impl Regular {
         }
         let expected = expected.min((frames.len() * PAGE_SIZE) as u64);
         let path = join(&below.folder, &below.name)?;
-        let came = root::read(&path, below.version, index * PAGE, &frames)?;
-        // More than that would be bytes behind the end.
-        if came as u64 != expected {
+        let came = root::read(&path, below.version, index * PAGE, &frames);
+        // Fewer bytes, or more, are not those of the file as it was.
+        let is_other = came.is_ok_and(|came| came as u64 != expected);
+        if is_other || matches!(came, Err(Errno::ESTALE | Errno::ENOENT)) {
+            below.asked.doubt();
             return Err(Errno::ESTALE);
         }
+        came?;
         if !below.noted.swap(true, Ordering::Relaxed) && !note(node) {
             below.noted.store(false, Ordering::Relaxed);
         }
+        below.used.renew();
         // Those behind the page may go again at once, and it too; whoever asked has it all the same.
         let mut pages = (index..).zip(frames);
         let wanted = match pages.next() {
@@ -445,6 +486,7 @@ impl Regular {
                 break;
             }
         }
+        used::pages_came();
         Ok(wanted)
     }
 
@@ -465,6 +507,10 @@ impl Regular {
         }
         fs.count_page();
         let entered = content.pages.insert(index, frame.clone());
+        if entered.is_ok() && !content.changes {
+            content.clean += 1;
+            stats::count_host_pages(1);
+        }
         drop(content);
         if entered.is_err() {
             fs.discharge_pages(1);
@@ -516,12 +562,16 @@ impl Regular {
                     taken += 1;
                 }
             }
+            content.forget_clean(taken as u64);
             drop(content);
             drop(batch);
             fs.discharge_pages(taken as u64);
             dropped += taken;
             if from == u64::MAX {
                 break;
+            }
+            if most == usize::MAX {
+                sched::give_way();
             }
         }
         dropped
@@ -533,6 +583,47 @@ impl Content {
     pub(super) fn comes_from_below(&self, index: u64) -> bool {
         index < self.below_bytes.div_ceil(PAGE)
     }
+
+    /// Notes that up to `pages` clean pages went, or are the file's own from here on.
+    pub(super) fn forget_clean(&mut self, pages: u64) {
+        let gone = self.clean.min(pages);
+        if gone > 0 {
+            self.clean -= gone;
+            stats::count_host_pages(-gone.cast_signed());
+        }
+    }
+}
+
+impl Cold for TmpNode {
+    fn age(&self) -> u32 {
+        let below = self.regular().and_then(|regular| regular.below.as_ref());
+        below.map_or(0, |below| below.used.age())
+    }
+
+    /// Nothing: the host may have another file there by now, and a program needs the one that it maps.
+    fn unmap(&self) {}
+
+    fn drop_unused(&self) -> usize {
+        match self.regular() {
+            Some(regular) if !regular.is_script() => regular.drop_unused(&self.fs, usize::MAX),
+            _ => 0,
+        }
+    }
+}
+
+/// Calls `visit` with each file that may have pages to drop; the sum of what it returns. No spin lock is held.
+pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> usize {
+    let mut sum = 0;
+    // Files that come meanwhile are young.
+    let count = FILES.lock().len();
+    for at in 0..count {
+        let file = FILES.lock().get(at).and_then(Weak::upgrade);
+        if let Some(node) = file {
+            sum += visit(&*node);
+        }
+        sched::cond_resched();
+    }
+    sum
 }
 
 /// Notes a file of which pages came; false: there is no memory for that.

@@ -33,6 +33,7 @@ impl Regular {
             fs.discharge_pages(FRAMES);
             return;
         };
+        node.let_move(self);
         let mut content = self.content.lock();
         let wanted = (place == Place::Any || content.holds(index))
             && Self::wants_block(fs, &content, first, wish);

@@ -4,6 +4,7 @@
 //! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other; a holder of
 //! one lock never waits for a second.
 
+use super::super::covers;
 use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeId, NodeRef, RenameMode, Renamed, downcast};
 use super::below::Below;
@@ -241,15 +242,16 @@ impl Directory {
         if node.id() != meant {
             return Err(Errno::ESTALE);
         }
-        node.directory()?.retire()?;
+        node.directory()?.retire(node.id())?;
         state.remove(name);
         Ok(node)
     }
 
-    /// Takes an empty directory out of the tree; `SEVERAL` is held.
-    fn retire(&self) -> Result<(), Errno> {
+    /// Takes an empty directory, whose identity is `id`, out of the tree; `SEVERAL` is held.
+    fn retire(&self, id: NodeId) -> Result<(), Errno> {
         let mut state = self.state.lock();
-        if state.covered_by.is_some() {
+        // A mount on what a bind mount shows of it enters first and then looks whether it is removed.
+        if state.covered_by.is_some() || covers::anywhere_on(id) {
             return Err(Errno::EBUSY);
         }
         if !state.by_name.is_empty() {
@@ -359,6 +361,56 @@ impl Directory {
                 None => return forgotten,
             }
         }
+    }
+
+    /// Has the entry `name` lead to `new` if it leads to `old`. The new node gets the attributes
+    /// that a program has given to the old one. Returns the node that the entry leads to then, and
+    /// `None` if there is no such entry.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
+    pub(super) fn replace(
+        &self,
+        name: &[u8],
+        old: &Arc<TmpNode>,
+        new: &Arc<TmpNode>,
+    ) -> Result<Option<Arc<TmpNode>>, Errno> {
+        let mut state = self.state.lock();
+        let Some(entry) = state.by_name.get(name) else {
+            return Ok(None);
+        };
+        let now = entry.node.clone();
+        if !Arc::ptr_eq(&now, old) {
+            drop(state);
+            return Ok(Some(now));
+        }
+        // Under the lock, so that no other lookup enters a node without these attributes.
+        new.copy_attributes_of(old)?;
+        let gone = state.exchange(name, new);
+        drop(state);
+        drop(gone);
+        old.is_nameless_now();
+        Ok(Some(new.clone()))
+    }
+
+    /// Forgets the entry `name` if it leads to `node`, so that the host is asked for it the next time. Returns the node that it
+    /// leads to if that is another one.
+    pub(super) fn forget_entry(&self, name: &[u8], node: &Arc<TmpNode>) -> Option<Arc<TmpNode>> {
+        let mut state = self.state.lock();
+        let now = state.by_name.get(name)?.node.clone();
+        if !Arc::ptr_eq(&now, node) {
+            drop(state);
+            return Some(now);
+        }
+        if let Below::Whole(path) = &state.below {
+            state.below = Below::Folder(path.clone());
+        }
+        let entry = state.by_name.remove(name)?;
+        let listed = state.by_cookie.remove(&entry.cookie);
+        drop(state);
+        drop((entry, listed, now));
+        node.is_nameless_now();
+        None
     }
 
     pub(super) fn parent(&self) -> Option<NodeRef> {
@@ -478,7 +530,7 @@ pub(super) fn rename(
         match (source_is_dir, target_is_dir) {
             (true, false) => return Err(Errno::ENOTDIR),
             (false, true) => return Err(Errno::EISDIR),
-            (true, true) => target.directory()?.retire()?,
+            (true, true) => target.directory()?.retire(target.id())?,
             (false, false) => {}
         }
     }

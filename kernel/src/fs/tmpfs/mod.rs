@@ -8,11 +8,14 @@ mod beside;
 mod blocks;
 mod directory;
 mod huge;
+mod lists;
 mod mounted;
 mod regular;
+mod renew;
 mod seals;
 mod tails;
 
+pub(super) use below::each_cold;
 pub use below::{drop_clean, forget_unused, relieve};
 use huge::Huge;
 pub use huge::TYPE as HUGETLBFS;
@@ -36,12 +39,14 @@ use super::watch;
 use super::xattr;
 use crate::vm::hugetlb::Subpool;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use below::Below;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use directory::Directory;
-use logic::credentials::Owned;
+use lists::Lists;
 use logic::credentials::attributes::Beginning;
+use logic::credentials::{Credentials, Owned, Wanted};
 use logic::errno::Errno;
 use machine::memory::file_block::{self, SHARED, SharedPolicy, SharedPolicyCell};
 use machine::memory::{self, PAGE_SIZE};
@@ -71,6 +76,8 @@ pub struct Tmpfs {
     blocks: Option<SharedPolicyCell>,
     /// A tree of the host's is below it.
     below: AtomicBool,
+    /// Files whose numbers are handles.
+    handles: SpinLock<BTreeMap<u64, Weak<TmpNode>>>,
 }
 
 /// How much a [`Tmpfs`] holds.
@@ -130,6 +137,7 @@ impl Tmpfs {
             huge: None,
             blocks: Some(SharedPolicyCell::new(SharedPolicy::Never)),
             below: AtomicBool::new(false),
+            handles: SpinLock::new(BTreeMap::new()),
         }
     }
 
@@ -258,6 +266,12 @@ pub struct TmpNode {
     body: Body,
     /// It is as the host has it, where the host has it: it can be had again.
     as_below: AtomicBool,
+    /// Which access lists it has.
+    lists: Lists,
+    /// Its number is a handle.
+    has_handle: AtomicBool,
+    /// It has `security.capability`. Changed with `attributes` locked.
+    has_capabilities: AtomicBool,
 }
 
 impl TmpNode {
@@ -274,7 +288,7 @@ impl TmpNode {
             inode: fs.next_inode.fetch_add(1, Ordering::Relaxed),
             this: this.clone(),
             attributes: SpinLock::new(Attributes {
-                permissions: beginning.permissions & 0o7777,
+                permissions: beginning.masked(),
                 uid: beginning.uid,
                 gid: beginning.gid,
                 links,
@@ -285,6 +299,9 @@ impl TmpNode {
             }),
             body,
             as_below: AtomicBool::new(false),
+            has_capabilities: AtomicBool::new(false),
+            has_handle: AtomicBool::new(false),
+            lists: Lists::none(),
         })
     }
 
@@ -383,6 +400,9 @@ impl Drop for TmpNode {
     fn drop(&mut self) {
         if watch::active() {
             watch::gone(self.id());
+        }
+        if *self.has_handle.get_mut() {
+            self.fs.handles.lock().remove(&self.inode);
         }
         match &mut self.body {
             Body::Regular(regular) => regular.free_all(&self.fs, Pace::Straight),
@@ -538,8 +558,49 @@ impl Node for TmpNode {
         }
         self.fs.volume.check_writable()?;
         self.keep();
-        change(&mut self.attributes.lock().extended);
+        let mut attributes = self.attributes.lock();
+        change(&mut attributes.extended);
+        let all = attributes.extended.as_ref().map(|extended| extended.all());
+        let has = all.is_some_and(|all| all.get(xattr::CAPABILITY).is_some());
+        // Relaxed: a caller that depends on it looks with the lock held.
+        self.has_capabilities.store(has, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn forget_capabilities(&self) {
+        if !self.has_capabilities.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut attributes = self.attributes.lock();
+        let all = attributes.extended.as_mut();
+        let gone = all.and_then(|all| all.remove(xattr::CAPABILITY));
+        self.has_capabilities.store(false, Ordering::Relaxed);
+        drop(attributes);
+        drop(gone);
+    }
+
+    fn may(&self, who: &Credentials, wanted: Wanted) -> Result<(), Errno> {
+        if self.lists.has_access() {
+            return self.may_by_list(who, wanted);
+        }
+        who.may(wanted, &self.owned())
+    }
+
+    fn set_list(
+        &self,
+        default: bool,
+        list: Option<Box<[u8]>>,
+        change: &AttributeChange,
+    ) -> Result<(), Errno> {
+        self.put_list(default, list, change)
+    }
+
+    fn has_lists(&self) -> bool {
+        self.fs.huge.is_none() && !matches!(self.body, Body::Symlink(_))
+    }
+
+    fn check_writable(&self) -> Result<(), Errno> {
+        self.fs.volume.check_writable()
     }
 
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
@@ -549,6 +610,9 @@ impl Node for TmpNode {
         change.check(attributes.permissions, attributes.uid, attributes.gid)?;
         if let Some(permissions) = change.permissions {
             attributes.permissions = permissions & 0o7777;
+            if self.lists.has_access() {
+                attributes.adjust_list();
+            }
         }
         if let Some(uid) = change.uid {
             attributes.uid = uid;
@@ -564,6 +628,25 @@ impl Node for TmpNode {
         }
         attributes.changed = Timestamp::now();
         Ok(())
+    }
+
+    fn has_handles(&self) -> bool {
+        self.fs.huge.is_none()
+    }
+
+    fn note_handle(&self) -> Result<(), Errno> {
+        // It must be found as long as it has a name.
+        self.keep();
+        let mut handles = self.fs.handles.lock();
+        handles.insert(self.inode, self.this.clone());
+        // Relaxed: read by the drop.
+        self.has_handle.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn by_handle(&self, number: u64) -> Result<NodeRef, Errno> {
+        let node = self.fs.handles.lock().get(&number).and_then(Weak::upgrade);
+        Ok(node.ok_or(Errno::ESTALE)?)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
@@ -586,6 +669,9 @@ impl Node for TmpNode {
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         let directory = self.directory()?;
         if let Some(node) = directory.get(name) {
+            if self.fs.has_below() {
+                return Ok(self.renewed(name, node)?);
+            }
             return Ok(node);
         }
         self.fetch_entry(name)?;
@@ -602,6 +688,7 @@ impl Node for TmpNode {
         self.fs.volume.check_writable()?;
         self.fetch_entry(name)?;
         let node = self.make(name, new, beginning)?;
+        self.bequeath(&node, beginning)?;
         directory.insert(name, node.clone())?;
         if node.kind() == FileKind::Directory {
             self.add_links(1);
@@ -612,7 +699,9 @@ impl Node for TmpNode {
 
     fn create_nameless(&self, beginning: Beginning) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
-        Ok(self.fs.make_nameless(beginning)?)
+        let node = self.fs.make_nameless(beginning)?;
+        self.bequeath(&node, beginning)?;
+        Ok(node)
     }
 
     fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
@@ -718,6 +807,10 @@ impl Node for TmpNode {
         if let Ok(directory) = self.directory() {
             directory.set_place(above.map(Arc::downgrade), name);
         }
+    }
+
+    fn keeps_entries(&self) -> bool {
+        true
     }
 
     fn hold(&self) -> Option<Hold> {

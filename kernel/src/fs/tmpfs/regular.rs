@@ -53,6 +53,8 @@ pub(super) struct Content {
     pub(super) below_bytes: u64,
     /// Somebody could write it: its pages stay.
     pub(super) changes: bool,
+    /// Pages that came from the host and are still as it has them; none where `changes`.
+    pub(super) clean: u64,
 }
 
 impl Content {
@@ -192,7 +194,7 @@ impl Regular {
             return Ok(frame);
         }
         let frame = charged(fs, || memory::alloc_zeroed(Mobility::Movable))?;
-        match self.enter(fs, index, &frame, Place::Any)? {
+        match self.enter(node, index, &frame, Place::Any)? {
             Entered::Other(first) => Ok(first),
             Entered::Own | Entered::Beyond => Ok(frame),
         }
@@ -213,7 +215,10 @@ impl Regular {
                 return Ok(None);
             }
             if let Some(frame) = content.pages.get(index) {
-                return Ok(Some(frame.clone()));
+                let frame = frame.clone();
+                drop(content);
+                self.renew();
+                return Ok(Some(frame));
             }
         }
         if let Some(frame) = self.fetch(node, index)? {
@@ -226,7 +231,7 @@ impl Regular {
             }
         }
         let frame = charged(fs, || memory::alloc_zeroed(Mobility::Movable))?;
-        Ok(match self.enter(fs, index, &frame, Place::InFile)? {
+        Ok(match self.enter(node, index, &frame, Place::InFile)? {
             Entered::Own => Some(frame),
             Entered::Other(first) => Some(first),
             Entered::Beyond => None,
@@ -236,11 +241,13 @@ impl Regular {
     /// Enters a charged page, unless another came first.
     fn enter(
         &self,
-        fs: &Tmpfs,
+        node: &TmpNode,
         index: u64,
         frame: &FrameRef,
         place: Place,
     ) -> Result<Entered, Errno> {
+        // With the first page: many a file never gets one.
+        node.let_move(self);
         self.mappings.own(frame, index);
         let outcome = {
             let mut content = self.content.lock();
@@ -255,7 +262,7 @@ impl Regular {
                 }
             }
         };
-        fs.discharge_pages(1);
+        node.fs.discharge_pages(1);
         outcome
     }
 
@@ -270,6 +277,7 @@ impl Regular {
             let mut content = self.content.lock();
             let (taken, next) = content.pages.take_batch(from, range.end, &mut batch);
             from = next;
+            content.forget_clean(taken as u64);
             drop(content);
             file_block::drop_pages(&mut batch[..taken]);
             fs.discharge_pages(taken as u64);
@@ -371,7 +379,10 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
             regular.zero_within_page(size..first_gone * PAGE);
         }
         regular.free_pages(&node.fs, first_gone..u64::MAX, Pace::Breathing);
-        regular.mappings.truncate(node, first_gone..u64::MAX);
+        // Page tables show no page behind the end.
+        if first_gone < old.div_ceil(PAGE) {
+            regular.mappings.truncate(node, first_gone..u64::MAX);
+        }
     } else if size > old {
         regular.seals.check(F_SEAL_GROW)?;
         regular.set_size_field(size);
@@ -417,6 +428,8 @@ impl PageSource for TmpNode {
         for (index, page) in (first..end).zip(pages) {
             *page = content.pages.get(index).map(FrameRef::clone_of_base);
         }
+        drop(content);
+        regular.renew();
     }
 
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
@@ -461,9 +474,29 @@ impl PageSource for TmpNode {
 /// An open regular file.
 enum OpenRegular {
     /// It does not count as a writer.
-    Reads(Arc<TmpNode>),
+    Reads(Reader),
     /// It does.
     Writes(Arc<Writer>),
+}
+
+/// Who reads a file: an open file.
+struct Reader(Arc<TmpNode>);
+
+impl Reader {
+    fn of(node: Arc<TmpNode>) -> Self {
+        if let Some(regular) = node.regular() {
+            regular.count_reader(1);
+        }
+        Self(node)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(regular) = self.0.regular() {
+            regular.count_reader(-1);
+        }
+    }
 }
 
 /// Who may write a file: an open file, and the mappings that were made of it.
@@ -472,7 +505,6 @@ struct Writer(Arc<TmpNode>);
 impl Writer {
     fn of(node: Arc<TmpNode>) -> Result<Arc<Self>, Errno> {
         let regular = node.regular().ok_or(Errno::EINVAL)?;
-        node.let_move(regular);
         node.fs.volume.open_writer()?;
         if let Err(error) = regular.claim(1) {
             node.fs.volume.close_writer();
@@ -497,7 +529,7 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
     Ok(Arc::new(if flags.writable() {
         OpenRegular::Writes(Writer::of(node)?)
     } else {
-        OpenRegular::Reads(node)
+        OpenRegular::Reads(Reader::of(node))
     }))
 }
 
@@ -512,17 +544,14 @@ impl TmpNode {
 
     /// Opens a new memfd. Unlike other writers its maker does not keep it from being executed.
     pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
-        if let Some(regular) = self.regular() {
-            self.let_move(regular);
-        }
-        Arc::new(OpenRegular::Reads(self.clone()))
+        Arc::new(OpenRegular::Reads(Reader::of(self.clone())))
     }
 }
 
 impl OpenRegular {
     fn node(&self) -> &Arc<TmpNode> {
         match self {
-            Self::Reads(node) => node,
+            Self::Reads(reader) => &reader.0,
             Self::Writes(writer) => &writer.0,
         }
     }
@@ -564,7 +593,7 @@ impl OpenRegular {
             frame.zero(taken, PAGE_SIZE - taken);
             Ok(frame)
         })?;
-        if let Entered::Other(first) = regular.enter(fs, index, &filled, Place::Any)? {
+        if let Entered::Other(first) = regular.enter(self.node(), index, &filled, Place::Any)? {
             // A page fault made the page meanwhile. It gets the bytes that there were, and keeps
             // what was stored behind them.
             copy_within_frames(&filled, &first, 0, taken);
@@ -614,6 +643,7 @@ impl File for OpenRegular {
         }
         if done > 0 {
             self.node().touch_accessed();
+            regular.renew();
         }
         Ok(done)
     }

@@ -296,3 +296,13 @@ pub fn room(size: usize) -> Result<Vec<u8>, Errno> {
     room.resize(size, 0);
     Ok(room)
 }
+
+/// Returns the number that the next queue is to have, if one was asked for.
+pub fn next_id() -> Option<i32> {
+    TABLE.lock().next_id()
+}
+
+/// Has the next queue get this number.
+pub fn set_next_id(id: i32) {
+    TABLE.lock().set_next_id(id);
+}

@@ -411,3 +411,13 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     drop(gone);
     Ok(())
 }
+
+/// Returns the number that the next set is to have, if one was asked for.
+pub fn next_id() -> Option<i32> {
+    TABLE.lock().sets.next_id()
+}
+
+/// Has the next set get this number.
+pub fn set_next_id(id: i32) {
+    TABLE.lock().sets.set_next_id(id);
+}

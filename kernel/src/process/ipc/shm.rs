@@ -511,3 +511,13 @@ pub fn remove_forced(ends: Option<&Process>) {
         }
     }
 }
+
+/// Returns the number that the next segment is to have, if one was asked for.
+pub fn next_id() -> Option<i32> {
+    TABLE.lock().segments.next_id()
+}
+
+/// Has the next segment get this number.
+pub fn set_next_id(id: i32) {
+    TABLE.lock().segments.set_next_id(id);
+}

@@ -5,7 +5,7 @@
 //! ended stays in the list, with its number, until its tracer has waited for it or is gone itself.
 
 use super::resume::{self, Way};
-use super::tracee::State;
+use super::tracee::{State, wait_for_trap};
 use crate::process;
 use crate::process::signal::{self, SI_USER, SigInfo, Signal};
 use crate::process::task::table::{self, Table};
@@ -166,8 +166,12 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     reserve(&tracer)?;
     let options = seized.unwrap_or_default();
     let mut state = Box::new(State::new(tracer.clone(), seized.is_some(), options));
-    let stops = tracee.process().group.lock().stop != Stop::No;
+    let (stops, stands) = {
+        let group = tracee.process().group.lock();
+        (group.stop != Stop::No, tracee.signals().is_stopped())
+    };
     state.interrupted = stops;
+    state.trapping = stops && stands;
     link(&tracer, &tracee, state);
     if seized.is_none() {
         let _ = signal::send_to_task(&tracee, SigInfo::kernel(Signal::SIGSTOP));
@@ -176,6 +180,10 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
         sched::notify(&tracee, work::TRAP);
     }
     drop(table);
+    if stops && stands {
+        // The tracer may use it at once, without a wait.
+        wait_for_trap(&tracee);
+    }
     Ok(())
 }
 

@@ -91,6 +91,7 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         state.listening = false;
         // Any stop is one that it was asked for.
         state.interrupted = false;
+        state.trapping = false;
         state.inside = true;
         state.place = Some(place);
         tracer

@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) info: Option<SigInfo>,
     /// `PTRACE_LISTEN`: it stands, for its process's sake, until something happens.
     pub(super) listening: bool,
+    /// It was stopped when its tracer came, which waits until it stands for it.
+    pub(super) trapping: bool,
     /// It is to stop, for no reason of its own.
     pub(super) interrupted: bool,
     /// Its process stops or goes on, and its tracer is to see it.
@@ -116,6 +118,7 @@ impl State {
             message: 0,
             info: None,
             listening: false,
+            trapping: false,
             interrupted: false,
             notified: false,
             calls: false,
@@ -184,6 +187,33 @@ pub(crate) fn at_stop<R>(
     // SAFETY: the tracee leaves the function that owns them only after it has taken this lock and
     // found its place gone, or taken it away itself; it touches nothing of them before.
     work(state, unsafe { place.0.as_mut() })
+}
+
+/// The current thread does not stand for a tracer that has come while it was stopped: it goes on.
+pub(crate) fn trapping_ends(task: &Task) {
+    let tracer = {
+        let mut state = task.tracee().lock();
+        state.as_deref_mut().and_then(|state| {
+            let was = core::mem::take(&mut state.trapping);
+            state.tracer.clone().filter(|_| was)
+        })
+    };
+    if let Some(tracer) = tracer {
+        tracer.process().child_events.wake_all();
+    }
+}
+
+/// Waits until a thread that was stopped when the current one began to trace it stands, or will not. A killed
+/// tracer does not wait.
+pub(super) fn wait_for_trap(tracee: &Task) {
+    let tracer = process::current();
+    let is_over = || {
+        let state = tracee.tracee().lock();
+        state.as_ref().is_none_or(|state| {
+            !state.trapping || state.ended.is_some() || !state.is_of(&tracer) || tracee.killed()
+        })
+    };
+    let _ = tracer.process().child_events.wait_killable(is_over);
 }
 
 /// Who traces a thread.

@@ -7,6 +7,7 @@ use super::{Detail, SIG_DFL, SigInfo, Signal};
 use crate::process;
 use crate::process::ptrace;
 use crate::vm;
+use logic::repeats::Fault;
 use machine::arch::frame::RFLAGS_RF;
 use machine::arch::{USER_END, UserFrame, debug};
 use machine::sched::work;
@@ -65,6 +66,7 @@ pub(super) const FPE_FLTUND: i32 = 5;
 pub(super) const FPE_FLTRES: i32 = 6;
 pub(super) const FPE_FLTINV: i32 = 7;
 const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
 const BUS_ADRALN: i32 = 1;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
@@ -112,7 +114,18 @@ pub extern "C" fn on_user_store(address: u64, error: u64) -> bool {
 
 /// Serves a page fault of user mode that [`on_user_store`] does not, or raises its signal.
 #[unsafe(export_name = "ebb_user_fault")]
-pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
+pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
+    let fault = Fault {
+        instruction: frame.rip,
+        address,
+        error,
+    };
+    if process::current().signals().note_fault(fault) {
+        process::current()
+            .signals()
+            .note_trap(14, error, Some(address));
+        return force(Signal::SIGSEGV.number(), SEGV_ACCERR, address);
+    }
     if let Err(fault) = vm::on_user_fault(address, error) {
         /// The CPU's error code: the page was there.
         const PRESENT: u64 = 1;

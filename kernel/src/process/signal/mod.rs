@@ -5,7 +5,7 @@
 //! - `deliver`: a thread takes its signals on its way to user mode.
 //! - `frame`: what a handler finds on its stack, and the way back.
 //! - `stop`: job control.
-//! - `fault`: exceptions become signals.
+//! - `fault`, `repeats`: exceptions become signals, and page faults that repeat for ever.
 //! - `file`: signals are read from a descriptor.
 
 mod action;
@@ -16,6 +16,7 @@ mod frame;
 mod info;
 mod pending;
 pub(crate) mod recipient;
+mod repeats;
 mod send;
 mod stop;
 mod thread;
@@ -34,6 +35,7 @@ pub(crate) use frame::{
 pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
+pub(crate) use send::send_to_process_of;
 pub(crate) use send::{child_info, children_ignored, describe};
 pub use send::{send_to_process, send_to_task};
 pub(crate) use stop::{any_stopped, end_stop, report_stop, stand_still, tell_of_stop};

@@ -23,7 +23,23 @@ mod child_code {
 /// # Errors
 /// `EAGAIN` when a realtime signal finds no room.
 pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
-    send(process, None, info)
+    send(process, Target::Process(None), info)
+}
+
+/// Sends a signal to the process of `task`, of whose threads `task` takes it if it has not blocked it.
+///
+/// # Errors
+/// As [`send_to_process`].
+pub(crate) fn send_to_process_of(task: &Task, info: SigInfo) -> Result<(), Errno> {
+    send(task.process(), Target::Process(Some(task)), info)
+}
+
+/// Who a signal is for.
+#[derive(Copy, Clone)]
+enum Target<'a> {
+    Thread(&'a Task),
+    /// A process, whose thread named here takes it before all others.
+    Process(Option<&'a Task>),
 }
 
 /// Sends a signal to one thread.
@@ -31,10 +47,10 @@ pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errn
 /// # Errors
 /// As [`send_to_process`].
 pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
-    send(task.process(), Some(task), info)
+    send(task.process(), Target::Thread(task), info)
 }
 
-fn send(process: &Arc<Process>, target: Option<&Task>, info: SigInfo) -> Result<(), Errno> {
+fn send(process: &Arc<Process>, target: Target<'_>, info: SigInfo) -> Result<(), Errno> {
     // The kernel and init take no signals.
     if process.pid() <= 1 {
         return Ok(());
@@ -98,14 +114,14 @@ fn discard(group: &mut Group, unwanted: SigSet) {
 
 fn queue(
     group: &mut SpinGuard<'_, Group>,
-    target: Option<&Task>,
+    target: Target<'_>,
     info: SigInfo,
     action: &Action,
     limit: usize,
 ) -> Result<(), Errno> {
     let signal = info.signal;
     match target {
-        Some(task) => {
+        Target::Thread(task) => {
             if action.ignores(signal) && !holds_back(task, signal) {
                 return Ok(());
             }
@@ -114,12 +130,16 @@ fn queue(
                 sched::notify(task, work::SIGNAL);
             }
         }
-        None => {
+        Target::Process(preferred) => {
             let main = group.tasks.first();
             if action.ignores(signal) && !main.is_some_and(|task| holds_back(task, signal)) {
                 return Ok(());
             }
             group.pending.add(info, limit)?;
+            if let Some(task) = preferred.filter(|task| takes(task, signal)) {
+                sched::notify(task, work::SIGNAL);
+                return Ok(());
+            }
             // The main thread is the first one unless it has ended.
             let mut takers = group.tasks.iter().filter(|task| takes(task, signal));
             let first = takers.next();

@@ -54,7 +54,11 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     let process = task.process();
     let mut group = process.group.lock();
     task.clear_work(work::STOP);
-    let Stop::By(signal) = group.stop else { return };
+    let Stop::By(signal) = group.stop else {
+        drop(group);
+        ptrace::trapping_ends(&task);
+        return;
+    };
     ptrace::sees_group(task);
     group.stopped += 1;
     task.signals().set_stopped(true);
@@ -84,6 +88,9 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     }
     task.signals().set_stopped(false);
     process.group.lock().stopped -= 1;
+    if task.work() & work::STOP == 0 {
+        ptrace::trapping_ends(&task);
+    }
 }
 
 /// All threads stand still: tells the parent.

@@ -1,10 +1,12 @@
 //! What a thread has of signals.
 
+use super::repeats::FaultRepeats;
 use super::{Pending, SigSet};
 use crate::process::args::Args;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use logic::errno::SysResult;
+use logic::repeats::Fault;
 use machine::sync::{SpinGuard, SpinLock};
 
 /// What `restart_syscall` goes on with.
@@ -74,11 +76,18 @@ pub(crate) struct ThreadSignals {
     /// Counted among the process's stopped threads; under the group's lock.
     stopped: AtomicBool,
     trap: SpinLock<Trap>,
+    faults: FaultRepeats,
 }
 
 impl ThreadSignals {
+    /// Notes a page fault of the thread, the current one. Returns whether it repeats for ever.
+    #[inline]
+    pub(super) fn note_fault(&self, fault: Fault) -> bool {
+        self.faults.note(fault)
+    }
+
     /// Nothing blocked, nothing waiting.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             blocked: AtomicU64::new(0),
             saved_mask: AtomicU64::new(0),
@@ -92,6 +101,7 @@ impl ThreadSignals {
             restart: SpinLock::new(None),
             stopped: AtomicBool::new(false),
             trap: SpinLock::new(Trap::NONE),
+            faults: FaultRepeats::default(),
         }
     }
 

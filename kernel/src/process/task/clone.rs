@@ -6,7 +6,7 @@ use super::process::Resources;
 use super::task::{NewTask, UserState};
 use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
-use crate::fs::table::FilesOfProcess;
+use crate::fs::table::FilesOfTask;
 use crate::process::signal::Signal;
 use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
 use crate::vm::uaccess;
@@ -85,16 +85,13 @@ impl CloneRequest {
         self.flags & flag != 0
     }
 
-    /// Linux's rules on flags that go together, and ours on what is not supported.
+    /// Checks the flags by Linux's rules on what goes together.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         let thread = self.has(THREAD);
         if self.flags & !KNOWN != 0
             || self.has(SIGHAND) && !self.has(VM)
             || thread && !self.has(SIGHAND)
             || self.has(SIGHAND) && self.has(CLEAR_SIGHAND)
-            // Threads of one process share files and directories here, as all thread libraries
-            // have it.
-            || thread && !(self.has(FILES) && self.has(FS))
             || self.has(PIDFD) && (thread || self.has(DETACHED))
             || self.has(PIDFD) && self.has(PARENT_SETTID) && self.pidfd == self.parent_tid
             || self.exit_signal > process::signal::MAX_SIGNAL
@@ -167,22 +164,33 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
         }
         return Err(error);
     }
-    let vfork = request.has(VFORK).then(|| task.process().clone());
+    let vfork = request.has(VFORK).then(|| task.clone());
     sched::start_new(owner::to_thread(task));
     if let Some(event) = event {
         ptrace::event(parent, frame, event, u64::from(tid));
     }
     if let Some(child) = vfork {
-        // Only SIGKILL ends this wait early: the child runs on our memory.
-        let _ = child
-            .vfork_done
-            .wait_killable(|| !child.vfork_pending.load(Ordering::Acquire));
+        wait_for_vfork(&child, request.has(THREAD));
         drop(child);
         if parent.is_traced() {
             ptrace::vfork_done(parent, frame, tid);
         }
     }
     Ok(tid)
+}
+
+/// Waits until a child has let go of the parent's memory. Only SIGKILL ends the wait early, for a thread also
+/// when it executes a program: that ends the parent.
+fn wait_for_vfork(child: &Task, is_thread: bool) {
+    let process = child.process();
+    let _ = if is_thread {
+        // SeqCst: as its other accesses. Set before `thread_events` is told of the thread's end.
+        let is_gone = || child.marks().is_gone.load(Ordering::SeqCst) != 0;
+        process.thread_events.wait_killable(is_gone)
+    } else {
+        let is_done = || !process.vfork_pending.load(Ordering::Acquire);
+        process.vfork_done.wait_killable(is_done)
+    };
 }
 
 /// Gives the parent a descriptor of the child, whose number goes to `address`.
@@ -228,7 +236,7 @@ fn make(
     } else {
         let resources = Resources {
             vm: Some(vm.clone()),
-            files: Some(FilesOfProcess::new(files.clone())),
+            files: Some(files.clone()),
             fs: Some(fs.clone()),
             exe: parent.process().exe(),
         };
@@ -243,6 +251,7 @@ fn make(
     };
     let bases = [tls, parent_user.gs_base()];
     let undo = request.has(SYSVSEM).then(|| parent.undo_list().clone());
+    let files = FilesOfTask::new(files);
     let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, undo, bases);
     let name = parent.name();
     let new = NewTask {
@@ -284,7 +293,9 @@ fn new_process(
     } else {
         Arc::new(actions.duplicate())
     };
-    let process = Process::new(pid, actions, resources, parent.limits(), credentials);
+    let limits = parent.limits();
+    let process = Process::new(pid, actions, resources, limits, credentials);
+    process.timers.cpu.begin(&limits);
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);

@@ -284,7 +284,7 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
         .exe()
         .map(|file| lookup::describe(file.node(), file.place()))
         .unwrap_or_default();
-    let now = clock::now().saturating_add(clock::realtime_offset());
+    let now = clock::wall_now();
     let own_name = task.name();
     let host = uts::with_host_name(|host| {
         let mut copy = [0; 64];

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the current task is found by its thread")]
 
 use super::{Task, table};
-use crate::fs;
+use crate::fs::{self, table::FilesOfTask};
 use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
 use alloc::sync::Arc;
@@ -53,7 +53,7 @@ impl TaskRef {
         let user = self.user.as_ref()?;
         // SAFETY: the task itself asks, and it changes the field in exec and exit only, where no
         // reference from here is in use.
-        unsafe { user.vm.look() }.as_ref()
+        unsafe { user.vm.look() }.as_deref()
     }
 
     /// Who it acts as. Nobody keeps the reference over [`Self::act_as`].
@@ -86,7 +86,7 @@ impl TaskRef {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: as in `vm`.
         unsafe { user.files.look() }
-            .as_ref()
+            .as_deref()
             .expect("files last until the task's end")
     }
 
@@ -113,6 +113,7 @@ impl TaskRef {
         if unsafe { user.undo.look() }.is_none() {
             // SAFETY: we are the task, and nobody has a reference to what is not there.
             *unsafe { user.undo.get() } = Some(UndoList::new());
+            user.mark_undo_list();
         }
         // SAFETY: as in `vm`.
         unsafe { user.undo.look() }.as_ref().expect("made above")
@@ -124,25 +125,36 @@ impl TaskRef {
         let Some(user) = &self.user else { return };
         // SAFETY: we are the task, and callers hold no reference from `undo_list`.
         drop(unsafe { user.undo.get() }.take());
+        user.mark_undo_list();
     }
 
-    /// Gives the task, alone in its process, other files.
+    /// Gives the task, but no other one of its process, other files.
     pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
         let Some(user) = &self.user else { return };
+        let own = FilesOfTask::new(files.clone());
         // SAFETY: we are the task, and callers hold no reference from `files`.
-        let old = unsafe { user.files.get() }.replace(files.clone());
-        let files = fs::table::FilesOfProcess::new(files);
-        let shared = self.process.resources.lock().files.replace(files);
-        drop((old, shared));
+        let old = unsafe { user.files.get() }.replace(own);
+        let shown = self
+            .is_main()
+            .then(|| self.process.resources.lock().files.replace(files));
+        drop((old, shown));
     }
 
-    /// Gives the task, alone in its process, another place in the tree.
+    /// Whether the task is the main thread of its process, whose files and place in the tree others see as
+    /// the process's.
+    fn is_main(&self) -> bool {
+        self.tid() == self.process.pid()
+    }
+
+    /// Gives the task, but no other one of its process, another place in the tree.
     pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
         let Some(user) = &self.user else { return };
         // SAFETY: we are the task, and callers hold no reference from `fs`.
         let old = unsafe { user.fs.get() }.replace(context.clone());
-        let shared = self.process.resources.lock().fs.replace(context);
-        drop((old, shared));
+        let shown = self
+            .is_main()
+            .then(|| self.process.resources.lock().fs.replace(context));
+        drop((old, shown));
     }
 }
 

@@ -41,8 +41,8 @@ impl ElfFile {
         let header = elf::header(&bytes).map_err(|error| refuse(&file, error))?;
         let mut table = zeros(header.count * elf::PROGRAM_HEADER_BYTES)?;
         fs::read_exact_at(&file, header.table_offset, &mut table)?;
-        let layout = elf::layout(&header, &table, file.metadata().size, USER_END)
-            .map_err(|error| refuse(&file, error))?;
+        let layout =
+            elf::layout(&header, &table, USER_END).map_err(|error| refuse(&file, error))?;
         Ok(Self {
             file,
             header,
@@ -123,7 +123,9 @@ impl ElfFile {
         prot.set(Prot::EXEC, segment.execute);
         let into_page = segment.address % PAGE;
         let start = bias.wrapping_add(segment.address - into_page);
-        let file_end = start + into_page + segment.file_bytes;
+        let file_end = start
+            .wrapping_add(into_page)
+            .wrapping_add(segment.file_bytes);
         let mapped_end = if segment.file_bytes == 0 {
             start
         } else {
@@ -146,7 +148,12 @@ impl ElfFile {
             if segment.memory_bytes > segment.file_bytes && mapped_end > file_end {
                 let zeros = [0; memory::PAGE_SIZE];
                 let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
-                vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true)?;
+                let zeroed = vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true);
+                // As on Linux a page behind the file's end is found missing when it is used.
+                zeroed.or_else(|error| match error {
+                    Errno::EFAULT => Ok(()),
+                    other => Err(other),
+                })?;
             }
         }
         let end = bias.wrapping_add(segment.end()).next_multiple_of(PAGE);

@@ -4,8 +4,9 @@
 
 use super::image::{Loaded, Program};
 use super::process::Resources;
+use super::used_space::UsedSpace;
 use super::{executable, exit, limits, table};
-use crate::fs::table::FilesOfProcess;
+use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFile};
 use crate::process::signal::Actions;
 use crate::process::{self, TaskRef, futex_pi, ptrace};
@@ -36,6 +37,10 @@ pub(crate) struct UserStrings {
     pub(crate) args: u64,
     /// Address of the vector of the environment; 0: none.
     pub(crate) env: u64,
+    /// The path leads through a descriptor that exec closes, so that no interpreter can open it.
+    pub(crate) closes: bool,
+    /// The task is called as the file is that runs, not by the path.
+    pub(crate) by_file: bool,
 }
 
 /// Arguments and environment for a new program, and what they may take with what scripts add.
@@ -117,16 +122,22 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
     Ok(strings)
 }
 
-/// Follows scripts to the program that runs them; `args` become that program's.
+/// Follows scripts to the program that runs them; `args` become that program's. `closes`: the path of a
+/// script leads to nothing once the program runs.
+///
+/// # Errors
+/// `ENOEXEC`, `ENOENT` for a script whose path leads to nothing, `ETXTBSY` for what is open for writing,
+/// `ELOOP`, `ENOMEM`; what opening an interpreter gives.
 pub(super) fn find_program(
     context: &fs::Context,
     who: &Credentials,
     mut file: Arc<OpenFile>,
-    path: &[u8],
+    (path, closes): (&[u8], bool),
     args: &mut Strings,
 ) -> Result<Program, Errno> {
     let mut path = copy(path)?;
     for _ in 0..=MAX_SCRIPTS {
+        file.forbid_writing()?;
         let mut start = [0; elf::SCRIPT_BYTES];
         let len = usize::try_from(file.metadata().size)
             .unwrap_or(usize::MAX)
@@ -136,6 +147,9 @@ pub(super) fn find_program(
             return Program::open(context, who, file);
         }
         let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
+        if closes {
+            return Err(Errno::ENOENT);
+        }
         args.drop_first();
         let mut longer = Strings::default();
         let first = [Some(interpreter), argument, Some(&*path)];
@@ -186,7 +200,8 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         // Programs rely on a name; Linux gives an empty one too.
         args.push(b"").map_err(|_| Errno::ENOMEM)?;
     }
-    let program = find_program(task.fs(), task.credentials(), file, path, &mut args)?;
+    let named = (&**path, user.closes);
+    let program = find_program(task.fs(), task.credentials(), file, named, &mut args)?;
     // Scripts have added to it.
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
@@ -194,7 +209,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     let (credentials, secure) = task.credentials().for_program();
     let who = (&credentials, secure);
     let loaded = program.load(path, &args, &env, who, &process.limits())?;
-    // The table stays, and with it the locks that it owns, unless other processes share it.
+    // The table stays, and with it the locks that it owns, unless others share it that live on.
     let is_shared = task.files().is_shared();
     let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
     let actions = Arc::new(process.actions().after_exec());
@@ -202,7 +217,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     let tid = task.tid();
     end_other_threads(task)?;
     let files = if task.files().is_shared() {
-        // None: another thread shared it meanwhile, by a clone of its own.
+        // None: somebody shared it meanwhile, by a clone.
         copy.ok_or(Errno::EAGAIN)?
     } else {
         task.files().clone()
@@ -215,7 +230,14 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         // Nobody looks into the program when it is there.
         process.dumpable.store(0, Ordering::Relaxed);
     }
-    replace(task, path, &program, loaded, files, actions, frame);
+    let own_path = program.file.file.path();
+    let name = if user.by_file {
+        let name = name_of(&own_path);
+        name.strip_suffix(b" (deleted)").unwrap_or(name)
+    } else {
+        name_of(path)
+    };
+    replace(task, name, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
     // Who has more than before hides it.
     task.act_as(credentials);
@@ -269,9 +291,10 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Puts a program in the place of the current one; the task gets `name`.
 fn replace(
     task: TaskRef,
-    path: &[u8],
+    name: &[u8],
     program: &Program,
     loaded: Loaded,
     files: Arc<fs::FileTable>,
@@ -284,7 +307,7 @@ fn replace(
     let fs = task.fs().clone();
     let resources = Resources {
         vm: Some(vm.clone()),
-        files: Some(FilesOfProcess::new(files.clone())),
+        files: Some(files.clone()),
         fs: Some(fs),
         exe: Some(program.file.file.clone()),
     };
@@ -300,8 +323,8 @@ fn replace(
     // SAFETY: we are the task, and no reference from `TaskRef::vm` or `files` is in use.
     let (old_vm, old_files) = unsafe {
         (
-            user.vm.get().replace(vm),
-            user.files.get().replace(files.clone()),
+            user.vm.get().replace(UsedSpace::new(vm)),
+            user.files.get().replace(FilesOfTask::new(files.clone())),
         )
     };
     let old = core::mem::replace(&mut *process.resources.lock(), resources);
@@ -314,7 +337,7 @@ fn replace(
     drop(old_actions);
     process.timers.posix.clear();
     process.relations.lock().has_execed = true;
-    task.set_name(name_of(path));
+    task.set_name(name);
     task.signals().reset_for_exec();
     task.rseq().forget();
     ptrace::breakpoints::forget(task);

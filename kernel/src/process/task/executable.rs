@@ -1,6 +1,7 @@
 //! Which files may be run.
 
 use crate::fs::volume::MountFlags;
+use crate::fs::watch::Events;
 use crate::fs::{self, FileKind, NodeRef, OpenFile, OpenFlags, lookup, permission};
 use alloc::sync::Arc;
 use logic::credentials::{Credentials, Wanted};
@@ -27,11 +28,26 @@ pub(crate) fn open_at(
 }
 
 /// Whether a file may be run.
-pub(crate) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
+pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
     let mount = node.fs_stats().flags;
     let forbidden = mount & MountFlags::NO_EXECUTION.bits() != 0;
     if node.kind() != FileKind::Regular || forbidden {
         return Err(Errno::EACCES);
     }
     permission::check(who, &**node, Wanted::EXECUTE)
+}
+
+/// Opens the file behind a descriptor once more, to run it; the descriptor's may only name it.
+///
+/// # Errors
+/// `ELOOP` for a symbolic link, `EACCES` where it may not be run; what opening it gives.
+pub(crate) fn open_again(who: &Credentials, file: &OpenFile) -> Result<Arc<OpenFile>, Errno> {
+    let node = file.node();
+    if node.kind() == FileKind::Symlink {
+        return Err(Errno::ELOOP);
+    }
+    check(who, node)?;
+    let again = OpenFile::open(node.clone(), file.place().cloned(), OpenFlags::empty())?;
+    again.tell(Events::OPEN);
+    Ok(again)
 }

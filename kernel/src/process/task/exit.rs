@@ -3,9 +3,12 @@
 #![expect(unsafe_code, reason = "a task gives up its own state")]
 
 use super::table::{self, Table};
-use super::{Group, Process, Stop, Task, Usage, WaitStatus, core_dump, robust, start};
+use super::{
+    Group, Process, Scheduling, Stop, Task, Usage, WaitStatus, core_dump, death_signal, robust,
+    start,
+};
 use crate::process::ptrace::{self, LeaderGone};
-use crate::process::signal::{self, SigInfo, Signal};
+use crate::process::signal::{self, Signal};
 use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -68,6 +71,7 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let gone = if last {
         end_process(&process, task, status)
     } else {
+        death_signal::end_of_thread(&process, task.tid());
         let gone = ptrace::end_of_tracee(&mut table::lock(), task, status);
         // An exec waits until this thread's number is free too.
         process.thread_events.wake_all();
@@ -112,12 +116,19 @@ fn release_user_state(task: TaskRef) {
 /// Takes the task out of its process; says whether it was the last.
 fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
     *process.last_name.lock() = *task.name().padded();
+    if task.tid() == process.pid() {
+        *process.last_scheduling.lock() = Scheduling {
+            io_priority: 0,
+            ..task.scheduling()
+        };
+    }
     let mut group = process.group.lock();
     let own = group.leave(&task);
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
     let last = group.tasks.is_empty();
     if last {
+        group.leader_was_last = task.tid() == process.pid();
         signal::end_stop(&mut group);
         // The last thread's end is the process's, where nobody has called `exit_group`.
         group.exit.get_or_insert(status);
@@ -210,10 +221,7 @@ fn hand_on_children(process: &Arc<Process>) -> bool {
             relations.exit_signal = Signal::SIGCHLD.number();
             relations.next_sibling.clone()
         };
-        let death_signal = child.death_signal.load(Ordering::Relaxed);
-        if let Some(signal) = Signal::new(death_signal) {
-            let _ = signal::send_to_process(&child, SigInfo::user(signal, 0, process.pid(), 0));
-        }
+        death_signal::tell(&child, process.pid());
         match next {
             Some(next) => child = next,
             None => break,

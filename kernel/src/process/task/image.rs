@@ -146,7 +146,8 @@ impl Program {
         let bias = if self.file.header.fixed {
             0
         } else {
-            (PIE_BASE + random_pages(RANDOM_PAGES)).wrapping_sub(layout.start)
+            let base = PIE_BASE + random_pages(RANDOM_PAGES);
+            base.wrapping_sub(layout.start) & !(layout.alignment - 1)
         };
         self.file.map_at(&vm, bias)?;
         let interpreter = match &self.interpreter {

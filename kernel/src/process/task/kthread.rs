@@ -7,6 +7,7 @@ use super::{Process, Task, owner};
 use crate::process::signal::Actions;
 use alloc::sync::Arc;
 use logic::credentials::Credentials;
+use logic::errno::Errno;
 use machine::memory::KernelStack;
 use machine::sched;
 use machine::sync::Once;
@@ -46,13 +47,33 @@ pub(crate) fn root_credentials() -> Arc<Credentials> {
 /// # Panics
 /// When there is no memory for it: threads are started while the machine is.
 pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
-    let task = new(kernel_process().clone(), 0, name.as_bytes(), body);
+    try_spawn(name, body).expect("memory for a kernel thread's stack");
+}
+
+/// Starts a kernel thread that runs `body`, at any time.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
+    let stack = KernelStack::new()?;
+    let task = with_stack(kernel_process().clone(), 0, name.as_bytes(), stack, body);
     sched::start_new(owner::to_thread(task));
+    Ok(())
 }
 
 /// Makes a kernel thread that has not started.
 pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
     let stack = KernelStack::new().expect("memory for a kernel thread's stack");
+    with_stack(process, tid, name, stack, body)
+}
+
+fn with_stack(
+    process: Arc<Process>,
+    tid: u32,
+    name: &[u8],
+    stack: KernelStack,
+    body: fn(),
+) -> Arc<Task> {
     let new = NewTask {
         process,
         tid,

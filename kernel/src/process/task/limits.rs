@@ -91,6 +91,20 @@ impl OwnLimits {
     }
 }
 
+impl OwnLimits {
+    /// Raises what holds for one resource by one, if it is still `current`; returns whether it was.
+    pub fn raise(&self, index: usize, current: u64) -> bool {
+        let mut all = self.all.lock();
+        let limit = &mut all.0[index];
+        if limit.current != current {
+            return false;
+        }
+        limit.current = current.saturating_add(1);
+        self.current[index].store(limit.current, Ordering::Relaxed);
+        true
+    }
+}
+
 /// Bytes of stack that a program gets unless it asks for another limit.
 pub const DEFAULT_STACK: u64 = 8 << 20;
 

@@ -7,6 +7,7 @@
 mod clone;
 pub(crate) mod core_dump;
 mod current;
+mod death_signal;
 mod elf_file;
 mod exec;
 mod executable;
@@ -19,6 +20,7 @@ mod out;
 mod owner;
 mod process;
 mod robust;
+mod scheduling;
 mod start;
 pub mod table;
 #[expect(
@@ -26,19 +28,22 @@ pub mod table;
     reason = "the type that the part is named after"
 )]
 mod task;
-mod vdso;
+mod used_space;
+pub(crate) mod vdso;
 mod wait;
 mod work_loop;
 
 pub(crate) use clone::{CloneRequest, clone};
 pub use current::{TaskRef, current};
+pub(crate) use death_signal::set as set_death_signal;
 pub(crate) use exec::{UserStrings, execve};
-pub(crate) use executable::{check as check_executable, open_at as open_executable};
+pub(crate) use executable::{open_again as open_executable_again, open_at as open_executable};
 pub(crate) use exit::{exit_group, exit_thread, kill_group, reap, tell_parent};
-pub(crate) use kthread::root_credentials;
+pub(crate) use kthread::{root_credentials, try_spawn};
 pub use oom::{oom_kill, oom_score};
 pub(crate) use process::{Group, Stop};
 pub use process::{Process, Usage, WaitStatus};
+pub(crate) use scheduling::{Scheduled, Scheduling};
 pub use start::start;
 pub use table::{find, find_task, last_number, next_process, task_count};
 pub(crate) use task::UserState;

@@ -48,18 +48,30 @@ unsafe fn release(thread: NonNull<Thread>) {
     drop(unsafe { Arc::from_raw(thread.cast::<Task>().as_ptr()) });
 }
 
+/// Changes what few tasks have, of whom one of these is one by its `marks`.
+#[cold]
+fn switch_marked(previous: &Task, next: &Task, marks: u32) {
+    if marks & work::BREAKPOINTS != 0 {
+        ptrace::breakpoints::switch(previous, next);
+    }
+    if marks & work::NO_TSC != 0 {
+        arch::cpu::allow_user_tsc(next.work() & work::NO_TSC == 0);
+    }
+}
+
 /// Changes what user code sees besides its registers.
 fn switch(previous: &Thread, next: &Thread) {
     let (previous, next) = (task_of(previous), task_of(next));
-    if (previous.work() | next.work()) & work::BREAKPOINTS != 0 {
-        ptrace::breakpoints::switch(previous, next);
+    let marks = previous.work() | next.work();
+    if marks & (work::BREAKPOINTS | work::NO_TSC) != 0 {
+        switch_marked(previous, next, marks);
     }
     let mut previous_vm = None;
     if let Some(user) = &previous.user {
         // SAFETY: we are still the previous task.
         unsafe {
             user.fpu.get().save();
-            previous_vm = user.vm.look().as_ref();
+            previous_vm = user.vm.look().as_deref();
         }
     }
     if next.rseq().is_due(next.account().is_in_call()) {
@@ -72,7 +84,7 @@ fn switch(previous: &Thread, next: &Thread) {
         return;
     };
     // SAFETY: the next task does not run yet and is ours.
-    let next_vm = unsafe { user.vm.look() }.as_ref();
+    let next_vm = unsafe { user.vm.look() }.as_deref();
     match (previous_vm, next_vm) {
         (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
         (_, Some(to)) => to.activate(),

@@ -2,7 +2,7 @@
 
 use super::core_dump::Dump;
 use super::limits::{Limits, OwnLimits};
-use super::{Task, TaskRef};
+use super::{Scheduling, Task, TaskRef};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch::clock::Nanos;
+use machine::sched::transfers::Transferred;
 use machine::sync::{SpinLock, WaitQueue};
 
 /// How a process ended, in Linux's form: exit code in bits 8 to 15, or a signal in bits 0 to 6 and in bit
@@ -92,6 +93,8 @@ pub struct Usage {
     pub involuntary: u64,
     /// Most resident memory, in bytes.
     pub peak_rss: u64,
+    /// What was read and written.
+    pub transferred: Transferred,
 }
 
 impl Usage {
@@ -104,6 +107,7 @@ impl Usage {
         self.voluntary += other.voluntary;
         self.involuntary += other.involuntary;
         self.peak_rss = self.peak_rss.max(other.peak_rss);
+        self.transferred.add(&other.transferred);
     }
 
     pub(crate) fn of_task(task: &Task) -> Self {
@@ -119,6 +123,7 @@ impl Usage {
             voluntary,
             involuntary,
             peak_rss: 0,
+            transferred: task.transfers().get(),
         }
     }
 }
@@ -140,6 +145,8 @@ pub(crate) struct Group {
     pub(crate) stop_told: bool,
     /// Of threads that have ended.
     pub(crate) ended: Usage,
+    /// Whether no thread is left and the leader was the last that went.
+    pub(crate) leader_was_last: bool,
     /// The core file that is being written.
     pub(crate) dump: Option<Dump>,
 }
@@ -214,7 +221,8 @@ pub(crate) struct Relations {
 #[derive(Default)]
 pub(crate) struct Resources {
     pub(crate) vm: Option<Arc<AddressSpace>>,
-    pub(crate) files: Option<fs::table::FilesOfProcess>,
+    /// The table of its main thread, or of the last one that was. Its tasks keep it open.
+    pub(crate) files: Option<Arc<fs::FileTable>>,
     pub(crate) fs: Option<Arc<fs::Context>>,
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
 }
@@ -260,12 +268,16 @@ pub struct Process {
     pub(crate) dump_done: WaitQueue,
     /// `PR_SET_PDEATHSIG`.
     pub(crate) death_signal: AtomicU32,
+    /// A child of it has asked for such a signal, once.
+    pub(crate) has_mourners: AtomicBool,
     /// `PR_SET_CHILD_SUBREAPER`.
     pub(crate) subreaper: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
     /// The last thread's name, for the zombie.
     pub(crate) last_name: SpinLock<[u8; super::task::NAME_BYTES]>,
+    /// How its main thread was scheduled when that ended.
+    pub(crate) last_scheduling: SpinLock<Scheduling>,
     /// Peak resident memory of address spaces it has left.
     pub(crate) peak_rss: AtomicU64,
 }
@@ -291,6 +303,7 @@ impl Process {
                 stopped: 0,
                 stop_told: false,
                 ended: Usage::default(),
+                leader_was_last: false,
                 dump: None,
             }),
             actions: SpinLock::new(actions),
@@ -331,9 +344,11 @@ impl Process {
             dumping: AtomicBool::new(false),
             dump_done: WaitQueue::new(),
             death_signal: AtomicU32::new(0),
+            has_mourners: AtomicBool::new(false),
             subreaper: AtomicBool::new(false),
             personality: AtomicU32::new(0),
             last_name: SpinLock::new([0; super::task::NAME_BYTES]),
+            last_scheduling: SpinLock::new(Scheduling::USUAL),
             peak_rss: AtomicU64::new(0),
         }
     }
@@ -356,7 +371,7 @@ impl Process {
     /// Its open files.
     pub fn files(&self) -> Option<Arc<fs::FileTable>> {
         let resources = self.resources.lock();
-        resources.files.as_deref().cloned()
+        resources.files.clone()
     }
 
     /// Its root, working directory and umask.
@@ -400,20 +415,33 @@ impl Process {
         others.all(|other| other.ends())
     }
 
-    /// The numbers of its live threads, ascending; as many as there is memory for.
-    pub fn thread_ids(&self) -> Vec<u32> {
+    /// The number of threads that `/proc` lists: those that live, and the leader, which is listed
+    /// until the process is reaped.
+    pub fn listed_thread_count(&self) -> usize {
+        let group = self.group.lock();
+        let leader = group.tasks.iter().any(|task| task.tid() == self.pid);
+        group.tasks.len() + usize::from(!leader)
+    }
+
+    /// Returns the numbers of the threads that `/proc` lists, ascending: those that live, and the
+    /// leader, which is listed until the process is reaped. None where there is no memory for the
+    /// list.
+    pub fn listed_threads(&self) -> Vec<u32> {
         let mut ids = Vec::new();
         loop {
-            let wanted = self.thread_count();
+            let wanted = self.thread_count() + 1;
             if ids.try_reserve(wanted).is_err() {
                 return ids;
             }
             let group = self.group.lock();
-            if group.tasks.len() > ids.capacity() {
+            if group.tasks.len() + 1 > ids.capacity() {
                 continue; // More were made meanwhile; bounded by the number of tasks.
             }
             ids.extend(group.tasks.iter().map(|task| task.tid()));
             drop(group);
+            if !ids.contains(&self.pid) {
+                ids.push(self.pid);
+            }
             ids.sort_unstable();
             return ids;
         }
@@ -454,26 +482,19 @@ impl Process {
         self.group.lock().stop != Stop::No
     }
 
-    /// The letter of its state in `/proc/PID/stat`.
+    /// The letter of its leader's state in `/proc/PID/stat`: `Z` once the leader has ended, whether
+    /// other threads live or not.
     pub fn state_letter(&self) -> u8 {
         if self.is_zombie() {
             return b'Z';
         }
         let group = self.group.lock();
-        if group.stop != Stop::No && group.stopped == group.tasks.len() && group.stopped != 0 {
-            return b'T';
+        match group.tasks.iter().find(|task| task.tid() == self.pid) {
+            Some(leader) => leader.state_letter(),
+            // It still runs, to give up what the process holds.
+            None if group.leader_was_last => b'R',
+            None => b'Z',
         }
-        let mut letter = b'S';
-        for task in &group.tasks {
-            let of_task = task.state_letter();
-            if of_task == b'R' {
-                return b'R';
-            }
-            if of_task == b'D' {
-                letter = b'D';
-            }
-        }
-        letter
     }
 
     /// What its threads have used, those that ended too, without a look at the present address
@@ -495,6 +516,30 @@ impl Process {
             usage.peak_rss = usage.peak_rss.max(vm.usage().peak_rss);
         }
         usage
+    }
+
+    /// The numbers of the children that its thread `maker` made, zombies too. Children whose maker
+    /// has ended are the main thread's.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn children_of(&self, maker: u32) -> Result<Vec<u32>, Errno> {
+        let mut numbers = Vec::new();
+        let main = maker == self.pid;
+        let _table = super::table::lock();
+        let mut next = self.relations.lock().first_child.clone();
+        // One turn for each child; the table's lock keeps them together.
+        while let Some(child) = next {
+            // Relaxed: set before the child was entered.
+            let made_by = child.maker.load(Ordering::Relaxed);
+            if made_by == maker || main && self.thread(made_by).is_none() {
+                numbers.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                numbers.push(child.pid);
+            }
+            next = child.relations.lock().next_sibling.clone();
+        }
+        numbers.reverse();
+        Ok(numbers)
     }
 
     /// What the children have used that it has waited for.

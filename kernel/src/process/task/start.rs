@@ -11,7 +11,7 @@ use super::{
 };
 use crate::drivers;
 use crate::fs::lookup::{self, LastLink};
-use crate::fs::table::FilesOfProcess;
+use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFlags};
 use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
 use crate::process::terminal::{self, Terminal};
@@ -23,7 +23,7 @@ use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT, HOST_NAME};
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::{USER, User};
 use ebb_wire::volume::LIST;
-use logic::credentials::Credentials;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
 use logic::path;
 use logic::strings::Strings;
@@ -37,6 +37,8 @@ use machine::sync::Once;
 /// 126 when it cannot be executed.
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
+/// The same when the boot line asks for a setting that there is not: as `ebb`'s own failures.
+const NOT_SET_UP: i32 = 125;
 
 /// The program's number.
 const PROGRAM: u32 = 2;
@@ -58,8 +60,15 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
     INIT.get().expect("init is made before any other process")
 }
 
-/// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
-pub fn start(boot: &'static BootInfo) -> ! {
+/// Obeys the settings of the boot line, in init before the program starts. An error, which it has
+/// named on the console, keeps the program from starting.
+type Settings = fn() -> Result<(), Errno>;
+static SETTINGS: Once<Settings> = Once::new();
+
+/// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2
+/// after `settings` was called.
+pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
+    assert!(SETTINGS.set(settings).is_ok(), "tasks are started once");
     if let Some(name) = boot.option(HOST_NAME) {
         uts::set_host_name(name.as_bytes());
     }
@@ -92,12 +101,19 @@ pub fn start(boot: &'static BootInfo) -> ! {
     sched::start_cpu_with(|| {
         drivers::start_threads(signal_program, fs::drop_caches);
         fs::block::start_thread();
+        if drivers::root::is_there() {
+            fs::cold::start();
+        }
+        fs::aio::start_thread();
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();
-        fs::socket::start([
-            process::caller::credentials,
-            process::caller::acting_credentials,
-        ]);
+        fs::socket::start(
+            [
+                process::caller::credentials,
+                process::caller::acting_credentials,
+            ],
+            || process::caller::can(Capabilities::NET_ADMIN),
+        );
         terminal::start(boot);
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
@@ -109,6 +125,9 @@ static FIRST: Once<Arc<Task>> = Once::new();
 
 /// Init: starts the program, buries orphans, and ends the VM with the program.
 fn init() {
+    if SETTINGS.get().is_some_and(|settings| settings().is_err()) {
+        end(WaitStatus::exited(NOT_SET_UP));
+    }
     let sender = Sender::prepare();
     if let Err((status, what)) = start_program() {
         console!("init: {what}");
@@ -242,6 +261,7 @@ fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
     }
     if number > 0 {
         fs::hostfs::start_thread();
+        fs::cold::start();
     }
     Ok(())
 }
@@ -285,7 +305,7 @@ fn spawn(
     who: Arc<Credentials>,
 ) -> Result<(), Errno> {
     let file = executable::open(&context, &who, path)?;
-    let program = exec::find_program(&context, &who, file, path, &mut args)?;
+    let program = exec::find_program(&context, &who, file, (path, false), &mut args)?;
     let owner = [who.users.file, who.groups.file];
     let own = terminal::open_for_program(&context, &who)?;
     let (own, streams) = match own {
@@ -316,7 +336,7 @@ pub(super) fn start_process(
     }
     let resources = Resources {
         vm: Some(vm.clone()),
-        files: Some(FilesOfProcess::new(files.clone())),
+        files: Some(files.clone()),
         fs: Some(context.clone()),
         exe: Some(program.file.file.clone()),
     };
@@ -335,6 +355,7 @@ pub(super) fn start_process(
         name: exec::name_of(path),
         credentials: who,
     };
+    let files = FilesOfTask::new(files);
     let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));

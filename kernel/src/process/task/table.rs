@@ -81,6 +81,8 @@ pub(crate) struct Table {
     chunks: [Vec<Chunk>; GROUPS],
     /// User tasks, those being made too.
     tasks: usize,
+    /// Processes, zombies too.
+    processes: usize,
     /// How many there may be.
     max_tasks: usize,
     /// Tasks of users but root, those being made too.
@@ -91,6 +93,7 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
     numbers: Numbers::new(),
     chunks: [const { Vec::new() }; GROUPS],
     tasks: 0,
+    processes: 0,
     max_tasks: PID_MAX as usize,
     users: Vec::new(),
 });
@@ -211,6 +214,7 @@ impl Table {
     /// Enters a task under its reserved number, and its process if that is new.
     pub(crate) fn enter(&mut self, task: &Arc<Task>, new_process: bool) {
         let number = task.tid();
+        self.processes += usize::from(new_process);
         self.change(number, |slot| {
             slot.reserved = false;
             slot.task = Some(task.clone());
@@ -263,7 +267,9 @@ impl Table {
     /// Takes a process out that has been waited for.
     #[must_use]
     pub(crate) fn remove_process(&mut self, number: u32) -> Option<Arc<Process>> {
-        self.change(number, |slot| slot.process.take())
+        let gone = self.change(number, |slot| slot.process.take());
+        self.processes -= usize::from(gone.is_some());
+        gone
     }
 
     /// Lets a thread take over its process's number from the main thread, which has ended (exec).
@@ -398,6 +404,11 @@ pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
 /// The number of the task that was made last.
 pub fn last_number() -> u32 {
     lock().numbers.last()
+}
+
+/// How many processes there are, zombies too.
+pub fn process_count() -> usize {
+    lock().processes
 }
 
 /// User tasks: how many there are, and how many there may be (`threads-max`).

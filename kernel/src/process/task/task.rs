@@ -6,7 +6,9 @@
 )]
 
 use super::process::Process;
-use crate::fs;
+use super::scheduling::{OwnScheduling, Scheduling};
+use super::used_space::UsedSpace;
+use crate::fs::{self, table::FilesOfTask};
 use crate::process::ipc::sem::UndoList;
 use crate::process::ptrace::{self, Tracee};
 use crate::process::rseq::Registration;
@@ -19,8 +21,9 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::credentials::Credentials;
+use logic::mempolicy::Policy;
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -70,15 +73,22 @@ pub(crate) struct UserState {
     /// x87, MXCSR, AVX.
     pub(crate) fpu: Own<Box<FpuState>>,
     /// The address space. Processes hold it too; this is the fast way for the task itself.
-    pub(crate) vm: Own<Option<Arc<AddressSpace>>>,
+    pub(crate) vm: Own<Option<UsedSpace>>,
     /// Open files.
-    pub(crate) files: Own<Option<Arc<fs::FileTable>>>,
+    pub(crate) files: Own<Option<FilesOfTask>>,
     /// Root, working directory, umask.
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
     /// What `SEM_UNDO` has noted; none yet, mostly.
     pub(crate) undo: Own<Option<Arc<UndoList>>>,
+    /// The address of that list, for others to compare; 0: none.
+    undo_mark: AtomicU64,
     /// FS base (the thread pointer) and GS base.
     bases: [AtomicU64; 2],
+}
+
+/// Returns what tells a list from others; 0 for none.
+fn mark_of(list: Option<&Arc<UndoList>>) -> u64 {
+    list.map_or(0, |list| Arc::as_ptr(list).addr() as u64)
 }
 
 /// Words of `struct user_regs_struct`.
@@ -88,19 +98,30 @@ impl UserState {
     pub(crate) fn new(
         fpu: Box<FpuState>,
         vm: Arc<AddressSpace>,
-        files: Arc<fs::FileTable>,
+        files: FilesOfTask,
         fs: Arc<fs::Context>,
         undo: Option<Arc<UndoList>>,
         bases: [u64; 2],
     ) -> Self {
+        let undo_mark = AtomicU64::new(mark_of(undo.as_ref()));
         Self {
+            undo_mark,
             fpu: Own::new(fpu),
-            vm: Own::new(Some(vm)),
+            vm: Own::new(Some(UsedSpace::new(vm))),
             files: Own::new(Some(files)),
             fs: Own::new(Some(fs)),
             undo: Own::new(undo),
             bases: bases.map(AtomicU64::new),
         }
+    }
+
+    /// Notes which list the task, the current one, has for `SEM_UNDO` now.
+    pub(super) fn mark_undo_list(&self) {
+        // SAFETY: the task itself asks.
+        let list = unsafe { self.undo.look() };
+        // Relaxed: others compare the mark, no more.
+        self.undo_mark
+            .store(mark_of(list.as_ref()), Ordering::Relaxed);
     }
 
     /// The FS base: the thread pointer.
@@ -202,16 +223,16 @@ pub struct Task {
     rseq: Registration,
     tracee: Tracee,
     confinement: Confinement,
-    /// Scheduling policy, as Linux numbers them.
-    policy: AtomicU32,
+    /// How it is scheduled.
+    pub(super) scheduling: OwnScheduling,
     /// It ends, and makes no more calls.
     ends: AtomicBool,
-    /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
-    resets_policy: AtomicBool,
-    /// `ioprio_set`.
-    io_priority: AtomicU32,
+    /// `set_mempolicy`.
+    memory_policy: AtomicU8,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     timer_slack: AtomicU64,
+    /// The timer slack that it began with, its maker's.
+    usual_timer_slack: AtomicU64,
     /// Who it acts as, for itself.
     own_credentials: Own<Arc<Credentials>>,
     /// The same for others.
@@ -229,6 +250,13 @@ pub(crate) struct NewTask<'a> {
 }
 
 impl Task {
+    /// Returns what tells its list for `SEM_UNDO` from those of others; 0: it has none.
+    pub(crate) fn undo_mark(&self) -> u64 {
+        self.user
+            .as_ref()
+            .map_or(0, |user| user.undo_mark.load(Ordering::Relaxed))
+    }
+
     fn new(new: NewTask<'_>, thread: Thread, user: Option<UserState>, body: Option<fn()>) -> Self {
         let task = Self {
             thread,
@@ -243,11 +271,11 @@ impl Task {
             rseq: Registration::default(),
             tracee: Tracee::default(),
             confinement: Confinement::default(),
-            policy: AtomicU32::new(0),
+            scheduling: OwnScheduling::new(),
             ends: AtomicBool::new(false),
-            resets_policy: AtomicBool::new(false),
-            io_priority: AtomicU32::new(0),
+            memory_policy: AtomicU8::new(0),
             timer_slack: AtomicU64::new(50_000),
+            usual_timer_slack: AtomicU64::new(50_000),
             own_credentials: Own::new(new.credentials.clone()),
             credentials: SpinLock::new(new.credentials),
             body,
@@ -419,15 +447,17 @@ impl Task {
 
     /// Takes over what a thread or a process inherits besides the big things.
     pub(super) fn inherit(&self, parent: &Self) {
-        self.affinity().set_mask(parent.affinity().mask());
-        if parent.resets_policy() {
-            self.set_nice(parent.nice().max(0));
-        } else {
-            self.set_nice(parent.nice());
-            self.set_policy(parent.policy(), false);
+        let inherited = parent.scheduling().of_child();
+        if inherited != Scheduling::USUAL {
+            self.change_scheduling(|own| *own = inherited);
         }
-        self.set_io_priority(parent.io_priority());
-        self.set_timer_slack(parent.timer_slack());
+        self.set_memory_policy(parent.memory_policy());
+        let slack = parent.timer_slack();
+        self.usual_timer_slack.store(slack, Ordering::Relaxed);
+        self.timer_slack.store(slack, Ordering::Relaxed);
+        if parent.work() & work::NO_TSC != 0 {
+            self.add_work(work::NO_TSC);
+        }
     }
 
     /// The letter for `/proc/PID/stat`, without regard to zombies.
@@ -446,31 +476,15 @@ impl Task {
         self.start_time
     }
 
-    /// Its scheduling policy, as Linux numbers them.
-    pub fn policy(&self) -> u32 {
-        self.policy.load(Ordering::Relaxed)
+    /// Its memory policy, as `set_mempolicy(2)` has it.
+    pub fn memory_policy(&self) -> Policy {
+        // Relaxed (both): a value of its own.
+        Policy::from_bits(self.memory_policy.load(Ordering::Relaxed))
     }
 
-    /// Sets the policy: one that runs when nobody else wants to has the least weight.
-    pub fn set_policy(&self, policy: u32, reset_on_fork: bool) {
-        self.policy.store(policy, Ordering::Relaxed);
-        self.resets_policy.store(reset_on_fork, Ordering::Relaxed);
-        self.set_idle_weight(policy == linux_raw_sys::general::SCHED_IDLE);
-    }
-
-    /// Whether its children begin with the usual policy.
-    pub fn resets_policy(&self) -> bool {
-        self.resets_policy.load(Ordering::Relaxed)
-    }
-
-    /// Its I/O priority, as `ioprio_set(2)` has it.
-    pub fn io_priority(&self) -> u32 {
-        self.io_priority.load(Ordering::Relaxed)
-    }
-
-    /// Sets the I/O priority.
-    pub fn set_io_priority(&self, priority: u32) {
-        self.io_priority.store(priority, Ordering::Relaxed);
+    /// Gives it another memory policy.
+    pub fn set_memory_policy(&self, policy: Policy) {
+        self.memory_policy.store(policy.bits(), Ordering::Relaxed);
     }
 
     /// Its timer slack, in nanoseconds.
@@ -478,8 +492,12 @@ impl Task {
         self.timer_slack.load(Ordering::Relaxed)
     }
 
-    /// Sets the timer slack; timers are exact whatever it says.
+    /// Sets the timer slack, 0 for the one that it began with; timers are exact whatever it says.
     pub fn set_timer_slack(&self, slack: u64) {
+        let slack = match slack {
+            0 => self.usual_timer_slack.load(Ordering::Relaxed),
+            slack => slack,
+        };
         self.timer_slack.store(slack, Ordering::Relaxed);
     }
 }

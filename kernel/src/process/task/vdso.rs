@@ -13,9 +13,11 @@ use machine::memory::{self, FrameRef, Mobility};
 /// The page, once a program was started.
 static PAGE: Once<Arc<Page>> = Once::new();
 
-/// A file of one page that never changes.
+/// A file of one page, in which only the kernel changes anything.
 struct Page {
     frame: FrameRef,
+    /// Where in the page the code begins.
+    code: usize,
     mappings: Mappings,
     /// What `/proc/PID/maps` shows.
     name: Arc<[u8]>,
@@ -40,6 +42,7 @@ impl Page {
         frame.write(code, &arch::vdso::values());
         Ok(Self {
             frame,
+            code,
             mappings: Mappings::new(),
             name: Arc::from(&b"[vdso]"[..]),
         })
@@ -66,6 +69,25 @@ impl PageSource for Page {
     }
 }
 
+/// Has the page ask the kernel for the wall clock, before that runs at a rate of its own.
+pub(crate) fn ask_for_clock() {
+    if let Some(page) = PAGE.get() {
+        page.frame.store_word(page.code + arch::vdso::SLEWS, 1);
+    }
+}
+
+/// Has the page tell the wall clock as it is set now.
+pub(crate) fn follow_clock() {
+    if let Some(page) = PAGE.get() {
+        let slews = arch::clock::wall_rate() != 0;
+        let offset = arch::clock::realtime_offset();
+        page.frame
+            .store_word(page.code + arch::vdso::EPOCH, offset.0);
+        page.frame
+            .store_word(page.code + arch::vdso::SLEWS, slews.into());
+    }
+}
+
 /// Maps it at an address.
 ///
 /// # Errors
@@ -75,7 +97,10 @@ pub(super) fn map(vm: &Arc<AddressSpace>, address: u64) -> Result<(), Errno> {
         Some(page) => page,
         None => {
             let new = Arc::new(Page::new()?);
-            PAGE.get_or_init(|| new)
+            let page = PAGE.get_or_init(|| new);
+            // It may have been set since the page was made.
+            follow_clock();
+            page
         }
     };
     let backing = Backing::File {

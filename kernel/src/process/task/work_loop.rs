@@ -4,8 +4,9 @@
 
 use super::{WaitStatus, exit_thread};
 use crate::process;
+use crate::process::signal::{self, Signal};
 use crate::process::time::cpu_timers;
-use crate::process::{ptrace, rseq, signal};
+use crate::process::{ptrace, rseq};
 use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
@@ -37,6 +38,9 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
         } else if bits & work::CPU_TIMER != 0 {
             task.clear_work(work::CPU_TIMER);
             cpu_timers::check(task);
+        } else if bits & work::BROKEN_PIPE != 0 {
+            task.clear_work(work::BROKEN_PIPE);
+            signal::raise(Signal::SIGPIPE);
         } else if bits & work::RSEQ != 0 {
             rseq::serve(task, frame);
         } else if bits & (work::SIGNAL | work::RESTORE_MASK | work::RESTART) != 0 {

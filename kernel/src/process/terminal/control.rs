@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::ioctl as abi;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
-use logic::tty::{Characters, Flow, NEW_BYTES, OLD_BYTES, Termios, When};
+use logic::tty::{Characters, Control, Flow, NEW_BYTES, OLD_BYTES, TERMIO_BYTES, Termios, When};
 
 /// The one line discipline that there is, `N_TTY`.
 const N_TTY: u32 = 0;
@@ -66,6 +66,35 @@ pub(super) fn ioctl(
         abi::TCSETS2 => set(terminal, argument, NEW_BYTES, When::Now),
         abi::TCSETSW2 => set(terminal, argument, NEW_BYTES, When::Drained),
         abi::TCSETSF2 => set(terminal, argument, NEW_BYTES, When::Flush),
+        abi::TCGETA => {
+            let settings = terminal.look(|line| line.termios().to_termio());
+            uaccess::copy_out(argument, &settings)?;
+            Ok(0)
+        }
+        abi::TIOCGLCKTRMIOS => {
+            let locked = terminal.look(|line| *line.locked());
+            uaccess::copy_out(argument, &locked)?;
+            Ok(0)
+        }
+        abi::TIOCSLCKTRMIOS => {
+            caller::need(Capabilities::SYS_ADMIN)?;
+            let mut locked = [0; OLD_BYTES];
+            uaccess::copy_in(&mut locked, argument)?;
+            terminal.change(|line| line.set_locked(locked));
+            Ok(0)
+        }
+        abi::TIOCGSOFTCAR => {
+            let control = terminal.look(|line| line.termios().control);
+            put(argument, control.contains(Control::CLOCAL).into())
+        }
+        abi::TIOCSSOFTCAR => {
+            let local = get(argument)? != 0;
+            terminal.change(|line| line.set_local_line(local));
+            Ok(0)
+        }
+        abi::TCSETA => set_termio(terminal, argument, When::Now),
+        abi::TCSETAW => set_termio(terminal, argument, When::Drained),
+        abi::TCSETAF => set_termio(terminal, argument, When::Flush),
         abi::TIOCGWINSZ => {
             UserPtr::<[u16; 4]>::new(argument).write(&terminal.window())?;
             Ok(0)
@@ -225,6 +254,21 @@ fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult
         terminal.drain()?;
     }
     terminal.change(|line| line.set_termios(termios, when));
+    Ok(0)
+}
+
+/// Sets what a `struct termio` at `argument` has.
+fn set_termio(terminal: &Terminal, argument: u64, when: When) -> SysResult {
+    jobs::check(terminal, Signal::SIGTTOU)?;
+    let mut bytes = [0; TERMIO_BYTES];
+    uaccess::copy_in(&mut bytes, argument)?;
+    if when != When::Now {
+        terminal.drain()?;
+    }
+    terminal.change(|line| {
+        let termios = line.termios().with_termio(&bytes);
+        line.set_termios(termios, when);
+    });
     Ok(0)
 }
 

@@ -1,5 +1,7 @@
 //! Linux's clocks by their numbers.
 
+use super::steering;
+use super::wall::{self, Deadline};
 use crate::process;
 use crate::process::task::{find, find_task};
 use logic::errno::Errno;
@@ -12,6 +14,8 @@ pub enum Clock {
     Realtime,
     /// The same to be read alone.
     RealtimeToRead,
+    /// The same without leap seconds: ahead by what `ADJ_TAI` set.
+    Atomic,
     /// Since the kernel started.
     Monotonic,
     /// The same to be read alone.
@@ -29,8 +33,10 @@ impl Clock {
     /// `EINVAL`.
     pub fn from_number(number: i32) -> Result<Self, Errno> {
         match number {
-            // REALTIME, REALTIME_ALARM, TAI
-            0 | 8 | 11 => Ok(Self::Realtime),
+            // REALTIME, REALTIME_ALARM
+            0 | 8 => Ok(Self::Realtime),
+            // TAI
+            11 => Ok(Self::Atomic),
             // REALTIME_COARSE
             5 => Ok(Self::RealtimeToRead),
             // MONOTONIC, BOOTTIME, BOOTTIME_ALARM
@@ -57,9 +63,8 @@ impl Clock {
     /// `EINVAL` when there is no such process or thread.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
-            Self::Realtime | Self::RealtimeToRead => {
-                clock::now().saturating_add(clock::realtime_offset())
-            }
+            Self::Realtime | Self::RealtimeToRead => wall::now(),
+            Self::Atomic => steering::atomic_of(wall::now()),
             Self::Monotonic | Self::MonotonicToRead => clock::now(),
             Self::Process(0) => {
                 let usage = process::current().process().usage_of_tasks();
@@ -89,7 +94,7 @@ impl Clock {
         let current = process::current();
         let own = current.process();
         match self {
-            Self::Realtime | Self::Monotonic => Ok(self),
+            Self::Realtime | Self::Atomic | Self::Monotonic => Ok(self),
             Self::RealtimeToRead | Self::MonotonicToRead => Err(Errno::EOPNOTSUPP),
             Self::Process(0) => Ok(Self::Process(own.pid())),
             Self::Process(pid) if pid == own.pid() => Ok(self),
@@ -104,14 +109,15 @@ impl Clock {
         matches!(self, Self::Process(_) | Self::Thread(_))
     }
 
-    /// The point of the monotonic clock at which this one shows `time`, or will.
+    /// The end of a wait until this clock shows `time`.
     ///
     /// # Errors
     /// `EINVAL` for clocks that nobody can wait for.
-    pub fn to_monotonic(self, time: Nanos) -> Result<Nanos, Errno> {
+    pub fn deadline(self, time: Nanos) -> Result<Deadline, Errno> {
         match self {
-            Self::Realtime => Ok(time.saturating_sub(clock::realtime_offset())),
-            Self::Monotonic => Ok(time),
+            Self::Realtime => Ok(Deadline::Wall(time)),
+            Self::Atomic => Ok(Deadline::Wall(steering::wall_of(time))),
+            Self::Monotonic => Ok(Deadline::Monotonic(time)),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -4,9 +4,10 @@
 //! [`TICK`].
 
 use crate::process::TaskRef;
-use crate::process::signal::{SigInfo, Signal, send_to_process};
-use crate::process::task::{Process, Task, limits};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::process::signal::{SigInfo, Signal, send_to_process, send_to_process_of};
+use crate::process::task::limits::{self, Limits};
+use crate::process::task::{Process, Task};
+use logic::armed::Armed;
 use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sched::work;
@@ -27,15 +28,13 @@ pub(crate) struct CpuTimer {
 struct Inner {
     /// On user time; on user and system time.
     timers: [CpuTimer; 2],
-    /// When the next SIGXCPU is due, in seconds of CPU time.
-    next_limit_s: u64,
 }
 
 /// A process's timers on CPU time.
 pub(crate) struct CpuTimers {
     inner: SpinLock<Inner>,
     /// Whether any is set.
-    armed: AtomicBool,
+    armed: Armed,
 }
 
 /// Which interval timer.
@@ -62,17 +61,21 @@ impl CpuTimers {
             interval: Nanos::ZERO,
         };
         Self {
-            inner: SpinLock::new(Inner {
-                timers: [OFF; 2],
-                next_limit_s: 0,
-            }),
-            armed: AtomicBool::new(false),
+            inner: SpinLock::new(Inner { timers: [OFF; 2] }),
+            armed: Armed::new(),
         }
     }
 
+    /// Has the limit of a new process looked at, if it has one.
+    pub(crate) fn begin(&self, limits: &Limits) {
+        if limits.current(limits::index::CPU) != limits::INFINITY {
+            self.armed.arm();
+        }
+    }
+
+    /// Ends all of them; the next look finds none.
     pub(crate) fn clear(&self) {
         self.inner.lock().timers = [CpuTimer::default(); 2];
-        self.armed.store(false, Ordering::Relaxed);
     }
 
     /// What is left of a timer, and its interval.
@@ -95,7 +98,7 @@ impl CpuTimers {
 
 /// Starts the tick on all CPUs that run the process, as a timer or limit was set.
 pub(crate) fn arm(process: &Process) {
-    process.timers.cpu.armed.store(true, Ordering::Relaxed);
+    process.timers.cpu.armed.arm();
     for task in &process.group.lock().tasks {
         sched::notify(task, work::CPU_TIMER);
     }
@@ -104,7 +107,7 @@ pub(crate) fn arm(process: &Process) {
 /// In the timer interrupt: asks the running task to look at its timers. Gives when the next tick is
 /// wanted.
 pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
-    if !task.process().timers.cpu.armed.load(Ordering::Relaxed) {
+    if !task.process().timers.cpu.armed.is_armed() {
         return None;
     }
     task.add_work(work::CPU_TIMER);
@@ -114,7 +117,7 @@ pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
 /// When the tick of a task that gets a CPU now is wanted.
 #[inline]
 pub(crate) fn tick_for(task: &Task, now: Nanos) -> Option<Nanos> {
-    let armed = task.process().timers.cpu.armed.load(Ordering::Relaxed);
+    let armed = task.process().timers.cpu.armed.is_armed();
     armed.then(|| now.saturating_add(TICK))
 }
 
@@ -122,6 +125,8 @@ pub(crate) fn tick_for(task: &Task, now: Nanos) -> Option<Nanos> {
 pub(crate) fn check(task: TaskRef) {
     let process = task.process();
     let cpu = &process.timers.cpu;
+    // Before anything is looked at: a timer that is set from here on leaves it armed.
+    let look = cpu.armed.look();
     let times = [used(process, Which::Virtual), used(process, Which::Prof)];
     let signals = [Signal::SIGVTALRM, Signal::SIGPROF];
     let mut due = [false; 2];
@@ -139,42 +144,34 @@ pub(crate) fn check(task: TaskRef) {
     }
     for (signal, due) in signals.into_iter().zip(due) {
         if due {
-            let _ = send_to_process(process, SigInfo::kernel(signal));
+            // To the thread that runs, by which profilers see who uses the CPU.
+            let _ = send_to_process_of(&task, SigInfo::kernel(signal));
         }
     }
     any |= check_limit(task, times[1]);
     any |= process.timers.posix.check_cpu_time(process);
-    if any {
+    if any || !cpu.armed.disarm(look) {
         let now = machine::arch::clock::now();
         sched::timer::ensure_armed(now.saturating_add(TICK));
-    } else {
-        cpu.armed.store(false, Ordering::Relaxed);
     }
 }
 
-/// `RLIMIT_CPU`: SIGXCPU each second above the soft limit, SIGKILL at the hard one. Says whether
+/// `RLIMIT_CPU`: SIGXCPU each second from the soft limit on, SIGKILL at the hard one. Returns whether
 /// there is a limit.
 fn check_limit(task: TaskRef, used: Nanos) -> bool {
     let process = task.process();
     let limit = process.limits().0[limits::index::CPU];
+    if limit.current == limits::INFINITY {
+        return false;
+    }
     let seconds = used.0 / 1_000_000_000;
-    if limit.maximum != limits::INFINITY && seconds >= limit.maximum {
+    if seconds >= limit.maximum {
         let _ = send_to_process(process, SigInfo::kernel(Signal::SIGKILL));
         return false;
     }
-    if limit.current == limits::INFINITY {
-        return limit.maximum != limits::INFINITY;
-    }
-    let due = {
-        let mut inner = process.timers.cpu.inner.lock();
-        let due = seconds >= limit.current.max(inner.next_limit_s);
-        if due {
-            inner.next_limit_s = seconds + 1;
-        }
-        due
-    };
-    if due {
-        let _ = send_to_process(process, SigInfo::kernel(Signal::SIGXCPU));
+    // As on Linux the soft limit rises by a second each time.
+    if seconds >= limit.current && process.limits.raise(limits::index::CPU, limit.current) {
+        let _ = send_to_process_of(&task, SigInfo::kernel(Signal::SIGXCPU));
     }
     true
 }

@@ -10,11 +10,14 @@ use alloc::vec::Vec;
 use logic::errno::Errno;
 use logic::used_slots::UsedSlots;
 use machine::arch::clock::{self, Nanos};
+use machine::sched;
 use machine::sched::timer::KernelTimer;
 use machine::sync::SpinLock;
 
 /// Timers that one process may have.
 pub(crate) const MAX_TIMERS: usize = 1024;
+/// Timers that follow the wall clock under one hold of their lock.
+const TIMERS_AT_ONCE: usize = 16;
 
 /// Linux's `DELAYTIMER_MAX`.
 const MAX_OVERRUN: u64 = 0x7fff_ffff;
@@ -37,6 +40,8 @@ struct Timer {
     notify: Notify,
     /// In the time of the clock where that is CPU time, else on the monotonic clock.
     setting: Setting,
+    /// The deadline on the wall clock, where the timer follows that.
+    at_wall: Option<Nanos>,
     /// How long before the machine's start the deadline was: expirations of that time count, too.
     before_start: Nanos,
     /// Expirations that the signal that waits stands for besides its own.
@@ -46,6 +51,14 @@ struct Timer {
     /// Tells this timer from earlier ones with its number.
     serial: u32,
     kernel: KernelTimer,
+}
+
+impl Timer {
+    /// Sets the deadline to the time `at` of the wall clock as that runs now.
+    fn follow(&mut self, at: Nanos) {
+        self.before_start = clock::realtime_offset().saturating_sub(at);
+        self.setting.deadline = Some(clock::monotonic_at(at));
+    }
 }
 
 #[derive(Default)]
@@ -110,6 +123,7 @@ impl PosixTimers {
             clock,
             notify: notify(number),
             setting: Setting::default(),
+            at_wall: None,
             before_start: Nanos::ZERO,
             overrun: 0,
             told: 0,
@@ -143,25 +157,30 @@ impl PosixTimers {
         self.with(number, |timer| timer.clock)
     }
 
-    /// Sets the timer; gives what it was. `before_start` is how long before the machine's start the
-    /// deadline was.
+    /// Sets the timer; gives what it was. `at_wall` is the time on the wall clock at which it
+    /// expires first, instead of the deadline in `setting`.
     pub(crate) fn set(
         &self,
         process: &Process,
         number: u32,
         setting: Setting,
-        before_start: Nanos,
+        at_wall: Option<Nanos>,
     ) -> Result<Reading, Errno> {
         let clock = self.clock(number)?;
         let now = time_on(clock);
         let before = self.with(number, |timer| {
             let before = reading(timer, now);
             timer.setting = setting;
-            timer.before_start = before_start;
+            timer.before_start = Nanos::ZERO;
+            timer.at_wall = at_wall;
+            if let Some(at) = at_wall {
+                // With the lock held: who sets the clock afterwards takes it, too.
+                timer.follow(at);
+            }
             timer.overrun = 0;
             timer.told = 0;
             if !clock.is_cpu_time() {
-                timer.kernel.set(setting.deadline);
+                timer.kernel.set(timer.setting.deadline);
             }
             before
         })?;
@@ -169,6 +188,24 @@ impl PosixTimers {
             cpu_timers::arm(process);
         }
         Ok(before)
+    }
+
+    /// Has timers that are set by the wall clock follow it. One that is set meanwhile does so
+    /// already. Lets others run.
+    pub(super) fn clock_was_set(&self) {
+        let count = self.0.lock().list.len();
+        for from in (0..count).step_by(TIMERS_AT_ONCE) {
+            let mut timers = self.0.lock();
+            let list = timers.list.iter_mut().skip(from).take(TIMERS_AT_ONCE);
+            for timer in list.flatten() {
+                if let (Some(at), Some(_)) = (timer.at_wall, timer.setting.deadline) {
+                    timer.follow(at);
+                    timer.kernel.set(timer.setting.deadline);
+                }
+            }
+            drop(timers);
+            sched::give_way();
+        }
     }
 
     /// What the timer is set to.
@@ -249,10 +286,17 @@ impl PosixTimers {
             }
             let interval = timer.setting.interval.0;
             let before = core::mem::replace(&mut timer.before_start, Nanos::ZERO);
+            let last = timer.setting.deadline;
             let missed = timer
                 .setting
                 .advance(now)
                 .saturating_add(before.0.checked_div(interval).unwrap_or(0));
+            if let (Some(at), Some(last), Some(next)) =
+                (timer.at_wall, last, timer.setting.deadline)
+            {
+                let passed = next.saturating_sub(last).saturating_add(before);
+                timer.at_wall = Some(at.saturating_add(passed));
+            }
             if !timer.clock.is_cpu_time() {
                 timer.kernel.set(timer.setting.deadline);
             }

@@ -14,7 +14,22 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("buddyinfo", buddyinfo),
     Entry::file("pagetypeinfo", pagetypeinfo),
     Entry::file("zoneinfo", zoneinfo),
-    Entry::file("swaps", swaps),
+];
+
+/// What `/proc/zoneinfo` shows for the node.
+const PER_NODE: [&str; 12] = [
+    "nr_inactive_anon",
+    "nr_active_anon",
+    "nr_inactive_file",
+    "nr_active_file",
+    "nr_anon_pages",
+    "nr_mapped",
+    "nr_file_pages",
+    "nr_dirty",
+    "nr_writeback",
+    "nr_shmem",
+    "nr_kernel_stack",
+    "nr_page_table_pages",
 ];
 
 const MOBILITIES: [Mobility; 3] = [
@@ -157,6 +172,15 @@ fn zoneinfo(text: &mut Text) -> Result {
             figures.node,
             stats::zone_name(figures.kind)
         )?;
+        if zone == 0 {
+            // What is counted for the node, as on Linux with its first zone.
+            writeln!(text, "  per-node stats")?;
+            for (name, value) in stats::vmstat() {
+                if PER_NODE.contains(&name) {
+                    writeln!(text, "      {name:<12} {value}")?;
+                }
+            }
+        }
         writeln!(text, "  pages free     {}", figures.free_frames)?;
         writeln!(text, "        boost    0")?;
         writeln!(text, "        min      {}", marks.min)?;
@@ -181,6 +205,8 @@ fn zoneinfo(text: &mut Text) -> Result {
     }
     Ok(())
 }
+
+pub(super) const SWAPS: Entry = Entry::file("swaps", swaps);
 
 fn swaps(text: &mut Text) -> Result {
     writeln!(text, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority")

@@ -1,19 +1,28 @@
 //! `/proc`.
 
+mod boot_knobs;
+mod facts;
 mod host_pressure;
+mod ipc_knobs;
 mod locks;
 mod memory;
 mod net;
+mod net_sysctl;
 mod pid;
+mod pressure;
+mod scheduling;
+mod statistics;
 mod subject;
 mod sysctl;
 mod system;
 mod sysvipc;
+mod writeback_knobs;
 
+use crate::fs::changes::{Changes, Watched};
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::node::{DirEntry, FsStats, NewNode, NodeId};
 use crate::fs::synthetic::{Directory, FIRST, Synthetic, list_entries};
-use crate::fs::{self, File, FileKind, Metadata, Node, NodeRef, OpenFlags, devices};
+use crate::fs::{self, File, FileKind, Metadata, Node, NodeRef, OpenFlags, PollMask, devices};
 use crate::process::{self, TaskRef};
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,14 +33,17 @@ use logic::errno::Errno;
 use machine::arch::BootInfo;
 use machine::sched;
 
+pub use boot_knobs::apply_boot_line;
 pub use pid::process_of;
 pub use subject::is_of_process;
-pub use sysctl::apply_boot_line;
 pub use system::boot_line;
+
+/// There is no swap to come or go.
+static NO_CHANGES: Changes = Changes::new();
 
 /// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
 /// none.
-const MAGIC: u64 = 0x9fa0;
+const MAGIC: u64 = fs::synthetic::PROC_MAGIC;
 /// Processes are listed behind the fixed entries: at `PID_OFFSET + PID`.
 const PID_OFFSET: u64 = 1 << 16;
 
@@ -51,9 +63,20 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(memory::ENTRIES);
     fixed.add_all(system::ENTRIES);
     fixed.add_all(sysctl::ENTRIES);
+    fixed.add_all(scheduling::ENTRIES);
+    fixed.add_all(facts::ENTRIES);
+    fixed.add_all(ipc_knobs::ENTRIES);
+    fixed.add_all(writeback_knobs::ENTRIES);
+    let always = PollMask::READABLE | PollMask::WRITABLE;
+    for (entry, changes) in sysctl::WATCHED {
+        let watched = Watched::new(Arc::new(entry), changes, always);
+        fixed.add(entry.path, Arc::new(watched));
+    }
+    let swaps = Watched::new(Arc::new(memory::SWAPS), &NO_CHANGES, PollMask::READABLE);
+    fixed.add(memory::SWAPS.path, Arc::new(swaps));
     fixed.add_all(super::hugepages::PROC);
     fixed.add_all(sysvipc::ENTRIES);
-    fixed.add_all(net::SYSCTLS);
+    fixed.add_all(net_sysctl::ENTRIES);
     fixed.add_link("self", || {
         Ok(format!("{}", walker()?.process().pid()).into_bytes())
     });
@@ -62,6 +85,7 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
         Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())
     });
     host_pressure::add(&fixed, boot);
+    pressure::add(&fixed, boot);
     net::build(&fs);
     fixed.add_link("net", || Ok(b"self/net".to_vec()));
     fixed.add_link("mounts", || Ok(b"self/mounts".to_vec()));
@@ -93,7 +117,12 @@ impl Node for Root {
         FileKind::Directory
     }
     fn metadata(&self) -> Metadata {
-        self.fixed.metadata()
+        let metadata = self.fixed.metadata();
+        let processes = process::task::table::process_count();
+        Metadata {
+            links: metadata.links + u32::try_from(processes).unwrap_or(0),
+            ..metadata
+        }
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -115,6 +144,10 @@ impl Node for Root {
     }
     fn parent(&self) -> Option<NodeRef> {
         self.above.upgrade()
+    }
+    fn keeps_entries(&self) -> bool {
+        // A process's directory has none that stay.
+        true
     }
     fn name(&self) -> Box<[u8]> {
         self.fixed.name()

@@ -4,17 +4,14 @@
 //! their way in messages, and the connections that nobody has accepted. What has no meaning here, as
 //! timers and retransmissions of TCP, is shown as on a connection at rest.
 
+use super::statistics;
 use crate::fs::OpenFile;
-use crate::fs::socket::{
-    self, Address, DEFAULT_BUFFER, DEFAULT_HOPS, EPHEMERAL, Family, MAX_BACKLOG, MAX_MESSAGES,
-    Protocol, Socket, Stage, View,
-};
+use crate::fs::socket::{self, Address, Family, Protocol, Socket, Stage, View};
 use crate::fs::synthetic::{Directory, Entry, Synthetic};
 use crate::fs::text::Text;
 use crate::process::{self, task};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt::{Error, Result as Written, Write};
 use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip, UnixName};
@@ -24,38 +21,49 @@ use machine::sync::Once;
 /// Both are the same everywhere: there is one network.
 static FILES: Once<Arc<Directory>> = Once::new();
 
+/// As on Linux, root may open for writing those that count, and not the tables.
 const ENTRIES: &[Entry] = &[
-    Entry::file("arp", |text| {
+    Entry::table("arp", |text| {
         writeln!(
             text,
             "IP address       HW type     Flags       HW address            Mask     Device"
         )
     }),
-    Entry::file("dev", devices),
-    Entry::file("if_inet6", |text| {
+    Entry::table("dev", devices),
+    Entry::table("if_inet6", |text| {
         writeln!(text, "{:032x} 01 80 10 80       lo", 1)
     }),
-    Entry::file("netlink", netlink),
-    Entry::file("packet", |text| {
+    Entry::table("netlink", netlink),
+    Entry::table("packet", |text| {
         writeln!(
             text,
             "sk               RefCnt Type Proto  Iface R Rmem   User   Inode"
         )
     }),
-    Entry::file("raw", |text| writeln!(text, "{RAW}")),
-    Entry::file("raw6", |text| writeln!(text, "{MESSAGES6}")),
-    Entry::file("route", |text| {
+    Entry::table("raw", |text| writeln!(text, "{RAW}")),
+    Entry::table("raw6", |text| writeln!(text, "{MESSAGES6}")),
+    Entry::file("netstat", statistics::extended),
+    Entry::table("protocols", statistics::protocols),
+    Entry::table("route", |text| {
         let head =
             "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
         writeln!(text, "{head:127}")
     }),
+    Entry::file("snmp", |text| {
+        let sockets = all(text, |socket| socket.protocol() == Some(Protocol::Tcp))?;
+        let connected = sockets
+            .values()
+            .filter(|row| matches!(row.view.stage, Stage::Connected | Stage::PeerEnded));
+        statistics::by_protocol(text, connected.count())
+    }),
+    Entry::file("snmp6", statistics::version_6),
     Entry::file("sockstat", |text| {
         let sockets = all(text, |_| true)?;
         writeln!(text, "sockets: used {}", sockets.len())?;
         let [tcp, udp, lite] = in_use(&sockets, Family::Inet);
         // Of both versions, bound or not.
         let is_tcp = |row: &&Row| row.view.protocol == Some(Protocol::Tcp);
-        let all = sockets.iter().filter(is_tcp).count();
+        let all = sockets.values().filter(is_tcp).count();
         writeln!(text, "TCP: inuse {tcp} orphan 0 tw 0 alloc {all} mem 0")?;
         writeln!(text, "UDP: inuse {udp} mem 0\nUDPLITE: inuse {lite}")?;
         writeln!(text, "RAW: inuse 0\nFRAG: inuse 0 memory 0")
@@ -69,58 +77,18 @@ const ENTRIES: &[Entry] = &[
         )?;
         writeln!(text, "RAW6: inuse 0\nFRAG6: inuse 0 memory 0")
     }),
-    Entry::file("tcp", |text| ports(text, Family::Inet, Protocol::Tcp)),
-    Entry::file("tcp6", |text| ports(text, Family::Inet6, Protocol::Tcp)),
-    Entry::file("udp", |text| ports(text, Family::Inet, Protocol::Udp)),
-    Entry::file("udp6", |text| ports(text, Family::Inet6, Protocol::Udp)),
-    Entry::file("udplite", |text| {
+    Entry::table("tcp", |text| ports(text, Family::Inet, Protocol::Tcp)),
+    Entry::table("tcp6", |text| ports(text, Family::Inet6, Protocol::Tcp)),
+    Entry::table("udp", |text| ports(text, Family::Inet, Protocol::Udp)),
+    Entry::table("udp6", |text| ports(text, Family::Inet6, Protocol::Udp)),
+    Entry::table("udplite", |text| {
         ports(text, Family::Inet, Protocol::UdpLite)
     }),
-    Entry::file("udplite6", |text| {
+    Entry::table("udplite6", |text| {
         ports(text, Family::Inet6, Protocol::UdpLite)
     }),
-    Entry::file("unix", unix),
+    Entry::table("unix", unix),
 ];
-
-/// What programs ask of the network by `sysctl`: how it is, as nothing can be changed there.
-pub(super) const SYSCTLS: &[Entry] = &[
-    Entry::file("sys/net/core/somaxconn", |text| {
-        writeln!(text, "{MAX_BACKLOG}")
-    }),
-    Entry::file("sys/net/core/rmem_default", buffer),
-    Entry::file("sys/net/core/rmem_max", buffer),
-    Entry::file("sys/net/core/wmem_default", buffer),
-    Entry::file("sys/net/core/wmem_max", buffer),
-    Entry::file("sys/net/ipv4/ip_default_ttl", |text| {
-        writeln!(text, "{DEFAULT_HOPS}")
-    }),
-    Entry::file("sys/net/ipv4/ip_forward", no),
-    Entry::file("sys/net/ipv4/ip_local_port_range", |text| {
-        writeln!(text, "{}\t{}", EPHEMERAL.start(), EPHEMERAL.end())
-    }),
-    Entry::file("sys/net/ipv4/tcp_available_congestion_control", |text| {
-        writeln!(text, "reno cubic")
-    }),
-    Entry::file("sys/net/ipv4/tcp_congestion_control", |text| {
-        writeln!(text, "cubic")
-    }),
-    Entry::file("sys/net/ipv6/bindv6only", no),
-    Entry::file("sys/net/ipv6/conf/all/disable_ipv6", no),
-    Entry::file("sys/net/ipv6/conf/default/disable_ipv6", no),
-    Entry::file("sys/net/ipv6/conf/lo/disable_ipv6", no),
-    Entry::file("sys/net/unix/max_dgram_qlen", |text| {
-        writeln!(text, "{MAX_MESSAGES}")
-    }),
-];
-
-fn no(text: &mut Text) -> Written {
-    writeln!(text, "0")
-}
-
-/// The default size of a buffer, and the most that a program may ask for.
-fn buffer(text: &mut Text) -> Written {
-    writeln!(text, "{DEFAULT_BUFFER}")
-}
 
 /// Makes the files.
 pub(super) fn build(fs: &Arc<Synthetic>) {
@@ -144,18 +112,22 @@ struct Row {
     user: u32,
 }
 
+/// Rows in the order in which they are shown: listeners first, those without a descriptor last, each in the order in
+/// which they were made. In a tree, as many need no large contiguous memory there.
+type Rows = BTreeMap<(bool, bool, u64, usize), Row>;
+
 /// The sockets that were found so far.
 struct Found<'a> {
     wanted: &'a dyn Fn(&Socket) -> bool,
     seen: BTreeSet<u64>,
-    rows: Vec<Row>,
+    rows: Rows,
 }
 
 impl Found<'_> {
-    fn push(&mut self, row: Row) -> Result<(), Errno> {
-        self.rows.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        self.rows.push(row);
-        Ok(())
+    fn push(&mut self, row: Row) {
+        let later = row.view.stage != Stage::Listening;
+        let key = (later, row.inode == 0, row.inode, self.rows.len());
+        self.rows.insert(key, row);
     }
 
     /// A socket with a descriptor, and those that wait at it.
@@ -171,28 +143,28 @@ impl Found<'_> {
             view: socket.view(),
             inode,
             user: file.metadata().uid,
-        })?;
+        });
         for waiting in socket.unaccepted()? {
             self.push(Row {
                 view: waiting.view(),
                 inode: 0,
                 user: 0,
-            })?;
+            });
         }
         Ok(())
     }
 }
 
 /// All sockets that are `wanted`: listeners first, in the order in which they were made.
-fn all(text: &mut Text, wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Row>, Error> {
+fn all(text: &mut Text, wanted: impl Fn(&Socket) -> bool) -> Result<Rows, Error> {
     find(&wanted).map_err(|error| text.fail(error))
 }
 
-fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Vec<Row>, Errno> {
+fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Rows, Errno> {
     let mut found = Found {
         wanted,
         seen: BTreeSet::new(),
-        rows: Vec::new(),
+        rows: Rows::new(),
     };
     let mut pid = 0;
     // Ends with the last process: each number is looked at once.
@@ -220,12 +192,7 @@ fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Vec<Row>, Errno> {
         file.close();
         added?;
     }
-    let mut rows = found.rows;
-    rows.sort_unstable_by_key(|row| {
-        let later = row.view.stage != Stage::Listening;
-        (later, row.inode == 0, row.inode)
-    });
-    Ok(rows)
+    Ok(found.rows)
 }
 
 /// Whether Linux shows a socket with a port: it must have one, and one of TCP must do something.
@@ -241,9 +208,9 @@ fn is_shown(row: &Row, family: Family, protocol: Protocol) -> bool {
 }
 
 /// How many sockets of TCP, UDP and UDP-Lite there are.
-fn in_use(rows: &[Row], family: Family) -> [usize; 3] {
+fn in_use(rows: &Rows, family: Family) -> [usize; 3] {
     [Protocol::Tcp, Protocol::Udp, Protocol::UdpLite].map(|protocol| {
-        let shown = rows.iter().filter(|row| is_shown(row, family, protocol));
+        let shown = rows.values().filter(|row| is_shown(row, family, protocol));
         shown.count()
     })
 }
@@ -276,8 +243,9 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
     let rows = all(text, |socket| {
         socket.family() == family && socket.protocol() == Some(protocol)
     })?;
-    let shown = rows.iter().filter(|row| is_shown(row, family, protocol));
+    let shown = rows.values().filter(|row| is_shown(row, family, protocol));
     for (number, row) in shown.enumerate() {
+        sched::give_way();
         let start = text.len();
         let digits = if tcp { 4 } else { 5 };
         write!(text, "{number:digits$}: ")?;
@@ -293,7 +261,7 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
             0
         )?;
         match (tcp, view.stage) {
-            (false, _) => write!(text, "2 {:016} 0", 0)?,
+            (false, _) => write!(text, "2 {:016} {}", 0, view.drops)?,
             (true, Stage::Listening) => write!(text, "1 {:016} 100 0 0 10 0", 0)?,
             (true, _) => write!(text, "1 {:016} 20 4 0 10 -1", 0)?,
         }
@@ -308,12 +276,8 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
 fn state(tcp: bool, stage: Stage) -> u8 {
     match stage {
         Stage::Closed => 7,
-        Stage::Connected => 1,
         _ if !tcp => 1,
-        Stage::Connecting => 2,
-        Stage::WriteEnded => 5,
-        Stage::PeerEnded => 8,
-        Stage::Listening => 10,
+        _ => stage.tcp_number(),
     }
 }
 
@@ -345,7 +309,8 @@ fn unix(text: &mut Text) -> Written {
         "Num       RefCount Protocol Flags    Type St Inode Path"
     )?;
     let rows = all(text, |socket| socket.family() == Family::Unix)?;
-    for Row { view, inode, .. } in rows {
+    for Row { view, inode, .. } in rows.into_values() {
+        sched::give_way();
         let accepts = view.stage == Stage::Listening;
         let connected = !matches!(view.stage, Stage::Closed | Stage::Listening);
         let state = match (connected, inode) {
@@ -389,7 +354,8 @@ fn netlink(text: &mut Text) -> Written {
         "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode"
     )?;
     let rows = all(text, |socket| socket.family() == Family::Netlink)?;
-    for Row { view, inode, .. } in rows {
+    for Row { view, inode, .. } in rows.into_values() {
+        sched::give_way();
         if let Address::Netlink { port, groups } = view.local {
             let waiting = view.waiting;
             let protocol = if view.protocol == Some(Protocol::SockDiag) {

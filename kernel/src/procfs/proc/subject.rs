@@ -34,17 +34,23 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The process, as long as it has its number.
+    /// Returns the process, until it is reaped.
+    ///
+    /// # Errors
+    /// `ESRCH`: the process was reaped, or the directory is about a thread that has ended. The
+    /// leader's directory stays until the process is reaped.
     pub(super) fn process(&self) -> Result<Arc<Process>, Errno> {
         let process = task::find(self.pid).ok_or(Errno::ESRCH)?;
-        if core::ptr::eq(self.found.as_ptr(), Arc::as_ptr(&process)) {
+        let same = core::ptr::eq(self.found.as_ptr(), Arc::as_ptr(&process));
+        let lists = |tid| tid == self.pid || process.thread(tid).is_some();
+        if same && self.tid.is_none_or(lists) {
             Ok(process)
         } else {
             Err(Errno::ESRCH)
         }
     }
 
-    /// The thread, or the process's main one; `None` for a zombie.
+    /// Returns the thread, or the process's main one; `None` once it has ended.
     pub(super) fn task(&self, process: &Process) -> Option<Arc<Task>> {
         match self.tid {
             Some(tid) => process.thread(tid),
@@ -101,6 +107,8 @@ pub(super) enum Kind {
     Net,
     /// Its threads.
     Threads,
+    /// Its namespaces.
+    Namespaces,
 }
 
 impl Kind {
@@ -111,6 +119,7 @@ impl Kind {
             Self::DescriptorInfos => "fdinfo",
             Self::Net => "net",
             Self::Threads => "task",
+            Self::Namespaces => "ns",
         }
     }
 
@@ -122,6 +131,7 @@ impl Kind {
             Self::DescriptorInfos => 0x82,
             Self::Net => 0x84,
             Self::Threads => 0x83,
+            Self::Namespaces => 0x85,
         }
     }
 }

@@ -1,20 +1,22 @@
-//! `/proc/sys`: the knobs, and the boot line that sets them before the first program runs.
+//! `/proc/sys`: the knobs.
 
+use crate::fs::changes::Changes;
+use crate::fs::knob::Store;
+use crate::fs::pipe::quota::{PIPE_MAX_SIZE, PIPE_PAGES_HARD, PIPE_PAGES_SOFT};
 use crate::fs::socket::UNPRIVILEGED;
 use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
-use crate::fs::{self, inotify, lookup, pipe};
+use crate::fs::{self, aio, inotify, pipe};
 use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
 use crate::process::task::core_dump;
 use crate::process::{caller, seccomp, task, uts};
 use crate::vm::compaction;
-use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
-use logic::credentials::{Capabilities, Credentials};
+use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use logic::seccomp::{Action, Actions};
 use machine::arch::random;
@@ -29,14 +31,19 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/version", |text| {
         writeln!(text, "{}", uts::VERSION)
     }),
-    Entry::knob("sys/kernel/hostname", hostname, set_hostname),
-    Entry::knob("sys/kernel/domainname", domainname, set_domainname),
     Entry::knob(
         "sys/kernel/pid_max",
         |text| number(text, task::table::number_limit().into()),
-        |value| task::table::set_number_limit(parse(value)?),
+        Store::natural(0, i32::MAX, task::table::set_number_limit),
     ),
-    Entry::knob("sys/kernel/printk", log_levels, set_log_levels),
+    Entry::knob(
+        "sys/kernel/printk",
+        log_levels,
+        Store::Ints {
+            count: 4,
+            set: set_log_levels,
+        },
+    ),
     Entry::file("sys/kernel/threads-max", |text| {
         writeln!(text, "{}", task::task_count().1)
     }),
@@ -44,11 +51,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/cap_last_cap", |text| writeln!(text, "40")),
     Entry::file("sys/kernel/tainted", |text| writeln!(text, "0")),
     Entry::file("sys/kernel/randomize_va_space", |text| writeln!(text, "2")),
-    Entry::knob("sys/kernel/core_pattern", core_pattern, set_core_pattern),
+    Entry::knob(
+        "sys/kernel/core_pattern",
+        core_pattern,
+        Store::Text(set_core_pattern),
+    ),
     Entry::knob(
         "sys/kernel/core_uses_pid",
         |text| number(text, core_dump::USES_PID.load(Ordering::Relaxed)),
-        |value| set_limit(&core_dump::USES_PID, value, MAX_INT),
+        Store::natural(0, i32::MAX, |value| keep(&core_dump::USES_PID, value)),
     ),
     Entry::file("sys/kernel/seccomp/actions_avail", |text| {
         action_names(text, Action::ALL.into_iter())
@@ -56,11 +67,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/seccomp/actions_logged",
         |text| action_names(text, seccomp::noted().iter()),
-        |value| {
+        Store::Text(|value| {
             caller::need(Capabilities::SYS_ADMIN)?;
             seccomp::set_noted(Actions::named(value)?);
             Ok(())
-        },
+        }),
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
     // As Debian has them: links in folders that are everybody's lead and count for their owners alone.
@@ -74,56 +85,60 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/shmmax",
         |text| number(text, LIMITS.bytes.load(Ordering::Relaxed)),
-        |value| set_limit(&LIMITS.bytes, value, u64::MAX),
+        Store::long(0, u64::MAX, |value| keep(&LIMITS.bytes, value)),
     ),
     Entry::knob(
         "sys/kernel/shmall",
         |text| number(text, LIMITS.pages.load(Ordering::Relaxed)),
-        |value| set_limit(&LIMITS.pages, value, u64::MAX),
+        Store::long(0, u64::MAX, |value| keep(&LIMITS.pages, value)),
     ),
     Entry::knob(
         "sys/kernel/shmmni",
         |text| number(text, LIMITS.segments.load(Ordering::Relaxed)),
-        |value| set_limit(&LIMITS.segments, value, MAX_OBJECTS),
+        Store::natural(0, MOST_OBJECTS, |value| keep(&LIMITS.segments, value)),
     ),
     Entry::knob(
         "sys/kernel/shm_rmid_forced",
         |text| number(text, LIMITS.force_removal.load(Ordering::Relaxed)),
-        |value| {
-            set_limit(&LIMITS.force_removal, value, 1)?;
+        Store::natural(0, 1, |value| {
+            keep(&LIMITS.force_removal, value)?;
             shm::remove_forced(None);
             Ok(())
-        },
+        }),
     ),
     Entry::knob(
         "sys/kernel/msgmax",
         |text| number(text, msg::LIMITS.message.load(Ordering::Relaxed)),
-        |value| set_limit(&msg::LIMITS.message, value, MAX_INT),
+        Store::natural(0, i32::MAX, |value| keep(&msg::LIMITS.message, value)),
     ),
     Entry::knob(
         "sys/kernel/msgmnb",
         |text| number(text, msg::LIMITS.queue.load(Ordering::Relaxed)),
-        |value| set_limit(&msg::LIMITS.queue, value, MAX_INT),
+        Store::natural(0, i32::MAX, |value| keep(&msg::LIMITS.queue, value)),
     ),
     Entry::knob(
         "sys/kernel/msgmni",
         |text| number(text, msg::LIMITS.queues.load(Ordering::Relaxed)),
-        |value| set_limit(&msg::LIMITS.queues, value, MAX_OBJECTS),
+        Store::natural(0, MOST_OBJECTS, |value| keep(&msg::LIMITS.queues, value)),
     ),
     Entry::knob(
         "sys/fs/mqueue/queues_max",
         |text| number(text, mqueue::LIMITS.queues.load(Ordering::Relaxed)),
-        |value| set_limit(&mqueue::LIMITS.queues, value, MAX_INT),
+        Store::natural(0, i32::MAX, |value| keep(&mqueue::LIMITS.queues, value)),
     ),
     Entry::knob(
         "sys/fs/mqueue/msg_max",
         |text| number(text, mqueue::LIMITS.messages.load(Ordering::Relaxed)),
-        |value| set_within(&mqueue::LIMITS.messages, value, 1, MAX_MESSAGES),
+        Store::natural(1, MOST_MESSAGES, |value| {
+            keep(&mqueue::LIMITS.messages, value)
+        }),
     ),
     Entry::knob(
         "sys/fs/mqueue/msgsize_max",
         |text| number(text, mqueue::LIMITS.message_bytes.load(Ordering::Relaxed)),
-        |value| set_within(&mqueue::LIMITS.message_bytes, value, 128, MAX_MESSAGE_BYTES),
+        Store::natural(128, MOST_MESSAGE_BYTES, |value| {
+            keep(&mqueue::LIMITS.message_bytes, value)
+        }),
     ),
     Entry::knob(
         "sys/fs/mqueue/msg_default",
@@ -133,7 +148,9 @@ pub(super) const ENTRIES: &[Entry] = &[
                 mqueue::LIMITS.default_messages.load(Ordering::Relaxed),
             )
         },
-        |value| set_within(&mqueue::LIMITS.default_messages, value, 1, MAX_MESSAGES),
+        Store::natural(1, MOST_MESSAGES, |value| {
+            keep(&mqueue::LIMITS.default_messages, value)
+        }),
     ),
     Entry::knob(
         "sys/fs/mqueue/msgsize_default",
@@ -143,145 +160,144 @@ pub(super) const ENTRIES: &[Entry] = &[
                 mqueue::LIMITS.default_message_bytes.load(Ordering::Relaxed),
             )
         },
-        |value| {
-            set_within(
-                &mqueue::LIMITS.default_message_bytes,
-                value,
-                128,
-                MAX_MESSAGE_BYTES,
-            )
+        Store::natural(128, MOST_MESSAGE_BYTES, |value| {
+            keep(&mqueue::LIMITS.default_message_bytes, value)
+        }),
+    ),
+    Entry::knob(
+        "sys/kernel/sem",
+        semaphores,
+        Store::Ints {
+            count: SEMAPHORES.len(),
+            set: set_semaphores,
         },
     ),
-    Entry::knob("sys/kernel/sem", semaphores, set_semaphores),
     Entry::knob(
         "sys/vm/overcommit_memory",
         |text| number(text, knobs::overcommit_memory()),
-        |value| knobs::set_overcommit_memory(parse(value)?),
+        Store::natural(0, 2, knobs::set_overcommit_memory),
     ),
     Entry::knob(
         "sys/vm/overcommit_ratio",
-        |text| number(text, knobs::overcommit_ratio()),
-        |value| knobs::set_overcommit_ratio(parse(value)?),
+        |text| writeln!(text, "{}", knobs::overcommit_ratio()),
+        Store::int(|value| {
+            knobs::set_overcommit_ratio(value);
+            Ok(())
+        }),
     ),
     Entry::knob(
         "sys/vm/max_map_count",
         |text| number(text, knobs::max_map_count()),
-        |value| knobs::set_max_map_count(parse(value)?),
+        Store::natural(0, i32::MAX, knobs::set_max_map_count),
     ),
     Entry::knob(
         "sys/vm/min_free_kbytes",
         |text| number(text, knobs::min_free_kbytes()),
-        |value| knobs::set_min_free_kbytes(parse(value)?),
+        Store::natural(0, i32::MAX, knobs::set_min_free_kbytes),
     ),
     // As on Linux, what is written does not matter.
-    Entry::trigger("sys/vm/compact_memory", |_| compaction::compact_all()),
+    Entry::trigger(
+        "sys/vm/compact_memory",
+        Store::Event(compaction::compact_all),
+    ),
     Entry::knob(
         "sys/vm/compaction_proactiveness",
         |text| number(text, compaction::daemon::proactiveness()),
-        |value| compaction::daemon::set_proactiveness(parse(value)?),
+        Store::natural(0, 100, compaction::daemon::set_proactiveness),
     ),
     Entry::knob(
         "sys/vm/extfrag_threshold",
         |text| number(text, compaction::knobs::extfrag_threshold()),
-        |value| compaction::knobs::set_extfrag_threshold(parse(value)?),
+        Store::natural(0, 1000, compaction::knobs::set_extfrag_threshold),
     ),
     Entry::knob(
         "sys/vm/compact_unevictable_allowed",
         |text| number(text, compaction::knobs::unevictable_allowed().into()),
-        |value| compaction::knobs::set_unevictable_allowed(parse(value)?),
+        Store::natural(0, 1, compaction::knobs::set_unevictable_allowed),
     ),
-    Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
+    Entry::trigger("sys/vm/drop_caches", Store::natural(1, 4, drop_caches)),
+    Entry::knob(
+        "sys/vm/file_cache_idle_seconds",
+        |text| number(text, fs::used::seconds()),
+        Store::natural(0, 86400, fs::used::set_seconds),
+    ),
     Entry::knob(
         "sys/vm/panic_on_oom",
         |text| number(text, knobs::panic_on_oom()),
-        |value| knobs::set_panic_on_oom(parse(value)?),
+        Store::natural(0, 2, knobs::set_panic_on_oom),
     ),
     Entry::knob(
         "sys/vm/swappiness",
-        |text| number(text, SWAPPINESS.get()),
-        |value| SWAPPINESS.set(parse(value)?),
+        |text| number(text, SWAPPINESS.load(Ordering::Relaxed)),
+        Store::natural(0, 200, |value| keep(&SWAPPINESS, value)),
     ),
     Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
     Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
     Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
+    Entry::file("sys/fs/aio-nr", |text| number(text, aio::reserved())),
+    Entry::knob(
+        "sys/fs/aio-max-nr",
+        |text| number(text, aio::LIMIT.load(Ordering::Relaxed)),
+        Store::long(0, aio::MOST, |value| keep(&aio::LIMIT, value)),
+    ),
     Entry::knob(
         "sys/fs/inotify/max_queued_events",
         |text| number(text, inotify::LIMITS.events.load(Ordering::Relaxed)),
-        |value| set_limit(&inotify::LIMITS.events, value, MAX_INT),
+        Store::long(0, MAX_INT, |value| keep(&inotify::LIMITS.events, value)),
     ),
     Entry::knob(
         "sys/fs/inotify/max_user_instances",
         |text| number(text, inotify::LIMITS.instances.load(Ordering::Relaxed)),
-        |value| set_limit(&inotify::LIMITS.instances, value, MAX_INT),
+        Store::long(0, MAX_INT, |value| keep(&inotify::LIMITS.instances, value)),
     ),
     Entry::knob(
         "sys/fs/inotify/max_user_watches",
         |text| number(text, inotify::LIMITS.watches()),
-        |value| inotify::LIMITS.set_watches(parse(value)?),
+        Store::long(0, MAX_INT, |value| inotify::LIMITS.set_watches(value)),
     ),
     Entry::knob(
         "sys/net/ipv4/ip_unprivileged_port_start",
         |text| number(text, UNPRIVILEGED.load(Ordering::Relaxed)),
-        |value| set_limit(&UNPRIVILEGED, value, u16::MAX.into()),
+        Store::natural(0, 65535, |value| keep(&UNPRIVILEGED, value)),
     ),
-    // What these three keep from a pipe they keep from those without CAP_SYS_RESOURCE: here and on
-    // Linux from nobody who has it.
     Entry::knob(
         "sys/fs/pipe-max-size",
         |text| number(text, PIPE_MAX_SIZE.get()),
-        |value| {
-            let bytes = pipe::rounded_capacity(parse(value)?).ok_or(Errno::EINVAL)?;
+        Store::Unsigned(|value| {
+            let bytes = pipe::rounded_capacity(value.into()).ok_or(Errno::EINVAL)?;
             PIPE_MAX_SIZE.set(bytes)
-        },
+        }),
     ),
     Entry::knob(
         "sys/fs/pipe-user-pages-soft",
         |text| number(text, PIPE_PAGES_SOFT.get()),
-        |value| PIPE_PAGES_SOFT.set(parse(value)?),
+        Store::long(0, u64::MAX, |value| PIPE_PAGES_SOFT.set(value)),
     ),
     Entry::knob(
         "sys/fs/pipe-user-pages-hard",
         |text| number(text, PIPE_PAGES_HARD.get()),
-        |value| PIPE_PAGES_HARD.set(parse(value)?),
+        Store::long(0, u64::MAX, |value| PIPE_PAGES_HARD.set(value)),
     ),
 ];
 
-/// A number that is kept for programs to set and read.
-struct Kept {
-    value: AtomicU64,
-    most: u64,
-}
-
-impl Kept {
-    const fn new(value: u64, most: u64) -> Self {
-        Self {
-            value: AtomicU64::new(value),
-            most,
-        }
-    }
-
-    /// The number.
-    fn get(&self) -> u64 {
-        // Relaxed: a value of its own.
-        self.value.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, value: u64) -> Result<(), Errno> {
-        if value > self.most {
-            return Err(Errno::EINVAL);
-        }
-        self.value.store(value, Ordering::Relaxed);
-        Ok(())
-    }
-}
+/// Knobs that tell who polls them of changes.
+pub(super) const WATCHED: [(Entry, &Changes); 2] = [
+    (
+        Entry::knob("sys/kernel/hostname", hostname, Store::Text(set_hostname)),
+        &uts::HOST_CHANGES,
+    ),
+    (
+        Entry::knob(
+            "sys/kernel/domainname",
+            domainname,
+            Store::Text(set_domainname),
+        ),
+        &uts::DOMAIN_CHANGES,
+    ),
+];
 
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
-static SWAPPINESS: Kept = Kept::new(60, 200);
-
-/// What pipes of users may have, who are all root: kept for programs that set it.
-static PIPE_MAX_SIZE: Kept = Kept::new(pipe::MAX_CAPACITY as u64, 1 << 31);
-static PIPE_PAGES_SOFT: Kept = Kept::new(16384, i64::MAX as u64);
-static PIPE_PAGES_HARD: Kept = Kept::new(0, i64::MAX as u64);
+static SWAPPINESS: AtomicU64 = AtomicU64::new(60);
 
 /// `kernel.printk`: what is printed on the console, what messages without a level have, the least that
 /// the first may be, and what it is at boot.
@@ -290,15 +306,11 @@ fn log_levels(text: &mut Text) -> Written {
     writeln!(text, "{console}\t{message}\t{least}\t{boot}")
 }
 
-/// As on Linux, as many as are given.
-fn set_log_levels(value: &str) -> Result<(), Errno> {
+/// Sets the first ones.
+fn set_log_levels(values: &[i32]) -> Result<(), Errno> {
     let mut levels = fs::dev::log_levels();
-    let mut words = value.split_ascii_whitespace();
-    for (level, word) in levels.iter_mut().zip(&mut words) {
-        *level = word.parse().map_err(|_| Errno::EINVAL)?;
-    }
-    if words.next().is_some() {
-        return Err(Errno::EINVAL);
+    for (level, value) in levels.iter_mut().zip(values) {
+        *level = u32::try_from(*value).map_err(|_| Errno::EINVAL)?;
     }
     fs::dev::set_log_levels(levels);
     Ok(())
@@ -306,6 +318,18 @@ fn set_log_levels(value: &str) -> Result<(), Errno> {
 
 /// The most that a C `int` can be.
 const MAX_INT: u64 = i32::MAX as u64;
+/// [`MAX_OBJECTS`], [`MAX_MESSAGES`] and [`MAX_MESSAGE_BYTES`] as a C `int`.
+const MOST_OBJECTS: i32 = as_int(MAX_OBJECTS);
+const MOST_MESSAGES: i32 = as_int(MAX_MESSAGES);
+const MOST_MESSAGE_BYTES: i32 = as_int(MAX_MESSAGE_BYTES);
+
+/// Returns a bound as a C `int`.
+const fn as_int(bound: u64) -> i32 {
+    assert!(bound <= MAX_INT);
+    #[expect(clippy::cast_possible_truncation, reason = "asserted")]
+    let bound = bound.cast_signed() as i32;
+    bound
+}
 
 /// The limits of semaphores, and the most that each can be, in the order of `kernel.sem`.
 const SEMAPHORES: [(&AtomicU64, u64); 4] = [
@@ -321,49 +345,29 @@ fn semaphores(text: &mut Text) -> Written {
     writeln!(text, "{of_set}\t{all}\t{operations}\t{sets}")
 }
 
-/// As on Linux fewer numbers set the first ones.
-fn set_semaphores(value: &str) -> Result<(), Errno> {
-    let mut words = value.split_ascii_whitespace();
-    let mut new = [None; SEMAPHORES.len()];
-    for (new, (_, most)) in new.iter_mut().zip(SEMAPHORES) {
-        let word = words.next().map(parse).transpose()?;
-        if word.is_some_and(|value| value > most) {
-            return Err(Errno::EINVAL);
-        }
-        *new = word;
+/// Sets the first ones, all or none.
+fn set_semaphores(values: &[i32]) -> Result<(), Errno> {
+    let mut new = [0; SEMAPHORES.len()];
+    for ((new, value), (_, most)) in new.iter_mut().zip(values).zip(SEMAPHORES) {
+        let value = u64::try_from(*value).ok();
+        *new = value.filter(|value| *value <= most).ok_or(Errno::EINVAL)?;
     }
-    if words.next().is_some() || new[0].is_none() {
-        return Err(Errno::EINVAL);
-    }
-    for (new, (limit, _)) in new.iter().zip(SEMAPHORES) {
-        if let Some(value) = new {
-            limit.store(*value, Ordering::Relaxed);
-        }
+    for (new, (limit, _)) in new[..values.len()].iter().zip(SEMAPHORES) {
+        limit.store(*new, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Sets a limit of System V IPC. Relaxed, as all of them: each a value of its own.
-fn set_limit(limit: &AtomicU64, value: &str, most: u64) -> Result<(), Errno> {
-    set_within(limit, value, 0, most)
-}
-
-/// Sets a limit that has a least value, too.
-fn set_within(limit: &AtomicU64, value: &str, least: u64, most: u64) -> Result<(), Errno> {
-    let value = parse(value)?;
-    if !(least..=most).contains(&value) {
-        return Err(Errno::EINVAL);
-    }
-    limit.store(value, Ordering::Relaxed);
+/// Sets a number that others read when they need it.
+pub(super) fn keep(place: &AtomicU64, value: u64) -> Result<(), Errno> {
+    // Relaxed: a value of its own.
+    place.store(value, Ordering::Relaxed);
     Ok(())
 }
 
-fn number(text: &mut Text, value: u64) -> Written {
+/// Shows a number.
+pub(super) fn number(text: &mut Text, value: u64) -> Written {
     writeln!(text, "{value}")
-}
-
-fn parse(value: &str) -> Result<u64, Errno> {
-    value.parse().map_err(|_| Errno::EINVAL)
 }
 
 fn show_name(text: &mut Text, name: &[u8]) -> Written {
@@ -407,20 +411,15 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
 
 /// `vm.drop_caches`: 1 page cache, 2 what is known of files, 3 both. Files in memory are no cache; clean pages of
 /// disks are, and of the host's tree; what the CPUs hold in reserve is given back.
-fn drop_caches(value: &str) -> Result<(), Errno> {
-    match parse(value)? {
-        bits @ 1..=4 => {
-            if bits & 1 != 0 {
-                fs::drop_pages();
-            }
-            if bits & 2 != 0 {
-                fs::tmpfs::forget_unused();
-            }
-            memory::allocator().request_drain();
-            Ok(())
-        }
-        _ => Err(Errno::EINVAL),
+fn drop_caches(bits: u64) -> Result<(), Errno> {
+    if bits & 1 != 0 {
+        fs::drop_pages();
     }
+    if bits & 2 != 0 {
+        fs::tmpfs::forget_unused();
+    }
+    memory::allocator().request_drain();
+    Ok(())
 }
 
 fn random_uuid() -> u128 {
@@ -451,38 +450,4 @@ fn boot_id(text: &mut Text) -> Written {
         let _ = BOOT_ID.set(random_uuid());
     }
     uuid(text, BOOT_ID.get().copied().unwrap_or_default())
-}
-
-/// Sets the knobs of `sysctl.NAME=VALUE` words of the boot line, dots in NAME being slashes. One
-/// that cannot be set is named on the console.
-pub fn apply_boot_line() {
-    for word in super::system::boot_line().split_ascii_whitespace() {
-        let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('='))
-        else {
-            continue;
-        };
-        let mut path = String::from("/proc/sys/");
-        path.extend(name.chars().map(|c| if c == '.' { '/' } else { c }));
-        if let Err(error) = store(&path, value) {
-            machine::console!("sysctl.{name}={value}: {error}");
-        }
-    }
-}
-
-fn store(path: &str, value: &str) -> Result<(), Errno> {
-    let root = fs::root();
-    let found = lookup::resolve(
-        &Credentials::root(),
-        &root,
-        &root,
-        path.as_bytes(),
-        lookup::LastLink::Keep,
-    )?;
-    let flags = fs::OpenFlags::WRITE_ONLY;
-    let file = fs::OpenFile::open(found.existing()?, None, flags)?;
-    file.write(&mut fs::io::SliceSource::new(
-        value.as_bytes(),
-        fs::io::NO_LIMIT,
-    ))?;
-    Ok(())
 }

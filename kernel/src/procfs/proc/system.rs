@@ -1,5 +1,6 @@
 //! What `/proc` tells about the machine as a whole.
 
+use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use crate::fs::{block, mounts};
@@ -26,7 +27,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("diskstats", block::tables::diskstats),
     // There are none to load.
     Entry::file("modules", |_| Ok(())),
-    Entry::trigger("sysrq-trigger", sysrq),
+    Entry::trigger("sysrq-trigger", Store::Text(sysrq)),
 ];
 
 /// `/proc/sysrq-trigger`: `c` crashes the kernel, as on Linux; to see what the host makes of it.

@@ -3,6 +3,7 @@
 mod net;
 
 use crate::drivers::{give_back, hint};
+use crate::fs::knob::Store;
 use crate::fs::node::NodeRef;
 use crate::fs::synthetic::{Content, Directory, Entry, Synthetic};
 use crate::fs::text::Text;
@@ -17,7 +18,7 @@ use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::file_block::{self, SharedPolicy};
 use machine::memory::hugetlb::PageSize;
-use machine::memory::{huge, stats, zero_block};
+use machine::memory::{self, huge, stats, zero_block};
 use machine::sync::Once;
 
 /// Linux's magic number of sysfs.
@@ -27,23 +28,27 @@ const ENTRIES: &[Entry] = &[
     Entry::knob(
         "module/page_reporting/parameters/page_reporting_order",
         |text| writeln!(text, "{}", give_back::order()),
-        |value| give_back::set_order(value.parse().map_err(|_| Errno::EINVAL)?),
+        Store::parameter(0, 10, give_back::set_order),
     ),
     Entry::knob(
         "module/page_hinting/parameters/page_hinting_order",
         |text| writeln!(text, "{}", give_back::hinting_order()),
-        |value| give_back::set_hinting_order(value.parse().map_err(|_| Errno::EINVAL)?),
+        Store::parameter(0, 10, give_back::set_hinting_order),
     ),
     Entry::knob(
         "module/page_hinting/parameters/max_fgpt_entries",
         |text| writeln!(text, "{}", hint::limit()),
-        |value| hint::set_limit(value.parse().map_err(|_| Errno::EINVAL)?),
+        Store::parameter(1, 1000, hint::set_limit),
     ),
     Entry::knob(
         "module/page_hinting/parameters/hyperlist_threshold",
         |text| writeln!(text, "{}", hint::threshold()),
-        |value| hint::set_threshold(value.parse().map_err(|_| Errno::EINVAL)?),
+        Store::parameter(1, 256, hint::set_threshold),
     ),
+    Entry::file("module/page_alloc/parameters/shuffle", |text| {
+        let on = memory::allocator().is_shuffled();
+        writeln!(text, "{}", if on { 'Y' } else { 'N' })
+    }),
     Entry::file("devices/system/cpu/online", cpu_list),
     Entry::file("devices/system/cpu/possible", cpu_list),
     Entry::file("devices/system/cpu/present", cpu_list),
@@ -67,9 +72,10 @@ const ENTRIES: &[Entry] = &[
     }),
     Entry::file("devices/system/node/node0/meminfo", node_meminfo),
     Entry::file("devices/system/node/node0/vmstat", node_vmstat),
-    Entry::trigger("devices/system/node/node0/compact", |_| {
-        compaction::compact_all()
-    }),
+    Entry::trigger(
+        "devices/system/node/node0/compact",
+        Store::Event(compaction::compact_all),
+    ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/enabled",
         |text| {
@@ -79,7 +85,7 @@ const ENTRIES: &[Entry] = &[
                 huge::policy().name(),
             )
         },
-        huge::set_policy,
+        Store::Name(huge::set_policy),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/defrag",
@@ -90,7 +96,7 @@ const ENTRIES: &[Entry] = &[
                 huge::defrag().name(),
             )
         },
-        huge::set_defrag,
+        Store::Name(huge::set_defrag),
     ),
     Entry::file("kernel/debug/extfrag/unusable_index", |text| {
         indices(text, 0, |areas, order| areas.unusable_index(order).into())
@@ -103,37 +109,37 @@ const ENTRIES: &[Entry] = &[
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/defrag",
         |text| writeln!(text, "{}", khugepaged::DEFRAG.get()),
-        |value| khugepaged::DEFRAG.set(value),
+        Store::Flag(|on| khugepaged::DEFRAG.set(on.into())),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
         |text| writeln!(text, "{}", khugepaged::SCAN_SLEEP.get()),
-        |value| khugepaged::SCAN_SLEEP.set(value),
+        Store::Count(|value| khugepaged::SCAN_SLEEP.set(value)),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs",
         |text| writeln!(text, "{}", khugepaged::ALLOC_SLEEP.get()),
-        |value| khugepaged::ALLOC_SLEEP.set(value),
+        Store::Count(|value| khugepaged::ALLOC_SLEEP.set(value)),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/pages_to_scan",
         |text| writeln!(text, "{}", khugepaged::PAGES_TO_SCAN.get()),
-        |value| khugepaged::PAGES_TO_SCAN.set(value),
+        Store::Count(|value| khugepaged::PAGES_TO_SCAN.set(value)),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
         |text| writeln!(text, "{}", khugepaged::MAX_NONE.get()),
-        |value| khugepaged::MAX_NONE.set(value),
+        Store::Count(|value| khugepaged::MAX_NONE.set(value)),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/max_ptes_shared",
         |text| writeln!(text, "{}", khugepaged::MAX_SHARED.get()),
-        |value| khugepaged::MAX_SHARED.set(value),
+        Store::Count(|value| khugepaged::MAX_SHARED.set(value)),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/khugepaged/max_ptes_swap",
         |text| writeln!(text, "{}", khugepaged::MAX_SWAP.get()),
-        |value| khugepaged::MAX_SWAP.set(value),
+        Store::Count(|value| khugepaged::MAX_SWAP.set(value)),
     ),
     Entry::file(
         "kernel/mm/transparent_hugepage/khugepaged/full_scans",
@@ -152,12 +158,15 @@ const ENTRIES: &[Entry] = &[
                 file_block::SHARED.get().name(),
             )
         },
-        file_block::set_shared_policy,
+        Store::ShortName(file_block::set_shared_policy),
     ),
     Entry::knob(
         "kernel/mm/transparent_hugepage/use_zero_page",
         |text| writeln!(text, "{}", u8::from(zero_block::is_used())),
-        zero_block::set_used,
+        Store::Flag(|used| {
+            zero_block::set_used(used);
+            Ok(())
+        }),
     ),
     Entry::file("kernel/mm/transparent_hugepage/hpage_pmd_size", |text| {
         writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
@@ -201,7 +210,8 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
         root.add_all(crate::procfs::hugepages::SYS_GIGANTIC);
     }
     // Where programs look for disks, if there are any.
-    for place in ["block", "class/block", "dev/block"] {
+    // Where programs look for control groups, of which there are none.
+    for place in ["block", "class/block", "dev/block", "fs/cgroup"] {
         root.subdirectory(place);
     }
     block::tables::add(&root);
@@ -291,7 +301,15 @@ fn node_meminfo(text: &mut Text) -> Written {
         ("MemTotal", value("MemTotal")),
         ("MemFree", value("MemFree")),
         ("MemUsed", used),
-        ("FilePages", value("Cached")),
+        ("Active", value("Active")),
+        ("Inactive", value("Inactive")),
+        ("Active(anon)", value("Active(anon)")),
+        ("Inactive(anon)", value("Inactive(anon)")),
+        ("Active(file)", value("Active(file)")),
+        ("Inactive(file)", value("Inactive(file)")),
+        ("Dirty", value("Dirty")),
+        ("Writeback", value("Writeback")),
+        ("FilePages", value("Cached") + value("Buffers")),
         ("Mapped", value("Mapped")),
         ("AnonPages", value("AnonPages")),
         ("Shmem", value("Shmem")),

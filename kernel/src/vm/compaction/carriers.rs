@@ -44,8 +44,8 @@ impl Carriers {
         self.due = self.due.map(|due| due.min(now() + self.wait));
     }
 
-    /// Tries if it is time; when to come again.
-    pub(super) fn poll(&mut self, mover: &mut Mover) -> Option<Duration> {
+    /// Tries if it is time; when to come again. Frames in use move only if `moves`.
+    pub(super) fn poll(&mut self, mover: &mut Mover, moves: bool) -> Option<Duration> {
         if NEW.swap(false, Ordering::Relaxed) {
             // What was short just then may be there in a moment.
             self.wait = PROACTIVE_INTERVAL;
@@ -53,7 +53,11 @@ impl Carriers {
         }
         if now() >= self.due? {
             // All but what carries the memmap.
-            hugetlb::relieve(|block| empty_aside(block, mover, u32::MAX));
+            hugetlb::relieve(|block| {
+                if moves {
+                    empty_aside(block, mover, u32::MAX);
+                }
+            });
             let (_, carriers) = hugetlb::optimized();
             self.wait = LONGEST_WAIT.min(2 * self.wait);
             self.due = (carriers != 0).then(|| now() + self.wait);

@@ -2,13 +2,13 @@
 //! guest in which no memory is freed.
 
 use super::carriers::{self, Carriers};
-use super::{End, empty_next, now};
+use super::{End, empty_for_host, empty_next, now, proactive};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use ebb_mm::{
-    Compacts, Consolidation, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
-    PROACTIVE_SLICE, PROACTIVENESS, Proactive,
+    Compacts, Consolidation, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
+    PROACTIVE_SLICE, PROACTIVENESS, Proactive, Thresholds,
 };
 use logic::errno::Errno;
 use machine::arch;
@@ -45,6 +45,11 @@ fn wake() {
     }
 }
 
+/// Wakes the thread for a look at once.
+pub(super) fn wake_now() {
+    QUEUE.wake_one();
+}
+
 /// A block is wanted that nobody waits for.
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
@@ -63,6 +68,11 @@ pub(crate) fn relieve_soon() {
 /// `vm.compaction_proactiveness`.
 pub(crate) fn proactiveness() -> u64 {
     u64::from(PROACTIVE.load(Ordering::Relaxed))
+}
+
+/// The score of the node above which compaction starts by the knob as it is set.
+pub(super) fn high_threshold() -> u64 {
+    Thresholds::of(PROACTIVE.load(Ordering::Relaxed)).high
 }
 
 /// Sets it.
@@ -173,7 +183,7 @@ fn run() {
                 fence(Ordering::SeqCst);
                 let freed = self::traffic().wrapping_sub(seen) >= PAGEBLOCK_FRAMES;
                 if !freed {
-                    let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_called();
+                    let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_woken();
                     QUEUE.wait_uninterruptible(called);
                     super::COMPACTORS[0].lock().count_wake();
                 }
@@ -188,15 +198,18 @@ fn run() {
 impl Daemon {
     /// Whether something was asked for that must not wait.
     fn is_called(&self) -> bool {
-        KNOB_SET.load(Ordering::Relaxed) != self.knob
-            || WANTED.load(Ordering::Relaxed) != 0
-            || carriers::is_noted()
+        is_called_since(self.knob)
     }
 
-    /// Sleeps until then, unless it is called.
+    /// Returns `true` if a task has asked for something, or a fault for a look.
+    fn is_woken(&self) -> bool {
+        self.is_called() || proactive::is_hurried()
+    }
+
+    /// Sleeps until then, unless it is woken.
     fn wait_until(&self, then: Duration) {
         let nanos = u64::try_from(then.as_nanos()).unwrap_or(u64::MAX);
-        QUEUE.wait_uninterruptible_deadline(|| self.is_called(), Nanos(nanos));
+        QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), Nanos(nanos));
     }
 
     /// Does what is due; when to come again.
@@ -212,7 +225,8 @@ impl Daemon {
         self.make_wanted();
         let proactive = self.compact_proactively();
         let consolidation = self.consolidation();
-        let carriers = self.carriers.poll(&mut self.mover);
+        let moves = self.proactive.proactiveness() != 0;
+        let carriers = self.carriers.poll(&mut self.mover, moves);
         proactive
             .into_iter()
             .chain(consolidation)
@@ -223,9 +237,14 @@ impl Daemon {
     /// Makes the blocks that faults asked for, as far as there are any to be had.
     fn make_wanted(&mut self) {
         let mut wanted = WANTED.swap(0, Ordering::Relaxed);
+        if wanted == 0 {
+            return;
+        }
+        // As on Linux, what faults asked for counts, and what nobody asked for does not.
+        let _stalls = sched::pressure::memory_stall();
         for zone in (0..allocator().zones()).rev() {
             while wanted != 0 {
-                match empty_next(zone, Compacts::Daemon, &mut self.mover) {
+                match empty_next(zone, Compacts::Daemon, &mut self.mover, PAGEBLOCK_FRAMES) {
                     End::Whole => wanted -= 1,
                     End::Stuck => {}
                     End::Nothing => break,
@@ -235,53 +254,29 @@ impl Daemon {
     }
 
     fn compact_proactively(&mut self) -> Option<Duration> {
-        let (score, _) = scores();
-        let poll = self.proactive.poll(now(), score, false);
-        if !poll.compact {
-            return poll.next;
-        }
-        let start = clock::now();
-        let low = self.proactive.thresholds().low;
-        let (_, present) = scores();
-        let mut more = false;
-        for zone in 0..allocator().zones() {
-            loop {
-                if allocator().fragmentation(zone).score(present) <= low {
-                    break;
-                }
-                if is_over(start) {
-                    more = true;
-                    break;
-                }
-                if empty_next(zone, Compacts::Daemon, &mut self.mover) == End::Nothing {
-                    break;
-                }
-            }
-        }
-        let spent = clock::now().saturating_sub(start);
-        self.idle.own.0 += spent.0;
-        let spent = Duration::from_nanos(spent.0);
-        self.proactive.worked(now(), spent, scores().0, more);
-        self.proactive.poll(now(), scores().0, false).next
+        let knob = self.knob;
+        let is_called = || is_called_since(knob);
+        let (next, spent) = proactive::poll(&mut self.proactive, &mut self.mover, is_called);
+        self.idle.own.0 += u64::try_from(spent.as_nanos()).unwrap_or(0);
+        next
     }
 
     /// Empties blocks for the host's sake.
     fn consolidation(&mut self) -> Option<Duration> {
-        // Where single frames are reported, pieces are with the host already.
-        if !allocator().is_shared() {
-            allocator()
-                .reporting_order()
-                .filter(|&order| order != Order::BASE)?;
+        // A user who sets the knob to 0 wants no frame to move unless a task asks for it.
+        if self.proactive.proactiveness() == 0 {
+            return None;
         }
+        let order = allocator().host_order()?;
         let idle = self.idle.most();
         let mut next: Option<Duration> = None;
         for zone in 0..allocator().zones() {
             let cheapest = || {
                 let mut compactor = super::COMPACTORS[zone].lock();
-                compactor.plan(now(), allocator(), 1, Compacts::Daemon)
+                compactor.plan_for_host(now(), allocator(), order)
             };
             let rule = &mut self.consolidation[zone];
-            let scattered = allocator().fragmentation(zone).scattered_frames();
+            let scattered = allocator().scattered_frames(zone, order);
             let poll = rule.poll(now(), scattered, idle, cheapest);
             if poll.blocks == 0 {
                 next = next.into_iter().chain(poll.next).min();
@@ -289,14 +284,8 @@ impl Daemon {
             }
             let (start, mut done) = (clock::now(), 0);
             while done < poll.blocks && !is_over(start) {
-                let plan =
-                    super::COMPACTORS[zone]
-                        .lock()
-                        .plan(now(), allocator(), 1, Compacts::Daemon);
-                if !plan.is_some_and(|plan| rule.pays(now(), plan)) {
-                    break;
-                }
-                match empty_next(zone, Compacts::Daemon, &mut self.mover) {
+                let pays = |plan| rule.pays(now(), plan);
+                match empty_for_host(zone, order, pays, &mut self.mover) {
                     End::Whole => done += 1,
                     End::Stuck => {}
                     End::Nothing => break,
@@ -313,11 +302,12 @@ impl Daemon {
     }
 }
 
-/// The score of the node, and its present frames.
-fn scores() -> (u64, u64) {
-    let zones = || (0..allocator().zones()).map(|zone| allocator().fragmentation(zone));
-    let present = zones().map(|zone| zone.present_frames).sum();
-    (zones().map(|zone| zone.score(present)).sum(), present)
+/// Returns `true` if a task has asked for a block or the relief of one, or if the knob was set more
+/// often than `knob` times.
+fn is_called_since(knob: u64) -> bool {
+    KNOB_SET.load(Ordering::Relaxed) != knob
+        || WANTED.load(Ordering::Relaxed) != 0
+        || carriers::is_noted()
 }
 
 /// Whether work that began then is to rest.

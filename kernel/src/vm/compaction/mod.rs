@@ -4,12 +4,13 @@ mod carriers;
 pub(crate) mod daemon;
 pub(crate) mod gib;
 pub(crate) mod knobs;
+pub(crate) mod proactive;
 
 use super::moving::{BATCH, Mover};
 use core::time::Duration;
 use ebb_mm::{
-    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, Mobility,
-    Order, Request, Reserve,
+    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, HostPlan,
+    Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
 };
 use logic::errno::Errno;
 use machine::arch::clock;
@@ -73,12 +74,22 @@ enum Room {
     Anywhere,
 }
 
-/// Begins with the cheapest block of a zone.
-fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
+/// Begins with the cheapest block of a zone, unless more than `dearest` of its frames are in use.
+fn begin(zone: usize, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
+    begin_planned(zone, |compactor| {
+        let plan = compactor.plan(now(), allocator(), 1, by);
+        plan.is_some_and(|plan| plan.frames <= dearest)
+    })
+}
+
+/// Begins with the block of a zone that `plan` has the compactor plan. Returns `None` if `plan` returns `false`.
+fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
     // Blocks that have filled up since they were looked at are passed over.
     for _ in 0..BEGINNINGS {
-        compactor.plan(now(), allocator(), 1, by)?;
+        if !plan(&mut compactor) {
+            return None;
+        }
         let begun = compactor.next(allocator());
         if begun.is_some() {
             return begun;
@@ -153,13 +164,35 @@ fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool 
     roomy
 }
 
-/// Empties the cheapest block of a zone.
-fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
+/// Empties the cheapest block of a zone, if no more than `dearest` of its frames are in use.
+fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End {
     // Nobody waits for this block. It may be in the GiB that somebody waits for.
     if by == Compacts::Daemon && gib::is_being_made() {
         return End::Nothing;
     }
-    match begin(zone, by) {
+    match begin(zone, by, dearest) {
+        Some(block) => finish(zone, block, mover, Patience::Thorough),
+        None => End::Nothing,
+    }
+}
+
+/// Empties the block of a zone whose emptying costs least for what the host gains, if `pays` accepts the plan. `order` is
+/// that of the smallest free block that the host gets.
+fn empty_for_host(
+    zone: usize,
+    order: Order,
+    pays: impl Fn(HostPlan) -> bool,
+    mover: &mut Mover,
+) -> End {
+    // The block may be in the GiB that somebody waits for.
+    if gib::is_being_made() {
+        return End::Nothing;
+    }
+    let begun = begin_planned(zone, |compactor| {
+        let plan = compactor.plan_for_host(now(), allocator(), order);
+        plan.is_some_and(&pays)
+    });
+    match begun {
         Some(block) => finish(zone, block, mover, Patience::Thorough),
         None => End::Nothing,
     }
@@ -180,9 +213,10 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
 }
 
 /// Empties the block of a frame if little of it is left in use, most having been freed at once. Nobody waits for it.
+/// Does nothing while `vm.compaction_proactiveness` is 0.
 pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
     // It may be in the GiB that somebody waits for.
-    if gib::is_being_made() {
+    if daemon::proactiveness() == 0 || gib::is_being_made() {
         return;
     }
     empty_aside(frame, mover, REMAINS);
@@ -212,7 +246,7 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
         // Each block once, and again what came of others: no more than there are.
         let blocks = allocator().fragmentation(zone).present_frames / Order::PAGEBLOCK.frames();
         for _ in 0..2 * blocks {
-            if empty_next(zone, Compacts::Direct, &mut mover) == End::Nothing {
+            if empty_next(zone, Compacts::Direct, &mut mover, PAGEBLOCK_FRAMES) == End::Nothing {
                 break;
             }
             if sched::current().killed() {
@@ -234,20 +268,22 @@ pub(crate) fn make_block() -> bool {
         if !knobs::is_fragmented(zone) {
             continue;
         }
-        let mut next = begin(zone, Compacts::Direct);
+        let mut next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
         if next.is_none() {
             continue;
         }
+        let _stalls = sched::pressure::memory_stall();
         COMPACTORS[zone].lock().count_stall();
         let (mut whole, mut tries) = (false, 0);
         while let Some(block) = next.take() {
             whole = finish(zone, block, &mut mover, Patience::Brief) == End::Whole;
             tries += 1;
             if !whole && tries < TRIES {
-                next = begin(zone, Compacts::Direct);
+                next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
             }
         }
         COMPACTORS[zone].lock().count_stall_ended(whole);
+        proactive::note_stall();
         return whole;
     }
     false

@@ -29,12 +29,11 @@ impl Knob {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// Sets it from what was written; takes effect at once.
+    /// Sets it; takes effect at once.
     ///
     /// # Errors
-    /// `EINVAL` for what is no number, or beyond what it may be.
-    pub(crate) fn set(&self, text: &str) -> Result<(), Errno> {
-        let value = text.parse().map_err(|_| Errno::EINVAL)?;
+    /// `EINVAL` for a value beyond its bounds.
+    pub(crate) fn set(&self, value: u64) -> Result<(), Errno> {
         if !(self.least..=self.most).contains(&value) {
             return Err(Errno::EINVAL);
         }

@@ -1,6 +1,6 @@
 //! Recognizes the kind of an archive, and reads the layers of its image.
 
-use super::config::Config;
+use super::config::{Config, Described};
 use super::entries::is_head;
 use super::error::ImageError;
 use super::index::{Body, Index, Whiteouts};
@@ -80,7 +80,13 @@ pub(super) fn read(
     if layers.len() > LAYERS_MAX {
         return Err(ImageError::Image(format!("it has {} layers", layers.len())));
     }
-    let config = Config::read(json(&outer, &config)?);
+    let described: Described = json(&outer, &config)?;
+    if let Some(platform) = described.foreign_platform() {
+        return Err(ImageError::Image(format!(
+            "it is for {platform}; guests run images for linux/amd64"
+        )));
+    }
+    let config = Config::read(described);
     let mut index = outer.beside();
     for name in &layers {
         let layer = unpack(blob(&outer, name)?, name, &mut budget, service)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A storm without progress for this time is considered stuck.
-const TIMEOUT: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// The number of processes that exist before those of the storm.
 const FORERUNNERS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(20);

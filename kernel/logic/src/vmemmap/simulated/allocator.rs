@@ -16,7 +16,7 @@ pub(crate) enum Owner {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refuse {
     None,
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     One(u64),
     From(u64),
 }
@@ -52,7 +52,7 @@ impl Allocator {
         self.calls += 1;
         match self.refuse {
             Refuse::None => false,
-            #[cfg(not(loom))]
+            #[cfg(not(ebb_model))]
             Refuse::One(call) => self.calls == call,
             Refuse::From(call) => self.calls >= call,
         }

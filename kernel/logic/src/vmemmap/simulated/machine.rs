@@ -118,7 +118,7 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
     }
 
     fn free(self, range: FrameRange) {
-        if cfg!(not(loom)) {
+        if cfg!(not(ebb_model)) {
             self.is_forgotten(range);
         }
         for index in 0..range.frames {
@@ -160,9 +160,9 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
         let wrong = *self.wrong.lock().unwrap();
         match wrong {
             Wrong::Nothing => self.flush_all(),
-            #[cfg(loom)]
+            #[cfg(ebb_model)]
             Wrong::NoFlush => {}
-            #[cfg(loom)]
+            #[cfg(ebb_model)]
             Wrong::LateFlush => self.allocator().flush_is_due = true,
         }
     }

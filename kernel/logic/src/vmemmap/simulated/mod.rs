@@ -42,10 +42,10 @@ const CPUS: usize = 2;
 pub(super) enum Wrong {
     Nothing,
     /// No CPU hears that it is to flush.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     NoFlush,
     /// They hear it when the frames are somebody else's already.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     LateFlush,
 }
 
@@ -103,7 +103,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
     }
 
     /// What it does wrong from here on.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     pub(super) fn set_wrong(&self, wrong: Wrong) {
         *self.wrong.lock().unwrap() = wrong;
     }
@@ -201,7 +201,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         for cpu in 0..CPUS {
             self.forget_all(cpu);
             // At once: the next change is made before their eyes. Models have readers of their own.
-            if cfg!(not(loom)) {
+            if cfg!(not(ebb_model)) {
                 self.remember_all(cpu);
             }
         }
@@ -254,7 +254,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
 }
 
 /// What a pool of huge pages asks to compare.
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 impl<const E: usize, const P: usize> Simulated<E, P> {
     /// Says what readers may see from here on.
     pub(super) fn allow(&self, allowed: Vec<u16>) {

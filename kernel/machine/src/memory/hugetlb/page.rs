@@ -5,16 +5,13 @@ use super::pool::pool;
 use super::report::{self, want_report};
 use super::side::{self, GIGANTIC, REFERENCES, TOUCHED, ZERO};
 use super::{MADE, NOT_MADE, PageSize};
-use crate::arch::ipi;
+use crate::memory::clear::clear_frames;
+use crate::memory::copy_page;
 use crate::memory::helpers::HELPERS;
 use crate::memory::memmap::frame_ptr;
 use crate::memory::vmemmap::Supply;
-use crate::memory::{clear_pages, copy_page};
 use core::sync::atomic::{Ordering, fence};
-use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
-
-/// Frames that are cleared between two looks at what other CPUs ask for.
-const CLEAR_BATCH: u64 = 32;
+use ebb_mm::Frame;
 
 /// A reference to a huge page of the pool.
 #[derive(Debug)]
@@ -22,7 +19,7 @@ pub struct HugePage(Frame);
 
 impl HugePage {
     /// A page of zeros that nobody else has; `promised`: one of those that were reserved. May wait for a report to the
-    /// host that is under way, and lets others run while it clears 1 GiB.
+    /// host that is under way, and lets others run while it clears.
     pub fn take(size: PageSize, promised: bool) -> Option<Self> {
         let page = loop {
             let mut pool = pool(size).lock();
@@ -48,7 +45,8 @@ impl HugePage {
         let head = entry.head.load(Ordering::Relaxed);
         debug_assert_eq!(head & REFERENCES, 0);
         if head & ZERO == 0 {
-            clear(size, page);
+            // SAFETY: the page was taken out of the pool, so no other thread uses it.
+            unsafe { clear_frames(page, size.frames()) };
         }
         let head = (head & !ZERO) | TOUCHED | 1;
         entry.head.store(head, Ordering::Relaxed);
@@ -129,20 +127,16 @@ impl HugePage {
         size_of(self.0)
     }
 
-    /// Copies all bytes of a page of the same size; lets others run while it copies 1 GiB.
+    /// Copies all bytes of a page of the same size; lets others run meanwhile.
     pub fn copy_from(&self, other: &Self) {
         let size = self.size();
         debug_assert_eq!(size, other.size());
-        each_pageblock(size, |block| {
-            for index in block..block + PAGEBLOCK_FRAMES {
-                let (to, from) = (self.0.offset(index), other.0.offset(index));
-                // SAFETY: both pages are held by references.
-                unsafe { copy_page(frame_ptr(to), frame_ptr(from)) };
-                if index % CLEAR_BATCH == 0 {
-                    ipi::poll_mailbox();
-                }
-            }
-        });
+        for index in 0..size.frames() {
+            let (to, from) = (self.0.offset(index), other.0.offset(index));
+            // SAFETY: both pages are held by references.
+            unsafe { copy_page(frame_ptr(to), frame_ptr(from)) };
+            (HELPERS.give_way)();
+        }
     }
 }
 
@@ -157,27 +151,6 @@ impl Drop for HugePage {
     fn drop(&mut self) {
         release(self.0);
     }
-}
-
-/// Calls `work` for each pageblock of a page, by the number of its first frame in the page. Between them others may run.
-fn each_pageblock(size: PageSize, work: impl Fn(u64)) {
-    for block in 0..size.pageblocks() {
-        if block != 0 {
-            (HELPERS.yield_now)();
-        }
-        work(block * PAGEBLOCK_FRAMES);
-    }
-}
-
-fn clear(size: PageSize, page: Frame) {
-    each_pageblock(size, |block| {
-        for batch in 0..PAGEBLOCK_FRAMES / CLEAR_BATCH {
-            let first = page.offset(block + batch * CLEAR_BATCH);
-            // SAFETY: the caller has just taken the page, nobody else has it.
-            unsafe { clear_pages(frame_ptr(first), CLEAR_BATCH) };
-            ipi::poll_mailbox();
-        }
-    });
 }
 
 /// The size of the huge page around a frame.

@@ -118,6 +118,8 @@ pub(super) struct Pool {
     untouched: Stack,
     /// Free pages that the host is being told of. They count as free, and are in neither list.
     pub(super) in_report: u64,
+    /// The number of a GiB: no free page is in a lower one. `None` before the pool first shrinks.
+    lowest: Option<u64>,
 }
 
 static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] =
@@ -141,6 +143,7 @@ impl Pool {
             touched: Stack::new(),
             untouched: Stack::new(),
             in_report: 0,
+            lowest: None,
         }
     }
 
@@ -154,6 +157,7 @@ impl Pool {
         } else {
             self.untouched.push(page);
         }
+        self.lowest = self.lowest.map(|lowest| lowest.min(gib(page)));
         self.counts.free += 1;
     }
 
@@ -184,12 +188,17 @@ impl Pool {
     }
 
     /// Has [`Self::remove`] begin with the free pages of the lowest GiB: what they become is where the
-    /// memmap of all others comes back, and what does not move belongs there. Looks at every free page.
-    /// Pages that others free or report meanwhile may come first all the same.
+    /// memmap of all others comes back, and what does not move belongs there. Looks at every free page
+    /// unless the next one is in that GiB already. So a pool that shrinks page by page looks at all of
+    /// them once for each GiB. Pages that others free or report meanwhile may come first all the same.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
-        let lowest = lists.iter().filter_map(|list| list.lowest_gib()).min();
-        if let Some(lowest) = lowest {
+        let mut next = lists.iter().filter_map(|list| list.top()).map(gib);
+        if next.any(|number| self.lowest == Some(number)) {
+            return;
+        }
+        self.lowest = lists.iter().filter_map(|list| list.lowest_gib()).min();
+        if let Some(lowest) = self.lowest {
             lists.into_iter().for_each(|list| list.raise(lowest));
         }
     }

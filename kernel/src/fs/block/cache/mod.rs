@@ -30,6 +30,7 @@ use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::stats;
 use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame, pressure, spare_file_frame};
+use machine::sched;
 use machine::sync::{Once, SpinLock, WaitQueue};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
@@ -230,9 +231,7 @@ impl Cache {
                     other => other?,
                 }
             }
-            self.changed
-                .wait_killable(|| !self.is(index, |page| page.loading))
-                .map_err(|_| Errno::EINTR)?;
+            self.wait_loaded(index)?;
             let state = self.state.lock();
             if state.pages.get(index).is_none() && state.read_errors != errors {
                 return Err(Errno::EIO);
@@ -287,6 +286,7 @@ impl Cache {
         data.truncate(entered);
         if entered > 0 {
             data.cut(self.bytes_in(index, entered));
+            sched::current().transfers().count_disk_read(data.bytes());
             this.disk.submit(Request {
                 operation: Operation::Read {
                     sector: index * PAGE_SECTORS,
@@ -373,6 +373,7 @@ impl Cache {
         }
         if newly {
             stats::count_dirty_pages(1);
+            sched::current().transfers().count_disk_write(PAGE_SIZE);
         }
         Ok(other)
     }
@@ -382,9 +383,12 @@ impl Cache {
     /// # Errors
     /// `EINTR` when the task is being killed.
     pub(super) fn wait_loaded(&self, index: u64) -> Result<(), Errno> {
-        self.changed
-            .wait_killable(|| !self.is(index, |page| page.loading))
-            .map_err(|_| Errno::EINTR)
+        let loaded = || !self.is(index, |page| page.loading);
+        if loaded() {
+            return Ok(());
+        }
+        let _waits = sched::pressure::io_wait();
+        self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
     /// Whether somebody may change pages through a mapping.

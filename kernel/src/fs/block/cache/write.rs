@@ -5,6 +5,7 @@ use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use machine::memory::stats;
+use machine::sched;
 
 /// How far a look for dirty pages came.
 pub(in super::super) enum Run {
@@ -119,6 +120,7 @@ impl Cache {
     }
 
     fn wait_written(&self, index: u64) {
+        let _waits = sched::pressure::io_wait();
         self.changed
             .wait_uninterruptible(|| !self.is(index, |page| page.writing));
     }

@@ -8,6 +8,6 @@ mod queue;
 mod size;
 
 pub use names::{Making, open, unlink};
-pub use notice::Notice;
+pub use notice::{Courier, Notice};
 pub use queue::MessageQueue;
 pub use size::{LIMITS, MAX_MESSAGE_BYTES, MAX_MESSAGES, PRIORITIES, Size};

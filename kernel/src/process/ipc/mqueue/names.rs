@@ -33,6 +33,8 @@ pub struct Making {
     pub size: Size,
     /// Whether it may be larger than everybody's.
     pub any_size: bool,
+    /// Whether there may be more queues than `fs.mqueue.queues_max` says.
+    pub any_number: bool,
 }
 
 /// Checks a name, which has no slash in front.
@@ -63,9 +65,6 @@ pub fn open(
         (Some(_), Some(_)) if exclusive => return Err(Errno::EEXIST),
         (Some(found), _) => return Ok((found, false)),
         (None, None) => return Err(Errno::ENOENT),
-        (None, Some(making)) if !making.any_size && !making.size.is_within_limits() => {
-            return Err(Errno::EINVAL);
-        }
         (None, Some(making)) => Arc::new(MessageQueue::new(name, making, msgqueue_limit)?),
     };
     let mut names = NAMES.lock();

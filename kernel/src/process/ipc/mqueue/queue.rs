@@ -2,7 +2,7 @@
 
 use super::names::Making;
 use super::notice::{Notice, Registration};
-use super::size::{Counted, Size};
+use super::size::{Counted, One, Size};
 use crate::fs::node::{NodeId, next_anonymous_inode};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Timestamp, devices};
@@ -45,6 +45,7 @@ pub struct MessageQueue {
     /// Taken with no other lock held; a sleeper's is taken under it.
     state: SpinLock<State>,
     pub(super) notifier: Arc<Notifier>,
+    _one: One,
     _counted: Counted,
     _charge: Charge,
 }
@@ -60,6 +61,10 @@ impl core::fmt::Debug for MessageQueue {
 
 impl MessageQueue {
     pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
+        let one = One::take(making.any_number)?;
+        if !making.any_size && !making.size.is_within_limits() {
+            return Err(Errno::EINVAL);
+        }
         let counted = Counted::take(making.size.counted()?, msgqueue_limit)?;
         let charge = budget::charge(1024)?;
         let credentials = process::current().credentials().clone();
@@ -87,6 +92,7 @@ impl MessageQueue {
                 },
             }),
             notifier: Arc::new(Notifier::new()),
+            _one: one,
             _counted: counted,
             _charge: charge,
         })
@@ -137,12 +143,14 @@ impl MessageQueue {
     pub(super) fn status(&self) -> (usize, u32, u32, u32) {
         const SIGEV_SIGNAL: u32 = 0;
         const SIGEV_NONE: u32 = 1;
+        const SIGEV_THREAD: u32 = 2;
         let state = self.state.lock();
         let bytes = state.queue.bytes();
         match state.registered() {
             None => (bytes, 0, 0, 0),
-            Some(one) => match one.notice {
+            Some(one) => match &one.notice {
                 Notice::Nothing => (bytes, SIGEV_NONE, 0, one.pid),
+                Notice::Thread(_) => (bytes, SIGEV_THREAD, 0, one.pid),
                 Notice::Signal(signal, _) => {
                     let number = signal.map_or(0, Signal::number);
                     (bytes, SIGEV_SIGNAL, number, one.pid)
@@ -184,7 +192,7 @@ impl MessageQueue {
             return Err(Errno::EAGAIN);
         };
         let sleeper = Sleeper::new();
-        let nice = process::current().nice();
+        let nice = process::current().rank();
         let place = state.queue.wait_to_send(nice, message, sleeper.clone());
         drop(state);
         if let Some(why) = sleeper.sleep(deadline) {
@@ -225,7 +233,7 @@ impl MessageQueue {
             return Err(Errno::EAGAIN);
         };
         let sleeper: QueueSleeper = Sleeper::new();
-        let nice = process::current().nice();
+        let nice = process::current().rank();
         let place = state.queue.wait_to_receive(nice, sleeper.clone());
         drop(state);
         if let Some(why) = sleeper.sleep(deadline) {
@@ -258,13 +266,13 @@ impl MessageQueue {
 
     /// The process that runs does not want to be told any more, if it did.
     pub fn unregister(&self) {
-        let mut state = self.state.lock();
-        if state
+        let own = self
+            .state
+            .lock()
             .registration
-            .as_ref()
-            .is_some_and(|one| one.pid == pid())
-        {
-            state.registration = None;
+            .take_if(|one| one.pid == pid());
+        if let Some(own) = own {
+            own.end();
         }
     }
 }

@@ -80,6 +80,35 @@ impl Size {
 /// What all queues count for against `RLIMIT_MSGQUEUE`: those of all users.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
+/// Queues that there are, those without a name too.
+static QUEUES: AtomicU64 = AtomicU64::new(0);
+
+/// One of [`QUEUES`], until this goes.
+pub(super) struct One(());
+
+impl One {
+    /// Counts a queue. `exempt`: `fs.mqueue.queues_max` does not hold for its maker.
+    ///
+    /// # Errors
+    /// `ENOSPC`: there are too many.
+    pub(super) fn take(exempt: bool) -> Result<Self, Errno> {
+        // Relaxed: a sum of its own.
+        let before = QUEUES.fetch_add(1, Ordering::Relaxed);
+        let one = Self(());
+        if !exempt && before >= LIMITS.queues.load(Ordering::Relaxed) {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(one)
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        // Relaxed: as above.
+        QUEUES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// So many bytes of [`COUNTED`], until this goes.
 pub(super) struct Counted(u64);
 

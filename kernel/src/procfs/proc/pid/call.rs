@@ -9,7 +9,7 @@ use core::fmt::{Result as Written, Write};
 
 pub(super) fn syscall(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(task) = subject.task(process) else {
-        return text.write_str("running\n");
+        return text.write_str("-1 0x0 0x0\n"); // It has ended.
     };
     let Some(words) = ptrace::registers::of_blocked(&task) else {
         return text.write_str("running\n");

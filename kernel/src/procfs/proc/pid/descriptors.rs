@@ -4,7 +4,7 @@ use super::super::locks;
 use super::super::subject::{Kind, Subject};
 use crate::fs::file::OpenFile;
 use crate::fs::flags::OpenFlags;
-use crate::fs::node::{LinkTarget, NodeRef};
+use crate::fs::node::{LinkTarget, NodeRef, mount_number};
 use crate::fs::synthetic::{Content, LinkNode, Synthetic, Target, TextNode};
 use crate::fs::table::FileTable;
 use crate::fs::text::Text;
@@ -82,9 +82,13 @@ impl Content for Descriptor {
         let closes = i32::try_from(self.number).map(|fd| files.close_on_exec(fd));
         flags.set(OpenFlags::CLOSE_ON_EXEC, matches!(closes, Ok(Ok(true))));
         writeln!(text, "flags:\t0{:o}", flags.bits())?;
-        writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)?;
+        let mount = mount_number(file.node());
+        writeln!(text, "mnt_id:\t{mount}\nino:\t{}", id.inode)?;
         locks::of_descriptor(text, &files, &file)?;
         file.file().describe(text)
+    }
+    fn opens_for_writing(&self) -> bool {
+        true
     }
     fn owner(&self) -> [u32; 2] {
         self.subject.owner(false)

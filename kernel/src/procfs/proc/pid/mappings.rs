@@ -3,6 +3,8 @@
 use super::super::memory::meminfo_line;
 use crate::fs::devices;
 use crate::fs::text::Text;
+use crate::fs::viewpoint::Viewpoint;
+use crate::process::caller;
 use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
 use core::fmt::{Result, Write};
 
@@ -10,7 +12,7 @@ use core::fmt::{Result, Write};
 const NAME_COLUMN: usize = 73;
 
 /// Writes an area's line; the width of what is before the name is counted to pad it.
-fn header(text: &mut Text, area: &VmaInfo) -> Result {
+fn header(text: &mut Text, area: &VmaInfo, view: &Viewpoint) -> Result {
     let start = text.len();
     let flag = |flag: VmaFlags, yes: u8, no: u8| if area.flags.contains(flag) { yes } else { no };
     let (device, inode) = area
@@ -31,7 +33,7 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
     text.hex(major, 2, b':')?;
     text.hex(minor, 2, b' ')?;
     text.number(inode, b' ')?;
-    let name = area.name();
+    let name = view.show(area.name());
     if !name.is_empty() {
         text.spaces(NAME_COLUMN.saturating_sub(text.len() - start))?;
         text.push_escaped(name, b"\n")?;
@@ -39,23 +41,14 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
     text.push(b"\n")
 }
 
-/// Runs `each` for every area of the space until one fails.
-fn for_each(
-    text: &mut Text,
-    space: &AddressSpace,
-    mut each: impl FnMut(&mut Text, &VmaInfo) -> Result,
-) -> Result {
-    let mut result = Ok(());
-    space.for_each_vma(|area| {
-        if result.is_ok() {
-            result = each(text, area);
-        }
-    });
-    result
+/// How the reader sees paths.
+fn view() -> Viewpoint {
+    Viewpoint::of(&caller::context().root())
 }
 
-pub(super) fn maps(text: &mut Text, space: &AddressSpace) -> Result {
-    for_each(text, space, header)
+/// Writes an area's line of `maps`.
+pub(super) fn maps(text: &mut Text, _: &AddressSpace, area: &VmaInfo) -> Result {
+    header(text, area, &view())
 }
 
 /// KiB in memory: of private and of shared pages, and how much of the private is anonymous, and in
@@ -176,29 +169,70 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
     writeln!(text, " ")
 }
 
-pub(super) fn smaps(text: &mut Text, space: &AddressSpace) -> Result {
-    for_each(text, space, |text, area| {
-        header(text, area)?;
-        line(text, "Size", (area.end - area.start) >> 10)?;
-        let page = area.page_bytes >> 10;
-        line(text, "KernelPageSize", page)?;
-        line(text, "MMUPageSize", page)?;
-        Resident::of(space, area).write(text)?;
-        let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
-        writeln!(text, "THPeligible:    {}", u8::from(eligible))?;
-        flag_names(text, area.flags)
-    })
+/// Writes an area's lines of `smaps`.
+pub(super) fn smaps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -> Result {
+    header(text, area, &view())?;
+    line(text, "Size", (area.end - area.start) >> 10)?;
+    let page = area.page_bytes >> 10;
+    line(text, "KernelPageSize", page)?;
+    line(text, "MMUPageSize", page)?;
+    Resident::of(space, area).write(text)?;
+    let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
+    writeln!(text, "THPeligible:    {}", u8::from(eligible))?;
+    flag_names(text, area.flags)
+}
+
+/// Writes an area's line of `numa_maps`.
+pub(super) fn numa_maps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -> Result {
+    write!(text, "{:08x} ", area.start)?;
+    for word in area.policy().words() {
+        text.write_str(word)?;
+    }
+    if area.file.is_some() {
+        text.write_str(" file=")?;
+        text.push_escaped(area.name(), b"\n\t= ")?;
+    } else if area.flags.contains(VmaFlags::HEAP) {
+        text.write_str(" heap")?;
+    } else if area.flags.contains(VmaFlags::STACK) {
+        text.write_str(" stack")?;
+    }
+    let huge = area.flags.contains(VmaFlags::HUGETLB);
+    if huge {
+        text.write_str(" huge")?;
+    }
+    let resident = Resident::of(space, area);
+    let pool = resident.pool_private + resident.pool_shared;
+    let unit = area.page_bytes >> 10;
+    let pages = if huge {
+        pool
+    } else {
+        resident.private + resident.shared
+    } / unit;
+    if pages > 0 {
+        let anonymous = resident.anonymous / unit;
+        if anonymous > 0 {
+            write!(text, " anon={anonymous} dirty={anonymous}")?;
+        }
+        if pages != anonymous {
+            write!(text, " mapped={pages}")?;
+        }
+        if !huge {
+            // As in /proc/meminfo, no page is active.
+            text.write_str(" active=0")?;
+        }
+        write!(text, " N0={pages} kernelpagesize_kB={unit}")?;
+    }
+    writeln!(text)
 }
 
 pub(super) fn smaps_rollup(text: &mut Text, space: &AddressSpace) -> Result {
     let mut sum = Resident::default();
     let mut range = None;
-    for_each(text, space, |_, area| {
+    space.for_each_vma(|area| {
         sum.add(Resident::of(space, area));
         let (start, _) = range.unwrap_or((area.start, area.end));
         range = Some((start, area.end));
-        Ok(())
-    })?;
+    });
     let Some((start, end)) = range else {
         return Ok(());
     };

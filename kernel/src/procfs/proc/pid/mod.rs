@@ -5,23 +5,28 @@ mod descriptors;
 mod mappings;
 mod memory;
 mod mounts;
+mod namespaces;
 mod pagemap;
 mod space_file;
 mod status;
+mod transfers;
 
 use super::net;
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
+use crate::fs::changes::Watched;
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::file::File;
 use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::node::{
     DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, downcast,
 };
+use crate::fs::poll::PollMask;
+use crate::fs::records::Records;
 use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode, list_entries};
 use crate::fs::text::Text;
 use crate::process::task::{self, Process};
 use crate::process::{self, caller};
-use crate::vm::AddressSpace;
+use crate::vm::{AddressSpace, VmaInfo};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -33,6 +38,7 @@ use logic::errno::Errno;
 
 type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
 type ShowSpace = fn(&mut Text, &AddressSpace) -> fmt::Result;
+type ShowArea = fn(&mut Text, &AddressSpace, &VmaInfo) -> fmt::Result;
 type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
 
 /// What a file about a process shows, and to whom.
@@ -45,6 +51,8 @@ enum Shown {
     /// The address space that the process had when the file was opened, to who could look into it
     /// then. A program that the process runs later shows nothing of itself.
     Space(ShowSpace),
+    /// The same, area by area.
+    Areas(ShowArea),
 }
 
 /// A file about a process.
@@ -54,6 +62,12 @@ struct Entry {
     store: Option<Store>,
     /// Its owner alone may read it.
     private: bool,
+    /// All may open it to write, and its functions say who may what. Threads have none.
+    open: bool,
+    /// It is in directories of threads alone (`task/TID`).
+    of_threads: bool,
+    /// It tells who polls it when something is mounted or unmounted.
+    of_mounts: bool,
 }
 
 const fn file(name: &'static str, show: Show) -> Entry {
@@ -62,6 +76,9 @@ const fn file(name: &'static str, show: Show) -> Entry {
         shown: Shown::Process(show),
         store: None,
         private: false,
+        open: false,
+        of_threads: false,
+        of_mounts: false,
     }
 }
 
@@ -81,6 +98,22 @@ const fn space(name: &'static str, show: ShowSpace) -> Entry {
         shown: Shown::Space(show),
         store: None,
         private: false,
+        open: false,
+        of_threads: false,
+        of_mounts: false,
+    }
+}
+
+/// A file that tells where things are in the process's memory, area by area.
+const fn areas(name: &'static str, show: ShowArea) -> Entry {
+    Entry {
+        name,
+        shown: Shown::Areas(show),
+        store: None,
+        private: false,
+        open: false,
+        of_threads: false,
+        of_mounts: false,
     }
 }
 
@@ -89,6 +122,14 @@ const fn private(name: &'static str, show: ShowSpace) -> Entry {
     Entry {
         private: true,
         ..space(name, show)
+    }
+}
+
+/// A list of mounts.
+const fn of_mounts(entry: Entry) -> Entry {
+    Entry {
+        of_mounts: true,
+        ..entry
     }
 }
 
@@ -119,11 +160,26 @@ const ENTRIES: &[Entry] = &[
         status::coredump_filter,
         status::set_coredump_filter,
     ),
-    space("maps", mappings::maps),
-    space("smaps", mappings::smaps),
+    Entry {
+        open: true,
+        ..knob(
+            "timerslack_ns",
+            status::timer_slack,
+            status::set_timer_slack,
+        )
+    },
+    areas("maps", mappings::maps),
+    areas("smaps", mappings::smaps),
+    areas("numa_maps", mappings::numa_maps),
     space("smaps_rollup", mappings::smaps_rollup),
-    file("mounts", |text, _, _| mounts::mounts(text)),
-    file("mountinfo", |text, _, _| mounts::mountinfo(text)),
+    of_mounts(file("mounts", mounts::mounts)),
+    of_mounts(file("mountinfo", mounts::mountinfo)),
+    inside("mountstats", mounts::mountstats),
+    inside("io", transfers::io),
+    Entry {
+        of_threads: true,
+        ..file("children", transfers::children)
+    },
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
     inside("personality", status::personality),
     // There is one user namespace.
@@ -161,18 +217,22 @@ impl Content for About {
                 Err(error) => Err(text.fail(error)),
             },
             // Who opens it gets another content.
-            Shown::Space(_) => Ok(()),
+            Shown::Space(_) | Shown::Areas(_) => Ok(()),
         }
     }
     fn store(&self, value: &str) -> Result<(), Errno> {
-        let store = self.entry.store.ok_or(Errno::EACCES)?;
+        let store = self.entry.store.ok_or(Errno::EINVAL)?;
         store(&self.subject, &self.subject.process()?, value)
     }
     fn writable(&self) -> bool {
         self.entry.store.is_some()
     }
+    fn opens_for_writing(&self) -> bool {
+        true
+    }
     fn permissions(&self) -> u32 {
         match (self.entry.private, self.writable()) {
+            _ if self.entry.open => 0o666,
             (true, _) => 0o400,
             (false, true) => 0o644,
             (false, false) => 0o444,
@@ -182,16 +242,57 @@ impl Content for About {
         self.subject.owner(false)
     }
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
-        let Shown::Space(show) = self.entry.shown else {
+        if self.entry.of_mounts {
+            let same = Arc::new(Self {
+                subject: self.subject.clone(),
+                entry: self.entry,
+            });
+            let watched = Watched::new(same, &crate::fs::mounts::CHANGES, PollMask::READABLE);
+            return Ok(Some(watched.opened()));
+        }
+        if !matches!(self.entry.shown, Shown::Space(_) | Shown::Areas(_)) {
             return Ok(None);
-        };
+        }
         let process = self.subject.process()?;
         let space = match caller::space_of(&process, LooksAs::OfFiles) {
             Ok(space) => Arc::downgrade(&space),
             Err(Errno::ESRCH) => Weak::new(),
             Err(_) => return Err(Errno::EACCES),
         };
-        Ok(Some(Arc::new(OfSpace { space, show })))
+        Ok(match self.entry.shown {
+            Shown::Space(show) => Some(Arc::new(OfSpace { space, show })),
+            Shown::Areas(show) => Some(Arc::new(OfAreas { space, show })),
+            Shown::Process(_) | Shown::Inside(_) => None,
+        })
+    }
+}
+
+/// What a file shows of each area of an address space, for as long as a process uses it.
+struct OfAreas {
+    space: Weak<AddressSpace>,
+    show: ShowArea,
+}
+
+impl Content for OfAreas {
+    fn show(&self, _: &mut Text) -> fmt::Result {
+        Ok(())
+    }
+    fn records(self: Arc<Self>) -> Option<Arc<dyn Records>> {
+        Some(self)
+    }
+}
+
+impl Records for OfAreas {
+    /// A position is an address.
+    fn show_next(&self, text: &mut Text, at: u64) -> Result<Option<u64>, fmt::Error> {
+        let Some(space) = self.space.upgrade() else {
+            return Ok(None);
+        };
+        let Some(area) = space.vma_from(at) else {
+            return Ok(None);
+        };
+        (self.show)(text, &space, &area)?;
+        Ok(Some(area.end))
     }
 }
 
@@ -253,10 +354,11 @@ impl Target for LinkOf {
     }
 }
 
-const SUBDIRECTORIES: [Kind; 4] = [
+const SUBDIRECTORIES: [Kind; 5] = [
     Kind::Descriptors,
     Kind::DescriptorInfos,
     Kind::Net,
+    Kind::Namespaces,
     Kind::Threads,
 ];
 /// Files that show a process's address space.
@@ -323,17 +425,35 @@ impl Directory {
         Ok(this)
     }
 
-    /// The kinds of directories in the top one: a thread has no threads of its own.
+    /// Whether it is the directory of a thread in `task`, and not one of `/proc` itself.
+    fn is_in_task(&self) -> bool {
+        downcast::<Self>(self.above.clone()).is_some()
+    }
+
+    /// The kinds of directories in the top one: one in `task` has no threads of its own.
     fn subdirectories(&self) -> &'static [Kind] {
-        if self.subject.tid.is_some() {
-            &SUBDIRECTORIES[..3]
+        if self.is_in_task() {
+            &SUBDIRECTORIES[..4]
         } else {
             &SUBDIRECTORIES
         }
     }
 
+    /// The files in the top one, with their numbers.
+    fn entries(&self) -> impl Iterator<Item = (u64, &'static Entry)> + use<> {
+        let of_thread = self.is_in_task();
+        let all = (1..).zip(ENTRIES);
+        all.filter(move |(_, entry)| {
+            if of_thread {
+                !entry.open
+            } else {
+                !entry.of_threads
+            }
+        })
+    }
+
     fn lookup_top(&self, name: &[u8]) -> Result<NodeRef, Errno> {
-        if let Some((n, entry)) = (1..).zip(ENTRIES).find(|(_, e)| e.name.as_bytes() == name) {
+        if let Some((n, entry)) = self.entries().find(|(_, e)| e.name.as_bytes() == name) {
             let content = Arc::new(About {
                 subject: self.subject.clone(),
                 entry,
@@ -359,8 +479,8 @@ impl Directory {
     }
 
     fn list_top(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
-        let files = (1..)
-            .zip(ENTRIES)
+        let files = self
+            .entries()
             .map(|(n, entry)| (entry.name, n, FileKind::Regular));
         let links = (FIRST_LINK_FILE..)
             .zip(LINKS)
@@ -384,6 +504,23 @@ impl Directory {
                 return;
             }
             *offset = at + 1;
+        }
+    }
+
+    fn list_namespaces(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
+        for (at, (name, ..)) in (0..).zip(namespaces::KINDS) {
+            if FIRST + at < *offset {
+                continue;
+            }
+            if !emit(&DirEntry {
+                name: name.as_bytes(),
+                inode: namespaces::inode(&self.subject, at),
+                kind: FileKind::Symlink,
+                next: FIRST + at + 1,
+            }) {
+                return;
+            }
+            *offset = FIRST + at + 1;
         }
     }
 
@@ -426,12 +563,27 @@ impl Node for Directory {
     fn metadata(&self) -> Metadata {
         let permissions = match self.kind {
             Kind::Descriptors => 0o500,
+            Kind::Namespaces => 0o511,
             Kind::Top | Kind::Threads | Kind::DescriptorInfos | Kind::Net => 0o555,
         };
-        let open = self.kind != Kind::Descriptors;
+        let open = !matches!(self.kind, Kind::Descriptors | Kind::Namespaces);
         let owner = self.subject.owner(open);
-        self.fs
-            .metadata_of(self.id().inode, FileKind::Directory, permissions, owner)
+        let below = match self.kind {
+            Kind::Top => self.subdirectories().len(),
+            Kind::Threads => self
+                .subject
+                .process()
+                .map_or(0, |process| process.listed_thread_count()),
+            Kind::Net => net::files().map_or(0, |files| files.subdirectory_count()),
+            Kind::Descriptors | Kind::DescriptorInfos | Kind::Namespaces => 0,
+        };
+        let metadata =
+            self.fs
+                .metadata_of(self.id().inode, FileKind::Directory, permissions, owner);
+        Metadata {
+            links: metadata.links + u32::try_from(below).unwrap_or(0),
+            ..metadata
+        }
     }
     fn owned(&self) -> Owned {
         let mut owned = self.metadata().owned();
@@ -458,6 +610,9 @@ impl Node for Directory {
         if self.kind == Kind::Net {
             return net::files().ok_or(Errno::ENOENT)?.lookup(name);
         }
+        if self.kind == Kind::Namespaces {
+            return namespaces::lookup(&self.fs, &self.subject, name);
+        }
         // 0 is a descriptor, but no process.
         let number = if name == b"0" {
             Some(0)
@@ -466,7 +621,9 @@ impl Node for Directory {
         };
         let number = number.ok_or(Errno::ENOENT)?;
         if self.kind == Kind::Threads {
-            process.thread(number).ok_or(Errno::ENOENT)?;
+            if number != process.pid() {
+                process.thread(number).ok_or(Errno::ENOENT)?;
+            }
             let subject = Subject {
                 tid: Some(number),
                 ..self.subject.clone()
@@ -508,8 +665,9 @@ impl Listing for Directory {
                     list_entries(files, offset, emit);
                 }
             }
+            Kind::Namespaces => self.list_namespaces(offset, emit),
             Kind::Threads => {
-                let threads = process.thread_ids();
+                let threads = process.listed_threads();
                 self.list_numbers(offset, emit, FileKind::Directory, |from| {
                     threads
                         .iter()

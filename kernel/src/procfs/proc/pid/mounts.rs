@@ -1,11 +1,14 @@
-//! `/proc/PID/mounts` and `mountinfo`: the same for all.
+//! `/proc/PID/mounts`, `mountinfo` and `mountstats`: what is mounted below the process's root
+//! directory.
 
+use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::mounts::{self, Mount};
 use crate::fs::text::Text;
+use crate::fs::viewpoint::Viewpoint;
 use crate::fs::volume::MountFlags;
+use crate::process::task::Process;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 
 /// What Linux escapes in a path, and in a source.
@@ -25,17 +28,29 @@ const OF_MOUNT: &[(MountFlags, &str)] = &[
     (MountFlags::RELATIVE_TIMES, ",relatime"),
 ];
 
-fn list(text: &mut Text) -> core::result::Result<Vec<Arc<Mount>>, core::fmt::Error> {
-    mounts::all().map_err(|error| text.fail(error))
+/// Calls `each` with every mount that the process sees, and the path at which it sees it.
+fn for_each(
+    text: &mut Text,
+    process: &Process,
+    mut each: impl FnMut(&mut Text, &Mount, &[u8]) -> Result,
+) -> Result {
+    let view = Viewpoint::of(&process.fs().map_or_else(crate::fs::root, |fs| fs.root()));
+    let all = mounts::all().map_err(|error| text.fail(error))?;
+    for mount in &all {
+        let path = mount.path();
+        if let Some(path) = view.see(&path) {
+            each(text, mount, path)?;
+        }
+    }
+    Ok(())
 }
 
-fn write_access(text: &mut Text, mount: &Mount) -> Result {
-    let read_only = mount.flags().contains(MountFlags::READ_ONLY);
+fn write_access(text: &mut Text, flags: MountFlags) -> Result {
+    let read_only = flags.contains(MountFlags::READ_ONLY);
     text.write_str(if read_only { "ro" } else { "rw" })
 }
 
-fn write_flags(text: &mut Text, mount: &Mount, names: &[(MountFlags, &str)]) -> Result {
-    let flags = mount.flags();
+fn write_flags(text: &mut Text, flags: MountFlags, names: &[(MountFlags, &str)]) -> Result {
     let mut set = names.iter().filter(|(flag, _)| flags.contains(*flag));
     set.try_for_each(|(_, name)| text.write_str(name))
 }
@@ -47,38 +62,47 @@ fn write_source(text: &mut Text, mount: &Mount) -> Result {
     text.push_escaped(mount.source(), SPECIAL[1])
 }
 
-pub(super) fn mounts(text: &mut Text) -> Result {
-    for mount in &list(text)? {
+pub(super) fn mounts(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
+    for_each(text, process, |text, mount, path| {
         write_source(text, mount)?;
         text.write_str(" ")?;
-        text.push_escaped(&mount.path(), SPECIAL[0])?;
+        text.push_escaped(path, SPECIAL[0])?;
         write!(text, " {} ", mount.kind())?;
-        write_access(text, mount)?;
-        write_flags(text, mount, OF_FILE_SYSTEM)?;
-        write_flags(text, mount, OF_MOUNT)?;
+        write_access(text, mount.flags() | mount.fs_flags())?;
+        write_flags(text, mount.fs_flags(), OF_FILE_SYSTEM)?;
+        write_flags(text, mount.flags(), OF_MOUNT)?;
         mount.show_options(text)?;
-        writeln!(text, " 0 0")?;
-    }
-    Ok(())
+        writeln!(text, " 0 0")
+    })
 }
 
-pub(super) fn mountinfo(text: &mut Text) -> Result {
-    for mount in &list(text)? {
-        // A file system is mounted once, so the number of its device is the mount's too.
-        let number = |device| devices::parts(device).1;
-        let (own, above) = (number(mount.device()), number(mount.device_above()));
-        write!(text, "{own} {above} 0:{own} / ")?;
-        text.push_escaped(&mount.path(), SPECIAL[0])?;
+pub(super) fn mountinfo(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
+    for_each(text, process, |text, mount, path| {
+        let (own, above) = (mount.number(), mount.number_above());
+        let (_, minor) = devices::parts(mount.device());
+        write!(text, "{own} {above} 0:{minor} ")?;
+        text.push_escaped(&mount.root_path(), SPECIAL[0])?;
         text.write_str(" ")?;
-        write_access(text, mount)?;
-        write_flags(text, mount, OF_MOUNT)?;
+        text.push_escaped(path, SPECIAL[0])?;
+        text.write_str(" ")?;
+        write_access(text, mount.flags())?;
+        write_flags(text, mount.flags(), OF_MOUNT)?;
         write!(text, " - {} ", mount.kind())?;
         write_source(text, mount)?;
         text.write_str(" ")?;
-        write_access(text, mount)?;
-        write_flags(text, mount, OF_FILE_SYSTEM)?;
+        write_access(text, mount.fs_flags())?;
+        write_flags(text, mount.fs_flags(), OF_FILE_SYSTEM)?;
         mount.show_options(text)?;
-        writeln!(text)?;
-    }
-    Ok(())
+        writeln!(text)
+    })
+}
+
+pub(super) fn mountstats(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
+    for_each(text, process, |text, mount, path| {
+        text.write_str("device ")?;
+        write_source(text, mount)?;
+        text.write_str(" mounted on ")?;
+        text.push_escaped(path, SPECIAL[0])?;
+        writeln!(text, " with fstype {}", mount.kind())
+    })
 }

@@ -25,11 +25,7 @@ const PIECE: usize = 512;
 fn state(subject: &Subject, process: &Process) -> u8 {
     match subject.tid.and_then(|tid| process.thread(tid)) {
         Some(task) => task.state_letter(),
-        // Of the process itself, its main thread's, whatever the others do.
-        None => match process.thread(process.pid()) {
-            Some(main) if !process.is_zombie() => main.state_letter(),
-            _ => process.state_letter(),
-        },
+        None => process.state_letter(),
     }
 }
 
@@ -54,7 +50,9 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
     let (ignored, caught) = process.actions().summary();
-    let nice = task.as_ref().map_or(0, |task| task.nice());
+    let scheduling = task
+        .as_ref()
+        .map_or(*process.last_scheduling.lock(), |task| task.scheduling());
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
     let pending = task
         .as_ref()
@@ -95,10 +93,17 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         text.number(number, b' ')?;
     }
     // priority nice
-    write!(text, "{} {nice} ", 20 + nice)?;
+    let priority = match task
+        .as_ref()
+        .map_or(scheduling.priority, |task| task.priority())
+    {
+        0 => i64::from(20 + scheduling.nice),
+        realtime => -1 - i64::from(realtime),
+    };
+    write!(text, "{priority} {} ", scheduling.nice)?;
     for number in [
         // num_threads itrealvalue starttime
-        process.thread_count() as u64,
+        process.listed_thread_count() as u64,
         0,
         ticks(start),
         // vsize rss rsslim
@@ -122,8 +127,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         0,
         17,
         cpu as u64,
-        0,
-        0,
+        scheduling.priority.into(),
+        scheduling.policy.into(),
         // delayacct_blkio_ticks guest_time cguest_time start_data end_data start_brk
         0,
         0,
@@ -146,7 +151,6 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
 fn state_name(letter: u8) -> &'static str {
     match letter {
         b'R' => "R (running)",
-        b'D' => "D (disk sleep)",
         b'T' => "T (stopped)",
         b't' => "t (tracing stop)",
         b'Z' => "Z (zombie)",
@@ -233,7 +237,7 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         .as_ref()
         .map_or(0, |task| task.signals().pending().set().0);
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
-    writeln!(text, "Threads:\t{}", process.thread_count().max(1))?;
+    writeln!(text, "Threads:\t{}", process.listed_thread_count())?;
     let queued = pending.count_ones() + shared_pending.count_ones();
     writeln!(
         text,
@@ -393,6 +397,35 @@ pub(super) fn set_coredump_filter(
     const KNOWN: u32 = 0x1ff;
     let filter = parse_any_base(value).ok_or(Errno::EINVAL)?;
     process.core_filter.store(filter & KNOWN, Ordering::Relaxed);
+    Ok(())
+}
+
+/// As on Linux shown to the process itself and to who may schedule any.
+fn check_timer_slack(process: &Process) -> Result<(), Errno> {
+    if process.pid() == process::current().process().pid() {
+        return Ok(());
+    }
+    caller::need(Capabilities::SYS_NICE)
+}
+
+pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
+    let task = subject.task(process);
+    let slack = match check_timer_slack(process) {
+        Ok(()) => task.map_or(0, |task| task.timer_slack()),
+        Err(error) => return Err(text.fail(error)),
+    };
+    writeln!(text, "{slack}")
+}
+
+pub(super) fn set_timer_slack(
+    subject: &Subject,
+    process: &Arc<Process>,
+    value: &str,
+) -> Result<(), Errno> {
+    let slack = value.parse().map_err(|_| Errno::EINVAL)?;
+    check_timer_slack(process)?;
+    let task = subject.task(process).ok_or(Errno::ESRCH)?;
+    task.set_timer_slack(slack);
     Ok(())
 }
 

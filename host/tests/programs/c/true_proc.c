@@ -1,0 +1,403 @@
+/* What programs assert on in /proc: numbers of links, modes, kinds of entries, readiness, counters, and paths seen from
+   another root directory. */
+#include "say.h"
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/mount.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/vfs.h>
+
+static char text[1 << 16];
+
+static char *load(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+	if (n < 0)
+		say("%s: %s", path, strerrorname_np(errno));
+	text[n < 0 ? 0 : n] = 0;
+	close(fd);
+	return text;
+}
+
+static void put(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY);
+	ssize_t n = fd < 0 ? -1 : write(fd, value, strlen(value));
+	say("%s > %s: %zd %s", value, path, n, n < 0 ? strerrorname_np(errno) : "");
+	close(fd);
+}
+
+static int gate[2];
+static volatile int thread_number;
+
+static void *rests(void *arg)
+{
+	char c;
+	thread_number = syscall(SYS_gettid);
+	read(gate[0], &c, 1);
+	return 0;
+}
+
+/* Directories: two links and one for each directory in it. */
+static long directories_in(const char *path)
+{
+	DIR *d = opendir(path);
+	long n = 0;
+	for (struct dirent *e; d && (e = readdir(d));)
+		n += e->d_type == DT_DIR && strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static void links(void)
+{
+	pthread_t thread[3];
+	struct stat s;
+	pipe(gate);
+	for (int i = 0; i < 3; i++) {
+		stat("/proc/self/task", &s);
+		say("task has %ld links with %d threads", (long)s.st_nlink, i + 1);
+		pthread_create(&thread[i], 0, rests, 0);
+	}
+	stat("/proc/self/task", &s);
+	HOLDS((long)s.st_nlink == 2 + directories_in("/proc/self/task"));
+	/* A thread has a directory in /proc, too, which shows all threads. */
+	while (!thread_number)
+		sleep_ms(1);
+	char name[64];
+	sprintf(name, "/proc/%d/task", thread_number);
+	say("threads seen from one: %ld, links %d", directories_in(name), stat(name, &s) == 0 && s.st_nlink == 6);
+	sprintf(name, "/proc/%d/children", thread_number);
+	TRY(open(name, O_RDONLY));
+	write(gate[1], "xxx", 3);
+	for (int i = 0; i < 3; i++)
+		pthread_join(thread[i], 0);
+	/* A thread that was joined may be on its way out still. */
+	do
+		stat("/proc/self/task", &s);
+	while (s.st_nlink > 3);
+	static const char *all[] = { "/proc/self", "/proc/thread-self", "/proc/self/ns", "/proc/self/fd", "/proc/self/fdinfo" };
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+		stat(all[i], &s);
+		say("%s: as many links as directories %d", all[i], (long)s.st_nlink == 2 + directories_in(all[i]));
+	}
+	/* Others may come and go meanwhile, so one of many turns must show it. */
+	int shown = 0;
+	for (int turn = 0; turn < 1000 && !shown; turn++) {
+		stat("/proc", &s);
+		long before = s.st_nlink;
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			pause();
+			_exit(0);
+		}
+		stat("/proc", &s);
+		long after = s.st_nlink;
+		kill(child, SIGKILL);
+		waitpid(child, 0, 0);
+		stat("/proc", &s);
+		shown = after == before + 1 && (long)s.st_nlink == before;
+	}
+	say("/proc has a link for each process: %d", shown);
+}
+
+static void modes(void)
+{
+	static const char *all[] = {
+		"/proc", "/proc/self", "/proc/mounts", "/proc/net", "/proc/sys", "/proc/sys/vm", "/proc/sys/kernel/hostname",
+		"/proc/sys/kernel/ostype", "/proc/self/fd", "/proc/self/fd/1", "/proc/self/fdinfo", "/proc/self/fdinfo/1",
+		"/proc/self/task", "/proc/self/ns", "/proc/self/ns/mnt", "/proc/self/exe", "/proc/self/cwd", "/proc/self/root",
+		"/proc/self/environ", "/proc/self/auxv", "/proc/self/mem", "/proc/self/maps", "/proc/self/io", "/proc/self/comm",
+		"/proc/self/stat", "/proc/self/cmdline", "/proc/self/limits", "/proc/self/mountinfo", "/proc/self/mountstats",
+		"/proc/self/oom_score", "/proc/self/oom_score_adj", "/proc/self/personality", "/proc/self/syscall",
+		"/proc/self/wchan", "/proc/self/pagemap", "/proc/meminfo", "/proc/swaps", "/proc/cgroups",
+		"/proc/sys/kernel/overflowuid", "/sys/fs/cgroup",
+	};
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+		struct stat s;
+		if (lstat(all[i], &s))
+			say("%s: %s", all[i], strerrorname_np(errno));
+		else
+			say("%s: kind %o owner %d:%d size %ld", all[i], s.st_mode & S_IFMT, s.st_uid, s.st_gid,
+			    S_ISREG(s.st_mode) ? (long)s.st_size : 0);
+	}
+	static const char *exact[] = { "fd", "fdinfo", "task", "ns", "environ", "auxv", "mem", "maps", "io", "comm", "stat",
+		"oom_score_adj", "personality", "syscall", "wchan", "pagemap", "mountinfo", "mountstats" };
+	for (unsigned i = 0; i < sizeof exact / sizeof *exact; i++) {
+		char name[100];
+		struct stat s;
+		sprintf(name, "/proc/self/%s", exact[i]);
+		lstat(name, &s);
+		say("%s: mode %o", exact[i], s.st_mode & 07777);
+	}
+}
+
+/* Root may open files without write permission for writing, except knobs; the write fails. */
+static void writes(void)
+{
+	static const char *all[] = { "/proc/cpuinfo", "/proc/self/stat", "/proc/self/maps", "/proc/self/limits",
+		"/proc/self/mounts", "/proc/self/io", "/proc/self/fdinfo/1", "/proc/sys/kernel/ostype" };
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+		put(all[i], "1");
+	static const char *ends[] = { "/proc", "/proc/self", "/proc/self/fd", "/proc/self/task", "/proc/sys/vm", "/sys" };
+	for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++) {
+		int fd = MUST(open(ends[i], O_RDONLY | O_DIRECTORY));
+		say("end of %s: %ld, %ld", ends[i], (long)lseek(fd, 0, SEEK_END), (long)lseek(fd, 5, SEEK_CUR));
+		close(fd);
+	}
+}
+
+static void namespaces(void)
+{
+	static const char *all[] = { "mnt", "net", "pid", "user", "uts", "ipc", "pid_for_children", "time" };
+	char here[100], there[100], name[100], parent[100];
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+		struct stat s;
+		memset(here, 0, sizeof here);
+		memset(there, 0, sizeof there);
+		sprintf(name, "/proc/self/ns/%s", all[i]);
+		readlink(name, here, sizeof here - 1);
+		sprintf(parent, "/proc/%d/ns/%s", getppid(), all[i]);
+		readlink(parent, there, sizeof there - 1);
+		unsigned long number = 0;
+		char kind[40] = "";
+		int n = sscanf(here, "%39[a-z]:[%lu]", kind, &number);
+		stat(name, &s);
+		say("%s: %d %s, same as the parent's %d, number of the file %d, mode %o", all[i], n, kind, !strcmp(here, there),
+		    s.st_ino == number, s.st_mode);
+		int fd = open(name, O_RDONLY);
+		struct statfs f;
+		say("opened %d, magic %d", fd >= 0, fstatfs(fd, &f) == 0 && f.f_type == 0x6e736673);
+		TRY(read(fd, here, 1));
+		close(fd);
+	}
+	TRY(open("/proc/self/ns/none", O_RDONLY));
+}
+
+static long field(const char *path, const char *name)
+{
+	char *at = strstr(load(path), name);
+	return at ? atol(at + strlen(name)) : -1;
+}
+
+static void counters(void)
+{
+	int fd = MUST(open("counted", O_CREAT | O_RDWR | O_TRUNC, 0600));
+	long r = field("/proc/self/io", "rchar: "), w = field("/proc/self/io", "wchar: ");
+	long rc = field("/proc/self/io", "syscr: "), wc = field("/proc/self/io", "syscw: ");
+	char buffer[1000] = "";
+	for (int i = 0; i < 10; i++)
+		write(fd, buffer, 1000);
+	for (int i = 0; i < 10; i++)
+		pread(fd, buffer, 500, 0);
+	read(-1, buffer, 1);
+	long more = field("/proc/self/io", "wchar: ") - w;
+	say("wrote %ld in %ld calls", more, field("/proc/self/io", "syscw: ") - wc);
+	/* Reading the file itself counts, too. */
+	long got = field("/proc/self/io", "rchar: ") - r;
+	HOLDS(got >= 5000 && got < 7000);
+	long calls = field("/proc/self/io", "syscr: ") - rc;
+	HOLDS(calls >= 11 && calls < 20);
+	HOLDS(field("/proc/self/io", "cancelled_write_bytes: ") >= 0);
+	long before = field("/proc/self/io", "wchar: ");
+	IN_CHILD("a writer", { for (int i = 0; i < 5; i++) write(fd, buffer, 1000); });
+	long after = field("/proc/self/io", "wchar: ");
+	HOLDS(after - before >= 5000);
+	close(fd);
+	unlink("counted");
+	struct stat s;
+	char name[64];
+	sprintf(name, "/proc/self/task/%d/io", getpid());
+	HOLDS(field(name, "wchar: ") >= 10000);
+	IN_CHILD("another user", {
+		setresuid(65534, 65534, 65534);
+		char own[64];
+		sprintf(own, "/proc/%d/io", getppid());
+		TRY(open(own, O_RDONLY));
+	});
+}
+
+static void children(void)
+{
+	char name[64], want[64];
+	sprintf(name, "/proc/self/task/%d/children", getpid());
+	say("no children: '%s'", load(name));
+	pid_t a = MUST(fork());
+	if (a == 0)
+		pause();
+	pid_t b = MUST(fork());
+	if (b == 0)
+		pause();
+	sprintf(want, "%d %d ", a, b);
+	HOLDS(!strcmp(load(name), want));
+	kill(a, SIGKILL);
+	kill(b, SIGKILL);
+	waitpid(a, 0, 0);
+	waitpid(b, 0, 0);
+	say("no children: '%s'", load(name));
+	TRY(open("/proc/self/children", O_RDONLY));
+}
+
+static void ready(const char *path, const char *why)
+{
+	static int polled = -1;
+	if (polled < 0)
+		polled = MUST(open(path, O_RDONLY));
+	struct pollfd p = { polled, POLLIN | POLLPRI };
+	int n = poll(&p, 1, 0);
+	say("%s %s: %d, %x", path, why, n, p.revents & (POLLIN | POLLPRI | POLLERR));
+	if (!why[0])
+		close(polled), polled = -1;
+}
+
+static void polls(void)
+{
+	static const char *all[] = { "/proc/self/mounts", "/proc/self/mountinfo", "/proc/self/mountstats", "/proc/swaps",
+		"/proc/sys/kernel/hostname", "/proc/sys/kernel/domainname", "/proc/sys/vm/swappiness", "/proc/meminfo",
+		"/proc/self/stat", "/proc/self/maps", "/proc/self/io" };
+	int e = MUST(epoll_create1(0));
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+		int fd = open(all[i], O_RDONLY);
+		struct epoll_event event = { EPOLLPRI };
+		int r = epoll_ctl(e, EPOLL_CTL_ADD, fd, &event);
+		say("epoll on %s: %d %s", all[i], r, r ? strerrorname_np(errno) : "");
+		struct epoll_event got;
+		if (!r)
+			say("ready for PRI: %d", epoll_wait(e, &got, 1, 0));
+		close(fd);
+	}
+	int fd = MUST(open("/proc/self/mounts", O_RDONLY));
+	struct epoll_event event = { EPOLLPRI }, got;
+	MUST(epoll_ctl(e, EPOLL_CTL_ADD, fd, &event));
+	mkdir("place", 0755);
+	ready("/proc/self/mountinfo", "at first");
+	MUST(mount("none", "place", "tmpfs", 0, 0));
+	ready("/proc/self/mountinfo", "after mount");
+	ready("/proc/self/mountinfo", "again");
+	TRY(epoll_wait(e, &got, 1, -1));
+	MUST(umount("place"));
+	ready("/proc/self/mountinfo", "after umount");
+	ready("/proc/self/mountinfo", "");
+	rmdir("place");
+	close(fd);
+	char name[65] = "";
+	gethostname(name, 64);
+	ready("/proc/sys/kernel/hostname", "at first");
+	MUST(sethostname("other", 5));
+	ready("/proc/sys/kernel/hostname", "after sethostname");
+	ready("/proc/sys/kernel/hostname", "again");
+	put("/proc/sys/kernel/hostname", "third");
+	ready("/proc/sys/kernel/hostname", "after a write");
+	ready("/proc/sys/kernel/hostname", "");
+	sethostname(name, strlen(name));
+	close(e);
+}
+
+static void next_numbers(void)
+{
+	say("next: %s", load("/proc/sys/kernel/msg_next_id"));
+	put("/proc/sys/kernel/msg_next_id", "-2");
+	put("/proc/sys/kernel/msg_next_id", "x");
+	put("/proc/sys/kernel/msg_next_id", "98309");
+	TRY(msgget(IPC_PRIVATE, 0600));
+	say("next: %s", load("/proc/sys/kernel/msg_next_id"));
+	put("/proc/sys/kernel/shm_next_id", "98310");
+	TRY(shmget(IPC_PRIVATE, PAGE, 0600));
+	put("/proc/sys/kernel/shm_next_id", "98310");
+	HOLDS(shmget(IPC_PRIVATE, PAGE, 0600) != 98310);
+	put("/proc/sys/kernel/sem_next_id", "98311");
+	TRY(semget(IPC_PRIVATE, 1, 0600));
+	say("next: %s", load("/proc/sys/kernel/sem_next_id"));
+	msgctl(98309, IPC_RMID, 0);
+	shmctl(98310, IPC_RMID, 0);
+	semctl(98311, 0, IPC_RMID);
+}
+
+static void other_root(void)
+{
+	char path[300] = "", name[64];
+	int proc = MUST(open("/proc", O_RDONLY | O_DIRECTORY));
+	MUST(mkdir("newroot", 0755));
+	MUST(mkdir("newroot/below", 0755));
+	MUST(chroot("newroot"));
+	MUST(chdir("/below"));
+	int fd = MUST(open("/foo", O_RDWR | O_CREAT, 0644));
+	ftruncate(fd, PAGE);
+	mmap(0, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+	sprintf(name, "self/fd/%d", fd);
+	readlinkat(proc, name, path, sizeof path - 1);
+	say("fd: %s", path);
+	memset(path, 0, sizeof path);
+	readlinkat(proc, "self/cwd", path, sizeof path - 1);
+	say("cwd: %s", path);
+	memset(path, 0, sizeof path);
+	readlinkat(proc, "self/root", path, sizeof path - 1);
+	say("root: %s", path);
+	int maps = MUST(openat(proc, "self/maps", O_RDONLY));
+	ssize_t n = read(maps, text, sizeof text - 1);
+	text[n < 0 ? 0 : n] = 0;
+	HOLDS(!strstr(text, "newroot"));
+	HOLDS(!!strstr(text, " /foo\n"));
+	int mounts = MUST(openat(proc, "self/mounts", O_RDONLY));
+	say("mounts: %zd bytes", read(mounts, text, sizeof text - 1));
+	MUST(mkdir("/m", 0755));
+	MUST(mount("none", "/m", "tmpfs", 0, 0));
+	lseek(mounts, 0, SEEK_SET);
+	n = read(mounts, text, sizeof text - 1);
+	text[n < 0 ? 0 : n] = 0;
+	say("mounts: %.14s", text);
+	MUST(umount("/m"));
+}
+
+static void short_buffers(void)
+{
+	int d = MUST(open("/proc/self", O_RDONLY | O_DIRECTORY));
+	char *m = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(m + PAGE, PAGE, PROT_NONE);
+	long first = syscall(SYS_getdents64, d, m + PAGE - 100, 4096);
+	HOLDS(first > 0 && first <= 100);
+	/* What did not fit comes next. */
+	long all = 0;
+	for (long r; (r = syscall(SYS_getdents64, d, text, sizeof text)) > 0;)
+		for (long at = 0; at < r; at += *(unsigned short *)(text + at + 16))
+			all++;
+	for (long at = 0; at < first; at += *(unsigned short *)(m + PAGE - 100 + at + 16))
+		all++;
+	lseek(d, 0, SEEK_SET);
+	long once = 0;
+	for (long r; (r = syscall(SYS_getdents64, d, text, sizeof text)) > 0;)
+		for (long at = 0; at < r; at += *(unsigned short *)(text + at + 16))
+			once++;
+	HOLDS(all == once);
+	lseek(d, 0, SEEK_SET);
+	TRY(syscall(SYS_getdents64, d, m + PAGE, 4096));
+	TRY(syscall(SYS_getdents64, d, m + PAGE - 8, 4096));
+	HOLDS(syscall(SYS_getdents, d, m + PAGE - 100, 4096) > 0);
+	close(d);
+}
+
+int main(void)
+{
+	links();
+	modes();
+	writes();
+	namespaces();
+	counters();
+	children();
+	polls();
+	next_numbers();
+	short_buffers();
+	IN_CHILD("another root", other_root());
+	unlink("newroot/foo");
+	rmdir("newroot/m");
+	rmdir("newroot/below");
+	rmdir("newroot");
+	return 0;
+}

@@ -1,0 +1,194 @@
+//! Memory policies of NUMA, for a machine with one memory node: `set_mempolicy(2)`, `mbind(2)`.
+//!
+//! A policy says on which nodes memory is wanted. With one node all come to the same, so a policy is checked, kept and
+//! shown.
+
+use crate::errno::Errno;
+
+/// Memory where the thread runs: no policy.
+const DEFAULT: u8 = 0;
+/// On a node if it has memory.
+const PREFERRED: u8 = 1;
+/// On these nodes alone.
+const BIND: u8 = 2;
+/// Where the thread runs, as a policy of its own.
+const LOCAL: u8 = 4;
+/// Names of modes, as `/proc/PID/numa_maps` has them.
+const NAMES: [&str; 6] = [
+    "default",
+    "prefer",
+    "bind",
+    "interleave",
+    "local",
+    "prefer (many)",
+];
+
+/// Bits of the mode that a program gives: nodes that are not there are left out.
+const STATIC_NODES: u32 = 1 << 15;
+/// Nodes are counted from those that are there.
+const RELATIVE_NODES: u32 = 1 << 14;
+/// Pages may move to where they are used.
+const NUMA_BALANCING: u32 = 1 << 13;
+/// Where these bits are in a packed policy.
+const FLAGS_AT: u32 = 3;
+const MODE: u8 = (1 << FLAGS_AT) - 1;
+
+/// Bits that a packed policy has.
+pub const POLICY_BITS: u32 = 6;
+
+/// Nodes that a program names.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// Node 0, which is there.
+    pub first: bool,
+    /// Any other node.
+    pub others: bool,
+}
+
+impl Nodes {
+    /// Node 0 alone.
+    pub const FIRST: Self = Self {
+        first: true,
+        others: false,
+    };
+
+    /// Whether it names none.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// A checked policy, packed into [`POLICY_BITS`] bits; 0: none.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy(u8);
+
+impl Policy {
+    /// The policy with this mode, flags among it, for these nodes.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown mode, flags that do not go together, and nodes that the mode does not allow.
+    pub fn new(mode: u32, nodes: Nodes) -> Result<Self, Errno> {
+        let flags = mode & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING);
+        let mode = u8::try_from(mode & !flags).map_err(|_| Errno::EINVAL)?;
+        let places = flags & (STATIC_NODES | RELATIVE_NODES);
+        if usize::from(mode) >= NAMES.len()
+            || places == STATIC_NODES | RELATIVE_NODES
+            || flags & NUMA_BALANCING != 0 && mode != BIND
+        {
+            return Err(Errno::EINVAL);
+        }
+        let here = Self(mode);
+        match mode {
+            DEFAULT if nodes.is_empty() => return Ok(Self(DEFAULT)),
+            LOCAL | PREFERRED if nodes.is_empty() && places == 0 => return Ok(Self(LOCAL)),
+            DEFAULT | LOCAL => return Err(Errno::EINVAL),
+            // Counted from those that are there, each node is node 0.
+            _ if nodes.first || nodes.others && places == RELATIVE_NODES => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        // Three bits from bit 13 on.
+        Ok(Self(here.0 | ((flags >> 13) as u8) << FLAGS_AT))
+    }
+
+    /// The policy that [`Self::bits`] gave.
+    pub fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// The policy in [`POLICY_BITS`] bits.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether it is none.
+    pub fn is_default(self) -> bool {
+        self.0 == DEFAULT
+    }
+
+    /// Whether pages go to the nodes by turns.
+    pub fn interleaves(self) -> bool {
+        NAMES.get(usize::from(self.0 & MODE)) == Some(&"interleave")
+    }
+
+    /// The mode as `get_mempolicy(2)` gives it, flags among it.
+    pub fn mode(self) -> u32 {
+        let flags = u32::from(self.0 >> FLAGS_AT) << 13;
+        u32::from(self.0 & MODE) | flags & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING)
+    }
+
+    /// The nodes that it names.
+    pub fn nodes(self) -> Nodes {
+        match self.0 & MODE {
+            DEFAULT | LOCAL => Nodes::default(),
+            _ => Nodes::FIRST,
+        }
+    }
+
+    /// How `/proc/PID/numa_maps` writes it: the parts one behind the other.
+    pub fn words(self) -> [&'static str; 3] {
+        let mode = self.mode();
+        let flag = if mode & STATIC_NODES != 0 {
+            "=static"
+        } else if mode & RELATIVE_NODES != 0 {
+            "=relative"
+        } else {
+            ""
+        };
+        let nodes = if self.nodes().is_empty() { "" } else { ":0" };
+        let name = NAMES.get(usize::from(self.0 & MODE)).unwrap_or(&"default");
+        [name, flag, nodes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Nodes = Nodes {
+        first: false,
+        others: false,
+    };
+    const SECOND: Nodes = Nodes {
+        first: false,
+        others: true,
+    };
+
+    #[test]
+    fn a_mode_wants_its_nodes() {
+        for (mode, nodes, name) in [
+            (0, NONE, Some("default")),
+            (0, Nodes::FIRST, None),
+            (1, NONE, Some("local")),
+            (1, Nodes::FIRST, Some("prefer:0")),
+            (1 | STATIC_NODES, NONE, None),
+            (1 | STATIC_NODES, Nodes::FIRST, Some("prefer=static:0")),
+            (2, NONE, None),
+            (2, SECOND, None),
+            (2 | RELATIVE_NODES, SECOND, Some("bind=relative:0")),
+            (2 | STATIC_NODES, SECOND, None),
+            (2 | NUMA_BALANCING, Nodes::FIRST, Some("bind:0")),
+            (3 | NUMA_BALANCING, Nodes::FIRST, None),
+            (3, Nodes::FIRST, Some("interleave:0")),
+            (4, NONE, Some("local")),
+            (4, Nodes::FIRST, None),
+            (5, Nodes::FIRST, Some("prefer (many):0")),
+            (6, Nodes::FIRST, None),
+            (1 << 12, NONE, None),
+            (2 | STATIC_NODES | RELATIVE_NODES, Nodes::FIRST, None),
+        ] {
+            let policy = Policy::new(mode, nodes);
+            let text = policy.map(|policy| policy.words().concat()).ok();
+            assert_eq!(text.as_deref(), name, "{mode:#x} {nodes:?}");
+        }
+    }
+
+    #[test]
+    fn a_packed_policy_is_the_same() {
+        for mode in [2, 2 | STATIC_NODES, 3 | RELATIVE_NODES, 2 | NUMA_BALANCING] {
+            let policy = Policy::new(mode, Nodes::FIRST).expect("allowed");
+            assert!(policy.bits() < 1 << POLICY_BITS);
+            assert_eq!(Policy::from_bits(policy.bits()), policy);
+            assert_eq!(policy.mode(), mode);
+        }
+    }
+}

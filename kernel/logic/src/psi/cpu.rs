@@ -1,0 +1,128 @@
+//! The stalls of one CPU's tasks for memory, reads and writes.
+//!
+//! A task belongs to the CPU that it runs on, waits for, or slept on last. How long tasks wait for the
+//! CPU itself is counted where they are queued.
+
+use super::{Stall, Times};
+
+/// What a CPU runs.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub enum Running {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// A task that gets on.
+    Productive,
+    /// A task that stalls for memory: it looks for some.
+    Stalled,
+}
+
+/// The tasks of a CPU that count. The numbers can be less than 0 for a moment, while a task that goes to
+/// sleep is woken.
+#[derive(Copy, Clone, Default, Debug)]
+pub struct Tasks {
+    /// Tasks that sleep until a read or write ends.
+    pub in_io: i32,
+    /// Tasks that stall for memory, asleep or not.
+    pub in_memory: i32,
+    /// Those of them that can run.
+    pub in_memory_runnable: i32,
+    /// Tasks that wait for the CPU.
+    pub waiting: usize,
+    /// What it runs.
+    pub running: Running,
+}
+
+/// A set of [`Stall`] kinds, and a bit for a CPU that idles beside tasks that stall.
+type States = u8;
+
+const IDLES_BESIDE: States = 1 << Stall::COUNT;
+
+impl Tasks {
+    /// Whether any task stalls.
+    pub fn any(&self) -> bool {
+        self.in_io > 0 || self.in_memory > 0
+    }
+
+    fn states(&self) -> States {
+        let bit = |stall: Stall, holds: bool| if holds { 1 << stall as u8 } else { 0 };
+        let runnable = i64::try_from(self.waiting).unwrap_or(i64::MAX - 1)
+            + i64::from(self.running != Running::Idle);
+        let none_else = runnable <= self.in_memory_runnable.max(0).into();
+        let memory = self.in_memory > 0;
+        let beside = self.any() && runnable == 0;
+        bit(Stall::IoSome, self.in_io > 0)
+            | bit(Stall::IoFull, self.in_io > 0 && runnable == 0)
+            | bit(Stall::MemorySome, memory)
+            | bit(
+                Stall::MemoryFull,
+                // While it looks for memory, no other task could get on.
+                memory && (none_else || self.running == Running::Stalled),
+            )
+            | if beside { IDLES_BESIDE } else { 0 }
+    }
+}
+
+/// A CPU's tasks and what they have stalled.
+#[derive(Copy, Clone, Debug)]
+pub struct Cpu {
+    tasks: Tasks,
+    states: States,
+    /// When the states began, in nanoseconds.
+    since: u64,
+    times: Times,
+    /// Time that it idled beside tasks that stalled.
+    idled_beside: u64,
+}
+
+impl Cpu {
+    /// No task stalls.
+    pub const fn new() -> Self {
+        Self {
+            tasks: Tasks {
+                in_io: 0,
+                in_memory: 0,
+                in_memory_runnable: 0,
+                waiting: 0,
+                running: Running::Idle,
+            },
+            states: 0,
+            since: 0,
+            times: [0; Stall::COUNT],
+            idled_beside: 0,
+        }
+    }
+
+    /// Changes the tasks at `now`, in nanoseconds. Returns whether any task stalls afterwards.
+    pub fn change(&mut self, now: u64, change: impl FnOnce(&mut Tasks)) -> bool {
+        change(&mut self.tasks);
+        let states = self.tasks.states();
+        if states != self.states {
+            (self.times, self.idled_beside) = self.times(now);
+            self.states = states;
+            self.since = now;
+        }
+        self.tasks.any()
+    }
+
+    /// Returns the time of each stall up to `now`, and the time that the CPU idled beside tasks that
+    /// stalled.
+    pub fn times(&self, now: u64) -> (Times, u64) {
+        // Another CPU's clock may be ahead.
+        let open = now.saturating_sub(self.since);
+        let mut times = self.times;
+        for (stall, time) in times.iter_mut().enumerate() {
+            if self.states & (1 << stall) != 0 {
+                *time += open;
+            }
+        }
+        let beside = self.states & IDLES_BESIDE != 0;
+        (times, self.idled_beside + if beside { open } else { 0 })
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,112 @@
+//! Tells a page fault that comes again for ever from faults that make progress.
+//!
+//! A machine may refuse an access that the page tables allow. The kernel finds nothing to do then, and the program
+//! comes back with the same fault. Other threads can make a page appear between a fault and the look at it. That
+//! seems the same, but not `MANY` times without another fault and without a change of the memory's areas.
+
+/// What is the same each time when a fault repeats.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// The address of the instruction.
+    pub instruction: u64,
+    /// The address that it accesses.
+    pub address: u64,
+    /// The CPU's error code.
+    pub error: u64,
+}
+
+/// Equal faults before the page tables are looked at.
+const FEW: u32 = 64;
+/// Equal faults that the page tables allow before they count as one that repeats for ever. A program gets so far in
+/// less than a second.
+const MANY: u32 = 100_000;
+
+/// The equal faults of one thread that came last.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    fault: Fault,
+    /// The version of the memory's areas at the last useless one.
+    version: u64,
+    times: u32,
+    useless: u32,
+}
+
+impl Repeats {
+    /// Notes a fault. `look` tells whether the page tables allow the access: `Some` with the version of the memory's
+    /// areas if they do. Returns whether the fault repeats for ever; then the count begins again.
+    pub fn note(&mut self, fault: Fault, look: impl FnOnce() -> Option<u64>) -> bool {
+        if fault != self.fault {
+            *self = Self {
+                fault,
+                ..Self::default()
+            };
+        }
+        self.times = self.times.saturating_add(1);
+        if self.times < FEW {
+            return false;
+        }
+        match look() {
+            Some(version) if version == self.version => self.useless += 1,
+            Some(version) => (self.version, self.useless) = (version, 1),
+            None => self.useless = 0,
+        }
+        let forever = self.useless >= MANY;
+        if forever {
+            *self = Self::default();
+        }
+        forever
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEW, Fault, MANY, Repeats};
+
+    const FAULT: Fault = Fault {
+        instruction: 0x40_1000,
+        address: 0x50_0000,
+        error: 5,
+    };
+
+    /// Returns after how many faults that `look` describes one repeats for ever.
+    fn faults(look: impl Fn(u32) -> (Fault, Option<u64>), most: u32) -> Option<u32> {
+        let mut repeats = Repeats::default();
+        (1..=most).find(|&n| {
+            let (fault, allowed) = look(n);
+            repeats.note(fault, || allowed)
+        })
+    }
+
+    #[test]
+    fn a_fault_that_is_allowed_ends() {
+        let end = faults(|_| (FAULT, Some(7)), 2 * MANY);
+        assert_eq!(end, Some(FEW + MANY - 1));
+    }
+
+    #[test]
+    fn the_tables_are_not_looked_at_at_first() {
+        let mut repeats = Repeats::default();
+        for _ in 1..FEW {
+            assert!(!repeats.note(FAULT, || unreachable!("too early")));
+        }
+    }
+
+    #[test]
+    fn whatever_changes_begins_anew() {
+        let other = Fault {
+            address: 0x60_0000,
+            ..FAULT
+        };
+        let often = |n: u32| n.is_multiple_of(MANY - 1);
+        let most = 4 * MANY;
+        assert_eq!(
+            faults(|n| (if often(n) { other } else { FAULT }, Some(7)), most),
+            None
+        );
+        assert_eq!(faults(|n| (FAULT, (!often(n)).then_some(7)), most), None);
+        assert_eq!(
+            faults(|n| (FAULT, Some(u64::from(n / (MANY - 1)))), most),
+            None
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! The arithmetic of real-time policies: the order of waiting threads, and the share of a CPU that they
+//! may have together.
+
+/// The highest real-time priority; the lowest is 1.
+pub const HIGHEST: u32 = 99;
+/// Nanoseconds that a thread of `SCHED_RR` runs before others of its priority, unless a knob says
+/// otherwise.
+pub const RR_SLICE_NS: u64 = 100_000_000;
+
+/// Bits of a key that tell threads of one priority apart.
+const PLACE_BITS: u32 = 56;
+
+/// Where threads of one priority enter their list.
+#[derive(Debug)]
+pub struct Places {
+    front: u64,
+    back: u64,
+}
+
+impl Places {
+    /// The first places of an empty queue.
+    pub const fn new() -> Self {
+        const MIDDLE: u64 = 1 << (PLACE_BITS - 1);
+        Self {
+            front: MIDDLE,
+            back: MIDDLE,
+        }
+    }
+
+    /// Returns the key of a thread with `priority` that enters now, before all others of its priority
+    /// if `at_front`, else behind them. The least key runs first.
+    pub const fn key(&mut self, priority: u32, at_front: bool) -> u64 {
+        // 2^55 entries at either end would take a CPU centuries.
+        let place = if at_front {
+            self.front -= 1;
+            self.front
+        } else {
+            self.back += 1;
+            self.back
+        };
+        ((HIGHEST - priority) as u64) << PLACE_BITS | place
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the priority of a thread from its key.
+pub const fn priority_of(key: u64) -> u32 {
+    HIGHEST - (key >> PLACE_BITS) as u32
+}
+
+/// How much of each period real-time threads may have together on a CPU.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Nanoseconds of a period, not 0.
+    pub period_ns: u64,
+    /// Nanoseconds of it for real-time threads; at least `period_ns`: all.
+    pub runtime_ns: u64,
+}
+
+/// What real-time threads have had on a CPU in the present period.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// When the period ends, in nanoseconds.
+    pub period_end_ns: u64,
+    /// Nanoseconds that they ran, less what earlier periods allowed.
+    pub ran_ns: u64,
+}
+
+impl Spent {
+    /// Returns what is left on the account at `now_ns`: each period that has ended forgives the runtime
+    /// of one.
+    pub const fn at(self, now_ns: u64, share: Share) -> Self {
+        if now_ns < self.period_end_ns {
+            return self;
+        }
+        let ended = (now_ns - self.period_end_ns) / share.period_ns + 1;
+        Self {
+            period_end_ns: self
+                .period_end_ns
+                .saturating_add(ended.saturating_mul(share.period_ns)),
+            ran_ns: self
+                .ran_ns
+                .saturating_sub(ended.saturating_mul(share.runtime_ns)),
+        }
+    }
+
+    /// Returns the account after real-time threads ran for `ran_ns` until `now_ns`. Only what lies in the
+    /// present period counts, and at most one period's runtime is carried over: a thread that was alone
+    /// for long is not kept from running for longer than a period once others come.
+    pub const fn charged(self, now_ns: u64, ran_ns: u64, share: Share) -> Self {
+        let spent = self.at(now_ns, share);
+        let left_of_period = spent.period_end_ns.saturating_sub(now_ns);
+        let begun_ns = share.period_ns.saturating_sub(left_of_period);
+        let carried = if spent.ran_ns < share.runtime_ns {
+            spent.ran_ns
+        } else {
+            share.runtime_ns
+        };
+        let ran_ns = if ran_ns < begun_ns { ran_ns } else { begun_ns };
+        Self {
+            ran_ns: carried.saturating_add(ran_ns),
+            ..spent
+        }
+    }
+
+    /// Returns how many nanoseconds are left of the runtime of this period; `None` if all of the CPU may
+    /// be used.
+    pub const fn left_ns(self, share: Share) -> Option<u64> {
+        if share.runtime_ns >= share.period_ns {
+            return None;
+        }
+        Some(share.runtime_ns.saturating_sub(self.ran_ns))
+    }
+}

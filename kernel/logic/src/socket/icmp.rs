@@ -1,0 +1,130 @@
+//! Packets of ICMP (RFC 792, RFC 4443): echo requests, and their replies.
+
+use super::address::Ip;
+use alloc::vec::Vec;
+
+/// Bytes of type, code, checksum, identifier and sequence number.
+pub const HEADER: usize = 8;
+/// Bytes of the head of a packet of version 4 without options.
+pub const HEADER4: usize = 20;
+/// Number of the protocol in packets of version 4, and of version 6.
+pub const PROTOCOL4: u8 = 1;
+/// The latter.
+pub const PROTOCOL6: u8 = 58;
+
+/// Types of version 4 and of version 6: a request, and its reply.
+const ECHO4: [u8; 2] = [8, 0];
+const ECHO6: [u8; 2] = [128, 129];
+
+/// The ones' complement sum of 16-bit words, to go on with.
+fn sum(bytes: &[u8], from: u32) -> u32 {
+    let words = bytes.chunks(2).map(|pair| match *pair {
+        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+        [high, ..] => u32::from(high) << 8,
+        [] => 0,
+    });
+    // Folded each time: no sum is greater than two words.
+    words.fold(from, |sum, word| fold(sum + word))
+}
+
+fn fold(sum: u32) -> u32 {
+    (sum & 0xffff) + (sum >> 16)
+}
+
+/// The checksum of a packet; of version 6 with its addresses.
+fn checksum(packet: &[u8], v6: Option<[Ip; 2]>) -> [u8; 2] {
+    let mut all = sum(packet, 0);
+    if let Some([from, to]) = v6 {
+        all = sum(&to.0, sum(&from.0, all));
+        let length = u32::try_from(packet.len()).unwrap_or(0);
+        all = sum(&length.to_be_bytes(), all);
+        all = fold(all + u32::from(PROTOCOL6));
+    }
+    let folded = u16::try_from(fold(all)).unwrap_or(u16::MAX);
+    (!folded).to_be_bytes()
+}
+
+/// Puts the checksum of a packet between two addresses into it. It has a header at least.
+pub fn seal(packet: &mut [u8], from: Ip, to: Ip) {
+    let v6 = from.to_v4().is_none().then_some([from, to]);
+    packet[2..4].fill(0);
+    let checksum = checksum(packet, v6);
+    packet[2..4].copy_from_slice(&checksum);
+}
+
+/// Whether a packet asks for a reply.
+pub fn is_request(packet: &[u8], v6: bool) -> bool {
+    let [request, _] = if v6 { ECHO6 } else { ECHO4 };
+    packet.len() >= HEADER && packet[..2] == [request, 0]
+}
+
+/// The identifier of a packet, if it is a reply.
+pub fn identifier_of_reply(packet: &[u8], v6: bool) -> Option<u16> {
+    let [_, reply] = if v6 { ECHO6 } else { ECHO4 };
+    let identifier = packet.get(4..HEADER)?.first_chunk()?;
+    (packet[0] == reply).then(|| u16::from_be_bytes(*identifier))
+}
+
+/// Sets the identifier of a packet with a header.
+pub fn set_identifier(packet: &mut [u8], identifier: u16) {
+    packet[4..6].copy_from_slice(&identifier.to_be_bytes());
+}
+
+/// Makes a request that came from `from` to `to` the reply to it.
+pub fn make_reply(packet: &mut [u8], from: Ip, to: Ip) {
+    let [_, reply] = if from.to_v4().is_none() { ECHO6 } else { ECHO4 };
+    packet[0] = reply;
+    seal(packet, to, from);
+}
+
+/// The head of a packet of version 4 with `length` bytes of ICMP.
+pub fn header4(from: Ip, to: Ip, service: u8, hops: u8, length: usize) -> Vec<u8> {
+    let whole = u16::try_from(HEADER4 + length).unwrap_or(u16::MAX);
+    let mut bytes = alloc::vec![0x45, service];
+    bytes.extend_from_slice(&whole.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0, 0, 0, hops, PROTOCOL4, 0, 0]);
+    for ip in [from, to] {
+        bytes.extend_from_slice(&ip.to_v4().unwrap_or_default());
+    }
+    let checksum = checksum(&bytes, None);
+    bytes[10..12].copy_from_slice(&checksum);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_becomes_its_reply() {
+        let mut packet = [8, 0, 0, 0, 0, 0, 0, 1, b'a', b'b', b'c'];
+        assert!(is_request(&packet, false) && !is_request(&packet, true));
+        assert_eq!(identifier_of_reply(&packet, false), None);
+        set_identifier(&mut packet, 0x1234);
+        seal(&mut packet, Ip::LOCAL4, Ip::LOCAL4);
+        // A sum over all with the checksum is complete.
+        assert_eq!(fold(sum(&packet, 0)), 0xffff);
+        make_reply(&mut packet, Ip::LOCAL4, Ip::LOCAL4);
+        assert_eq!(identifier_of_reply(&packet, false), Some(0x1234));
+        assert_eq!(fold(sum(&packet, 0)), 0xffff);
+        assert_eq!(identifier_of_reply(&packet[..7], false), None);
+    }
+
+    #[test]
+    fn version_6_sums_addresses_too() {
+        let mut packet = [128, 0, 0, 0, 0, 7, 0, 1];
+        seal(&mut packet, Ip::LOCAL6, Ip::LOCAL6);
+        // 0x8000 + 7 + 1, two addresses that end with 1, eight bytes, the protocol: 0x804c.
+        assert_eq!(packet[2..4], (!0x804c_u16).to_be_bytes());
+        make_reply(&mut packet, Ip::LOCAL6, Ip::LOCAL6);
+        assert_eq!(identifier_of_reply(&packet, true), Some(7));
+    }
+
+    #[test]
+    fn a_head_counts_itself() {
+        let head = header4(Ip::LOCAL4, Ip::LOCAL4, 0, 64, 64);
+        assert_eq!(head.len(), HEADER4);
+        assert_eq!(head[2..4], [0, 84]);
+        assert_eq!(fold(sum(&head, 0)), 0xffff);
+    }
+}

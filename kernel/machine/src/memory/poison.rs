@@ -1,0 +1,153 @@
+//! What pages are filled with as they are freed and as they are allocated (`hardening` has the boot words).
+//!
+//! With `page_poison=1` a freed page is filled with 0xaa, and is looked at when it is allocated: who wrote to it in between
+//! wrote to memory of others. Pages of zeros pass: the host may have dropped them, or they were never used.
+
+use super::clear::{clear_page, set_clear_allocated};
+use crate::arch::layout::PAGE_SIZE;
+use crate::arch::{ipi, phys_to_virt};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use ebb_mm::{Contents, Frame};
+use logic::page_poison::{Damage, Fill, POISON, POISON_WORD, damage};
+
+/// [`Fill`] as a number.
+static FILL: AtomicU8 = AtomicU8::new(Fill::Nothing as u8);
+/// Whether an allocated page is filled with zeros.
+static INIT_ON_ALLOC: AtomicBool = AtomicBool::new(false);
+/// Whether an allocated page is looked at or filled.
+static ON_ALLOC: AtomicBool = AtomicBool::new(false);
+/// Pages that were written to after they were freed.
+static DAMAGED: AtomicU64 = AtomicU64::new(0);
+/// Words of a page.
+const WORDS: usize = PAGE_SIZE / size_of::<u64>();
+/// Damaged pages that are told of on the console.
+const TOLD: u64 = 10;
+
+/// Sets what freed pages are filled with, and whether allocated ones are filled with zeros (`zero`) or looked at (`check`).
+/// With `check` each free page must be zero or filled already. The first CPU calls this before others run.
+pub(super) fn set(fill: Fill, zero: bool, check: bool) {
+    // Relaxed (all): no other CPU runs.
+    FILL.store(fill as u8, Ordering::Relaxed);
+    INIT_ON_ALLOC.store(zero, Ordering::Relaxed);
+    ON_ALLOC.store(zero || check, Ordering::Relaxed);
+    if check {
+        set_clear_allocated(check_and_clear);
+    }
+}
+
+/// What freed pages are filled with.
+pub fn fill() -> Fill {
+    match FILL.load(Ordering::Relaxed) {
+        fill if fill == Fill::Poison as u8 => Fill::Poison,
+        fill if fill == Fill::Zeros as u8 => Fill::Zeros,
+        _ => Fill::Nothing,
+    }
+}
+
+/// Whether freed pages are filled.
+#[inline]
+pub fn is_filling() -> bool {
+    FILL.load(Ordering::Relaxed) != Fill::Nothing as u8
+}
+
+/// Fills the frames of a block that is about to be freed, if that was asked for. They must be the caller's alone.
+#[inline]
+pub(super) fn freed(frame: Frame, frames: u64) {
+    if is_filling() {
+        fill_frames(frame, frames);
+    }
+}
+
+/// Looks at the frames of a block that was just allocated, or zeroes them, if that was asked for.
+#[inline]
+pub(super) fn allocated(frame: Frame, frames: u64) {
+    if ON_ALLOC.load(Ordering::Relaxed) {
+        see_frames(frame, frames);
+    }
+}
+
+/// Looks at the frames of a block whose `contents` are known, if that was asked for. The caller
+/// clears it, page by page, so this does not.
+#[inline]
+pub(super) fn allocated_known(frame: Frame, frames: u64, contents: Contents) {
+    if contents != Contents::NeverUsed
+        && ON_ALLOC.load(Ordering::Relaxed)
+        && !INIT_ON_ALLOC.load(Ordering::Relaxed)
+    {
+        see_frames(frame, frames);
+    }
+}
+
+unsafe extern "C" fn check_and_clear(page: *mut u8) {
+    see(page);
+    // SAFETY: the caller's promise.
+    unsafe { clear_page(page) };
+}
+
+#[cold]
+fn fill_frames(frame: Frame, frames: u64) {
+    for page in (0..frames).map(|index| phys_to_virt(frame.offset(index).address())) {
+        // Other CPUs may wait for an answer of this one, and a GiB takes long.
+        ipi::poll_mailbox();
+        if fill() == Fill::Zeros {
+            // SAFETY: a page of the physmap that is the caller's alone, as he frees it.
+            unsafe { clear_page(page) };
+            continue;
+        }
+        for index in 0..WORDS {
+            // SAFETY: inside the page, which is the caller's alone. Volatile, as a `memset` stores byte by byte.
+            unsafe { page.cast::<u64>().add(index).write_volatile(POISON_WORD) };
+        }
+    }
+}
+
+#[cold]
+fn see_frames(frame: Frame, frames: u64) {
+    let zero = INIT_ON_ALLOC.load(Ordering::Relaxed);
+    for page in (0..frames).map(|index| phys_to_virt(frame.offset(index).address())) {
+        ipi::poll_mailbox();
+        if zero {
+            // SAFETY: pages of the physmap that are the caller's alone: they were just allocated.
+            unsafe { clear_page(page) };
+        } else {
+            see(page);
+        }
+    }
+}
+
+/// Complains if a page was written to after it was freed.
+fn see(page: *const u8) {
+    if let Some(found) = damage_of(page) {
+        let number = DAMAGED.fetch_add(1, Ordering::Relaxed);
+        if number < TOLD {
+            let what = if found.is_single_bit() {
+                "single bit error"
+            } else {
+                "memory corruption"
+            };
+            let Damage {
+                word, index, words, ..
+            } = found;
+            let at = page.addr() + index * size_of::<u64>();
+            crate::console!("pagealloc: {what}: {word:016x} at {at:#x}, {words} words of the page");
+        }
+    }
+}
+
+fn damage_of(page: *const u8) -> Option<Damage> {
+    let words = 0..WORDS;
+    // SAFETY: inside a page of the physmap, which is mapped for good. Nobody should write to it; for the case that somebody
+    // does, each word is read once, as a volatile.
+    damage(words.map(move |index| unsafe { page.cast::<u64>().add(index).read_volatile() }))
+}
+
+/// Fills a frame, which must be the caller's alone, and returns whether a write to it after that is found.
+pub(super) fn finds_a_write(frame: Frame) -> bool {
+    const WRITTEN: usize = 77;
+    fill_frames(frame, 1);
+    let page = phys_to_virt(frame.address());
+    let sound = damage_of(page).is_none();
+    // SAFETY: a byte of the page, which is the caller's alone.
+    unsafe { page.add(WRITTEN).write_volatile(!POISON) };
+    sound && damage_of(page).is_some_and(|damage| damage.index == WRITTEN / size_of::<u64>())
+}

@@ -1,0 +1,358 @@
+//! Pressure stall information: how long the tasks of each CPU stall ([`logic::psi`]).
+//!
+//! Time that threads wait for a CPU is counted where that CPU's queue becomes empty or has its first thread. Stalls for
+//! memory, reads and writes are marked by [`memory_stall`] and [`io_wait`]; while a CPU has such threads, each of its
+//! switches looks at its states. Without any of these a switch costs two loads.
+
+use super::queue::{QUEUES, RunQueue};
+use super::switch::is_idle_thread;
+use super::thread::{Thread, current};
+use super::wait_queue::WaitQueue;
+use crate::arch::clock::{self, Nanos};
+use crate::arch::spin::SpinLock;
+use crate::arch::{self, MAX_CPUS, cpu_id};
+use core::marker::PhantomData;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use logic::psi::cpu::{Cpu, Running};
+use logic::psi::group::{CpuTimes, Group, Report};
+use logic::psi::{Resource, Stall, Times};
+
+/// Bits of [`Thread::stalls`]: it stalls for memory.
+const MEMORY: u32 = 1;
+/// It waits for reads or writes when it sleeps.
+const IO: u32 = 2;
+/// It sleeps, and its CPU's tasks say so.
+const ASLEEP: u32 = 4;
+
+/// What is counted of one CPU.
+pub(super) struct Pressure {
+    /// Since when threads have waited for the CPU; 0: none waits.
+    contended_since_ns: AtomicU64,
+    /// For how long threads have waited before.
+    contended_ns: AtomicU64,
+    /// Threads of the CPU stall for memory, reads or writes.
+    stalled: AtomicBool,
+    cpu: SpinLock<Cpu>,
+}
+
+impl Pressure {
+    pub(super) const fn new() -> Self {
+        Self {
+            contended_since_ns: AtomicU64::new(0),
+            contended_ns: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
+            cpu: SpinLock::new(Cpu::new()),
+        }
+    }
+
+    /// How long threads have waited for the CPU up to `now`.
+    fn contended(&self, now: Nanos) -> u64 {
+        let open = match self.contended_since_ns.load(Relaxed) {
+            0 => 0,
+            since => now.0.saturating_sub(since),
+        };
+        self.contended_ns.load(Relaxed) + open
+    }
+
+    #[inline]
+    fn end_contended(&self, now: Nanos) {
+        // Another CPU may end it, too: one of both takes the time.
+        let since = self.contended_since_ns.swap(0, Relaxed);
+        if since != 0 {
+            let waited = now.0.saturating_sub(since);
+            self.contended_ns.fetch_add(waited, Relaxed);
+        }
+    }
+}
+
+/// Whether stalls are counted (boot word `psi`).
+static ENABLED: AtomicBool = AtomicBool::new(true);
+static GROUP: SpinLock<Group<MAX_CPUS>> = SpinLock::new(Group::new());
+/// How many watch each [`Resource`], of whose stalls [`wait_for_stall`] is told.
+static WATCHED: [AtomicU32; Resource::COUNT] = [const { AtomicU32::new(0) }; Resource::COUNT];
+/// A watched resource has stalled since the last [`wait_for_stall`].
+static STALLED: AtomicBool = AtomicBool::new(false);
+static WATCHER: WaitQueue = WaitQueue::new();
+
+/// Has no stall counted from now on.
+pub fn disable() {
+    ENABLED.store(false, Relaxed);
+}
+
+/// A thread was put on the queue of a CPU at `now`. An idle CPU takes it at once: nothing waits there.
+#[inline]
+pub(super) fn joined(queue: &RunQueue, now: Nanos) {
+    if queue.pressure.contended_since_ns.load(Relaxed) == 0 && !queue.idle.load(Relaxed) {
+        // SeqCst (both): either its CPU sees the time when it takes the thread, or the thread is seen to be gone here.
+        queue.pressure.contended_since_ns.store(now.0, SeqCst);
+        if queue.waiting.load(SeqCst) == 0 {
+            queue.pressure.end_contended(now);
+        }
+    }
+    if queue.pressure.stalled.load(Relaxed) {
+        look(queue, now, None);
+    }
+}
+
+/// Another CPU has taken a thread off the queue.
+pub(super) fn taken(queue: &RunQueue) {
+    let now = clock::now();
+    if queue.waiting() == 0 {
+        queue.pressure.end_contended(now);
+    }
+    if queue.pressure.stalled.load(Relaxed) {
+        look(queue, now, None);
+    }
+}
+
+/// This CPU, whose queue it is, has just left one thread for another.
+#[inline]
+pub(super) fn switched(queue: &RunQueue) {
+    let waits = queue.waiting.load(Relaxed) != 0;
+    if waits != (queue.pressure.contended_since_ns.load(Relaxed) != 0) {
+        let now = queue.slice_start();
+        if waits {
+            queue.pressure.contended_since_ns.store(now.0, Relaxed);
+        } else {
+            queue.pressure.end_contended(now);
+        }
+    }
+    if queue.pressure.stalled.load(Relaxed) {
+        look(queue, queue.slice_start(), Some(running(queue)));
+    }
+}
+
+/// What this CPU, whose queue it is, runs.
+fn running(queue: &RunQueue) -> Running {
+    let thread = current();
+    if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
+        Running::Idle
+    } else if thread.stalls.load(Relaxed) & MEMORY != 0 {
+        Running::Stalled
+    } else {
+        Running::Productive
+    }
+}
+
+/// Looks at a CPU's states, as threads have come or gone. `running`: what it runs, if that may have changed.
+#[cold]
+fn look(queue: &RunQueue, now: Nanos, running: Option<Running>) {
+    change(queue, now, |tasks| {
+        if let Some(running) = running {
+            tasks.running = running;
+        }
+    });
+}
+
+/// Changes what is known of a CPU's tasks.
+fn change(queue: &RunQueue, now: Nanos, change: impl FnOnce(&mut logic::psi::cpu::Tasks)) {
+    let mut cpu = queue.pressure.cpu.lock();
+    let any = cpu.change(now.0, |tasks| {
+        change(tasks);
+        tasks.waiting = queue.waiting.load(Relaxed);
+    });
+    // Relaxed: written with the lock held; a CPU that reads it late looks at its next switch.
+    queue.pressure.stalled.store(any, Relaxed);
+}
+
+/// The current thread, which stalls, leaves this CPU.
+#[cold]
+pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
+    if !thread.state.is_parking() {
+        return;
+    }
+    let stalls = thread.stalls.load(Relaxed);
+    // Relaxed: the thread is this CPU's until its state is settled, and then that of who wakes it.
+    thread.stalls.store(stalls | ASLEEP, Relaxed);
+    change(queue, now, |tasks| {
+        tasks.in_memory_runnable -= i32::from(stalls & MEMORY != 0);
+        tasks.in_io += i32::from(stalls & IO != 0);
+    });
+}
+
+/// A thread that stalls can run again; it still belongs to the CPU where it slept.
+#[cold]
+pub(super) fn wakes(thread: &Thread) {
+    let stalls = thread.stalls.load(Relaxed);
+    if stalls & ASLEEP == 0 {
+        return;
+    }
+    thread.stalls.store(stalls & !ASLEEP, Relaxed);
+    change(&QUEUES[thread.last_cpu()], clock::now(), |tasks| {
+        tasks.in_memory_runnable += i32::from(stalls & MEMORY != 0);
+        tasks.in_io -= i32::from(stalls & IO != 0);
+    });
+}
+
+/// A thread that stalls and can run goes from CPU `from` to CPU `to`.
+#[cold]
+pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
+    if thread.stalls.load(Relaxed) & MEMORY == 0 {
+        return;
+    }
+    let now = clock::now();
+    for (cpu, more) in [(from, -1), (to, 1)] {
+        change(&QUEUES[cpu], now, |tasks| {
+            tasks.in_memory += more;
+            tasks.in_memory_runnable += more;
+        });
+    }
+}
+
+/// As long as it lives, its thread stalls for something.
+#[derive(Debug)]
+pub struct Stalling {
+    /// The bit of [`Thread::stalls`] that it has set; 0: it was set already.
+    bit: u32,
+    /// It belongs to the thread that made it.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl Stalling {
+    const NOTHING: Self = Self {
+        bit: 0,
+        _not_send: PhantomData,
+    };
+
+    fn begin(bit: u32) -> Self {
+        let thread = current();
+        let stalls = thread.stalls.load(Relaxed);
+        if stalls & bit != 0 || !ENABLED.load(Relaxed) {
+            return Self::NOTHING;
+        }
+        thread.stalls.store(stalls | bit, Relaxed);
+        Self {
+            bit,
+            _not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for Stalling {
+    fn drop(&mut self) {
+        if self.bit == 0 {
+            return;
+        }
+        let thread = current();
+        let stalls = thread.stalls.load(Relaxed);
+        thread.stalls.store(stalls & !self.bit, Relaxed);
+        if self.bit == MEMORY {
+            change_own(-1);
+        }
+    }
+}
+
+/// Counts the current thread among those of its CPU that stall for memory (1), or no more (-1).
+fn change_own(more: i32) {
+    let queue = &QUEUES[cpu_id()];
+    let now = clock::now();
+    let running = running(queue);
+    change(queue, now, |tasks| {
+        tasks.in_memory += more;
+        tasks.in_memory_runnable += more;
+        tasks.running = running;
+    });
+    super::load::update(now);
+}
+
+/// Marks the current thread as stalled for memory until the result is dropped: it looks for memory, or waits for some.
+/// Needs a thread. No spin lock may be held, as one who watches the pressure may be woken.
+pub fn memory_stall() -> Stalling {
+    let stalling = Stalling::begin(MEMORY);
+    if stalling.bit != 0 {
+        change_own(1);
+        tell(Resource::Memory);
+    }
+    stalling
+}
+
+/// Has the sleeps of the current thread count as waits for reads and writes until the result is dropped. No spin lock may
+/// be held.
+pub fn io_wait() -> Stalling {
+    let stalling = Stalling::begin(IO);
+    if stalling.bit != 0 {
+        tell(Resource::Io);
+    }
+    stalling
+}
+
+/// Wakes the thread in [`wait_for_stall`] if it watches the resource.
+fn tell(resource: Resource) {
+    if is_watched(resource) && !STALLED.swap(true, Relaxed) {
+        WATCHER.wake_all();
+    }
+}
+
+fn is_watched(resource: Resource) -> bool {
+    WATCHED[resource as usize].load(Relaxed) != 0
+}
+
+/// This CPU's timer fired. Threads that wait for the CPU have the timer fire soon.
+#[inline]
+pub(super) fn on_timer(queue: &RunQueue) {
+    if is_watched(Resource::Cpu) && queue.waiting() != 0 {
+        tell(Resource::Cpu);
+    }
+}
+
+/// Has [`wait_for_stall`] wait for a resource too, until [`unwatch`], and ends the wait under way.
+pub fn watch(resource: Resource) {
+    WATCHED[resource as usize].fetch_add(1, Relaxed);
+    STALLED.store(true, Relaxed);
+    WATCHER.wake_all();
+}
+
+/// Takes one [`watch`] of a resource back.
+pub fn unwatch(resource: Resource) {
+    WATCHED[resource as usize].fetch_sub(1, Relaxed);
+}
+
+/// Waits until a resource that is watched may have stalled since the last call, or [`watch`] was called.
+pub fn wait_for_stall() {
+    WATCHER.wait_uninterruptible(|| STALLED.swap(false, Relaxed));
+}
+
+/// Brings the totals up to `now`.
+fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
+    group.collect(arch::online_cpus().iter().map(|cpu| {
+        let queue = &QUEUES[cpu];
+        let (mut stalls, beside) = queue.pressure.cpu.lock().times(now.0);
+        stalls[Stall::CpuSome as usize] = queue.pressure.contended(now);
+        let busy = now.0.saturating_sub(queue.idle_until(now)) + beside;
+        (cpu, CpuTimes { busy, stalls })
+    }));
+    group.step(now.0);
+}
+
+/// Steps the averages if that is due at `now`, unless another CPU is about to. Returns when to call it next.
+pub(super) fn update(now: Nanos) -> Nanos {
+    let Some(mut group) = GROUP.try_lock() else {
+        return now;
+    };
+    if ENABLED.load(Relaxed) && now.0 >= group.due() {
+        collect(&mut group, now);
+    }
+    if ENABLED.load(Relaxed) {
+        Nanos(group.due())
+    } else {
+        Nanos::MAX
+    }
+}
+
+/// Returns the averages and totals of a resource as of now.
+pub fn report(resource: Resource) -> Report {
+    let mut group = GROUP.lock();
+    collect(&mut group, clock::now());
+    group.report(resource)
+}
+
+/// Returns the totals as of now, in nanoseconds, and the time.
+pub fn totals() -> (Times, Nanos) {
+    let now = clock::now();
+    let mut group = GROUP.lock();
+    collect(&mut group, now);
+    (*group.totals(), now)
+}

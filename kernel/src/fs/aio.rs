@@ -1,0 +1,568 @@
+//! Asynchronous requests, as `io_submit(2)` takes them: contexts, their events, and polls that wait.
+//!
+//! Reads, writes and syncs are done while they are submitted, as Linux does with buffered files. A poll whose file is not ready
+//! waits in its context: the file's [`Notifier`] has a thread look at the file, which ends the poll. A context belongs to an
+//! address space. It ends when the last task leaves the space, or by `io_destroy(2)`.
+
+use super::epoll::EpollFile;
+use super::eventfd::EventFile;
+use super::file::OpenFile;
+use super::poll::{Notifier, PollMask, Taken, Watcher};
+use super::timerfd::{Due, TimerFile};
+use crate::vm::AddressSpace;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+use machine::sched;
+use machine::sync::{Mutex, SpinLock, WaitQueue};
+
+/// The most that [`LIMIT`] may be.
+pub const MOST: u64 = i64::MAX as u64;
+/// Requests that all contexts together may ask room for (`fs.aio-max-nr`).
+pub static LIMIT: AtomicU64 = AtomicU64::new(1 << 16);
+/// Requests that they have asked room for (`fs.aio-nr`).
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+
+/// Events that are handed out between two openings of a context's lock.
+const BATCH: usize = 32;
+/// The most waiting polls of files that become ready by the time alone. The thread looks at each.
+const MOST_TIMED: usize = 1024;
+
+/// Polls whose files may be ready. Has room for all polls, so that noting one takes no memory.
+static DUE: SpinLock<VecDeque<Arc<Poll>>> = SpinLock::new(VecDeque::new());
+/// Polls that wait.
+static POLLS: AtomicUsize = AtomicUsize::new(0);
+/// Those of them whose files become ready by the time alone.
+static TIMED: SpinLock<Vec<Weak<Poll>>> = SpinLock::new(Vec::new());
+/// The number of the last poll.
+static LAST: AtomicU64 = AtomicU64::new(0);
+static WORKER: WaitQueue = WaitQueue::new();
+
+/// Returns how many requests all contexts have asked room for.
+pub fn reserved() -> u64 {
+    RESERVED.load(Ordering::Relaxed)
+}
+
+/// An event: a request that is complete.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Event {
+    /// The program's own (`aio_data`).
+    pub data: u64,
+    /// The address of the request's control block.
+    pub object: u64,
+    /// What the call gave: a count, or a negated error number.
+    pub result: i64,
+}
+
+/// Gets a batch of events, and the number of events before it.
+pub type Put<'a> = dyn FnMut(usize, &[Event]) -> Result<(), Errno> + 'a;
+
+/// The key of a waiting poll: the address of its control block, and a number of its own.
+type Key = (u64, u64);
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<Event>,
+    polls: BTreeMap<Key, Arc<Poll>>,
+    /// Requests that are being submitted.
+    running: usize,
+    /// It has ended.
+    over: bool,
+}
+
+/// A context of asynchronous requests.
+pub struct Context {
+    /// The most requests whose events have not been taken.
+    most: usize,
+    /// What it counts for in [`RESERVED`].
+    asked: u64,
+    state: SpinLock<State>,
+    /// Held by who takes events.
+    taking: Mutex<()>,
+    queue: WaitQueue,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Relaxed, here and below: a count that orders nothing.
+        RESERVED.fetch_sub(self.asked, Ordering::Relaxed);
+    }
+}
+
+/// Room for the event of a request that is being submitted.
+pub struct Room<'a>(&'a Arc<Context>);
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().running -= 1;
+    }
+}
+
+impl Room<'_> {
+    /// Completes the request.
+    pub fn complete(self, event: Event) {
+        self.0.enter(event);
+    }
+
+    /// Polls `file` for `wanted`, and completes the request when it is ready. `object` and `data` are those of the event; `signal`
+    /// is the eventfd that is told.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the file never tells of readiness, and is not ready; with `EAGAIN` if memory is short or too many polls
+    /// wait for timers.
+    pub fn poll(
+        self,
+        file: Arc<OpenFile>,
+        wanted: PollMask,
+        [object, data]: [u64; 2],
+        signal: Option<Arc<OpenFile>>,
+    ) -> Result<(), Errno> {
+        let ready = file.file().poll() & wanted;
+        if !ready.is_empty() {
+            self.complete(Event {
+                data,
+                object,
+                result: i64::from(ready.bits()),
+            });
+            tell(signal.as_deref());
+            return Ok(());
+        }
+        let notifier = file.file().notifier().ok_or(Errno::EINVAL)?;
+        let poll = Arc::new_cyclic(|this: &Weak<Poll>| Poll {
+            this: this.clone(),
+            key: (object, LAST.fetch_add(1, Ordering::Relaxed)),
+            data,
+            file,
+            wanted,
+            signal,
+            context: Arc::downgrade(self.0),
+            notifier: notifier.clone(),
+            is_due: AtomicBool::new(false),
+        });
+        let waiting = POLLS.fetch_add(1, Ordering::Relaxed);
+        // From here on the drop of the poll takes that back.
+        let room = DUE.lock().try_reserve(waiting + 1);
+        room.map_err(|_| Errno::EAGAIN)?;
+        poll.enter_timed()?;
+        {
+            let mut state = self.0.state.lock();
+            if state.over {
+                return Err(Errno::EINVAL);
+            }
+            state.polls.insert(poll.key, poll.clone());
+        }
+        if notifier.watch(poll.clone()).is_err() {
+            let ours = self.0.state.lock().polls.remove(&poll.key);
+            return if ours.is_some() {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(())
+            };
+        }
+        // It may have become ready before it was watched, or have been ended.
+        let waits = self.0.state.lock().polls.contains_key(&poll.key);
+        if waits {
+            poll.mark_due();
+        } else {
+            poll.unwatch();
+        }
+        Ok(())
+    }
+}
+
+/// Tells an eventfd of a complete request.
+pub fn tell(signal: Option<&OpenFile>) {
+    if let Some(event) = signal.and_then(|file| file.file().downcast::<EventFile>()) {
+        event.signal();
+    }
+}
+
+impl Context {
+    /// Enters an event. There is room for it.
+    fn enter(&self, event: Event) {
+        let mut state = self.state.lock();
+        if !state.over {
+            state.events.push_back(event);
+        }
+        drop(state);
+        self.queue.wake_all();
+    }
+
+    /// Reserves room for the event of a request.
+    ///
+    /// # Errors
+    /// Fails with `EAGAIN` if as many requests as there may be are not complete or their events not taken, or if memory is short,
+    /// and with `EINVAL` if the context has ended.
+    pub fn room(self: &Arc<Self>) -> Result<Room<'_>, Errno> {
+        let mut state = self.state.lock();
+        if state.over {
+            return Err(Errno::EINVAL);
+        }
+        let outstanding = state.polls.len() + state.running;
+        if outstanding + state.events.len() >= self.most {
+            return Err(Errno::EAGAIN);
+        }
+        state
+            .events
+            .try_reserve(outstanding + 1)
+            .map_err(|_| Errno::EAGAIN)?;
+        state.running += 1;
+        Ok(Room(self))
+    }
+
+    /// Returns the most requests that may be outstanding.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Takes up to `most` events, and waits until there are `least` or for `deadline`. `put` gets batches of events with the number
+    /// of events before each. Returns how many were taken.
+    ///
+    /// # Errors
+    /// Fails with those of `put`, with `EINTR` if a signal came, and with `EINVAL` if the context has ended, unless events were
+    /// taken before.
+    pub fn take(
+        &self,
+        [least, most]: [usize; 2],
+        deadline: Option<Nanos>,
+        put: &mut Put<'_>,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        // Ends: each wait ends with events, at the deadline, by a signal or with the context.
+        loop {
+            let over = deadline.is_some_and(|deadline| deadline <= clock::now());
+            let taken = self.take_ready(&mut done, most, put);
+            let ended = match taken {
+                Err(error) => Some(error),
+                Ok(()) if done >= least || over => return Ok(done),
+                Ok(()) => {
+                    let ready = || {
+                        let state = self.state.lock();
+                        state.over || !state.events.is_empty()
+                    };
+                    let waited = match deadline {
+                        Some(deadline) => self.queue.wait_deadline(ready, deadline).map(drop),
+                        None => self.queue.wait(ready),
+                    };
+                    waited.err().map(|_| Errno::EINTR)
+                }
+            };
+            match ended {
+                Some(error) if done == 0 => return Err(error),
+                Some(_) => return Ok(done),
+                None => {}
+            }
+        }
+    }
+
+    fn take_ready(&self, done: &mut usize, most: usize, put: &mut Put<'_>) -> Result<(), Errno> {
+        let _alone = self.taking.lock();
+        while *done < most {
+            let mut batch = [Event::default(); BATCH];
+            let mut count = 0;
+            {
+                let state = self.state.lock();
+                if state.over {
+                    return Err(Errno::EINVAL);
+                }
+                let ready = state.events.iter().take((most - *done).min(BATCH));
+                for (place, event) in batch.iter_mut().zip(ready) {
+                    *place = *event;
+                    count += 1;
+                }
+            }
+            if count == 0 {
+                break;
+            }
+            put(*done, &batch[..count])?;
+            // No other thread takes events meanwhile, and new ones come behind these.
+            let mut state = self.state.lock();
+            let there = count.min(state.events.len());
+            state.events.drain(..there);
+            *done += count;
+        }
+        Ok(())
+    }
+
+    /// Ends a waiting poll whose control block is at `object`; its event has the result 0.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is none.
+    pub fn cancel(&self, object: u64) -> Result<(), Errno> {
+        let poll = {
+            let state = self.state.lock();
+            let mut polls = state.polls.range((object, 0)..=(object, u64::MAX));
+            polls.next().map(|(_, poll)| poll.clone())
+        };
+        match poll {
+            Some(poll) if self.end_poll(&poll, PollMask::empty()) => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Ends a poll with what its file is ready for. Returns `false` if it has ended before.
+    fn end_poll(&self, poll: &Arc<Poll>, ready: PollMask) -> bool {
+        let mut state = self.state.lock();
+        let Some(ours) = state.polls.remove(&poll.key) else {
+            return false;
+        };
+        state.events.push_back(Event {
+            data: poll.data,
+            object: poll.key.0,
+            result: i64::from(ready.bits()),
+        });
+        drop(state);
+        drop(ours);
+        poll.unwatch();
+        self.queue.wake_all();
+        tell(poll.signal.as_deref());
+        true
+    }
+
+    /// Ends the context: its polls are given up, and who waits for events gets `EINVAL`.
+    fn end(&self) {
+        let (polls, events) = {
+            let mut state = self.state.lock();
+            state.over = true;
+            let polls = core::mem::take(&mut state.polls);
+            (polls, core::mem::take(&mut state.events))
+        };
+        drop(events);
+        for poll in polls.into_values() {
+            poll.unwatch();
+            sched::cond_resched();
+        }
+        self.queue.wake_all();
+    }
+}
+
+/// A poll that waits.
+struct Poll {
+    this: Weak<Self>,
+    key: Key,
+    data: u64,
+    file: Arc<OpenFile>,
+    wanted: PollMask,
+    signal: Option<Arc<OpenFile>>,
+    context: Weak<Context>,
+    notifier: Arc<Notifier>,
+    /// It is in [`DUE`].
+    is_due: AtomicBool,
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        POLLS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Watcher for Poll {
+    fn event(&self, mask: PollMask) -> Taken {
+        if mask.is_empty() || mask.intersects(self.wanted) {
+            self.mark_due();
+        }
+        Taken::Shared
+    }
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+}
+
+impl Poll {
+    /// Has the thread look at the file.
+    fn mark_due(&self) {
+        // AcqRel: pairs with the thread's store, so that it looks at the file after what made it ready.
+        if self.is_due.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(this) = self.this.upgrade() {
+            DUE.lock().push_back(this);
+            WORKER.wake_one();
+        }
+    }
+
+    fn unwatch(&self) {
+        if let Some(this) = self.this.upgrade() {
+            let watcher: Arc<dyn Watcher> = this;
+            self.notifier.unwatch(&watcher);
+        }
+    }
+
+    /// Ends the poll if the file is ready.
+    fn look(self: &Arc<Self>) {
+        let ready = self.file.file().poll() & self.wanted;
+        if ready.is_empty() {
+            return;
+        }
+        if let Some(context) = self.context.upgrade() {
+            context.end_poll(self, ready);
+        }
+    }
+
+    /// Notes a poll of a file that becomes ready by the time alone.
+    fn enter_timed(&self) -> Result<(), Errno> {
+        let file = self.file.file();
+        let is_timed =
+            file.downcast::<TimerFile>().is_some() || file.downcast::<EpollFile>().is_some();
+        if !is_timed || !self.wanted.intersects(PollMask::READABLE) {
+            return Ok(());
+        }
+        let mut timed = TIMED.lock();
+        if timed.len() >= MOST_TIMED {
+            timed.retain(|poll| poll.strong_count() > 0);
+        }
+        if timed.len() >= MOST_TIMED || timed.try_reserve(1).is_err() {
+            return Err(Errno::EAGAIN);
+        }
+        timed.push(self.this.clone());
+        Ok(())
+    }
+
+    /// Returns when the file becomes ready by itself.
+    fn due_at(&self) -> Option<Nanos> {
+        let file = self.file.file();
+        if let Some(set) = file.downcast::<EpollFile>() {
+            return set.next_timer();
+        }
+        match file.downcast::<TimerFile>()?.due_at() {
+            Due::Now(_) => Some(Nanos(0)),
+            Due::At(at) => Some(at),
+            Due::Never => None,
+        }
+    }
+}
+
+/// Starts the thread that ends polls.
+pub fn start_thread() {
+    sched::spawn_kernel("kaiod", run);
+}
+
+fn run() {
+    loop {
+        while let Some(poll) = next_due() {
+            poll.look();
+            drop(poll);
+            sched::cond_resched();
+        }
+        let is_due = || !DUE.lock().is_empty();
+        match next_timed() {
+            Some(at) => {
+                WORKER.wait_uninterruptible_deadline(is_due, at);
+            }
+            None => WORKER.wait_uninterruptible(is_due),
+        }
+    }
+}
+
+/// Takes the next poll whose file may be ready.
+fn next_due() -> Option<Arc<Poll>> {
+    let poll = DUE.lock().pop_front()?;
+    // Release: pairs with the swap of who marks it.
+    poll.is_due.store(false, Ordering::Release);
+    Some(poll)
+}
+
+/// Marks those polls due whose time has come. Returns when the next one's time comes.
+fn next_timed() -> Option<Nanos> {
+    let mut next: Option<Nanos> = None;
+    let mut at = 0;
+    // Ends: `at` grows, or the list shrinks. Only this thread takes entries from the middle.
+    loop {
+        let poll = {
+            let mut timed = TIMED.lock();
+            let Some(poll) = timed.get(at) else {
+                return next;
+            };
+            let poll = poll.upgrade();
+            if poll.is_none() {
+                timed.swap_remove(at);
+                continue;
+            }
+            poll
+        };
+        at += 1;
+        sched::cond_resched();
+        let Some(poll) = poll else { continue };
+        match poll.due_at() {
+            Some(due) if due <= clock::now() => poll.mark_due(),
+            Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
+            None => {}
+        }
+    }
+}
+
+/// The contexts of an address space, by their numbers.
+#[derive(Default)]
+struct Contexts(SpinLock<BTreeMap<u64, Arc<Context>>>);
+
+impl Drop for Contexts {
+    fn drop(&mut self) {
+        // A space may go in a walk over the mappers of a file, where no file may be closed.
+        debug_assert!(self.0.get_mut().is_empty(), "contexts outlast their tasks");
+    }
+}
+
+fn contexts(space: &AddressSpace) -> Option<&Contexts> {
+    space.requests()?.downcast_ref()
+}
+
+/// Makes a context for `asked` requests at a time, of which `most` may be outstanding, and gives it the number `number` in `space`.
+///
+/// # Errors
+/// Fails with `EAGAIN` if all contexts together would ask for more than [`LIMIT`].
+pub fn make(space: &AddressSpace, number: u64, asked: u64, most: usize) -> Result<(), Errno> {
+    let limit = LIMIT.load(Ordering::Relaxed);
+    let reserve = |sum: u64| sum.checked_add(asked).filter(|&sum| sum <= limit);
+    let reserved = RESERVED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+    reserved.map_err(|_| Errno::EAGAIN)?;
+    let context = Arc::new(Context {
+        most,
+        asked,
+        state: SpinLock::new(State::default()),
+        taking: Mutex::new(()),
+        queue: WaitQueue::new(),
+    });
+    space.set_requests(|| Arc::new(Contexts::default()));
+    let all = contexts(space).ok_or(Errno::EAGAIN)?;
+    // One with that number has lost its memory to this one.
+    let old = all.0.lock().insert(number, context);
+    if let Some(old) = old {
+        old.end();
+    }
+    Ok(())
+}
+
+/// Returns the context `number` of `space`.
+///
+/// # Errors
+/// Fails with `EINVAL` if there is none.
+pub fn find(space: &AddressSpace, number: u64) -> Result<Arc<Context>, Errno> {
+    let all = contexts(space).ok_or(Errno::EINVAL)?;
+    all.0.lock().get(&number).cloned().ok_or(Errno::EINVAL)
+}
+
+/// Ends all contexts of `space`, which no task uses any more. No spin lock is held.
+pub fn end_all(space: &AddressSpace) {
+    let Some(contexts) = contexts(space) else {
+        return;
+    };
+    let all = core::mem::take(&mut *contexts.0.lock());
+    for context in all.into_values() {
+        context.end();
+        sched::cond_resched();
+    }
+}
+
+/// Ends the context `number` of `space`.
+///
+/// # Errors
+/// Fails with `EINVAL` if there is none.
+pub fn destroy(space: &AddressSpace, number: u64) -> Result<(), Errno> {
+    let all = contexts(space).ok_or(Errno::EINVAL)?;
+    let context = all.0.lock().remove(&number).ok_or(Errno::EINVAL)?;
+    context.end();
+    Ok(())
+}

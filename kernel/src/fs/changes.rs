@@ -1,0 +1,141 @@
+//! Files that tell who polls them when what they show has changed: lists of mounts, names of the
+//! machine.
+
+use super::knob::Input;
+use super::poll::{Notifier, PollMask};
+use super::synthetic::Content;
+use super::text::Text;
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::sync::Once;
+
+/// How often something has changed, and who waits for the next time.
+pub struct Changes {
+    count: AtomicU64,
+    /// Made when the first open file asks for it.
+    notifier: Once<Arc<Notifier>>,
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Changes {
+    /// No change yet.
+    pub const fn new() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            notifier: Once::new(),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        // Acquire: pairs with the Release in `note`.
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Counts a change, and tells who waits. Call it without a lock, after the change.
+    pub fn note(&self) {
+        // Release: who sees the count sees the change.
+        self.count.fetch_add(1, Ordering::Release);
+        if let Some(notifier) = self.notifier.get() {
+            notifier.notify(PollMask::ERR | PollMask::PRI);
+        }
+    }
+
+    fn notifier(&self) -> Arc<Notifier> {
+        match self.notifier.get() {
+            Some(notifier) => notifier.clone(),
+            None => {
+                let fresh = Arc::new(Notifier::new());
+                self.notifier.get_or_init(|| fresh).clone()
+            }
+        }
+    }
+}
+
+/// A file whose content changes as `changes` says. Each open file tells of a change once.
+pub struct Watched {
+    content: Arc<dyn Content>,
+    changes: &'static Changes,
+    /// What an open file is ready for as long as nothing changes.
+    quiet: PollMask,
+}
+
+impl Watched {
+    /// A file that shows `content`.
+    pub fn new(content: Arc<dyn Content>, changes: &'static Changes, quiet: PollMask) -> Self {
+        Self {
+            content,
+            changes,
+            quiet,
+        }
+    }
+
+    /// The file as it is opened now.
+    pub fn opened(self) -> Arc<dyn Content> {
+        Arc::new(Opened {
+            seen: AtomicU64::new(self.changes.count()),
+            watched: self,
+        })
+    }
+}
+
+impl Content for Watched {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        self.content.show(text)
+    }
+    fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
+        self.content.write(input, offset)
+    }
+    fn writable(&self) -> bool {
+        self.content.writable()
+    }
+    fn permissions(&self) -> u32 {
+        self.content.permissions()
+    }
+    fn owner(&self) -> [u32; 2] {
+        self.content.owner()
+    }
+    fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
+        let same = Self::new(self.content.clone(), self.changes, self.quiet);
+        Ok(Some(same.opened()))
+    }
+}
+
+/// Such a file as it was opened once.
+struct Opened {
+    watched: Watched,
+    /// The changes that it has told of.
+    seen: AtomicU64,
+}
+
+impl Content for Opened {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        self.watched.show(text)
+    }
+    fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
+        self.watched.write(input, offset)
+    }
+    fn writable(&self) -> bool {
+        self.watched.writable()
+    }
+    fn poll(&self) -> PollMask {
+        let now = self.watched.changes.count();
+        // Relaxed: a change is reported once, by the first poll after it.
+        if self.seen.swap(now, Ordering::Relaxed) == now {
+            self.watched.quiet
+        } else {
+            PollMask::READABLE | PollMask::ERR | PollMask::PRI
+        }
+    }
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.watched.changes.notifier())
+    }
+}

@@ -1,0 +1,330 @@
+//! epoll: a set of files, and the list of those of them that may be ready.
+//!
+//! An item is put on the ready list by its file's [`Notifier`] and taken off by a wait, which looks
+//! at the file itself: the list is a hint, the file's `poll` the truth. A level-triggered item that
+//! is still ready goes back to the list's end.
+
+mod item;
+mod wait;
+
+pub use item::Event;
+
+use super::file::{File, OpenFile};
+use super::poll::{Notifier, PollMask, Watcher};
+use super::timerfd::Due;
+use super::timerfd::TimerFile;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use item::{Item, Key, State};
+use linux_raw_sys::general::EPOLLEXCLUSIVE;
+use logic::errno::Errno;
+use logic::nests::Nests;
+use machine::arch::clock::Nanos;
+use machine::sched;
+use machine::sync::SpinLock;
+
+/// Most files in one set.
+const MAX_ITEMS: usize = 1 << 20;
+
+/// An epoll set.
+pub struct Epoll {
+    this: Weak<Epoll>,
+    state: SpinLock<State>,
+    notifier: Arc<Notifier>,
+    /// Tells it from all others.
+    number: u64,
+    /// Timers in this set, and sets in which there may be some.
+    timers: AtomicUsize,
+    /// Waits that have items in their hands. Counted up under the lock.
+    takers: AtomicUsize,
+}
+
+/// The number of the set that was made last.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// Which sets are in which, so that events travel bounded ways and never in a circle.
+static NESTS: SpinLock<Nests> = SpinLock::new(Nests::new());
+
+impl core::fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Epoll")
+    }
+}
+
+impl Epoll {
+    /// An empty set.
+    pub fn new() -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            state: SpinLock::new(State::default()),
+            notifier: Arc::new(Notifier::new()),
+            // Relaxed: a number of its own.
+            number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
+            timers: AtomicUsize::new(0),
+            takers: AtomicUsize::new(0),
+        })
+    }
+
+    fn key(fd: i32, file: &Arc<OpenFile>) -> Key {
+        (fd, Arc::as_ptr(file) as usize)
+    }
+
+    /// Puts an item on the ready list and wakes those who wait. Returns whether any did.
+    fn mark_ready(&self, item: &Item) -> bool {
+        let mut state = self.state.lock();
+        // Relaxed (both): under the lock.
+        if item.removed.load(Ordering::Relaxed) {
+            return false;
+        }
+        if !item.queued.load(Ordering::Relaxed)
+            && let Some(item) = item.this.upgrade()
+        {
+            state.queue(item);
+        }
+        drop(state);
+        self.notifier.notify(PollMask::READABLE)
+    }
+
+    /// Adds the open file behind `fd`.
+    pub fn add(&self, fd: i32, file: &Arc<OpenFile>, mut interest: Event) -> Result<(), Errno> {
+        let Some(notifier) = file.file().notifier() else {
+            // Regular files and directories are always ready; Linux refuses them.
+            return Err(Errno::EPERM);
+        };
+        let inner = file.file().downcast::<EpollFile>().map(|file| &*file.0);
+        let key = Self::key(fd, file);
+        if let Some(inner) = inner {
+            if core::ptr::eq(inner, self) {
+                return Err(Errno::EINVAL);
+            }
+            if self.has(key) {
+                return Err(Errno::EEXIST);
+            }
+            let entered = NESTS.lock().enter(self.number, inner.number);
+            entered.map_err(|_| Errno::ELOOP)?;
+        }
+        interest.events |= PollMask::ALWAYS.bits();
+        let item = Arc::new_cyclic(|this| Item {
+            this: this.clone(),
+            key,
+            file: Arc::downgrade(file),
+            epoll: self.this.clone(),
+            notifier: SpinLock::new(Some(notifier.clone())),
+            interest: SpinLock::new(interest),
+            queued: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
+            inner: inner.map(|inner| inner.number),
+            exclusive: interest.events & EPOLLEXCLUSIVE != 0,
+            is_timer: file.file().downcast::<TimerFile>().is_some(),
+            seen_expiry: AtomicU64::new(0),
+        });
+        if item.may_expire() {
+            self.timers.fetch_add(1, Ordering::Relaxed);
+        }
+        let entered = self.enter(key, item.clone());
+        if entered.is_err() {
+            self.uncount(&item);
+        }
+        let replaced = entered?;
+        if let Some(replaced) = replaced {
+            // An entry of a closed file whose memory this one got.
+            self.forget(&replaced);
+        }
+        if let Err(error) = notifier.watch(item.clone()) {
+            self.remove_item(&item);
+            return Err(error);
+        }
+        // It may be ready already, or have become so before it was watched.
+        if item.wants_now(file) {
+            self.mark_ready(&item);
+        }
+        Ok(())
+    }
+
+    fn has(&self, key: Key) -> bool {
+        let state = self.state.lock();
+        state
+            .items
+            .get(&key)
+            .is_some_and(|item| item.file.strong_count() > 0)
+    }
+
+    fn enter(&self, key: Key, item: Arc<Item>) -> Result<Option<Arc<Item>>, Errno> {
+        let mut state = self.state.lock();
+        if let Some(old) = state.items.get(&key)
+            && old.file.strong_count() > 0
+        {
+            return Err(Errno::EEXIST);
+        }
+        if state.items.len() >= MAX_ITEMS {
+            return Err(Errno::ENOSPC);
+        }
+        // Each item needs one place, also after it has left the set.
+        let needed = (state.items.len() + 1 + state.removed).saturating_sub(state.ready.len());
+        state.ready.try_reserve(needed).map_err(|_| Errno::ENOMEM)?;
+        let replaced = state.items.insert(key, item);
+        if let Some(replaced) = &replaced {
+            state.remove(replaced);
+        }
+        Ok(replaced)
+    }
+
+    /// Stops watching for an item that is out of the set.
+    fn forget(&self, item: &Arc<Item>) {
+        // Taken out, so that the ready list's count of the item keeps no more than the item.
+        let notifier = item.notifier.lock().take();
+        if let Some(notifier) = notifier {
+            let watcher: Arc<dyn Watcher> = item.clone();
+            notifier.unwatch(&watcher);
+        }
+        self.uncount(item);
+    }
+
+    fn uncount(&self, item: &Item) {
+        if let Some(inner) = item.inner {
+            NESTS.lock().leave(self.number, inner);
+        }
+        if item.may_expire() {
+            self.timers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the item with this key out. Returns `false` if there is none.
+    fn remove_key(&self, key: Key) -> bool {
+        let mut state = self.state.lock();
+        let Some(item) = state.items.remove(&key) else {
+            return false;
+        };
+        state.remove(&item);
+        drop(state);
+        self.forget(&item);
+        true
+    }
+
+    /// Takes an item out unless that has been done.
+    fn remove_item(&self, item: &Arc<Item>) {
+        let mut state = self.state.lock();
+        // Relaxed: under the lock. Another item may have the key of a removed one.
+        if item.removed.load(Ordering::Relaxed) {
+            return;
+        }
+        state.items.remove(&item.key);
+        state.remove(item);
+        drop(state);
+        self.forget(item);
+    }
+
+    /// Takes the file out.
+    pub fn remove(&self, fd: i32, file: &Arc<OpenFile>) -> Result<(), Errno> {
+        if self.remove_key(Self::key(fd, file)) {
+            Ok(())
+        } else {
+            Err(Errno::ENOENT)
+        }
+    }
+
+    /// Changes what is of interest.
+    pub fn modify(&self, fd: i32, file: &Arc<OpenFile>, mut interest: Event) -> Result<(), Errno> {
+        interest.events |= PollMask::ALWAYS.bits();
+        let key = Self::key(fd, file);
+        let item = self
+            .state
+            .lock()
+            .items
+            .get(&key)
+            .cloned()
+            .ok_or(Errno::ENOENT)?;
+        if item.exclusive {
+            return Err(Errno::EINVAL);
+        }
+        *item.interest.lock() = interest;
+        if item.wants_now(file) {
+            self.mark_ready(&item);
+        }
+        Ok(())
+    }
+
+    /// When the first timer in the set goes off, or in a set in it; marks those ready that have.
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
+        if self.timers.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut next = None;
+        let mut due = Vec::new();
+        let mut waiting = Vec::new();
+        {
+            let state = self.state.lock();
+            for item in state.items.values().filter(|item| item.may_expire()) {
+                // Without memory for all, some are found late: when something else happens.
+                if waiting.try_reserve(1).is_err() {
+                    break;
+                }
+                waiting.push(item.clone());
+            }
+        }
+        for item in waiting {
+            let Some(file) = item.file.upgrade() else {
+                continue;
+            };
+            // A set in this one tells by itself what is due in it.
+            if let Some(inner) = file.file().downcast::<EpollFile>()
+                && let Some(at) = inner.0.next_timer()
+            {
+                next = Some(next.map_or(at, |n: Nanos| n.min(at)));
+            }
+            if let Some(timer) = file.file().downcast::<TimerFile>() {
+                match timer.due_at() {
+                    Due::Now(expiry) => {
+                        // An edge is one expiry.
+                        if item.seen_expiry.swap(expiry.0, Ordering::Relaxed) != expiry.0 {
+                            due.push(item);
+                        }
+                    }
+                    Due::At(at) => next = Some(next.map_or(at, |n: Nanos| n.min(at))),
+                    Due::Never => {}
+                }
+            }
+        }
+        for item in due {
+            self.mark_ready(&item);
+        }
+        next
+    }
+}
+
+/// An epoll descriptor's file.
+#[derive(Debug)]
+pub struct EpollFile(pub Arc<Epoll>);
+
+impl File for EpollFile {
+    fn poll(&self) -> PollMask {
+        if self.0.any_ready() {
+            PollMask::READABLE
+        } else {
+            PollMask::empty()
+        }
+    }
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.0.notifier.clone())
+    }
+}
+
+impl EpollFile {
+    /// When a timer in it goes off that makes it ready.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        self.0.next_timer()
+    }
+}
+
+impl Drop for EpollFile {
+    /// The set ends with its descriptor, not with its last reference: that may be a notifier's,
+    /// whose lock `forget` takes.
+    fn drop(&mut self) {
+        let items = core::mem::take(&mut self.0.state.lock().items);
+        for item in items.into_values() {
+            self.0.forget(&item);
+            sched::cond_resched();
+        }
+        NESTS.lock().forget(self.0.number);
+    }
+}

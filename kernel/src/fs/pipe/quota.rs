@@ -1,0 +1,159 @@
+//! How much pipes may hold: `fs.pipe-max-size`, `fs.pipe-user-pages-soft` and `-hard`.
+//!
+//! Each user's pipes count by their capacities. FIFOs do not count: several users may have one open.
+
+use alloc::collections::BTreeMap;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use machine::memory::PAGE_SIZE;
+use machine::sync::SpinLock;
+
+/// Bytes that any pipe can be made to hold.
+pub(super) const MAX_CAPACITY: usize = 1 << 20;
+
+/// A knob.
+#[derive(Debug)]
+pub struct Limit {
+    value: AtomicU64,
+    most: u64,
+}
+
+impl Limit {
+    const fn new(value: u64, most: u64) -> Self {
+        Self {
+            value: AtomicU64::new(value),
+            most,
+        }
+    }
+
+    /// Returns its value.
+    pub fn get(&self) -> u64 {
+        // Relaxed: a value of its own.
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// `EINVAL`: it cannot be so large.
+    pub fn set(&self, value: u64) -> Result<(), Errno> {
+        if value > self.most {
+            return Err(Errno::EINVAL);
+        }
+        self.value.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Bytes that a pipe may be made to hold without `CAP_SYS_RESOURCE`.
+pub static PIPE_MAX_SIZE: Limit = Limit::new(MAX_CAPACITY as u64, 1 << 31);
+/// Pages of a user's pipes from which on new ones are small and none grows; 0: no limit.
+pub static PIPE_PAGES_SOFT: Limit = Limit::new(16384, i64::MAX as u64);
+/// Pages of a user's pipes from which on there are no new ones; 0: no limit.
+pub static PIPE_PAGES_HARD: Limit = Limit::new(0, i64::MAX as u64);
+
+/// Bytes of a pipe that is made beyond the soft limit.
+const SMALL_CAPACITY: usize = 2 * PAGE_SIZE;
+
+/// Who makes a pipe or changes it.
+#[derive(Copy, Clone, Debug)]
+pub struct Maker {
+    /// The real user.
+    pub user: u32,
+    /// `fs.pipe-max-size` holds.
+    pub size_limited: bool,
+    /// The limits on pages hold.
+    pub pages_limited: bool,
+}
+
+/// Pages of each user's pipes. A user without pipes is not in it.
+static USERS: SpinLock<BTreeMap<u32, u64>> = SpinLock::new(BTreeMap::new());
+
+fn pages(bytes: usize) -> u64 {
+    (bytes / PAGE_SIZE) as u64
+}
+
+/// Whether `pages` is above `limit`; a limit of 0 is none.
+fn exceeds(pages: u64, limit: &Limit) -> bool {
+    let limit = limit.get();
+    limit != 0 && pages > limit
+}
+
+/// What a pipe counts for, until this goes.
+#[derive(Debug)]
+pub(super) struct Charge {
+    user: u32,
+    pages: u64,
+}
+
+impl Charge {
+    /// Counts `pages` more for `user`. Returns the sum.
+    fn add(user: u32, pages: u64) -> u64 {
+        let mut users = USERS.lock();
+        let sum = users.entry(user).or_default();
+        *sum += pages;
+        *sum
+    }
+
+    fn subtract(user: u32, pages: u64) {
+        let mut users = USERS.lock();
+        if let Some(sum) = users.get_mut(&user) {
+            *sum = sum.saturating_sub(pages);
+            if *sum == 0 {
+                users.remove(&user);
+            }
+        }
+    }
+
+    /// Counts a new pipe that is to hold `capacity` bytes. Returns the charge and the bytes that the pipe gets.
+    ///
+    /// # Errors
+    /// `ENFILE`: the user is beyond the hard limit.
+    pub(super) fn take(maker: Maker, capacity: usize) -> Result<(Self, usize), Errno> {
+        let most = usize::try_from(PIPE_MAX_SIZE.get()).unwrap_or(capacity);
+        let mut capacity = if maker.size_limited {
+            capacity.min(most)
+        } else {
+            capacity
+        };
+        let mut sum = Self::add(maker.user, pages(capacity));
+        if maker.pages_limited && exceeds(sum, &PIPE_PAGES_SOFT) && capacity > SMALL_CAPACITY {
+            let less = pages(capacity - SMALL_CAPACITY);
+            Self::subtract(maker.user, less);
+            sum -= less;
+            capacity = SMALL_CAPACITY;
+        }
+        let charge = Self {
+            user: maker.user,
+            pages: pages(capacity),
+        };
+        if maker.pages_limited && exceeds(sum, &PIPE_PAGES_HARD) {
+            return Err(Errno::ENFILE);
+        }
+        Ok((charge, capacity))
+    }
+
+    /// Counts the pipe with another capacity, for the user that made it.
+    ///
+    /// # Errors
+    /// `EPERM`: it grows, and the user is beyond a limit that holds for `maker`.
+    pub(super) fn change(&mut self, maker: Maker, capacity: usize) -> Result<(), Errno> {
+        let wanted = pages(capacity);
+        let sum = Self::add(self.user, wanted);
+        let after = sum.saturating_sub(self.pages);
+        let limited = exceeds(after, &PIPE_PAGES_SOFT) || exceeds(after, &PIPE_PAGES_HARD);
+        if wanted > self.pages && maker.pages_limited && limited {
+            Self::subtract(self.user, wanted);
+            return Err(Errno::EPERM);
+        }
+        Self::subtract(self.user, self.pages);
+        self.pages = wanted;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        Self::subtract(self.user, self.pages);
+    }
+}

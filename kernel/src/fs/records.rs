@@ -1,0 +1,133 @@
+//! Files whose text is made record by record while it is read, as by Linux's `seq_file`. Of a long text a piece is kept.
+
+use super::file::File;
+use super::flags::OpenFlags;
+use super::io::ByteSink;
+use super::text::{Made, Text};
+use alloc::sync::Arc;
+use core::fmt;
+use logic::errno::{Errno, SysResult};
+use machine::sched;
+use machine::sync::Mutex;
+
+/// Bytes after which a piece ends with the record that reaches them.
+const PIECE: usize = 4000;
+
+/// What such a file shows.
+pub trait Records: Send + Sync {
+    /// Adds the first record at position `at` or behind it to `text`. Positions are the implementer's own; the first
+    /// is 0. Returns the position behind the record, or `None` if no record is left.
+    ///
+    /// # Errors
+    /// What `text` says.
+    fn show_next(&self, text: &mut Text, at: u64) -> Result<Option<u64>, fmt::Error>;
+}
+
+/// The piece of the text that was made last.
+struct Piece {
+    /// The offset of its first byte in the text.
+    start: u64,
+    text: Made,
+    /// The position of the first record behind it; `None`: the text ends with it.
+    next: Option<u64>,
+}
+
+impl Piece {
+    const fn first() -> Self {
+        Self {
+            start: 0,
+            text: Made::empty(),
+            next: Some(0),
+        }
+    }
+
+    /// Goes on to the next piece. Returns `false` if this one is the last.
+    fn advance(&mut self, records: &dyn Records) -> Result<bool, Errno> {
+        let Some(mut at) = self.next else {
+            return Ok(false);
+        };
+        let mut text = Text::new();
+        let mut written = Ok(());
+        let mut next = None;
+        while text.len() < PIECE {
+            match records.show_next(&mut text, at) {
+                Ok(Some(behind)) => (at, next) = (behind, Some(behind)),
+                Ok(None) => {
+                    next = None;
+                    break;
+                }
+                Err(error) => {
+                    written = Err(error);
+                    break;
+                }
+            }
+        }
+        let text = text.finish(written)?;
+        self.start += self.text.len() as u64;
+        (self.text, self.next) = (text, next);
+        Ok(true)
+    }
+}
+
+/// An open file of records.
+pub struct RecordFile {
+    records: Arc<dyn Records>,
+    piece: Mutex<Piece>,
+}
+
+impl RecordFile {
+    /// Opens a file that shows `records`.
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self {
+            records,
+            piece: Mutex::new(Piece::first()),
+        }
+    }
+}
+
+impl File for RecordFile {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let mut piece = self.piece.lock();
+        // Who reads from the start, or what has been passed, gets the text anew.
+        if *offset == 0 || *offset < piece.start {
+            *piece = Piece::first();
+        }
+        let mut done = 0;
+        // Each turn passes a piece, ends, or gives bytes away.
+        loop {
+            let at = usize::try_from(*offset - piece.start).unwrap_or(usize::MAX);
+            let rest = piece.text.from(at);
+            if rest.is_empty() {
+                // What is done has been told, and the rest is for another read.
+                let moved_on = if sched::current().killed() {
+                    Err(Errno::EINTR)
+                } else {
+                    piece.advance(&*self.records)
+                };
+                match moved_on {
+                    Ok(true) => continue,
+                    Ok(false) => break,
+                    Err(error) if done == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            let wanted = rest.len();
+            let moved = match to.put(rest) {
+                Ok(moved) => moved,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            done += moved;
+            *offset += moved as u64;
+            if moved < wanted || to.room() == 0 {
+                break;
+            }
+            sched::cond_resched();
+        }
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,75 @@
+//! Errors of packets that a socket asked for (`IP_RECVERR`): they wait until the program receives them
+//! (`MSG_ERRQUEUE`), each with the message that it is about.
+
+use super::address::Address;
+use super::inbox::Got;
+use super::problems::{MOST, Problem};
+use super::state::Socket;
+use crate::fs::io::ByteSink;
+use crate::fs::poll::PollMask;
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use logic::socket::packet::Told;
+use logic::socket::report::Report;
+
+impl Socket {
+    /// Whether this socket asked for errors of packets of this version.
+    pub(super) fn wants_errors(&self, four: bool) -> bool {
+        let told = self.settings().told.get();
+        told.contains(if four { Told::ERRORS4 } else { Told::ERRORS6 })
+    }
+
+    /// Sets what a receiver is told. Turning reports of errors off drops the errors that wait.
+    pub fn tell(&self, told: Told, on: bool) {
+        self.settings().told.set(told, on);
+        if !on && told.intersects(Told::ERRORS4 | Told::ERRORS6) {
+            let mut list = self.problems.list.lock();
+            let dropped = core::mem::take(&mut *list);
+            self.problems.any.store(false, Ordering::Release);
+            drop(list);
+            drop(dropped);
+        }
+    }
+
+    /// Adds an error, which the next call is told as well.
+    pub(super) fn add_problem(&self, problem: Problem) {
+        let mut list = self.problems.list.lock();
+        if list.len() < MOST && list.try_reserve(1).is_ok() {
+            list.push_back(problem);
+            self.problems.any.store(true, Ordering::Release);
+            drop(list);
+        } else {
+            drop(list);
+            drop(problem);
+        }
+        self.inbox.set_error(Report::ERROR);
+    }
+
+    /// Receives the oldest error, with the message that it is about.
+    ///
+    /// # Errors
+    /// `EAGAIN`: none waits. `EFAULT`.
+    pub fn receive_problem(&self, to: &mut dyn ByteSink) -> Result<Got, Errno> {
+        let mut list = self.problems.list.lock();
+        let problem = list.pop_front();
+        let more = !list.is_empty();
+        self.problems.any.store(more, Ordering::Release);
+        drop(list);
+        let problem = problem.ok_or(Errno::EAGAIN)?;
+        // The next call is told of the next one.
+        self.inbox.take_error();
+        if more {
+            self.inbox.put_error(Report::ERROR);
+            self.notifier.notify(PollMask::ERR);
+        }
+        let length = problem.segment.payload.len();
+        let count = problem.segment.payload.put(0, to, length)?;
+        Ok(Got {
+            count,
+            length,
+            source: Some(Address::Inet(problem.report.to)),
+            report: Some(problem.report),
+            ..Got::default()
+        })
+    }
+}

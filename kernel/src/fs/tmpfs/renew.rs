@@ -1,0 +1,158 @@
+//! Files of the host's that others change while the guest runs.
+//!
+//! A look at the name of such a file asks the host, unless it was asked a moment before. If the host has another file there, or
+//! the same one with other bytes, the name leads to a new node. Who has the old node open keeps it: it has the pages that were
+//! read, and reading others fails with `ESTALE`.
+
+use super::below::{FileBelow, is_nothing, join};
+use super::{Body, TmpNode};
+use crate::drivers::root;
+use crate::fs::FileKind;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+
+/// How long an answer of the host's is taken for true.
+const TRUSTED: Nanos = Nanos::from_millis(50);
+
+/// When the host was last asked about a file.
+#[derive(Debug)]
+pub(super) struct Asked(AtomicU64);
+
+impl Asked {
+    /// It was asked just now.
+    pub(super) fn now() -> Self {
+        Self(AtomicU64::new(clock::now().0))
+    }
+
+    // Relaxed (all): a hint that orders nothing.
+
+    fn again(&self) {
+        self.0.store(clock::now().0, Ordering::Relaxed);
+    }
+
+    /// Has the next look at the name ask the host.
+    pub(super) fn doubt(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn is_old(&self) -> bool {
+        let asked = Nanos(self.0.load(Ordering::Relaxed));
+        clock::now() >= asked.saturating_add(TRUSTED)
+    }
+}
+
+/// What the host has at the path of a file.
+enum News {
+    /// The same file.
+    Same,
+    /// Another file, or other bytes, as this new node.
+    Other(Arc<TmpNode>),
+    /// Nothing.
+    Gone,
+}
+
+impl TmpNode {
+    /// The file of the host's that this one shows, if it is time to ask the host about it.
+    fn to_renew(&self) -> Option<&FileBelow> {
+        let Body::Regular(regular) = &self.body else {
+            return None;
+        };
+        let below = regular.below.as_ref()?;
+        // Bytes that a program may have changed are its own.
+        (below.asked.is_old() && !regular.content.lock().changes).then_some(below)
+    }
+
+    /// Returns the node that has the entry `name` of this directory, which `node` had a moment ago. Asks the host if `node` shows
+    /// a file of its that may have changed.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the host has removed the file, and with `ENOMEM`.
+    pub(super) fn renewed(&self, name: &[u8], node: Arc<Self>) -> Result<Arc<Self>, Errno> {
+        let Some(below) = node.to_renew() else {
+            return Ok(node);
+        };
+        // Before the question: what comes meanwhile is not asked again, and what was changed meanwhile is asked later.
+        below.asked.again();
+        let path = join(&below.folder, &below.name)?;
+        let news = root::look(&path, false, |entry| {
+            let given = &entry.attributes;
+            let is_regular = FileKind::from_mode(given.mode) == Some(FileKind::Regular);
+            if is_regular && given.version == below.version {
+                node.take_over(given.mode, [given.uid, given.gid]);
+                return Ok(News::Same);
+            }
+            if !is_regular && !node.is_as_below() {
+                return Ok(News::Gone);
+            }
+            let new = self.node_of(&below.folder, &below.name, entry)?;
+            Ok(News::Other(new))
+        });
+        match news {
+            Ok(News::Same) => Ok(node),
+            Ok(News::Other(new)) => {
+                let now = self.directory()?.replace(name, &node, &new)?;
+                now.ok_or(Errno::ENOENT)
+            }
+            Ok(News::Gone) => self.without(name, node),
+            Err(error) if is_nothing(error) => self.without(name, node),
+            Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
+            // What is known of the file stays so until the host answers.
+            Err(_) => Ok(node),
+        }
+    }
+
+    /// Removes the entry `name`, unless a program has changed or moved `node`, which has that name.
+    fn without(&self, name: &[u8], node: Arc<Self>) -> Result<Arc<Self>, Errno> {
+        if !node.is_as_below() {
+            return Ok(node);
+        }
+        let now = self.directory()?.forget_entry(name, &node);
+        now.ok_or(Errno::ENOENT)
+    }
+
+    /// Takes over the mode and the owner that the host's file has now.
+    fn take_over(&self, mode: u32, [uid, gid]: [u32; 2]) {
+        let mut attributes = self.attributes.lock();
+        // Who changes them says so first, and takes the lock then.
+        if self.is_as_below() {
+            attributes.permissions = mode & 0o7777;
+            (attributes.uid, attributes.gid) = (uid, gid);
+        }
+    }
+
+    /// Copies the mode, the owner and the extended attributes that a program has given to `old`.
+    /// That node keeps its own for those that have it open. This one is not entered yet.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
+    pub(super) fn copy_attributes_of(&self, old: &Self) -> Result<(), Errno> {
+        let theirs = old.attributes.lock();
+        // Who changes them says so first, and takes the lock then.
+        if old.is_as_below() {
+            return Ok(());
+        }
+        let extended = match &theirs.extended {
+            Some(extended) => Some(Box::new(extended.copy()?)),
+            None => None,
+        };
+        self.keep();
+        let mut attributes = self.attributes.lock();
+        attributes.permissions = theirs.permissions;
+        (attributes.uid, attributes.gid) = (theirs.uid, theirs.gid);
+        attributes.extended = extended;
+        // Relaxed: only a hint, as the attributes are looked at with the lock held.
+        let has = old.has_capabilities.load(Ordering::Relaxed);
+        self.has_capabilities.store(has, Ordering::Relaxed);
+        self.lists.copy_from(&old.lists);
+        Ok(())
+    }
+
+    /// Notes that the node has lost its name.
+    pub(super) fn is_nameless_now(&self) {
+        let mut attributes = self.attributes.lock();
+        attributes.links = attributes.links.saturating_sub(1);
+    }
+}

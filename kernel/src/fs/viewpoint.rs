@@ -1,0 +1,36 @@
+//! Paths as a process sees them that has another root directory than the tree's.
+
+use super::lookup;
+use super::node::NodeRef;
+use alloc::vec::Vec;
+
+/// The path of a process's root directory, or `None` for the root of the tree.
+#[derive(Debug)]
+pub struct Viewpoint(Option<Vec<u8>>);
+
+impl Viewpoint {
+    /// The view from the directory `root`.
+    pub fn of(root: &NodeRef) -> Self {
+        let whole = root.parent().is_none() && root.name().is_empty();
+        Self((!whole).then(|| lookup::describe(root, None)))
+    }
+
+    /// Returns `path`, which begins at the root of the tree, as it is seen from the root directory.
+    /// Returns `None` if it does not lie below that.
+    pub fn see<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(root) = &self.0 else {
+            return Some(path);
+        };
+        match path.strip_prefix(root.as_slice())? {
+            [] => Some(b"/"),
+            below @ [b'/', ..] => Some(below),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::see`], with the whole path where it does not lie below the root directory, as
+    /// Linux shows files.
+    pub fn show<'a>(&self, path: &'a [u8]) -> &'a [u8] {
+        self.see(path).unwrap_or(path)
+    }
+}

@@ -1,0 +1,61 @@
+//! `PR_SET_PDEATHSIG`: the signal that a process gets when the thread that made it ends.
+//!
+//! The children of a thread that ends without its process become those of another thread of it, whose end is
+//! told again.
+
+use super::{Process, table};
+use crate::process::signal::{self, SigInfo, Signal};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+/// Sets the signal that `process` gets when the thread ends that made it; 0: none.
+pub(crate) fn set(process: &Process, signal: u32) {
+    let guard = table::lock();
+    // Relaxed (all here): under the table's lock.
+    process.death_signal.store(signal, Ordering::Relaxed);
+    let parent = process.relations.lock().parent.clone();
+    if let Some(parent) = parent.filter(|_| signal != 0) {
+        parent.has_mourners.store(true, Ordering::Relaxed);
+        let maker = process.maker.load(Ordering::Relaxed);
+        if parent.thread(maker).is_none() {
+            pass_on(&parent, process);
+        }
+    }
+    drop(guard);
+}
+
+/// Makes `child` the child of any thread of `parent` that is left.
+fn pass_on(parent: &Process, child: &Process) {
+    let heir = parent.group.lock().tasks.first().map(|task| task.tid());
+    if let Some(heir) = heir {
+        child.maker.store(heir, Ordering::Relaxed);
+    }
+}
+
+/// Sends their signals to the children of the thread `tid`, which is in the group of `parent` no more, while
+/// others are.
+pub(super) fn end_of_thread(parent: &Process, tid: u32) {
+    if !parent.has_mourners.load(Ordering::Relaxed) {
+        return;
+    }
+    let guard = table::lock();
+    let mut next = parent.relations.lock().first_child.clone();
+    // One turn for each child.
+    while let Some(child) = next {
+        if child.maker.load(Ordering::Relaxed) == tid {
+            pass_on(parent, &child);
+            tell(&child, parent.pid());
+        }
+        next = child.relations.lock().next_sibling.clone();
+    }
+    drop(guard);
+}
+
+/// Sends `child` the signal that it has asked for, because its maker, a thread of the process `parent`, has
+/// ended. The table is locked.
+pub(super) fn tell(child: &Arc<Process>, parent: u32) {
+    let asked = child.death_signal.load(Ordering::Relaxed);
+    if let Some(signal) = Signal::new(asked) {
+        let _ = signal::send_to_process(child, SigInfo::user(signal, 0, parent, 0));
+    }
+}

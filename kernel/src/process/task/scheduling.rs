@@ -1,0 +1,223 @@
+//! How a thread is scheduled, as programs set and see it; of a main thread that has ended, too.
+
+use super::table::{self, Table};
+use super::{Process, Task};
+use alloc::sync::Arc;
+use linux_raw_sys::general as raw;
+use logic::credentials::Credentials;
+use logic::errno::Errno;
+use machine::sched::{self, realtime};
+use machine::sync::SpinLock;
+
+/// What calls on scheduling set.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scheduling {
+    /// `SCHED_*`.
+    pub(crate) policy: u32,
+    /// Real-time priority: 1 to 99 of `SCHED_FIFO` and `SCHED_RR`, 0 of the others.
+    pub(crate) priority: u32,
+    /// Nice value, -20 to 19.
+    pub(crate) nice: i32,
+    /// Its children begin with the usual policy and no negative nice value (`SCHED_RESET_ON_FORK`).
+    pub(crate) resets_on_fork: bool,
+    /// `ioprio_set(2)`.
+    pub(crate) io_priority: u32,
+    /// CPUs that it may run on, one bit each.
+    pub(crate) cpus: u64,
+}
+
+impl Scheduling {
+    /// Of a new thread that inherits nothing.
+    pub(crate) const USUAL: Self = Self {
+        policy: raw::SCHED_NORMAL,
+        priority: 0,
+        nice: 0,
+        resets_on_fork: false,
+        io_priority: 0,
+        cpus: u64::MAX,
+    };
+
+    /// Whether the policy is one with a priority.
+    pub(crate) fn is_realtime(&self) -> bool {
+        matches!(self.policy, raw::SCHED_FIFO | raw::SCHED_RR)
+    }
+
+    /// Returns what a child of a thread with this begins with.
+    pub(crate) fn of_child(self) -> Self {
+        let mut child = Self {
+            resets_on_fork: false,
+            ..self
+        };
+        if self.resets_on_fork {
+            if self.is_realtime() {
+                child.policy = raw::SCHED_NORMAL;
+                child.priority = 0;
+                child.nice = 0;
+            } else {
+                child.nice = self.nice.max(0);
+            }
+        }
+        child
+    }
+}
+
+/// The scheduling of a live thread, and what the scheduler is told of it.
+#[derive(Debug)]
+pub(super) struct OwnScheduling(SpinLock<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    own: Scheduling,
+    /// The highest priority of the threads that wait for a lock that it owns; 0: none has one.
+    inherited: u32,
+}
+
+impl OwnScheduling {
+    pub(super) const fn new() -> Self {
+        Self(SpinLock::new(Inner {
+            own: Scheduling::USUAL,
+            inherited: 0,
+        }))
+    }
+}
+
+impl Task {
+    /// How it is scheduled.
+    pub(crate) fn scheduling(&self) -> Scheduling {
+        self.scheduling.0.lock().own
+    }
+
+    /// Its place among those that wait for one thing by urgency, the least first: a priority comes
+    /// before all nice values.
+    pub(crate) fn rank(&self) -> i32 {
+        match self.priority() {
+            0 => self.nice(),
+            priority => -20 - priority.cast_signed(),
+        }
+    }
+
+    /// Changes how it is scheduled, at once.
+    pub(crate) fn change_scheduling(&self, change: impl FnOnce(&mut Scheduling)) {
+        // Never fails.
+        let _ = self.try_change_scheduling(|own| {
+            change(own);
+            Ok(())
+        });
+    }
+
+    /// The same unless `change` fails, which runs with the lock held: what it looks at stays until
+    /// the change is made.
+    fn try_change_scheduling(
+        &self,
+        change: impl FnOnce(&mut Scheduling) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut inner = self.scheduling.0.lock();
+        let mut new = inner.own;
+        change(&mut new)?;
+        inner.own = new;
+        let own = &inner.own;
+        sched::settle_weight(self);
+        self.set_weight(own.nice, own.policy == raw::SCHED_IDLE);
+        sched::settle_weight(self);
+        self.affinity().set_mask(own.cpus);
+        self.set_priority(&inner);
+        Ok(())
+    }
+
+    /// Tells the scheduler of the priority.
+    fn set_priority(&self, inner: &Inner) {
+        let (own, inherited) = (&inner.own, inner.inherited);
+        let round_robin = own.policy == raw::SCHED_RR;
+        realtime::set(self, own.priority.max(inherited), round_robin);
+    }
+
+    /// Gives it the priority of those that wait for it, 0 to take that back.
+    pub(crate) fn inherit_priority(&self, priority: u32) {
+        let mut inner = self.scheduling.0.lock();
+        if inner.inherited != priority {
+            inner.inherited = priority;
+            self.set_priority(&inner);
+        }
+    }
+
+    /// Whether it has inherited a priority.
+    pub(crate) fn has_inherited(&self) -> bool {
+        self.scheduling.0.lock().inherited != 0
+    }
+}
+
+/// A thread that a call on scheduling means.
+#[derive(Clone)]
+pub(crate) enum Scheduled {
+    /// A live one.
+    Live(Arc<Task>),
+    /// The main thread of this process, which has ended. As on Linux all can be set and seen until the
+    /// process is waited for.
+    Ended(Arc<Process>),
+}
+
+impl Scheduled {
+    /// The thread with this number.
+    pub(crate) fn find(tid: u32) -> Option<Self> {
+        Self::find_in(&table::lock(), tid)
+    }
+
+    fn find_in(table: &Table, tid: u32) -> Option<Self> {
+        let live = table.task(tid).cloned().map(Self::Live);
+        live.or_else(|| table.process(tid).cloned().map(Self::Ended))
+    }
+
+    /// The live thread.
+    pub(crate) fn task(&self) -> Option<&Arc<Task>> {
+        match self {
+            Self::Live(task) => Some(task),
+            Self::Ended(_) => None,
+        }
+    }
+
+    /// The process that it belongs to.
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        match self {
+            Self::Live(task) => task.process(),
+            Self::Ended(process) => process,
+        }
+    }
+
+    /// Who it acts as, or did last.
+    pub(crate) fn credentials(&self) -> Arc<Credentials> {
+        match self {
+            Self::Live(task) => task.credentials_for_others(),
+            Self::Ended(process) => process.credentials(),
+        }
+    }
+
+    /// How it is scheduled.
+    pub(crate) fn get(&self) -> Scheduling {
+        match self {
+            Self::Live(task) => task.scheduling(),
+            Self::Ended(process) => *process.last_scheduling.lock(),
+        }
+    }
+
+    /// Changes how it is scheduled in one step: `change` gets what it has, and no other call sets
+    /// anything before what `change` makes of that is in force. It runs with a spin lock held, and
+    /// may take those of credentials and limits.
+    ///
+    /// # Errors
+    /// Those of `change`; nothing is changed then.
+    pub(crate) fn change(
+        &self,
+        change: impl FnOnce(&mut Scheduling) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        match self {
+            Self::Live(task) => task.try_change_scheduling(change),
+            Self::Ended(process) => {
+                let mut last = process.last_scheduling.lock();
+                let mut new = *last;
+                change(&mut new)?;
+                *last = new;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! How the wall clock is steered: what `adjtimex` keeps and shows, and leap seconds.
+//!
+//! A frequency, a tick and `adjtime` have the wall clock run faster or slower than the monotonic
+//! one. The phase-locked loop is not there: an offset for it is refused with `EOPNOTSUPP`.
+
+use super::{clock_thread, wall};
+use crate::process::caller;
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicI32, Ordering};
+use logic::credentials::Capabilities;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::sched::timer::{KernelTimer, TimerTarget};
+use machine::sync::{Once, SpinLock};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `struct timex`.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Timex {
+    modes: u32,
+    padding: u32,
+    offset: i64,
+    frequency: i64,
+    most_error: i64,
+    estimated_error: i64,
+    status: u32,
+    padding_2: u32,
+    constant: i64,
+    precision: i64,
+    tolerance: i64,
+    seconds: i64,
+    fraction: i64,
+    tick: i64,
+    /// Of a signal once a second, which there is not: frequency, jitter, interval and so on.
+    pulse: [i64; 8],
+    tai: i32,
+    rest: [u32; 11],
+}
+
+const _: () = assert!(size_of::<Timex>() == 208);
+
+/// Bits of [`Timex::modes`], Linux's `ADJ_*`.
+mod modes {
+    pub(super) const OFFSET: u32 = 1;
+    pub(super) const FREQUENCY: u32 = 2;
+    pub(super) const MOST_ERROR: u32 = 4;
+    pub(super) const ESTIMATED_ERROR: u32 = 8;
+    pub(super) const STATUS: u32 = 0x10;
+    pub(super) const CONSTANT: u32 = 0x20;
+    pub(super) const TAI: u32 = 0x80;
+    pub(super) const SET_OFFSET: u32 = 0x100;
+    pub(super) const MICROSECONDS: u32 = 0x1000;
+    pub(super) const NANOSECONDS: u32 = 0x2000;
+    pub(super) const TICK: u32 = 0x4000;
+    /// With `SINGLE_SHOT`: as `adjtime(3)`; with `LOOK` it only shows what is left of it.
+    pub(super) const ADJUST: u32 = 0x8000;
+    pub(super) const SINGLE_SHOT: u32 = OFFSET;
+    pub(super) const LOOK: u32 = 0x2000;
+}
+
+/// Bits of [`Timex::status`], Linux's `STA_*`.
+mod status {
+    pub(super) const LOOP: u32 = 1;
+    pub(super) const PULSES: u32 = 2 | 4;
+    pub(super) const INSERT: u32 = 0x10;
+    pub(super) const DELETE: u32 = 0x20;
+    pub(super) const UNSYNCHRONISED: u32 = 0x40;
+    pub(super) const NANOSECONDS: u32 = 0x2000;
+    /// What programs cannot set.
+    pub(super) const READ_ONLY: u32 = 0xff00;
+}
+
+/// The bound of errors, in microseconds, which they reach where no program steers the clock.
+const MOST_ERROR_US: i64 = 16_000_000;
+/// How much an error grows in a second.
+const DRIFT_US_PER_S: u64 = 500;
+/// The usual length of a tick, in microseconds, and those that Linux takes.
+const TICK_US: i64 = 10_000;
+const TICKS_US: core::ops::RangeInclusive<i64> = 9000..=11_000;
+/// Bounds of `ADJ_TIMECONST` and `ADJ_TAI`.
+const MOST_CONSTANT: i64 = 10;
+const MOST_TAI_S: i64 = 100_000;
+
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// What `adjtime` has the clock gain or lose, of each 2,000 ns one.
+const ADJTIME_PART: i64 = 2000;
+/// The most that a frequency may be, in parts of a million with 16 bits behind the point.
+const MOST_FREQUENCY: i64 = 500 << 16;
+/// The result where no program steers the clock.
+const TIME_ERROR: usize = 5;
+
+/// How far a leap second is, with Linux's numbers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// None is asked for.
+    Usual = 0,
+    /// At the end of the day a second comes twice.
+    Insert = 1,
+    /// The last second of the day is left out.
+    Delete = 2,
+    /// It is the second that comes twice.
+    Inserted = 3,
+    /// It is over; the request has not been taken back.
+    Over = 4,
+}
+
+struct Steering {
+    status: u32,
+    most_error_us: i64,
+    /// When that was set.
+    error_since: Nanos,
+    estimated_error_us: i64,
+    constant: i64,
+    phase: Phase,
+    /// The end of the day of the leap second, on the wall clock.
+    leap_at: Nanos,
+    /// In parts of a million with 16 bits behind the point.
+    frequency: i64,
+    tick_us: i64,
+    /// Until when `adjtime` has the clock gain, or lose.
+    adjusting: Option<(Nanos, bool)>,
+}
+
+static STEERING: SpinLock<Steering> = SpinLock::new(Steering {
+    status: status::UNSYNCHRONISED,
+    most_error_us: MOST_ERROR_US,
+    error_since: Nanos::ZERO,
+    estimated_error_us: MOST_ERROR_US,
+    constant: 2,
+    phase: Phase::Usual,
+    leap_at: Nanos::MAX,
+    frequency: 0,
+    tick_us: TICK_US,
+    adjusting: None,
+});
+
+/// What `CLOCK_TAI` is ahead of the wall clock, in seconds.
+static TAI_S: AtomicI32 = AtomicI32::new(0);
+
+fn tai_ahead() -> Nanos {
+    // Relaxed: a value of its own, which is never negative but while a deleted second is counted.
+    let seconds = u64::try_from(TAI_S.load(Ordering::Relaxed)).unwrap_or(0);
+    Nanos(seconds * SECOND)
+}
+
+/// The time on `CLOCK_TAI` when the wall clock shows `time`.
+pub fn atomic_of(time: Nanos) -> Nanos {
+    time.saturating_add(tai_ahead())
+}
+
+/// The time on the wall clock when `CLOCK_TAI` shows `time`.
+pub fn wall_of(time: Nanos) -> Nanos {
+    time.saturating_sub(tai_ahead())
+}
+
+impl Steering {
+    /// Brings the error up to `now`. Beyond its bound the clock counts as unsynchronised.
+    fn settle(&mut self, now: Nanos) {
+        let seconds = now.saturating_sub(self.error_since).0 / SECOND;
+        if seconds > 0 {
+            let grown = i64::try_from(seconds.saturating_mul(DRIFT_US_PER_S)).unwrap_or(i64::MAX);
+            self.most_error_us = self.most_error_us.saturating_add(grown);
+            self.error_since = now;
+            if self.most_error_us > MOST_ERROR_US {
+                self.most_error_us = MOST_ERROR_US;
+                self.status |= status::UNSYNCHRONISED;
+            }
+        }
+    }
+
+    /// Goes on to the phase that holds at `wall` time.
+    fn advance(&mut self, wall: Nanos) {
+        let asked = self.status & (status::INSERT | status::DELETE);
+        let day = Nanos((wall.0 / DAY + 1) * DAY);
+        match self.phase {
+            Phase::Usual if asked & status::INSERT != 0 => {
+                (self.phase, self.leap_at) = (Phase::Insert, day);
+            }
+            Phase::Usual if asked != 0 => {
+                let second = Nanos(day.0 - SECOND);
+                self.leap_at = if wall < second {
+                    second
+                } else {
+                    second.saturating_add(Nanos(DAY))
+                };
+                self.phase = Phase::Delete;
+            }
+            Phase::Insert if asked & status::INSERT == 0 => self.forget_leap(),
+            Phase::Delete if asked & status::DELETE == 0 => self.forget_leap(),
+            Phase::Inserted if wall >= self.leap_at => self.phase = Phase::Over,
+            Phase::Over if asked == 0 => self.forget_leap(),
+            _ => {}
+        }
+    }
+
+    fn forget_leap(&mut self) {
+        (self.phase, self.leap_at) = (Phase::Usual, Nanos::MAX);
+    }
+
+    /// What the clock gains in 2^32 of the monotonic clock.
+    fn rate(&self) -> i64 {
+        let by_tick = (self.tick_us - TICK_US) * clock::TWICE / TICK_US;
+        // 2^32 / 2^16 parts of a million: no more than 2^41 in between.
+        let by_frequency = self.frequency * (1 << 16) / 1_000_000;
+        let by_adjtime = match self.adjusting {
+            None => 0,
+            Some((_, true)) => clock::TWICE / ADJTIME_PART,
+            Some((_, false)) => -clock::TWICE / ADJTIME_PART,
+        };
+        by_tick + by_frequency + by_adjtime
+    }
+
+    /// What is left of an adjustment by `adjtime` at `now`, in microseconds.
+    fn left_us(&self, now: Nanos) -> i64 {
+        let Some((until, gains)) = self.adjusting else {
+            return 0;
+        };
+        let span = i64::try_from(until.saturating_sub(now).0).unwrap_or(i64::MAX);
+        let left = span / (ADJTIME_PART * 1000);
+        if gains { left } else { -left }
+    }
+
+    /// Begins such an adjustment by `offset_us`, in place of the one before.
+    fn adjust(&mut self, offset_us: i64, now: Nanos) {
+        let span = offset_us
+            .unsigned_abs()
+            .saturating_mul(ADJTIME_PART.unsigned_abs() * 1000);
+        let until = now.saturating_add(Nanos(span));
+        self.adjusting = (offset_us != 0).then_some((until, offset_us > 0));
+    }
+
+    /// Takes the new status of a request.
+    fn set_status(&mut self, new: u32) {
+        if self.status & status::LOOP != 0 && new & status::LOOP == 0 {
+            self.forget_leap();
+            self.status = status::UNSYNCHRONISED;
+        }
+        self.status = self.status & status::READ_ONLY | new & !status::READ_ONLY;
+    }
+
+    fn result(&self) -> usize {
+        if self.status & (status::UNSYNCHRONISED | status::PULSES) != 0 {
+            TIME_ERROR
+        } else {
+            self.phase as usize
+        }
+    }
+}
+
+/// Notes that the clock was set: its error is unknown, and the day of a leap second is another one.
+pub(super) fn clock_was_set() {
+    let mut steering = STEERING.lock();
+    steering.status |= status::UNSYNCHRONISED;
+    steering.most_error_us = MOST_ERROR_US;
+    steering.estimated_error_us = MOST_ERROR_US;
+    steering.forget_leap();
+    steering.advance(wall::now());
+    steering.adjusting = None;
+    drop(steering);
+    arm();
+    run();
+}
+
+/// What the timers of leap seconds and of `adjtime` belong to, which tokens tell apart.
+struct Leap;
+
+const OF_LEAP: u64 = 0;
+const OF_ADJTIME: u64 = 1;
+
+/// The timers, once one was needed, and their target.
+static TIMERS: Once<(Arc<Leap>, [KernelTimer; 2])> = Once::new();
+
+impl TimerTarget for Leap {
+    fn expired(&self, token: u64, _: Nanos) {
+        clock_thread::serve(token);
+    }
+}
+
+/// Does what the timer with `token` is for, if its time has come.
+pub(super) fn serve(token: u64) {
+    if token == OF_ADJTIME {
+        let now = clock::now();
+        let mut steering = STEERING.lock();
+        if steering.adjusting.is_some_and(|(until, _)| until <= now) {
+            steering.adjusting = None;
+        }
+        drop(steering);
+        run();
+        return;
+    }
+    let by = {
+        let mut steering = STEERING.lock();
+        if wall::now() < steering.leap_at {
+            0
+        } else {
+            match steering.phase {
+                Phase::Insert => {
+                    steering.phase = Phase::Inserted;
+                    -1
+                }
+                Phase::Delete => {
+                    steering.phase = Phase::Over;
+                    1
+                }
+                _ => 0,
+            }
+        }
+    };
+    if by != 0 {
+        TAI_S.fetch_sub(by, Ordering::Relaxed);
+        // Fails only at the ends of what the clock can be set to.
+        let _ = wall::step(i128::from(by) * i128::from(SECOND));
+    }
+}
+
+/// Sets the timers to the leap second that is asked for, and to the end of an adjustment.
+fn arm() {
+    let waits = |phase| matches!(phase, Phase::Insert | Phase::Delete);
+    let needed = {
+        let steering = STEERING.lock();
+        waits(steering.phase) || steering.adjusting.is_some()
+    };
+    if needed && TIMERS.get().is_none() {
+        let target = Arc::new(Leap);
+        let timers = [OF_LEAP, OF_ADJTIME].map(|token| {
+            let weak: Weak<Leap> = Arc::downgrade(&target);
+            KernelTimer::new(weak, token)
+        });
+        TIMERS.get_or_init(|| (target, timers));
+    }
+    if let Some((_, [leap, adjtime])) = TIMERS.get() {
+        // With the lock held, so that of several callers the last one sets what holds.
+        let steering = STEERING.lock();
+        let at = waits(steering.phase).then_some(steering.leap_at);
+        leap.set(at.map(clock::monotonic_at));
+        adjtime.set(steering.adjusting.map(|(until, _)| until));
+    }
+}
+
+/// Has the clock run at the rate that is asked for.
+fn run() {
+    if wall::run_at(|| STEERING.lock().rate()) {
+        // The leap second comes sooner or later by that.
+        arm();
+    }
+}
+
+/// Refuses what a request may not ask for, in Linux's order.
+fn check(timex: &Timex) -> Result<(), Errno> {
+    let modes = timex.modes;
+    if modes & modes::ADJUST != 0 {
+        if modes & modes::SINGLE_SHOT == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if modes & modes::LOOK == 0 {
+            caller::need(Capabilities::SYS_TIME)?;
+        }
+    } else {
+        if modes != 0 {
+            caller::need(Capabilities::SYS_TIME)?;
+        }
+        if modes & modes::TICK != 0 && !TICKS_US.contains(&timex.tick) {
+            return Err(Errno::EINVAL);
+        }
+    }
+    if modes & modes::SET_OFFSET != 0 {
+        caller::need(Capabilities::SYS_TIME)?;
+        let unit = if modes & modes::NANOSECONDS != 0 {
+            1_000_000_000
+        } else {
+            1_000_000
+        };
+        if !(0..unit).contains(&timex.fraction) {
+            return Err(Errno::EINVAL);
+        }
+    }
+    if modes & modes::FREQUENCY != 0 {
+        /// By this Linux scales parts in a million with 16 bits behind the point.
+        const SCALE: i64 = 65_536_000;
+        if !(i64::MIN / SCALE..=i64::MAX / SCALE).contains(&timex.frequency) {
+            return Err(Errno::EINVAL);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the request gives the phase-locked loop, which is not there, an offset.
+fn locks_phase(timex: &Timex, status: u32) -> bool {
+    let modes = timex.modes;
+    let status = if modes & modes::STATUS != 0 {
+        timex.status
+    } else {
+        status
+    };
+    // Without the loop an offset does nothing, as on Linux.
+    modes & modes::ADJUST == 0
+        && modes & modes::OFFSET != 0
+        && timex.offset != 0
+        && status & status::LOOP != 0
+}
+
+/// `adjtimex`: does what `timex` asks for, and fills it.
+///
+/// # Errors
+/// `EINVAL`, `EPERM`; `EOPNOTSUPP` for an offset of the phase-locked loop; `ENOMEM`.
+pub fn adjust(timex: &mut Timex) -> SysResult {
+    check(timex)?;
+    let modes = timex.modes;
+    if locks_phase(timex, STEERING.lock().status) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // What may set a timer.
+    if modes & (modes::ADJUST | modes::STATUS) != 0 {
+        clock_thread::start()?;
+    }
+    if modes & modes::SET_OFFSET != 0 {
+        let unit = if modes & modes::NANOSECONDS != 0 {
+            1
+        } else {
+            1000
+        };
+        let seconds = i128::from(timex.seconds) * i128::from(SECOND);
+        wall::step(seconds + i128::from(timex.fraction * unit))?;
+        clock_was_set();
+    }
+    let now = clock::now();
+    let mut steering = STEERING.lock();
+    steering.settle(now);
+    let left_us = steering.left_us(now);
+    if modes & modes::ADJUST == 0 {
+        apply(&mut steering, timex, now);
+    } else if modes & modes::LOOK == 0 {
+        steering.adjust(timex.offset, now);
+    }
+    let wall = wall::now();
+    steering.advance(wall);
+    timex.offset = if modes & modes::ADJUST != 0 {
+        left_us
+    } else {
+        0
+    };
+    timex.frequency = steering.frequency;
+    timex.most_error = steering.most_error_us;
+    timex.estimated_error = steering.estimated_error_us;
+    timex.status = steering.status;
+    timex.constant = steering.constant;
+    timex.precision = 1;
+    // 500 parts in a million, with 16 bits behind the point.
+    timex.tolerance = 500 << 16;
+    timex.tick = steering.tick_us;
+    timex.pulse = [0; 8];
+    timex.tai = TAI_S.load(Ordering::Relaxed);
+    timex.rest = [0; 11];
+    timex.seconds = (wall.0 / SECOND).cast_signed();
+    let nanos = (wall.0 % SECOND).cast_signed();
+    timex.fraction = if steering.status & status::NANOSECONDS != 0 {
+        nanos
+    } else {
+        nanos / 1000
+    };
+    let result = steering.result();
+    drop(steering);
+    arm();
+    run();
+    Ok(result)
+}
+
+/// Keeps what a request sets.
+fn apply(steering: &mut Steering, timex: &Timex, now: Nanos) {
+    let modes = timex.modes;
+    if modes & modes::STATUS != 0 {
+        steering.set_status(timex.status);
+    }
+    if modes & modes::NANOSECONDS != 0 {
+        steering.status |= status::NANOSECONDS;
+    }
+    if modes & modes::MICROSECONDS != 0 {
+        steering.status &= !status::NANOSECONDS;
+    }
+    if modes & modes::FREQUENCY != 0 {
+        steering.frequency = timex.frequency.clamp(-MOST_FREQUENCY, MOST_FREQUENCY);
+    }
+    if modes & modes::TICK != 0 {
+        steering.tick_us = timex.tick;
+    }
+    if modes & modes::MOST_ERROR != 0 {
+        steering.most_error_us = timex.most_error;
+        steering.error_since = now;
+    }
+    if modes & modes::ESTIMATED_ERROR != 0 {
+        steering.estimated_error_us = timex.estimated_error;
+    }
+    if modes & modes::CONSTANT != 0 {
+        let more = if steering.status & status::NANOSECONDS != 0 {
+            0
+        } else {
+            4
+        };
+        steering.constant = timex.constant.saturating_add(more).clamp(0, MOST_CONSTANT);
+    }
+    if modes & modes::TAI != 0
+        && let Ok(seconds) = i32::try_from(timex.constant)
+        && (0..=MOST_TAI_S).contains(&timex.constant)
+    {
+        TAI_S.store(seconds, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,198 @@
+//! The guest's wall clock is set: who keeps a time by it learns of that.
+
+use super::steering;
+use super::values::Timeval;
+use crate::fs::timerfd;
+use crate::process::task::{Process, table, vdso};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::sched;
+use machine::sched::wall;
+use machine::sync::SpinLock;
+
+/// Held by who sets the clock.
+static SETTING: SpinLock<()> = SpinLock::new(());
+
+/// The last second that the clock can be set to: 30 years before the end of what 64 bits of
+/// nanoseconds with a sign hold, as on Linux.
+const LAST_SECOND: u64 = i64::MAX as u64 / 1_000_000_000 - 30 * 365 * 24 * 3600;
+
+/// Threads that are looked at under one hold of their process's lock.
+const TASKS_AT_ONCE: usize = 32;
+
+/// When a wait ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// On the monotonic clock.
+    Monotonic(Nanos),
+    /// On the wall clock, which may be set meanwhile.
+    Wall(Nanos),
+}
+
+impl Deadline {
+    /// Calls `wait` with the deadline on the monotonic clock, or `None` for a wait without end.
+    ///
+    /// # Errors
+    /// Those of `wait`, of which `ETIMEDOUT` says that the deadline has passed.
+    pub fn hold<R>(
+        deadline: Option<Self>,
+        mut wait: impl FnMut(Option<Nanos>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        match deadline {
+            None => wait(None),
+            Some(Self::Monotonic(at)) => wait(Some(at)),
+            Some(Self::Wall(at)) => wall::wait_until(at, |at| wait(Some(at))),
+        }
+    }
+
+    /// The deadline in two words, for a call that goes on after a signal.
+    pub fn words(self) -> [u64; 2] {
+        match self {
+            Self::Monotonic(at) => [at.0, 0],
+            Self::Wall(at) => [at.0, 1],
+        }
+    }
+
+    /// The deadline that [`Self::words`] gave.
+    pub fn of_words([at, wall]: [u64; 2]) -> Self {
+        match wall {
+            0 => Self::Monotonic(Nanos(at)),
+            _ => Self::Wall(Nanos(at)),
+        }
+    }
+}
+
+/// Returns the time on the wall clock.
+pub fn now() -> Nanos {
+    clock::wall_now()
+}
+
+/// Sets the wall clock to `time`.
+///
+/// # Errors
+/// `EINVAL` for a time that is before 1970 plus the time since the guest's start, or later than
+/// Linux takes.
+pub fn set(time: Nanos) -> Result<(), Errno> {
+    change(|_| Ok(time))?;
+    steering::clock_was_set();
+    Ok(())
+}
+
+/// Moves the wall clock by `by` nanoseconds.
+///
+/// # Errors
+/// As for [`set`].
+pub fn step(by: i128) -> Result<(), Errno> {
+    change(|now| {
+        let time = i128::from(now.0) + by;
+        u64::try_from(time).map(Nanos).map_err(|_| Errno::EINVAL)
+    })
+}
+
+/// Sets the wall clock to what `new` makes of its time.
+fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> {
+    {
+        let _setting = SETTING.lock();
+        let running = clock::now();
+        let time = new(running.saturating_add(clock::realtime_offset()))?;
+        if time < running || time.0 / 1_000_000_000 >= LAST_SECOND {
+            return Err(Errno::EINVAL);
+        }
+        clock::set_realtime_offset(time.saturating_sub(running));
+        vdso::follow_clock();
+        wall::was_set();
+    }
+    timerfd::clock_was_stepped();
+    tell();
+    Ok(())
+}
+
+/// Has the wall clock gain what `rate` says in 2^32 of the monotonic clock from now on. Returns
+/// whether that is another rate than before.
+pub(super) fn run_at(rate: impl FnOnce() -> i64) -> bool {
+    {
+        let _setting = SETTING.lock();
+        // Asked with the lock held, so that of several callers the last one sets what holds.
+        let rate = rate();
+        if rate == clock::wall_rate() {
+            return false;
+        }
+        vdso::ask_for_clock();
+        clock::set_wall_rate(rate);
+        vdso::follow_clock();
+        wall::was_set();
+    }
+    tell();
+    true
+}
+
+/// Wakes who waits for a time on the wall clock, and has timers that are set by it follow. Others
+/// run meanwhile, who know the new time already.
+fn tell() {
+    timerfd::clock_was_set();
+    let mut next = 0;
+    // Ends: numbers of processes are bounded, and each turn goes on behind the last.
+    while let Some(process) = table::next_process(next) {
+        next = process.pid() + 1;
+        process.timers.posix.clock_was_set();
+        wake_waiting(&process);
+        sched::give_way();
+    }
+}
+
+/// Wakes the threads of a process that wait for a time on the wall clock.
+fn wake_waiting(process: &Process) {
+    let mut left = process.group.lock().tasks.len();
+    // Downwards: the last thread takes the place of one that ends, so none is passed over. One that
+    // comes meanwhile knows the new time.
+    while left > 0 {
+        let from = left.saturating_sub(TASKS_AT_ONCE);
+        {
+            let group = process.group.lock();
+            let tasks = group.tasks.iter().take(left).skip(from);
+            tasks
+                .filter(|task| wall::waits(task))
+                .for_each(|task| sched::wake(task));
+        }
+        left = from;
+        sched::give_way();
+    }
+}
+
+/// Minutes west of Greenwich, and the kind of daylight saving: what `settimeofday` keeps.
+static ZONE: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
+/// Whether the zone was set before.
+static HAS_ZONE: AtomicBool = AtomicBool::new(false);
+/// A zone is at most this number of minutes from Greenwich.
+const MOST_WEST: i32 = 15 * 60;
+
+/// Returns the zone that was set last, at first Greenwich.
+pub fn zone() -> [i32; 2] {
+    // Relaxed: values of their own.
+    ZONE.each_ref().map(|part| part.load(Ordering::Relaxed))
+}
+
+/// `settimeofday`, for who may: sets the clock, the zone or both. The first zone that comes without
+/// a time says that the clock shows local time, and sets it right, as on Linux.
+///
+/// # Errors
+/// `EINVAL`.
+pub fn set_with_zone(time: Option<Timeval>, zone: Option<[i32; 2]>) -> SysResult {
+    if let Some([west, saving]) = zone {
+        if !(-MOST_WEST..=MOST_WEST).contains(&west) {
+            return Err(Errno::EINVAL);
+        }
+        ZONE[0].store(west, Ordering::Relaxed);
+        ZONE[1].store(saving, Ordering::Relaxed);
+        let first = !HAS_ZONE.swap(true, Ordering::Relaxed);
+        if first && time.is_none() && west != 0 {
+            step(i128::from(west) * 60 * 1_000_000_000)?;
+            steering::clock_was_set();
+        }
+    }
+    if let Some(time) = time {
+        set(time.to_nanos()?)?;
+    }
+    Ok(0)
+}

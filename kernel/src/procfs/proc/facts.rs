@@ -1,0 +1,47 @@
+//! Files of `/proc/sys` that programs can read and not change: what the kernel does, always.
+
+use crate::fs::synthetic::Entry;
+use core::fmt::Write;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry::file("sys/kernel/arch", |text| writeln!(text, "x86_64")),
+    // What a number of a user or group becomes that has no place: there is no other.
+    Entry::file("sys/kernel/overflowuid", |text| writeln!(text, "65534")),
+    Entry::file("sys/kernel/overflowgid", |text| writeln!(text, "65534")),
+    Entry::file("sys/fs/overflowuid", |text| writeln!(text, "65534")),
+    Entry::file("sys/fs/overflowgid", |text| writeln!(text, "65534")),
+    // The kernel log is for those with CAP_SYSLOG.
+    Entry::file("sys/kernel/dmesg_restrict", |text| writeln!(text, "1")),
+    // A panic ends the VM at once.
+    Entry::file("sys/kernel/panic", |text| writeln!(text, "-1")),
+    Entry::file("sys/kernel/panic_on_oops", |text| writeln!(text, "1")),
+    // No module can be loaded, and no other kernel.
+    Entry::file("sys/kernel/modules_disabled", |text| writeln!(text, "1")),
+    Entry::file("sys/kernel/kexec_load_disabled", |text| writeln!(text, "1")),
+    Entry::file("sys/kernel/numa_balancing", |text| writeln!(text, "0")),
+    // Programs with set-id bits leave no core file.
+    Entry::file("sys/fs/suid_dumpable", |text| writeln!(text, "0")),
+    Entry::file("sys/fs/protected_fifos", |text| writeln!(text, "0")),
+    Entry::file("sys/fs/protected_regular", |text| writeln!(text, "0")),
+    Entry::file("sys/vm/oom_kill_allocating_task", |text| {
+        writeln!(text, "0")
+    }),
+    Entry::file("sys/vm/zone_reclaim_mode", |text| writeln!(text, "0")),
+    Entry::file("sys/vm/legacy_va_layout", |text| writeln!(text, "0")),
+    // No program can weigh names of files against their pages.
+    Entry::file("sys/vm/vfs_cache_pressure", |text| writeln!(text, "100")),
+    // Each look writes all that is dirty, however short that has been so.
+    Entry::file("sys/vm/dirty_expire_centisecs", |text| writeln!(text, "0")),
+    // There are no namespaces to be made.
+    Entry::file("sys/user/max_user_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_mnt_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_net_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_pid_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_ipc_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_uts_namespaces", |text| writeln!(text, "0")),
+    Entry::file("sys/user/max_time_namespaces", |text| writeln!(text, "0")),
+    // No controller of control groups.
+    Entry::file("cgroups", |text| {
+        writeln!(text, "#subsys_name\thierarchy\tnum_cgroups\tenabled")
+    }),
+];

@@ -1,0 +1,236 @@
+//! `/proc/pressure`: how long the tasks of this machine stall, and triggers that tell of it.
+
+use crate::fs::OpenFlags;
+use crate::fs::knob::Input;
+use crate::fs::poll::{Notifier, PollMask};
+use crate::fs::synthetic::{Content, Directory};
+use crate::fs::text::Text;
+use crate::process::{caller, task};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+use logic::credentials::Capabilities;
+use logic::errno::{Errno, SysResult};
+use logic::knob::word;
+use logic::psi::trigger::Trigger;
+use logic::psi::{Resource, Times};
+use machine::arch::BootInfo;
+use machine::arch::clock::Nanos;
+use machine::sched::{self, pressure};
+use machine::sync::SpinLock;
+
+/// The boot word that switches all this off.
+const WORD: &str = "psi";
+
+/// Triggers of all open files.
+static TRIGGERS: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
+/// The thread that looks at them was started.
+static MONITOR_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Adds the files, unless the boot line says `psi=0`.
+pub(super) fn add(root: &Arc<Directory>, boot: &BootInfo) {
+    let enabled = boot
+        .option(WORD)
+        .map(|value| word::boolean(value.as_bytes()));
+    match enabled {
+        Some(Ok(false)) => return pressure::disable(),
+        Some(Err(_)) => machine::console!("{WORD}=: not on or off"),
+        _ => {}
+    }
+    for (path, resource) in [
+        ("pressure/io", Resource::Io),
+        ("pressure/memory", Resource::Memory),
+        ("pressure/cpu", Resource::Cpu),
+    ] {
+        root.add(path, Arc::new(Pressure(resource)));
+    }
+}
+
+/// The file of a resource.
+struct Pressure(Resource);
+
+impl Content for Pressure {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        pressure::report(self.0).show(text)
+    }
+    fn writable(&self) -> bool {
+        true
+    }
+    fn permissions(&self) -> u32 {
+        0o666
+    }
+    fn admits(&self, flags: OpenFlags) -> Result<(), Errno> {
+        if flags.writable() {
+            caller::need(Capabilities::SYS_RESOURCE)?;
+        }
+        Ok(())
+    }
+    fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
+        Ok(Some(Arc::new_cyclic(|this| Opened {
+            this: this.clone(),
+            resource: self.0,
+            trigger: SpinLock::new(None),
+            fired: AtomicBool::new(false),
+            notifier: Arc::new(Notifier::new()),
+        })))
+    }
+}
+
+/// The file as it was opened once. It has one trigger at most, until it is closed.
+struct Opened {
+    this: Weak<Self>,
+    resource: Resource,
+    trigger: SpinLock<Option<Trigger>>,
+    /// The trigger has fired since the last poll.
+    fired: AtomicBool,
+    notifier: Arc<Notifier>,
+}
+
+impl Content for Opened {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        pressure::report(self.resource).show(text)
+    }
+    fn writable(&self) -> bool {
+        true
+    }
+    /// Sets the trigger. The file has no offset that could move.
+    fn write(&self, input: Input<'_>, _: &mut u64) -> SysResult {
+        if self.trigger.lock().is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let mut trigger = Trigger::parse(input.bytes, self.resource)?;
+        let (totals, now) = pressure::totals();
+        trigger.begin(now.0, totals[trigger.stall() as usize]);
+        start_monitor()?;
+        {
+            let mut all = TRIGGERS.lock();
+            all.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            let mut own = self.trigger.lock();
+            if own.is_some() {
+                return Err(Errno::EBUSY);
+            }
+            *own = Some(trigger);
+            all.push(self.this.clone());
+        }
+        pressure::watch(self.resource);
+        Ok(input.length)
+    }
+    fn poll(&self) -> PollMask {
+        let always = PollMask::READABLE | PollMask::WRITABLE;
+        if self.trigger.lock().is_none() {
+            return always | PollMask::ERR | PollMask::PRI;
+        }
+        // Acquire: pairs with the Release in `look`. Each firing is told once.
+        if self.fired.swap(false, Ordering::Acquire) {
+            always | PollMask::PRI
+        } else {
+            always
+        }
+    }
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(Arc::clone(&self.notifier))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.trigger.get_mut().is_some() {
+            TRIGGERS
+                .lock()
+                .retain(|weak| !core::ptr::eq(weak.as_ptr(), self));
+            pressure::unwatch(self.resource);
+        }
+    }
+}
+
+impl Opened {
+    /// Looks at the totals as of `now`, and tells who polls the file if the trigger fires.
+    fn look(&self, now: Nanos, totals: &Times) {
+        let fires = self.with_trigger(false, |trigger| {
+            trigger.look(now.0, totals[trigger.stall() as usize])
+        });
+        if fires {
+            // Release: pairs with the Acquire in `poll`.
+            self.fired.store(true, Ordering::Release);
+            self.notifier.notify(PollMask::PRI);
+        }
+    }
+
+    /// Returns what `on` makes of the trigger, or `without` if there is none.
+    fn with_trigger<R>(&self, without: R, on: impl FnOnce(&mut Trigger) -> R) -> R {
+        match &mut *self.trigger.lock() {
+            Some(trigger) => on(trigger),
+            None => without,
+        }
+    }
+}
+
+/// Calls `each` with every file that has a trigger, without the list's lock, which the end of one takes. A file that
+/// is closed meanwhile moves those behind it, which have had their turn.
+fn for_each(mut each: impl FnMut(&Opened)) {
+    let mut next = TRIGGERS.lock().len();
+    while next > 0 {
+        next -= 1;
+        let opened = TRIGGERS.lock().get(next).and_then(Weak::upgrade);
+        if let Some(opened) = opened {
+            each(&opened);
+        }
+    }
+}
+
+/// Starts the monitor, if that was not done before.
+///
+/// # Errors
+/// `ENOMEM`.
+fn start_monitor() -> Result<(), Errno> {
+    if MONITOR_STARTED.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    task::try_spawn("psimon", monitor)
+        .inspect_err(|_| MONITOR_STARTED.store(false, Ordering::Release))
+}
+
+/// Looks at the triggers while there are stalls, and for the longest window afterwards.
+fn monitor() {
+    loop {
+        pressure::wait_for_stall();
+        let (totals, now) = pressure::totals();
+        for_each(|opened| {
+            opened.with_trigger((), |trigger| {
+                trigger.begin(now.0, totals[trigger.stall() as usize]);
+            });
+        });
+        let mut until = now;
+        let mut at = now;
+        loop {
+            let (mut every, mut longest) = (u64::MAX, 0);
+            for_each(|opened| {
+                opened.with_trigger((), |trigger| {
+                    every = every.min(trigger.look_every());
+                    longest = longest.max(trigger.window());
+                });
+            });
+            if until == now {
+                until = now.saturating_add(Nanos(longest));
+            }
+            // No trigger is left, or no stall came for a window.
+            if longest == 0 || at >= until {
+                break;
+            }
+            sched::sleep_until(at.saturating_add(Nanos(every)));
+            let (totals, then) = pressure::totals();
+            at = then;
+            let mut grown = false;
+            for_each(|opened| {
+                grown |= opened.with_trigger(false, |trigger| {
+                    trigger.has_grown(totals[trigger.stall() as usize])
+                });
+                opened.look(at, &totals);
+            });
+            if grown {
+                until = at.saturating_add(Nanos(longest));
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Options of `IPPROTO_TCP`.
+
+use super::value::{Shown, Value, set_kept};
+use crate::fs::socket::{KEEP_ALIVE, Settings, Socket};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::net as raw;
+use logic::errno::Errno;
+use logic::socket::options::{self, Kept, NUMBERS, SOL_TCP};
+use machine::arch::clock;
+
+/// Room for the name of a way to avoid congestion.
+const CONGESTION_ROOM: usize = 16;
+/// Linux's ways to avoid congestion, the default first; nothing congests here.
+const CONGESTIONS: [&[u8; CONGESTION_ROOM]; 2] = [
+    b"cubic\0\0\0\0\0\0\0\0\0\0\0",
+    b"reno\0\0\0\0\0\0\0\0\0\0\0\0",
+];
+
+/// `TCP_LINGER2` and the most seconds that it holds.
+const MOST_LINGER: i32 = 120;
+
+/// Options of TCP that are kept and shown: number, Linux's default, the most.
+const TIMES: [(u32, u32, i32); 5] = [
+    (raw::TCP_KEEPIDLE, 7200, 32767),
+    (raw::TCP_KEEPINTVL, 75, 32767),
+    (raw::TCP_KEEPCNT, 9, 127),
+    (raw::TCP_SYNCNT, 6, 127),
+    (raw::TCP_USER_TIMEOUT, 0, i32::MAX),
+];
+/// The place of `TCP_LINGER2` among those numbers, in whose order sockets keep them.
+const LINGER: usize = TIMES.len();
+/// The seconds of `TCP_LINGER2` where no program chose them (`net.ipv4.tcp_fin_timeout`).
+const DEFAULT_LINGER: u32 = 60;
+
+/// The segment of a socket that is not connected, and of a connection.
+const FIRST_SEGMENT: i32 = 536;
+const LOOPBACK_SEGMENT: i32 = 32768;
+/// The least of `TCP_WINDOW_CLAMP` but 0.
+const LEAST_CLAMP: u32 = 1152;
+
+/// Sets `TCP_CONGESTION`.
+fn set_congestion(settings: &Settings, value: &Value) -> Result<(), Errno> {
+    if value.length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = [0; CONGESTION_ROOM];
+    let length = value.name(&mut name)?;
+    name[length..].fill(0);
+    let at = CONGESTIONS.iter().position(|known| **known == name);
+    settings.reno.set(at.ok_or(Errno::ENOENT)? != 0);
+    Ok(())
+}
+
+/// Sets an option.
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
+    let settings = socket.settings();
+    match option {
+        raw::TCP_CONGESTION => return set_congestion(settings, value),
+        // Kernels without the modules of TLS have no such protocol.
+        raw::TCP_ULP => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    let number = value.number()?;
+    match option {
+        raw::TCP_NODELAY => {
+            settings.no_delay.set(number != 0);
+            if number != 0 {
+                socket.release_held();
+            }
+        }
+        raw::TCP_CORK => socket.set_cork(number != 0),
+        raw::TCP_QUICKACK => settings.slow_ack.set(number == 0),
+        raw::TCP_LINGER2 => {
+            let seconds = number.clamp(-1, MOST_LINGER);
+            settings.tcp[LINGER].set(seconds.cast_unsigned());
+        }
+        // Known and without effect, as on Linux.
+        raw::TCP_THIN_DUPACK if (0..=1).contains(&number) => {}
+        raw::TCP_THIN_DUPACK => return Err(Errno::EINVAL),
+        raw::TCP_TIMESTAMP => return Err(Errno::EPERM),
+        raw::TCP_FASTOPEN | raw::TCP_FASTOPEN_CONNECT | raw::TCP_FASTOPEN_NO_COOKIE
+            if socket.remote().is_some() =>
+        {
+            return Err(Errno::EINVAL);
+        }
+        raw::TCP_WINDOW_CLAMP if number == 0 && socket.remote().is_some() => {
+            return Err(Errno::EINVAL);
+        }
+        raw::TCP_WINDOW_CLAMP if number != 0 => {
+            let kept = Kept::find(SOL_TCP, option).ok_or(Errno::ENOPROTOOPT)?;
+            let clamp = number.cast_unsigned().max(LEAST_CLAMP);
+            set_kept(settings, kept, clamp.cast_signed())?;
+        }
+        _ => {
+            if let Some(kept) = Kept::find(SOL_TCP, option) {
+                return set_kept(settings, kept, number);
+            }
+            let at = TIMES.iter().position(|one| one.0 == option);
+            let at = at.ok_or(Errno::ENOPROTOOPT)?;
+            let wanted = if TIMES[at].1 == 0 && number == 0 {
+                0
+            } else {
+                value.within(TIMES[at].2)?
+            };
+            settings.tcp[at].set(wanted);
+        }
+    }
+    Ok(())
+}
+
+/// What an option is.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
+    let settings = socket.settings();
+    Ok(match option {
+        raw::TCP_CONGESTION => Shown::Name(CONGESTIONS[usize::from(settings.reno.get())]),
+        // Neither way to avoid congestion has details, and no protocol lies above this one.
+        raw::TCP_CC_INFO | raw::TCP_ULP => Shown::Name(b""),
+        raw::TCP_NODELAY => Shown::switch(settings.no_delay.get()),
+        raw::TCP_CORK => Shown::switch(settings.cork.get()),
+        raw::TCP_QUICKACK => Shown::switch(!settings.slow_ack.get()),
+        raw::TCP_INFO => Shown::Bytes(socket.tcp_info()),
+        raw::TCP_THIN_DUPACK => Shown::Number(0),
+        raw::TCP_TIMESTAMP => {
+            const MILLISECOND: u64 = 1_000_000;
+            let now = clock::now().0 / MILLISECOND;
+            Shown::Number(u32::try_from(now & u64::from(u32::MAX)).unwrap_or(0))
+        }
+        raw::TCP_LINGER2 => Shown::Number(match settings.tcp[LINGER].get() {
+            0 => DEFAULT_LINGER,
+            set => set,
+        }),
+        _ => match Kept::find(SOL_TCP, option) {
+            Some(kept) => Shown::signed(kept_value(socket, kept)),
+            None => {
+                let at = TIMES.iter().position(|one| one.0 == option);
+                let at = at.ok_or(Errno::ENOPROTOOPT)?;
+                Shown::Number(match settings.tcp[at].get() {
+                    0 => default_of(TIMES[at].0, TIMES[at].1),
+                    set => set,
+                })
+            }
+        },
+    })
+}
+
+/// What an option is where no program set it: its knob, or `otherwise` if it has none.
+fn default_of(option: u32, otherwise: u32) -> u32 {
+    let knob = match option {
+        raw::TCP_KEEPIDLE => &KEEP_ALIVE.idle,
+        raw::TCP_KEEPINTVL => &KEEP_ALIVE.interval,
+        raw::TCP_KEEPCNT => &KEEP_ALIVE.probes,
+        _ => return otherwise,
+    };
+    u32::try_from(knob.load(Ordering::Relaxed)).unwrap_or(otherwise)
+}
+
+/// What a kept option is, as programs read it.
+fn kept_value(socket: &Socket, kept: Kept) -> i32 {
+    let value = socket.settings().kept.get(kept);
+    match kept {
+        Kept::Number(options::DEFER_ACCEPT) => options::periods(value),
+        Kept::Number(options::SEGMENT) => {
+            debug_assert!(NUMBERS[options::SEGMENT].option == raw::TCP_MAXSEG);
+            match (socket.remote().is_some(), value) {
+                (true, 0) => LOOPBACK_SEGMENT,
+                (true, set) => set.min(LOOPBACK_SEGMENT),
+                (false, 0) => FIRST_SEGMENT,
+                (false, set) => set,
+            }
+        }
+        _ => value,
+    }
+}

@@ -1,0 +1,154 @@
+//! Compaction before memory is asked for. The allocator's policy says when (`ebb_mm::Proactive`).
+//! This file does the work of a slice. It also notes the events that the policy needs: faults that
+//! find few blocks, and memory that is being reclaimed.
+
+use super::{End, daemon, empty_next, now};
+use crate::vm::moving::Mover;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use ebb_mm::{Compacts, PROACTIVE_SLICE, Proactive, ProactiveSlice, ZoneFragmentation};
+use machine::arch::clock;
+use machine::memory::allocator;
+use machine::sched;
+
+/// A fault compares the score with the high threshold each time that this number of huge pages were
+/// taken.
+const TAKEN_A_LOOK: u32 = 8;
+/// The shortest time between two looks that huge faults cause.
+const HURRY_APART: Duration = Duration::from_millis(10);
+
+// Relaxed (all): each is a value of its own. If a thread sees one late, a look comes late.
+/// Faults need more free blocks than there are.
+static HURRY: AtomicBool = AtomicBool::new(false);
+/// The time in nanoseconds before which faults do not ask for a look.
+static HURRY_FROM: AtomicU64 = AtomicU64::new(0);
+/// Huge pages that faults have taken.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+/// Threads that reclaim memory in the background.
+static RECLAIMERS: AtomicU32 = AtomicU32::new(0);
+
+/// Notes that a task had to wait for the copies of a block. `kcompactd` looks at once, so that the
+/// next fault finds a block.
+pub(super) fn note_stall() {
+    if clock::now().0 >= HURRY_FROM.load(Ordering::Relaxed) {
+        HURRY.store(true, Ordering::Relaxed);
+        daemon::wake_now();
+    }
+}
+
+/// Notes that a fault has taken a free block. `kcompactd` looks at once if the score says that few
+/// blocks are left.
+#[inline]
+pub(in crate::vm) fn note_block_taken() {
+    let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
+    if taken.is_multiple_of(TAKEN_A_LOOK) {
+        look_ahead();
+    }
+}
+
+#[cold]
+fn look_ahead() {
+    let wanted = clock::now().0 >= HURRY_FROM.load(Ordering::Relaxed);
+    if wanted && score() > daemon::high_threshold() {
+        note_stall();
+    }
+}
+
+/// Returns `true` if a fault has asked for a look since the last one.
+pub(super) fn is_hurried() -> bool {
+    HURRY.load(Ordering::Relaxed)
+}
+
+/// Counts a thread that reclaims memory in the background, as long as the value exists. No run of
+/// compaction begins or goes on in this time.
+#[derive(Debug)]
+pub(crate) struct Reclaiming(());
+
+impl Reclaiming {
+    /// Counts the current thread.
+    pub(crate) fn begin() -> Self {
+        RECLAIMERS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Reclaiming {
+    fn drop(&mut self) {
+        RECLAIMERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns `true` while memory is reclaimed in the background: a thread gives pages of files up
+/// ([`Reclaiming`]), or all zones are low on memory, when allocations soon have to take memory from
+/// others. Linux's kswapd runs at the same times.
+fn is_reclaiming() -> bool {
+    RECLAIMERS.load(Ordering::Relaxed) != 0 || allocator().is_low_on_memory()
+}
+
+/// Returns the fragmentation score of the node, 0 to 100.
+fn score() -> u64 {
+    let zones = (0..allocator().zones()).map(|zone| allocator().fragmentation(zone));
+    ZoneFragmentation::node_score(zones)
+}
+
+/// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
+/// wake-up, and the time that the slice took. A slice ends early when `is_called` returns `true`.
+pub(super) fn poll(
+    proactive: &mut Proactive,
+    mover: &mut Mover,
+    is_called: impl Fn() -> bool,
+) -> (Option<Duration>, Duration) {
+    if HURRY.swap(false, Ordering::Relaxed) {
+        proactive.hurry();
+    }
+    let poll = proactive.poll(now(), score(), is_reclaiming());
+    let (mut next, mut spent) = (poll.next, Duration::ZERO);
+    if poll.compact {
+        let begin = now();
+        let slice = work(proactive.thresholds().low, mover, is_called);
+        spent = now().saturating_sub(begin);
+        proactive.worked(now(), slice);
+        next = proactive.poll(now(), slice.score, is_reclaiming()).next;
+    }
+    let from = proactive.heeds_hurry_from().max(now() + HURRY_APART);
+    let from = u64::try_from(from.as_nanos()).unwrap_or(u64::MAX);
+    HURRY_FROM.store(from, Ordering::Relaxed);
+    (next, spent)
+}
+
+/// Empties blocks for the time of a slice, or one block if other tasks wait for the CPU. `low` is
+/// the low threshold.
+fn work(low: u64, mover: &mut Mover, is_called: impl Fn() -> bool) -> ProactiveSlice {
+    let begin = now();
+    let mut slice = ProactiveSlice {
+        blocks: 0,
+        score: 0,
+        more: false,
+        kept_waiting: None,
+    };
+    'zones: for zone in 0..allocator().zones() {
+        loop {
+            let dearest = allocator().fragmentation(zone).dearest(low);
+            if dearest == 0 {
+                break;
+            }
+            if is_called() || now().saturating_sub(begin) >= PROACTIVE_SLICE {
+                slice.more = true;
+                break 'zones;
+            }
+            let block_begin = now();
+            match empty_next(zone, Compacts::Daemon, mover, dearest) {
+                End::Whole => slice.blocks += 1,
+                End::Stuck => {}
+                End::Nothing => break,
+            }
+            if sched::others_wait() {
+                slice.kept_waiting = Some(now().saturating_sub(block_begin));
+                slice.more = true;
+                break 'zones;
+            }
+        }
+    }
+    slice.score = score();
+    slice
+}

@@ -1,0 +1,100 @@
+//! Mappings that take the place of others, as other threads see them.
+//!
+//! `MAP_FIXED` and `MREMAP_FIXED` take the old areas out and put the new one in under several holds of `state`, all
+//! within one hold of `change`. What finds nothing in between waits for the end of the change and looks again, so that
+//! every thread sees the old mapping or the new one.
+
+use super::fault::{Access, Fault};
+use super::space::State;
+use super::want::Want;
+use super::{AddressSpace, VmaInfo};
+use core::ops::Range;
+use machine::sched;
+
+/// A range whose mapping is being replaced; it is so until this is dropped. `change` is held.
+pub(super) struct Replacing<'a>(&'a AddressSpace);
+
+impl<'a> Replacing<'a> {
+    /// Notes that `range` of `space` is about to show another mapping.
+    pub(super) fn begin(space: &'a AddressSpace, range: Range<u64>) -> Self {
+        space.state.lock().replacing = range;
+        Self(space)
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().replacing = 0..0;
+    }
+}
+
+impl AddressSpace {
+    /// Returns what `look` finds in the areas. If `look` fails, it looks again while no change of the areas is under way.
+    /// No spin lock is held.
+    pub(super) fn look_settled<T, E>(&self, look: impl Fn(&State) -> Result<T, E>) -> Result<T, E> {
+        let found = look(&self.state.lock());
+        found.or_else(|_| {
+            let _change = self.change.lock();
+            look(&self.state.lock())
+        })
+    }
+
+    /// Whether areas cover `range` without a gap. No spin lock is held.
+    pub(super) fn covers(&self, range: &Range<u64>) -> bool {
+        if self.covered_until(range) >= range.end {
+            return true;
+        }
+        let _change = self.change.lock();
+        self.covered_until(range) >= range.end
+    }
+
+    /// Returns the first area that ends behind `at`, also if its place is being given to another mapping just now, or
+    /// `None` if there is none.
+    pub fn vma_from(&self, at: u64) -> Option<VmaInfo> {
+        let (info, replaced) = {
+            let state = self.state.lock();
+            let info = state.info_from(at);
+            let next = info.as_ref().map_or(u64::MAX, |info| info.start);
+            (
+                info,
+                state.replacing.start < next && at < state.replacing.end,
+            )
+        };
+        if !replaced {
+            return info;
+        }
+        let _change = self.change.lock();
+        self.state.lock().info_from(at)
+    }
+
+    /// Goes on with a fault at `address` that failed with `fault`: serves it by `again` if, while no change of the areas
+    /// is under way, the areas allow it.
+    ///
+    /// # Errors
+    /// Why the page cannot be had; `NoMemory` also if the thread is being killed.
+    #[cold]
+    pub(super) fn serve_again<T>(
+        &self,
+        (address, access, want): (u64, Access, Want),
+        mut fault: Fault,
+        mut again: impl FnMut() -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        // Ends: another turn needs another change of what is mapped there, between the look and the fault. Who is killed
+        // leaves.
+        loop {
+            if fault == Fault::NoMemory || sched::current().killed() {
+                return Err(Fault::NoMemory);
+            }
+            {
+                let _change = self.change.lock_killable().map_err(|_| Fault::NoMemory)?;
+                self.state.lock().check_fault(address, access, want)?;
+            }
+            // What the file of an area has not got is not there after a change either.
+            let beyond = fault == Fault::BeyondFile;
+            match again() {
+                Err(next) if !(beyond && next == Fault::BeyondFile) => fault = next,
+                result => return result,
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The blocks of figures that commands write into the documents, by `scripts/section`: each says
+//! when it was taken, of which commit, and by which command. The text around them names no figure
+//! that no block has.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Blocks that were written before blocks said where they come from. Remove a block's name from
+/// this list when a command has written it again.
+const WITHOUT_ORIGIN: &[&str] = &["allocator", "VM exits", "xen experiments", "ebb blk"];
+
+/// Blocks of a page whose figures are compared with each other, so that all must come from one
+/// commit.
+const COMPARED: &[&[&str]] = &[&["ebb compare", "another comparison"]];
+
+/// Pages whose text may only name figures of a block or of [`PARAMETERS`].
+const CHECKED: &[&str] = &["README.md", "docs/measurements.md"];
+
+/// Numbers with a unit that the product or an experiment is given, so no command measures them.
+const PARAMETERS: &[&str] = &["600 MiB"];
+
+/// Units of figures. A number before another word is a count, a version or a date.
+const UNITS: &[&str] = &[
+    "s",
+    "ms",
+    "µs",
+    "ns",
+    "%",
+    "×",
+    "KiB",
+    "MiB",
+    "GiB",
+    "GB",
+    "k",
+    "M",
+    "instructions",
+    "times",
+];
+
+/// Where a block's figures come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Origin {
+    /// The day, as in `2026-11-28`.
+    date: String,
+    /// The abbreviated hash, in hexadecimal.
+    commit: String,
+    command: String,
+}
+
+/// A block of a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Block {
+    name: String,
+    /// The origin, or the reason why there is none.
+    origin: Result<Origin, String>,
+}
+
+/// The first words of a block without figures, which says how to take them.
+const NOT_TAKEN: &str = "*Not taken since the code changed: run `make ";
+
+/// Returns the places and names of the lines of `lines` with which blocks begin.
+fn begins<'a>(lines: &[&'a str]) -> Vec<(usize, &'a str)> {
+    let named = lines.iter().enumerate().filter_map(|(at, line)| {
+        let name = line.strip_prefix("<!-- ")?.strip_suffix(": begin -->")?;
+        Some((at, name))
+    });
+    named.collect()
+}
+
+/// Returns the blocks with figures of a document with the contents `text`.
+fn blocks(text: &str) -> Vec<Block> {
+    let lines: Vec<&str> = text.lines().collect();
+    let taken = begins(&lines).into_iter().filter(|(at, _)| {
+        !lines
+            .get(at + 1)
+            .is_some_and(|line| line.starts_with(NOT_TAKEN))
+    });
+    taken
+        .map(|(at, name)| Block {
+            name: name.to_owned(),
+            origin: origin(lines.get(at + 1).copied().unwrap_or("")),
+        })
+        .collect()
+}
+
+/// Reads the line that `scripts/section` writes first.
+fn origin(line: &str) -> Result<Origin, String> {
+    let parts = || {
+        let rest = line.strip_prefix("*Taken ")?.strip_suffix("`.*")?;
+        let (date, rest) = rest.split_once(", commit ")?;
+        let (commit, command) = rest.split_once(", by `")?;
+        Some((date, commit, command))
+    };
+    let Some((date, commit, command)) = parts() else {
+        return Err(format!("its first line is {line:?}"));
+    };
+    let digits =
+        |text: &str, count| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    let days: Vec<&str> = date.split('-').collect();
+    let is_date = matches!(days[..], [y, m, d] if digits(y, 4) && digits(m, 2) && digits(d, 2));
+    if !is_date {
+        return Err(format!("its date is {date:?}"));
+    }
+    if commit.len() < 7 || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(format!(
+            "its commit is {commit:?}; take it from sources without changes"
+        ));
+    }
+    if command.trim().is_empty() || command.contains('`') {
+        return Err(format!("its command is {command:?}"));
+    }
+    Ok(Origin {
+        date: date.to_owned(),
+        commit: commit.to_owned(),
+        command: command.to_owned(),
+    })
+}
+
+/// Returns what is wrong with the blocks of one page. Blocks in `without` need no origin, and must
+/// have none, so that the list stays true. Blocks in one group of `compared` must be of one commit.
+fn faults(blocks: &[Block], without: &[&str], compared: &[&[&str]]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for block in blocks {
+        let name = &block.name;
+        match (&block.origin, without.contains(&name.as_str())) {
+            (Err(why), false) => faults.push(format!("{name}: {why}")),
+            (Ok(_), true) => faults.push(format!("{name} says now where it comes from: unlist it")),
+            _ => {}
+        }
+        if blocks.iter().filter(|other| other.name == *name).count() > 1 {
+            faults.push(format!("{name} is there twice"));
+        }
+    }
+    for group in compared {
+        let of_group = blocks
+            .iter()
+            .filter(|block| group.contains(&block.name.as_str()));
+        let commits: Vec<String> = of_group
+            .map(|block| match &block.origin {
+                Ok(origin) => format!("{} of {}", block.name, origin.commit),
+                Err(_) => format!("{} of an unknown commit", block.name),
+            })
+            .collect();
+        let of = |text: &String| text.rsplit(' ').next().map(str::to_owned);
+        if commits.windows(2).any(|pair| of(&pair[0]) != of(&pair[1])) {
+            faults.push(format!("compared with each other: {}", commits.join(", ")));
+        }
+    }
+    faults
+}
+
+/// Returns the documents of the repository: all Markdown files outside of build folders.
+fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for entry in entries {
+        let entry = entry.expect("the folder can be read");
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        let kind = entry.file_type().expect("its kind is known");
+        if kind.is_dir() && name != "target" && !name.starts_with('.') {
+            documents(&path, found);
+        } else if kind.is_file() && name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_block_says_when_how_and_of_which_commit_it_was_taken() {
+    let mut paths = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    documents(&root, &mut paths);
+    let mut seen: Vec<String> = Vec::new();
+    let mut wrong: Vec<String> = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).expect("it is text");
+        let of_page = blocks(&text);
+        let faults = faults(&of_page, WITHOUT_ORIGIN, COMPARED);
+        wrong.extend(
+            faults
+                .iter()
+                .map(|fault| format!("{}: {fault}", path.display())),
+        );
+        let lines: Vec<&str> = text.lines().collect();
+        seen.extend(begins(&lines).into_iter().map(|(_, name)| name.to_owned()));
+    }
+    for name in WITHOUT_ORIGIN
+        .iter()
+        .chain(COMPARED.iter().copied().flatten())
+    {
+        if !seen.iter().any(|known| known == name) {
+            wrong.push(format!("there is no block {name}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Returns the parts of a document with the contents `text`: that in blocks, and the text around
+/// them without code.
+fn parts(text: &str) -> (String, String) {
+    let (mut inside, mut around) = (String::new(), String::new());
+    let (mut in_block, mut in_code) = (false, false);
+    for line in text.lines() {
+        if line.starts_with("<!-- ") {
+            in_block = line.ends_with(": begin -->");
+        } else if in_block {
+            inside.extend([line, "\n"]);
+        } else if line.starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code && !line.starts_with("    ") {
+            // Every second piece is between backquotes. A command may go on in the next line.
+            let spoken = line.split('`').step_by(2);
+            around.extend(spoken.chain(["\n"]));
+        }
+    }
+    (inside, around)
+}
+
+/// Returns the numbers of a text, each as it is written and with the word that follows it.
+fn numbers(text: &str) -> Vec<(String, String)> {
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+    let mut rest = text;
+    let mut found = Vec::new();
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let ahead = rest[..start].chars().next_back();
+        let tail = &rest[start..];
+        let end = tail.find(|c| !is_number(c)).unwrap_or(tail.len());
+        let number = tail[..end].trim_end_matches(['.', ',']);
+        let after = tail[end..].trim_start_matches([' ', '\n']);
+        let unit = after
+            .find(|c: char| !c.is_alphabetic() && !matches!(c, '%' | '×'))
+            .map_or(after, |end| &after[..end]);
+        // A digit in a name is no number: `x86`, `C11`.
+        if !ahead.is_some_and(|c| c.is_alphanumeric() || c == '-') {
+            found.push((number.to_owned(), unit.to_owned()));
+        }
+        rest = &tail[end..];
+    }
+    found
+}
+
+/// Returns the figures of the text `around` blocks that are neither in `known` nor in `parameters`.
+fn unknown_figures(around: &str, known: &BTreeSet<String>, parameters: &[&str]) -> Vec<String> {
+    numbers(around)
+        .into_iter()
+        .filter(|(number, unit)| UNITS.contains(&unit.as_str()) && !known.contains(number))
+        .map(|(number, unit)| format!("{number} {unit}"))
+        .filter(|figure| !parameters.contains(&figure.as_str()))
+        .collect()
+}
+
+#[test]
+fn text_names_no_figure_that_no_block_has() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let pages: Vec<_> = CHECKED
+        .iter()
+        .map(|page| {
+            let text = fs::read_to_string(root.join(page)).expect("it is text");
+            (page, parts(&text))
+        })
+        .collect();
+    let known: BTreeSet<String> = pages
+        .iter()
+        .flat_map(|(_, (inside, _))| numbers(inside))
+        .map(|(number, _)| number)
+        .collect();
+    let wrong: Vec<String> = pages
+        .iter()
+        .flat_map(|(page, (_, around))| {
+            let figures = unknown_figures(around, &known, PARAMETERS);
+            figures
+                .into_iter()
+                .map(move |figure| format!("{page}: {figure}"))
+        })
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "no block has these figures:\n{}",
+        wrong.join("\n")
+    );
+    let spoken: BTreeSet<String> = pages
+        .iter()
+        .flat_map(|(_, (_, around))| unknown_figures(around, &known, &[]))
+        .collect();
+    for parameter in PARAMETERS {
+        assert!(spoken.contains(*parameter), "no page speaks of {parameter}");
+    }
+}
+
+#[test]
+fn a_figure_of_the_text_is_found_unless_a_block_has_it() {
+    let text = "It takes 12.5 s, or 3 `4 s` 7 MiB.\n\n    9 s\n<!-- a: begin -->\n| 12.5 s |\n\
+                <!-- a: end -->\n```\n8 s\n```\nOf 2 MiB 95 % on x86 6.1 are 1,200\ninstructions.";
+    let (inside, around) = parts(text);
+    let known = numbers(&inside).into_iter().map(|(n, _)| n).collect();
+    let unknown = unknown_figures(&around, &known, &["2 MiB"]);
+    assert_eq!(unknown, ["7 MiB", "95 %", "1,200 instructions"]);
+}
+
+#[test]
+fn the_readme_has_the_figures_of_the_measurements() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = std::process::Command::new(root.join("scripts/figures"))
+        .output()
+        .expect("a shell runs it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let readme = fs::read_to_string(root.join("README.md")).expect("it is text");
+    let table = String::from_utf8(output.stdout).expect("it is text");
+    assert!(
+        readme.contains(&table),
+        "run `make measure-readme`: README.md should have\n{table}"
+    );
+}
+
+/// Returns a page with a block for each pair of a name and a first line.
+fn page(parts: &[(&str, &str)]) -> Vec<Block> {
+    let text: Vec<String> = parts
+        .iter()
+        .map(|(name, line)| {
+            format!("<!-- {name}: begin -->\n{line}\n\n| x |\n<!-- {name}: end -->")
+        })
+        .collect();
+    blocks(&text.join("\ntext\n"))
+}
+
+#[test]
+fn a_block_without_commit_command_or_date_is_a_fault() {
+    let good = "*Taken 2026-11-28, commit 0123456789ab, by `make measure-blk`.*";
+    assert!(faults(&page(&[("a", good)]), &[], &[]).is_empty());
+    for (line, why) in [
+        ("| a | table |", "its first line"),
+        (
+            "*Taken today, commit 0123456789ab, by `make x`.*",
+            "its date",
+        ),
+        (
+            "*Taken 2026-11-28, commit 0123456789ab with changes, by `make x`.*",
+            "its commit",
+        ),
+        (
+            "*Taken 2026-11-28, commit unknown, by `make x`.*",
+            "its commit",
+        ),
+        (
+            "*Taken 2026-11-28, commit 0123456789ab, by ``.*",
+            "its command",
+        ),
+    ] {
+        let found = faults(&page(&[("a", line)]), &[], &[]);
+        assert!(
+            found.len() == 1 && found[0].contains(why),
+            "{line}: {found:?}"
+        );
+        assert!(faults(&page(&[("a", line)]), &["a"], &[]).is_empty());
+    }
+    assert!(page(&[("a", "*Not taken since the code changed: run `make x`.*")]).is_empty());
+    // A listed block that says where it comes from is to be taken from the list.
+    assert_eq!(faults(&page(&[("a", good)]), &["a"], &[]).len(), 1);
+    assert_eq!(
+        faults(&page(&[("a", good), ("a", good)]), &[], &[]).len(),
+        2
+    );
+}
+
+#[test]
+fn blocks_that_are_compared_are_of_one_commit() {
+    let of = |commit: &str| format!("*Taken 2026-11-28, commit {commit}, by `make measure`.*");
+    let (one, other) = (of("0123456789ab"), of("ba9876543210"));
+    let group: &[&[&str]] = &[&["a", "b"]];
+    let same = page(&[("a", &one), ("b", &one), ("c", &other)]);
+    assert!(faults(&same, &[], group).is_empty());
+    let apart = page(&[("a", &one), ("b", &other)]);
+    assert_eq!(
+        faults(&apart, &[], group),
+        ["compared with each other: a of 0123456789ab, b of ba9876543210"]
+    );
+    // One that was taken again beside one of unknown origin.
+    let half = page(&[("a", &one), ("b", "| old |")]);
+    assert_eq!(faults(&half, &["b"], group).len(), 1);
+}

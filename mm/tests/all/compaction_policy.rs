@@ -1,0 +1,174 @@
+//! Tests of the policies of compaction with the compactor, in virtual time: with the memory of the
+//! original experiments, and with memory that does not move. `compaction_for_host.rs` has the
+//! policy for the host.
+
+use std::{mem::ManuallyDrop, time::Duration};
+
+use crate::arena::{range, with};
+use ebb_mm::{
+    Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, Mobility, Order,
+    PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ProactiveSlice, ZoneConfig, ZoneKind,
+};
+
+const BLOCKS: u64 = 256;
+/// The time to move a frame.
+const MOVE: Duration = Duration::from_micros(2);
+
+/// A machine whose frames all move, or all do not.
+struct Machine<'a, 'm> {
+    a: &'a Allocator<'m>,
+    cache: ManuallyDrop<CpuCache>,
+    compactor: Compactor,
+    moves: bool,
+    now: Duration,
+    moved: u64,
+}
+
+/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use.
+fn machine(used: u64, moves: bool, test: impl FnOnce(&mut Machine<'_, '_>)) {
+    let ranges = [range(1 << 20, BLOCKS * PAGEBLOCK_FRAMES)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config::new(&zones), &(), |a| {
+        let mut cache = ManuallyDrop::new(CpuCache::new());
+        for block in 0..BLOCKS {
+            let frames = range((1 << 20) + block * PAGEBLOCK_FRAMES, used);
+            a.allocate_range(&mut cache, frames, Mobility::Movable)
+                .expect("free");
+        }
+        a.drain(&mut cache);
+        test(&mut Machine {
+            a,
+            cache,
+            compactor: Compactor::new(0),
+            moves,
+            now: Duration::from_secs(50),
+            moved: 0,
+        });
+        a.validate().expect("valid");
+    });
+}
+
+impl Machine<'_, '_> {
+    fn score(&self) -> u64 {
+        let zone = self.a.fragmentation(0);
+        zone.score(zone.present_frames)
+    }
+
+    fn plan(&mut self, blocks: u64) -> Option<Plan> {
+        let blocks = usize::try_from(blocks).expect("small");
+        self.compactor
+            .plan(self.now, self.a, blocks, Compacts::Daemon)
+    }
+
+    /// Empties the next block of the plan. Returns whether it became free, or `None` at the end of
+    /// the plan.
+    fn empty(&mut self) -> Option<bool> {
+        let block = self.compactor.next(self.a)?;
+        self.now += MOVE * block.used();
+        if self.moves {
+            let sources: Vec<_> = self.a.frames_in_use(*block).collect();
+            let mut targets = vec![Frame::new(0); sources.len()];
+            let found = self.compactor.targets(self.a, &mut targets);
+            assert_eq!(found, sources.len(), "the plan promised room");
+            for &from in &sources {
+                self.a.free(&mut self.cache, from, Order::BASE);
+            }
+            self.a.drain(&mut self.cache);
+            self.moved += sources.len() as u64;
+        }
+        Some(self.compactor.finish(self.now, self.a, block) == Emptied::Whole)
+    }
+}
+
+/// Runs the daemon until the time `until`. Returns how often it woke up by itself, how often it
+/// tried to compact, and how long it worked.
+fn run_proactive(
+    m: &mut Machine<'_, '_>,
+    until: Duration,
+    proactiveness: u64,
+) -> (u32, u32, Duration) {
+    let mut daemon = Proactive::new();
+    daemon.set_proactiveness(proactiveness).expect("valid");
+    let low = daemon.thresholds().low;
+    let (mut wakes, mut tries, mut busy) = (0, 0, Duration::ZERO);
+    while m.now < until {
+        let poll = daemon.poll(m.now, m.score(), false);
+        if poll.compact {
+            tries += 1;
+            let begun = m.now;
+            let free = |m: &Machine<'_, '_>| m.a.zone_stats(0).free_blocks;
+            let before = free(m);
+            let mut more = true;
+            while more && m.now - begun < PROACTIVE_SLICE {
+                let dearest = m.a.fragmentation(0).dearest(low);
+                let fits = |plan: Plan| dearest != 0 && plan.frames <= dearest;
+                more = m.plan(1).is_some_and(fits) && m.empty().is_some();
+            }
+            busy += m.now - begun;
+            let slice = ProactiveSlice {
+                blocks: free(m).saturating_sub(before),
+                score: m.score(),
+                more,
+                kept_waiting: None,
+            };
+            daemon.worked(m.now, slice);
+            continue;
+        }
+        wakes += u32::from(poll.next.is_some());
+        // Other code runs all the time, so the daemon looks at every chance.
+        m.now = poll.next.unwrap_or(poll.look_after);
+    }
+    (wakes, tries, busy)
+}
+
+#[test]
+fn dear_blocks_are_emptied_down_to_the_low_threshold_and_no_further() {
+    // Of each block more than half is in use.
+    machine(300, true, |m| {
+        assert!(m.score() > 90);
+        let start = m.now;
+        let zone = m.a.fragmentation(0);
+        let wanted = zone.blocks_to(80, zone.present_frames + 1);
+        let (_, _, busy) = run_proactive(m, start + Duration::from_secs(60), 20);
+        assert!(m.score() <= 80, "{}", m.score());
+        let made = m.a.zone_stats(0).free_blocks;
+        assert!(wanted <= made && made <= wanted + 1, "{wanted} {made}");
+        assert_eq!(m.moved, made * 300);
+        assert!(busy <= MOVE * u32::try_from(m.moved).expect("few"));
+        // From here on there is no work, and the daemon does not wake.
+        let start = m.now;
+        let (wakes, tries, _) = run_proactive(m, start + Duration::from_secs(60), 20);
+        assert_eq!((wakes, tries), (0, 0));
+    });
+}
+
+#[test]
+fn the_seeds_memory_is_whole_before_it_is_wanted() {
+    machine(128, true, |m| {
+        let start = m.now;
+        let (_, tries, _) = run_proactive(m, start + Duration::from_secs(1), 20);
+        let made = m.a.zone_stats(0).free_blocks;
+        assert_eq!(m.a.fragmentation(0).percent(), 5);
+        assert!(made * 100 > BLOCKS * 3 / 4 * 94, "{made}");
+        assert_eq!(m.moved, made * 128);
+        // Nobody else wants the CPU: one slice after the other.
+        assert!(m.now - start <= Duration::from_millis(1500));
+        assert!(tries <= 16, "{tries}");
+    });
+}
+
+#[test]
+fn memory_that_does_not_move_costs_next_to_nothing() {
+    machine(128, false, |m| {
+        let start = m.now;
+        let (wakes, tries, busy) = run_proactive(m, start + Duration::from_secs(600), 40);
+        assert_eq!(m.a.zone_stats(0).free_blocks, 0);
+        assert!(wakes <= 600 / 30, "{wakes} wake-ups");
+        assert!(tries <= 600 / 15, "{tries} tries");
+        assert!(busy * 1000 <= Duration::from_secs(600), "{busy:?}");
+    });
+}
