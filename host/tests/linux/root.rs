@@ -154,18 +154,23 @@ fn secrets_are_no_part_of_the_view() {
     );
 }
 
-/// Shows that unchanged directory entries are reclaimed, and that changed ones stay.
-#[test]
-#[ignore = "long: make test-long"]
-fn more_names_can_be_seen_than_there_is_memory() {
-    let scratch = Scratch::new("below-names");
+/// Makes 60 folders in `at` with 1,500 empty files each.
+fn make_names(at: &Path) {
     for folder in 0..60 {
-        let folder = scratch.folder().join(format!("d{folder}"));
+        let folder = at.join(format!("d{folder}"));
         fs::create_dir_all(&folder).expect("a new folder");
         for name in 0..1500 {
             fs::write(folder.join(format!("name-{name}")), "").expect("a new file");
         }
     }
+}
+
+/// Shows that unchanged directory entries are reclaimed, and that changed ones stay.
+#[test]
+#[ignore = "long: make test-long"]
+fn more_names_can_be_seen_than_there_is_memory() {
+    let scratch = Scratch::new("below-names");
+    make_names(scratch.folder());
     let script = "rm /d3/name-7; mv /d4/name-1 /d5/moved; chmod 600 /d6/name-2; echo x > /d7/name-3; mkdir /d8/own; \
                   for i in 1 2 3; do find / -path '/d*/*' ! -path '/dev/*' | wc -l; done; echo 3 > /proc/sys/vm/drop_caches; \
                   ls /d3 | wc -l; ls /d4/name-1 /d5/moved; stat -c %a /d6/name-2 /d6/name-3; cat /d7/name-3; ls -d /d8/own";
@@ -176,6 +181,24 @@ fn more_names_can_be_seen_than_there_is_memory() {
         let all = "90000\n".repeat(3);
         let said = format!("{all}1499\n/d5/moved\n600\n644\nx\n/d8/own\n");
         assert_eq!(outcome.out(), said, "{cpus} CPUs: {}", outcome.err());
+    }
+}
+
+/// Shows that no process is killed for want of memory while another one frees some: four walks over more names than
+/// there is memory, each of which forgets names when it finds no memory.
+#[test]
+#[ignore = "long"]
+fn processes_that_need_memory_at_once_wait_for_each_other() {
+    let scratch = Scratch::new("walks-at-once");
+    make_names(scratch.folder());
+    let script = "for i in 1 2 3 4; do (find / -path '/d*/*' ! -path '/dev/*' | wc -l) & w=\"$w $!\"; done; \
+                  wait $w; grep oom_kill /proc/vmstat; grep -c 'allocstall_normal 0' /proc/vmstat";
+    let root = scratch.folder().to_str().expect("its name is text");
+    for _ in 0..4 {
+        let options = ["-m", "36M", "-c", "4", "--root", root];
+        let outcome = ebb::run(600, &options, &["busybox", "sh", "-c", script]);
+        let said = format!("{}oom_kill 0\n0\n", "90000\n".repeat(4));
+        assert_eq!(outcome.out(), said, "{}", outcome.err());
     }
 }
 

@@ -1,14 +1,15 @@
 //! Low memory: what an allocation does that finds none.
 //!
-//! In this order: wait for blocks that are isolated (a report under way), have every CPU give back
-//! what its cache of free frames holds, take huge pages that nobody asked for and few use apart, give up pages that disks have too, take pages back from the balloon, kill
-//! the largest process. A thread that is being killed itself gets an error at once, so that it can go
-//! and free what it has.
+//! In this order, it waits for blocks that are isolated for a report, has every CPU give back what its cache of free
+//! frames holds, splits huge pages of which little is used, gives up pages that disks or the host have too, takes pages
+//! back from the balloon, and kills the largest process, but only after several looks for memory in which no thread
+//! found any. A thread that is being killed gets an error at once, so that it can end and free what it has.
 
 use super::helpers::HELPERS;
 use super::percpu::{self, Count};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::spin_locks_held;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Order, Request, Reserve, ZoneKind};
 use logic::errno::Errno;
 
@@ -16,8 +17,12 @@ use logic::errno::Errno;
 const ISOLATED_WAITS: u32 = 2000;
 /// The most steps of any other kind before an allocation gives up.
 const STEPS: u32 = 4000;
-/// How long a step waits for somebody to free memory.
+/// How long a step waits for memory that others free, in nanoseconds.
 const WAIT: u64 = 2_000_000;
+/// The looks for memory in a row that find nothing, [`WAIT`] apart, before a process is killed.
+const LOOKS: u32 = 16;
+/// The same where other threads found some in between, and took it themselves.
+const LOOKS_BEHIND_OTHERS: u32 = 500;
 /// Frames that are asked back from the balloon at a time.
 const DEFLATE_FRAMES: u32 = 256;
 /// Orders above this are not worth a process: the caller does without.
@@ -28,6 +33,9 @@ pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
     order: Order::BASE,
     zone: ZoneKind::Normal,
 };
+
+/// The looks for memory that found some, of all threads.
+static FOUND: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
 pub fn may_block() -> bool {
@@ -40,6 +48,10 @@ pub struct Relief {
     order: Order,
     isolated: u32,
     steps: u32,
+    /// Looks for memory in a row that found nothing.
+    barren: u32,
+    /// [`FOUND`] at the first of them.
+    found: u64,
 }
 
 impl Relief {
@@ -49,6 +61,8 @@ impl Relief {
             order,
             isolated: 0,
             steps: 0,
+            barren: 0,
+            found: 0,
         }
     }
 
@@ -104,14 +118,14 @@ impl Relief {
         }
     }
 
-    fn take_from_others(&self) -> Result<(), Errno> {
-        if (HELPERS.weigh_trials)() {
-            return Ok(());
-        }
-        if (HELPERS.shrink_caches)() {
-            return Ok(());
-        }
-        if (HELPERS.deflate)(DEFLATE_FRAMES) > 0 {
+    fn take_from_others(&mut self) -> Result<(), Errno> {
+        if (HELPERS.weigh_trials)()
+            || (HELPERS.shrink_caches)()
+            || (HELPERS.deflate)(DEFLATE_FRAMES) > 0
+        {
+            // Relaxed (here and below): a count of its own.
+            FOUND.fetch_add(1, Ordering::Relaxed);
+            self.barren = 0;
             return Ok(());
         }
         let stats = super::allocator().stats();
@@ -127,6 +141,10 @@ impl Relief {
         }
         // What a process that ends gives back is on its way.
         if !(HELPERS.is_coming)() {
+            if !self.is_in_vain() {
+                wait(WAIT);
+                return Ok(());
+            }
             if !(HELPERS.kill)("no frame could be freed") {
                 return Err(Errno::ENOMEM);
             }
@@ -136,6 +154,22 @@ impl Relief {
         }
         wait(WAIT);
         Ok(())
+    }
+
+    /// Counts a look for memory that found nothing. Returns whether further looks are in vain. What other threads found
+    /// since this one failed to allocate is gone if they took it, and tells that there was some.
+    fn is_in_vain(&mut self) -> bool {
+        let found = FOUND.load(Ordering::Relaxed);
+        if self.barren == 0 {
+            self.found = found;
+        }
+        self.barren += 1;
+        let enough = if self.found == found {
+            LOOKS
+        } else {
+            LOOKS_BEHIND_OTHERS
+        };
+        self.barren >= enough
     }
 }
 

@@ -69,7 +69,10 @@ const DEPTH: usize = 64;
 type Stop = (Arc<TmpNode>, u64);
 
 /// The way to the directory that is looked at.
-static WAY: Mutex<[Option<Stop>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
+type Way = [Option<Stop>; DEPTH];
+
+/// The way to the directory whose entries are forgotten. Who holds it gives up pages or entries that the host still has.
+static WAY: Mutex<Way> = Mutex::new([const { None }; DEPTH]);
 
 /// The roots that have a folder of the host's below them: that of all, and that of `/tmp`.
 static TOPS: [Once<Arc<TmpNode>>; 2] = [const { Once::new() }; 2];
@@ -337,26 +340,35 @@ impl TmpNode {
     }
 }
 
-/// Forgets about `most` entries that the host still has and nobody uses; how many.
-fn forget(most: usize) -> usize {
+/// Forgets about `most` entries that the host still has and no program uses. `way` is locked by the caller. Returns how
+/// many entries it forgot.
+fn forget(way: &mut Way, most: usize) -> usize {
     let tops = TOPS.iter().filter_map(Once::get);
     tops.fold(0, |done, top| {
         if done < most {
-            done + forget_some(top, most - done)
+            done + forget_some(way, top, most - done)
         } else {
             done
         }
     })
 }
 
-/// Forgets about `most` entries below this root that the host still has and nobody uses; how many. Memory may be short, so
-/// this takes none.
-fn forget_some(top: &Arc<TmpNode>, most: usize) -> usize {
+/// Calls `work`, which gives up pages or entries and returns how many, or waits while another thread does such work.
+/// Returns whether something was given up, by this thread or perhaps by the other.
+fn give_up(work: impl FnOnce(&mut Way) -> usize) -> bool {
+    if let Some(mut way) = WAY.try_lock() {
+        return work(&mut way) > 0;
+    }
+    // If this returned false while another thread frees memory, a program would be killed for nothing.
+    drop(WAY.lock());
+    true
+}
+
+/// Forgets about `most` entries below `top` that the host still has and no program uses. Returns how many it forgot.
+/// Allocates nothing, since memory may be short.
+fn forget_some(way: &mut Way, top: &Arc<TmpNode>, most: usize) -> usize {
     // Of a directory the parent has two references, and the way there one.
     const HOLDERS: usize = 3;
-    let Some(mut way) = WAY.try_lock() else {
-        return 0;
-    };
     let mut depth = 0;
     way[0] = Some((top.clone(), 0));
     let mut forgotten = 0;
@@ -668,25 +680,29 @@ fn drop_some(most: usize) -> usize {
 
 /// For a file system that is full: gives up pages that the host still has.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
-    fs.has_below() && drop_some(RELIEF) > 0
+    fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
 /// For a file system that has no room for another file: forgets entries that the host still has.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
-    fs.has_below() && forget(FORGOTTEN) > 0
+    fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
 /// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
 pub fn relieve() -> bool {
-    drop_some(RELIEF) > 0 || forget(FORGOTTEN) > 0
+    give_up(|way| match drop_some(RELIEF) {
+        0 => forget(way, FORGOTTEN),
+        dropped => dropped,
+    })
 }
 
 /// Drops all pages that the host still has and nobody uses.
 pub fn drop_clean() {
+    let _way = WAY.lock();
     drop_some(usize::MAX);
 }
 
 /// Forgets all entries that the host still has and nobody uses.
 pub fn forget_unused() {
-    forget(usize::MAX);
+    forget(&mut WAY.lock(), usize::MAX);
 }
