@@ -187,7 +187,7 @@ fn more_names_can_be_seen_than_there_is_memory() {
 /// Shows that no process is killed for want of memory while another one frees some: four walks over
 /// more names than there is memory, each of which forgets names when it finds no memory.
 #[test]
-#[ignore = "long"]
+#[ignore = "long: make test-long"]
 fn processes_that_need_memory_at_once_wait_for_each_other() {
     let scratch = Scratch::new("walks-at-once");
     make_names(scratch.folder());
