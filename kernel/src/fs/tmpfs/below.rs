@@ -74,6 +74,9 @@ type Way = [Option<Stop>; DEPTH];
 /// The way to the directory whose entries are forgotten. Who holds it gives up pages or entries that the host still has.
 static WAY: Mutex<Way> = Mutex::new([const { None }; DEPTH]);
 
+/// Whether the last holder of [`WAY`] gave something up.
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
 /// The roots that have a folder of the host's below them: that of all, and that of `/tmp`.
 static TOPS: [Once<Arc<TmpNode>>; 2] = [const { Once::new() }; 2];
 
@@ -354,14 +357,17 @@ fn forget(way: &mut Way, most: usize) -> usize {
 }
 
 /// Calls `work`, which gives up pages or entries and returns how many, or waits while another thread does such work.
-/// Returns whether something was given up, by this thread or perhaps by the other.
+/// Returns whether something was given up, by this thread or by the other.
 fn give_up(work: impl FnOnce(&mut Way) -> usize) -> bool {
     if let Some(mut way) = WAY.try_lock() {
-        return work(&mut way) > 0;
+        let some = work(&mut way) > 0;
+        // Relaxed (here and below): the lock orders it.
+        GAVE_UP.store(some, Ordering::Relaxed);
+        return some;
     }
     // If this returned false while another thread frees memory, a program would be killed for nothing.
-    drop(WAY.lock());
-    true
+    let _way = WAY.lock();
+    GAVE_UP.load(Ordering::Relaxed)
 }
 
 /// Forgets about `most` entries below `top` that the host still has and no program uses. Returns how many it forgot.
@@ -699,10 +705,11 @@ pub fn relieve() -> bool {
 /// Drops all pages that the host still has and nobody uses.
 pub fn drop_clean() {
     let _way = WAY.lock();
-    drop_some(usize::MAX);
+    GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
 }
 
 /// Forgets all entries that the host still has and nobody uses.
 pub fn forget_unused() {
-    forget(&mut WAY.lock(), usize::MAX);
+    let mut way = WAY.lock();
+    GAVE_UP.store(forget(&mut way, usize::MAX) > 0, Ordering::Relaxed);
 }
