@@ -11,8 +11,8 @@ use std::{env, fs};
 /// The Rust target of the programs for guests.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The cargo profile of the programs for guests, and the name of their target directory.
-const PROFILE: &str = "guest";
+/// The name of the target directory of what runs in guests.
+const DIRECTORY: &str = "guest";
 
 /// The compiler's flags for a static program, which needs no libraries in its guest.
 const STATIC: &str = "-C target-feature=+crt-static -C strip=symbols";
@@ -20,6 +20,8 @@ const STATIC: &str = "-C target-feature=+crt-static -C strip=symbols";
 /// A program for guests that a second cargo builds.
 struct Part {
     package: &'static str,
+    /// The cargo profile.
+    profile: &'static str,
     features: &'static str,
     flags: &'static str,
     /// The name of the file in `OUT_DIR` that the binary embeds.
@@ -31,6 +33,7 @@ struct Part {
 /// The guest kernel, linked without relocations and with frame pointers.
 const KERNEL: Part = Part {
     package: "ebb-kernel",
+    profile: "kernel",
     features: "machine",
     flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
     embedded: "kernel.elf",
@@ -40,6 +43,7 @@ const KERNEL: Part = Part {
 /// The experiments, which also run on a stock kernel with only an initramfs.
 const WORKLOADS: Part = Part {
     package: "ebb-workloads",
+    profile: "guest",
     features: "",
     flags: STATIC,
     embedded: "workloads.elf",
@@ -49,6 +53,7 @@ const WORKLOADS: Part = Part {
 /// The first process of guests with stock Linux.
 const INIT: Part = Part {
     package: "ebb-init",
+    profile: "guest",
     features: "",
     flags: STATIC,
     embedded: "init.elf",
@@ -137,7 +142,7 @@ fn build(part: &Part, out: &Path) -> PathBuf {
     }
     // `out` is TARGET/PROFILE/build/PACKAGE/out.
     let target = out.ancestors().nth(4).expect("cargo's layout");
-    let target_dir = target.join(PROFILE);
+    let target_dir = target.join(DIRECTORY);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)
@@ -148,7 +153,7 @@ fn build(part: &Part, out: &Path) -> PathBuf {
             "--target",
             TARGET,
             "--profile",
-            PROFILE,
+            part.profile,
             "--features",
             part.features,
         ])
@@ -176,5 +181,8 @@ fn build(part: &Part, out: &Path) -> PathBuf {
         Ok(status) => panic!("building {} failed: {status}", part.package),
         Err(error) => panic!("cannot run cargo for {}: {error}", part.package),
     }
-    target_dir.join(TARGET).join(PROFILE).join(part.package)
+    target_dir
+        .join(TARGET)
+        .join(part.profile)
+        .join(part.package)
 }
