@@ -110,10 +110,10 @@ kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest 
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
 
 LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic
-.PHONY: test test-rest test-all lint test-units test-models test-crates test-guests test-long
+.PHONY: test test-rest test-all lint test-units test-models test-crates test-command test-linux test-guests test-long
 # A comma joins steps that run one after the other; the others run beside them.
-TEST_STEPS = test-units,test-guests lint,fuzz
-test: deps ## what every change passes: some 13 minutes in a fresh clone on two cores, each step with its time
+TEST_STEPS = test-units,test-linux lint,fuzz,test-command
+test: deps ## what every change passes: 13 to 18 minutes in a fresh clone on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
 REST_STEPS = test-long test-models,test-crates,xen-lab,kvm-lab
 test-rest: deps ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
@@ -150,11 +150,13 @@ stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-end
 .PHONY: stress-vm
 stress-vm: ## storms over virtual memory in guests of 1, 2 and 4 CPUs, with and without a disk, seeds at random: ten minutes
 	$(CARGO) test --release -p ebb --test linux memory_storm::long -- --ignored --nocapture
-# All test targets of the command but `linux`, whose guests wait more than they work.
-GUEST_TESTS = $(filter-out linux,$(basename $(notdir $(wildcard host/tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard host/tests/*/main.rs))))
-test-guests: workloads ## the command, and real guests
-	$(CARGO) test --release -p ebb $(GUEST_TESTS:%=--test %)
+COMMAND_TESTS = $(filter-out linux,$(basename $(notdir $(wildcard host/tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard host/tests/*/main.rs))))
+test-command: workloads ## the command, with guests of both kernels
+	$(CARGO) test --release -p ebb $(COMMAND_TESTS:%=--test %)
+test-linux: workloads ## what programs see in guests, compared with Linux
+	# Four at once: guests wait more than they work.
 	RUST_TEST_THREADS=4 $(CARGO) test --release -p ebb --test linux
+test-guests: test-command test-linux ## all tests with real guests
 test-long: workloads ## the guest tests that take longest
 	$(CARGO) test --release -p ebb --test linux --test stock --test compare --test disks -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
 

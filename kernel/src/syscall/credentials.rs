@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::process;
-use crate::process::task;
+use crate::process::task::Scheduled;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -193,9 +193,7 @@ pub fn capget(a: &Args) -> SysResult {
     let pid = u32::try_from(pid).map_err(|_| Errno::EINVAL)?;
     let who = match pid {
         0 => process::current().credentials().clone(),
-        pid => task::find_task(pid)
-            .ok_or(Errno::ESRCH)?
-            .credentials_for_others(),
+        pid => Scheduled::find(pid).ok_or(Errno::ESRCH)?.credentials(),
     };
     if data != 0 {
         let sets = [who.effective, who.permitted, who.inheritable];

@@ -8,7 +8,7 @@ use crate::process::signal::{
     self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo,
     SigSet, Signal, StackT,
 };
-use crate::process::task::{self, Process, table};
+use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
@@ -293,29 +293,35 @@ pub(super) fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
     }
 }
 
-fn thread(group: Option<i32>, tid: i32) -> Result<Arc<task::Task>, Errno> {
-    let positive = |number: i32| u32::try_from(number).ok().filter(|&number| number != 0);
-    let tid = positive(tid).ok_or(Errno::EINVAL)?;
-    let task = task::find_task(tid)
-        .filter(|task| !task.is_kernel())
-        .ok_or(Errno::ESRCH)?;
-    if let Some(group) = group {
-        let group = positive(group).ok_or(Errno::EINVAL)?;
-        if task.process().pid() != group {
-            return Err(Errno::ESRCH);
-        }
-    }
-    Ok(task)
+/// Finds the thread `tid` of the process `group`, or of any process if `group` is `None`. A main thread that
+/// has ended has its number until its process is reaped; signals to it are lost.
+///
+/// # Errors
+/// `EINVAL` if a number is not positive; `ESRCH`.
+fn thread(group: Option<i32>, tid: i32) -> Result<Scheduled, Errno> {
+    let positive = |number: i32| {
+        let number = u32::try_from(number).ok();
+        number.filter(|&number| number != 0).ok_or(Errno::EINVAL)
+    };
+    let group = group.map(positive).transpose()?;
+    let tid = positive(tid)?;
+    let is_kernel = |thread: &Scheduled| thread.task().is_some_and(|task| task.is_kernel());
+    Scheduled::find(tid)
+        .filter(|thread| !is_kernel(thread))
+        .filter(|thread| group.is_none_or(|group| thread.process().pid() == group))
+        .ok_or(Errno::ESRCH)
 }
 
+/// Sends the signal `number` to the thread `tid` of the process `group`, or of any process if `group` is
+/// `None`.
 fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
-    let task = thread(group, tid)?;
+    let thread = thread(group, tid)?;
     let signal = optional_signal(number)?;
-    may_send(task.process(), signal)?;
-    if let Some(signal) = signal {
+    may_send(thread.process(), signal)?;
+    if let (Some(signal), Some(task)) = (signal, thread.task()) {
         let own = process::current().process().clone();
         let uid = own.credentials().users.real;
-        signal::send_to_task(&task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
+        signal::send_to_task(task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
     }
     Ok(0)
 }
@@ -330,23 +336,35 @@ pub fn tgkill(a: &Args) -> SysResult {
     send_to_thread(Some(a.int(0)), a.int(1), a.uint(2))
 }
 
-/// Reads what a signal is sent with, for the task or process with this number. Nobody may pretend to be
-/// the kernel or `tkill` towards others.
-fn read_info(address: u64, target: i32) -> Result<[u8; SIGINFO_BYTES], Errno> {
+/// Reads the `siginfo_t` at `address`.
+///
+/// # Errors
+/// `EFAULT`.
+fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
     let mut bytes = [0; SIGINFO_BYTES];
     uaccess::copy_in(&mut bytes, address)?;
-    let code = SigInfo::from_bytes(Signal::SIGUSR1, &bytes).code;
+    Ok(bytes)
+}
+
+/// Checks that `info`, for the process or thread `target`, does not claim to come from the kernel or `tkill`,
+/// unless the caller sends it to itself.
+///
+/// # Errors
+/// `EPERM`.
+fn may_claim(info: &[u8; SIGINFO_BYTES], target: i32) -> Result<(), Errno> {
+    let code = SigInfo::from_bytes(Signal::SIGUSR1, info).code;
     let own = process::current().process().pid();
     if own.cast_signed() != target && (code >= 0 || code == SI_TKILL) {
         return Err(Errno::EPERM);
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// `rt_sigqueueinfo(2)`.
 pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
     let pid = a.int(0);
-    let info = read_info(a.addr(2), pid)?;
+    let info = read_info(a.addr(2))?;
+    may_claim(&info, pid)?;
     if pid <= 0 {
         return Err(Errno::ESRCH);
     }
@@ -361,15 +379,16 @@ pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
 
 /// `rt_tgsigqueueinfo(2)`.
 pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
+    let info = read_info(a.addr(3))?;
     if a.int(0) <= 0 || a.int(1) <= 0 {
         return Err(Errno::EINVAL);
     }
-    let info = read_info(a.addr(3), a.int(1))?;
-    let task = thread(Some(a.int(0)), a.int(1))?;
+    may_claim(&info, a.int(1))?;
+    let thread = thread(Some(a.int(0)), a.int(1))?;
     let signal = optional_signal(a.uint(2))?;
-    may_send(task.process(), signal)?;
-    if let Some(signal) = signal {
-        signal::send_to_task(&task, SigInfo::from_bytes(signal, &info))?;
+    may_send(thread.process(), signal)?;
+    if let (Some(signal), Some(task)) = (signal, thread.task()) {
+        signal::send_to_task(task, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)
 }

@@ -471,6 +471,30 @@ static void signals(void)
 	TRY(syscall(SYS_rt_sigqueueinfo, getppid(), 0, &info));
 	TRY(syscall(SYS_rt_tgsigqueueinfo, getpid(), 0, 0, &info));
 	TRY(syscall(SYS_rt_tgsigqueueinfo, 0, getpid(), 0, &info));
+	TRY(syscall(SYS_rt_tgsigqueueinfo, 0, getpid(), 0, HOLE));
+	TRY(syscall(SYS_rt_tgsigqueueinfo, getpid(), getppid(), 0, &info));
+	TRY(syscall(SYS_tgkill, -1, 999999, 0));
+	TRY(syscall(SYS_tgkill, 1, -1, 0));
+	/* Until it is waited for, a process that has ended has its number. */
+	pid_t zombie = fork();
+	if (!zombie)
+		_exit(0);
+	siginfo_t ended;
+	waitid(P_PID, zombie, &ended, WEXITED | WNOWAIT);
+	unsigned header[2] = { 0x20080522, zombie }, data[6] = { 0 };
+	DO(syscall(SYS_tkill, zombie, 0));
+	DO(syscall(SYS_tkill, zombie, SIGUSR1));
+	TRY(syscall(SYS_tkill, zombie, 99));
+	DO(syscall(SYS_tgkill, zombie, zombie, SIGKILL));
+	TRY(syscall(SYS_tgkill, getpid(), zombie, 0));
+	info.si_code = SI_QUEUE;
+	DO(syscall(SYS_rt_tgsigqueueinfo, zombie, zombie, SIGUSR1, &info));
+	info.si_code = SI_USER;
+	TRY(syscall(SYS_rt_tgsigqueueinfo, zombie, zombie, SIGUSR1, &info));
+	DO(syscall(SYS_capget, header, data));
+	waitpid(zombie, 0, 0);
+	TRY(syscall(SYS_tkill, zombie, 0));
+	TRY(syscall(SYS_capget, header, data));
 	TRY(syscall(SYS_rt_sigprocmask, 99, &set, 0, 8));
 	TRY(syscall(SYS_rt_sigprocmask, 99, 0, 0, 8));
 	TRY(syscall(SYS_rt_sigprocmask, 0, &set, 0, 16));
