@@ -112,8 +112,8 @@ fn frame_of(page: Pfn) -> Frame {
     Frame::new(u64::from(page.number()))
 }
 
-// SAFETY: a spare frame has one reference, which is given up for the page, so nobody else has it
-// until `give_back` takes the reference again.
+// SAFETY: a spare frame has one reference, which `take_spare` gives up for the page. So the page is
+// the only user of the frame until `give_back` takes the reference again.
 unsafe impl PageSource for Pages {
     fn take_spare(&mut self) -> Option<Pfn> {
         // Pages are taken by the batch before any of them is remembered. A batch is smaller than a
@@ -321,11 +321,11 @@ pub fn reporting() -> Result<(), ReportFailure> {
         .map_err(ReportFailure::Unavailable)
 }
 
-/// Tells the host that these ranges, at most [`ebb_balloon::MAX_RANGES`], are free; returns when it
-/// has taken note. The frames must not be in use, and not be allocated meanwhile.
+/// Reports `ranges`, at most [`ebb_balloon::MAX_RANGES`], to the host as free, and waits until the
+/// device has taken them. The caller keeps the frames unused until then.
 ///
 /// # Errors
-/// The host did not take them; the frames may be used again.
+/// Fails if the device did not take the ranges. The frames may be used again.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();

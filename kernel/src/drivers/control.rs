@@ -19,10 +19,10 @@ static LINE: SpinLock<Line> = SpinLock::new(Line {
     len: 0,
 });
 
-/// What is called for a signal.
+/// The function to call for a signal from the host.
 static SIGNAL: Once<fn(u32)> = Once::new();
 
-/// What is called when the host's window changes.
+/// The function to call when the size of the host's window changes.
 static RESIZE: Once<fn(Size)> = Once::new();
 
 /// Has a function called when the host's window has another size. Once.
@@ -30,10 +30,11 @@ pub fn set_resize(resize: fn(Size)) {
     let _ = RESIZE.set(resize);
 }
 
-/// What is called when the host tells of its memory stalls.
+/// The function to call with the host's memory stalls.
 static PRESSURE: Once<fn(Totals)> = Once::new();
 
-/// Has a function called when the host tells of its memory stalls. Once.
+/// Sets the function to call when the host sends its memory stalls. Only the first call has an
+/// effect.
 pub fn set_pressure(told: fn(Totals)) {
     let _ = PRESSURE.set(told);
 }
@@ -53,7 +54,7 @@ fn run() {
         match port.read(&mut buffer, false) {
             Ok(0) => return,
             Ok(len) => take(&buffer[..len]),
-            // Kernel threads have no signals; whatever it was, ask again.
+            // Kernel threads have no signals, so any error is a reason to try again.
             Err(_) => machine::sched::yield_now(),
         }
     }
@@ -99,7 +100,7 @@ fn parse(line: &[u8]) -> Option<Request> {
 fn serve(request: Request) {
     match request {
         Request::Signal(number) => {
-            // Before the program starts there is nobody to get it.
+            // Before the program starts no process can receive a signal.
             if let Some(signal) = SIGNAL.get() {
                 signal(number.cast_unsigned());
             }

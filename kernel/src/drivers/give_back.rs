@@ -1,4 +1,5 @@
-//! How freed memory goes back to the host: the kernel thread that drives reporter and hinter, the mode, and the knobs.
+//! Gives freed memory back to the host: the kernel thread that drives reporter and hinter, the
+//! mode, and the knobs.
 
 use super::{balloon, hint, port};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -48,7 +49,7 @@ static SWEPT: WaitQueue = WaitQueue::new();
 const SWEEP_PASSES: u32 = 64;
 /// CPUs give back what they hold within this, as they take their next timer interrupt.
 const DRAIN_PAUSE: Nanos = Nanos::from_millis(20);
-/// Held while mode and order are handed to the allocator, so that it gets those that belong together.
+/// Held while mode and order are passed to the allocator, so that it gets a consistent pair.
 static APPLYING: SpinLock<()> = SpinLock::new(());
 
 impl Events for KernelEvents {
@@ -93,7 +94,7 @@ pub fn configure(boot: &BootInfo) {
     }
     hint::configure(boot);
     if matches!(mode(), GiveBack::Reporting | GiveBack::Shared) {
-        // What is freed until the thread starts waits for it.
+        // Memory that is freed before the thread starts waits for it.
         apply();
     }
 }
@@ -103,10 +104,11 @@ pub fn mode() -> GiveBack {
     GiveBack::from_number(MODE.load(Ordering::Relaxed)).unwrap_or(GiveBack::Off)
 }
 
-/// Has memory go back in this way from here on.
+/// Sets the give-back mode.
 ///
 /// # Errors
-/// `ENODEV` if the device takes no reports or the host cannot be called, `ENOMEM` if there is no memory for lists.
+/// `ENODEV` if the device takes no reports or the host cannot be called, `ENOMEM` if there is no
+/// memory for lists.
 pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
     match mode {
         GiveBack::Off => {}
@@ -129,7 +131,7 @@ pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives back all blocks that are free now, whatever the mode, and waits for it.
+/// Reports all blocks that are free now, in any mode, and waits until the host has taken them.
 ///
 /// # Errors
 /// `ENODEV` if the device takes no reports.
@@ -298,7 +300,8 @@ fn run() {
         let next = poll(&mut reporter, &mut hinter, &mut sink);
         let pool = pool.poll(&mut sink);
         if memory::allocator().is_hinting() {
-            // Nobody preempts the kernel: who frees all the time must not keep this thread on a CPU.
+            // The kernel is not preempted: tasks that free all the time must not keep this thread
+            // on a CPU.
             sched::sleep_until(clock::now().saturating_add(nanos(HINT_PAUSE)));
         }
         match next.map(nanos).into_iter().chain(pool).min() {
@@ -312,10 +315,11 @@ fn run() {
 
 /// Calls the host, which sleeps or does not know the mode yet.
 fn ring() {
-    // What per-CPU caches hold keeps blocks from being free; what they give back now, the host finds or is called for.
+    // Frames in per-CPU caches keep blocks from being free. The host finds the blocks that become
+    // free now, or is called for them.
     memory::allocator().request_drain();
     if let Some(port) = port::control() {
-        // If there is no room, the host has not read thousands of earlier calls, and comes for those.
+        // If there is no room, the host has thousands of earlier calls to read, and looks for them.
         let _ = port.write(WAKE_BYTES, true, false);
     }
 }
@@ -324,13 +328,15 @@ fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Reports of free pages of the pool of huge pages, a moment after they were freed, as for other memory.
+/// Reports free pages of the pool of huge pages, with the same delay after the free as other
+/// memory.
 struct PoolReports {
     due: Option<Nanos>,
 }
 
 impl PoolReports {
-    /// Reports what is due; when to come again.
+    /// Reports the pages that are due. Returns the time of the next call, or `None` without such
+    /// pages.
     fn poll(&mut self, sink: &mut Host) -> Option<Nanos> {
         let now = clock::now();
         let shared = memory::allocator().is_shared() && balloon::reporting().is_ok();
@@ -362,7 +368,7 @@ fn report_pools(sink: &mut Host) {
 
 /// The balloon device.
 struct Host {
-    /// Requests that it took and that are not counted yet, the ranges in them, and the frames in these.
+    /// Requests taken by the device and not counted yet, their ranges, and the frames in these.
     sent: [u64; 3],
 }
 
@@ -378,8 +384,9 @@ impl Host {
         Ok(())
     }
 
-    /// Adds what was sent since the last call to the kernel's counters, and returns it: requests, ranges in them, and frames
-    /// in these, of free memory and of its descriptors alike.
+    /// Adds the amounts sent since the last call to the kernel's counters, and returns them:
+    /// requests, ranges in them, and frames in these, for free memory and for freed descriptors
+    /// alike.
     fn count(&mut self) -> [u64; 3] {
         let sent = core::mem::take(&mut self.sent);
         let [requests, ranges, frames] = sent;

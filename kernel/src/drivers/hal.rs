@@ -15,8 +15,8 @@ fn layout(pages: usize) -> Option<Layout> {
     Layout::from_size_align(pages.checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()
 }
 
-// SAFETY: the heap gives whole, zeroed frames of the physmap for page-sized requests, which nobody
-// else uses until they are given back; a device mapping is made anew for each request.
+// SAFETY: the heap gives whole, zeroed frames of the physmap for page-sized requests, which have no
+// other user until they are given back; each request for a device mapping creates a new one.
 unsafe impl Hal for Machine {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let memory = layout(pages)

@@ -1,4 +1,5 @@
-//! Page hinting's lists, a CPU each, its knobs and its counters. [`super::give_back`] has the thread.
+//! Page hinting's lists, a CPU each, its knobs and its counters. [`super::give_back`] has the
+//! thread.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -21,12 +22,12 @@ type Set = fn(u64) -> Result<(), Errno>;
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
 /// `max_fgpt_entries`.
 static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
-/// `hyperlist_threshold`. Half a request's ranges are worth a request. The series has 1, at which memory that a program
-/// takes again within milliseconds is sent, too.
+/// `hyperlist_threshold`. Half of a request's ranges are worth a request. The series has 1, which
+/// also sends memory that a program takes again within milliseconds.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
 
-/// What hinting has done: requests that the host took, ranges in them, and frames in these. Descriptors of the frames that
-/// were hinted count, too.
+/// The requests that the host took, the ranges in them, and the frames in these. The freed
+/// descriptors of hinted frames count, too.
 static SENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// What became of entries.
 static ENTRIES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];

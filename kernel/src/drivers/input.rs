@@ -44,7 +44,7 @@ pub(super) struct Input {
     oldest: usize,
     /// Bytes read since boot.
     taken: u64,
-    /// The stream ends after so many.
+    /// The number of bytes after which the stream ends; `None` while it goes on.
     end: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Input {
                 machine::console!("port: the device filled a buffer that it does not have");
                 return came;
             };
-            // SAFETY: the page is nobody else's, and as it was added under this token.
+            // SAFETY: the page has no other user, and is the one that was added under this token.
             let len = unsafe {
                 let bytes = core::slice::from_raw_parts_mut(page.memory.as_ptr(), PAGE_BYTES);
                 self.queue.pop_used(token, &[], &mut [bytes])
@@ -168,8 +168,8 @@ impl Input {
         done
     }
 
-    /// Gives idle pages to the device, in the order in which they will be read. True when the device has
-    /// to be told.
+    /// Gives idle pages to the device, in the order in which they will be read. Returns `true` if
+    /// the device must be notified.
     pub(super) fn post(&mut self) -> bool {
         let mut posted = false;
         for turn in 0..PAGES {

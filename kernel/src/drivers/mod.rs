@@ -36,8 +36,9 @@ pub fn init(boot: &BootInfo) {
     }
 }
 
-/// Starts the kernel threads that serve devices; when tasks can be made. `signal` is called with the
-/// signals that the host sends to the program, `drop_caches` when it asks for the memory of clean pages of files.
+/// Starts the kernel threads that serve devices. Call this once tasks can be created. The threads
+/// call `signal` with the host's signals to the program, and `drop_caches` if the host requests the
+/// memory of clean pages of files.
 pub fn start_threads(signal: fn(u32), drop_caches: fn()) {
     reclaim::prepare(drop_caches);
     control::start(signal);

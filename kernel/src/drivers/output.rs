@@ -36,7 +36,7 @@ pub(super) struct Output {
     accepted: u64,
     sent: u64,
     done: u64,
-    /// The host takes no more than so many bytes for now.
+    /// The number of bytes since boot that the host takes for now.
     limit: u64,
     segments: [Segment; MAX_SEGMENTS],
     /// First segment under way, and how many are.
@@ -94,7 +94,8 @@ impl Output {
         }
     }
 
-    /// Takes bytes for sending; as many as there is room for. `None`: no memory for the ring.
+    /// Takes the first of `bytes` for sending and returns their number, which is limited by the
+    /// room. Returns `None` if there is no memory for the ring.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.broken {
             return Some(bytes.len());
@@ -114,7 +115,7 @@ impl Output {
         let taken = bytes.len().min(self.room());
         let at = (self.accepted % RING_BYTES) as usize;
         let straight = taken.min(RING_BYTES as usize - at);
-        // SAFETY: both parts lie in the ring, behind what is under way: `room` says so.
+        // SAFETY: both parts lie in the ring, behind the bytes under way: `room` is their limit.
         unsafe {
             ring.add(at)
                 .copy_from_nonoverlapping(NonNull::from(bytes).cast(), straight);
@@ -183,8 +184,9 @@ impl Output {
         self.count == MAX_SEGMENTS && self.sent < self.accepted.min(self.limit)
     }
 
-    /// Has the device interrupt where somebody waits for it: bytes for a segment, or a writer for room. True when
-    /// there is more room than before: what was done before the device saw the flag came without an interrupt.
+    /// Has the device interrupt if bytes wait for a segment, or a writer for room. Returns `true`
+    /// if there is more room than before: a buffer that was used before the device saw the flag did
+    /// not interrupt.
     fn listen(&mut self) -> bool {
         let waits = self.is_stuck() || self.room() == 0;
         self.queue.set_dev_notify(waits);
@@ -194,10 +196,10 @@ impl Output {
         waits && self.reap()
     }
 
-    /// Queues what can be sent. True when the device has to be told, which its owner does once others
-    /// can get at the queues again: the device takes its time, and mostly all bytes, before it returns.
-    /// It interrupts only where bytes are left that it has no segment for, or where [`Self::is_writable`] asks for it
-    /// afterwards.
+    /// Queues the bytes that can be sent. Returns `true` if the device must be notified. The caller
+    /// does that after releasing the queues: the notification takes as long as the device takes for
+    /// the bytes. The device interrupts only if bytes without a segment are left, or if
+    /// [`Self::is_writable`] requests it later.
     pub(super) fn submit(&mut self) -> bool {
         let mut added = self.add();
         // Bounded: each turn after the first follows segments that the device has done.

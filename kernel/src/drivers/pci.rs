@@ -41,7 +41,7 @@ impl ConfigurationAccess for ConfigPorts {
     }
 }
 
-/// Whether the machine has PCI: the address port keeps what is written.
+/// Returns whether the machine has PCI: its address port keeps a written value.
 pub(super) fn is_present() -> bool {
     // SAFETY: without PCI nothing answers at the port.
     unsafe {

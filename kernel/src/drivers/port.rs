@@ -32,14 +32,15 @@ pub struct Port {
     device: Option<Device>,
     readers: WaitQueue,
     writers: WaitQueue,
-    /// Nobody reads the output any more.
+    /// The host has stopped reading the output.
     closed: AtomicBool,
     /// Called when the port may have become readable or writable.
     observer: Once<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The device, in two halves: telling it of buffers takes as long as the host takes for them, and the
-/// other CPUs need the queues meanwhile. Whoever holds the queues does not take the registers.
+/// The device, in two halves. A notification takes as long as the host takes for the buffers, and
+/// other CPUs need the queues in that time. A task that holds the queues does not take the
+/// registers.
 struct Device {
     registers: SpinLock<SomeTransport<'static>>,
     queues: SpinLock<Queues>,
@@ -62,7 +63,7 @@ static FOUND: AtomicUsize = AtomicUsize::new(0);
 /// The number of the port for the host's tree; [`MOST`] if there is none.
 static ROOT: AtomicUsize = AtomicUsize::new(MOST);
 
-/// What stands in where the host gave no console.
+/// The serial port, for machines without a virtio console.
 static SERIAL: Port = Port {
     device: None,
     readers: WaitQueue::new(),
@@ -190,7 +191,7 @@ impl Port {
     fn serve(&self, interrupted: bool) {
         let Some(device) = &self.device else { return };
         if interrupted {
-            // Before the queues are looked at: what is used later interrupts again.
+            // Before a look at the queues: a buffer used later interrupts again.
             device.registers.lock().ack_interrupt();
         }
         let (came, sends) = {
@@ -201,8 +202,8 @@ impl Port {
         if sends {
             device.tell(output::QUEUE);
         }
-        // Room that others have taken meanwhile is nobody's to wait for; where there is none, the device
-        // interrupts.
+        // If other writers have taken the room again, there is no news for waiting ones. Without
+        // any room the device interrupts.
         let went = device.queues.lock().output.is_writable();
         if came {
             self.readers.wake_all();
@@ -215,9 +216,12 @@ impl Port {
         }
     }
 
-    /// Queues all bytes for the host; waits while the queue is full. `EAGAIN` when nothing fits and
-    /// `nonblocking`; `EPIPE` when nobody reads any more; `ERESTARTSYS` when a signal came before the first byte, else what was queued.
-    /// With `more` bytes to come at once, they may stay behind until then, or until [`Self::send`].
+    /// Queues `bytes` for the host, waits while the queue is full, and returns the number queued.
+    /// With `more` set, bytes may stay in the queue until the next write or [`Self::send`].
+    ///
+    /// # Errors
+    /// `EAGAIN` if `nonblocking` and not a byte fits; `EPIPE` if the host has stopped reading;
+    /// `ERESTARTSYS` if a signal came before the first byte.
     pub fn write(&self, bytes: &[u8], nonblocking: bool, more: bool) -> SysResult {
         let Some(device) = &self.device else {
             serial::write(bytes);
@@ -242,7 +246,7 @@ impl Port {
                     None if done > 0 => return Ok(done),
                     None => return Err(Errno::ENOMEM),
                 }
-                // The more at once, the less often the device is told.
+                // Larger pieces need fewer notifications of the device.
                 (!more || output.room() == 0) && output.submit()
             };
             if sends {
@@ -267,7 +271,7 @@ impl Port {
         Ok(done)
     }
 
-    /// Sends what was written with more to come.
+    /// Sends the bytes that writes with `more` have left in the queue.
     pub fn send(&self) {
         if let Some(device) = &self.device {
             let sends = device.queues.lock().output.submit();
@@ -277,7 +281,8 @@ impl Port {
         }
     }
 
-    /// Takes what has come, at least one byte, waiting for it; 0 at the end of the stream.
+    /// Moves received bytes to `buffer` and returns their number. Waits for the first byte. Returns
+    /// 0 at the end of the stream.
     pub fn read(&self, buffer: &mut [u8], nonblocking: bool) -> SysResult {
         let Some(device) = &self.device else {
             return Ok(0);
@@ -307,7 +312,7 @@ impl Port {
         }
     }
 
-    /// Like [`Self::read`], but waits whatever signals come.
+    /// Reads like [`Self::read`], but signals do not end the wait.
     pub(super) fn read_steadily(&self, buffer: &mut [u8]) -> usize {
         loop {
             match self.read(buffer, true) {
@@ -340,14 +345,14 @@ impl Port {
                 .is_none_or(|device| device.queues.lock().output.is_writable())
     }
 
-    /// Whether nobody reads the output any more.
+    /// Returns whether the host has stopped reading the output.
     pub fn is_closed(&self) -> bool {
         // Relaxed: a writer who misses it by a moment learns of it at the next write, as one who
         // was a moment earlier; the wake-up that follows orders those who wait.
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Notes that nobody reads the output any more.
+    /// Records that the host has stopped reading the output.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.writers.wake_all();
@@ -366,7 +371,7 @@ impl Port {
         }
     }
 
-    /// Notes that the input ends after so many bytes since boot.
+    /// Records that the input ends after `total` bytes since boot.
     pub(super) fn set_end(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().input.set_end(total);
@@ -375,7 +380,7 @@ impl Port {
         }
     }
 
-    /// Notes that the host takes so many bytes of output since boot.
+    /// Records that the host takes `total` bytes of output since boot.
     pub(super) fn raise_window(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().output.raise_limit(total);

@@ -1,7 +1,8 @@
-//! Memory that the host asks for by hand: `ebb reclaim`.
+//! Memory that the host requests with `ebb reclaim`.
 //!
-//! Requests wait as a set of steps, so that any number of them costs no memory. A thread of its own takes them, the cheapest
-//! first: dropping and compacting take their time, and lines of control must not wait for it.
+//! Requests wait as a set of steps, so that any number of them costs no memory. A thread of its own
+//! takes them, the cheapest first: dropping and compacting are slow, and the control port must not
+//! wait for them.
 
 use super::give_back;
 use crate::vm::compaction::proactive::Reclaiming;
@@ -12,7 +13,7 @@ use machine::arch::header::HEADER;
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{memory, sched};
 
-/// What is asked for and not begun.
+/// The steps that are requested and have not begun.
 #[derive(Copy, Clone)]
 struct Asked {
     /// By the place in [`Reclaim::ALL`].
@@ -32,12 +33,13 @@ static QUEUE: WaitQueue = WaitQueue::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 static DROP_CACHES: Once<fn()> = Once::new();
 
-/// Keeps what is to be called to drop clean pages of files.
+/// Sets the function that drops clean pages of files.
 pub(super) fn prepare(drop_caches: fn()) {
     let _ = DROP_CACHES.set(drop_caches);
 }
 
-/// Has a step taken. The header shows `number` afterwards, or a later one; 0 is a request that nobody waits for.
+/// Queues `step`. The header shows `number`, or a later one, when the step has ended; 0 means that
+/// the host does not wait for it.
 pub(super) fn ask(number: u32, step: Reclaim) {
     {
         let mut asked = ASKED.lock();
@@ -69,7 +71,7 @@ fn run() {
         drop(reclaiming);
         daemon::memory_freed();
         if asked.number != 0 {
-            // Release: pairs with the host's Acquire; what was given back is gone by then.
+            // Release: pairs with the host's Acquire; the memory has been given back by then.
             HEADER.reclaimed.store(asked.number, Ordering::Release);
         }
     }

@@ -68,8 +68,9 @@ pub fn look<R>(
     })
 }
 
-/// Entries of a folder from a number on; 0 is the first. Gives the number with which to go on, 0 at the end. Behind the last may come
-/// headings, each with all entries of one of the folders `siblings`.
+/// Lists the folder `path` from the entry of a number on; the first is 0. Returns the number to
+/// continue with, 0 at the end. Headings may follow the last entry, each with all entries of one of
+/// the folders `siblings`.
 ///
 /// # Errors
 /// The host's, and those of `take`.
@@ -98,7 +99,8 @@ pub fn list(
     })
 }
 
-/// Has the bytes of a file from `offset` on come to frames; how many came. Those behind them are left as they are.
+/// Reads bytes of a file from `offset` into `frames` and returns their number. The rest of the
+/// frames is not changed.
 ///
 /// # Errors
 /// The host's: `ESTALE` if the file is another one by now.
@@ -133,7 +135,8 @@ fn put<R>(
     exchange(|buffer| question.write(buffer), take)
 }
 
-/// Sends what `write` puts together, and waits for the answer whatever signals come: the host has it at once.
+/// Sends the request that `write` encodes, and waits for the answer. Signals do not end the wait,
+/// since the host answers at once.
 pub(super) fn exchange<R>(
     write: impl FnOnce(&mut [u8]) -> Option<usize>,
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,

@@ -135,7 +135,8 @@ fn with_frames<R>(
     call(&Request { frames, ..request })
 }
 
-/// Has the bytes of a file from `offset` on come to frames; how many came. Those behind them are left as they are.
+/// Reads bytes of a file from `offset` into `frames` and returns their number. The rest of the
+/// frames is not changed.
 ///
 /// # Errors
 /// The host's.

@@ -1,4 +1,5 @@
-//! The pools of huge pages as `/proc` and `/sys` show them: Linux's knobs and counters, and the boot line's words.
+//! The files of the pools of huge pages in `/proc` and `/sys`: Linux's knobs and counters, and the
+//! boot line's words.
 
 use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
@@ -268,8 +269,8 @@ fn boot_size(value: &str) -> Option<PageSize> {
     PageSize::of_bytes(number::size(value.as_bytes()).0)
 }
 
-/// Obeys `hugepages=`, `hugepagesz=`, `default_hugepagesz=` and `hugetlb_free_vmemmap=`. What cannot be had is named on
-/// the console.
+/// Applies `hugepages=`, `hugepagesz=`, `default_hugepagesz=` and `hugetlb_free_vmemmap=` of the
+/// boot line. Names unavailable pages and bad values on the console.
 pub(super) fn apply_boot_line(line: &str) {
     let words = || {
         line.split_ascii_whitespace()
@@ -303,7 +304,7 @@ pub(super) fn apply_boot_line(line: &str) {
 }
 
 fn fill_at_boot(word: &str, size: PageSize, value: &str) {
-    // As on Linux, decimal, whatever follows; but not a number for each node.
+    // As on Linux, a decimal number with any text after it, but not a number for each node.
     let pages = match number::leading(value.as_bytes()) {
         Some((pages, rest)) if rest.first() != Some(&b':') => pages,
         _ => {

@@ -1,4 +1,4 @@
-//! Requests that somebody waits for.
+//! Requests whose end a task waits for.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use logic::disk::request::IoError;
@@ -19,7 +19,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Of so many requests.
+    /// Returns a batch of `requests` requests, none of which has ended.
     pub const fn new(requests: u32) -> Self {
         Self {
             pending: AtomicU32::new(requests),

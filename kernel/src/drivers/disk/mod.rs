@@ -1,8 +1,8 @@
 //! virtio-blk: `/dev/vda` and those behind it.
 //!
 //! Requests are handed in with [`Disk::submit`], several at a time, and end in an interrupt, which
-//! tells their owners. Nothing on this way allocates: memory may be short because what it writes
-//! has to be written first.
+//! tells their owners. None of this allocates: memory may be short because dirty pages wait to be
+//! written here.
 
 mod batch;
 mod data;
@@ -43,7 +43,7 @@ pub struct Disk {
     counts: Counts,
 }
 
-/// What a disk has done, for `/proc/diskstats`.
+/// The counters of a disk, for `/proc/diskstats`.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Requests to read that succeeded.
@@ -62,18 +62,18 @@ pub struct Counts {
     pub under_way: AtomicU64,
 }
 
-/// Who learns of the end of requests that nobody waits for. Called without a spin lock, from
-/// interrupts too: must not block.
+/// Handles the end of requests for which no task waits. Its functions are called without a spin
+/// lock, from interrupts too, so they must not block.
 pub trait Finish: Sync {
     /// A request has ended.
     fn done(&self, operation: Operation, data: Data, result: Result<(), IoError>);
 }
 
-/// Who is told of the end of a request.
+/// The receiver of a request's result.
 pub enum Owner {
-    /// Somebody who waits.
+    /// Tasks that wait for the batch.
     Batch(Arc<Batch>),
-    /// Somebody who does not.
+    /// A handler; no task waits.
     Finish(&'static dyn Finish),
 }
 
@@ -81,7 +81,7 @@ impl Owner {
     fn done(self, operation: Operation, data: Data, result: Result<(), IoError>) {
         match self {
             Self::Batch(batch) => {
-                // The frames first: who waits may free its own references.
+                // The frames first: the waiting task may then free its own references.
                 drop(data);
                 batch.done(result);
             }
@@ -152,7 +152,7 @@ fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
             break;
         }
     }
-    // A device that never stops changing has what it said last.
+    // If the device's values never stop changing, the last ones count.
     last.ok_or(BadDisk::Config(8))
 }
 
@@ -193,7 +193,7 @@ impl Disk {
         Name(self.number)
     }
 
-    /// What it can do and takes.
+    /// Returns the device's features and limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -209,13 +209,13 @@ impl Disk {
         self.sectors() * SECTOR_BYTES
     }
 
-    /// What it has done.
+    /// Returns the counters for `/proc/diskstats`.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Hands a request in; waits while the queue is full. Its owner is told how it ended, always,
-    /// perhaps before this returns. No spin lock may be held.
+    /// Queues `request`, and waits while the queue is full. Its owner always gets the result,
+    /// perhaps before this returns. The caller must not hold a spin lock.
     pub fn submit(&self, request: Request) {
         let mut request = request;
         // Ends: the queue has room, or the device is not used any more.
@@ -262,7 +262,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes stable what was written.
+    /// Flushes all completed writes to stable storage.
     ///
     /// # Errors
     /// As [`Self::perform`].
@@ -293,7 +293,7 @@ impl Disk {
     /// Takes back what the device has done.
     fn serve(&self, interrupted: bool) {
         if interrupted {
-            // Before the queue is looked at: what is used later interrupts again.
+            // Before a look at the queue: a buffer used later interrupts again.
             let mut queue = self.queue.lock();
             let capacity = queue.acknowledge().then(|| queue.capacity());
             drop(queue);
@@ -303,7 +303,7 @@ impl Disk {
             }
         }
         let mut any = false;
-        // Each turn takes a request back that somebody handed in, so it ends.
+        // Each turn takes back one queued request, so the loop ends.
         loop {
             let ended = self.queue.lock().next_ended();
             let Some((request, result)) = ended else {

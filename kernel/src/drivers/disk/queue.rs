@@ -1,7 +1,7 @@
-//! The queue of a disk: requests under way, and what of them the device can see.
+//! The queue of a disk: requests under way, and the parts of them that the device sees.
 //!
-//! What the device says is an allegation. One that gives back what it does not have is reset, all
-//! that it had fails, and it is not used any more.
+//! The device is not trusted. If it returns a request that it does not have, it is reset, all its
+//! requests fail, and it is not used again.
 
 #![expect(unsafe_code, reason = "the device reads and writes memory")]
 
@@ -37,14 +37,14 @@ pub(super) const DESCRIPTORS: usize = 128;
 const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
 const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
 
-/// What a disk is to do, with what, and who learns of the end.
+/// An operation of a disk, its memory, and the receiver of its result.
 #[derive(Debug)]
 pub struct Request {
     /// What.
     pub operation: Operation,
     /// The memory to read or fill.
     pub data: Data,
-    /// Who is told.
+    /// The receiver of the result.
     pub owner: Owner,
 }
 
@@ -222,7 +222,8 @@ impl Queue {
             self.transport.get_status() == DeviceStatus::empty()
         });
         if !stopped {
-            // It may still write to what it had: that memory is never used again.
+            // The device may still write to the memory of its requests, so that memory is never
+            // used again.
             for request in self
                 .slots
                 .iter_mut()
@@ -252,8 +253,8 @@ impl core::fmt::Display for QueueError {
     }
 }
 
-/// Calls `each` with the buffers of a request as the queue wants them: what the device reads, and
-/// what it writes. The same request gives the same ones again.
+/// Calls `each` with the buffers of a request in the queue's order: those that the device reads,
+/// and those that it writes. The same request always gives the same buffers.
 fn with_buffers<R>(
     control: &FrameRef,
     at: usize,
@@ -303,7 +304,7 @@ fn with_buffers<R>(
     each(&inputs[..read], &mut outputs[..written])
 }
 
-/// Sectors of so many bytes.
+/// Returns the number of sectors in `bytes` bytes.
 pub(super) fn sectors(bytes: usize) -> u64 {
     bytes as u64 / SECTOR_BYTES
 }

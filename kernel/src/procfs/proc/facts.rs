@@ -30,7 +30,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/vm/legacy_va_layout", |text| writeln!(text, "0")),
     // No program can weigh names of files against their pages.
     Entry::file("sys/vm/vfs_cache_pressure", |text| writeln!(text, "100")),
-    // Each look writes all that is dirty, however short that has been so.
+    // Each look writes all dirty pages, also those that have just become dirty.
     Entry::file("sys/vm/dirty_expire_centisecs", |text| writeln!(text, "0")),
     // There are no namespaces to be made.
     Entry::file("sys/user/max_user_namespaces", |text| writeln!(text, "0")),

@@ -1,6 +1,6 @@
 //! `/proc/ebb/host_pressure`: memory stalls of the host, in the form of Linux's
-//! `/proc/pressure/memory`. A runtime that holds memory which it could do without waits for a trigger
-//! of it, and gives that memory back.
+//! `/proc/pressure/memory`. A runtime with caches waits for a trigger of this file, and then gives
+//! the memory of its caches back.
 
 use crate::drivers::control;
 use crate::fs::poll::{Notifier, PollMask};
@@ -24,7 +24,7 @@ static STALLS: SpinLock<Stalls> = SpinLock::new(Stalls::new(0));
 /// Open files with a trigger.
 static WATCHING: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
 
-/// Adds the file if the host tells of its stalls.
+/// Adds the file if the host reports its stalls.
 pub(super) fn add(root: &Arc<Directory>, boot: &BootInfo) {
     if boot.option(boot::HOST_PRESSURE) == Some(boot::TOLD) {
         root.add(PATH, Arc::new(HostPressure));
@@ -40,8 +40,8 @@ fn told(totals: Totals) {
         stalls.set(now, totals);
         stalls.totals()
     };
-    // Each is looked at without the list's lock, which the end of one takes. One that ends meanwhile moves
-    // those behind it, which have had their turn.
+    // Each is checked without the list's lock, which the end of a trigger takes. A trigger that
+    // ends in that time moves those behind it, which have been checked already.
     let mut next = WATCHING.lock().len();
     while next > 0 {
         next -= 1;

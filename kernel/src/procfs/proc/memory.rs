@@ -149,7 +149,7 @@ fn pagetypeinfo(text: &mut Text) -> Result {
             stats::zone_name(figures.kind)
         )?;
         for (at, blocks) in figures.blocks_of.into_iter().enumerate() {
-            // Free blocks are of no mobility; Linux counts every block, and new ones as movable.
+            // Free blocks have no mobility here. Linux counts each block, and new ones as movable.
             let free = if at == Mobility::Movable as usize {
                 figures.free_blocks
             } else {
@@ -173,7 +173,7 @@ fn zoneinfo(text: &mut Text) -> Result {
             stats::zone_name(figures.kind)
         )?;
         if zone == 0 {
-            // What is counted for the node, as on Linux with its first zone.
+            // The counters of the node, as on Linux with its first zone.
             writeln!(text, "  per-node stats")?;
             for (name, value) in stats::vmstat() {
                 if PER_NODE.contains(&name) {

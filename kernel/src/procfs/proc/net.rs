@@ -1,8 +1,8 @@
 //! `/proc/net`: the sockets there are, and the loopback interface, in Linux's columns.
 //!
-//! No list of sockets is kept: who looks goes through the descriptors of all processes, the sockets on
-//! their way in messages, and the connections that nobody has accepted. What has no meaning here, as
-//! timers and retransmissions of TCP, is shown as on a connection at rest.
+//! There is no list of sockets: a read goes through the descriptors of all processes, the sockets
+//! in unread messages, and the connections that are not accepted yet. Columns without a meaning
+//! here, such as timers and retransmissions of TCP, have the values of an idle connection.
 
 use super::statistics;
 use crate::fs::OpenFile;
@@ -112,8 +112,9 @@ struct Row {
     user: u32,
 }
 
-/// Rows in the order in which they are shown: listeners first, those without a descriptor last, each in the order in
-/// which they were made. In a tree, as many need no large contiguous memory there.
+/// The rows in the order of the file: listeners first, sockets without a descriptor last, each in
+/// the order of their creation. A tree, since a vector of many rows would need large contiguous
+/// memory.
 type Rows = BTreeMap<(bool, bool, u64, usize), Row>;
 
 /// The sockets that were found so far.
@@ -215,7 +216,7 @@ fn in_use(rows: &Rows, family: Family) -> [usize; 3] {
     })
 }
 
-/// What is above the columns of messages of version 4 and of version 6.
+/// The headings of the columns for datagram sockets of both versions.
 const MESSAGES: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
                         inode ref pointer drops";
 const MESSAGES6: &str = "  sl  local_address                         remote_address                        st tx_queue \
@@ -252,7 +253,7 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
         endpoint(text, family, &row.view.local)?;
         endpoint(text, family, &row.view.remote)?;
         let Row { view, inode, user } = row;
-        // Nothing waits on this side: what was sent is with the receiver.
+        // No byte waits on this side: sent bytes are in the receiver's inbox.
         write!(
             text,
             "{:02X} 00000000:{:08X} 00:00000000 00000000 {user:5} {:8} {inode} ",

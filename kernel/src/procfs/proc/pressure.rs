@@ -1,4 +1,4 @@
-//! `/proc/pressure`: how long the tasks of this machine stall, and triggers that tell of it.
+//! `/proc/pressure`: the times for which the tasks of this machine stall, and triggers for them.
 
 use crate::fs::OpenFlags;
 use crate::fs::knob::Input;
@@ -121,7 +121,7 @@ impl Content for Opened {
         if self.trigger.lock().is_none() {
             return always | PollMask::ERR | PollMask::PRI;
         }
-        // Acquire: pairs with the Release in `look`. Each firing is told once.
+        // Acquire: pairs with the Release in `look`. Each firing is reported once.
         if self.fired.swap(false, Ordering::Acquire) {
             always | PollMask::PRI
         } else {
@@ -166,8 +166,9 @@ impl Opened {
     }
 }
 
-/// Calls `each` with every file that has a trigger, without the list's lock, which the end of one takes. A file that
-/// is closed meanwhile moves those behind it, which have had their turn.
+/// Calls `each` with every file that has a trigger, without the list's lock, which the end of a
+/// trigger takes. A file that is closed in that time moves those behind it, for which `each` has
+/// been called already.
 fn for_each(mut each: impl FnMut(&Opened)) {
     let mut next = TRIGGERS.lock().len();
     while next > 0 {

@@ -1,5 +1,5 @@
-//! What the network counts (`/proc/net/snmp` and its like). There are no packets: what is about packets
-//! of TCP, errors of them and routes is 0.
+//! The network's counters (`/proc/net/snmp` and its like). There are no packets, so the counters of
+//! TCP packets, their errors and routes are 0.
 
 use crate::fs::socket::{
     ACTIVE_OPENS, ATTEMPT_FAILS, DEFAULT_HOPS, UDP_IN, UDP_NO_PORT, UDP_NO_ROOM, UDP_OUT,

@@ -1,4 +1,4 @@
-//! Whom a directory of `/proc` is about, and what it lists.
+//! The process or thread of a directory of `/proc`, and the kinds of its entries.
 
 use crate::fs::devices;
 use crate::fs::node::NodeId;
@@ -63,8 +63,8 @@ impl Subject {
         self.tid.unwrap_or(self.pid)
     }
 
-    /// User and group of the process's files: root's where nobody is to look into it. What all may
-    /// see (`open`) belongs to the process's user all the same.
+    /// Returns user and group of the process's files: root if other processes may not look into
+    /// this one. Files for everyone (`open`) belong to the process's user even then.
     pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
@@ -87,7 +87,7 @@ impl Subject {
 
     /// The inode number of file `file` of this subject: 0 is the directory itself.
     pub(super) fn inode(&self, file: u64) -> u64 {
-        /// Threads' files are told from the process's by this bit.
+        /// This bit distinguishes a thread's files from the process's.
         const THREAD: u64 = 1 << 24;
         let base = u64::from(self.number()) << PID_SHIFT;
         base | file | if self.tid.is_some() { THREAD } else { 0 }
@@ -103,7 +103,7 @@ pub(super) enum Kind {
     Descriptors,
     /// Its descriptors, as texts.
     DescriptorInfos,
-    /// What it sees of the network, which is what all do.
+    /// The network, which is the same for all processes.
     Net,
     /// Its threads.
     Threads,

@@ -74,7 +74,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
-    // As Debian has them: links in folders that are everybody's lead and count for their owners alone.
+    // As on Debian: in folders that everyone may write to, links work for their owners alone.
     Entry::file("sys/fs/protected_hardlinks", |text| writeln!(text, "1")),
     Entry::file("sys/fs/protected_symlinks", |text| writeln!(text, "1")),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
@@ -195,7 +195,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         |text| number(text, knobs::min_free_kbytes()),
         Store::natural(0, i32::MAX, knobs::set_min_free_kbytes),
     ),
-    // As on Linux, what is written does not matter.
+    // As on Linux, any written value has the same effect.
     Entry::trigger(
         "sys/vm/compact_memory",
         Store::Event(compaction::compact_all),
@@ -299,8 +299,8 @@ pub(super) const WATCHED: [(Entry, &Changes); 2] = [
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
 static SWAPPINESS: AtomicU64 = AtomicU64::new(60);
 
-/// `kernel.printk`: what is printed on the console, what messages without a level have, the least that
-/// the first may be, and what it is at boot.
+/// Shows `kernel.printk`: the level of the console, that of messages without one, the minimum of
+/// the first, and its value at boot.
 fn log_levels(text: &mut Text) -> Written {
     let [console, message, least, boot] = fs::dev::log_levels();
     writeln!(text, "{console}\t{message}\t{least}\t{boot}")
@@ -409,8 +409,9 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.drop_caches`: 1 page cache, 2 what is known of files, 3 both. Files in memory are no cache; clean pages of
-/// disks are, and of the host's tree; what the CPUs hold in reserve is given back.
+/// Applies `vm.drop_caches`: 1 drops page cache, 2 directory entries and nodes, 3 both. Files in
+/// memory are no cache; clean pages of disks and of the host's tree are. The CPUs return the frames
+/// in their caches.
 fn drop_caches(bits: u64) -> Result<(), Errno> {
     if bits & 1 != 0 {
         fs::drop_pages();

@@ -209,8 +209,7 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     if PageSize::Gib1.is_supported() {
         root.add_all(crate::procfs::hugepages::SYS_GIGANTIC);
     }
-    // Where programs look for disks, if there are any.
-    // Where programs look for control groups, of which there are none.
+    // Programs look here for disks, and for control groups. There are none of the latter.
     for place in ["block", "class/block", "dev/block", "fs/cgroup"] {
         root.subdirectory(place);
     }

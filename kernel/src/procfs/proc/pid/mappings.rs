@@ -11,7 +11,7 @@ use core::fmt::{Result, Write};
 /// The column at which the name of an area starts.
 const NAME_COLUMN: usize = 73;
 
-/// Writes an area's line; the width of what is before the name is counted to pad it.
+/// Writes an area's line, padded before the name by the width of the columns before it.
 fn header(text: &mut Text, area: &VmaInfo, view: &Viewpoint) -> Result {
     let start = text.len();
     let flag = |flag: VmaFlags, yes: u8, no: u8| if area.flags.contains(flag) { yes } else { no };
@@ -62,7 +62,7 @@ struct Resident {
     /// Of the pool of huge pages: no part of the others.
     pool_private: u64,
     pool_shared: u64,
-    /// Of shared memory and tmpfs, what is mapped by huge pages.
+    /// The part of shared memory and tmpfs that is mapped by huge pages.
     shared_huge: u64,
     locked: u64,
 }

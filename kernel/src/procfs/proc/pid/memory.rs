@@ -14,7 +14,7 @@ pub(super) static KIND: Kind = Kind {
     name: "mem",
     file: 0x52,
     permissions: 0o600,
-    // Who has no space any more has no bytes.
+    // A process without a space has no bytes.
     open: |space, _| {
         let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
         Ok(Arc::new(Memory(space)))
@@ -24,7 +24,7 @@ pub(super) static KIND: Kind = Kind {
 /// Bytes that are carried at a time; of one page.
 const CARRY_BYTES: usize = 1024;
 
-/// A space, for as long as somebody uses it.
+/// A space, while any task uses it.
 struct Memory(Weak<AddressSpace>);
 
 /// How many bytes of at most `room` lie in the page of an address.

@@ -117,7 +117,7 @@ const fn areas(name: &'static str, show: ShowArea) -> Entry {
     }
 }
 
-/// A file for its owner alone that tells what is in the process's memory.
+/// Returns the entry of a file that only its owner may read, about the process's memory.
 const fn private(name: &'static str, show: ShowSpace) -> Entry {
     Entry {
         private: true,
@@ -384,7 +384,8 @@ struct Directory {
     this: Weak<Self>,
 }
 
-/// The directory of the process or, as on Linux without being listed, of the thread with this number.
+/// Returns the directory of the process with this number, or of the thread with it, which as on
+/// Linux is not listed. Returns `None` if there is neither.
 pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Option<NodeRef> {
     let (process, tid) = match task::find(number) {
         Some(process) => (process, None),
@@ -411,8 +412,8 @@ impl Directory {
         })
     }
 
-    /// Refuses to show which descriptors there are to who may not look into the process, whatever
-    /// the permission bits say.
+    /// Refuses to list the descriptors to a caller that may not look into the process, regardless
+    /// of the permission bits.
     fn check_enter(&self) -> Result<(), Errno> {
         match self.kind {
             Kind::DescriptorInfos => self.subject.check_look(),
@@ -588,7 +589,7 @@ impl Node for Directory {
     fn owned(&self) -> Owned {
         let mut owned = self.metadata().owned();
         let task = process::current();
-        // Everybody has a look at its own descriptors.
+        // Each process may list its own descriptors.
         if task.process().pid() == self.subject.pid {
             owned.uid = task.credentials().users.file;
         }

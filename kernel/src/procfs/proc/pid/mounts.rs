@@ -1,4 +1,4 @@
-//! `/proc/PID/mounts`, `mountinfo` and `mountstats`: what is mounted below the process's root
+//! `/proc/PID/mounts`, `mountinfo` and `mountstats`: the mounts below the process's root
 //! directory.
 
 use super::super::subject::Subject;

@@ -1,5 +1,5 @@
-//! A file of a process's that shows its address space (`mem`, `pagemap`): its owner's, and of the space that the process
-//! has when it is opened.
+//! A file that shows a process's address space (`mem`, `pagemap`). It is its owner's alone, and
+//! keeps the space that the process has at the time of `open`.
 
 use super::super::subject::Subject;
 use crate::fs::file::File;

@@ -26,7 +26,7 @@ pub(super) fn io(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> 
         ("syscw", figures.write_calls),
         ("read_bytes", figures.disk_read),
         ("write_bytes", figures.disk_written),
-        // What is changed in memory is written at some time.
+        // Each change in memory is written at some time.
         ("cancelled_write_bytes", 0),
     ] {
         writeln!(text, "{name}: {value}")?;
