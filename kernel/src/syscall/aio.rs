@@ -1,7 +1,8 @@
 //! Linux's native asynchronous input and output (`io_setup(2)` and its family).
 //!
-//! A context's number is the address of a page in the program's memory, as on Linux. libaio looks there for a ring of events that
-//! it may read by itself; the page has zeros, so it always asks the kernel.
+//! A context's number is the address of a page in the program's memory, as on Linux. libaio looks
+//! there for a ring of events that it may read by itself; the page has zeros, so it always asks the
+//! kernel.
 
 use super::Args;
 use super::failure::signalled;
@@ -37,7 +38,7 @@ mod operation {
     pub(super) const WRITE_VECTOR: u16 = 8;
 }
 
-/// `IOCB_FLAG_RESFD`: an eventfd is told.
+/// `IOCB_FLAG_RESFD`: the end of the request signals an eventfd.
 const SIGNALS: u32 = 1;
 /// `IOCB_FLAG_IOPRIO`: the request has a priority.
 const HAS_PRIORITY: u32 = 2;
@@ -51,8 +52,9 @@ fn context(a: &Args) -> Result<Arc<Context>, Errno> {
     aio::find(&*space()?, a.addr(0))
 }
 
-/// How many requests may be outstanding where `asked` are asked for: as on Linux twice as many. Linux has still more room, up to the end
-/// of a page of its ring, which would make the memory of all contexts a multiple of what `fs.aio-max-nr` says.
+/// Returns the limit of outstanding requests of a context for `asked` requests: as on Linux, twice
+/// that number. Linux has still more room, up to the end of a page of its ring, which would make
+/// the memory of all contexts a multiple of `fs.aio-max-nr`.
 const fn most_outstanding(asked: u64) -> u64 {
     asked * 2 + 2
 }

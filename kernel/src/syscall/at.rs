@@ -118,7 +118,7 @@ pub(super) fn target(
     target_as(task.credentials(), fd, address, flags, last_link)
 }
 
-/// The same as somebody else.
+/// Finds the same node with the rights of `who`.
 pub(super) fn target_as(
     who: &Credentials,
     fd: i32,

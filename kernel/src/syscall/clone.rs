@@ -39,7 +39,7 @@ pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
         exit_signal: a.uint(0) & raw::CSIGNAL,
         stack: a.addr(1),
         parent_tid: a.addr(2),
-        // One argument has both meanings; who asks for both is refused.
+        // One argument has both meanings, so a call with both flags is refused.
         pidfd: a.addr(2),
         child_tid: a.addr(3),
         tls: a.addr(4),
@@ -83,7 +83,7 @@ pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
         tls: args.tls,
     };
     request.check()?;
-    // Nobody chooses numbers here, and no descriptor is a control group's.
+    // Programs cannot choose numbers here, and no descriptor belongs to a control group.
     if args.set_tid_size != 0 {
         return Err(if args.set_tid_size > 1 {
             Errno::EINVAL
@@ -97,7 +97,7 @@ pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
     make(&request, frame)
 }
 
-/// Where a stack ends, of which the lowest address and the size are given; 0 for none.
+/// Returns the end of the stack that has `size` bytes from `lowest` on; 0 if both are 0.
 fn stack_top(lowest: u64, size: u64) -> Result<u64, Errno> {
     if (lowest == 0) != (size == 0) {
         return Err(Errno::EINVAL);

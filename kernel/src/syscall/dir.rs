@@ -310,7 +310,7 @@ fn rename_entry(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     Ok(0)
 }
 
-/// Whether the caller may move what is at `source`, and replace what is at `target`.
+/// Checks that the caller may move the node at `source`, and replace the one at `target`.
 fn check_rename(
     source: &Found,
     target: &Found,

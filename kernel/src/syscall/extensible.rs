@@ -5,12 +5,13 @@ use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Reads a structure of which the program has `size` bytes. What it lacks is zero; what it has more
-/// must be.
+/// Reads a structure of `size` bytes from the program. Missing fields are zero; bytes behind the
+/// known fields must be zero.
 ///
 /// # Errors
-/// `EINVAL`: it is smaller than the first version, which had `least` bytes. `E2BIG`: it is larger than
-/// a page, or says what this kernel does not know. `EFAULT`.
+/// `EINVAL` if it is smaller than the first version, which had `least` bytes. `E2BIG` if it is
+/// larger than a page, or has other bytes than zero behind the fields that this kernel knows.
+/// `EFAULT`.
 pub(super) fn read<T: FromBytes + IntoBytes>(
     address: u64,
     size: usize,
@@ -24,7 +25,7 @@ pub(super) fn read<T: FromBytes + IntoBytes>(
     }
     let mut value = T::new_zeroed();
     let known = size.min(size_of::<T>());
-    // What is beyond is looked at first, as on Linux.
+    // The bytes behind the known fields are checked first, as on Linux.
     let mut rest = [0; 64];
     let mut at = known;
     while at < size {

@@ -130,7 +130,7 @@ pub fn fcntl(a: &Args) -> SysResult {
                 return Err(Errno::EPERM);
             }
             let asked = OpenFlags::from_user(a.0[2]);
-            // Of what no signal tells, none is asked for.
+            // Files without signals ignore the flag.
             file.set_async(fd, asked.contains(OpenFlags::ASYNC), owner::users())?;
             file.set_flags(asked);
             Ok(0)

@@ -30,8 +30,8 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
 
-/// What a program writes to a file, which loses its set-id bits, unless there is nothing to write or
-/// the caller may leave them.
+/// Returns the source of a write from the program's `segments`. The file loses its set-id bits,
+/// unless all segments are empty or the caller may keep them.
 pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
     if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
         forget_set_ids(file);
@@ -44,7 +44,7 @@ pub(super) fn forget_set_ids(file: &OpenFile) {
     lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }
 
-/// What is done with a file's bytes.
+/// The direction of a transfer.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Way {
     Read,
@@ -94,7 +94,7 @@ fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
     u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
 }
 
-/// Counts a call that reads for `/proc/PID/io`, whatever came of it.
+/// Counts a call that reads for `/proc/PID/io`, also if it failed, and returns its result.
 #[inline]
 fn counted_read(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);
@@ -175,7 +175,7 @@ pub(super) mod rwf {
     pub const KNOWN: u32 = HIPRI | DSYNC | SYNC | NOWAIT | APPEND;
 }
 
-/// What `preadv2` and `pwritev2` are told.
+/// The arguments of `preadv2` and `pwritev2`.
 struct Vectors {
     file: Arc<OpenFile>,
     segments: Vec<Segment>,
@@ -278,7 +278,10 @@ mod resolve {
         NO_XDEV | NO_MAGICLINKS | NO_SYMLINKS | BENEATH | IN_ROOT | CACHED;
 }
 
-/// What `openat2` is told, if it makes sense.
+/// Returns flags, mode and rules of `openat2`'s structure.
+///
+/// # Errors
+/// `EINVAL` if they are unknown or contradict each other.
 fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
     let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
     let flags = OpenFlags::from_bits(bits).ok_or(Errno::EINVAL)?;

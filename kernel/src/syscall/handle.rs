@@ -1,4 +1,4 @@
-//! Handles: numbers that stand for files, whatever their names (`name_to_handle_at(2)`).
+//! Handles: numbers that identify files independently of their names (`name_to_handle_at(2)`).
 
 use super::Args;
 use super::at;
@@ -17,7 +17,7 @@ const MOST: u32 = 128;
 const BYTES: u32 = 12;
 /// Its type, as Linux has it.
 const TYPE: i32 = 1;
-/// The type of what is no handle (`FILEID_INVALID`).
+/// The type of an invalid handle (`FILEID_INVALID`).
 const NO_TYPE: i32 = 255;
 /// Bytes of `struct file_handle` before the handle: its length and its type.
 const HEADER: u64 = 8;

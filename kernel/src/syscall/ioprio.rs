@@ -9,7 +9,7 @@ use crate::process::{self, caller};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
-/// Where the class stands in a priority; below it are level and hints.
+/// The lowest bit of the class in a priority; below it are level and hints.
 const CLASS_SHIFT: u32 = 13;
 const NONE: u32 = 0;
 const REALTIME: u32 = 1;

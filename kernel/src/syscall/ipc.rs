@@ -17,7 +17,7 @@ pub(super) fn result(number: i32) -> SysResult {
     Ok(usize::try_from(number).unwrap_or(0))
 }
 
-/// What is told of the owner of the object with this number.
+/// Returns the ABI's record of the owner of the object with the number `id`.
 pub(super) fn permissions(id: i32, owner: &Owner) -> IpcPerm {
     IpcPerm {
         key: owner.key,

@@ -23,7 +23,7 @@ const EPOLL_TFD: i32 = 7;
 /// The order of addresses, mixed so that it tells nothing of where things lie.
 fn compare(one: u64, other: u64, kind: i32) -> usize {
     static KEY: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: whoever comes first sets it.
+    // Relaxed: the first caller sets it.
     if KEY.load(Ordering::Relaxed) == 0 {
         let mut bytes = [0; 8];
         random::fill(&mut bytes);
@@ -64,7 +64,7 @@ pub fn kcmp(a: &Args) -> SysResult {
     let kind = a.int(2);
     caller::look_into(&one, LooksAs::Real)?;
     caller::look_into(&other, LooksAs::Real)?;
-    // What has gone with the process is the same nothing.
+    // Parts that ended with a process compare as equal.
     let of = |look: &dyn Fn(&Process) -> Option<u64>| {
         compare(look(&one).unwrap_or(0), look(&other).unwrap_or(0), kind)
     };
@@ -77,7 +77,7 @@ pub fn kcmp(a: &Args) -> SysResult {
         FILES => Ok(of(&|process| process.files().as_ref().map(address))),
         FS => Ok(of(&|process| process.fs().as_ref().map(address))),
         SIGHAND => Ok(of(&|process| Some(address(&process.actions())))),
-        // Nobody has a context for I/O.
+        // No process has a context for I/O.
         IO => Ok(0),
         SYSVSEM => {
             let undo = |i: usize| {

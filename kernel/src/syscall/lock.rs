@@ -111,7 +111,7 @@ pub(super) fn set(
     let wait = matches!(command, F_SETLKW | F_OFD_SETLKW);
     locks::lock_span(file, holder, span, kind, wait)?;
     if kind.is_some() && holder.files.is_some() {
-        // Another thread may have closed the file meanwhile, too early to find the lock.
+        // Another thread may have closed the file in between, too early to find the lock.
         let still_open = files.get(fd).is_ok_and(|now| Arc::ptr_eq(&now, file));
         if !still_open {
             locks::lock_span(file, holder, span, None, false)?;

@@ -31,8 +31,8 @@ fn prot(bits: u32) -> Prot {
     Prot::from_bits_truncate(bits)
 }
 
-/// Flags that `MAP_SHARED_VALIDATE` lets pass: Linux's `LEGACY_MAP_MASK`. `MAP_SYNC` is none of them, as no file's stores
-/// last by themselves, nor is `MAP_FIXED_NOREPLACE`.
+/// The flags that `MAP_SHARED_VALIDATE` accepts: Linux's `LEGACY_MAP_MASK`. It does not include
+/// `MAP_SYNC`, since no file's stores are durable by themselves, or `MAP_FIXED_NOREPLACE`.
 const VALIDATED: u32 = abi::MAP_TYPE
     | abi::MAP_FIXED
     | abi::MAP_ANONYMOUS
@@ -238,8 +238,8 @@ pub fn remap_file_pages(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `msync(2)`: of volumes the mapped files are written, of disks all that was changed, whatever the range; other files live in
-/// memory.
+/// `msync(2)`. For volumes it writes the mapped files, for disks all dirty pages, regardless of the
+/// range. Other files are in memory.
 pub fn msync(a: &Args) -> SysResult {
     let flags = a.uint(2);
     let known = abi::MS_ASYNC | abi::MS_SYNC | abi::MS_INVALIDATE;
@@ -318,7 +318,8 @@ fn check_may_lock() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether it may lock so many bytes more; `beyond` is the error if not.
+/// Checks that the process may lock `bytes` more bytes; fails with `beyond` if that exceeds its
+/// limit.
 fn check_lock(bytes: u64, beyond: Errno) -> Result<(), Errno> {
     check_may_lock()?;
     let limit = lock_limit();

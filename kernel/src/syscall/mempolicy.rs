@@ -205,7 +205,7 @@ pub fn move_pages(a: &Args) -> SysResult {
         caller::need(Capabilities::SYS_NICE)?;
     }
     let space = space_of(a.uint(0))?;
-    // Ends at the latest where the program's tables end; who is killed leaves.
+    // Ends at the latest where the program's tables end; a killed task leaves.
     for index in 0..count {
         let address = entry::<u64>(pages, index)?.read()?;
         if nodes != 0 && entry::<i32>(nodes, index)?.read()? != 0 {

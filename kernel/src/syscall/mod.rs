@@ -98,8 +98,8 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
     task.account().leave_call(Ticks::now());
 }
 
-/// What is due before a call that somebody looks at, the tracer first; false: it is not made, and its result is in
-/// `frame` already.
+/// Does the work before a call that a tracer or a filter inspects, the tracer first. Returns
+/// `false` if the call is not made; its result is then in `frame`.
 #[cold]
 fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
     frame.rax = Errno::ENOSYS.to_return();
@@ -113,7 +113,7 @@ fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
     frame.is_syscall()
 }
 
-/// What is due for a call that fails; gives the error that the program gets.
+/// Does the work after a failed call, and returns the error for the program.
 #[cold]
 fn failed(number: u32, error: Errno) -> Errno {
     let error = failure::signalled(error);

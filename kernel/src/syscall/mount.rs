@@ -15,7 +15,7 @@ use machine::memory::PAGE_SIZE;
 
 /// In the upper half of the flags, programs older than Linux 2.4 give this.
 const MAGIC: u32 = abi::MS_MGC_VAL;
-/// What changes who is told of mounts; there is one namespace, so nobody is.
+/// Flags that change the propagation of mounts. There is one namespace, so they have no effect.
 const PROPAGATION: u32 = abi::MS_SHARED | abi::MS_PRIVATE | abi::MS_SLAVE | abi::MS_UNBINDABLE;
 /// Flags that do here what they do on Linux. The others are refused.
 const KNOWN: u32 = MountFlags::all().bits()
@@ -143,7 +143,7 @@ pub fn umount2(a: &Args) -> SysResult {
     if !mounts::is_mounted(&top) || flags & EXPIRE != 0 && flags & (FORCE | DETACH) != 0 {
         return Err(Errno::EINVAL);
     }
-    // There is nothing to force: memory keeps nobody waiting.
+    // There is nothing to force: no task waits for memory.
     let when = match flags & (DETACH | EXPIRE) {
         DETACH => When::Now,
         EXPIRE => When::Idle,

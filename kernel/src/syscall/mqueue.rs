@@ -34,7 +34,7 @@ pub fn mq_open(a: &Args) -> SysResult {
     let flags = OpenFlags::from_user(a.0[1]);
     let size = match attributes {
         None => Size::default_size(),
-        // What is negative is refused as 0 is.
+        // Negative numbers are refused like 0.
         Some(asked) => Size {
             messages: u64::try_from(asked.most_messages).unwrap_or(0),
             message_bytes: u64::try_from(asked.message_size).unwrap_or(0),
@@ -62,7 +62,7 @@ pub fn mq_open(a: &Args) -> SysResult {
         permission::check(process::current().credentials(), &*queue, wanted)?;
     }
     let kept = access | flags & OpenFlags::NONBLOCK;
-    // As on Linux it closes on exec, whatever the flags say.
+    // As on Linux it closes on exec with any flags.
     caller::install(queue.to_file(kept), true)
 }
 
@@ -144,7 +144,7 @@ struct SigEvent {
     unused: [u64; 6],
 }
 
-/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket.
+/// `mq_notify(2)`. For a thread, glibc and musl start one when a netlink socket notifies them.
 pub fn mq_notify(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = raw::SIGEV_SIGNAL;
     const SIGEV_NONE: u32 = raw::SIGEV_NONE;

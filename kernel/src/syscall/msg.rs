@@ -14,7 +14,7 @@ use logic::errno::{Errno, SysResult};
 use logic::message_queue::{Message, Taking, Wanted};
 use zerocopy::FromZeros;
 
-/// Bytes of a message's type, which stands before what it says.
+/// The size of a message's type, which is before its text.
 const TYPE_BYTES: u64 = size_of::<i64>() as u64;
 
 /// `msgget(2)`.

@@ -1,4 +1,4 @@
-//! Whom signals tell of a descriptor: calls of `fcntl(2)` and `ioctl(2)`.
+//! The recipients of a descriptor's signals: calls of `fcntl(2)` and `ioctl(2)`.
 
 use super::Args;
 use crate::fs::OpenFile;

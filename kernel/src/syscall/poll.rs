@@ -48,8 +48,9 @@ pub(super) fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
     span(seconds, nanos, 1).map(Some)
 }
 
-/// Writes what is left until `deadline` as seconds and a fraction in `unit_nanos`, unless the program's
-/// personality has times left alone. Linux does not fail a call whose time cannot be written back.
+/// Writes the time left until `deadline` as seconds and a fraction in `unit_nanos`, unless the
+/// program's personality keeps times unchanged. Linux does not fail a call whose time cannot be
+/// written back.
 fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
     /// Of `personality(2)`.
     const STICKY_TIMEOUTS: u32 = 0x0400_0000;
@@ -70,7 +71,7 @@ fn milliseconds(value: i32) -> Option<Nanos> {
         .map(|millis| deadline(Nanos::from_millis(millis)))
 }
 
-/// So many files are polled without a list in the heap.
+/// The number of files that are polled without a list in the heap.
 const FEW: usize = 4;
 
 fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
@@ -107,7 +108,7 @@ fn poll_all(
     caller::with_files(|files| {
         files.look_up(|file_of| {
             for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
-                // Whoever asks for nothing is left as it is.
+                // An entry with a negative descriptor is not changed.
                 if entry.fd >= 0 {
                     let wanted = PollMask::from_bits_truncate(entry.events.into());
                     *interest = file_of(entry.fd).map_or_else(
@@ -385,7 +386,7 @@ fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errn
     ))
 }
 
-/// Writes a `struct itimerspec`: the interval and what is left.
+/// Writes a `struct itimerspec`: the interval and the time left.
 fn write_setting(address: u64, setting: Setting) -> Result<(), Errno> {
     let left = setting
         .next

@@ -56,7 +56,8 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(0)
         }
         raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
-        // Everybody may trace everybody, so there is nothing to allow; only a process that is there can be named.
+        // Each process may trace its user's others, so there is nothing to allow; the named process
+        // must exist.
         raw_prctl::PR_SET_PTRACER => match a.int(1) {
             0 | -1 => Ok(0),
             pid => {
@@ -184,7 +185,8 @@ fn speculation(a: &Args) -> SysResult {
     }
 }
 
-/// `PR_SET_SPECULATION_CTRL`: nothing can be changed. The errors are those of a Linux without mitigations.
+/// `PR_SET_SPECULATION_CTRL`: nothing can be changed. The errors are those of a Linux without
+/// mitigations.
 fn set_speculation(a: &Args) -> SysResult {
     if a.addr(3) != 0 || a.addr(4) != 0 {
         return Err(Errno::EINVAL);
@@ -253,15 +255,15 @@ pub fn arch_prctl(a: &Args) -> SysResult {
             let base = user.gs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }
-        // The instruction works for everybody, and there is no CPU on which it could be made to fault.
+        // The instruction always works, and no CPU here can be made to fault on it.
         GET_CPUID => Ok(1),
         SET_CPUID => Err(Errno::ENODEV),
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// `personality(2)`: kept and shown. As on Linux for x86-64, `PER_LINUX32` changes what `uname(2)` says, and
-/// `ADDR_NO_RANDOMIZE` where the next program lies.
+/// `personality(2)`: kept and shown. As on Linux for x86-64, `PER_LINUX32` changes the machine's
+/// name in `uname(2)`, and `ADDR_NO_RANDOMIZE` fixes the addresses of the next program.
 pub fn personality(a: &Args) -> SysResult {
     const QUERY: u32 = 0xffff_ffff;
     let process = process::current().process().clone();

@@ -58,7 +58,7 @@ fn execute(
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
             task::open_executable_again(who, &*current.files().get(fd)?)?
         }
-        // The working directory, which nobody can execute.
+        // The working directory, which cannot be executed.
         _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
         _ if path.is_empty() => return Err(Errno::ENOENT),
         _ => {
@@ -90,7 +90,8 @@ fn execute(
     task::execve(file, &strings, frame)
 }
 
-/// Returns the name of a program that was found from the descriptor `fd`: as on Linux, a path in `/dev/fd`.
+/// Returns the name of a program that was found from the descriptor `fd`: as on Linux, a path in
+/// `/dev/fd`.
 fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
     let fd = format!("{fd}");
     let parts: [&[u8]; 4] = [b"/dev/fd/", fd.as_bytes(), b"/", path];
@@ -184,7 +185,7 @@ pub fn waitid(a: &Args) -> SysResult {
     waited.map(|_| 0)
 }
 
-/// The child that `waitid` waits for; `None`: there is nothing to tell of any.
+/// Waits for a child as `waitid` does. Returns `None` if `WNOHANG` is set and no child has changed.
 fn wait_for(a: &Args) -> Result<Option<Waited>, Errno> {
     const ALLOWED: u32 = raw::WNOHANG
         | raw::WNOWAIT
@@ -417,7 +418,8 @@ pub fn unshare(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Gives the current thread descriptors of its own, if other threads or processes have the same ones.
+/// Gives the current thread descriptors of its own, if other threads or processes have the same
+/// ones.
 ///
 /// # Errors
 /// `ENOMEM`.

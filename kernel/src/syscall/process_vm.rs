@@ -30,7 +30,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The piece that comes next, at most so many bytes. It is of one page, so that an error comes where it is.
+    /// Returns address and size of the next piece, of at most `most` bytes. It lies in one page, so
+    /// that an error is at the right byte.
     #[inline]
     fn piece(&mut self, most: usize) -> Option<(u64, usize)> {
         loop {
@@ -55,7 +56,7 @@ impl Place<'_> {
         self.done += bytes as u64;
     }
 
-    /// All pieces, the last one cut so that they are at most so many bytes together.
+    /// Returns all pieces, the last one cut so that they have at most `most` bytes together.
     fn pieces(mut self, mut most: usize) -> impl Iterator<Item = (u64, usize)> {
         core::iter::from_fn(move || {
             let (at, bytes) = self.piece(most).filter(|_| most != 0)?;
@@ -96,7 +97,8 @@ fn segments(address: u64, count: u64) -> Result<(Vec<[u64; 2]>, u64), Errno> {
     Ok((list, total))
 }
 
-/// What both calls have: this process's segments, the other's, its space, and how many bytes there are to carry.
+/// The arguments of both calls: this process's segments, the other's, its space, and the number of
+/// bytes to copy.
 struct Ends {
     here: Vec<[u64; 2]>,
     there: Vec<[u64; 2]>,
@@ -105,7 +107,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// `None`: nothing is to be carried, whoever is named.
+    /// Returns `None` if there is no byte to copy; the process then need not exist.
     fn of(a: &Args) -> Result<Option<Self>, Errno> {
         if a.0[5] != 0 {
             return Err(Errno::EINVAL);
@@ -133,7 +135,8 @@ impl Ends {
     }
 }
 
-/// What a call returns that ends before all is carried: what was carried counts.
+/// Returns the result of a call that ends early: the number of copied bytes if there are any, else
+/// `error`.
 const fn ended(carried: usize, error: Errno) -> SysResult {
     if carried == 0 {
         Err(error)

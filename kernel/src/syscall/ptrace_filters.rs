@@ -15,7 +15,8 @@ use logic::seccomp::Filter;
 /// `SECCOMP_FILTER_FLAG_LOG`.
 const LOG: u64 = 1 << 1;
 
-/// Options that the caller may set: who suspends filters has none of its own.
+/// Returns `options` if the caller may set them. A tracer that suspends filters must have none of
+/// its own.
 ///
 /// # Errors
 /// `EPERM`.
@@ -45,7 +46,8 @@ fn newest(tracee: &Task) -> Result<Arc<Filter>, Errno> {
     tracee.confinement().filters().ok_or(Errno::EINVAL)
 }
 
-/// `PTRACE_SECCOMP_GET_FILTER`: the instructions of the filter with this number, 0 the oldest, and how many they are.
+/// `PTRACE_SECCOMP_GET_FILTER`: copies the instructions of the filter with this number, 0 the
+/// oldest, and returns how many there are.
 pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
     check_look(tracee)?;
     let newest = newest(tracee)?;

@@ -104,7 +104,7 @@ fn show(tracee: &Task, set: Set, to: u64, room: usize) -> Result<(), Errno> {
     uaccess::copy_out(to, &image[..room.min(set.bytes())])
 }
 
-/// Sets registers by an image of so many bytes.
+/// Sets registers from an image of `bytes` bytes.
 fn load(tracee: &Task, set: Set, from: u64, bytes: usize) -> Result<(), Errno> {
     let mut image = [0; XSAVE_BYTES];
     at_stop(tracee, |_, registers| match set {

@@ -158,7 +158,7 @@ fn set_info(tracee: &Task, from: u64) -> Result<(), Errno> {
     uaccess::copy_in(&mut bytes, from)?;
     at_stop(tracee, |state, _| {
         let old = state.info.as_mut().ok_or(Errno::EINVAL)?;
-        // One that is given back as it was keeps what it is known to be.
+        // An unchanged one keeps its type.
         if old.to_bytes() != bytes {
             *old = SigInfo::of_tracer(&bytes).ok_or(Errno::EINVAL)?;
         }

@@ -1,5 +1,5 @@
-//! Structures of the ABI that calls read and write, laid out as Linux's headers have them. None has
-//! bytes that are not part of a field: what is written is all ours.
+//! Structures of the ABI that calls read and write, with the layout of Linux's headers. None has
+//! padding outside of a field, so all bytes of a copy are initialized.
 
 use crate::fs::epoll::Event;
 use core::mem::offset_of;

@@ -31,7 +31,7 @@ pub(super) fn scheduled_or_current(tid: i32) -> Result<Scheduled, Errno> {
     }
 }
 
-/// The same for calls on masks of CPUs, to which a negative number is nobody's.
+/// Does the same for calls on masks of CPUs. A negative number gives `ESRCH`.
 fn scheduled_of_mask(tid: i32) -> Result<Scheduled, Errno> {
     if tid < 0 {
         return Err(Errno::ESRCH);
@@ -80,10 +80,10 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
     Ok(size_of::<u64>())
 }
 
-/// Whether the calling thread may say how another is scheduled.
+/// Checks that the calling thread may set the scheduling of `to`.
 ///
 /// # Errors
-/// `EPERM`: it is of another user, or has capabilities that the caller lacks.
+/// `EPERM` if `to` belongs to another user, or has capabilities that the caller lacks.
 pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
     if process::current()
         .credentials()

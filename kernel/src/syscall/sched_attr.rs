@@ -17,7 +17,7 @@ const FIRST: usize = 48;
 const KNOWN: u64 = 0x7f;
 const KEEP_POLICY: u64 = 8;
 const KEEP_PARAMS: u64 = 0x10;
-/// Bounds of the use of a CPU, which nobody has.
+/// Limits of a task's use of a CPU, which are not supported.
 const CLAMP: u64 = 0x60;
 
 /// Whether a deadline can be met at all.
@@ -43,7 +43,7 @@ fn read(address: u64) -> Result<SchedAttr, Errno> {
     };
     extensible::read::<SchedAttr>(address, size, FIRST).map_err(|error| match error {
         Errno::EINVAL | Errno::E2BIG => {
-            // So that the program can try again with what is known.
+            // So that the program can try again with the known size.
             let own = u32::try_from(size_of::<SchedAttr>()).unwrap_or(0);
             let _ = UserPtr::<u32>::new(address).write(&own);
             Errno::E2BIG

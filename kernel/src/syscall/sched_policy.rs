@@ -44,7 +44,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What it has.
+    /// Returns the policy and priority of `has`.
     pub(super) fn of(has: &Scheduling) -> Self {
         Self {
             policy: has.policy,
@@ -54,8 +54,8 @@ impl Wanted {
         }
     }
 
-    /// Whether `to`, which `has` that now, may have it, by who calls and by the limits of `to`'s
-    /// process.
+    /// Checks that the caller may give this to `to`, which has `has` now, by the caller's rights
+    /// and the limits of `to`'s process.
     ///
     /// # Errors
     /// `EPERM`.
@@ -112,8 +112,8 @@ pub fn sched_getscheduler(a: &Args) -> SysResult {
     Ok((has.policy | reset) as usize)
 }
 
-/// Gives a thread a policy and a priority that were read from a `struct sched_param`: what `wanted`
-/// makes of what it has.
+/// Gives a thread the policy and priority of a `struct sched_param`: those that `wanted` returns
+/// for its present ones.
 fn set(to: &Scheduled, wanted: impl FnOnce(Wanted) -> Wanted) -> SysResult {
     to.change(|scheduling| {
         let wanted = wanted(Wanted::of(scheduling));

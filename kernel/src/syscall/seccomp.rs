@@ -17,14 +17,15 @@ const GET_ACTION_AVAIL: u32 = 2;
 const GET_NOTIF_SIZES: u32 = 3;
 
 bitflags::bitflags! {
-    /// `SECCOMP_FILTER_FLAG_*`: those that there are here. Nobody can listen (`NEW_LISTENER`, `WAIT_KILLABLE_RECV`).
+    /// The supported `SECCOMP_FILTER_FLAG_*`. There are no listeners (`NEW_LISTENER`,
+    /// `WAIT_KILLABLE_RECV`).
     #[derive(Copy, Clone, Debug)]
     struct Flags: u32 {
         /// All threads get it.
         const TSYNC = 1;
-        /// What it does is noted.
+        /// The kernel log shows the filter's actions.
         const LOG = 1 << 1;
-        /// The CPU may speculate as in other programs, which it may here anyway.
+        /// The CPU may speculate as in other programs, as it does here without the flag.
         const SPEC_ALLOW = 1 << 2;
         /// A thread that cannot have it is an error.
         const TSYNC_ESRCH = 1 << 4;

@@ -204,27 +204,27 @@ pub fn pause(_a: &Args) -> SysResult {
 }
 
 fn wait_for_signal() -> SysResult {
-    // Nobody makes the condition true: the wait ends by a signal.
+    // The condition never becomes true: the wait ends by a signal.
     let _ = WaitQueue::new().wait(|| false);
     Err(Errno::ERESTARTNOHAND)
 }
 
 /// `kill(2)`.
 pub fn kill(a: &Args) -> SysResult {
-    // As on Linux, whoever is meant is looked for before the signal is looked at.
+    // As on Linux, the recipient is searched before the signal is checked.
     let signal = || optional_signal(a.uint(1));
     let own = process::current().process().clone();
     let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().users.real);
     let targets: Vec<Arc<Process>> = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
-        // Everybody but init and the caller.
+        // All processes but init and the caller.
         -1 => {
             let mut all =
                 table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?;
             if all.is_empty() {
                 return Err(Errno::ESRCH);
             }
-            // Those that the caller may not reach are left out, and nobody says so.
+            // Processes that the caller may not signal are left out without an error.
             let signal = signal()?;
             all.retain(|process| may_send(process, signal).is_ok());
             if all.is_empty() {
@@ -293,8 +293,8 @@ pub(super) fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
     }
 }
 
-/// Finds the thread `tid` of the process `group`, or of any process if `group` is `None`. A main thread that
-/// has ended has its number until its process is reaped; signals to it are lost.
+/// Finds the thread `tid` of the process `group`, or of any process if `group` is `None`. A main
+/// thread that has ended has its number until its process is reaped; signals to it are lost.
 ///
 /// # Errors
 /// `EINVAL` if a number is not positive; `ESRCH`.
@@ -312,8 +312,8 @@ fn thread(group: Option<i32>, tid: i32) -> Result<Scheduled, Errno> {
         .ok_or(Errno::ESRCH)
 }
 
-/// Sends the signal `number` to the thread `tid` of the process `group`, or of any process if `group` is
-/// `None`.
+/// Sends the signal `number` to the thread `tid` of the process `group`, or of any process if
+/// `group` is `None`.
 fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
     let thread = thread(group, tid)?;
     let signal = optional_signal(number)?;
@@ -346,8 +346,8 @@ fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
     Ok(bytes)
 }
 
-/// Checks that `info`, for the process or thread `target`, does not claim to come from the kernel or `tkill`,
-/// unless the caller sends it to itself.
+/// Checks that `info`, for the process or thread `target`, does not claim to come from the kernel
+/// or `tkill`, unless the caller sends it to itself.
 ///
 /// # Errors
 /// `EPERM`.

@@ -177,7 +177,8 @@ pub(super) fn with_socket<R>(
     result
 }
 
-/// Gives up what a call held. If the descriptor was closed meanwhile it is the last to hold it.
+/// Drops a call's reference to a file. It is the last one if the descriptor was closed during the
+/// call.
 fn release(file: Arc<OpenFile>) {
     if Arc::strong_count(&file) == 1 {
         file.close();

@@ -60,7 +60,7 @@ struct Beside {
     control: Vec<u8>,
 }
 
-/// Sends these pieces; with `MSG_NOSIGNAL` without a signal if nobody reads.
+/// Sends these pieces. With `MSG_NOSIGNAL` a broken connection raises no signal.
 fn send(
     socket: &Socket,
     file: &OpenFile,
@@ -112,11 +112,11 @@ fn send(
     result
 }
 
-/// Connects a socket of TCP to the address that comes with what it is to send (`MSG_FASTOPEN`).
+/// Connects a TCP socket to the address of the message that it sends (`MSG_FASTOPEN`).
 ///
 /// # Errors
-/// `EINVAL`: there is none. `EISCONN`: it is connected. `EOPNOTSUPP`: the address is to disconnect.
-/// Those of `connect`.
+/// `EINVAL` without an address; `EISCONN` if the socket is connected; `EOPNOTSUPP` if the address
+/// is one that disconnects; those of `connect`.
 fn connect_first(
     socket: &Socket,
     beside: &Beside,
@@ -160,7 +160,8 @@ pub fn sendto(a: &Args) -> SysResult {
     })
 }
 
-/// Who a sender says that it is: one of those that it can act as, or whom its capabilities let it name.
+/// Checks the identity that a sender claims: one that it can act as, or one that its capabilities
+/// allow.
 fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
     if credentials.uid == u32::MAX || credentials.gid == u32::MAX {
         return Err(Errno::EINVAL);
@@ -270,7 +271,7 @@ pub fn sendmmsg(a: &Args) -> SysResult {
     })
 }
 
-/// Takes bytes that nobody wants.
+/// Discards bytes.
 struct Nowhere {
     room: usize,
 }
@@ -346,7 +347,8 @@ fn receive(
     socket.receive(&mut sink, how)
 }
 
-/// What a receiving call returns: what it took, or with `MSG_TRUNC` what there was.
+/// Returns the result of a receiving call: the bytes taken, or with `MSG_TRUNC` the size of the
+/// message.
 fn received(got: &Got, flags: u32) -> usize {
     if flags & MSG_TRUNC != 0 && flags & MSG_OOB == 0 {
         got.length
@@ -378,7 +380,7 @@ pub fn recvfrom(a: &Args) -> SysResult {
     })
 }
 
-/// Gives the receiver descriptors, as many as there is room for; the others are lost.
+/// Gives the receiver the descriptors that it has room for; the others are closed.
 fn install_files(files: Vec<Arc<OpenFile>>, writer: &mut control::Writer, flags: u32) {
     let room = writer.descriptors_room();
     let mut numbers = Vec::new();
@@ -401,7 +403,7 @@ fn install_files(files: Vec<Arc<OpenFile>>, writer: &mut control::Writer, flags:
     }
 }
 
-/// Tells a receiver what it asked for of a message, in Linux's order.
+/// Writes the control messages about a message that the receiver has requested, in Linux's order.
 fn tell_of_message(socket: &Socket, got: &Got, writer: &mut control::Writer) {
     let settings = socket.settings();
     let stream = socket.kind() == SocketKind::Stream;

@@ -20,7 +20,7 @@ fn pipe_of(file: &OpenFile) -> Option<&Pipe> {
     file.file().downcast::<PipeEnd>().map(PipeEnd::pipe)
 }
 
-/// Flags of a call, checked, with what they say.
+/// Checks the flags of a call, and returns whether it must not wait.
 fn waits_not(flags: u32) -> Result<bool, Errno> {
     if flags & !KNOWN != 0 {
         return Err(Errno::EINVAL);
@@ -39,7 +39,7 @@ fn has_bytes(file: &OpenFile) -> Result<(), Errno> {
 /// An offset that the program may name, and where it is written back.
 struct Position<'a> {
     file: &'a OpenFile,
-    /// None: the shared offset is meant.
+    /// `None` for the shared offset.
     named: Option<(UserPtr<u64>, u64)>,
 }
 
@@ -142,7 +142,7 @@ fn carry(
     source.carry(sink, count, how, nonblocking || either)
 }
 
-/// Writes what is in the pipe to a file; waits for the first byte.
+/// Writes the pipe's bytes to a file; waits for the first byte.
 fn to_file(
     source: &Pipe,
     position: &mut Position<'_>,

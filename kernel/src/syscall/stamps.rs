@@ -1,4 +1,4 @@
-//! When a message came, as its receiver is told (`SO_TIMESTAMP` and its like).
+//! The times of messages in control messages (`SO_TIMESTAMP` and its like).
 
 use crate::fs::socket::{Settings, Stamps};
 use logic::socket::control::{SOL_SOCKET, Writer};
@@ -11,7 +11,7 @@ const TIMESTAMPING: u32 = 37;
 const NEW_TIMESTAMP: u32 = 63;
 const NEW_TIMESTAMP_NANOS: u32 = 64;
 const NEW_TIMESTAMPING: u32 = 65;
-/// `SOF_TIMESTAMPING_SOFTWARE`: tell of times that the kernel took.
+/// `SOF_TIMESTAMPING_SOFTWARE`: report times that the kernel took.
 const TELLS: u32 = 1 << 4;
 
 const SECOND: u64 = 1_000_000_000;

@@ -446,7 +446,8 @@ fn write_statfs(address: u64, node: &dyn Node) -> SysResult {
     const VALID: u64 = 0x20;
     /// `ST_RELATIME`: all the others have the bits of `MS_*`.
     const RELATIVE_TIMES: u64 = 0x1000;
-    /// `ST_RDONLY`, `ST_NOSUID`, `ST_NODEV`, `ST_NOEXEC`, `ST_SYNCHRONOUS`, `ST_NOATIME`, `ST_NODIRATIME`.
+    /// `ST_RDONLY`, `ST_NOSUID`, `ST_NODEV`, `ST_NOEXEC`, `ST_SYNCHRONOUS`, `ST_NOATIME`,
+    /// `ST_NODIRATIME`.
     const AS_MOUNTED: u64 = 0xc1f;
     let relative = stats.flags & MountFlags::RELATIVE_TIMES.bits() != 0;
     let times = if relative { RELATIVE_TIMES } else { 0 };

@@ -1,4 +1,4 @@
-//! The kernel log as programs read it, and what of it is printed.
+//! The kernel log as programs read it, and the levels printed on the console.
 
 use super::Args;
 use crate::fs::dev;
@@ -33,8 +33,8 @@ static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 /// Bytes that are copied together.
 const PIECE: usize = 256;
 
-/// Copies the log from a place on into a program's memory, as far as `end` and as there is room for; gives the count and
-/// where it stopped.
+/// Copies the log from `from` into a program's memory, up to `end` and to `room` bytes. Returns the
+/// number of bytes and the place where it stopped.
 fn copy(mut from: u64, end: u64, buffer: u64, room: usize) -> Result<(usize, u64), Errno> {
     let mut done = 0;
     while done < room && from < end {
@@ -51,12 +51,13 @@ fn copy(mut from: u64, end: u64, buffer: u64, room: usize) -> Result<(usize, u64
     Ok((done, from))
 }
 
-/// Reads what nobody has read, at least a byte: it waits for one.
+/// Reads unread lines, and waits for the first byte.
 fn read(buffer: u64, room: usize) -> SysResult {
-    /// The kernel's own lines wake nobody: they may come from anywhere.
+    /// The kernel's own lines wake no reader, since they may come from any context.
     const LOOK_AGAIN: Nanos = Nanos(200_000_000);
     loop {
-        // Relaxed (all): two readers at once may both read a line, and neither gets half a line more than is there.
+        // Relaxed (all): two readers at once may both read a line, and neither reads beyond the
+        // end.
         let from = READ_TO.load(Ordering::Relaxed);
         let end = log::lines().end();
         if from < end {
@@ -70,7 +71,8 @@ fn read(buffer: u64, room: usize) -> SysResult {
     }
 }
 
-/// Reads the newest lines that fit, read or not, and has them not be read so again if `clear` says it.
+/// Reads the newest lines that fit, also read ones. If `clear` is set, later calls of this function
+/// leave them out.
 fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
     let (from, end) = {
         let lines = log::lines();
@@ -84,7 +86,7 @@ fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
     Ok(count)
 }
 
-/// Sets what is printed on the console.
+/// Sets the level below which messages appear on the console.
 fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
     let mut levels = dev::log_levels();
     levels[0] = choose(levels);

@@ -31,7 +31,7 @@ fn sleep(deadline: Nanos) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps for a span; what is left goes to `rest` if a signal comes.
+/// Sleeps until `deadline`. If a signal comes, the time left is written to `rest`.
 fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
     let result = sleep(deadline);
     if result.is_err() {
@@ -96,7 +96,7 @@ const LOOK: Nanos = Nanos::from_millis(1);
 fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
     let nobody = WaitQueue::new();
     loop {
-        // One that is gone runs no more, and the sleep is over.
+        // The clock of an ended task stands, and the sleep ends.
         let Ok(shown) = clock.now() else {
             return Ok(0);
         };

@@ -8,7 +8,7 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::FrameRef;
 use machine::sched::{self, work};
 
-/// Writes what it takes to a file.
+/// A sink that writes to a file.
 pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
@@ -33,7 +33,7 @@ impl<'a> FileSink<'a> {
         let flags = self.to.flags() - OpenFlags::APPEND;
         let result = self.to.file().write(from, self.offset, flags);
         if self.began && result == Err(Errno::BROKEN_PIPE) {
-            // As on Linux the signal comes, although the call succeeds with what was written before.
+            // As on Linux the signal comes, although the call returns the bytes written before.
             sched::current().add_work(work::BROKEN_PIPE);
             return Err(Errno::EPIPE);
         }

@@ -1,7 +1,7 @@
 //! Extended attributes.
 //!
-//! Files in memory have those of `trusted.` and `security.`, as Linux 6.1 has it, and access lists (`system.posix_acl_*`). No file has
-//! those of `user.`.
+//! As on Linux 6.1, files in memory have attributes of `trusted.` and `security.`, and access lists
+//! (`system.posix_acl_*`). No file has attributes of `user.`.
 
 use super::Args;
 use super::at::{self, Target};
@@ -141,7 +141,8 @@ fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult
     let value = value.filter(|_| kept);
     let task = process::current();
     let who = task.credentials();
-    // Ends: another round is due when another task has changed the owner or the bits meanwhile.
+    // Ends: another round follows only if another task has changed the owner or the bits in
+    // between.
     loop {
         let owned = node.owned();
         if !who.owns(&owned) {
@@ -236,7 +237,8 @@ pub fn fsetxattr(a: &Args) -> SysResult {
     set(descriptor(a), a)
 }
 
-/// Writes `bytes` to a buffer of `size`, 0 of which asks for the length alone.
+/// Writes `bytes` to a buffer of `size` bytes, and returns their number. With size 0 it returns the
+/// number alone.
 fn give(bytes: &[u8], address: u64, size: usize) -> SysResult {
     if size != 0 {
         if bytes.len() > size {

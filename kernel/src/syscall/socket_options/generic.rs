@@ -107,7 +107,7 @@ fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
     Ok((wanted * 2).max(least) as usize)
 }
 
-/// Ties a socket to an interface. As there is one, this changes nothing but what is shown.
+/// Binds a socket to an interface. There is only one, so this changes the shown value alone.
 fn bind_to(settings: &Settings, interface: u32) -> Result<(), Errno> {
     if settings.interface.get() != 0 {
         caller::need(Capabilities::NET_RAW)?;
@@ -296,7 +296,7 @@ pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Er
         SO_TIMESTAMP_NEW => (settings.stamps() == Some(Stamps::NewMicros)).into(),
         SO_TIMESTAMPNS_NEW => (settings.stamps() == Some(Stamps::NewNanos)).into(),
         SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
-            // The flags, and a clock of hardware that there is none of.
+            // The flags, and no hardware clock.
             let flags = settings.stamping_of(option == SO_TIMESTAMPING_NEW);
             return Ok(Shown::Word(u64::from(flags).to_le_bytes()));
         }

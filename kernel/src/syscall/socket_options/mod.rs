@@ -24,7 +24,7 @@ const SEND_COVERAGE: u32 = 10;
 /// `UDPLITE_RECV_CSCOV`.
 const RECEIVE_COVERAGE: u32 = 11;
 
-/// Sets what of a message is checked: at least its head, or with 0 all.
+/// Sets the part of a message that has a checksum: at least its head, or with 0 all.
 fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
     const HEADER: i32 = 8;
     let coverage = match value.number()? {
