@@ -47,7 +47,8 @@ fn pieces(
 const WRITE_TRIES: u32 = 10_000;
 
 impl State {
-    /// Whether what is written to a pinned frame is seen at an address, and by nobody who should not.
+    /// Returns whether stores to the pinned `frame` are visible at `address`, and to no space that
+    /// must not see them.
     fn stores_reach(&self, address: u64, frame: &FrameRef) -> bool {
         let (entry, shown) = match self.tables.region(address) {
             Region::Table(table) => {
@@ -59,7 +60,7 @@ impl State {
                 let entry = slot.load(Ordering::Relaxed);
                 (entry, frame_of(entry).offset(address % span / PAGE))
             }
-            // Nobody has pinned a page of one on trial: it would be none.
+            // A pin ends a trial, so no page of one on trial is pinned.
             Region::Trial(_) | Region::AbsentUntil(_) => return false,
         };
         // One reference is the entry's, one is ours.
@@ -80,9 +81,9 @@ impl AddressSpace {
             .ok_or(Errno::EFAULT)
     }
 
-    /// A reference to the frame of the page at an address, for a device to read or, with `write`, to
-    /// fill. The program keeps the page unless it forks and stores to it meanwhile: then the page is
-    /// whoever's was first, as on Linux.
+    /// Returns a reference to the frame of the page at `address`, for a device to read or, with
+    /// `write`, to fill. The program keeps the page unless it forks and stores to it in that time:
+    /// then the page belongs to the first process that stores, as on Linux.
     ///
     /// # Errors
     /// `EFAULT`; `ENOMEM`.
@@ -125,8 +126,8 @@ impl AddressSpace {
         pieces(address, from.len(), |at, offset, piece| {
             for _ in 0..WRITE_TRIES {
                 let frame = self.pin(at, Access::Write, want)?;
-                // A fork makes the page its child's too, write-back takes it away: what is written
-                // after that is not what the program shows.
+                // A fork shares the page with the child, write-back takes it away: the program does
+                // not see stores to the frame after that.
                 let state = self.state.lock();
                 if state.stores_reach(at, &frame) {
                     frame.write(offset, &from[piece]);
@@ -150,7 +151,8 @@ impl AddressSpace {
 impl State {
     fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
         let area = self.areas.find(address).ok_or(Errno::EFAULT)?;
-        // Linux looks at the page as a store does, and at a file's as a load does where there is no right to store.
+        // Linux looks at the page as a store does, and at a file's page as a load does without the
+        // right to store.
         let shared = area.flags.contains(VmaFlags::SHARED);
         let file = area.backing.file().is_some();
         let enough = if file {

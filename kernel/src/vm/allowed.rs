@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 use machine::arch::USER_END;
 
 impl AddressSpace {
-    /// Returns the version of the areas if the page tables allow `access` to `address`, so that there is nothing to
-    /// do for a fault there. Returns `None` if they do not.
+    /// Returns the version of the areas if the page tables allow `access` to `address`, so that
+    /// there is nothing to do for a fault there. Returns `None` if they do not.
     pub(super) fn allows(&self, address: u64, access: Access) -> Option<u64> {
         if address >= USER_END {
             return None;

@@ -46,7 +46,8 @@ impl Bytes {
         self.huge_size().map_or(PAGE, PageSize::bytes)
     }
 
-    /// Where in a region of 2 MiB so many bytes of it had better begin, if huge pages may show them.
+    /// Returns the best offset in a region of 2 MiB for a mapping of `bytes` bytes of it, or `None`
+    /// if huge pages cannot map them.
     pub(super) fn huge_phase(&self, bytes: u64) -> Option<u64> {
         let Self::File(file, offset) = self else {
             return None;
@@ -74,7 +75,7 @@ pub(super) struct Graveyard {
     /// With the huge pages that were kept for the area and are not needed any more.
     files: [Option<(Arc<MappedFile>, Ended)>; 16],
     len: usize,
-    /// The areas come again elsewhere: what is kept for them stays so.
+    /// The areas move to another place and keep their reservations.
     moves: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Joining the pages of 2 MiB into a huge page: for `MADV_COLLAPSE`, and for `khugepaged`.
 //!
-//! As where a frame moves (`moving`), the entries are made not present, the CPUs flush, and the bytes are copied with no spin
-//! lock held. A fault takes its entry back at once; then nothing is joined. What is joined must be the program's alone: a
-//! page that others have, a device for one, stays where it is, and all of the region with it.
+//! As for a frame that moves (`moving`), the entries are made not present, the CPUs flush, and the
+//! bytes are copied without a spin lock. A fault restores its entry at once, and then no page is
+//! joined. All pages must belong to the program alone: if another user, such as a device, refers to
+//! one of them, the whole region stays as it is.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
@@ -28,7 +29,7 @@ use machine::memory::memmap::{self, Descriptor, frame_ptr};
 use machine::memory::percpu::{self, Count};
 use machine::sched;
 
-/// So often a region is tried again some of whose pages others had.
+/// The number of further attempts for a region if others refer to some of its pages.
 const TRIES: usize = 3;
 
 /// What the entry of a page is while the page is copied.
@@ -41,7 +42,7 @@ const fn holds_page(entry: u64) -> bool {
     entry & ADDRESS != 0 && entry & (FILE | SHMEM | ZERO) == 0
 }
 
-/// Whether it is a page that nobody else has, and that nobody moves.
+/// Returns whether `entry` maps a page without other users that is not being moved.
 fn is_alone(entry: u64) -> bool {
     entry & PRESENT != 0 && Descriptor::get(frame_of(entry)).is_anonymous(1)
 }
@@ -58,7 +59,7 @@ pub(super) fn may_join(area: &Area) -> bool {
 pub(super) struct Density {
     /// Pages.
     pub(super) pages: u64,
-    /// Those of them that others have, too, or that somebody moves.
+    /// The pages with other users, or that are being moved.
     pub(super) shared: u64,
 }
 
@@ -91,8 +92,8 @@ impl Before {
         Ok(Self(entries))
     }
 
-    /// The first and the last frame of the pages that were joined: those of pages that were touched in order lie in the
-    /// blocks of these two.
+    /// Returns the first and the last frame of the joined pages. If the pages were touched in
+    /// order, all their frames lie in the blocks of these two.
     pub(super) fn ends(&self) -> impl Iterator<Item = Frame> {
         let mut pages = self.0.iter().filter(|&&entry| holds_page(entry));
         let (first, last) = (pages.next(), pages.next_back());
@@ -174,11 +175,12 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Joins the pages of all regions of 2 MiB that a range and its area hold wholly; with what failed last, if anything did.
+    /// Joins the pages of all regions of 2 MiB that lie wholly in `range` and its area. If some
+    /// fail, the last error is returned after all have been tried.
     ///
     /// # Errors
-    /// `EINVAL` for an area that has no huge pages and for regions without a page, `EAGAIN` where a page is in use by others
-    /// just then, `ENOMEM` where no huge page is to be had, `EINTR`.
+    /// `EINVAL` for an area without huge pages and for regions without a page, `EAGAIN` if others
+    /// use a page at that time, `ENOMEM` without a free huge page, `EINTR`.
     pub(super) fn collapse(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut before = Before::new()?;
         {
@@ -228,7 +230,8 @@ impl AddressSpace {
         joined
     }
 
-    /// Has the pages of a region be this space's alone that a child or a parent has, too, as a store to each would.
+    /// Copies the pages of a region that are shared with a child or a parent, as a store to each
+    /// would.
     fn own_region(&self, start: u64) -> Result<(), Errno> {
         for page in (0..FRAMES).map(|index| start + index * PAGE) {
             let shared = match self.state.lock().tables.leaf(page) {
@@ -261,7 +264,7 @@ impl AddressSpace {
             percpu::add(Count::CollapseFailed, 1);
             return Err(Errno::ENOMEM);
         };
-        // The area stays as it is, and nobody else joins its pages.
+        // The area stays as it is, and no other task joins its pages.
         let _change = self.change.lock();
         let table = {
             let mut state = self.state.lock();
@@ -286,8 +289,8 @@ impl AddressSpace {
             sched::give_way();
             if holds_page(entry) {
                 let to = supply.block.frame().offset(index as u64);
-                // SAFETY: the block is ours. The page may be somebody else's by now: then what is copied is not shown. It is
-                // RAM in any case.
+                // SAFETY: the block is ours. The page may have another owner by now; then the copy
+                // is not used. It is RAM in any case.
                 unsafe { copy_page(frame_ptr(to), frame_ptr(frame_of(entry))) };
             }
         }
@@ -311,7 +314,7 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Gives entries that are parked still their rights again, but for that to store, as in `moving`.
+    /// Restores the entries that are still parked, without the right to store, as in `moving`.
     fn unpark_region(&mut self, start: u64, before: &[u64]) {
         let Region::Table(table) = self.tables.region(start) else {
             return;

@@ -1,4 +1,4 @@
-//! What of an address space goes into a core file.
+//! The parts of an address space that a core file contains.
 
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
@@ -35,21 +35,21 @@ bitflags! {
 }
 
 impl CoreFilter {
-    /// What is dumped where nobody said otherwise, as on Linux.
+    /// The default, as on Linux.
     pub const USUAL: Self = Self::ANON_PRIVATE
         .union(Self::ANON_SHARED)
         .union(Self::ELF_HEADERS)
         .union(Self::POOL_PRIVATE);
 }
 
-/// What was found from an address on.
+/// The result of a search for pages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Pages were copied from this address on.
     pub at: u64,
-    /// So many bytes of them.
+    /// Their size in bytes.
     pub bytes: usize,
-    /// Up to here there is nothing else.
+    /// The end of the searched part; there are no other pages before it.
     pub next: u64,
 }
 
@@ -85,8 +85,8 @@ impl Copying<'_> {
             return false;
         };
         let from = frame_ptr(frame).cast_const().cast::<u8>();
-        // SAFETY: an entry keeps the frame, and the space's lock the entry. Others may write to it meanwhile, as to any
-        // memory that a call reads.
+        // SAFETY: an entry keeps the frame, and the space's lock the entry. Other threads may write
+        // to it at the same time, as to any memory that a call reads.
         unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
         self.bytes += PAGE_SIZE;
         true
@@ -142,9 +142,9 @@ impl AddressSpace {
         0
     }
 
-    /// Copies pages into `to`, which has whole pages: those that the space has in the range, from the first one on,
-    /// as far as they follow each other. Pages that nobody stored to are not there. The tables of many may have to be
-    /// looked at, so a call may end before it has found one.
+    /// Copies the first run of present pages in `range` into `to`, which has whole pages. Pages
+    /// without a store are not present. The search may pass many tables, so a call may end before
+    /// it has found a page.
     pub fn copy_present(&self, range: Range<u64>, to: &mut [u8]) -> Found {
         /// Tables that are looked at under one hold of the lock.
         const TABLES: usize = 8;

@@ -15,15 +15,17 @@ use machine::memory::memmap::frame_ptr;
 pub(super) const FILE: u64 = 1 << 9;
 /// Ours: the frame is a page of shared memory.
 pub(super) const SHMEM: u64 = 1 << 10;
-/// Ours: the huge page is of the pool.
+/// Ours: the huge page belongs to the pool.
 pub(super) const POOL: u64 = 1 << 52;
-/// Ours: the frame is being moved, see `moving`. Whatever changes the entry meanwhile drops this.
+/// Ours: the frame is being moved, see `moving`. Each other change of the entry clears this.
 pub(super) const MOVING: u64 = 1 << 53;
-/// Ours: the frame is being joined with its neighbours, see `collapse`; beside `MOVING`, and dropped like it.
+/// Ours: the frame is being joined with its neighbours, see `collapse`; set beside `MOVING`, and
+/// cleared like it.
 pub(super) const COLLAPSING: u64 = 1 << 54;
-/// Ours, in an entry that leads to a last-level table: what the table shows is a huge block on trial (`trial`).
+/// Ours, in an entry that leads to a last-level table: the table maps a huge block on trial
+/// (`trial`).
 pub(super) const TRIAL: u64 = 1 << 62;
-/// Ours, beside it: what the last look at the trial found.
+/// Ours, beside it: the result of the last look at the trial.
 pub(super) const NOTE_SHIFT: u32 = 52;
 /// The bits of that.
 pub(super) const NOTE: u64 = 0x3ff << NOTE_SHIFT;
@@ -60,7 +62,7 @@ pub(super) const fn index(address: u64, level: usize) -> usize {
     (address / SPANS[level] % 512) as usize
 }
 
-/// Pages in so many bytes of one region.
+/// Returns the number of pages in `bytes` bytes of one region.
 #[inline]
 pub(super) const fn pages_in(bytes: u64) -> usize {
     debug_assert!(bytes <= REGION);
@@ -70,7 +72,7 @@ pub(super) const fn pages_in(bytes: u64) -> usize {
 /// Entries that are looked at together where most are unused.
 const GROUP: usize = 8;
 
-/// Whether none of these is used. The first decides where all are.
+/// Returns whether all of these are unused. In a full table the first one decides.
 #[inline]
 fn are_unused(group: &[AtomicU64; GROUP]) -> bool {
     // Relaxed (both): the space's lock is held; the CPU does not write our entries.

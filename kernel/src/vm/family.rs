@@ -1,11 +1,13 @@
 //! From a frame of private memory to the page tables that show it.
 //!
-//! There is no list of entries for each frame: a fault would pay for it. The descriptor has one word, written with the
-//! first store to the page: which *family* of spaces the frame is of, which of them got it, and at which address. A family
-//! is a program's space and those forked from it. `fork` copies addresses, so whoever shows the frame shows it there; the
-//! frame's count of references says when all have been found.
+//! There is no list of entries for each frame, since a fault would pay for it. The descriptor has
+//! one word, written with the first store to the page: the *family* of spaces that the frame
+//! belongs to, the member that got it, and the address. A family is a program's space and those
+//! forked from it. `fork` copies addresses, so all members map the frame at that address; the
+//! frame's count of references tells when all entries are found.
 //!
-//! What `mremap` has moved is not where the word says. It is looked for in the tables (`moving`) when it matters.
+//! A frame that `mremap` has moved is not at the address of its word. When it matters, `moving`
+//! searches the tables for it.
 
 use super::AddressSpace;
 use alloc::sync::{Arc, Weak};
@@ -22,9 +24,9 @@ const ADDRESS: u64 = 0x0000_7fff_ffff_f000;
 const FAMILY_SHIFT: u32 = 47;
 const FAMILIES: u64 = 1 << (64 - FAMILY_SHIFT);
 const PLACES: u64 = 1 << 12;
-/// So many numbers are tried before a family goes without one.
+/// The number of attempts to find a free number for a family, which otherwise has none.
 const TRIES: u64 = 64;
-/// Members that are asked for one frame, at most: a frame that is shared by more stays where it is.
+/// The most members that are asked for one frame. A frame with more of them does not move.
 const MEMBERS_ASKED: usize = 64;
 
 /// The families that exist, by their numbers.
@@ -142,7 +144,8 @@ impl Family {
         (self.number << FAMILY_SHIFT) | (place as u64 % PLACES)
     }
 
-    /// Hands members out to `ask`, those first that the word means, until it says that it has enough.
+    /// Calls `ask` with members, first with the one that `word` names, until it returns `true` or
+    /// [`MEMBERS_ASKED`] members have been asked.
     pub(super) fn ask(&self, word: Owner, mut ask: impl FnMut(&Arc<AddressSpace>) -> bool) {
         let hint = (word.0 % PLACES) as usize;
         let mut asked = 0;
@@ -185,7 +188,7 @@ impl fmt::Debug for Family {
     }
 }
 
-/// The word of a frame that says whose it is; 0: nobody knows.
+/// The word of a frame that names its owner; 0 if it has none.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Owner(pub(super) u64);
 
@@ -193,7 +196,7 @@ impl Owner {
     /// A page of the space with this tag.
     #[inline]
     pub(super) const fn new(tag: u64, page: u64) -> Self {
-        // Without a family there is no address either: nobody would find it.
+        // Without a family the address has no use.
         Self(tag | page)
     }
 

@@ -1,8 +1,9 @@
 //! Page faults.
 //!
 //! Most faults store to an anonymous page of the area that the last one stored to: they are served
-//! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which lets
-//! the lock go while it waits for memory, a file's page or the end of a fork and then looks at everything again.
+//! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which
+//! releases the lock while it waits for memory, a file's page or the end of a fork, and then checks
+//! everything again.
 
 use super::entry::REGION;
 use super::family::Owner;
@@ -90,9 +91,9 @@ pub(super) enum Fault {
 }
 
 impl AddressSpace {
-    /// Serves a store to a missing page of the area to which this CPU stored last. Returns `false`, and
-    /// has changed nothing, if it is another fault, if another CPU holds the lock of this space, or if
-    /// there is no free frame.
+    /// Serves a store to a missing page of the area to which this CPU stored last. Returns `false`,
+    /// and has changed nothing, if it is another fault, if another CPU holds the lock of this
+    /// space, or if there is no free frame.
     #[inline(always)]
     pub(super) fn store_hot(&self, this: &Local, address: u64) -> bool {
         let Some(mut state) = self.state.lock_now() else {
@@ -123,7 +124,8 @@ impl AddressSpace {
         self.resolve(address, access, Want::Mapped).map(|_| ())
     }
 
-    /// Serves a fault of the kernel's own access to memory of the program, or maps a page ahead of its use.
+    /// Serves a fault of the kernel's own access to memory of the program, or maps a page ahead of
+    /// its use.
     #[inline(never)]
     pub(super) fn fault_of_kernel(
         &self,
@@ -179,7 +181,7 @@ impl AddressSpace {
                 let mut state = self.state.lock();
                 if state.forking {
                     drop(state);
-                    // Others could wait for these meanwhile.
+                    // Other tasks could wait for these.
                     (supplies.pool, supplies.turn) = (None, None);
                     state = self.settled_state();
                 }
@@ -219,8 +221,8 @@ impl AddressSpace {
         Err(Fault::NoMemory)
     }
 
-    /// The space's state once no child gets its pages. Also a thread that is killed waits: it may have to say so to
-    /// others in this memory.
+    /// Waits until no child is getting this space's pages, and returns its locked state. A killed
+    /// thread waits as well: it may have to store to memory at its end.
     pub(super) fn settled_state(&self) -> SpinGuard<'_, State> {
         loop {
             let state = self.state.lock();

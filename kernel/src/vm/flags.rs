@@ -17,9 +17,9 @@ bitflags! {
     /// How a mapping is made.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct MapFlags: u32 {
-        /// Exactly at the given address; what was there is unmapped.
+        /// Exactly at the given address; mappings there are removed.
         const FIXED = 1;
-        /// Exactly at the given address; `EEXIST` when something is there.
+        /// Exactly at the given address; `EEXIST` if there is a mapping.
         const FIXED_NOREPLACE = 1 << 1;
         /// A stack: grows downwards when it is touched below.
         const GROWSDOWN = 1 << 2;
@@ -33,7 +33,7 @@ bitflags! {
         const LOCKED = 1 << 6;
         /// The initial stack, which `/proc/PID/maps` names.
         const STACK = 1 << 7;
-        /// Not to be mapped by huge pages: a thread's stack, of which little is ever used.
+        /// No huge pages: a thread's stack, which mostly stays small.
         const NO_HUGE_PAGES = 1 << 8;
     }
 
@@ -70,11 +70,12 @@ bitflags! {
         const HUGE_PAGES = 1 << 12;
         /// Huge pages are declined.
         const NO_HUGE_PAGES = 1 << 13;
-        /// Not counted as committed memory, whatever rights it gets.
+        /// Not counted as committed memory, with any rights.
         const NO_RESERVE = 1 << 14;
         /// Mapped by pages of the pool of huge pages, and nothing else.
         const HUGETLB = 1 << 15;
-        /// Of such an area: pages were given up for the process that was promised them. What is not there cannot be had.
+        /// In such an area: pages were given up for the process that had reserved them. Missing
+        /// pages cannot be faulted in.
         const POOL_LOST = 1 << 17;
         /// `mprotect` may not allow instruction fetches.
         const NO_EXEC = 1 << 16;

@@ -27,10 +27,11 @@ use machine::sched;
 impl AddressSpace {
     /// A copy for a child process: private pages are shared until one of the two writes.
     ///
-    /// The child sees the memory as it was at one moment: C libraries rely on that, which put their lists of threads in
-    /// order after a fork. Other threads go on meanwhile where they know that they may store, which the child sees, and
-    /// wait for the end of this elsewhere, and before they drop pages. So the child sees what each of them has done up to
-    /// some call or store, and nothing of what came later.
+    /// The child sees the memory of one moment. C libraries rely on that to repair their lists of
+    /// threads after a fork. Other threads continue while they store to pages that they may write;
+    /// the child sees these stores. They wait for the end of the fork before any other fault, and
+    /// before they drop pages. So the child sees the work of each of them up to some call or store,
+    /// and no later work.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -48,8 +49,8 @@ impl AddressSpace {
             khugepaged::enlist(&child);
         }
         self.settle_trials(0..USER_END);
-        // Until the flush, another CPU may store to pages that are shared already: who takes such a page
-        // out for a file looks for this. Faults wait.
+        // Until the flush, another CPU may store to pages that are shared already. Code that takes
+        // such a page out for a file checks this flag. Faults wait.
         let pending = {
             let mut state = self.state.lock();
             state.forking = true;
@@ -69,13 +70,14 @@ impl AddressSpace {
         Ok(child)
     }
 
-    /// Gives the child its areas, limits and names; returns a copy of the areas to go by. The caller holds `change`, so
-    /// the areas stay as they are: only their first copy needs the lock, and gives way after each chunk.
+    /// Gives the child its areas, limits and names, and returns a copy of the areas. The caller
+    /// holds `change`, so the areas do not change: only their first copy needs the lock, and gives
+    /// way after each chunk.
     fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, Bytes>, Errno> {
         let mut areas = VmaSet::new();
         let wanted = |area: &Area| !area.flags.contains(VmaFlags::DONT_FORK);
         let mut next = Some(0);
-        // Ends: there are so many chunks, and none comes or goes.
+        // Ends: the number of chunks does not change.
         while let Some(chunk) = next {
             let state = self.state.lock();
             let copied = state.areas.clone_chunk(chunk, wanted, &mut areas);
@@ -83,7 +85,7 @@ impl AddressSpace {
             next = copied.map_err(|_| Errno::ENOMEM)?;
             sched::give_way();
         }
-        // What is locked is so for the parent alone.
+        // The child inherits no locks of memory.
         areas.set_flags(0..USER_END, |flags| {
             sched::give_way();
             flags - VmaFlags::LOCKED
@@ -191,7 +193,8 @@ impl AddressSpace {
     }
 }
 
-/// Gives a child mappings of its own of the files that count the spaces that map them. No spin lock is held.
+/// Gives a child mappings of its own of the files that count the spaces that map them. No spin lock
+/// is held.
 fn attach_again(areas: &mut VmaSet<VmaFlags, Bytes>) {
     // The areas that a mapping was split into share one file.
     let mut known: BTreeMap<usize, Attached> = BTreeMap::new();
@@ -219,13 +222,14 @@ fn attach_again(areas: &mut VmaSet<VmaFlags, Bytes>) {
     });
 }
 
-/// A parent's mapping, which keeps its address its own meanwhile, and that of the child.
+/// A parent's mapping, held so that its address is not used again, and that of the child.
 struct Attached {
     _parents: Arc<MappedFile>,
     childs: Arc<MappedFile>,
 }
 
-/// Has the child map a huge page, too; whoever stores to it first gets pages of its own instead.
+/// Maps a huge page in the child, too. The first process that stores to it gets pages of its own
+/// instead.
 fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let to = target.tables.region_slot_or_new(at)?;
     let table = TableFrame::try_new()?;
@@ -243,7 +247,7 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     Ok(())
 }
 
-/// The same of a page of the pool, of so many bytes.
+/// Does the same for a page of the pool of `bytes` bytes.
 fn share_pool(from: &AtomicU64, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let level = if bytes == REGION { 1 } else { HUGEST };
     let to = target.tables.slot_or_new(at, level)?;

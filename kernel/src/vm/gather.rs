@@ -23,7 +23,7 @@ const CAPACITY: usize = 510;
 /// Huge blocks in a batch.
 const HUGE_CAPACITY: usize = 64;
 const _: () = assert!(HUGE_CAPACITY <= u64::BITS as usize);
-/// Huge blocks of which a part was kept, in a batch.
+/// The most huge blocks of a batch that are freed in part.
 pub(super) const RESTS: usize = 4;
 
 /// A batch.
@@ -106,7 +106,8 @@ impl Gather {
                 entry.store(0, Ordering::Relaxed);
             }
             debug_assert!(len < CAPACITY);
-            // SAFETY: at most one frame an entry looked at, and those are at most the room there is.
+            // SAFETY: there is at most one frame for each entry of the loop, which visits at most
+            // as many as there is room for.
             unsafe { frames.get_unchecked_mut(len) }.write(frame_of(value));
             len += 1;
         });
@@ -133,7 +134,8 @@ impl Gather {
         self.table(table);
     }
 
-    /// Takes over an entry's references to a huge block of a file, and the page table in reserve for it.
+    /// Takes over an entry's references to a huge block of a file, and the page table in reserve
+    /// for it.
     pub(super) fn file_block(&mut self, entry: u64, table: Frame) {
         self.of_files |= 1 << self.huge_len;
         self.huge[self.huge_len].write(frame_of(entry));
@@ -192,7 +194,8 @@ impl Gather {
         }
     }
 
-    /// Drops the frames' references; flushed before. No spin lock is held: between huge pages others may run.
+    /// Drops the frames' references after a flush. The caller holds no spin lock, since other tasks
+    /// may run between huge pages.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
         if self.zeros != 0 {

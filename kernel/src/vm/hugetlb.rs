@@ -1,7 +1,7 @@
 //! Memory of the pool of huge pages: files of such pages, and who was promised some.
 //!
-//! A shared mapping promises pages to the file, for as long as the file lives; a private one to itself, for the space
-//! that made it: a child of `fork` was promised nothing. Both as on Linux.
+//! A shared mapping promises pages to the file, for as long as the file lives; a private one to
+//! itself, for the space that made it: a child of `fork` was promised nothing. Both as on Linux.
 
 use super::pages::Wish;
 use super::source::{MappedFile, Mappings, PageSource};
@@ -35,8 +35,8 @@ pub struct Subpool {
     size: PageSize,
     /// The most pages; `None`: as many as there are.
     most: Option<u64>,
-    /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for a while where the
-    /// pool had none left when files gave theirs up. `None`: as 0.
+    /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for
+    /// a while where the pool had none left when files gave theirs up. `None`: as 0.
     least: Option<u64>,
     usage: SpinLock<Usage>,
 }
@@ -108,7 +108,8 @@ impl Subpool {
         self.least.unwrap_or(0)
     }
 
-    /// Counts pages. Those that it says the pool has promised to the file system; the others are yet to be had.
+    /// Counts pages. Those that it says the pool has promised to the file system; the others are
+    /// yet to be had.
     fn charge(&self, pages: u64) -> Result<u64, Errno> {
         let mut usage = self.usage.lock();
         let sum = usage
@@ -135,7 +136,8 @@ impl Subpool {
             hugetlb::unreserve(self.size, spare);
         }
         for _ in 0..missing {
-            // The pages are free now, and another may be faster. Then the files have to do with fewer.
+            // The pages are free now, and another may be faster. Then the files have to do with
+            // fewer.
             if hugetlb::reserve(self.size, 1).is_err() {
                 return;
             }
@@ -282,8 +284,8 @@ impl HugeFile {
         }
     }
 
-    /// The page with this number that a mapping shows, made where there is none. `None`: the pool has none, or the file
-    /// ends before it.
+    /// The page with this number that a mapping shows, made where there is none. `None`: the pool
+    /// has none, or the file ends before it.
     pub(super) fn mapped_page(&self, index: u64) -> Option<HugePage> {
         self.make(index, || {
             index < self.bytes().div_ceil(self.page_size().bytes())
@@ -295,7 +297,8 @@ impl HugeFile {
         self.make(index, || true)
     }
 
-    /// `wanted` is asked when nobody can drop pages: who cuts the file does so after it has set its size.
+    /// `wanted` is asked when nobody can drop pages: who cuts the file does so after it has set its
+    /// size.
     fn make(&self, index: u64, wanted: impl Fn() -> bool) -> Option<HugePage> {
         if let Some(page) = self.present(index) {
             return Some(page);
@@ -385,7 +388,8 @@ impl HugeFile {
         }
     }
 
-    /// Frees the bytes of a range: whole pages go, of others the part is zeroed. As on Linux, what is promised stays so.
+    /// Frees the bytes of a range: whole pages go, of others the part is zeroed. As on Linux, what
+    /// is promised stays so.
     pub fn punch_bytes(&self, range: Range<u64>) {
         let size = self.page_size();
         let whole = range.start.div_ceil(size.bytes())..range.end / size.bytes();
@@ -454,7 +458,8 @@ impl Drop for HugeFile {
     }
 }
 
-/// A size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual one.
+/// A size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual
+/// one.
 ///
 /// # Errors
 /// `EINVAL` for a size of which there is no pool.
@@ -478,7 +483,8 @@ pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     )
 }
 
-/// Pages that are kept for a private mapping. They count for its file system, too, until they are unmapped.
+/// Pages that are kept for a private mapping. They count for its file system, too, until they are
+/// unmapped.
 pub(super) struct Promises {
     /// The space that was promised them.
     owner: u64,
@@ -559,8 +565,8 @@ impl Promises {
         }
     }
 
-    /// The space needs nothing of this range of bytes any more. What that makes void goes by [`Self::discharge`],
-    /// without a lock held.
+    /// The space needs nothing of this range of bytes any more. What that makes void goes by
+    /// [`Self::discharge`], without a lock held.
     pub(super) fn end(&self, space: u64, range: &Range<u64>) -> Ended {
         if space != self.owner {
             return Ended::default();

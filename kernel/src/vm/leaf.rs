@@ -1,4 +1,5 @@
-//! Entries of 2 MiB, and of 1 GiB from the pool: a huge block mapped by the entry that otherwise leads to a last-level table.
+//! Entries of 2 MiB, and of 1 GiB from the pool: a huge block mapped by the entry that otherwise
+//! leads to a last-level table.
 //!
 //! Splitting one into a table of pages must not fail for want of memory: unmapping, for one, has no
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
@@ -105,7 +106,8 @@ impl Deposits {
         self.count
     }
 
-    /// Has another frame stand for one in the list, as far as it is looked for; false: it was not found.
+    /// Has another frame stand for one in the list, as far as it is looked for; false: it was not
+    /// found.
     pub(super) fn exchange(&mut self, from: Frame, to: Frame) -> bool {
         let mut at = self.first;
         let mut before: Option<Frame> = None;
@@ -163,7 +165,8 @@ impl PageTables {
         }
     }
 
-    /// Splits the huge page that stands for the region of an address, if one does. Of one on trial all is kept.
+    /// Splits the huge page that stands for the region of an address, if one does. Of one on trial
+    /// all is kept.
     pub(super) fn split(&mut self, address: u64, cpus: &CpuSet) {
         if let Some(slot) = self.trial_slot(address) {
             self.end_trial(slot);

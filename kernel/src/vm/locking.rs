@@ -1,5 +1,5 @@
-//! Locked memory: pages are never taken away here, so it is about when they come, what is counted, and what may not drop
-//! them.
+//! Locked memory: pages are never taken away here, so it is about when they come, what is counted,
+//! and what may not drop them.
 
 use super::backing::Bytes;
 use super::map::page_range;
@@ -49,7 +49,8 @@ impl AddressSpace {
     /// `mlock2(2)` and `munlock(2)`.
     ///
     /// # Errors
-    /// `EINVAL` for a range that wraps around, `ENOMEM` where something is not mapped, what bringing pages in gives.
+    /// `EINVAL` for a range that wraps around, `ENOMEM` where something is not mapped, what
+    /// bringing pages in gives.
     pub fn lock_pages(&self, start: u64, bytes: u64, lock: Lock) -> Result<(), Errno> {
         let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         let from = start & !4095;

@@ -405,8 +405,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The highest free place below `top`, or above it if there is none; not right below a stack, if
-    /// there are others.
+    /// The highest free place below `top`, or above it if there is none; not right below a stack,
+    /// if there are others.
     pub(super) fn find_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let mut below = top;
         for _ in 0..STACKS_AVOIDED {
@@ -424,8 +424,8 @@ impl State {
         self.find_any_gap(bytes, top, align)
     }
 
-    /// The same wherever stacks are. Places of whole regions are aligned to them, so that huge pages
-    /// and page tables are used wholly; all places to `align`, if that can be.
+    /// The same wherever stacks are. Places of whole regions are aligned to them, so that huge
+    /// pages and page tables are used wholly; all places to `align`, if that can be.
     fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let whole = bytes.is_multiple_of(REGION);
         let align = if whole { align.max(REGION) } else { align };

@@ -29,7 +29,8 @@ pub(super) trait Shows: Send + Sync {
     fn number(&self) -> u64;
     /// Takes out what comes from these pages of the file that `source` is the address of.
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
-    /// Gives up what it shows privately in the place of these pages: who touches it from here on gets `SIGBUS`.
+    /// Gives up what it shows privately in the place of these pages: who touches it from here on
+    /// gets `SIGBUS`.
     fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
@@ -126,8 +127,8 @@ impl Mappings {
         self.take_out(source, &pages, Reach::Files);
     }
 
-    /// As [`Self::invalidate`], for pages that the file still has: mappings ask for them again, but those of locked
-    /// memory.
+    /// As [`Self::invalidate`], for pages that the file still has: mappings ask for them again, but
+    /// those of locked memory.
     pub fn ask_again<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         if self.is_used() {
             self.take_out(source, &pages, Reach::UnlockedFiles);
@@ -149,7 +150,8 @@ impl Mappings {
         });
     }
 
-    /// Has all spaces but one give up what they show privately in the place of these pages. No spin lock is held.
+    /// Has all spaces but one give up what they show privately in the place of these pages. No spin
+    /// lock is held.
     pub(super) fn surrender<S: ?Sized, K: Shows>(
         &self,
         source: &S,
@@ -191,7 +193,8 @@ impl Mappings {
         self.stores.load(Ordering::Relaxed) & DENIED != 0
     }
 
-    /// From now on no mapping is made that may store; those that exist stay (`F_SEAL_FUTURE_WRITE`).
+    /// From now on no mapping is made that may store; those that exist stay
+    /// (`F_SEAL_FUTURE_WRITE`).
     pub fn deny_new_stores(&self) {
         self.stores.fetch_or(DENIED, Ordering::Relaxed);
     }

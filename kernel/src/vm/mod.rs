@@ -34,9 +34,9 @@
 //!   pages out of it too. Nothing is mapped there before it is empty.
 //! - `members` says how a file finds every page table that shows it, forks and moves included.
 //!
-//! Locks, from the outside in: a file's own that block, `change`, a file's walk (`members`), `state`
-//! (a parent's before its child's), a file's own that spin. A file's pages are got with none of the
-//! last three held; memory is never waited for with a walk held.
+//! Locks, from the outside in: a file's own that block, `change`, a file's walk (`members`),
+//! `state` (a parent's before its child's), a file's own that spin. A file's pages are got with
+//! none of the last three held; memory is never waited for with a walk held.
 
 mod access;
 mod allowed;
@@ -123,9 +123,9 @@ pub fn on_user_fault(address: u64, error: u64) -> Result<(), FaultSignal> {
     }
 }
 
-/// Serves the most frequent page fault of user mode: a store to a missing page of the anonymous area to
-/// which this CPU stored last. `error` is the CPU's error code. Returns `false`, and has changed nothing,
-/// if it is another fault: [`on_user_fault`] serves that.
+/// Serves the most frequent page fault of user mode: a store to a missing page of the anonymous
+/// area to which this CPU stored last. `error` is the CPU's error code. Returns `false`, and has
+/// changed nothing, if it is another fault: [`on_user_fault`] serves that.
 #[inline]
 pub fn on_user_store(address: u64, error: u64) -> bool {
     if !Access::is_store(error) {
@@ -139,8 +139,8 @@ pub fn on_user_store(address: u64, error: u64) -> bool {
     served
 }
 
-/// Returns the version of the current space's areas if its page tables allow the access to `address` that failed
-/// with the CPU's error code `error`. Returns `None` if they do not.
+/// Returns the version of the current space's areas if its page tables allow the access to
+/// `address` that failed with the CPU's error code `error`. Returns `None` if they do not.
 pub fn allows(address: u64, error: u64) -> Option<u64> {
     current_space()?.allows(address, Access::from_error(error))
 }
@@ -151,8 +151,8 @@ pub fn current_space() -> Option<&'static AddressSpace> {
     space::active(percpu::this())
 }
 
-/// Looks again at a fault that could not be served, when no change of the areas is under way: a mapping that replaces
-/// another leaves a gap for a moment, which no thread may fall into.
+/// Looks again at a fault that could not be served, when no change of the areas is under way: a
+/// mapping that replaces another leaves a gap for a moment, which no thread may fall into.
 #[cold]
 fn retry(address: u64, access: Access, fault: Fault) -> Result<(), Fault> {
     let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;

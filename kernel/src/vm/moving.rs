@@ -13,11 +13,12 @@
 //! 4. Each entry that is parked still is pointed at the new frame. No TLB knows it, so nothing is flushed again. One that
 //!    is not was asked for meanwhile: it keeps the old frame, of which both have the same bytes.
 //!
-//! A page of a file is the file's, which finds it for everybody: it is taken out of all page tables, as one that was cut off,
-//! and when nobody but the file has it, the file puts another in its place, under the lock under which it hands pages out.
+//! A page of a file is the file's, which finds it for everybody: it is taken out of all page
+//! tables, as one that was cut off, and when nobody but the file has it, the file puts another in
+//! its place, under the lock under which it hands pages out.
 //!
-//! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the kind are what they keep).
-//! What `collapse` has parked stays where it is.
+//! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the
+//! kind are what they keep). What `collapse` has parked stays where it is.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
@@ -240,8 +241,9 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Moves frames of private memory, [`BATCH`] at most, to frames that nobody has, as many. Those that moved are freed;
-    /// what was not needed of the targets is the caller's still. How many, each to the next of the targets. No lock is held.
+    /// Moves frames of private memory, [`BATCH`] at most, to frames that nobody has, as many. Those
+    /// that moved are freed; what was not needed of the targets is the caller's still. How many,
+    /// each to the next of the targets. No lock is held.
     pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
         debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
         for &frame in from {
@@ -387,8 +389,9 @@ impl Mover {
         self.family = None;
     }
 
-    /// Searches the page tables for what was not where its word says, as `mremap` leaves it, and has the words be right
-    /// again. Takes a look at each page of the family, so not often, and not for who waits.
+    /// Searches the page tables for what was not where its word says, as `mremap` leaves it, and
+    /// has the words be right again. Takes a look at each page of the family, so not often, and not
+    /// for who waits.
     pub(super) fn search(&mut self) {
         let Some(family) = self.lost.take() else {
             return;
@@ -443,7 +446,8 @@ impl Mover {
         Some(family)
     }
 
-    /// Parks one entry if it shows the frame, and tells whether it does; one that another has parked is left to him.
+    /// Parks one entry if it shows the frame, and tells whether it does; one that another has
+    /// parked is left to him.
     fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) -> bool {
         // Where the last one was, mostly.
         let known = self
@@ -454,7 +458,8 @@ impl Mover {
         let may_move = knobs::unevictable_allowed() || !space.is_locked(page);
         let mut parks = false;
         let shows = entry_of(space, page, |entry| {
-            // Relaxed (all accesses to entries): the space's lock is held, and the CPU does not write entries.
+            // Relaxed (all accesses to entries): the space's lock is held, and the CPU does not
+            // write entries.
             before = entry.load(Ordering::Relaxed);
             let shows =
                 before & (FILE | SHMEM | ZERO) == 0 && before != 0 && frame_of(before) == frame;
@@ -488,7 +493,8 @@ impl Mover {
         true
     }
 
-    /// Gives an entry its rights again, but for that to store: others may have the frame by now, and a fault looks.
+    /// Gives an entry its rights again, but for that to store: others may have the frame by now,
+    /// and a fault looks.
     fn unpark(&self, parked: &Parked) {
         self.replace(parked, parked.before & !WRITABLE);
     }
@@ -557,8 +563,8 @@ impl Moving for Carried<'_> {
     }
 
     fn copy(&self) {
-        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended: then what is copied is
-        // never shown. It is RAM in any case.
+        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended:
+        // then what is copied is never shown. It is RAM in any case.
         unsafe { copy_page(frame_ptr(self.to), frame_ptr(self.item.frame)) };
         let target = Descriptor::get(self.to);
         // One reference is ours until all entries are done.

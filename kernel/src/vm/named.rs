@@ -1,5 +1,5 @@
-//! From a frame of a file to the file: each file whose pages can move has a number, and its frames' descriptors say which
-//! it is, and which page of it they are.
+//! From a frame of a file to the file: each file whose pages can move has a number, and its frames'
+//! descriptors say which it is, and which page of it they are.
 
 use super::source::PageSource;
 use alloc::sync::{Arc, Weak};
@@ -28,7 +28,8 @@ impl Name {
         Self(AtomicU64::new(0))
     }
 
-    /// Gives the file a number, if it has none and there is memory for it: its pages from now on can move.
+    /// Gives the file a number, if it has none and there is memory for it: its pages from now on
+    /// can move.
     pub(super) fn give(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
         // Relaxed (all of the number): who goes by it asks the file.
         if self.0.load(Ordering::Relaxed) != 0 {

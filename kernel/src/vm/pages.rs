@@ -83,7 +83,8 @@ impl Pages {
             .is_none_or(|next| next - first >= FRAMES)
     }
 
-    /// Puts a block in where no page is; `own` is called with each frame and its number. Without memory nothing is changed.
+    /// Puts a block in where no page is; `own` is called with each frame and its number. Without
+    /// memory nothing is changed.
     pub fn insert_block(
         &mut self,
         first: u64,
@@ -139,8 +140,8 @@ impl Pages {
         self.frames.get_mut(index)
     }
 
-    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their number and the first index
-    /// that was not looked at.
+    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their
+    /// number and the first index that was not looked at.
     pub fn take_batch(
         &mut self,
         from: u64,

@@ -1,4 +1,5 @@
-//! Page tables of an address space: four levels, pages of 4 KiB, (`leaf`) of 2 MiB, and of 1 GiB from the pool.
+//! Page tables of an address space: four levels, pages of 4 KiB, (`leaf`) of 2 MiB, and of 1 GiB
+//! from the pool.
 //!
 //! An entry of the last level that is not zero holds one reference to its frame, whether or not it
 //! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
@@ -40,8 +41,8 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// Takes out those below `table`, whose first entry, at `level`, stands for the address `base`. Looks at each table once.
-    /// Returns `false` if the gather is full.
+    /// Takes out those below `table`, whose first entry, at `level`, stands for the address `base`.
+    /// Looks at each table once. Returns `false` if the gather is full.
     fn below(&self, table: &Table, level: usize, base: u64, gather: &mut Gather) -> bool {
         let span = SPANS[level];
         let mut at = base.max(self.range.start / span * span);
@@ -60,7 +61,8 @@ impl Pruning {
                     return false;
                 }
                 let is_owned = self.owned.start <= at && next <= self.owned.end;
-                // Between two batches the lock was free: where areas stay, pages may have come back.
+                // Between two batches the lock was free: where areas stay, pages may have come
+                // back.
                 let known = self.emptied.start <= at && next <= self.emptied.end;
                 debug_assert!(!known || is_empty(inner));
                 if is_owned && (known || is_empty(inner)) {
@@ -171,7 +173,8 @@ impl PageTables {
         })
     }
 
-    /// What the words of frames of this space have beside the address, before there is any but the root.
+    /// What the words of frames of this space have beside the address, before there is any but the
+    /// root.
     pub(super) fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
     }
@@ -228,7 +231,8 @@ impl PageTables {
         self.slot_or_new(address, 1)
     }
 
-    /// The entry of a level, above the last one, that stands for an address; tables above it are made.
+    /// The entry of a level, above the last one, that stands for an address; tables above it are
+    /// made.
     pub(super) fn slot_or_new(
         &mut self,
         address: u64,
@@ -366,8 +370,9 @@ impl PageTables {
         Region::Table(table)
     }
 
-    /// Calls `each` with every run of entries in `range` that there is, each of one region or huge page: the
-    /// run's first address and the entries. Stops when `each` gives false; returns the address where it stopped.
+    /// Calls `each` with every run of entries in `range` that there is, each of one region or huge
+    /// page: the run's first address and the entries. Stops when `each` gives false; returns the
+    /// address where it stopped.
     pub(super) fn runs(&self, range: Range<u64>, mut each: impl FnMut(u64, Run) -> bool) -> u64 {
         let mut at = range.start;
         while at < range.end {
@@ -466,8 +471,9 @@ impl PageTables {
         range.end
     }
 
-    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly in `owned`, and are
-    /// empty, as all that lie wholly in `emptied` are. Returns `false` if the gather is full, and there are more.
+    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
+    /// in `owned`, and are empty, as all that lie wholly in `emptied` are. Returns `false` if the
+    /// gather is full, and there are more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
@@ -487,7 +493,8 @@ impl PageTables {
         whole
     }
 
-    /// The used entry at `level` for an address, or up to where there is none; a larger page has none.
+    /// The used entry at `level` for an address, or up to where there is none; a larger page has
+    /// none.
     pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {
@@ -529,7 +536,8 @@ impl PageTables {
                 let Ok(new) = self.slot_or_new(target, HUGEST) else {
                     panic!("no place for the page of {source:#x} was made at {target:#x}")
                 };
-                // Where an empty table stands for the new place, it is the old place's from here on.
+                // Where an empty table stands for the new place, it is the old place's from here
+                // on.
                 let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
                 old.store(b, Ordering::Relaxed);
                 new.store(a, Ordering::Relaxed);

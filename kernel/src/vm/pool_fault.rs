@@ -54,8 +54,9 @@ impl Drop for PoolSupply {
     }
 }
 
-/// How often a page is asked back from those who share it. Who ends or copies just then lets go of it by himself, however
-/// long his CPU does not run: the first times others may run meanwhile, later there is a pause.
+/// How often a page is asked back from those who share it. Who ends or copies just then lets go of
+/// it by himself, however long his CPU does not run: the first times others may run meanwhile,
+/// later there is a pause.
 const MAX_SURRENDERS: u32 = 60_000;
 /// Times without a pause.
 const EAGER_SURRENDERS: u32 = 20;
@@ -64,8 +65,9 @@ const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 
 /// The right to get pages for one place of one file, privately.
 ///
-/// Without it, two faults of one place would both take a page, and the second might find none: one that is promised
-/// exists once, and the last one of the pool goes to who finds that he needs no copy when the other has his.
+/// Without it, two faults of one place would both take a page, and the second might find none: one
+/// that is promised exists once, and the last one of the pool goes to who finds that he needs no
+/// copy when the other has his.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// One of [`TURNS`], taken.
@@ -103,9 +105,10 @@ impl Turn {
 impl PoolNeed {
     /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
     ///
-    /// A process that was promised its pages shares them with its children. Where it stores to one and the pool has no
-    /// other, the children give it up (`surrenders` counts it): it is the process's own when the fault looks again,
-    /// unless somebody still has a reference for a moment.
+    /// A process that was promised its pages shares them with its children. Where it stores to one
+    /// and the pool has no other, the children give it up (`surrenders` counts it): it is the
+    /// process's own when the fault looks again, unless somebody still has a reference for a
+    /// moment.
     #[cold]
     pub(super) fn get(
         self,
@@ -162,7 +165,8 @@ impl PoolNeed {
         };
         if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
             if self.source.is_some() && space.has_flushes() {
-                // Another CPU may not know yet that the page is shared: its stores must not be lost.
+                // Another CPU may not know yet that the page is shared: its stores must not be
+                // lost.
                 tlb::flush(&space.cpus, self.region..self.region + 1);
             }
             page.copy_from(from);

@@ -20,13 +20,13 @@ use machine::sched;
 /// What to do with existing mappings; `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Not where they are
-    /// locked.
+    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Not where they
+    /// are locked.
     DontNeed,
     /// The same where they are locked, too.
     DontNeedLocked,
-    /// Frees the pages of private anonymous memory, at once: nothing is swapped, so nobody could tell
-    /// from the time at which Linux does it.
+    /// Frees the pages of private anonymous memory, at once: nothing is swapped, so nobody could
+    /// tell from the time at which Linux does it.
     Free,
     /// Frees the file's bytes behind a shared mapping.
     Remove,
@@ -230,7 +230,8 @@ impl AddressSpace {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 let first = range.start;
                 self.zap_areas(range, Reach::All, true, |area| {
-                    // Of pages of the pool whole ones go; as on Linux, the range must begin with one.
+                    // Of pages of the pool whole ones go; as on Linux, the range must begin with
+                    // one.
                     let cut =
                         area.start < first && !first.is_multiple_of(area.backing.page_bytes());
                     let fit = !cut
@@ -352,7 +353,8 @@ impl AddressSpace {
         let Some((first, last)) = changed else {
             return Ok(());
         };
-        // Areas behind the last one that changes were taken in, too: they are the same before and after.
+        // Areas behind the last one that changes were taken in, too: they are the same before and
+        // after.
         self.change_flags(range.start.max(first)..range.end.min(last), &change, with)
     }
 
@@ -383,7 +385,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// For each page of a range, whether it is in memory, be it of a file that is mapped here for stores (`mincore(2)`): `each` gets a byte a page.
+    /// For each page of a range, whether it is in memory, be it of a file that is mapped here for
+    /// stores (`mincore(2)`): `each` gets a byte a page.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped; what `each` gives.
@@ -429,8 +432,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Notes in `present`, a byte for each page of `range`, which pages the files that are mapped there have in memory. As
-    /// on Linux this is told of files that the mapping may change.
+    /// Notes in `present`, a byte for each page of `range`, which pages the files that are mapped
+    /// there have in memory. As on Linux this is told of files that the mapping may change.
     fn add_present(&self, range: Range<u64>, present: &mut [u8]) {
         const ROW: usize = 16;
         const TOLD: VmaFlags = VmaFlags::SHARED.union(VmaFlags::MAY_WRITE);

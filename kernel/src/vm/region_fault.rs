@@ -14,7 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::zero_block;
 
 impl Asked<'_> {
-    /// Serves a fault where no table is yet, or something else is in its place. `None`: it is for a page.
+    /// Serves a fault where no table is yet, or something else is in its place. `None`: it is for a
+    /// page.
     #[cold]
     pub(super) fn no_table(
         &self,
@@ -80,7 +81,8 @@ impl Asked<'_> {
             && !self.space.declines_huge_pages()
     }
 
-    /// Has a huge page of the program's own stand for a region that shows nothing, or zeros. `None`: there is none.
+    /// Has a huge page of the program's own stand for a region that shows nothing, or zeros.
+    /// `None`: there is none.
     #[cold]
     fn new_huge(
         &self,
@@ -118,7 +120,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether the pages of a new table may be joined one day, of a space that `khugepaged` does not look at yet.
+    /// Whether the pages of a new table may be joined one day, of a space that `khugepaged` does
+    /// not look at yet.
     fn may_be_joined(&self) -> bool {
         !self.space.is_enlisted()
             && self.area.end - self.area.start >= REGION

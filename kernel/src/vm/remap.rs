@@ -116,12 +116,12 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// `remap_file_pages(2)`: has a range that shows a shared file show it from page `first` on, by a mapping of its own,
-    /// as Linux does since version 4.0.
+    /// `remap_file_pages(2)`: has a range that shows a shared file show it from page `first` on, by
+    /// a mapping of its own, as Linux does since version 4.0.
     ///
     /// # Errors
-    /// `EINVAL` for an empty range, one that is not all of one shared file with the same flags, and pages that wrap around;
-    /// otherwise as `mmap(2)`.
+    /// `EINVAL` for an empty range, one that is not all of one shared file with the same flags, and
+    /// pages that wrap around; otherwise as `mmap(2)`.
     pub fn show_from(self: &Arc<Self>, start: u64, bytes: u64, first: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() || first.checked_add(bytes / PAGE).is_none() {

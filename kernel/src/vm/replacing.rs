@@ -1,8 +1,8 @@
 //! Mappings that take the place of others, as other threads see them.
 //!
-//! `MAP_FIXED` and `MREMAP_FIXED` take the old areas out and put the new one in under several holds of `state`, all
-//! within one hold of `change`. What finds nothing in between waits for the end of the change and looks again, so that
-//! every thread sees the old mapping or the new one.
+//! `MAP_FIXED` and `MREMAP_FIXED` take the old areas out and put the new one in under several holds
+//! of `state`, all within one hold of `change`. What finds nothing in between waits for the end of
+//! the change and looks again, so that every thread sees the old mapping or the new one.
 
 use super::fault::{Access, Fault};
 use super::space::State;
@@ -29,8 +29,8 @@ impl Drop for Replacing<'_> {
 }
 
 impl AddressSpace {
-    /// Returns what `look` finds in the areas. If `look` fails, it looks again while no change of the areas is under way.
-    /// No spin lock is held.
+    /// Returns what `look` finds in the areas. If `look` fails, it looks again while no change of
+    /// the areas is under way. No spin lock is held.
     pub(super) fn look_settled<T, E>(&self, look: impl Fn(&State) -> Result<T, E>) -> Result<T, E> {
         let found = look(&self.state.lock());
         found.or_else(|_| {
@@ -48,8 +48,8 @@ impl AddressSpace {
         self.covered_until(range) >= range.end
     }
 
-    /// Returns the first area that ends behind `at`, also if its place is being given to another mapping just now, or
-    /// `None` if there is none.
+    /// Returns the first area that ends behind `at`, also if its place is being given to another
+    /// mapping just now, or `None` if there is none.
     pub fn vma_from(&self, at: u64) -> Option<VmaInfo> {
         let (info, replaced) = {
             let state = self.state.lock();
@@ -67,8 +67,8 @@ impl AddressSpace {
         self.state.lock().info_from(at)
     }
 
-    /// Goes on with a fault at `address` that failed with `fault`: serves it by `again` if, while no change of the areas
-    /// is under way, the areas allow it.
+    /// Goes on with a fault at `address` that failed with `fault`: serves it by `again` if, while
+    /// no change of the areas is under way, the areas allow it.
     ///
     /// # Errors
     /// Why the page cannot be had; `NoMemory` also if the thread is being killed.
@@ -79,8 +79,8 @@ impl AddressSpace {
         mut fault: Fault,
         mut again: impl FnMut() -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        // Ends: another turn needs another change of what is mapped there, between the look and the fault. Who is killed
-        // leaves.
+        // Ends: another turn needs another change of what is mapped there, between the look and the
+        // fault. Who is killed leaves.
         loop {
             if fault == Fault::NoMemory || sched::current().killed() {
                 return Err(Fault::NoMemory);

@@ -1,4 +1,5 @@
-//! One look at a fault whose area allows it, under the space's lock: huge page or page, new, copied or a file's.
+//! One look at a fault whose area allows it, under the space's lock: huge page or page, new, copied
+//! or a file's.
 
 #![expect(unsafe_code, reason = "a new frame is filled")]
 
@@ -392,7 +393,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps the pages of a file that are there, this one (`index` in the file) and some around it; false: this one is not.
+    /// Maps the pages of a file that are there, this one (`index` in the file) and some around it;
+    /// false: this one is not.
     #[inline(always)]
     fn map_around(
         &self,

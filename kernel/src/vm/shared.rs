@@ -55,7 +55,8 @@ impl SharedMemory {
         memory
     }
 
-    /// Whether a block may hold the pages from `first` on. It never grows, so one that its end cuts would be in vain.
+    /// Whether a block may hold the pages from `first` on. It never grows, so one that its end cuts
+    /// would be in vain.
     fn wants_block(&self, first: u64, wish: Wish) -> bool {
         let policy = file_block::in_effect(SHARED.get());
         first + FRAMES <= self.room && wants_block(policy, wish, first, self.room)

@@ -49,7 +49,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Serves a fault where no table is yet, in a mapping of a file, by one entry; stores to private ones are for pages. `None`: it is for a page.
+    /// Serves a fault where no table is yet, in a mapping of a file, by one entry; stores to
+    /// private ones are for pages. `None`: it is for a page.
     #[cold]
     pub(super) fn block(
         &self,

@@ -13,8 +13,8 @@ use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
-/// What [`PageSource::relocate`] does with the file's place for the page, under the lock that all who look for the page
-/// take: the old frame, which is to be dropped without it; `None`: it stays.
+/// What [`PageSource::relocate`] does with the file's place for the page, under the lock that all
+/// who look for the page take: the old frame, which is to be dropped without it; `None`: it stays.
 pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
     // With the lock held nobody gets a reference to the frame but from one that there is.
     let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
@@ -35,9 +35,9 @@ pub enum Block {
 
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
 pub trait PageSource: Send + Sync {
-    /// The page with this number: made (of zeros) where the file has a hole, with a huge block around it where the file may
-    /// have such and the mapping's `wish` is not against it. May wait for memory;
-    /// called without a spin lock held.
+    /// The page with this number: made (of zeros) where the file has a hole, with a huge block
+    /// around it where the file may have such and the mapping's `wish` is not against it. May wait
+    /// for memory; called without a spin lock held.
     ///
     /// # Errors
     /// `None` is beyond the end of the file (the program gets `SIGBUS`), `ENOMEM`/`ENOSPC` when no
@@ -50,8 +50,8 @@ pub trait PageSource: Send + Sync {
         let _ = (first, pages);
     }
 
-    /// Puts a frame in the place of another that holds a page of the file, with its bytes, if nobody but the file has that
-    /// one. Whether it did.
+    /// Puts a frame in the place of another that holds a page of the file, with its bytes, if
+    /// nobody but the file has that one. Whether it did.
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
@@ -62,13 +62,14 @@ pub trait PageSource: Send + Sync {
         false
     }
 
-    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there. May wait; called
-    /// without a spin lock held.
+    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing
+    /// there. May wait; called without a spin lock held.
     fn make_block(&self, index: u64, wish: Wish) {
         let _ = (index, wish);
     }
 
-    /// The huge block that the 2 MiB from page `first` on are. Called with a spin lock held: does not wait.
+    /// The huge block that the 2 MiB from page `first` on are. Called with a spin lock held: does
+    /// not wait.
     fn share_block(&self, first: u64, wish: Wish) -> Block {
         let _ = (first, wish);
         Block::None
@@ -125,8 +126,9 @@ pub struct MappedName {
     pub device: u64,
 }
 
-/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into. Who only
-/// looks takes `source` and `name` out of it: an extra reference would keep a file from being sealed.
+/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into. Who
+/// only looks takes `source` and `name` out of it: an extra reference would keep a file from being
+/// sealed.
 pub struct MappedFile {
     /// Where the pages come from.
     pub source: Arc<dyn PageSource>,

@@ -377,7 +377,8 @@ impl AddressSpace {
         Owner::new(self.tag, page)
     }
 
-    /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is already.
+    /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is
+    /// already.
     ///
     /// The caller keeps a reference to the space until this CPU has activated another one or
     /// [`Self::deactivate`] was called here.
@@ -486,9 +487,9 @@ impl AddressSpace {
         }
     }
 
-    /// Mapped pages in a range: anonymous, of files, of shared memory, of the first what is in
-    /// huge pages, those of the pool that are the space's own and that are not, and of files and shared memory what is in
-    /// huge pages, in bytes (for `smaps`).
+    /// Mapped pages in a range: anonymous, of files, of shared memory, of the first what is in huge
+    /// pages, those of the pool that are the space's own and that are not, and of files and shared
+    /// memory what is in huge pages, in bytes (for `smaps`).
     pub fn resident(&self, range: Range<u64>) -> [u64; 7] {
         let mut pages = [0; 7];
         let mut at = range.start;
@@ -674,8 +675,8 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps the
-    /// memory of this structure, until the next space maps that file.
+    /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps
+    /// the memory of this structure, until the next space maps that file.
     fn leave_files(&mut self) {
         let mut left = None;
         let number = self.id;
@@ -692,9 +693,9 @@ impl AddressSpace {
     }
 }
 
-/// Frees all of its memory, in batches between which others run. So the last reference goes only where its holder may
-/// block: when a task ends or turns to another program, and after a look at another process. No CPU uses the space then, so
-/// no TLB is flushed for it.
+/// Frees all of its memory, in batches between which others run. So the last reference goes only
+/// where its holder may block: when a task ends or turns to another program, and after a look at
+/// another process. No CPU uses the space then, so no TLB is flushed for it.
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         assert_no_spin_lock_held();

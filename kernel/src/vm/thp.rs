@@ -115,7 +115,8 @@ pub(super) fn put_on_trial(
     percpu::add(Count::HugeFaults, 1);
 }
 
-/// Whether areas with these flags get huge pages for good: their program said that it uses all of them.
+/// Whether areas with these flags get huge pages for good: their program said that it uses all of
+/// them.
 pub(super) fn asks_for_huge(flags: VmaFlags) -> bool {
     flags.intersects(VmaFlags::HUGE_PAGES | VmaFlags::LOCKED)
 }

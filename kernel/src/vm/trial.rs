@@ -1,19 +1,22 @@
 //! Huge pages that nobody asked for.
 //!
-//! Where the policy is `always`, the first store to 2 MiB takes a huge block although nobody knows whether the program will
-//! use more than a page of it. So the block is *on trial*: it is mapped by 512 entries, those of the table that a huge page
-//! has in reserve anyway, and the CPU notes in them which pages are stored to (`DIRTY`, which all other entries have from
-//! the start). A second or two later `khugepaged` looks at them, once the program has ceased to use more:
+//! Where the policy is `always`, the first store to 2 MiB takes a huge block although nobody knows
+//! whether the program will use more than a page of it. So the block is *on trial*: it is mapped by
+//! 512 entries, those of the table that a huge page has in reserve anyway, and the CPU notes in
+//! them which pages are stored to (`DIRTY`, which all other entries have from the start). A second
+//! or two later `khugepaged` looks at them, once the program has ceased to use more:
 //!
 //! - most pages are in use: one entry maps the block from then on;
 //! - else the pages in use are kept, and the others freed. Nobody reads them: what was not stored to is zero.
 //!
-//! Faults, unmapping the whole of it and `mremap` take a trial as it is. Whoever needs a single frame of it, shares it, or
-//! changes rights has it weighed first, with what is known by then; so does who finds no memory.
+//! Faults, unmapping the whole of it and `mremap` take a trial as it is. Whoever needs a single
+//! frame of it, shares it, or changes rights has it weighed first, with what is known by then; so
+//! does who finds no memory.
 //!
-//! The entries of a trial's table are the only ones that CPUs write to. They are changed by atomic exchanges while it lasts:
-//! an entry that is taken out tells by then whether it was stored to, and no store comes after that, since the CPU looks at
-//! the entry again before it notes the first store to a page.
+//! The entries of a trial's table are the only ones that CPUs write to. They are changed by atomic
+//! exchanges while it lasts: an entry that is taken out tells by then whether it was stored to, and
+//! no store comes after that, since the CPU looks at the entry again before it notes the first
+//! store to a page.
 
 use super::entry::{
     ACCESSED, ADDRESS, DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, PRESENT, REGION, TRIAL, USER, WRITABLE,
@@ -90,8 +93,8 @@ enum Verdict {
     Keep,
 }
 
-/// Relaxed (all accesses to the entries of a trial): they are changed under the space's lock, and the CPUs' own changes of
-/// them are known once their TLBs were flushed.
+/// Relaxed (all accesses to the entries of a trial): they are changed under the space's lock, and
+/// the CPUs' own changes of them are known once their TLBs were flushed.
 fn stored_to(table: &[AtomicU64; 512]) -> u64 {
     table
         .iter()
@@ -100,8 +103,8 @@ fn stored_to(table: &[AtomicU64; 512]) -> u64 {
 }
 
 impl PageTables {
-    /// Puts a huge block on trial for the region of an unused entry, by the caller's reference. `rights` is what its entries
-    /// have, `stored` the page that is stored to.
+    /// Puts a huge block on trial for the region of an unused entry, by the caller's reference.
+    /// `rights` is what its entries have, `stored` the page that is stored to.
     pub(super) fn set_trial(
         &mut self,
         slot: &AtomicU64,
@@ -167,7 +170,8 @@ impl PageTables {
         percpu::add(Count::HugeSplits, 1);
     }
 
-    /// Ends a trial, and keeps what was stored to; the gather has room for the rest, is flushed and freed after that.
+    /// Ends a trial, and keeps what was stored to; the gather has room for the rest, is flushed and
+    /// freed after that.
     fn keep(&mut self, slot: &AtomicU64, gather: &mut Gather) {
         let upper = slot.load(Ordering::Relaxed);
         let block = block_of(upper);
@@ -191,7 +195,8 @@ impl PageTables {
         percpu::add(Count::HugeUnderused, 1);
     }
 
-    /// Ends those that the ends of a range cut, as `keep` does. The addresses to be flushed, if there were any.
+    /// Ends those that the ends of a range cut, as `keep` does. The addresses to be flushed, if
+    /// there were any.
     pub(super) fn keep_edges(
         &mut self,
         range: &Range<u64>,
@@ -320,7 +325,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes those whole that a range holds, as if all of it were stored to: the end of that at an address, if there is one.
+    /// Makes those whole that a range holds, as if all of it were stored to: the end of that at an
+    /// address, if there is one.
     pub(super) fn store_to_trial(&self, page: u64, range: &Range<u64>) -> Option<u64> {
         let start = page / REGION * REGION;
         let mut state = self.state.lock();

@@ -18,8 +18,8 @@ use machine::memory::percpu;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// Pages that were taken out together, from which number on draining the CPU's cache costs little beside
-/// freeing them.
+/// Pages that were taken out together, from which number on draining the CPU's cache costs little
+/// beside freeing them.
 const MANY: u64 = (16 << 20) / PAGE;
 /// A part of an area with at most this number of bytes is looked at before it is zapped.
 const FEW: u64 = 16 * PAGE;
@@ -48,10 +48,10 @@ impl<'a> Zapping<'a> {
         }
     }
 
-    /// Takes out what a batch has room for between `at` and `end`, has all CPUs forget it, and frees
-    /// it. Of the tables that this empties those go that lie in what `owned` gives for the state and
-    /// the address reached. Everything from `empty_from` to the first address of the batch is known to be
-    /// empty; with `None` nothing is.
+    /// Takes out what a batch has room for between `at` and `end`, has all CPUs forget it, and
+    /// frees it. Of the tables that this empties those go that lie in what `owned` gives for the
+    /// state and the address reached. Everything from `empty_from` to the first address of the
+    /// batch is known to be empty; with `None` nothing is.
     fn batch(
         &mut self,
         mut state: SpinGuard<'_, State>,
@@ -127,15 +127,15 @@ impl AddressSpace {
             zapping.batch(state, range.end, Reach::All, owned, empty_from);
         }
         if zapping.pages >= MANY {
-            // The last frames that this CPU freed are in its cache, and keep their blocks from being whole
-            // until the CPU idles. A guest may be paused before that.
+            // The last frames that this CPU freed are in its cache, and keep their blocks from
+            // being whole until the CPU idles. A guest may be paused before that.
             percpu::drain();
         }
     }
 
     /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
-    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at all. `settles`: it waits
-    /// while a child gets the pages.
+    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at
+    /// all. `settles`: it waits while a child gets the pages.
     ///
     /// # Errors
     /// What `select` gives; areas below are done then.
@@ -174,11 +174,13 @@ impl AddressSpace {
                 let is_met = |selected: &Range<u64>| selected.end > from && !selected.is_empty();
                 if is_met(&selected) {
                     if let Some(size) = area.backing.huge_size() {
-                        // Whole pages of the pool alone, also where such an area has come in the middle of the walk.
+                        // Whole pages of the pool alone, also where such an area has come in the
+                        // middle of the walk.
                         selected.end &= !(size.bytes() - 1);
                         zapping.at = zapping.at.next_multiple_of(size.bytes());
                     }
-                    // Who advises names pages that are there, as a rule; a file's mappers often show none of them.
+                    // Who advises names pages that are there, as a rule; a file's mappers often
+                    // show none of them.
                     let is_left = settles || zapping.unpruned.is_some() || self.has_flushes();
                     if is_met(&selected) && (is_left || state.tables.shows_any(&selected, FEW)) {
                         part = Some(selected);
@@ -218,7 +220,8 @@ impl AddressSpace {
         loop {
             let state = self.state.lock();
             let leaving = state.leaving.clone();
-            // Another range may be leaving by now. A page of the pool in which the last one ended came after the walk.
+            // Another range may be leaving by now. A page of the pool in which the last one ended
+            // came after the walk.
             zapping.at = state.tables.after_pool_page(zapping.at.max(leaving.start));
             if zapping.at >= leaving.end {
                 return;

@@ -1,4 +1,5 @@
-//! The huge page of zeros: what private memory shows for a whole region that was read and not stored to.
+//! The huge page of zeros: what private memory shows for a whole region that was read and not
+//! stored to.
 
 use super::entry::{ADDRESS, HUGE, REGION, ZERO};
 use super::pagetable::PageTables;
@@ -41,7 +42,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Gives its entry the rights of the area, for a load; a reference to a page of zeros for who wants one.
+    /// Gives its entry the rights of the area, for a load; a reference to a page of zeros for who
+    /// wants one.
     #[cold]
     pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
         // Relaxed (all): under the lock.

@@ -1,5 +1,5 @@
-//! Blocks that left the pool of huge pages and carry their part of the memmap: `kcompactd` empties the rest of them, and
-//! tries again from time to time until they are whole.
+//! Blocks that left the pool of huge pages and carry their part of the memmap: `kcompactd` empties
+//! the rest of them, and tries again from time to time until they are whole.
 
 use super::{empty_aside, now};
 use crate::vm::moving::Mover;
@@ -38,7 +38,7 @@ impl Carriers {
         }
     }
 
-    /// Memory was freed: what was in vain may not be.
+    /// Memory was freed, so a failed attempt may now succeed.
     pub(super) fn memory_freed(&mut self) {
         self.wait = PROACTIVE_INTERVAL;
         self.due = self.due.map(|due| due.min(now() + self.wait));
@@ -47,7 +47,7 @@ impl Carriers {
     /// Tries if it is time; when to come again. Frames in use move only if `moves`.
     pub(super) fn poll(&mut self, mover: &mut Mover, moves: bool) -> Option<Duration> {
         if NEW.swap(false, Ordering::Relaxed) {
-            // What was short just then may be there in a moment.
+            // Memory that was short at that time may be free in a moment.
             self.wait = PROACTIVE_INTERVAL;
             self.due = Some(now() + self.wait);
         }

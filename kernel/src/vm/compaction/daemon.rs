@@ -1,4 +1,4 @@
-//! `kcompactd`: compacts before anybody asks, when the rules of the allocator's policy say so, and has nothing to do in a
+//! `kcompactd`: compacts in the background by the rules of the allocator's policy, and sleeps in a
 //! guest in which no memory is freed.
 
 use super::carriers::{self, Carriers};
@@ -31,7 +31,8 @@ static KNOB_SET: AtomicU64 = AtomicU64::new(0);
 /// Programs have freed memory; no lock is held.
 #[inline]
 pub(crate) fn memory_freed() {
-    // SeqCst: what was freed is counted before the look; who falls asleep says so before he looks at the counts.
+    // SeqCst: the free is counted before this look at the flag; the thread sets the flag before it
+    // looks at the counts.
     fence(Ordering::SeqCst);
     if ASLEEP.load(Ordering::Relaxed) {
         wake();
@@ -50,7 +51,7 @@ pub(super) fn wake_now() {
     QUEUE.wake_one();
 }
 
-/// A block is wanted that nobody waits for.
+/// Requests a free block. No task waits for it.
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
@@ -100,16 +101,16 @@ const IDLE_SPAN: u64 = 10_000_000;
 /// The idle time of each CPU at the last look.
 struct IdleTimes {
     at: Nanos,
-    /// What this thread has done since then: nobody else's work.
+    /// The time of this thread since then, which is no other task's work.
     own: Nanos,
     idle: [u64; arch::MAX_CPUS],
-    /// What was found.
+    /// The last result.
     most: u32,
 }
 
 impl IdleTimes {
-    /// The part of the time since the last look, in percent, for which that CPU was idle that was so most. Of a shorter time
-    /// than [`IDLE_SPAN`] nothing is said: the answer is the last one.
+    /// Returns the idle time of the idlest CPU since the last call, in percent. Returns the last
+    /// result again if less than [`IDLE_SPAN`] has passed.
     fn most(&mut self) -> u32 {
         let now = clock::now();
         let span = now.saturating_sub(self.at).0;
@@ -129,7 +130,8 @@ impl IdleTimes {
     }
 }
 
-/// Frames that were allocated and freed so far, all together: what has not changed is not looked at again.
+/// Returns the sum of frames allocated and freed since boot. While it does not change, no look is
+/// necessary.
 pub(in crate::vm) fn traffic() -> u64 {
     [Count::Freed, Count::AllocatedDma32, Count::AllocatedNormal]
         .into_iter()
@@ -188,7 +190,7 @@ fn run() {
                     super::COMPACTORS[0].lock().count_wake();
                 }
                 ASLEEP.store(false, Ordering::Relaxed);
-                // What is being freed is freed by then.
+                // The memory being freed is free by then.
                 daemon.wait_until(now() + PROACTIVE_INTERVAL);
             }
         }
@@ -212,7 +214,8 @@ impl Daemon {
         QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), Nanos(nanos));
     }
 
-    /// Does what is due; when to come again.
+    /// Does the work that is due. Returns the time until the next look, or `None` if none is
+    /// necessary.
     fn look(&mut self) -> Option<Duration> {
         let knob = KNOB_SET.load(Ordering::Relaxed);
         if knob != self.knob {
@@ -234,13 +237,14 @@ impl Daemon {
             .min()
     }
 
-    /// Makes the blocks that faults asked for, as far as there are any to be had.
+    /// Makes the blocks that faults requested, while blocks can be emptied.
     fn make_wanted(&mut self) {
         let mut wanted = WANTED.swap(0, Ordering::Relaxed);
         if wanted == 0 {
             return;
         }
-        // As on Linux, what faults asked for counts, and what nobody asked for does not.
+        // As on Linux, compaction for faults counts as a stall, and compaction on its own account
+        // does not.
         let _stalls = sched::pressure::memory_stall();
         for zone in (0..allocator().zones()).rev() {
             while wanted != 0 {

@@ -1,7 +1,8 @@
 //! A GiB made of memory in use, for the pool of pages of 1 GiB.
 //!
-//! All of the cheapest one is taken out first, so that nothing new gets into it. Huge pages of programs in it are parted, and
-//! their frames move one by one. Pages of the pools stay, and whoever is in their GiB with them.
+//! All free memory of the cheapest GiB is taken out first, so that no new allocation lies in it.
+//! Huge pages of programs in it are parted, and their frames move one by one. Pages of the pools do
+//! not move, so a GiB with such a page cannot be made whole.
 
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
@@ -11,28 +12,30 @@ use machine::arch::clock::{self, Nanos};
 use machine::memory::{allocator, percpu, pressure};
 use machine::sched;
 
-/// GiBs of a zone that are tried: what could not be moved is known then, and another one is planned.
+/// The number of GiBs of a zone that are tried. After a failure the unmovable frames are known, and
+/// another GiB is planned.
 const TRIES: u32 = 3;
-/// How often what is left in use is gone over: what was in use just then may not be.
+/// The number of passes over the remaining frames: a frame that was busy in one pass may move in
+/// the next.
 const PASSES: u32 = 3;
 
 /// How long blocks that are out for a moment are waited for, in looks and nanoseconds between two.
 const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
-/// Looks at a GiB that is empty while another CPU or the host may be looking for a block in it. All of it is out of
-/// reach meanwhile.
+/// The number of waits for another CPU or the host that may be searching an empty GiB for a block.
+/// None of its memory can be allocated in that time.
 const JOIN_WAITS: u32 = 50;
 
-/// GiBs are being made: nobody else empties blocks that nobody waits for.
+/// The number of GiBs being made. In that time blocks without a waiting task are not emptied.
 static MAKING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a GiB is being made.
 pub(super) fn is_being_made() -> bool {
-    // Relaxed: who looks too early is waited for.
+    // Relaxed: a task that looks too early is waited for.
     MAKING.load(Ordering::Relaxed) != 0
 }
 
-/// Takes a GiB, if one can be had.
+/// Allocates a GiB, made of memory in use if necessary. Returns `None` if that fails.
 pub(crate) fn take() -> Option<Frame> {
     if !pressure::may_block() {
         // So early that nothing moves yet.
@@ -119,7 +122,8 @@ fn is_empty(gib: &EmptyingGib) -> bool {
     blocks.all(|block| allocator().frames_left(block) == 0)
 }
 
-/// Moves what is in a GiB elsewhere, as far as it moves; false: there is no room, or the caller is being killed.
+/// Moves the movable frames of a GiB elsewhere. Returns `false` if there is no room, or the caller
+/// is being killed.
 fn empty_all(gib: &EmptyingGib, mover: &mut Mover) -> bool {
     gib.blocks(allocator()).all(|block| {
         if allocator().frames_left(block) == 0 {

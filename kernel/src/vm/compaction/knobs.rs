@@ -29,8 +29,9 @@ pub(crate) fn set_extfrag_threshold(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the fragmentation of a zone, by Linux's index for a huge page, is worth the wait of somebody who needs one. At
-/// the default it is not asked for: whether a block can be had, and for how many copies, is known anyway.
+/// Returns whether the fragmentation of a zone, by Linux's index for a huge page, justifies a
+/// task's wait for compaction. At the default this returns `true` without computing the index,
+/// since the plan of a block says whether it can be emptied, and by how many copies.
 pub(super) fn is_fragmented(zone: usize) -> bool {
     let threshold = extfrag_threshold();
     if threshold == OWN_THRESHOLD {

@@ -1,4 +1,4 @@
-//! Emptying pageblocks: the allocator's policy says which, `moving` moves what is in them.
+//! Empties pageblocks: the allocator's policy chooses them, `moving` moves their frames.
 
 mod carriers;
 pub(crate) mod daemon;
@@ -47,13 +47,14 @@ enum End {
     Nothing,
 }
 
-/// Blocks that are tried for one who waits, at most.
+/// The most blocks that are tried for a waiting task.
 const TRIES: u32 = 3;
 
 /// Blocks that are passed over in a row, at most.
 const BEGINNINGS: u32 = 64;
 
-/// Frames of a block that are few: a move of them is nothing beside what has made the others free.
+/// The most frames of a block that are few: moving them costs little beside the work that freed the
+/// others.
 const REMAINS: u32 = 32;
 
 /// How much is done for frames that are hard to find.
@@ -61,7 +62,7 @@ const REMAINS: u32 = 32;
 enum Patience {
     /// They are looked for.
     Thorough,
-    /// They are left: somebody waits.
+    /// They are left, since a task waits.
     Brief,
 }
 
@@ -82,7 +83,8 @@ fn begin(zone: usize, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
     })
 }
 
-/// Begins with the block of a zone that `plan` has the compactor plan. Returns `None` if `plan` returns `false`.
+/// Begins to empty the block of a zone that the compactor has planned in `plan`. Returns `None` if
+/// `plan` returns `false`.
 fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
     // Blocks that have filled up since they were looked at are passed over.
@@ -98,9 +100,9 @@ fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<E
     None
 }
 
-/// Moves what is in a block elsewhere, as far as it moves and there is room; false: there was no room.
+/// Moves the movable frames of a block elsewhere. Returns `false` if there was no room for them.
 fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -> bool {
-    // What CPUs have in hand of it they give back when they are asked, a moment later.
+    // CPUs return their cached frames of it when they are asked, a moment later.
     percpu::drain();
     let mut held = false;
     for look in 0..2 {
@@ -166,7 +168,7 @@ fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool 
 
 /// Empties the cheapest block of a zone, if no more than `dearest` of its frames are in use.
 fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End {
-    // Nobody waits for this block. It may be in the GiB that somebody waits for.
+    // No task waits for this block. It may be in the GiB that one waits for.
     if by == Compacts::Daemon && gib::is_being_made() {
         return End::Nothing;
     }
@@ -176,15 +178,15 @@ fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End
     }
 }
 
-/// Empties the block of a zone whose emptying costs least for what the host gains, if `pays` accepts the plan. `order` is
-/// that of the smallest free block that the host gets.
+/// Empties the block of a zone with the least cost for the host's gain, if `pays` accepts the plan.
+/// `order` is the order of the smallest free block that the host gets.
 fn empty_for_host(
     zone: usize,
     order: Order,
     pays: impl Fn(HostPlan) -> bool,
     mover: &mut Mover,
 ) -> End {
-    // The block may be in the GiB that somebody waits for.
+    // The block may be in the GiB that a task waits for.
     if gib::is_being_made() {
         return End::Nothing;
     }
@@ -212,17 +214,17 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
     }
 }
 
-/// Empties the block of a frame if little of it is left in use, most having been freed at once. Nobody waits for it.
-/// Does nothing while `vm.compaction_proactiveness` is 0.
+/// Empties the block of a frame if few of its frames are still in use, after most were freed at
+/// once. No task waits for it. Does nothing while `vm.compaction_proactiveness` is 0.
 pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
-    // It may be in the GiB that somebody waits for.
+    // It may be in the GiB that a task waits for.
     if daemon::proactiveness() == 0 || gib::is_being_made() {
         return;
     }
     empty_aside(frame, mover, REMAINS);
 }
 
-/// Moves what is in the block of a frame elsewhere, if at most so many of its frames are in use.
+/// Moves the frames of the block of `frame` elsewhere, if at most `most` of them are in use.
 fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
     let Some(block) = allocator().begin_emptying(frame) else {
         return;
@@ -257,8 +259,9 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Empties a block for one who waits for it; whether there is one now, which others may be faster to take. He waits for the
-/// copies of one block, or of [`TRIES`] where what is in them is in use just then.
+/// Empties a block for the calling task, which waits for the copies of one block, or of [`TRIES`]
+/// if their frames are busy. Returns whether there is a free block now; another CPU may take it
+/// first.
 pub(crate) fn make_block() -> bool {
     let Ok(mut mover) = Mover::new() else {
         return false;
@@ -289,7 +292,7 @@ pub(crate) fn make_block() -> bool {
     false
 }
 
-/// What was done, for `/proc/vmstat`.
+/// Returns the counters of compaction, for `/proc/vmstat`.
 pub(crate) fn counters() -> CompactionCounters {
     (0..allocator().zones())
         .map(|zone| COMPACTORS[zone].lock().counters())

@@ -39,7 +39,8 @@ pub(super) struct Joiner {
     index: usize,
     tag: u64,
     at: u64,
-    /// The space has areas for huge pages, among those that were looked at; what it had changed by then.
+    /// The space has areas for huge pages, among those that were looked at; what it had changed by
+    /// then.
     fit: bool,
     version: u64,
     before: Option<Before>,
@@ -203,8 +204,8 @@ impl Joiner {
     }
 }
 
-/// Has the blocks be whole that pages which were joined have left, so that the next are joined in those: else what the guest
-/// holds of the host doubles for a while.
+/// Has the blocks be whole that pages which were joined have left, so that the next are joined in
+/// those: else what the guest holds of the host doubles for a while.
 fn make_whole(joined: &Before, mover: &mut Option<Mover>) {
     if mover.is_none() {
         *mover = Mover::new().ok();

@@ -1,5 +1,5 @@
-//! `khugepaged`: weighs huge pages on trial each second, joins pages to huge pages now and then, and sleeps while no space
-//! has memory for either.
+//! `khugepaged`: weighs huge pages on trial each second, joins pages to huge pages now and then,
+//! and sleeps while no space has memory for either.
 
 mod join;
 pub(crate) mod knobs;
@@ -19,14 +19,15 @@ use machine::sync::{SpinLock, WaitQueue};
 /// Between two looks at what is on trial.
 const INTERVAL: Nanos = Nanos(1_000_000_000);
 
-/// The tags of spaces that have areas for huge pages. A space takes itself in; it is taken out when it ends, or when it has
-/// no such area any more.
+/// The tags of spaces that have areas for huge pages. A space takes itself in; it is taken out when
+/// it ends, or when it has no such area any more.
 static SPACES: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
 static QUEUE: WaitQueue = WaitQueue::new();
 /// A huge page is or will be on trial that was not at the last look.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// Has a space be looked at from here on; false: that cannot be had, and nothing is to be put on trial.
+/// Has a space be looked at from here on; false: that cannot be had, and nothing is to be put on
+/// trial.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
@@ -122,7 +123,8 @@ fn space_of(tag: u64) -> Option<Arc<AddressSpace>> {
     found
 }
 
-/// The spaces that are listed, one after the other. Those that come or go meanwhile may be among them or not.
+/// The spaces that are listed, one after the other. Those that come or go meanwhile may be among
+/// them or not.
 fn spaces() -> impl Iterator<Item = Arc<AddressSpace>> {
     let mut index = 0;
     core::iter::from_fn(move || {
