@@ -51,8 +51,8 @@ impl HotPlaces {
 }
 
 impl PageTables {
-    /// The entry of a page, and what to put there with the frame, if the CPU's last fault was in
-    /// the same area and there is a table.
+    /// Returns the entry of a page, and the bits to store there with the frame, if the CPU's last
+    /// fault was in the same area and there is a table.
     #[inline]
     pub(super) fn hot_entry(
         &mut self,

@@ -1,7 +1,7 @@
-//! Memory of the pool of huge pages: files of such pages, and who was promised some.
+//! Memory of the pool of huge pages: files of such pages, and their reservations (*promises*).
 //!
-//! A shared mapping promises pages to the file, for as long as the file lives; a private one to
-//! itself, for the space that made it: a child of `fork` was promised nothing. Both as on Linux.
+//! As on Linux, a shared mapping reserves pages for the file, until the file ends. A private one
+//! reserves them for itself and the space that made it: a child of `fork` has no reservation.
 
 use super::pages::Wish;
 use super::source::{MappedFile, Mappings, PageSource};
@@ -33,10 +33,10 @@ enum Slot {
 /// The part of a pool that the files of one file system may have.
 pub struct Subpool {
     size: PageSize,
-    /// The most pages; `None`: as many as there are.
+    /// The most pages; `None` for no limit.
     most: Option<u64>,
-    /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for
-    /// a while where the pool had none left when files gave theirs up. `None`: as 0.
+    /// The pages of the pool that are kept for these files, used or not; fewer for a while if the
+    /// pool had none left when files gave theirs up. `None` means 0.
     least: Option<u64>,
     usage: SpinLock<Usage>,
 }
@@ -60,10 +60,11 @@ impl fmt::Debug for Subpool {
 }
 
 impl Subpool {
-    /// A part of at most so many pages, of which `least` are kept from now on.
+    /// Returns a part of the pool with at most `most` pages, and keeps `least` pages for it from
+    /// now on.
     ///
     /// # Errors
-    /// `ENOMEM`: the pool has not as many to keep.
+    /// `ENOMEM` if the pool has fewer than `least` free pages.
     pub fn new(size: PageSize, most: Option<u64>, least: Option<u64>) -> Result<Arc<Self>, Errno> {
         let kept = least.unwrap_or(0);
         hugetlb::reserve(size, kept)?;
@@ -108,8 +109,8 @@ impl Subpool {
         self.least.unwrap_or(0)
     }
 
-    /// Counts pages. Those that it says the pool has promised to the file system; the others are
-    /// yet to be had.
+    /// Counts `pages` more pages. Returns how many of them the pool has reserved for the file
+    /// system already; the caller must reserve the others.
     fn charge(&self, pages: u64) -> Result<u64, Errno> {
         let mut usage = self.usage.lock();
         let sum = usage
@@ -122,7 +123,8 @@ impl Subpool {
         Ok(promised)
     }
 
-    /// Takes that back, together with the promises that some of the pages had and nobody needs.
+    /// Uncounts pages, and returns to the pool those of their reservations that are no longer
+    /// needed.
     fn discharge(&self, pages: u64, promised: u64) {
         let (spare, missing) = {
             let mut usage = self.usage.lock();
@@ -136,8 +138,8 @@ impl Subpool {
             hugetlb::unreserve(self.size, spare);
         }
         for _ in 0..missing {
-            // The pages are free now, and another may be faster. Then the files have to do with
-            // fewer.
+            // The pages are free now, and another task may take them first. Then fewer are kept for
+            // the files.
             if hugetlb::reserve(self.size, 1).is_err() {
                 return;
             }
@@ -185,7 +187,7 @@ fn touched(size: PageSize, range: &Range<u64>) -> Range<u64> {
 }
 
 impl HugeFile {
-    /// An empty file of so many bytes.
+    /// Returns an empty file of `bytes` bytes.
     pub fn new(size: PageSize, bytes: u64) -> Self {
         let file = Self::in_subpool(Subpool::unlimited(size));
         file.extend(bytes);
@@ -284,8 +286,8 @@ impl HugeFile {
         }
     }
 
-    /// The page with this number that a mapping shows, made where there is none. `None`: the pool
-    /// has none, or the file ends before it.
+    /// Returns the page `index` for a mapping, and creates it if it is missing. Returns `None` if
+    /// the pool has no page, or the file ends before it.
     pub(super) fn mapped_page(&self, index: u64) -> Option<HugePage> {
         self.make(index, || {
             index < self.bytes().div_ceil(self.page_size().bytes())
@@ -297,7 +299,7 @@ impl HugeFile {
         self.make(index, || true)
     }
 
-    /// `wanted` is asked when nobody can drop pages: who cuts the file does so after it has set its
+    /// Calls `wanted` while no task can drop pages: a truncation drops pages after it has set the
     /// size.
     fn make(&self, index: u64, wanted: impl Fn() -> bool) -> Option<HugePage> {
         if let Some(page) = self.present(index) {
@@ -388,8 +390,8 @@ impl HugeFile {
         }
     }
 
-    /// Frees the bytes of a range: whole pages go, of others the part is zeroed. As on Linux, what
-    /// is promised stays so.
+    /// Frees the bytes of a range: whole pages go, parts of others are zeroed. As on Linux,
+    /// reservations stay.
     pub fn punch_bytes(&self, range: Range<u64>) {
         let size = self.page_size();
         let whole = range.start.div_ceil(size.bytes())..range.end / size.bytes();
@@ -458,11 +460,11 @@ impl Drop for HugeFile {
     }
 }
 
-/// A size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual
-/// one.
+/// Returns the size of huge pages for a program's number (`MAP_HUGE_SHIFT`): the logarithm, or 0
+/// for the default.
 ///
 /// # Errors
-/// `EINVAL` for a size of which there is no pool.
+/// `EINVAL` for a size without a pool.
 pub fn named_size(logarithm: u32) -> Result<PageSize, Errno> {
     if logarithm == 0 {
         return Ok(hugetlb::default_size());
@@ -471,7 +473,7 @@ pub fn named_size(logarithm: u32) -> Result<PageSize, Errno> {
     bytes.and_then(PageSize::of_bytes).ok_or(Errno::EINVAL)
 }
 
-/// Anonymous memory of so many bytes, whole huge pages.
+/// Returns anonymous memory of `bytes` bytes, in whole huge pages.
 pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     // Relaxed: only has to be different each time.
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
@@ -486,7 +488,7 @@ pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
 /// Pages that are kept for a private mapping. They count for its file system, too, until they are
 /// unmapped.
 pub(super) struct Promises {
-    /// The space that was promised them.
+    /// The space that has the reservation.
     owner: u64,
     subpool: Arc<Subpool>,
     held: SpinLock<Held>,
@@ -565,8 +567,8 @@ impl Promises {
         }
     }
 
-    /// The space needs nothing of this range of bytes any more. What that makes void goes by
-    /// [`Self::discharge`], without a lock held.
+    /// Ends the reservation of `space` for a range of bytes. Returns the freed pages, which the
+    /// caller passes to [`Self::discharge`] without holding a lock.
     pub(super) fn end(&self, space: u64, range: &Range<u64>) -> Ended {
         if space != self.owner {
             return Ended::default();
@@ -588,7 +590,7 @@ impl Promises {
         Ended { pages, promised }
     }
 
-    /// Takes back what is void.
+    /// Returns ended reservations to the pool.
     pub(super) fn discharge(&self, ended: Ended) {
         if ended.pages != 0 || ended.promised != 0 {
             self.subpool.discharge(ended.pages, ended.promised);

@@ -1,9 +1,9 @@
 //! Entries of 2 MiB, and of 1 GiB from the pool: a huge block mapped by the entry that otherwise
 //! leads to a last-level table.
 //!
-//! Splitting one into a table of pages must not fail for want of memory: unmapping, for one, has no
-//! way to say so. Each such entry has a table in reserve, got when the entry was made and not
-//! touched before it is needed.
+//! Splitting one into a table of pages must not fail for want of memory, since unmapping, for one,
+//! cannot return that error. Each such entry has a table in reserve, allocated with the entry and
+//! not touched before it is needed.
 
 use super::entry::{
     ACCESSED, ADDRESS, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO, frame_of,
@@ -75,7 +75,7 @@ pub(super) struct HugeSupply {
     pub(super) table: TableFrame,
 }
 
-/// So many tables in reserve are looked at for one that is to move.
+/// The most tables in reserve that are searched for one that moves.
 const SEARCHED: usize = 4096;
 
 /// Tables in reserve: a list through their descriptors.
@@ -106,8 +106,8 @@ impl Deposits {
         self.count
     }
 
-    /// Has another frame stand for one in the list, as far as it is looked for; false: it was not
-    /// found.
+    /// Replaces the frame `from` in the list by `to`. Returns `false` if the search, which has a
+    /// limit, does not find it.
     pub(super) fn exchange(&mut self, from: Frame, to: Frame) -> bool {
         let mut at = self.first;
         let mut before: Option<Frame> = None;
@@ -145,7 +145,7 @@ impl PageTables {
         slot.store(entry | HUGE, Ordering::Release);
     }
 
-    /// Takes a huge page of so many bytes out; the gather has room for it.
+    /// Takes out a huge page of `bytes` bytes. The gather must have room for it.
     pub(super) fn take_huge(&mut self, slot: &AtomicU64, bytes: u64, gather: &mut Gather) {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl PageTables {
         }
     }
 
-    /// Splits the huge page that stands for the region of an address, if one does. Of one on trial
-    /// all is kept.
+    /// Splits the huge page that maps the region of an address, if there is one. All pages of one
+    /// on trial are kept.
     pub(super) fn split(&mut self, address: u64, cpus: &CpuSet) {
         if let Some(slot) = self.trial_slot(address) {
             self.end_trial(slot);

@@ -1,5 +1,5 @@
-//! Locked memory: pages are never taken away here, so it is about when they come, what is counted,
-//! and what may not drop them.
+//! Locked memory. Pages are never swapped out here, so a lock faults them in, counts them, and
+//! keeps calls from dropping them.
 
 use super::backing::Bytes;
 use super::map::page_range;
@@ -49,8 +49,8 @@ impl AddressSpace {
     /// `mlock2(2)` and `munlock(2)`.
     ///
     /// # Errors
-    /// `EINVAL` for a range that wraps around, `ENOMEM` where something is not mapped, what
-    /// bringing pages in gives.
+    /// `EINVAL` for a range that wraps around, `ENOMEM` if a part is not mapped, the errors of
+    /// faults.
     pub fn lock_pages(&self, start: u64, bytes: u64, lock: Lock) -> Result<(), Errno> {
         let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         let from = start & !4095;
@@ -74,12 +74,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// What `msync(2)` asks before it writes: whether all is mapped and, where pages are to be read
-    /// anew, none is locked.
+    /// Checks a range for `msync(2)`: all of it must be mapped and, if pages are to be read again,
+    /// none may be locked.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped, `EBUSY` for locked
-    /// pages.
+    /// `EINVAL` for an unaligned start, `ENOMEM` if a part is not mapped, `EBUSY` for locked pages.
     pub fn check_sync(&self, start: u64, bytes: u64, invalidate: bool) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
         if invalidate {
@@ -135,7 +134,7 @@ impl AddressSpace {
         })
     }
 
-    /// `mlockall(2)`: what is mapped, if anything is to be done with it, and what will be.
+    /// `mlockall(2)`: applies `current` to the present mappings and `future` to later ones.
     ///
     /// # Errors
     /// None in practice: no area is split.

@@ -49,7 +49,7 @@ pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<
     Ok(start..end)
 }
 
-/// What was committed for a change, taken back unless the change is made.
+/// Memory committed for a change. Dropping this uncommits it unless the change has been made.
 pub(super) struct Commitment(u64);
 
 impl Commitment {
@@ -106,7 +106,7 @@ impl AddressSpace {
             flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE);
         let (area_flags, mut source) = describe(prot, flags, bytes, backing)?;
         let promised = match self.promise(&mut source, bytes, area_flags, flags) {
-            // What it replaces may be what it needs.
+            // The replaced mapping may free the memory that this one needs.
             Err(Errno::ENOMEM) if replaces => false,
             done => done.map(|()| true)?,
         };
@@ -123,7 +123,7 @@ impl AddressSpace {
             self.state
                 .lock()
                 .check_replacing(&range, Sizes::of(area_flags, bytes))?;
-            // As on Linux, whatever is the matter.
+            // As on Linux, with any cause.
             self.remove(range.clone()).map_err(|_| Errno::ENOMEM)?;
         }
         if !promised {
@@ -160,7 +160,7 @@ impl AddressSpace {
         if reserve && shared {
             huge.promise(&range)?;
         }
-        // Nobody else has the file yet.
+        // No other task has the file yet.
         if reserve
             && !shared
             && let Some(file) = Arc::get_mut(file)
@@ -258,7 +258,7 @@ impl AddressSpace {
         self.remove(range)
     }
 
-    /// Unmaps what is left of the counted mapping that was made at `start`.
+    /// Unmaps the rest of the counted mapping that was made at `start`.
     ///
     /// # Errors
     /// `EINVAL` if there is none, `ENOMEM` as [`Self::unmap`].
@@ -296,8 +296,9 @@ impl AddressSpace {
         }
     }
 
-    /// The state, with the kernel's own memory for one change of the areas at the ends of `range`.
-    /// Who holds the state's lock cannot wait for memory, so it is got before; `change` is held.
+    /// Locks the state, with memory in reserve for one change of the areas at the ends of `range`.
+    /// The reserve is allocated before, since a task with the lock cannot wait for memory. The
+    /// caller holds `change`.
     pub(super) fn lock_with_room(&self, range: &Range<u64>) -> Result<SpinGuard<'_, State>, Errno> {
         let mut relief = pressure::Relief::new(Order::BASE);
         loop {
@@ -310,7 +311,7 @@ impl AddressSpace {
         }
     }
 
-    /// Takes out whatever is in `range`; `change` is held.
+    /// Removes the areas in `range` and their pages. The caller holds `change`.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut from = range.start;
         {
@@ -321,12 +322,12 @@ impl AddressSpace {
             state.make_boundaries(&range)?;
         }
         while from < range.end {
-            // Dropped when no page is left: a file learns then that nobody can store to it.
+            // Dropped when no page is left: the file then learns that it has no mapping for stores.
             let mut graveyard = Graveyard::of(self.id());
             let part = {
                 let mut state = self.state.lock();
                 state.take_areas(range.clone(), &mut graveyard);
-                // The lowest areas go first: what is left lies above.
+                // The lowest areas go first, so the rest lies above.
                 let next = state.areas.next_from(from).map_or(range.end, |a| a.start);
                 state.leaving = from..next.min(range.end);
                 state.leaving.clone()
@@ -385,7 +386,7 @@ impl AddressSpace {
         if lock.contains(MapFlags::LOCKED) {
             flags |= VmaFlags::LOCKED;
         }
-        // A page stays free, so that the heap never runs into what is above it.
+        // A page stays free, so that the heap never reaches the mapping above it.
         let with_gap = range.start..range.end + PAGE;
         if self
             .state
@@ -405,8 +406,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The highest free place below `top`, or above it if there is none; not right below a stack,
-    /// if there are others.
+    /// Returns the highest free place below `top`, or one above it if there is none below. Prefers
+    /// places that are not right below a stack.
     pub(super) fn find_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let mut below = top;
         for _ in 0..STACKS_AVOIDED {
@@ -424,8 +425,9 @@ impl State {
         self.find_any_gap(bytes, top, align)
     }
 
-    /// The same wherever stacks are. Places of whole regions are aligned to them, so that huge
-    /// pages and page tables are used wholly; all places to `align`, if that can be.
+    /// Does the same without regard to stacks. Places of whole regions are aligned to regions, so
+    /// that huge pages and page tables are used wholly; all places are aligned to `align` if
+    /// possible.
     fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let whole = bytes.is_multiple_of(REGION);
         let align = if whole { align.max(REGION) } else { align };
@@ -441,7 +443,7 @@ impl State {
             .or_else(|| self.areas.lowest_gap(bytes, MAP_BOTTOM..USER_END))
     }
 
-    /// Whether the limits allow so much more.
+    /// Checks that the limits allow `more`.
     pub(super) fn check_limits(&self, more: Sizes) -> Result<(), Errno> {
         let fits =
             |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
@@ -454,7 +456,8 @@ impl State {
         }
     }
 
-    /// Whether the limits allow `new` in the place of what `range` has now: asked before that goes.
+    /// Checks that the limits allow `new` in place of the present mappings of `range`, before these
+    /// are removed.
     pub(super) fn check_replacing(&self, range: &Range<u64>, new: Sizes) -> Result<(), Errno> {
         self.check_limits(new.beyond(self.sizes_in(range, |flags| flags)))
     }
@@ -506,7 +509,7 @@ fn describe(
     if flags.contains(MapFlags::NO_HUGE_PAGES) {
         area |= VmaFlags::NO_HUGE_PAGES;
     }
-    // Policy 2 counts all, whatever the program says.
+    // Policy 2 counts all mappings, also with the program's flag.
     let reserve = !flags.contains(MapFlags::NORESERVE) || knobs::overcommit_memory() == 2;
     if !reserve {
         area |= VmaFlags::NO_RESERVE;

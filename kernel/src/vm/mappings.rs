@@ -1,5 +1,5 @@
-//! Files and the page tables that show them: pages that a file drops leave the page tables too, and
-//! a file that is sealed against stores has nobody who could store.
+//! Files and the page tables that map them. Pages that a file drops leave the page tables too, and
+//! a file that is sealed against stores has no mapping that could store.
 
 use super::named::Name;
 use super::source::PageSource;
@@ -29,8 +29,7 @@ pub(super) trait Shows: Send + Sync {
     fn number(&self) -> u64;
     /// Takes out what comes from these pages of the file that `source` is the address of.
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
-    /// Gives up what it shows privately in the place of these pages: who touches it from here on
-    /// gets `SIGBUS`.
+    /// Gives up its private copies of these pages: an access from here on raises `SIGBUS`.
     fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
@@ -41,7 +40,7 @@ struct Space(Weak<dyn Shows>, u64);
 impl Space {
     fn of<S: Shows + 'static>(space: &Arc<S>) -> Self {
         let number = space.number();
-        // Typed: a weak reference to the space becomes one to what it can do.
+        // Typed: a weak reference to the space becomes one to the trait.
         let space: Weak<S> = Arc::downgrade(space);
         Self(space, number)
     }
@@ -70,7 +69,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Nobody maps it.
+    /// Returns the state of a file without mappings.
     pub const fn new() -> Self {
         Self {
             name: Name::none(),
@@ -127,8 +126,8 @@ impl Mappings {
         self.take_out(source, &pages, Reach::Files);
     }
 
-    /// As [`Self::invalidate`], for pages that the file still has: mappings ask for them again, but
-    /// those of locked memory.
+    /// Does as [`Self::invalidate`] for pages that the file still has. Mappings fault them in
+    /// again; mappings of locked memory keep them.
     pub fn ask_again<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         if self.is_used() {
             self.take_out(source, &pages, Reach::UnlockedFiles);
@@ -150,8 +149,8 @@ impl Mappings {
         });
     }
 
-    /// Has all spaces but one give up what they show privately in the place of these pages. No spin
-    /// lock is held.
+    /// Makes all spaces but one give up their private copies of these pages. The caller holds no
+    /// spin lock.
     pub(super) fn surrender<S: ?Sized, K: Shows>(
         &self,
         source: &S,
@@ -193,8 +192,7 @@ impl Mappings {
         self.stores.load(Ordering::Relaxed) & DENIED != 0
     }
 
-    /// From now on no mapping is made that may store; those that exist stay
-    /// (`F_SEAL_FUTURE_WRITE`).
+    /// Refuses new mappings that may store from now on; existing ones stay (`F_SEAL_FUTURE_WRITE`).
     pub fn deny_new_stores(&self) {
         self.stores.fetch_or(DENIED, Ordering::Relaxed);
     }

@@ -1,38 +1,42 @@
 //! Virtual memory: address spaces, mappings, page faults.
 //!
-//! | file | what |
-//! |---|---|
-//! | `vma` | the set of areas, without hardware, tested on the host |
-//! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
-//! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
-//! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
-//! | `replacing` | mappings that take the place of others, as other threads see them |
-//! | `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot`, `allowed` | page faults, those of huge pages, where each CPU stored last |
-//! | `collapse`, `khugepaged` | pages that are joined to huge pages: when it is asked for, and before |
-//! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
-//! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
-//! | `compaction` | emptying pageblocks: when it is asked for, and before |
-//! | `access`, `core_pages` | the kernel's access to other spaces, what of one goes into a core file |
-//! | `policy` | memory policies of areas |
-//! | `source`, `shared`, `pages`, `shmem_fault` | files as mappings see them, shared memory, its huge pages |
-//! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
+//! - `vma`: the set of areas, without hardware, tested on the host
+//! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: entries, huge ones, frames on their way out,
+//!   stale translations
+//! - `space`, `zap`: address spaces, which one a CPU uses; taking pages out in batches
+//! - `map`, `protect`, `locking`, `remap`, `fork`, `stack`: the calls of the same names; stacks
+//!   that grow
+//! - `replacing`: mappings that take the place of others, as other threads see them
+//! - `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot`, `allowed`: page faults, those of huge
+//!   pages, where each CPU stored last
+//! - `collapse`, `khugepaged`: joining pages to huge pages: on request, and in the background
+//! - `trial`: huge pages that no program asked for: their unused pages go back
+//! - `family`, `named`, `moving`: the owner of a frame, of private memory and of files; moving
+//!   frames
+//! - `compaction`: emptying pageblocks: on request, and in the background
+//! - `access`, `core_pages`: the kernel's access to other spaces, the pages of a core file
+//! - `policy`: memory policies of areas
+//! - `source`, `shared`, `pages`, `shmem_fault`: files as mappings see them, shared memory, its
+//!   huge pages
+//! - `mappings`, `members`: the spaces that map a file, and a walk that meets each exactly once
 //!
-//! # What an area shows
+//! # Changes of a range
 //!
-//! Many change what an address range shows: faults, unmap, protect, remap, fork, stacks that grow,
-//! truncation, write-back. One rule holds for all: **what is decided about a range is decided and
-//! done under one hold of a lock that keeps it true, or looked at again.**
+//! Many operations change the pages of an address range: faults, unmap, protect, remap, fork,
+//! stacks that grow, truncation, write-back. One rule holds for all: **an operation decides and
+//! acts under one hold of a lock that keeps its decision true, or checks the decision again.**
 //!
-//! - `AddressSpace::change` (a mutex) keeps the *areas* as they are. Whoever makes, removes, moves,
-//!   grows or copies areas holds it from the decision to the last page table entry, and may let
-//!   `state` go meanwhile.
-//! - `AddressSpace::state` (a spin lock) guards areas and entries for moments. Who holds it alone, as
-//!   faults and files do that drop pages, finds the area and changes its entries under one hold.
-//! - While a child gets its pages (`State::forking`), faults wait, and a program that drops pages: the child sees one
-//!   moment.
+//! - `AddressSpace::change` (a mutex) guards the *areas*. Code that makes, removes, moves, grows or
+//!   copies areas holds it from the decision to the last page table entry, and may release `state`
+//!   in between.
+//! - `AddressSpace::state` (a spin lock) guards areas and entries for moments. Code that holds it
+//!   alone, such as faults and files that drop pages, finds the area and changes its entries under
+//!   one hold.
+//! - While a child gets its pages (`State::forking`), faults wait, and so do programs that drop
+//!   pages. So the child sees one moment.
 //! - A range whose areas are gone, but not all of its pages, is `State::leaving`: files take their
 //!   pages out of it too. Nothing is mapped there before it is empty.
-//! - `members` says how a file finds every page table that shows it, forks and moves included.
+//! - `members` lets a file find every page table that maps it, also during forks and moves.
 //!
 //! Locks, from the outside in: a file's own that block, `change`, a file's walk (`members`),
 //! `state` (a parent's before its child's), a file's own that spin. A file's pages are got with
@@ -151,8 +155,8 @@ pub fn current_space() -> Option<&'static AddressSpace> {
     space::active(percpu::this())
 }
 
-/// Looks again at a fault that could not be served, when no change of the areas is under way: a
-/// mapping that replaces another leaves a gap for a moment, which no thread may fall into.
+/// Checks a failed fault again while no change of the areas is under way: a mapping that replaces
+/// another leaves a gap for a moment, which must not fail a thread's access.
 #[cold]
 fn retry(address: u64, access: Access, fault: Fault) -> Result<(), Fault> {
     let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;

@@ -2,23 +2,25 @@
 //!
 //! A batch of frames moves in four steps:
 //!
-//! 1. Each frame's entries are *parked*: found by the frame's word (`family`) and made not present, with a bit of their own.
-//!    An access faults, and the fault gives the entry its rights again, as it does for any that is not present: then the
-//!    frame stays where it is. Nobody waits for a move.
-//! 2. The CPUs that use the spaces forget the entries: one flush for each space. From here on nobody reads or writes the
-//!    frames by them.
-//! 3. The references are counted. As many as entries were parked, and all of those parked still: then nobody else has the
-//!    frame, a call that copies or a device least of all, and nobody can get it but by an entry. The bytes are copied, with
-//!    no lock held.
-//! 4. Each entry that is parked still is pointed at the new frame. No TLB knows it, so nothing is flushed again. One that
-//!    is not was asked for meanwhile: it keeps the old frame, of which both have the same bytes.
+//! 1. Each frame's entries are *parked*: found by the frame's word (`family`) and made not present,
+//!    with a bit of their own. An access faults, and the fault restores the entry, as it does for
+//!    any entry that is not present. Then the frame stays where it is. So no program waits for a
+//!    move.
+//! 2. The CPUs that use the spaces flush the entries, once for each space. From here on no CPU
+//!    reads or writes the frames by them.
+//! 3. The references are counted. If there are as many as parked entries, and all of these are
+//!    still parked, then the frame has no other user, such as a system call or a device, and a new
+//!    one can come by an entry alone. The bytes are copied, without a lock.
+//! 4. Each entry that is still parked is pointed at the new frame. It is in no TLB, so no second
+//!    flush is needed. An entry that is not parked any more had a fault: it keeps the old frame,
+//!    which has the same bytes.
 //!
-//! A page of a file is the file's, which finds it for everybody: it is taken out of all page
-//! tables, as one that was cut off, and when nobody but the file has it, the file puts another in
-//! its place, under the lock under which it hands pages out.
+//! A page of a file is found through the file. It is taken out of all page tables, as by a
+//! truncation. If the file then has the only reference, it replaces the frame, under the lock under
+//! which it hands out pages.
 //!
-//! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the
-//! kind are what they keep). What `collapse` has parked stays where it is.
+//! Only faults remove the bit on purpose; other changes of an entry drop it, too, since they keep
+//! `ADDRESS` and the kind alone. Frames parked by `collapse` stay where they are.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
@@ -52,12 +54,12 @@ pub(super) const BATCH: usize = 32;
 /// The most entries that show them.
 const ENTRIES: usize = 4 * BATCH;
 
-/// For so long a family that was searched is not searched again.
+/// The time for which a searched family is not searched again.
 const SEARCH_REST: Nanos = Nanos(2_000_000_000);
 /// Page tables that are looked through under one lock.
 const TABLES: u32 = 4;
 
-/// A space some of whose entries are parked.
+/// A space with parked entries.
 struct Shown {
     space: Arc<AddressSpace>,
     pages: Range<u64>,
@@ -68,7 +70,7 @@ struct Parked {
     /// Which of the spaces.
     space: usize,
     page: u64,
-    /// What it was.
+    /// The entry's former value.
     before: u64,
 }
 
@@ -82,7 +84,7 @@ const fn parked(entry: u64) -> u64 {
     entry & !(PRESENT | WRITABLE) | MOVING
 }
 
-/// Who has an entry parked.
+/// Returns the operation that has parked `entry`.
 const fn parked_by(entry: u64) -> ParkedBy {
     if entry & MOVING == 0 {
         ParkedBy::Nobody
@@ -116,7 +118,7 @@ impl FilePage {
         self.file.mappings().invalidate(&*self.file, range.clone());
     }
 
-    /// Moves it to a frame that nobody has, unless it is in use just now.
+    /// Moves it to the unused frame `to`. Returns `false` if it is in use at this time.
     fn carry(&self, to: Frame) -> bool {
         // SAFETY: the target is the caller's. It is kept from being freed where it is not used.
         let target = unsafe { FrameRef::of_file(to) };
@@ -141,7 +143,7 @@ pub(super) struct Mover {
     parked: Vec<Parked>,
     items: Vec<Item>,
     family: Option<(u64, Arc<Family>)>,
-    /// A family some of whose frames were not where their words say.
+    /// A family with frames that were not at the addresses of their words.
     lost: Option<Arc<Family>>,
     /// The family that was searched last, and when.
     searched: (u64, Nanos),
@@ -241,9 +243,9 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Moves frames of private memory, [`BATCH`] at most, to frames that nobody has, as many. Those
-    /// that moved are freed; what was not needed of the targets is the caller's still. How many,
-    /// each to the next of the targets. No lock is held.
+    /// Moves the frames `from`, at most [`BATCH`], to the unused frames `to`, in order, and frees
+    /// the old ones. Returns the number of frames moved; the caller keeps the rest of `to`. The
+    /// caller holds no lock.
     pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
         debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
         for &frame in from {
@@ -322,7 +324,7 @@ impl Mover {
             return;
         }
         if descriptor.kind() == Some(Kind::File) {
-            // Who maps it may have it locked.
+            // A space that maps it may have locked it.
             if references > 1 && !knobs::unevictable_allowed() {
                 return;
             }
@@ -369,11 +371,11 @@ impl Mover {
             for parked in &self.parked[first..] {
                 self.unpark(parked);
             }
-            // They stay in the list: what was parked is flushed.
+            // They stay in the list, since parked entries must be flushed.
         }
     }
 
-    /// Has a huge page of private memory be pages, for all who map it. What is on trial is weighed.
+    /// Splits a huge page of private memory in all spaces that map it. A page on trial is decided.
     pub(super) fn part(&mut self, block: Frame) {
         let descriptor = Descriptor::get(block);
         let owner = Owner(descriptor.owner());
@@ -389,9 +391,9 @@ impl Mover {
         self.family = None;
     }
 
-    /// Searches the page tables for what was not where its word says, as `mremap` leaves it, and
-    /// has the words be right again. Takes a look at each page of the family, so not often, and not
-    /// for who waits.
+    /// Searches the page tables for frames that were not at the addresses of their words, as
+    /// `mremap` leaves them, and corrects the words. It visits each page of the family, so it runs
+    /// seldom, and never for a waiting task.
     pub(super) fn search(&mut self) {
         let Some(family) = self.lost.take() else {
             return;
@@ -407,7 +409,7 @@ impl Mover {
         self.searched = (family.number(), clock::now());
     }
 
-    /// Moves a page table to a frame that nobody has, if it is one of a space that can be found.
+    /// Moves a page table to the unused frame `to`. Returns `false` if its space is not found.
     fn carry_table(&mut self, from: Frame, to: Frame) -> bool {
         let owner = Owner(Descriptor::get(from).owner());
         if !owner.is_known() {
@@ -420,7 +422,7 @@ impl Mover {
         target.take(Kind::PageTable, Order::BASE);
         percpu::add(Kind::PageTable.count(), 1);
         let mut moved = false;
-        // It is nobody's but one's.
+        // A table has one space.
         family.ask(owner, |space| {
             moved = space.move_table(owner.page(), from, to);
             true
@@ -446,8 +448,8 @@ impl Mover {
         Some(family)
     }
 
-    /// Parks one entry if it shows the frame, and tells whether it does; one that another has
-    /// parked is left to him.
+    /// Parks the entry of `page` if it maps `frame`, and returns whether it does. An entry parked
+    /// by another operation is left alone.
     fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) -> bool {
         // Where the last one was, mostly.
         let known = self
@@ -493,8 +495,8 @@ impl Mover {
         true
     }
 
-    /// Gives an entry its rights again, but for that to store: others may have the frame by now,
-    /// and a fault looks.
+    /// Restores an entry without the right to store: the frame may be shared by now, which the next
+    /// fault checks.
     fn unpark(&self, parked: &Parked) {
         self.replace(parked, parked.before & !WRITABLE);
     }
@@ -563,8 +565,8 @@ impl Moving for Carried<'_> {
     }
 
     fn copy(&self) {
-        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended:
-        // then what is copied is never shown. It is RAM in any case.
+        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended;
+        // then the copy is not used. It is RAM in any case.
         unsafe { copy_page(frame_ptr(self.to), frame_ptr(self.item.frame)) };
         let target = Descriptor::get(self.to);
         // One reference is ours until all entries are done.

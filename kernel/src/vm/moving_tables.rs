@@ -1,14 +1,13 @@
 //! Moving frames that page tables are in.
 //!
-//! A table moves under the lock of its space. The entry that leads to it is taken out, the CPUs
-//! forget it, and with it where the table was: from here on no CPU reads or writes the table, and
-//! who needs it faults and waits for the lock. Its entries are copied, and the entry leads to the
-//! copy. What the table shows stays in the TLBs, and stays true. A root is known to CPUs by its
-//! address, and does not move.
+//! A table moves under the lock of its space. The entry that leads to it is taken out, and the CPUs
+//! flush it with their cached place of the table: from here on no CPU reads or writes the table,
+//! and an access that needs it faults and waits for the lock. The table's entries are copied, and
+//! the entry leads to the copy. Translations by the table stay valid in the TLBs. CPUs hold a root
+//! by its address, so it does not move.
 //!
-//! The word of a table's frame says whose it is and at which address, as that of a page does
-//! (`family`). Tables in reserve have an address that says nothing: they are looked for in their
-//! list.
+//! The word of a table's frame has owner and address, like that of a page (`family`). The address
+//! of a table in reserve is meaningless, so it is searched in its list.
 
 use super::AddressSpace;
 use super::entry::{ADDRESS, HUGE, REGION, TRIAL, frame_of, table_at};
@@ -20,8 +19,9 @@ use machine::arch::CpuSet;
 use machine::memory::memmap::Descriptor;
 
 impl AddressSpace {
-    /// Moves a table of this space, which its word says is at an address, to a frame that nobody
-    /// has; false: it is none of the space's. Who gets true has the old frame.
+    /// Moves the table `from`, at the `address` of its word, to the unused frame `to`. Returns
+    /// `true` if it moved; the caller then owns `from`. Returns `false` if it is no table of this
+    /// space.
     pub(super) fn move_table(&self, address: u64, from: Frame, to: Frame) -> bool {
         let mut state = self.state.lock();
         state.tables.relocate(address, from, to, &self.cpus)
@@ -49,8 +49,8 @@ impl PageTables {
         self.forget_tables();
         slot.store(0, Ordering::Relaxed);
         let region = address / REGION * REGION;
-        // Dropping any address drops what a CPU knows of the tables above. The pages of a trial are
-        // dropped, too: a first store to one writes to the table.
+        // A flush of any address drops the CPU's cached entries of the tables above. The pages of a
+        // trial are dropped, too: a first store to one writes to the table.
         let dropped = if entry & TRIAL == 0 { 1 } else { REGION };
         tlb::flush(cpus, region..region + dropped);
         for (old, new) in table_at(from.address()).iter().zip(table_at(to.address())) {

@@ -1,5 +1,5 @@
-//! From a frame of a file to the file: each file whose pages can move has a number, and its frames'
-//! descriptors say which it is, and which page of it they are.
+//! From a frame of a file to the file. Each file with movable pages has a number, and its frames'
+//! descriptors have this number and the number of the page.
 
 use super::source::PageSource;
 use alloc::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use machine::sync::SpinLock;
 const INDEX_BITS: u32 = 36;
 const INDICES: u64 = 1 << INDEX_BITS;
 const NUMBERS: u64 = 1 << (64 - INDEX_BITS);
-/// So many numbers are tried before a file goes without one.
+/// The number of attempts to find a free number for a file, which otherwise has none.
 const TRIES: u64 = 64;
 
 /// The files that have numbers.
@@ -31,7 +31,7 @@ impl Name {
     /// Gives the file a number, if it has none and there is memory for it: its pages from now on
     /// can move.
     pub(super) fn give(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
-        // Relaxed (all of the number): who goes by it asks the file.
+        // Relaxed (all of the number): its users check with the file.
         if self.0.load(Ordering::Relaxed) != 0 {
             return;
         }
@@ -39,7 +39,7 @@ impl Name {
         for _ in 0..TRIES {
             let number = NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS;
             let mut files = FILES.lock();
-            // Another may have been here meanwhile; the lock is held by all who set it.
+            // Another task may have set it in between; the lock is held for each change.
             if self.0.load(Ordering::Relaxed) != 0 {
                 return;
             }

@@ -13,9 +13,9 @@ use machine::memory::{huge, hugetlb};
 pub struct Shown {
     /// The number of its frame.
     pub frame: u64,
-    /// It is of a file or of shared memory.
+    /// It belongs to a file or to shared memory.
     pub of_file: bool,
-    /// Nobody else maps it.
+    /// No other space maps it.
     pub alone: bool,
 }
 

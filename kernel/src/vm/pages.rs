@@ -19,7 +19,7 @@ pub enum Wish {
     Asked,
 }
 
-/// Whether a file of so many pages gets a block from page `first` on.
+/// Returns whether a file of `size` pages gets a block from page `first` on.
 pub fn wants_block(policy: SharedPolicy, wish: Wish, first: u64, size: u64) -> bool {
     let asked = wish == Wish::Asked;
     wish != Wish::Declined
@@ -71,7 +71,7 @@ impl Pages {
         self.frames.next_from(index).map(|(index, _)| index)
     }
 
-    /// Puts a page in and gives back what was there.
+    /// Inserts a page, and returns the page that was there.
     #[inline]
     pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
         self.frames.insert(index, frame)
@@ -83,8 +83,8 @@ impl Pages {
             .is_none_or(|next| next - first >= FRAMES)
     }
 
-    /// Puts a block in where no page is; `own` is called with each frame and its number. Without
-    /// memory nothing is changed.
+    /// Inserts a block where there is no page, and calls `own` with each frame and its number.
+    /// Without memory nothing is changed.
     pub fn insert_block(
         &mut self,
         first: u64,
@@ -96,7 +96,7 @@ impl Pages {
         let mut result = Ok(());
         for (index, frame) in (first..).zip(block.into_frames()) {
             own(&frame, index);
-            // Of what has no place the frame is freed.
+            // A frame without a place is freed.
             result = result.and_then(|()| self.frames.insert(index, frame).map(|_| ()));
         }
         file_block::count_whole(FRAMES.cast_signed());
@@ -140,8 +140,8 @@ impl Pages {
         self.frames.get_mut(index)
     }
 
-    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their
-    /// number and the first index that was not looked at.
+    /// Takes out the first pages in `from..end` that `batch` has room for. Returns their number and
+    /// the first index that was not visited.
     pub fn take_batch(
         &mut self,
         from: u64,

@@ -61,8 +61,8 @@ impl Pruning {
                     return false;
                 }
                 let is_owned = self.owned.start <= at && next <= self.owned.end;
-                // Between two batches the lock was free: where areas stay, pages may have come
-                // back.
+                // Between two batches the lock was free, so pages may have come back in remaining
+                // areas.
                 let known = self.emptied.start <= at && next <= self.emptied.end;
                 debug_assert!(!known || is_empty(inner));
                 if is_owned && (known || is_empty(inner)) {
@@ -116,9 +116,9 @@ pub(super) enum Leaf {
 pub(super) enum Run {
     /// Of pages.
     Pages(&'static [AtomicU64]),
-    /// That of a huge page, of which so many pages are in the range.
+    /// That of a huge page, and the number of its pages in the range.
     Huge(&'static AtomicU64, usize),
-    /// That of the table of a huge block on trial, and so many pages.
+    /// That of the table of a huge block on trial, and the number of pages.
     Trial(&'static AtomicU64, usize),
 }
 
@@ -173,8 +173,8 @@ impl PageTables {
         })
     }
 
-    /// What the words of frames of this space have beside the address, before there is any but the
-    /// root.
+    /// Sets the part of this space's frame words beside the address. Called before there is any
+    /// table but the root.
     pub(super) fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
     }
@@ -471,9 +471,8 @@ impl PageTables {
         range.end
     }
 
-    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
-    /// in `owned`, and are empty, as all that lie wholly in `emptied` are. Returns `false` if the
-    /// gather is full, and there are more.
+    /// Takes out empty tables that touch `range` and lie wholly in `owned`. Tables wholly in
+    /// `emptied` are known to be empty. Returns `false` if the gather is full, and there are more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
@@ -493,8 +492,8 @@ impl PageTables {
         whole
     }
 
-    /// The used entry at `level` for an address, or up to where there is none; a larger page has
-    /// none.
+    /// Returns the used entry at `level` for an address. Fails with the end of the unused range
+    /// around it if there is none, or if a larger page maps it.
     pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {
@@ -514,9 +513,9 @@ impl PageTables {
         unreachable!("level is 1 to 3")
     }
 
-    /// Moves whatever stands for `from..from + bytes` to `to`, whose tables exist where `from` has
-    /// some and which holds nothing. Whole regions move at once where both are aligned alike; huge
-    /// pages are left by `prepare_move` only where they are such.
+    /// Moves the entries of `from..from + bytes` to `to`, which is empty and has tables where
+    /// `from` has some. Whole regions move at once if both are aligned alike; `prepare_move` leaves
+    /// huge pages only in such regions.
     pub(super) fn move_entries(&mut self, from: u64, to: u64, bytes: u64) {
         self.trials.may_move(from..from + bytes, to..to + bytes);
         let mut done = 0;
@@ -536,8 +535,7 @@ impl PageTables {
                 let Ok(new) = self.slot_or_new(target, HUGEST) else {
                     panic!("no place for the page of {source:#x} was made at {target:#x}")
                 };
-                // Where an empty table stands for the new place, it is the old place's from here
-                // on.
+                // An empty table at the new place belongs to the old place from here on.
                 let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
                 old.store(b, Ordering::Relaxed);
                 new.store(a, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use machine::memory::memmap::frame_ptr;
 /// The most pieces that are read under one hold of the lock.
 const PIECES: usize = 64;
 
-/// What was last looked up in the tables.
+/// The last result of a lookup in the tables.
 enum Found {
     Nothing,
     /// A table of the last level, for the region from this address on.
@@ -26,8 +26,8 @@ enum Found {
     reason = "addresses and `usize` have 64 bits"
 )]
 impl Found {
-    /// Where the memory of an address is; `None`: a fault has to show it, or it is none of the
-    /// program's.
+    /// Returns the kernel's pointer to the memory of an address. Returns `None` if a fault must map
+    /// it first, or the program has no such memory.
     #[inline]
     fn show(&mut self, tables: &PageTables, address: u64) -> Option<*const u8> {
         match *self {
@@ -82,10 +82,10 @@ fn page(table: &Table, address: u64) -> Option<*const u8> {
 }
 
 impl AddressSpace {
-    /// Copies pieces of the space, which need not be the current one, into `to`, one behind the
-    /// other; each is given by address and length, and lies in one page. Ends at a page that is not
-    /// there, at the end of `to`, and after some pieces. No page is held: the lock keeps them. How
-    /// many bytes were copied, all of whole pieces.
+    /// Copies `pieces` of this space, which need not be the current one, into `to`, one behind the
+    /// other. Each piece has an address and a length, and lies in one page. Ends at a missing page,
+    /// at the end of `to`, and after some pieces. Returns the number of copied bytes, all of whole
+    /// pieces. The lock keeps the pages during the copy.
     pub fn peek(&self, pieces: impl Iterator<Item = (u64, usize)>, to: &mut [u8]) -> usize {
         let state = self.state.lock();
         let mut found = Found::Nothing;
@@ -101,9 +101,9 @@ impl AddressSpace {
             let Some(from) = found.show(&state.tables, address) else {
                 break;
             };
-            // SAFETY: `from` is in a page that the program may read, and all of the piece is. Its
-            // entry keeps it while the lock is held. Programs may write to it meanwhile, as to any
-            // memory that a call reads.
+            // SAFETY: the piece from `from` on lies in a page that the program may read. Its entry
+            // keeps the page while the lock is held. Programs may write to it at the same time, as
+            // to any memory that a call reads.
             unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes) };
             done += bytes;
         }

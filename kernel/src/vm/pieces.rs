@@ -1,4 +1,4 @@
-//! Walks over many areas, piece by piece: others run between two holds of the lock, and their
+//! Walks over many areas, piece by piece: other tasks run between two holds of the lock, and their
 //! faults are served.
 
 use super::AddressSpace;
@@ -41,9 +41,9 @@ impl Change {
 }
 
 impl AddressSpace {
-    /// Hands the areas that overlap `range` to `each`, upwards, until it returns `false`. The
-    /// caller holds `change`, so that they stay as they are; without it each is met as it is then.
-    /// No spin lock is held.
+    /// Calls `each` with the areas that overlap `range`, upwards, until it returns `false`. The
+    /// caller holds `change`, so that they do not change; without it each is met in its state at
+    /// that time. The caller holds no spin lock.
     pub(super) fn for_areas(&self, range: Range<u64>, mut each: impl FnMut(&Area) -> bool) {
         let mut at = range.start;
         while at < range.end {
@@ -76,10 +76,10 @@ impl AddressSpace {
         reached.min(range.end)
     }
 
-    /// Gives the areas in `range` the flags that `with` makes of theirs, which it leaves as they
-    /// are if they are such already. `change` was made for it with the same `range` and `with`, and
-    /// the caller holds `self.change`. Other threads may see some areas with the new flags before
-    /// the last one has them.
+    /// Gives the areas in `range` the flags that `with` returns for theirs. Areas with these flags
+    /// are not touched. `change` was made for it with the same `range` and `with`, and the caller
+    /// holds `self.change`. Other threads may see some areas with the new flags before the last one
+    /// has them.
     ///
     /// # Errors
     /// `ENOMEM` if there would be too many areas, or memory is short; nothing is changed then.

@@ -37,8 +37,8 @@ impl AddressSpace {
     /// Gives the areas in a range a policy (`mbind(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start or a range that wraps around, `EFAULT` where something is
-    /// not mapped, `ENOMEM` if the areas would be too many.
+    /// `EINVAL` for an unaligned start or a range that wraps around, `EFAULT` if a part is not
+    /// mapped, `ENOMEM` if the areas would be too many.
     pub fn set_policy(&self, start: u64, bytes: u64, policy: Policy) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -51,11 +51,11 @@ impl AddressSpace {
         self.set_flags(range, VmaFlags::POLICY, set, |_| true)
     }
 
-    /// Whether each area in a range may have a home node (`set_mempolicy_home_node(2)`).
+    /// Checks that each area in a range may have a home node (`set_mempolicy_home_node(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for a range that wraps around, `ENOENT` where an area has no policy, `EOPNOTSUPP`
-    /// where it has one that does not say where to begin.
+    /// `EINVAL` for a range that wraps around, `ENOENT` if an area has no policy, `EOPNOTSUPP` if
+    /// its policy has no home node.
     pub fn check_home_node(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         const PREFERS_MANY: u32 = 5;
         const BINDS: u32 = 2;
@@ -81,11 +81,11 @@ impl AddressSpace {
         result
     }
 
-    /// Whether the page of an address is in memory and shown there.
+    /// Checks that the page of an address is in memory and mapped there.
     ///
     /// # Errors
-    /// If it is not: `ENOENT` for one of a file, `EFAULT` as on Linux 6.1 for one of private
-    /// anonymous memory, and where nothing is mapped.
+    /// If it is not: `ENOENT` for a page of a file, `EFAULT` as on Linux 6.1 for private anonymous
+    /// memory, and for an address without a mapping.
     pub fn check_page_is_there(&self, address: u64) -> Result<(), Errno> {
         let of_file = self.look_settled(|state| {
             let area = state.areas.find(address).ok_or(Errno::EFAULT)?;

@@ -54,20 +54,20 @@ impl Drop for PoolSupply {
     }
 }
 
-/// How often a page is asked back from those who share it. Who ends or copies just then lets go of
-/// it by himself, however long his CPU does not run: the first times others may run meanwhile,
-/// later there is a pause.
+/// The number of times that a page is asked back from the processes that share it. A process that
+/// is ending or copying the page releases it by itself, but its CPU may not run for long. The first
+/// times other tasks may run in between, later there is a pause.
 const MAX_SURRENDERS: u32 = 60_000;
-/// Times without a pause.
+/// The number of times without a pause.
 const EAGER_SURRENDERS: u32 = 20;
 /// The pause.
 const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 
 /// The right to get pages for one place of one file, privately.
 ///
-/// Without it, two faults of one place would both take a page, and the second might find none: one
-/// that is promised exists once, and the last one of the pool goes to who finds that he needs no
-/// copy when the other has his.
+/// Without it, two faults of one place would both take a page, and the second might find none: a
+/// reserved page exists once, and the pool's last one may go to a fault that needs no copy once the
+/// other is done.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// One of [`TURNS`], taken.
@@ -83,7 +83,7 @@ impl Turn {
         (place / 64).wrapping_add(index) as usize % TURNS.len()
     }
 
-    /// Takes a turn if nobody has it.
+    /// Takes a turn. Returns `None` if another fault has it.
     fn take_now(number: usize) -> Option<Self> {
         let guard = TURNS[number].try_lock()?;
         Some(Self {
@@ -103,11 +103,11 @@ impl Turn {
 }
 
 impl PoolNeed {
-    /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
+    /// Gets the page; may wait. Returns `None` if the file ends before it, or the pool has none.
     ///
-    /// A process that was promised its pages shares them with its children. Where it stores to one
-    /// and the pool has no other, the children give it up (`surrenders` counts it): it is the
-    /// process's own when the fault looks again, unless somebody still has a reference for a
+    /// A process with a reservation shares its pages with its children. If it stores to one and the
+    /// pool has no other, the children give it up (`surrenders` counts that). The page then belongs
+    /// to the process alone when the fault checks again, unless another reference exists for a
     /// moment.
     #[cold]
     pub(super) fn get(
@@ -116,7 +116,7 @@ impl PoolNeed {
         surrenders: &mut u32,
     ) -> Option<Option<PoolSupply>> {
         let huge = self.file.source.as_huge()?;
-        // Before the page: who takes it out of the file meanwhile counts up.
+        // Before the page: a task that takes it out of the file in between increments this.
         let sequence = self.file.source.mappings().sequence();
         let size = huge.page_size();
         if self.index >= huge.bytes().div_ceil(size.bytes()) {

@@ -20,13 +20,13 @@ use machine::sched;
 /// What to do with existing mappings; `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Not where they
-    /// are locked.
+    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Refused for
+    /// locked pages.
     DontNeed,
-    /// The same where they are locked, too.
+    /// Does the same for locked pages, too.
     DontNeedLocked,
-    /// Frees the pages of private anonymous memory, at once: nothing is swapped, so nobody could
-    /// tell from the time at which Linux does it.
+    /// Frees the pages of private anonymous memory, at once. Linux frees them when memory is short,
+    /// which a program cannot distinguish without swap.
     Free,
     /// Frees the file's bytes behind a shared mapping.
     Remove,
@@ -230,8 +230,7 @@ impl AddressSpace {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 let first = range.start;
                 self.zap_areas(range, Reach::All, true, |area| {
-                    // Of pages of the pool whole ones go; as on Linux, the range must begin with
-                    // one.
+                    // Pages of the pool go as wholes; as on Linux, the range must begin with one.
                     let cut =
                         area.start < first && !first.is_multiple_of(area.backing.page_bytes());
                     let fit = !cut
@@ -385,11 +384,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// For each page of a range, whether it is in memory, be it of a file that is mapped here for
-    /// stores (`mincore(2)`): `each` gets a byte a page.
+    /// Calls `each` with a byte for each page of a range: whether it is in memory, also as a page
+    /// of a file that is mapped here for stores (`mincore(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped; what `each` gives.
+    /// `EINVAL` for an unaligned start, `ENOMEM` if a part is not mapped; the errors of `each`.
     pub fn residency(
         &self,
         start: u64,
@@ -432,8 +431,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Notes in `present`, a byte for each page of `range`, which pages the files that are mapped
-    /// there have in memory. As on Linux this is told of files that the mapping may change.
+    /// Sets the bytes of `present`, one for each page of `range`, for pages that the mapped files
+    /// have in memory. As on Linux only files that the mapping may change are asked.
     fn add_present(&self, range: Range<u64>, present: &mut [u8]) {
         const ROW: usize = 16;
         const TOLD: VmaFlags = VmaFlags::SHARED.union(VmaFlags::MAY_WRITE);

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::zero_block;
 
 impl Asked<'_> {
-    /// Serves a fault where no table is yet, or something else is in its place. `None`: it is for a
-    /// page.
+    /// Serves a fault in a region without a table, or with another entry in its place. Returns
+    /// `None` if the fault needs a base page.
     #[cold]
     pub(super) fn no_table(
         &self,
@@ -81,8 +81,8 @@ impl Asked<'_> {
             && !self.space.declines_huge_pages()
     }
 
-    /// Has a huge page of the program's own stand for a region that shows nothing, or zeros.
-    /// `None`: there is none.
+    /// Maps a private huge page in a region that maps no page, or zeros. Returns `None` if there is
+    /// no huge page.
     #[cold]
     fn new_huge(
         &self,
@@ -112,7 +112,7 @@ impl Asked<'_> {
                     Some(error.into())
                 }
             },
-            // What is for loads is never got for stores.
+            // A supply for loads is never requested for stores.
             HugeTry::Failed | HugeTry::Zeros(..) => {
                 supplies.huge = HugeTry::Failed;
                 None
@@ -120,8 +120,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether the pages of a new table may be joined one day, of a space that `khugepaged` does
-    /// not look at yet.
+    /// Returns whether the pages of a new table may be joined one day and `khugepaged` does not
+    /// visit this space yet.
     fn may_be_joined(&self) -> bool {
         !self.space.is_enlisted()
             && self.area.end - self.area.start >= REGION

@@ -22,7 +22,7 @@ pub enum Remap {
     InPlace,
     /// Anywhere.
     MayMove,
-    /// Exactly there; what was there is unmapped.
+    /// Exactly there; mappings there are removed.
     Fixed(u64),
 }
 
@@ -44,7 +44,8 @@ impl AddressSpace {
             .filter(|&b| b != 0)
             .ok_or(Errno::EINVAL)?;
         let mut old_bytes = old.end - old.start;
-        // Linux makes a second mapping of a shared area of 0 old bytes; nobody is known to need it.
+        // Linux makes a second mapping of a shared area for 0 old bytes; no program is known to
+        // need that.
         if old.is_empty() || keep && (old_bytes != bytes || to == Remap::InPlace) {
             return Err(Errno::EINVAL);
         }
@@ -116,12 +117,12 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// `remap_file_pages(2)`: has a range that shows a shared file show it from page `first` on, by
-    /// a mapping of its own, as Linux does since version 4.0.
+    /// `remap_file_pages(2)`: maps a shared file from page `first` on in a range that maps this
+    /// file, by a new mapping, as Linux does since version 4.0.
     ///
     /// # Errors
-    /// `EINVAL` for an empty range, one that is not all of one shared file with the same flags, and
-    /// pages that wrap around; otherwise as `mmap(2)`.
+    /// `EINVAL` for an empty range, one with other mappings than those of one shared file with the
+    /// same flags, and pages that wrap around; otherwise those of `mmap(2)`.
     pub fn show_from(self: &Arc<Self>, start: u64, bytes: u64, first: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() || first.checked_add(bytes / PAGE).is_none() {

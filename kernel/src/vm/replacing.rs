@@ -1,8 +1,8 @@
-//! Mappings that take the place of others, as other threads see them.
+//! Mappings that replace others, as other threads see them.
 //!
-//! `MAP_FIXED` and `MREMAP_FIXED` take the old areas out and put the new one in under several holds
-//! of `state`, all within one hold of `change`. What finds nothing in between waits for the end of
-//! the change and looks again, so that every thread sees the old mapping or the new one.
+//! `MAP_FIXED` and `MREMAP_FIXED` remove the old areas and insert the new one under several holds
+//! of `state`, all within one hold of `change`. An access that finds no area in between waits for
+//! the end of the change and checks again. So every thread sees the old mapping or the new one.
 
 use super::fault::{Access, Fault};
 use super::space::State;
@@ -29,8 +29,8 @@ impl Drop for Replacing<'_> {
 }
 
 impl AddressSpace {
-    /// Returns what `look` finds in the areas. If `look` fails, it looks again while no change of
-    /// the areas is under way. No spin lock is held.
+    /// Returns the result of `look` on the areas. If `look` fails, this calls it again while no
+    /// change of the areas is under way. The caller holds no spin lock.
     pub(super) fn look_settled<T, E>(&self, look: impl Fn(&State) -> Result<T, E>) -> Result<T, E> {
         let found = look(&self.state.lock());
         found.or_else(|_| {
@@ -67,11 +67,11 @@ impl AddressSpace {
         self.state.lock().info_from(at)
     }
 
-    /// Goes on with a fault at `address` that failed with `fault`: serves it by `again` if, while
-    /// no change of the areas is under way, the areas allow it.
+    /// Continues a fault at `address` that failed with `fault`: serves it by `again` if, while no
+    /// change of the areas is under way, the areas allow it.
     ///
     /// # Errors
-    /// Why the page cannot be had; `NoMemory` also if the thread is being killed.
+    /// The reason of the failure; `NoMemory` also if the thread is being killed.
     #[cold]
     pub(super) fn serve_again<T>(
         &self,
@@ -79,8 +79,8 @@ impl AddressSpace {
         mut fault: Fault,
         mut again: impl FnMut() -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        // Ends: another turn needs another change of what is mapped there, between the look and the
-        // fault. Who is killed leaves.
+        // Ends: another turn needs another change of the mapping between the check and the fault. A
+        // killed thread leaves.
         loop {
             if fault == Fault::NoMemory || sched::current().killed() {
                 return Err(Fault::NoMemory);

@@ -61,7 +61,7 @@ pub(super) enum Step {
     NeedsFrame(AllocError),
     /// The file's page must be got first.
     NeedsPage(FilePage),
-    /// The file's page is to be copied first: other CPUs want the lock meanwhile.
+    /// The file's page must be copied first, without the lock, which other CPUs want.
     NeedsCopy(FileCopy),
     /// The huge page of zeros would do.
     NeedsZeros,
@@ -69,7 +69,7 @@ pub(super) enum Step {
     NeedsHuge(bool),
     /// The space must be listed first: its pages may be joined.
     NeedsListing,
-    /// What is on trial around the page must be weighed first.
+    /// The huge page on trial around the page must be decided first.
     NeedsVerdict,
     /// A turn to get a page of the pool must be waited for first.
     NeedsTurn(usize),
@@ -79,7 +79,7 @@ pub(super) enum Step {
     Lost,
 }
 
-/// What was got without the lock for a fault.
+/// Frames and pages obtained for a fault without the lock.
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
@@ -107,7 +107,7 @@ impl Supplies {
             self.huge = HugeTry::Failed;
             return Ok(true);
         }
-        // Before the page: who takes it out of the file meanwhile counts up.
+        // Before the page: a task that takes it out of the file in between increments this.
         let sequence = file.source.mappings().sequence();
         let Some(page) = file.source.page(index, wish)? else {
             return Ok(false);
@@ -136,7 +136,7 @@ impl Supplies {
         Ok(())
     }
 
-    /// The copy of a file's page, if it was made and the file is what it was then.
+    /// Returns the copy of a file's page, if it was made and the file has not changed since.
     fn take_copy(&mut self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let copy = self.copy.as_ref()?;
         let is_good = Arc::ptr_eq(file, &copy.file)
@@ -153,7 +153,7 @@ impl Supplies {
         self.huge = HugeTry::get(asks, space);
     }
 
-    /// The page of a file, if it was got and the file is what it was then.
+    /// Returns the page of a file, if it was obtained and the file has not changed since.
     fn of(&self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let supply = self.page.as_ref()?;
         (Arc::ptr_eq(file, &supply.file)
@@ -217,7 +217,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Serves it, or says what is missing.
+    /// Serves the fault, or returns the missing supply.
     #[inline(always)]
     pub(super) fn serve(
         &self,
@@ -244,8 +244,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps a copy of a file's page in a private area where nothing is mapped, if the table and the
-    /// file's page are there and no other CPU wants the lock meanwhile. Returns `false` if not.
+    /// Maps a copy of a file's page at an unused entry of a private area. Returns `false` if the
+    /// table or the file's page is missing, or another CPU wants the lock.
     #[inline(always)]
     pub(super) fn copy_present(&self, tables: &mut PageTables, mapped: &mut [u64; 3]) -> bool {
         let Bytes::File(file, offset) = &self.area.backing else {
@@ -351,7 +351,7 @@ impl<'a> Asked<'a> {
                     Ok(())
                 }
             }
-            // What may be stored to is the program's own, whoever else looks at it just now.
+            // A page for stores belongs to the program, even if others read it at this time.
             _ if self.store && !shared && old & WRITABLE == 0 => change.own(),
             _ => {
                 change.allow(shared);
@@ -378,8 +378,8 @@ impl<'a> Asked<'a> {
             change.put(copy, 0, true);
             return Step::Done(pin(change.entry, self.want));
         }
-        // Before the page: who takes it out of the file meanwhile counts up. What was supplied was
-        // the file's a moment ago, and is looked at again by `take_copy`.
+        // Before the page: a task that takes it out of the file in between increments this. A
+        // supplied page belonged to the file a moment ago, which `take_copy` checks again.
         let sequence = file.source.mappings().sequence();
         let supplied = supplied.filter(|_| supplies.is_of(sequence));
         match supplied.or_else(|| present_page(file, index)) {
@@ -393,8 +393,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps the pages of a file that are there, this one (`index` in the file) and some around it;
-    /// false: this one is not.
+    /// Maps the present pages of a file around page `index`. Returns `false` if this page itself is
+    /// not present.
     #[inline(always)]
     fn map_around(
         &self,

@@ -29,7 +29,7 @@ pub struct SharedMemory {
     mappings: Mappings,
 }
 
-/// New shared memory of so many bytes, all zero.
+/// Returns new shared memory of `bytes` bytes, all zero.
 pub(super) fn file(bytes: u64) -> MappedFile {
     let source = SharedMemory::new(bytes);
     let path = Arc::from(&b"/dev/zero (deleted)"[..]);
@@ -41,7 +41,7 @@ pub(super) fn file(bytes: u64) -> MappedFile {
 }
 
 impl SharedMemory {
-    /// New memory of so many bytes, all zero, none of it there before it is used.
+    /// Returns new memory of `bytes` bytes, all zero. Pages are allocated at their first use.
     pub fn new(bytes: u64) -> Arc<Self> {
         let memory = Arc::new(Self {
             pages: SpinLock::new(Pages::new()),
@@ -55,8 +55,8 @@ impl SharedMemory {
         memory
     }
 
-    /// Whether a block may hold the pages from `first` on. It never grows, so one that its end cuts
-    /// would be in vain.
+    /// Returns whether a block may hold the pages from `first` on. The memory never grows, so a
+    /// block beyond its end is useless.
     fn wants_block(&self, first: u64, wish: Wish) -> bool {
         let policy = file_block::in_effect(SHARED.get());
         first + FRAMES <= self.room && wants_block(policy, wish, first, self.room)
@@ -96,7 +96,7 @@ impl PageSource for SharedMemory {
         let new = alloc_zeroed(Mobility::Movable)?;
         self.mappings.own(&new, index);
         let mut pages = self.pages.lock();
-        // Another task may have been here meanwhile.
+        // Another task may have added the page in between.
         if let Some(page) = pages.get(index) {
             return Ok(Some(page.clone()));
         }
@@ -135,7 +135,7 @@ impl PageSource for SharedMemory {
             return;
         };
         let mut pages = self.pages.lock();
-        // Another task may have been here meanwhile.
+        // Another task may have added the page in between.
         if pages.has_room_for_block(first)
             && pages
                 .insert_block(first, block, |frame, index| self.mappings.own(frame, index))

@@ -49,8 +49,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Serves a fault where no table is yet, in a mapping of a file, by one entry; stores to
-    /// private ones are for pages. `None`: it is for a page.
+    /// Serves a fault in a mapping of a file, in a region without a table, by one entry. Returns
+    /// `None` if the fault needs a base page, as stores to private mappings do.
     #[cold]
     pub(super) fn block(
         &self,

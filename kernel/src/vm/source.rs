@@ -13,10 +13,11 @@ use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
-/// What [`PageSource::relocate`] does with the file's place for the page, under the lock that all
-/// who look for the page take: the old frame, which is to be dropped without it; `None`: it stays.
+/// Replaces the frame `from` in a file's place for a page by `to`, for [`PageSource::relocate`].
+/// The caller holds the lock of all lookups of the page. Returns the old frame, to be dropped
+/// without the lock, or `None` if it stays.
 pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
-    // With the lock held nobody gets a reference to the frame but from one that there is.
+    // With the lock held, new references to the frame come from existing ones alone.
     let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
     to.copy_from(place);
     Some(core::mem::replace(place, to))
@@ -25,7 +26,7 @@ pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> O
 /// What a file has where one huge page may show it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Block {
-    /// A huge block, of whose frames the caller has got a reference to each.
+    /// A huge block. The caller has got a reference to each of its frames.
     Shared(Frame),
     /// None yet: [`PageSource::make_block`] may help.
     Possible,
@@ -35,23 +36,23 @@ pub enum Block {
 
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
 pub trait PageSource: Send + Sync {
-    /// The page with this number: made (of zeros) where the file has a hole, with a huge block
-    /// around it where the file may have such and the mapping's `wish` is not against it. May wait
-    /// for memory; called without a spin lock held.
+    /// Returns the page `index`. In a hole it allocates a page of zeros, with a huge block around
+    /// it if the file may have one and the mapping's `wish` allows it. May wait for memory. The
+    /// caller holds no spin lock. Returns `None` beyond the end of the file (the program gets
+    /// `SIGBUS`).
     ///
     /// # Errors
-    /// `None` is beyond the end of the file (the program gets `SIGBUS`), `ENOMEM`/`ENOSPC` when no
-    /// page could be made.
+    /// `ENOMEM` or `ENOSPC` if no page could be allocated.
     fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno>;
 
-    /// Pages that are there already, from the one with this number on, each in its place. Called
-    /// with a spin lock held: does not wait and makes nothing. May leave out what it likes.
+    /// Fills `pages` with the present pages from `first` on, each in its place. May leave any of
+    /// them out. The caller holds a spin lock, so this neither waits nor allocates.
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let _ = (first, pages);
     }
 
-    /// Puts a frame in the place of another that holds a page of the file, with its bytes, if
-    /// nobody but the file has that one. Whether it did.
+    /// Replaces the frame `from` of a page by `to`, and copies its bytes, if the file has the only
+    /// reference to it. Returns whether it did.
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
@@ -62,14 +63,14 @@ pub trait PageSource: Send + Sync {
         false
     }
 
-    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing
-    /// there. May wait; called without a spin lock held.
+    /// Allocates a huge block for the 2 MiB around a page, if the file may have one and has no page
+    /// there. May wait. The caller holds no spin lock.
     fn make_block(&self, index: u64, wish: Wish) {
         let _ = (index, wish);
     }
 
-    /// The huge block that the 2 MiB from page `first` on are. Called with a spin lock held: does
-    /// not wait.
+    /// Returns the huge block of the 2 MiB from page `first` on. The caller holds a spin lock, so
+    /// this does not wait.
     fn share_block(&self, first: u64, wish: Wish) -> Block {
         let _ = (first, wish);
         Block::None
@@ -84,10 +85,10 @@ pub trait PageSource: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
-    /// Has what was stored be stable (`msync`). May wait; called without a spin lock held.
+    /// Writes stored bytes to stable storage (`msync`). May wait. The caller holds no spin lock.
     ///
     /// # Errors
-    /// What could not be written.
+    /// Those of the write.
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -97,13 +98,13 @@ pub trait PageSource: Send + Sync {
         None
     }
 
-    /// How many of its pages are in memory; 0 where nobody counts them.
+    /// Returns the number of its pages in memory, or 0 if they are not counted.
     fn resident(&self) -> u64 {
         0
     }
 
-    /// Who maps it. The file keeps this and calls [`Mappings::invalidate`] *after* it has dropped
-    /// pages (truncate, hole), so that nobody goes on using them.
+    /// Returns its mappings. The file calls [`Mappings::invalidate`] *after* it has dropped pages
+    /// (truncate, hole), so that no mapping goes on using them.
     fn mappings(&self) -> &Mappings;
 }
 
@@ -126,13 +127,13 @@ pub struct MappedName {
     pub device: u64,
 }
 
-/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into. Who
-/// only looks takes `source` and `name` out of it: an extra reference would keep a file from being
-/// sealed.
+/// The file of a mapping: one for each `mmap` call, shared by the areas that the mapping is split
+/// into. Code that only reads clones `source` and `name`: an extra reference would keep a file from
+/// being sealed.
 pub struct MappedFile {
     /// Where the pages come from.
     pub source: Arc<dyn PageSource>,
-    /// What it is called.
+    /// Its name.
     pub name: MappedName,
     /// Counted as shared memory (`RssShmem`) rather than as file pages.
     pub shmem: bool,
@@ -149,7 +150,7 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// A file, with what it is called in `/proc/PID/maps`.
+    /// Returns a file with its name in `/proc/PID/maps`.
     pub fn new(source: Arc<dyn PageSource>, path: Arc<[u8]>, inode: u64, device: u64) -> Self {
         Self {
             source,
@@ -167,7 +168,7 @@ impl MappedFile {
         }
     }
 
-    /// Has the mapping be counted; `attachment` is told when it is gone from its space.
+    /// Counts the mapping: `attachment` is notified when the mapping has left its space.
     pub fn attach(&mut self, attachment: Arc<dyn Attachment>) {
         self.attachment = Some(attachment);
     }
@@ -229,7 +230,7 @@ impl MappedFile {
         Ok(())
     }
 
-    /// What is kept for it.
+    /// Returns its reservation in the pool of huge pages.
     pub(super) fn promises(&self) -> Option<&Promises> {
         self.promises.as_ref()
     }

@@ -35,23 +35,23 @@ pub(super) type Area = Vma<VmaFlags, Bytes>;
 
 /// A process's memory: its areas and its page tables.
 pub struct AddressSpace {
-    /// Held by whatever changes areas, from the decision to the last entry: taken before `state`.
+    /// Held by each change of areas, from the decision to the last entry. Taken before `state`.
     pub(super) change: Mutex<()>,
     pub(super) state: SpinLock<State>,
     /// CPUs whose CR3 is this space's root.
     pub(super) cpus: CpuSet,
-    /// Changes of entries that not all CPUs know of yet, made by others or by oneself. Whoever
-    /// depends on an entry that is gone, or that forbids stores, being known as such flushes too.
+    /// The number of changes of entries before their flush. Code that depends on the flush of an
+    /// entry that another task has removed or made read-only flushes as well.
     pub(super) flushes: AtomicU32,
     /// Where accesses wait for the end of a fork.
     pub(super) forked: WaitQueue,
-    /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
+    /// No huge pages, regardless of the areas (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
-    /// What its process has registered for `membarrier(2)`, by the commands' bits.
+    /// The registrations of its process for `membarrier(2)`, by the commands' bits.
     barriers: AtomicU32,
     /// `khugepaged` looks at it.
     pub(super) enlisted: AtomicBool,
-    /// `mlockall` for what is mapped later.
+    /// `mlockall` for later mappings.
     pub(super) future_lock: FutureLock,
     /// Physical address of the root.
     root: u64,
@@ -89,7 +89,7 @@ pub(super) struct State {
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
     pub(super) auxiliary: Range<u64>,
-    /// A child gets its pages just now: who needs a page, or has no use for some, waits.
+    /// A child is getting its pages: faults and calls that drop pages wait.
     pub(super) forking: bool,
 }
 
@@ -278,7 +278,7 @@ impl AddressSpace {
         Ok(space)
     }
 
-    /// A new, empty space of a family. Until it joins, what it shows does not move.
+    /// Returns a new, empty space of a family. Its pages do not move until it joins the family.
     pub(super) fn of_family(family: Arc<Family>) -> Result<Arc<Self>, Errno> {
         let mut relief = pressure::Relief::new(Order::BASE);
         let tables = loop {
@@ -346,9 +346,9 @@ impl AddressSpace {
         self.requests.get().map(|requests| &**requests)
     }
 
-    /// Has `make` make the contexts of asynchronous requests, unless there are some. What it made
-    /// is dropped with the space, which may be in a walk over the mappers of a file: no context
-    /// may be left in it then.
+    /// Calls `make` for the contexts of asynchronous requests, unless there are some. Its result is
+    /// dropped with the space, perhaps in a walk over the mappers of a file: it must not contain a
+    /// context then.
     pub fn set_requests(&self, make: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if self.requests.get().is_none() {
             // Another task may have been first; then ours go.
@@ -377,8 +377,7 @@ impl AddressSpace {
         Owner::new(self.tag, page)
     }
 
-    /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is
-    /// already.
+    /// Makes it the space of this CPU, on a switch to one of its tasks. Cheap if it is already.
     ///
     /// The caller keeps a reference to the space until this CPU has activated another one or
     /// [`Self::deactivate`] was called here.
@@ -420,7 +419,7 @@ impl AddressSpace {
         self.cpus.has_several()
     }
 
-    /// Whether it gets no huge pages from here on, whatever its areas say.
+    /// Sets whether it gets no huge pages from here on, regardless of its areas.
     pub fn decline_huge_pages(&self, decline: bool) {
         // Relaxed (both): a value of its own.
         self.no_huge_pages.store(decline, Ordering::Relaxed);
@@ -442,7 +441,7 @@ impl AddressSpace {
         self.barriers() & commands == commands
     }
 
-    /// What was registered.
+    /// Returns the registrations for `membarrier(2)`.
     pub(super) fn barriers(&self) -> u32 {
         self.barriers.load(Ordering::Relaxed)
     }
@@ -477,7 +476,7 @@ impl AddressSpace {
         }
     }
 
-    /// Hands its areas out, upwards, without a lock held meanwhile.
+    /// Calls `each` with its areas, upwards, without a lock held during the call.
     pub fn for_each_vma(&self, mut each: impl FnMut(&VmaInfo)) {
         let mut at = 0;
         while let Some(info) = self.vma_from(at) {
@@ -487,9 +486,9 @@ impl AddressSpace {
         }
     }
 
-    /// Mapped pages in a range: anonymous, of files, of shared memory, of the first what is in huge
-    /// pages, those of the pool that are the space's own and that are not, and of files and shared
-    /// memory what is in huge pages, in bytes (for `smaps`).
+    /// Returns the mapped bytes in a range (for `smaps`): anonymous, of files, of shared memory,
+    /// the part of the first in huge pages, pool pages that belong to the space alone, those that
+    /// do not, and the part of files and shared memory in huge pages.
     pub fn resident(&self, range: Range<u64>) -> [u64; 7] {
         let mut pages = [0; 7];
         let mut at = range.start;
@@ -497,7 +496,7 @@ impl AddressSpace {
             let state = self.state.lock();
             let mut tables = 0;
             at = state.tables.runs(at..range.end, |_, run| {
-                // What is refused here comes again: it must not have been counted.
+                // A refused table comes again, so it must not be counted here.
                 if tables == TABLES_AT_ONCE {
                     return false;
                 }
@@ -639,7 +638,8 @@ impl State {
         self.mapped[kind] += 1;
     }
 
-    /// The sizes of what areas have in `range`, with the flags that `with` makes of theirs.
+    /// Returns the sizes of the areas' parts in `range`, with the flags that `with` returns for
+    /// theirs.
     pub(super) fn sizes_in(
         &self,
         range: &Range<u64>,
@@ -675,8 +675,8 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps
-    /// the memory of this structure, until the next space maps that file.
+    /// Removes this space from the files that it maps. A file that it has unmapped refers to it,
+    /// and so keeps the memory of this structure, until the next space maps that file.
     fn leave_files(&mut self) {
         let mut left = None;
         let number = self.id;
@@ -693,9 +693,9 @@ impl AddressSpace {
     }
 }
 
-/// Frees all of its memory, in batches between which others run. So the last reference goes only
-/// where its holder may block: when a task ends or turns to another program, and after a look at
-/// another process. No CPU uses the space then, so no TLB is flushed for it.
+/// Frees all of its memory, in batches between which other tasks run. So the last reference must be
+/// dropped where the holder may block: when a task ends or executes another program, and after a
+/// look at another process. No CPU uses the space then, so no TLB is flushed for it.
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         assert_no_spin_lock_held();

@@ -29,7 +29,7 @@ pub(super) enum HugeTry {
 }
 
 impl HugeTry {
-    /// Gets the page of zeros; nobody waits for memory for that.
+    /// Gets the page of zeros, without waiting for memory.
     #[cold]
     pub(super) fn zeros() -> Self {
         match (ZeroBlock::get(), TableFrame::try_new()) {
@@ -58,7 +58,7 @@ impl HugeTry {
 }
 
 impl HugeSupply {
-    /// Gets one; what is done where no block is free, the effort says.
+    /// Gets one. `effort` limits the work if no block is free.
     pub(super) fn get(effort: Effort) -> Result<Self, AllocError> {
         let mut block = HugeFrame::try_new();
         if block.is_err() {
@@ -96,7 +96,7 @@ pub(super) fn put_huge(
     percpu::add(Count::HugeFaults, 1);
 }
 
-/// The same of one that nobody asked for: on trial, with a page that is stored to.
+/// Does the same for a huge page that no program asked for: on trial, with the page of the store.
 pub(super) fn put_on_trial(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],

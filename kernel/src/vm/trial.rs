@@ -1,22 +1,23 @@
-//! Huge pages that nobody asked for.
+//! Huge pages that no program asked for.
 //!
-//! Where the policy is `always`, the first store to 2 MiB takes a huge block although nobody knows
-//! whether the program will use more than a page of it. So the block is *on trial*: it is mapped by
-//! 512 entries, those of the table that a huge page has in reserve anyway, and the CPU notes in
-//! them which pages are stored to (`DIRTY`, which all other entries have from the start). A second
-//! or two later `khugepaged` looks at them, once the program has ceased to use more:
+//! With the policy `always`, the first store to 2 MiB takes a huge block before it is known whether
+//! the program will use more than a page of it. So the block is *on trial*: it is mapped by 512
+//! entries, those of the table that a huge page has in reserve anyway, and the CPU marks in them
+//! the pages of stores (`DIRTY`, which all other entries have from the start). A second or two
+//! later, once the program has ceased to use more, `khugepaged` checks the entries:
 //!
-//! - most pages are in use: one entry maps the block from then on;
-//! - else the pages in use are kept, and the others freed. Nobody reads them: what was not stored to is zero.
+//! - if most pages are in use, one entry maps the block from then on;
+//! - otherwise the pages in use are kept, and the others freed without reading them: a page without
+//!   a store is zero.
 //!
-//! Faults, unmapping the whole of it and `mremap` take a trial as it is. Whoever needs a single
-//! frame of it, shares it, or changes rights has it weighed first, with what is known by then; so
-//! does who finds no memory.
+//! Faults, unmapping the whole block and `mremap` keep a trial. An operation that needs a single
+//! frame of it, shares it, or changes rights decides it first, by the entries at that time. So does
+//! a task that finds no memory.
 //!
-//! The entries of a trial's table are the only ones that CPUs write to. They are changed by atomic
-//! exchanges while it lasts: an entry that is taken out tells by then whether it was stored to, and
-//! no store comes after that, since the CPU looks at the entry again before it notes the first
-//! store to a page.
+//! The entries of a trial's table are the only ones that CPUs write to. During the trial they are
+//! changed by atomic exchanges: the value of a removed entry tells whether the page had a store,
+//! and none comes later, since the CPU checks the entry again before it marks the first store to a
+//! page.
 
 use super::entry::{
     ACCESSED, ADDRESS, DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, PRESENT, REGION, TRIAL, USER, WRITABLE,
@@ -37,9 +38,9 @@ use machine::sched;
 
 /// With no more pages than this unused it stays a huge page: an eighth.
 pub(super) const SPARE: u64 = FRAMES / 8;
-/// So many pages more than at the last look, and the program is not done with it.
+/// The growth in pages since the last look from which on the program is still filling the block.
 const GROWTH: u64 = 32;
-/// The note of one that was not looked at yet.
+/// The note of a block without a look.
 const FRESH: u64 = NOTE >> NOTE_SHIFT;
 const _: () = assert!(FRAMES < FRESH);
 
@@ -77,7 +78,7 @@ impl Trials {
     }
 }
 
-/// Whether what is weighed may be given time.
+/// Whether a decision may be put off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Haste {
     /// What still grows is left for another look.
@@ -86,7 +87,7 @@ pub(super) enum Haste {
     Now,
 }
 
-/// What is done with a trial.
+/// The decision on a trial.
 enum Verdict {
     Later,
     Whole,
@@ -103,8 +104,8 @@ fn stored_to(table: &[AtomicU64; 512]) -> u64 {
 }
 
 impl PageTables {
-    /// Puts a huge block on trial for the region of an unused entry, by the caller's reference.
-    /// `rights` is what its entries have, `stored` the page that is stored to.
+    /// Puts a huge block on trial for the region of an unused entry, and takes over the caller's
+    /// reference. `rights` are those of its entries, `stored` is the page of the store.
     pub(super) fn set_trial(
         &mut self,
         slot: &AtomicU64,
@@ -163,15 +164,15 @@ impl PageTables {
         }
     }
 
-    /// What was on trial is an ordinary table of pages.
+    /// Turns the table of a trial into an ordinary table of pages.
     fn have_table(&mut self, slot: &AtomicU64, upper: u64) {
         slot.store(upper & ADDRESS | UPPER, Ordering::Relaxed);
         self.trials.count -= 1;
         percpu::add(Count::HugeSplits, 1);
     }
 
-    /// Ends a trial, and keeps what was stored to; the gather has room for the rest, is flushed and
-    /// freed after that.
+    /// Ends a trial and keeps the pages with stores. The gather takes the rest, so it must have
+    /// room, and the caller flushes and frees it.
     fn keep(&mut self, slot: &AtomicU64, gather: &mut Gather) {
         let upper = slot.load(Ordering::Relaxed);
         let block = block_of(upper);
@@ -195,8 +196,8 @@ impl PageTables {
         percpu::add(Count::HugeUnderused, 1);
     }
 
-    /// Ends those that the ends of a range cut, as `keep` does. The addresses to be flushed, if
-    /// there were any.
+    /// Ends the trials that the ends of a range cut, as `keep` does. Returns the addresses to
+    /// flush, if there were any.
     pub(super) fn keep_edges(
         &mut self,
         range: &Range<u64>,
@@ -325,8 +326,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes those whole that a range holds, as if all of it were stored to: the end of that at an
-    /// address, if there is one.
+    /// Makes the trials in `range` whole, as if all their pages had stores. Returns the end of the
+    /// one at `page`, if there is one.
     pub(super) fn store_to_trial(&self, page: u64, range: &Range<u64>) -> Option<u64> {
         let start = page / REGION * REGION;
         let mut state = self.state.lock();

@@ -244,10 +244,10 @@ pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
     len - unsafe { ebb_user_copy(to, from as u64, len) }
 }
 
-/// As [`copy_out_raw`], the other way.
+/// Copies like [`copy_out_raw`], in the other direction.
 ///
 /// # Safety
-/// `to` is writable for `len` bytes and not looked at by Rust code meanwhile.
+/// `to` is writable for `len` bytes, and no other Rust code reads it during the call.
 #[inline]
 pub unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
     sync::assert_no_spin_lock_held();
@@ -379,7 +379,7 @@ impl<T> Clone for UserPtr<T> {
 }
 
 impl<T> UserPtr<T> {
-    /// A value at this address, whatever that is.
+    /// Returns a pointer to this address, which is not checked.
     pub const fn new(address: u64) -> Self {
         Self {
             address,

@@ -1,8 +1,8 @@
 //! Taking pages out of page tables, in batches.
 //!
-//! Each batch is decided and done under one hold of the space's lock. What a range shows may change
-//! between two batches, so each looks at the areas anew; only who holds `change` and has taken the
-//! areas out may go by a range alone.
+//! Each batch is decided and done under one hold of the space's lock. The areas of a range may
+//! change between two batches, so each batch checks them again. Only code that holds `change` and
+//! has removed the areas may use a range alone.
 
 use super::backing::Bytes;
 use super::compaction::daemon;
@@ -18,8 +18,8 @@ use machine::memory::percpu;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// Pages that were taken out together, from which number on draining the CPU's cache costs little
-/// beside freeing them.
+/// The number of pages of a call from which on draining the CPU's cache costs little beside freeing
+/// them.
 const MANY: u64 = (16 << 20) / PAGE;
 /// A part of an area with at most this number of bytes is looked at before it is zapped.
 const FEW: u64 = 16 * PAGE;
@@ -48,10 +48,10 @@ impl<'a> Zapping<'a> {
         }
     }
 
-    /// Takes out what a batch has room for between `at` and `end`, has all CPUs forget it, and
-    /// frees it. Of the tables that this empties those go that lie in what `owned` gives for the
-    /// state and the address reached. Everything from `empty_from` to the first address of the
-    /// batch is known to be empty; with `None` nothing is.
+    /// Takes out the pages between `at` and `end` that a batch has room for, flushes them on all
+    /// CPUs, and frees them. Emptied tables go if they lie in the range that `owned` returns for
+    /// the state and the address reached. The range from `empty_from` to the first address of the
+    /// batch is known to be empty; with `None` no range is.
     fn batch(
         &mut self,
         mut state: SpinGuard<'_, State>,
@@ -74,7 +74,7 @@ impl<'a> Zapping<'a> {
         // A prune that had no room begins again where it began.
         let prune_from = self.unpruned.take().unwrap_or(from);
         let owned = owned(&state, self.at);
-        // Nothing has come back to what was zapped under this hold.
+        // No page has come back to the range that was zapped under this hold.
         let emptied = if files_only {
             0..0
         } else {
@@ -96,8 +96,8 @@ impl<'a> Zapping<'a> {
         }
         let pending = gather.needs_flush().then(|| space.begin_flush());
         drop(state);
-        // Not under the lock: other CPUs take their time. A fault meanwhile finds the entries gone,
-        // and frames and tables stay until all CPUs know.
+        // Not under the lock, since other CPUs take their time. A fault in between finds the
+        // entries gone, and frames and tables stay until all CPUs have flushed.
         gather.flush(&space.cpus, flush);
         drop(pending);
         gather.free();
@@ -107,8 +107,8 @@ impl<'a> Zapping<'a> {
 }
 
 impl AddressSpace {
-    /// Zaps a range that has no area and gets none meanwhile: `change` is held, or nobody uses the
-    /// space. Page tables go too where no area is left around.
+    /// Zaps a range that has no area and gets none during the call: `change` is held, or no task
+    /// uses the space. Page tables without a remaining area around go, too.
     pub(super) fn zap_unmapped(&self, range: Range<u64>) {
         let mut gather = Gather::new();
         let mut zapping = Zapping::new(self, range.start, &mut gather);
@@ -133,12 +133,12 @@ impl AddressSpace {
         }
     }
 
-    /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
-    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at
-    /// all. `settles`: it waits while a child gets the pages.
+    /// Zaps the part of each area in `range` that `select` returns for it, upwards. An area that
+    /// changes during the call is met in its state at its turn, or not at all if it moves down. If
+    /// `settles` is set, this waits while a child gets the pages.
     ///
     /// # Errors
-    /// What `select` gives; areas below are done then.
+    /// Those of `select`; the areas below are done then.
     pub(super) fn zap_areas(
         &self,
         range: Range<u64>,
@@ -179,8 +179,8 @@ impl AddressSpace {
                         selected.end &= !(size.bytes() - 1);
                         zapping.at = zapping.at.next_multiple_of(size.bytes());
                     }
-                    // Who advises names pages that are there, as a rule; a file's mappers often
-                    // show none of them.
+                    // Advice mostly names present pages; the spaces that map a file often have none
+                    // of its pages.
                     let is_left = settles || zapping.unpruned.is_some() || self.has_flushes();
                     if is_met(&selected) && (is_left || state.tables.shows_any(&selected, FEW)) {
                         part = Some(selected);
@@ -209,8 +209,8 @@ impl AddressSpace {
         }
     }
 
-    /// Takes a file's pages out of a range whose areas are gone already and whose pages are on
-    /// their way: who has just walked over the areas waits for nobody.
+    /// Takes a file's pages out of the range whose areas have been removed and whose pages are
+    /// still being taken out, so that a walk over the areas need not wait for it.
     pub(super) fn zap_leaving(&self) {
         if self.state.lock().leaving.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The huge page of zeros: what private memory shows for a whole region that was read and not
+//! The huge page of zeros, which private memory maps for a whole region that was read and not
 //! stored to.
 
 use super::entry::{ADDRESS, HUGE, REGION, ZERO};
@@ -42,8 +42,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Gives its entry the rights of the area, for a load; a reference to a page of zeros for who
-    /// wants one.
+    /// Gives its entry the rights of the area, for a load. Returns a reference to a page of zeros
+    /// if the caller wants one.
     #[cold]
     pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
         // Relaxed (all): under the lock.

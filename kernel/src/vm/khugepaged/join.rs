@@ -1,4 +1,4 @@
-//! Looks for 2 MiB most pages of which are there, and has them joined.
+//! Searches for ranges of 2 MiB with most pages present, and joins their pages.
 
 use super::{SPACES, forget, knobs, space_of};
 use crate::vm::AddressSpace;
@@ -18,12 +18,12 @@ use machine::memory::huge::{Effort, FRAMES};
 use machine::memory::percpu;
 use machine::sched;
 
-/// Page tables, and areas and what is no table, that are looked at under one lock.
+/// The most page tables, and the most areas and missing tables, that are examined under one lock.
 const TABLES: u32 = 8;
 const LOOKS: u32 = 128;
-/// Less is nothing: so many frames come and go in a guest in which nothing happens.
+/// The number of frames that come and go in an idle guest: less activity counts as none.
 const QUIET: u64 = 64;
-/// While nothing happens, the time between two looks grows up to so many times what it is set to.
+/// While the guest is idle, the time between two looks grows up to this multiple of its knob.
 const LONGEST: u64 = 16;
 /// The shortest time between two looks, in milliseconds.
 const SHORTEST: u64 = 10;
@@ -39,8 +39,8 @@ pub(super) struct Joiner {
     index: usize,
     tag: u64,
     at: u64,
-    /// The space has areas for huge pages, among those that were looked at; what it had changed by
-    /// then.
+    /// The space has areas for huge pages among the examined ones, and the number of its changes at
+    /// that time.
     fit: bool,
     version: u64,
     before: Option<Before>,
@@ -117,7 +117,7 @@ impl Joiner {
                 break Halt::Budget;
             };
             if tag != self.tag {
-                // It begins with it, or others have left the list meanwhile.
+                // The list begins with it, or others have left the list.
                 self.tag = tag;
                 self.at = 0;
             }
@@ -194,7 +194,7 @@ impl Joiner {
                         make_whole(before, &mut self.mover);
                     }
                     Err(Errno::ENOMEM) => return ControlFlow::Break(Halt::NoBlock),
-                    // Somebody was faster, or its pages are in use.
+                    // Another task was faster, or its pages are in use.
                     Err(_) => {}
                 }
             }
@@ -204,8 +204,8 @@ impl Joiner {
     }
 }
 
-/// Has the blocks be whole that pages which were joined have left, so that the next are joined in
-/// those: else what the guest holds of the host doubles for a while.
+/// Empties the blocks that joined pages have left, so that the next pages are joined in these.
+/// Otherwise the guest would hold twice the memory of the host for a while.
 fn make_whole(joined: &Before, mover: &mut Option<Mover>) {
     if mover.is_none() {
         *mover = Mover::new().ok();

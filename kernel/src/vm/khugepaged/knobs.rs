@@ -56,7 +56,7 @@ pub(crate) static PAGES_TO_SCAN: Knob = Knob::new(1 << 17, 1, NUMBERS);
 pub(crate) static MAX_NONE: Knob = Knob::new(SPARE, 0, FRAMES - 1);
 /// Pages of 2 MiB that others may have, too.
 pub(crate) static MAX_SHARED: Knob = Knob::new(0, 0, FRAMES - 1);
-/// Pages of 2 MiB that may be in swap, of which there is none.
+/// The most pages of 2 MiB that may be in swap. There is no swap.
 pub(crate) static MAX_SWAP: Knob = Knob::new(FRAMES / 8, 0, FRAMES - 1);
 /// Whether a block is emptied where there is none.
 pub(crate) static DEFRAG: Knob = Knob::new(1, 0, 1);

@@ -16,18 +16,18 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// Between two looks at what is on trial.
+/// The time between two looks at huge pages on trial.
 const INTERVAL: Nanos = Nanos(1_000_000_000);
 
-/// The tags of spaces that have areas for huge pages. A space takes itself in; it is taken out when
-/// it ends, or when it has no such area any more.
+/// The tags of spaces that have areas for huge pages. A space adds itself; it is removed when it
+/// ends, or has no such area any more.
 static SPACES: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
 static QUEUE: WaitQueue = WaitQueue::new();
 /// A huge page is or will be on trial that was not at the last look.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// Has a space be looked at from here on; false: that cannot be had, and nothing is to be put on
-/// trial.
+/// Adds a space to the list. Returns `false` if there is no memory for that; then no page may be
+/// put on trial.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
@@ -98,7 +98,7 @@ fn run() {
         match weigh {
             None if TRIED.load(Ordering::Relaxed) => weigh = Some(now.saturating_add(INTERVAL)),
             Some(due) if due <= now => {
-                // What is put on trial just now is seen at the next look.
+                // A huge page put on trial at this moment is seen at the next look.
                 let tried = TRIED.swap(false, Ordering::Relaxed);
                 let some = weigh_each();
                 weigh = (tried || some).then(|| clock::now().saturating_add(INTERVAL));
@@ -123,8 +123,7 @@ fn space_of(tag: u64) -> Option<Arc<AddressSpace>> {
     found
 }
 
-/// The spaces that are listed, one after the other. Those that come or go meanwhile may be among
-/// them or not.
+/// Iterates over the listed spaces. Spaces that come or go during the iteration may be left out.
 fn spaces() -> impl Iterator<Item = Arc<AddressSpace>> {
     let mut index = 0;
     core::iter::from_fn(move || {
