@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-/// Bytes of firmware memory; `None` outside of what is mapped.
+/// Returns bytes of firmware memory, or `None` outside of the mapped range.
 fn bytes(address: u64, len: usize) -> Option<&'static [u8]> {
     let end = address.checked_add(len as u64)?;
     if address == 0 || end > paging::low_mapped_end() {
@@ -133,7 +133,7 @@ fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
     None
 }
 
-/// Reads the machine's tables; what is missing or broken is as in a machine that says nothing.
+/// Reads the machine's tables. Missing and broken tables are ignored.
 pub(super) fn read(rsdp: Option<u64>) -> Machine {
     const LOCAL_APIC: u8 = 0;
     const IO_APIC: u8 = 1;

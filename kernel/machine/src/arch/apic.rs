@@ -58,7 +58,7 @@ fn read(register: u32) -> u32 {
 #[inline]
 fn write(register: u32, value: u32) {
     let base = REGISTERS.load(Ordering::Relaxed);
-    // SAFETY: this CPU's APIC; what is written concerns interrupts only.
+    // SAFETY: this CPU's APIC; the written values concern interrupts only.
     unsafe {
         if base == 0 {
             cpu::wrmsr(msr::X2APIC + register / 16, u64::from(value));
@@ -167,10 +167,11 @@ fn command(destination: u32, command: u32) {
     write(register::COMMAND, command);
 }
 
-/// Has interrupts of this priority's class (its upper four bits) and below wait.
+/// Holds back interrupts of the class of `priority` (its upper four bits) and below.
 ///
-/// Not by CR8, though it is the same register: where QEMU emulates SVM, a guest's write to CR8 ends
-/// QEMU when an interrupt is pending (`host/lab/README.md`). Only a CPU that is about to halt comes here.
+/// This does not use CR8, the same register: if QEMU emulates SVM, a guest's write to CR8 ends QEMU
+/// when an interrupt is pending (`host/lab/README.md`). Only a CPU that is about to halt calls
+/// this.
 pub(super) fn set_task_priority(priority: u32) {
     write(register::TASK_PRIORITY, priority);
 }

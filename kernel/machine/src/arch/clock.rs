@@ -67,7 +67,7 @@ pub fn now() -> Nanos {
     at(cpu::rdtsc())
 }
 
-/// A count of the time-stamp counter, or a number of its ticks: what a span costs little to measure by.
+/// A count of the time-stamp counter, or a number of its ticks. A cheap measure of spans.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ticks(pub u64);
 
@@ -129,9 +129,10 @@ fn set_scale(ticks: u64, ns: u64) {
     SCALE.sequence.store(sequence + 2, Ordering::Release);
 }
 
-/// Base of the counter, base in nanoseconds, and nanoseconds a tick times 2^32: final once programs start.
+/// Base of the counter, base in nanoseconds, and nanoseconds a tick times 2^32: final once programs
+/// start.
 pub(super) fn rate() -> [u64; 3] {
-    // Relaxed: nobody changes them any more.
+    // Relaxed: they do not change any more.
     [&SCALE.base_tsc, &SCALE.base_ns, &SCALE.scale].map(|value| value.load(Ordering::Relaxed))
 }
 
@@ -159,7 +160,8 @@ fn ahead_at(now: Nanos) -> (Nanos, i64) {
     }
 }
 
-/// Sets what `ahead_at` reads. The caller ensures that no other thread does so meanwhile.
+/// Sets the values that `ahead_at` reads. The caller ensures that no other thread sets them at the
+/// same time.
 fn set_ahead(now: Nanos, offset: Nanos, rate: i64) {
     let sequence = AHEAD.sequence.load(Ordering::Relaxed);
     AHEAD.sequence.store(sequence + 1, Ordering::Relaxed);
@@ -202,8 +204,8 @@ pub fn monotonic_at(wall: Nanos) -> Nanos {
     Nanos(u64::try_from(at).unwrap_or(u64::MAX))
 }
 
-/// Sets what to add. Once there are programs, the caller tells those who keep a time by it, and
-/// ensures that no other thread sets it meanwhile.
+/// Sets the offset of the wall clock. Once there are programs, the caller notifies the waits for a
+/// time of this clock, and ensures that no other thread sets it at the same time.
 pub fn set_realtime_offset(offset: Nanos) {
     set_ahead(now(), offset, wall_rate());
 }
@@ -264,7 +266,8 @@ fn look() -> (u64, u64) {
     (best.0, best.1)
 }
 
-/// Sets the clock going: a first guess of the rate unless it is told, and the wall clock.
+/// Starts the clock: with the rate that the machine gives, or a first guess, and with the wall
+/// clock.
 pub(super) fn init(boot: &BootInfo) {
     if let Some(khz) = told_khz() {
         set_scale(khz, 1_000_000);

@@ -85,7 +85,7 @@ pub fn line(args: fmt::Arguments<'_>) {
     message(USUAL, true, args);
 }
 
-/// Keeps one line with its priority, and prints it if it is to be `shown`.
+/// Keeps one line with its priority in the log, and prints it if `shown` is set.
 pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
@@ -136,7 +136,7 @@ pub(super) fn bare_line(args: fmt::Arguments<'_>) {
             Ok(())
         }
     }
-    // What was being written may have no end.
+    // The line under way may have no end.
     let _ = Bare.write_str("\n");
     let _ = Bare.write_fmt(args);
     let _ = Bare.write_str("\n");

@@ -100,7 +100,8 @@ impl Context {
     }
 }
 
-/// Saves the running context in `from` and continues `to`. Returns when somebody switches back.
+/// Saves the running context in `from` and continues `to`. Returns when a later switch continues
+/// `from`.
 ///
 /// # Safety
 /// `to` was saved by `switch` or made by [`Context::new`], runs nowhere, and its stack is mapped.
@@ -124,7 +125,7 @@ pub unsafe fn enter_user(frame: *const UserFrame) -> ! {
 /// `sti; hlt; cli`. The interrupt that ends it may run any handler.
 #[inline]
 pub fn idle() {
-    // SAFETY: a function of the C ABI; handlers save what it must keep.
+    // SAFETY: a function of the C ABI; handlers save the registers that it must keep.
     unsafe { arch_idle() };
 }
 
@@ -136,8 +137,9 @@ pub(super) fn open_interrupts() {
     unsafe { arch_open_interrupts() };
 }
 
-/// Where to go on after an interrupt at `rip`: one that hit before `hlt` is what `hlt` would wait for. No CPU takes an
-/// interrupt there, but a machine that is stopped between the two instructions may.
+/// Returns the address to continue at after an interrupt at `rip`. An interrupt before `hlt` is the
+/// one that `hlt` would wait for. No CPU takes an interrupt there, but a machine that is stopped
+/// between the two instructions may.
 #[inline]
 pub(super) fn after_interrupt(rip: u64) -> u64 {
     if rip == arch_idle_halt as *const () as u64 {

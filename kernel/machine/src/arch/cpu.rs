@@ -102,7 +102,8 @@ pub fn read_cr4() -> u64 {
     value
 }
 
-/// Lets programs read this CPU's time-stamp counter, or has it raise a general protection fault instead.
+/// Lets programs read this CPU's time-stamp counter, or has it raise a general protection fault
+/// instead.
 pub fn allow_user_tsc(allowed: bool) {
     /// The counter is the kernel's alone.
     const TSD: u64 = 1 << 2;

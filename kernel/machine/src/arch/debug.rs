@@ -34,7 +34,7 @@ impl Breakpoints {
     }
 }
 
-/// What has happened, of DR6: bits 0 to 3 for breakpoints, 14 for a step; forgotten from now on.
+/// Returns and clears the events in DR6: bits 0 to 3 for breakpoints, 14 for a step.
 pub fn take_status() -> u64 {
     let status: u64;
     // SAFETY: reads a register and puts it back to its quiet value.

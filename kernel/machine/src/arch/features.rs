@@ -39,7 +39,7 @@ pub enum Feature {
     Rdrand = 1 << 13,
     /// RDSEED.
     Rdseed = 1 << 14,
-    /// KVM tells of time that others had, and whether a CPU runs.
+    /// KVM publishes stolen time, and whether a CPU runs.
     StealTime = 1 << 15,
     /// KVM drops a CPU's TLB before it runs again, where it is asked to.
     FlushByHost = 1 << 16,

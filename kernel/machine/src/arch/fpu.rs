@@ -171,7 +171,7 @@ impl FpuState {
         set_fpu_owner(self.address());
     }
 
-    /// Exceptions of the current task's x87 that wait and are not masked, by the bits of its status.
+    /// Returns the pending, unmasked exceptions of the current task's x87, as bits of its status.
     pub fn pending_x87(&mut self) -> u32 {
         self.save();
         let word = u32_at(&self.area, 0);
@@ -261,8 +261,8 @@ impl FpuState {
     }
 }
 
-/// The image of a stopped thread's registers, for its tracer: XSAVE's standard form, with what XCR0 is in
-/// the bytes that are left to software.
+/// The image of a stopped thread's registers, for its tracer: XSAVE's standard form, with the value
+/// of XCR0 in the bytes for software.
 #[derive(Clone, Debug)]
 pub struct TraceImage([u8; XSAVE_BYTES]);
 

@@ -1,4 +1,4 @@
-//! What is saved of a user program when it enters the kernel.
+//! The saved registers of a user program in the kernel.
 
 use super::layout::USER_END;
 use core::mem::{offset_of, size_of};

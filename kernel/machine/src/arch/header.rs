@@ -28,7 +28,7 @@ fn first_user() {
         .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
         .is_ok()
     {
-        // Release: the host's Acquire of the stage sees what was noted before.
+        // Release: the host's Acquire of the stage sees the earlier records.
         HEADER.stage.store(stage::RUNNING, Ordering::Release);
     }
 }
@@ -39,7 +39,8 @@ pub fn note_oom_kill(pid: u32, resident_bytes: u64, name: &[u8; NAME_BYTES]) {
     let number = HEADER.oom_kills.load(Ordering::Relaxed);
     let record = &HEADER.oom_records[number as usize % OOM_RECORDS];
     record.number.store(0, Ordering::Relaxed);
-    // Release: partner of the host's second look at the number; it does not miss that the record is changing.
+    // Release: pairs with the host's second load of the number, which so sees a change of the
+    // record.
     fence(Ordering::Release);
     record.at_ns.store(clock::now().0, Ordering::Relaxed);
     record.resident.store(resident_bytes, Ordering::Relaxed);

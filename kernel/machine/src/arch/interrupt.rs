@@ -27,7 +27,7 @@ const _: () = assert!(FIRST_DEVICE + DEVICE_VECTORS as u64 <= RESCHED);
 /// Devices that share a line: a q35 has four lines for all of its slots.
 const SHARERS: usize = 8;
 
-/// A device's handler and what it is called with; function 0: nobody.
+/// A device's handler and its argument. Function 0 means that there is none.
 struct Handler {
     function: AtomicUsize,
     argument: AtomicUsize,
@@ -74,18 +74,19 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
-/// Serves the interrupts that are pending: timers, other CPUs, devices. The caller holds no spin lock, and nothing of
-/// its CPU's own (`memory::percpu`), as for a call that blocks: handlers use both.
+/// Serves the pending interrupts: timers, other CPUs, devices. The caller holds no spin lock and no
+/// per-CPU data (`memory::percpu`), as for a call that blocks, since handlers use both.
 ///
-/// Costs a few instructions where nothing is pending, so that loops may call it for each page.
+/// Costs a few instructions if none is pending, so loops may call it for each page.
 #[inline]
 pub fn serve_pending() {
     spin::assert_no_spin_lock_held();
     context::open_interrupts();
 }
 
-/// Halts this CPU until another writes to its mailbox or answers; one of the three places where kernel code is
-/// interrupted, with the idle loop and [`serve_pending`]. What runs then, `ipi::poll_mailbox`, takes no locks.
+/// Halts this CPU until another writes to its mailbox or answers. One of the three places where
+/// kernel code is interrupted, with the idle loop and [`serve_pending`]. The interrupt runs
+/// `ipi::poll_mailbox`, which takes no locks.
 pub(super) fn wait_for_mailbox() {
     apic::set_task_priority(ONLY_MAILBOX);
     context::idle();

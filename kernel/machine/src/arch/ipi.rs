@@ -1,9 +1,10 @@
 //! Interrupts between CPUs: reschedule, and TLB flush with an answer.
 //!
 //! A CPU posts its request in its own post, sets its bit in the mailbox of each CPU that must serve
-//! it, and interrupts those. They take the bits, do what the posts say and clear their bits there.
-//! A CPU that waits keeps serving its own mailbox, so two that wait for each other both go on. Nobody waits for a CPU
-//! of which the host says that it does not run and whose TLB the host drops before it does (`steal`).
+//! it, and interrupts those. They take the bits, serve the posts and clear their bits there. A
+//! waiting CPU keeps serving its own mailbox, so two that wait for each other both go on. There is
+//! no wait for a CPU that does not run, by the host's word, if the host drops its TLB before it
+//! runs again (`steal`).
 
 use super::clock::{self, Nanos};
 use super::cpu;
@@ -48,8 +49,8 @@ struct Post {
     halted: AtomicBool,
 }
 
-// SAFETY: the owner writes the request while nobody is in `waiting`; others read it before they
-// take their bit out.
+// SAFETY: the owner writes the request while `waiting` has no bit; others read it before they clear
+// their bit.
 unsafe impl Sync for Post {}
 
 static POSTS: [Post; MAX_CPUS] = [const {
@@ -80,14 +81,15 @@ pub fn resched(cpu: usize) {
     let Some(apic_id) = percpu::apic_id(cpu) else {
         return;
     };
-    // SeqCst: after what the caller has put into the queue, and before that CPU's look at it
-    // (partner: the swap in `take_resched`). Whoever finds it set leaves the sending to who set it.
+    // SeqCst: after the caller's change of the queue, and before that CPU's look at it (pairs with
+    // the swap in `take_resched`). A caller that finds it set leaves the interrupt to the one that
+    // set it.
     if !ASKED[cpu].0.swap(true, Ordering::SeqCst) {
         apic::send(apic_id, interrupt::RESCHED);
     }
 }
 
-/// On the CPU that was asked, before it looks: from here on others ask anew.
+/// Clears this CPU's request, before its look at the queue: later changes send a new one.
 pub(super) fn take_resched() {
     // SeqCst: partner of the swap in `resched`.
     ASKED[cpu_id()].0.swap(false, Ordering::SeqCst);
@@ -108,8 +110,8 @@ pub fn flush_local(request: FlushRequest) {
     }
 }
 
-/// Returns when a CPU has looked into its mailbox: when it has left the kernel or waits for
-/// something. Where it does not run, the host has this CPU's core for it meanwhile.
+/// Waits until a CPU has looked into its mailbox, that is, until it has left the kernel or waits
+/// itself. This CPU halts, so that the host can give its core to a CPU that does not run.
 #[cold]
 pub(super) fn wait_for_cpu(cpu: usize) {
     flush_tlb(&CpuSet::from_mask(1 << cpu), FlushRequest::Barrier);
@@ -130,8 +132,9 @@ pub fn flush_tlb(cpus: &CpuSet, request: FlushRequest) {
     }
 }
 
-/// Those of `others` for whom the host does not do it: they run, or the request is more than to forget translations.
-/// `Kernel` is: the memory manager counts on an answer from outside of kernel code.
+/// Returns the CPUs of `others` that must answer: those that run, and all if the request is more
+/// than a TLB flush. `Kernel` is more: the memory manager relies on an answer from outside of
+/// kernel code.
 fn must_answer(others: u64, request: FlushRequest) -> u64 {
     match request {
         FlushRequest::Barrier | FlushRequest::Kernel => others,
@@ -148,7 +151,7 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
     }
     let post = &POSTS[me];
     debug_assert!(post.waiting.load(Ordering::Relaxed) == 0);
-    // SAFETY: nobody is in `waiting`, so nobody reads.
+    // SAFETY: `waiting` has no bit, so no CPU reads.
     unsafe { *post.request.get() = request };
     // Relaxed: the Release below publishes both.
     post.waiting.store(others, Ordering::Relaxed);
@@ -156,7 +159,7 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
         // SeqCst is Release (partner: the Acquire of the exchange in `serve`) and the barrier
         // between our change of the page tables and their use of them.
         let before = MAILBOXES[cpu].0.fetch_or(1 << me, Ordering::SeqCst);
-        // Whoever set the first bit interrupts; the bits are taken together.
+        // The CPU that sets the first bit interrupts; the bits are taken together.
         if before == 0
             && let Some(apic_id) = percpu::apic_id(cpu)
         {
@@ -166,8 +169,8 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
     wait_for_answers(me, post, request);
 }
 
-/// Spins for the usual time of an answer. Whoever takes longer is not running: the host has given
-/// its core to somebody else, perhaps to us, so we give ours up.
+/// Spins for the usual time of an answer. A CPU that takes longer is not running: the host has
+/// given its core away, perhaps to this CPU, which then halts.
 fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
     let start = clock::now();
     let mut polls = 0u32;
@@ -217,8 +220,8 @@ fn serve(me: usize) {
         // SAFETY: our bit is in `waiting` until we take it out below; until then it stays.
         let request = unsafe { *post.request.get() };
         flush_local(request);
-        // SeqCst: Release for what was done (partner: the Acquire in `wait_for_answers`), and
-        // before the look at `halted`.
+        // SeqCst: a Release of the work (pairs with the Acquire in `wait_for_answers`), and before
+        // the look at `halted`.
         let before = post.waiting.fetch_and(!(1 << me), Ordering::SeqCst);
         if before == 1 << me
             && post.halted.load(Ordering::SeqCst)

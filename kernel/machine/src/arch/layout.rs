@@ -1,4 +1,4 @@
-//! The kernel's address space: what is mapped where.
+//! The layout of the kernel's address space.
 //!
 //! | from | to | what |
 //! |---|---|---|

@@ -16,8 +16,8 @@ pub fn lines() -> SpinGuard<'static, Lines> {
     LINES.lock()
 }
 
-/// The lines, to add one. None: somebody is at them, maybe the one whom an interrupt or a panic brought here; a line
-/// that is not kept is better than a wait for ever.
+/// Locks the lines, to add one. Returns `None` if they are locked, perhaps by the code that an
+/// interrupt or a panic has stopped: a lost line is better than an endless wait.
 pub(super) fn lines_now() -> Option<SpinGuard<'static, Lines>> {
     LINES.lock_now()
 }

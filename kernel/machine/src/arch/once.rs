@@ -31,7 +31,8 @@ impl<T> Once<T> {
     pub fn get(&self) -> Option<&T> {
         // Acquire: pairs with the Release in `set`, so the value is seen whole.
         if self.ready.load(Ordering::Acquire) {
-            // SAFETY: `ready` is set only after the value was written, and it is never written again.
+            // SAFETY: `ready` is set only after the value was written, and it is never written
+            // again.
             Some(unsafe { (*self.value.get()).assume_init_ref() })
         } else {
             None
@@ -44,7 +45,8 @@ impl<T> Once<T> {
         if self.ready.load(Ordering::Relaxed) {
             return Err(value);
         }
-        // SAFETY: `setting` is held and `ready` is false, so nobody reads or writes the value.
+        // SAFETY: `setting` is held and `ready` is false, so no other CPU reads or writes the
+        // value.
         unsafe { (*self.value.get()).write(value) };
         // Release: pairs with the Acquire in `get`.
         self.ready.store(true, Ordering::Release);
@@ -72,7 +74,8 @@ impl<T> Once<T> {
 impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         if *self.ready.get_mut() {
-            // SAFETY: as in `get`; nobody else has the cell any more.
+            // SAFETY: `ready` is set only after the value was written, and this is the only
+            // reference to the cell.
             unsafe { self.value.get_mut().assume_init_drop() };
         }
     }

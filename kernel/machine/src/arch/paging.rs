@@ -65,7 +65,8 @@ pub(super) fn low_mapped_end() -> u64 {
 /// Pages of 2 MiB and of 1 GiB that map the physmap.
 static PHYSMAP_PAGES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Bytes of the physmap that are mapped by pages of 2 MiB, and of 1 GiB. None are by pages of 4 KiB.
+/// Returns the bytes of the physmap that are mapped by pages of 2 MiB, and of 1 GiB. It has no
+/// pages of 4 KiB.
 pub fn physmap_bytes() -> [u64; 2] {
     // Relaxed: written before other CPUs start.
     let pages = |level: usize| PHYSMAP_PAGES[level].load(Ordering::Relaxed);
@@ -104,7 +105,7 @@ impl Carver {
             "no RAM behind the kernel image for its page tables"
         );
         self.next += PAGE;
-        // SAFETY: RAM that nobody uses, mapped one to one by the early tables.
+        // SAFETY: unused RAM, mapped one to one by the early tables.
         unsafe { core::ptr::write_bytes(page as *mut u64, 0, ENTRIES) };
         page
     }

@@ -1,4 +1,4 @@
-//! A kernel bug: say what is known, end the VM.
+//! A kernel bug: print the known facts, end the VM.
 
 use super::layout::{KERNEL_BASE, PHYSMAP_BASE};
 use super::percpu::Regained;
@@ -23,17 +23,17 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// What a CPU that met a bug may still do.
 enum Report {
-    /// Tell all that is known: this CPU has its area, by whose number it is the only one that runs.
+    /// Print all facts: this CPU has its area, and is the only one that runs.
     Full(Regained),
-    /// Say one line, with nothing but the serial port: telling more met a bug too, or this CPU has
+    /// Print one line, by the serial port alone: a longer report met a bug too, or this CPU has
     /// nothing.
     Short,
 }
 
-/// Makes the calling CPU the only one that runs. Whoever comes a second time says one line, whoever
-/// comes a third time says nothing: so no bug in here is met for ever.
+/// Makes the calling CPU the only one that runs. The second call allows one line, the third none,
+/// so that a bug in here cannot repeat without end.
 ///
-/// Until it is known what this CPU's GS base is, it is not used, nor is anything that may be locked.
+/// Until this CPU's GS base is known, neither it nor any lock is used.
 fn take_over() -> Report {
     let regained = percpu::regain();
     #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
@@ -89,7 +89,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     power::end(power::PANIC_CODE)
 }
 
-/// A trap of kernel mode that nobody can serve.
+/// Ends the VM after a trap of kernel mode that has no handler.
 pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     let Report::Full(regained) = take_over() else {
         console::bare_line(format_args!(

@@ -53,11 +53,11 @@ pub struct PerCpu {
     apic_id: AtomicU32,
     /// Spin locks that this CPU holds.
     spin_locks: u32,
-    /// What stands in those locks: one more than its number.
+    /// The value of locks that it holds: one more than its number.
     mark: u32,
-    /// This CPU's own of the part `memory`.
+    /// This CPU's data of the part `memory`.
     memory: usize,
-    /// Whose FPU state the registers hold: its address; 0: nobody's.
+    /// The address of the FPU state that the registers hold; 0 for none.
     fpu_owner: usize,
     /// Address of this area itself.
     this: *const PerCpu,
@@ -93,7 +93,8 @@ pub(super) mod offset {
     pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
 }
 
-/// Where the address of the word of [`set_work_flags`] stands, from the GS base on: for assembly of other parts.
+/// The offset from the GS base of the address of [`set_work_flags`]'s word, for assembly of other
+/// parts.
 pub const WORK_OFFSET: usize = offset::WORK;
 
 /// No work for a CPU that runs no thread.
@@ -222,11 +223,11 @@ pub(super) struct Regained {
     pub(super) lost: Option<u64>,
 }
 
-/// Which CPU this is, by its descriptor table, and its GS base made right: for one who can rely on
-/// nothing and returns to nobody. `None` before [`install`].
+/// Finds this CPU by its descriptor table, and restores its GS base. For code after a bug, which
+/// can rely on no other state and does not return. Returns `None` before [`install`].
 pub(super) fn regain() -> Option<Regained> {
     let mut pointer = TablePointer { limit: 0, base: 0 };
-    // SAFETY: stores ten bytes, as many as the operand has.
+    // SAFETY: stores ten bytes, the size of the operand.
     unsafe { asm!("sgdt [{}]", in(reg) &raw mut pointer, options(nostack, preserves_flags)) };
     let at = pointer.base.wrapping_sub(offset_of!(PerCpu, gdt) as u64);
     // Not by their contents: an area is only looked at once it is known to be one.

@@ -24,13 +24,13 @@ pub struct ExitRecord {
 
 /// Notes that the program has ended, where the VM goes on for a while.
 pub fn note_program_end() {
-    // Relaxed: published by the Release in `power_off`. Whoever reads it earlier may learn of it a moment later.
+    // Relaxed: published by the Release in `power_off`. An earlier reader sees it a moment later.
     HEADER
         .ended_ns
         .store(clock::now().0.max(1), Ordering::Relaxed);
 }
 
-/// Has what was written flushed, tells the host and ends the VM.
+/// Flushes all output, publishes `status` for the host and ends the VM.
 pub fn power_off(status: ExitRecord) -> ! {
     if HEADER.ended_ns.load(Ordering::Relaxed) == 0 {
         note_program_end();
@@ -44,7 +44,7 @@ pub fn power_off(status: ExitRecord) -> ! {
     end(EXIT_CODE)
 }
 
-/// Ends the VM, by whatever the machine has for it.
+/// Ends the VM by the first device that the machine has for it.
 pub(super) fn end(code: u32) -> ! {
     // SAFETY: the device ends the VM; nothing else is at the port. Where it is missing, a keyboard
     // controller resets, and if there is none, a fault without a table to serve it does: QEMU runs

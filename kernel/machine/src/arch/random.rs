@@ -1,6 +1,6 @@
 //! Random bytes: ChaCha20, keyed from the CPU's generator and the time-stamp counter.
 //!
-//! After each request the key is replaced by output that nobody else sees, so that bytes given out
+//! After each request the key is replaced by output that is not given out, so that earlier bytes
 //! cannot be computed from a later state.
 
 use super::spin::SpinLock;

@@ -1,7 +1,7 @@
 //! Starting the other CPUs.
 //!
-//! Each gets an area and a stack before it is woken. They take tickets in the order in which they
-//! arrive; ticket N becomes CPU N + 1 and finds what was prepared for it.
+//! Each gets an area and a stack before it is woken. The CPUs take tickets in the order in which
+//! they arrive; ticket N becomes CPU N + 1 and uses the area and stack prepared for that number.
 
 use super::acpi::Machine;
 use super::clock::{self, Nanos};

@@ -7,7 +7,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU8, Ordering};
 use logic::lock::Lock;
 
-/// A CPU that spins pauses once in so many turns.
+/// The number of turns after which a spinning CPU pauses.
 const TURNS_A_PAUSE: u32 = 64;
 
 /// What a CPU does between two looks at something that another CPU changes; `turns` counts them.
@@ -22,22 +22,22 @@ pub fn relax(turns: &mut u32) {
     }
 }
 
-/// Nobody holds the lock.
+/// The value of a free lock.
 const OPEN: u8 = 0;
 
 /// Mutual exclusion between CPUs.
 ///
-/// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A CPU that
-/// spins keeps answering TLB shoot-downs: the holder may be waiting for that answer. One that has spun
-/// for long lets the host have its core: the holder may be a CPU that does not run.
+/// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A spinning
+/// CPU keeps answering TLB shoot-downs, since the holder may be waiting for that answer. A CPU that
+/// has spun for long halts, so that the host can give its core to a holder that does not run.
 pub struct SpinLock<T: ?Sized> {
-    /// [`OPEN`], or the mark of the CPU that holds it. For a moment, and where two collide for longer,
-    /// it is that of a CPU that wants it.
+    /// [`OPEN`], or the mark of the CPU that holds it. For a moment, or longer if two collide, it
+    /// is the mark of a CPU that wants it.
     holder: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands out access to one CPU at a time, so `T: Send` is all that is needed.
+// SAFETY: the lock gives access to one CPU at a time, so `T: Send` suffices.
 unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
 // SAFETY: moving the lock moves the value.
 unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
@@ -65,8 +65,9 @@ impl<T: ?Sized> SpinLock<T> {
         SpinGuard { lock: self }
     }
 
-    /// Puts the holder's mark back that an exchange of ours has replaced. Only such an exchange writes
-    /// our mark while we do not hold the lock, so the lock is still held if it is there.
+    /// Restores the holder's mark after an exchange of this CPU has replaced it. Only such an
+    /// exchange writes this CPU's mark while it does not hold the lock. So if the mark is still
+    /// there, the lock is still held.
     #[cold]
     fn restore(&self, holder: u8) {
         // Relaxed: nothing is taken or let go.
@@ -135,7 +136,7 @@ impl<T: ?Sized> SpinLock<T> {
         self.lock_now()
     }
 
-    /// The value, when the borrow shows that nobody else holds the lock.
+    /// Returns the value. The exclusive borrow shows that the lock is free.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -1,7 +1,8 @@
-//! What KVM tells of each CPU: how long others had its core, and whether it runs.
+//! KVM's record of each CPU: its stolen time, and whether it runs.
 //!
-//! A CPU that does not run can be told to drop its TLB before it does again, so nobody waits for it (`ipi`). The record and
-//! the register are described in Linux's documentation of KVM, `virt/kvm/x86/msr`, as `MSR_KVM_STEAL_TIME`.
+//! The host can be asked to drop the TLB of a CPU that does not run before it runs again, so that
+//! no CPU waits for it (`ipi`). Linux's documentation of KVM, `virt/kvm/x86/msr`, describes record
+//! and register as `MSR_KVM_STEAL_TIME`.
 
 use super::cpu::{self, msr};
 use super::cpu_id;
@@ -59,14 +60,15 @@ pub(super) fn is_not_running(cpu: usize) -> bool {
     RECORDS[cpu].state.load(Ordering::Relaxed) & NOT_RUNNING != 0
 }
 
-/// Has the host drop a CPU's TLB before the CPU runs again; false if it runs, or the host does not do that.
+/// Asks the host to drop a CPU's TLB before the CPU runs again. Returns `false` if the CPU runs, or
+/// the host does not support that.
 pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
     if !features::has(Feature::FlushByHost) || !is_not_running(cpu) {
         return false;
     }
     let state = &RECORDS[cpu].state;
-    // SeqCst: after our change of the page tables, and before the host's look, which takes the whole word before it lets
-    // the CPU run. If the host was faster, the exchange fails.
+    // SeqCst: after our change of the page tables, and before the host's look, which takes the
+    // whole word before it lets the CPU run. If the host was faster, the exchange fails.
     let asked = state.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |state| {
         (state & NOT_RUNNING != 0).then_some(state | FLUSH)
     });
@@ -77,7 +79,7 @@ pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
 pub fn stolen(cpu: usize) -> Nanos {
     let record = &RECORDS[cpu];
     for _ in 0..MAX_LOOKS {
-        // Acquire: before what is read below.
+        // Acquire: before the loads below.
         let version = record.version.load(Ordering::Acquire);
         let stolen = record.stolen.load(Ordering::Acquire);
         if version.is_multiple_of(2) && record.version.load(Ordering::Relaxed) == version {
@@ -85,6 +87,6 @@ pub fn stolen(cpu: usize) -> Nanos {
         }
         core::hint::spin_loop();
     }
-    // The word is one, whatever the version says.
+    // One word is never torn, so the version does not matter.
     Nanos(record.stolen.load(Ordering::Relaxed))
 }

@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The deadline each CPU waits for, `u64::MAX`: none. Used by its own CPU alone (Relaxed).
 static DEADLINES: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(u64::MAX) }; MAX_CPUS];
 
-/// Sets this CPU's timer: [`Entries::timer`](super::Entries::timer) runs at or soon after the deadline. `None` stops it.
-/// A deadline in the past fires at once. Each call replaces the one before.
+/// Sets this CPU's timer: [`Entries::timer`](super::Entries::timer) runs at or soon after the
+/// deadline. `None` stops it. A deadline in the past fires at once. Each call replaces the one
+/// before.
 pub fn arm(deadline: Option<Nanos>) {
     let slot = &DEADLINES[cpu_id()];
     let new = deadline.map_or(u64::MAX, |d| d.0);

@@ -400,8 +400,8 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
     }
 }
 
-/// An exception or interrupt of kernel mode: of the idle loop, of a place where interrupts are served, of a user access,
-/// or a bug.
+/// Serves an exception or interrupt of kernel mode: in the idle loop, at a place where interrupts
+/// are served, in a user access, or by a bug.
 extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);
@@ -460,7 +460,7 @@ impl Gate {
 /// # Safety
 /// Once, on the first CPU.
 pub(super) unsafe fn load_idt() {
-    // SAFETY: nobody else refers to the table yet.
+    // SAFETY: there is no other reference to the table yet.
     let table = unsafe { &mut *TABLE.0.get() };
     for (number, gate) in table.iter_mut().enumerate() {
         // SAFETY: only the address is taken, within the stubs.

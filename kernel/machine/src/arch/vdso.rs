@@ -1,9 +1,9 @@
-//! The code that programs call for the time without a system call, and what it has to know.
+//! The code that programs call for the time without a system call, and its values.
 //!
-//! It is copied out of the kernel's image into a page that programs see; it reaches its values
-//! relative to itself. The clock's rate is final before the first program starts. What the wall
-//! clock is ahead of it may be set, in one store; so there is no sequence to look at. No function
-//! uses the stack.
+//! It is copied out of the kernel's image into a page that programs see, and reaches its values
+//! relative to itself. The clock's rate is final before the first program starts. The offset of the
+//! wall clock may change, by one store, so no sequence number is needed. No function uses the
+//! stack.
 
 use super::clock;
 use super::features::{self, Feature};

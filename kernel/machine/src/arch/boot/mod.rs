@@ -32,7 +32,7 @@ extern "C" fn start(start_info: u64) -> ! {
     // SAFETY: the early tables map the image writable one to one.
     unsafe { features::patch_smap_sites() };
     features::switch_on();
-    // SAFETY: nobody else refers to it yet.
+    // SAFETY: there is no other reference to it yet.
     let handover = unsafe { &mut *HANDOVER.0.get() };
     if let Err(error) = handover.read(start_info) {
         panic!("the boot loader's PVH start info at {start_info:#x} is unusable: {error:?}");

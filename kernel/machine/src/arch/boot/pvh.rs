@@ -60,7 +60,7 @@ pub(super) struct Handover {
     pub(super) ram: [PhysRange; MAX_RANGES],
     /// Ranges in use.
     pub(super) ranges: usize,
-    /// First address behind all RAM below 4 GiB, whatever it is used for.
+    /// First address behind all RAM below 4 GiB, used or not.
     pub(super) low_end: u64,
     /// First module.
     pub(super) initrd: Option<PhysRange>,
@@ -91,8 +91,8 @@ fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
     if address == 0 || address >= EARLY_LIMIT - PAGE {
         return Err(HandoverError::OutOfReach(address));
     }
-    // SAFETY: the early tables map the first GiB one to one, nobody writes there now, and the
-    // types are plain integers.
+    // SAFETY: the early tables map the first GiB one to one, it is not written at this time, and
+    // the types are plain integers.
     Ok(unsafe { (address as *const T).read_unaligned() })
 }
 
