@@ -1,9 +1,9 @@
 //! From the machine's RAM ranges to an allocator, a memmap and a heap.
 //!
-//! The allocator's metadata and the memmap are carved out of RAM. They must be zero, and
-//! they are: the host gives zeroed memory, and where firmware wrote in what it says is free is
-//! avoided. So nothing here is proportional to the size of RAM: a guest of 64 GiB
-//! starts in the resident memory of one of 1 GiB.
+//! The allocator's metadata and the memmap are carved out of RAM. They must be zero, and they are:
+//! the host gives zeroed memory, and places where firmware has written are avoided. So no work here
+//! is proportional to the size of RAM: a guest of 64 GiB starts in the resident memory of one of 1
+//! GiB.
 
 use crate::arch::header::HEADER;
 use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
@@ -86,7 +86,7 @@ impl Ranges {
     }
 }
 
-/// The sizes of what is carved out of RAM, in bytes.
+/// The sizes of the parts carved out of RAM, in bytes.
 struct Carving {
     memmap: u64,
     directories: u64,
@@ -111,8 +111,9 @@ impl Carving {
             + (self.metadata.size() as u64).next_multiple_of(FRAME_SIZE as u64)
     }
 
-    /// The lowest place in the highest range that has one, aligned for the memmap, that overlaps nothing `taken`. Low,
-    /// because memory is handed out from there: what lies above stays whole for pages of 1 GiB.
+    /// Returns the lowest place in the highest range with room that is aligned for the memmap and
+    /// overlaps no range of `taken`. Low, because allocations begin there, so the memory above
+    /// stays whole for pages of 1 GiB.
     fn place(&self, ram: &Ranges, taken: &[PhysRange]) -> Option<PhysRange> {
         let mut places = ram.as_slice().iter().rev();
         places.find_map(|range| self.place_in(range, taken))
@@ -135,12 +136,12 @@ impl Carving {
     }
 }
 
-/// Where SeaBIOS works while it boots a machine, and leaves what it wrote in memory that it says is
-/// free: downwards from 16 MiB below the end of RAM under 4 GiB.
+/// Returns the range where SeaBIOS works while it boots a machine, and which it later reports as
+/// free without clearing it: downwards from 16 MiB below the end of RAM under 4 GiB.
 fn firmware_scratch(ram: &Ranges) -> PhysRange {
     let below_4g = |range: &&FrameRange| range.end().address() <= DMA32_END;
     let last = ram.as_slice().iter().rfind(below_4g);
-    // What it keeps for good, at the very end, is not in the range any more.
+    // The part that it keeps, at the very end, is not in the range any more.
     let end = last.map_or(0, |last| last.end().address().next_multiple_of(1 << 20));
     PhysRange {
         start: end.saturating_sub(FIRMWARE_SKIPS + FIRMWARE_SCRATCH),
@@ -243,7 +244,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         assert!(fits, "the carving grew the metadata");
         let at = NonNull::new(phys_to_virt(metadata)).unwrap_or(NonNull::dangling());
         // SAFETY: the carved-out memory is in the physmap, aligned to a page, large enough
-        // (asserted), zero (see above), and nobody else's.
+        // (asserted), zero (see above), and has no other user.
         unsafe { Allocator::new(at, config, events) }
     });
     let allocator =
@@ -274,7 +275,8 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     super::allocator::set(allocator);
 }
 
-/// Tells the host where descriptors are, if those of all frames below 4 GiB stand together, and all others do.
+/// Collects where descriptors are for the host, if those of all frames below 4 GiB are contiguous,
+/// and so are all others.
 struct Together([Option<u64>; 2]);
 
 impl Together {
@@ -294,7 +296,8 @@ impl Together {
 
     fn publish(&self) {
         for (word, first) in HEADER.descriptors.iter().zip(self.0) {
-            // Relaxed: read by a host that has got a block since, from an allocator that is made later.
+            // Relaxed: the host reads it after it has got a block from the allocator, which is
+            // created later.
             word.store(first.unwrap_or(0), Ordering::Relaxed);
         }
     }
@@ -308,8 +311,8 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
     let top_index = (MEMMAP_BASE >> 39) % 512;
     let set = |table: u64, index: u64, value: u64| {
         let slot = phys_to_virt(table + index * size_of::<u64>() as u64).cast::<u64>();
-        // SAFETY: the tables are the kernel's own, in the physmap; no other CPU runs, and nobody
-        // uses the addresses below these entries yet.
+        // SAFETY: the tables are the kernel's own, in the physmap; no other CPU runs, and the
+        // addresses below these entries are not used yet.
         unsafe { slot.write_volatile(value) };
     };
     set(root, top_index, upper | PRESENT | WRITABLE | ACCESSED_DIRTY);

@@ -27,7 +27,8 @@ static WAY: AtomicU8 = AtomicU8::new(SSE);
 /// The routine of [`WAY`] that fills a page with zeros.
 static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
-/// The routine that fills a page with zeros that was just allocated: that of `CLEAR_PAGE`, or one that looks at it before.
+/// The routine that fills an allocated page with zeros: that of `CLEAR_PAGE`, or one that checks
+/// the page first.
 static CLEAR_ALLOCATED: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
@@ -38,9 +39,9 @@ const TCG_SIGNATURE: [u32; 3] = [
 ];
 
 // xmm0 to xmm7 are free in kernel mode (saved on entry, caller-saved by the ABI). The upper half of
-// the ymm registers is the program's, which entries from user mode do not save: the AVX routines do.
-// Copying loads eight registers before it stores them: of two pages 2^n frames apart, TCG's TLB has
-// only one in its place while it is small, and each step from one to the other swaps them.
+// the ymm registers is the program's, which entries from user mode do not save: the AVX routines
+// do. Copying loads eight registers before it stores them: of two pages 2^n frames apart, TCG's TLB
+// has only one in its place while it is small, and each step from one to the other swaps them.
 global_asm!(
     ".pushsection .text.ebb_pages, \"ax\", @progbits",
     ".balign 64",
@@ -181,8 +182,8 @@ pub(super) fn init() {
     CLEAR_ALLOCATED.store(clear as *mut (), Ordering::Relaxed);
 }
 
-/// Has `routine` clear pages that were just allocated. It must fill the page with zeros, and be sound where [`clear_page`]
-/// is.
+/// Sets the routine that clears allocated pages. It must fill the page with zeros, and be sound
+/// under the conditions of [`clear_page`].
 pub(super) fn set_clear_allocated(routine: unsafe extern "C" fn(*mut u8)) {
     // Relaxed: each routine is correct at any time.
     CLEAR_ALLOCATED.store(routine as *mut (), Ordering::Relaxed);
@@ -208,7 +209,8 @@ fn has_avx() -> bool {
 /// Fills a page with zeros.
 ///
 /// # Safety
-/// `page` is page-aligned, and the page is writable and not looked at by Rust code meanwhile.
+/// `page` is page-aligned, and the page is writable and not read by other Rust code during the
+/// call.
 #[inline]
 pub unsafe fn clear_page(page: *mut u8) {
     let routine = CLEAR_PAGE.load(Ordering::Relaxed);
@@ -231,12 +233,12 @@ pub(super) unsafe fn clear_allocated(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills frames that follow each other with zeros. The caller holds no spin lock and nothing of its CPU's own: between
-/// two pages interrupts are served, and other threads run if it is their turn. Under QEMU's translator a page in which
-/// there was code takes milliseconds, and 2 MiB of them seconds.
+/// Fills adjacent frames with zeros. The caller holds no spin lock and no per-CPU data: between two
+/// pages interrupts are served, and other threads run if it is their turn. Under QEMU's translator
+/// a page that held code takes milliseconds, and 2 MiB of them seconds.
 ///
 /// # Safety
-/// As for [`clear_page`], for each of them.
+/// Those of [`clear_page`], for each frame.
 pub(super) unsafe fn clear_frames(first: Frame, frames: u64) {
     let mut done = 0;
     while done < frames {
@@ -259,8 +261,8 @@ pub(super) unsafe fn clear_frames(first: Frame, frames: u64) {
 /// Copies a page.
 ///
 /// # Safety
-/// Both are page-aligned and different; `from` is readable, `to` writable and not looked at by Rust
-/// code meanwhile.
+/// Both are page-aligned and different; `from` is readable, `to` is writable and not read by other
+/// Rust code during the call.
 #[inline]
 pub unsafe fn copy_page(to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise is what both routines need.

@@ -1,8 +1,9 @@
 //! Huge blocks of files in memory.
 //!
-//! A file has the frames of such a block one by one, each with a descriptor of its own, so all that files do with frames
-//! (parts that are cut off, frames that move, references that calls and devices hold) is the same as for others. That the
-//! frames are neighbours is what the file knows, and a page-table entry that maps all of them: it holds a reference to each.
+//! A file has the frames of such a block one by one, each with a descriptor of its own. So
+//! truncation, moves, and references by calls and devices are the same as for other frames. The
+//! file records that the frames are neighbours, and so does a page-table entry that maps all of
+//! them, with a reference to each.
 
 use super::allocator;
 use super::frame::FrameRef;
@@ -18,8 +19,8 @@ use logic::errno::Errno;
 pub struct FileBlock(Frame);
 
 impl FileBlock {
-    /// Takes one, unless that needs the last of the memory; does not wait for memory. Lets others run while it clears
-    /// the block.
+    /// Allocates one, unless that needs the memory's reserve. Does not wait for memory. Other
+    /// threads may run while it clears the block.
     pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
         let (frame, contents) = percpu::this().allocate_known(request)?;
@@ -34,7 +35,8 @@ impl FileBlock {
         core::mem::forget(self);
         allocator().split(block, Order::PAGEBLOCK, Order::BASE);
         (0..FRAMES).map(move |index| {
-            // SAFETY: the frame was the block's, which was the caller's alone, and nothing uses it yet.
+            // SAFETY: the frame belongs to the block, which belongs to the caller alone and is not
+            // used yet.
             unsafe { FrameRef::of_file(block.offset(index)) }
         })
     }
@@ -53,7 +55,8 @@ pub fn share(block: Frame) {
     }
 }
 
-/// One reference less to each of some frames of files; those that nobody has any more are freed together.
+/// Drops one reference to each of some frames of files, and frees those without further references
+/// together.
 fn release_all(frames: impl Iterator<Item = Frame>) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -88,7 +91,8 @@ pub fn count_whole(change: i64) {
     percpu::add(Count::SharedHuge, change.cast_unsigned());
 }
 
-/// Notes an entry that maps a block; the entry has its references. `ShmemPmdMapped` counts each block once.
+/// Counts an entry that maps a block, and has its references. `ShmemPmdMapped` counts each block
+/// once.
 pub fn map(block: Frame) {
     // Relaxed (both): a count that orders nothing.
     if Descriptor::get(block)
@@ -112,7 +116,8 @@ pub fn unmap(block: Frame) {
     }
 }
 
-/// Where files in memory have huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and `huge=` of tmpfs.
+/// The files in memory that get huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`,
+/// and `huge=` of tmpfs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SharedPolicy {
@@ -124,9 +129,9 @@ pub enum SharedPolicy {
     Advise,
     /// Nowhere.
     Never,
-    /// Nowhere, whatever file systems say.
+    /// None, regardless of file systems' options.
     Deny,
-    /// Everywhere, whatever file systems say.
+    /// All, regardless of file systems' options.
     Force,
 }
 
@@ -182,7 +187,7 @@ impl SharedPolicyCell {
         Self(AtomicU8::new(policy as u8))
     }
 
-    /// What it says.
+    /// Returns the policy.
     #[inline]
     pub fn get(&self) -> SharedPolicy {
         // Relaxed (both): a value of its own, read when it is needed.

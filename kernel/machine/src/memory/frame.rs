@@ -10,10 +10,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
-/// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it. One to a part of a huge
-/// page of the pool is one to that page.
+/// A counted reference to a frame; the last drop frees it. A reference to a part of a huge page of
+/// the pool is one to that page.
 ///
-/// The frame may be mapped by programs, which write it while the kernel looks: its bytes are
+/// The frame may be mapped by programs, which write it while the kernel reads. So its bytes are
 /// reached through raw pointers and copies, never through Rust references.
 pub struct FrameRef(NonNull<Descriptor>);
 
@@ -41,8 +41,8 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// A frame of zeros, where this CPU's own is at hand; does not wait. One that the host gave
-    /// zeroed and that nobody has had since is not cleared again.
+    /// Allocates a frame of zeros from this CPU's cache; does not wait. A frame that was never used
+    /// since the host gave it zeroed is not cleared again.
     #[inline]
     pub fn try_zeroed_on(
         this: &Local,
@@ -65,16 +65,17 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Takes over a reference that was counted for somebody else.
+    /// Takes over a counted reference of another owner.
     ///
     /// # Safety
-    /// That somebody gives the reference up.
+    /// That owner gives the reference up.
     #[inline]
     pub unsafe fn from_counted(frame: Frame) -> Self {
         Self(Descriptor::of(frame))
     }
 
-    /// A new reference to a frame that somebody else holds one of, who cannot drop it meanwhile.
+    /// Returns a new reference to a frame. Another reference exists, and is not dropped during the
+    /// call.
     #[inline]
     pub fn new_reference(frame: Frame) -> Self {
         let descriptor = Descriptor::get(frame);
@@ -86,7 +87,8 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// A clone of a reference to a frame that is no part of a huge page of the pool, which spares a look.
+    /// Clones a reference to a frame that is not part of a huge page of the pool, without checking
+    /// that.
     #[inline]
     pub fn clone_of_base(&self) -> Self {
         debug_assert!(!self.descriptor().is_huge_page());
@@ -173,10 +175,10 @@ impl FrameRef {
         place.store(word, Ordering::Relaxed);
     }
 
-    /// Copies all bytes of another, with what its descriptor says of its owner.
+    /// Copies all bytes of another frame, and the owner in its descriptor.
     pub fn copy_from(&self, other: &Self) {
         self.set_owner(other.descriptor().owner());
-        // SAFETY: both frames live, and `self` is not `other`: it is to be written.
+        // SAFETY: both frames are allocated, and `self`, which is written, is not `other`.
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 

@@ -1,5 +1,5 @@
-//! Linux's boot words against programs and bugs that use what is not theirs: `page_poison=`, `init_on_free=`, `init_on_alloc=`
-//! and `page_alloc.shuffle=`.
+//! Linux's boot words against uses of freed memory and predictable addresses: `page_poison=`,
+//! `init_on_free=`, `init_on_alloc=` and `page_alloc.shuffle=`.
 
 use super::boot::is_zeroed;
 use super::{allocator, percpu, poison};
@@ -12,7 +12,7 @@ pub(super) fn configure(info: &BootInfo) {
     let fill = Fill::of(is_on(info, "page_poison"), is_on(info, "init_on_free"));
     // As on Linux, what freed pages hold goes before what allocated pages hold.
     let zero = is_on(info, "init_on_alloc") && fill != Fill::Poison;
-    // Pages that nobody has had yet must be zero.
+    // Pages that were never used must be zero.
     let check = fill == Fill::Poison && is_zeroed(info);
     poison::set(fill, zero, check);
     if fill == Fill::Poison {

@@ -1,10 +1,10 @@
 //! The kernel heap: slabs of one page for small objects, whole frames for large ones.
 //!
-//! Each CPU has slabs of its own and takes objects of no others, so CPUs share neither locks nor cache
-//! lines of objects. An object goes back to its slab, whoever frees it.
+//! Each CPU has slabs of its own and takes objects of no others, so CPUs share neither locks nor
+//! cache lines of objects. An object goes back to its slab from any CPU.
 //!
-//! An empty slab goes back to the frame allocator at once, so nothing is cached that a program
-//! could not have.
+//! An empty slab goes back to the frame allocator at once, so the heap caches no memory that a
+//! program could use.
 
 use super::memmap::{Descriptor, Kind, free_block};
 use super::{percpu, pressure};

@@ -9,25 +9,28 @@ use ebb_mm::Frame;
 pub struct Helpers {
     /// Whether a thread runs here already, which can wait.
     pub has_thread: fn() -> bool,
-    /// Whether the thread that runs is being killed: it is to get its error, and go.
+    /// Returns whether the running thread is being killed: it then gets its error, and ends.
     pub killed: fn() -> bool,
     /// Lets other threads run.
     pub yield_now: fn(),
-    /// Serves pending interrupts, and lets other threads run whose turn it is; costs little where there is nothing to do.
+    /// Serves pending interrupts, and lets other threads run if it is their turn; costs little
+    /// otherwise.
     pub give_way: fn(),
-    /// Has the thread wait until then.
+    /// Sleeps until the given time.
     pub sleep_until: fn(Nanos),
-    /// Gives up what is cached, or waits for it; true when it may help to try again.
+    /// Frees cached pages, or waits for another thread that does. Returns `true` if it may help to
+    /// try again.
     pub shrink_caches: fn() -> bool,
-    /// Gives back what is unused of huge pages that nobody asked for; whether there was anything.
+    /// Frees the unused pages of huge pages on trial. Returns whether there were any.
     pub weigh_trials: fn() -> bool,
-    /// Makes a pageblock free by moving what is in it; whether it did.
+    /// Empties a pageblock by moving its frames. Returns whether it did.
     pub make_block: fn() -> bool,
-    /// Takes a GiB that was made by moving what is in it, if one can be had.
+    /// Empties and takes a GiB. Returns `None` if that fails.
     pub take_gib: fn() -> Option<Frame>,
-    /// Has [`hugetlb::relieve`](super::hugetlb::relieve) called by and by, until no block carries its descriptors.
+    /// Requests calls of [`hugetlb::relieve`](super::hugetlb::relieve) from time to time, until no
+    /// block carries its descriptors.
     pub relieve_soon: fn(),
-    /// Takes up to so many frames back from the balloon; how many came.
+    /// Takes up to the given number of frames back from the balloon. Returns the number taken.
     pub deflate: fn(u32) -> u32,
     /// Does something that counts as a stall for memory of the thread that runs.
     pub stalled: fn(&mut dyn FnMut()),

@@ -1,13 +1,13 @@
 //! Huge blocks: 2 MiB of private memory that page tables map by one entry.
 //!
-//! The descriptor of a block's first frame counts for the whole block, those of the others stay
-//! zero, so that mapping, sharing and freeing one costs a word rather than 512. Who needs a frame
-//! by itself (pages of the block get different owners, or a page is pinned) has the block *parted*:
-//! each frame gets a descriptor of its own with as many references as the block had. A reference to
-//! the block is from then on one to each of its frames, whoever holds it.
+//! The descriptor of a block's first frame counts for the whole block, and those of the others stay
+//! zero, so mapping, sharing and freeing a block costs one word rather than 512. If a single frame
+//! is needed (pages of the block get different owners, or a page is pinned), the block is *parted*:
+//! each frame gets a descriptor of its own with the block's number of references. From then on each
+//! reference to the block is one to each of its frames.
 //!
-//! Parting needs no lock of those who share the block: while it lasts, `PARTING` in the head keeps
-//! them from counting.
+//! Parting needs no lock of the spaces that share the block: while it lasts, `PARTING` in the head
+//! keeps them from counting.
 
 use super::allocator;
 use super::clear::clear_frames;
@@ -28,11 +28,11 @@ const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
 
-/// Clears a block unless `contents` says that it is zero. The caller has just allocated it, and holds no spin lock:
-/// others may run meanwhile.
+/// Clears a block unless `contents` says that it is zero. The caller has just allocated it, and
+/// holds no spin lock, since other threads may run during the call.
 pub(super) fn clear(block: Frame, contents: Contents) {
     if contents != Contents::NeverUsed {
-        // SAFETY: the caller has just allocated the block, nobody else knows it.
+        // SAFETY: the caller has just allocated the block, and is its only user.
         unsafe { clear_frames(block, FRAMES) };
     }
 }
@@ -42,8 +42,8 @@ pub(super) fn clear(block: Frame, contents: Contents) {
 pub struct HugeFrame(Frame);
 
 impl HugeFrame {
-    /// A zeroed block that nobody else refers to, unless that needs the last of the memory; does not
-    /// wait for memory. Lets others run while it clears the block.
+    /// Allocates a zeroed block, unless that needs the memory's reserve. Does not wait for memory.
+    /// Other threads may run while it clears the block.
     pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
         let this = percpu::this();
@@ -75,7 +75,7 @@ impl Drop for HugeFrame {
     }
 }
 
-/// The head of a block, once nobody is parting it.
+/// Returns the head of a block, once it is not being parted.
 fn settled(descriptor: &Descriptor) -> u64 {
     loop {
         // Acquire: pairs with the Release at the end of `part`, and with `release`: who sees itself
@@ -100,8 +100,8 @@ fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> 
         if !is_whole(head) {
             return false;
         }
-        // AcqRel: as in `settled`. A failure means that somebody else counted: bounded by how many
-        // share the block.
+        // AcqRel: as in `settled`. A failure means that another CPU counted, so the number of
+        // retries is bounded by the number of references.
         let exchanged = descriptor.head.compare_exchange_weak(
             head,
             change(head),
@@ -177,8 +177,9 @@ fn frames_in(set: &FrameSet, wanted: bool) -> impl Iterator<Item = u64> + '_ {
         .filter(move |&index| (set[(index / 64) as usize] >> (index % 64) & 1 != 0) == wanted)
 }
 
-/// Gives each frame of a set a descriptor of its own. The caller has the only reference to the block, and from then on
-/// one to each frame of the set; what is not in it goes to the allocator by [`free_rest`], and nowhere else.
+/// Gives each frame of a set a descriptor of its own. The caller has the only reference to the
+/// block, and from then on one to each frame of the set. The other frames must go to the allocator
+/// by [`free_rest`].
 pub fn keep(frame: Frame, kept: &FrameSet) {
     assert!(
         is_own(frame),
@@ -193,7 +194,7 @@ pub fn keep(frame: Frame, kept: &FrameSet) {
         if owner != 0 {
             other.set_owner(owner + index * FRAME_SIZE as u64);
         }
-        // Relaxed: the page tables show the frame to nobody yet but under their lock.
+        // Relaxed: until now the frame is reached under the lock of its page tables alone.
         other.head.store(head, Ordering::Relaxed);
     }
     allocator().split(frame, Order::PAGEBLOCK, Order::BASE);
@@ -207,7 +208,7 @@ pub fn keep(frame: Frame, kept: &FrameSet) {
     }
 }
 
-/// Frees the frames of a block that [`keep`] has not kept: no page table shows them, and no TLB knows them.
+/// Frees the frames of a block that [`keep`] has not kept. They are in no page table and no TLB.
 pub fn free_rest(frame: Frame, kept: &FrameSet) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -221,13 +222,13 @@ pub fn free_rest(frame: Frame, kept: &FrameSet) {
     this.add(Count::Freed, freed);
 }
 
-/// Drops one reference to the block, and frees what nobody refers to any more.
+/// Drops one reference to the block, and frees the frames without further references.
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut last = false;
     let whole = change_whole(descriptor, |head| {
         last = references_in(head) == 1;
-        // The last holder frees the block below: nobody else can count any more.
+        // The last holder frees the block below: no other CPU can count any more.
         if last { head } else { head - 1 }
     });
     if !whole {

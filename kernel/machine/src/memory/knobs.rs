@@ -1,4 +1,4 @@
-//! The knobs of `/proc/sys/vm` that this part obeys, and what is committed.
+//! The knobs of `/proc/sys/vm` for this part, and the committed memory.
 
 use super::percpu::{self, Count};
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ static MAX_MAP_COUNT: AtomicU64 = AtomicU64::new(65530);
 /// Committed pages of all spaces.
 static COMMITTED: AtomicI64 = AtomicI64::new(0);
 
-/// `vm.overcommit_memory`: 0 refuses only what can never be, 1 nothing, 2 what is beyond
+/// Returns `vm.overcommit_memory`: 0 refuses only impossible requests, 1 none, 2 those beyond
 /// [`commit_limit`].
 pub fn overcommit_memory() -> u64 {
     OVERCOMMIT.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
 /// `vm.min_free_kbytes`: the reserve that the watermarks are made of, in KiB.
 pub fn min_free_kbytes() -> u64 {
     let in_effect = super::allocator().stats().watermarks.min;
-    // Relaxed: the reserve has whole frames, and what was asked for is told as it was.
+    // Relaxed: the reserve has whole frames, and the knob shows the value that was written.
     let asked = MIN_FREE_KBYTES.load(Ordering::Relaxed);
     if asked / (FRAME_SIZE as u64 >> 10) == in_effect && asked != 0 {
         asked
@@ -104,7 +104,8 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `CommitLimit` of `/proc/meminfo`, in pages. Those of the pools of huge pages are promised by other rules.
+/// Returns `CommitLimit` of `/proc/meminfo`, in pages, without the pools of huge pages, which have
+/// other rules.
 pub fn commit_limit() -> u64 {
     let frames = super::allocator().managed_frames();
     frames
@@ -136,7 +137,7 @@ pub fn commit(pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes back what was committed.
+/// Uncommits `pages` pages.
 pub fn uncommit(pages: u64) {
     COMMITTED.fetch_sub(pages.cast_signed(), Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
 //! The memmap: one descriptor of 64 bytes for each frame, virtually contiguous.
 //!
-//! The array is mapped with 2 MiB pages over carved-out RAM that nobody has touched, but where `vmemmap` has
-//! given parts of it up. The
-//! descriptor of a free frame is all zero, so a descriptor whose frame was never used costs the
-//! host nothing, and whole pages of them go back to the host together with the frames.
+//! The array is mapped with 2 MiB pages over untouched RAM carved out at boot, except for the parts
+//! that `vmemmap` has given up. The descriptor of a free frame is all zero. So a descriptor whose
+//! frame was never used costs the host no memory, and whole pages of descriptors go back to the
+//! host together with their frames.
 
 use super::percpu::{self, Count};
 use super::tables;
@@ -80,19 +80,20 @@ pub struct Descriptor {
     ///
     /// | bits | |
     /// |---|---|
-    /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or not the first frame of its block |
+    /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or inside of a block |
     /// | 32–39 | a [`Kind`]; 0: free |
     /// | 40–47 | the order of the block that starts here |
-    /// | 48–63 | slabs: whose, and of which size class (`heap`); bit 48 of a huge block: it is being parted, see `huge` |
+    /// | 48–63 | slabs: CPU, size class (`heap`); bit 48 of a huge block: it is being parted |
     pub(super) head: AtomicU64,
-    /// Slabs: the state of the objects, see `slab::Objects`. First frames of huge blocks of files: how many entries map the
-    /// block.
+    /// Slabs: the state of the objects, see `slab::Objects`. First frames of huge blocks of files:
+    /// the number of entries that map the block.
     pub(super) objects: AtomicU64,
     /// Slabs: the next and the previous slab with room, as frame numbers; 0: none. Page tables in
     /// reserve: the next one.
     pub(super) next: AtomicU64,
     pub(super) previous: AtomicU64,
-    /// Private memory and page tables: whose page this is, and which of theirs, as the address spaces write it.
+    /// Private memory and page tables: the owner and address of the page, as the address spaces
+    /// write it.
     owner: AtomicU64,
     _room: [AtomicU64; 3],
 }
@@ -153,7 +154,7 @@ impl Descriptor {
     /// Makes the descriptor zero again, as the frame is about to be freed.
     #[inline]
     pub fn clear(&self) {
-        // Relaxed: as in `take`; nobody else refers to the frame.
+        // Relaxed: as in `take`; the frame has no other reference.
         self.head.store(0, Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
     }
@@ -171,7 +172,8 @@ impl Descriptor {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Whether this is a frame of private memory by itself, with so many references. Of any frame: it was, a moment ago.
+    /// Returns whether this is a single frame of private memory with `references` references. If
+    /// the caller does not hold the frame, the answer was true a moment ago.
     #[inline]
     pub fn is_anonymous(&self, references: u32) -> bool {
         // Acquire: as in `references`.
@@ -179,8 +181,8 @@ impl Descriptor {
         head == (new_head(Kind::Anonymous, Order::BASE) - 1) | u64::from(references)
     }
 
-    /// Frees a private page's descriptor if nobody else refers to it; the frame is then the
-    /// caller's to free.
+    /// Frees a private page's descriptor if there is no other reference. Returns whether it did;
+    /// the caller then frees the frame.
     #[inline]
     pub fn clear_own_anonymous(&self) -> bool {
         // Acquire: as in `put`.
@@ -191,9 +193,9 @@ impl Descriptor {
         own
     }
 
-    /// Notes whose a new slab is, and of which size class.
+    /// Records CPU and size class of a new slab.
     pub(super) fn set_class(&self, class: u16) {
-        // Relaxed: the slab is its maker's alone yet.
+        // Relaxed: only its maker uses the slab yet.
         let head = self.head.load(Ordering::Relaxed);
         self.head
             .store(head | u64::from(class) << 48, Ordering::Relaxed);
@@ -267,8 +269,8 @@ impl Descriptor {
         references_in(self.head.load(Ordering::Acquire))
     }
 
-    /// Whether the frame is part of a huge page of the pool: what else is to be known of it, `hugetlb` knows. Asked by
-    /// holders of the frame, or of any frame: then the answer was true a moment ago.
+    /// Returns whether the frame is part of a huge page of the pool; `hugetlb` has the rest of its
+    /// state. If the caller does not hold the frame, the answer was true a moment ago.
     #[inline]
     pub fn is_huge_page(&self) -> bool {
         // Relaxed: the descriptor of a page that is in use does not change.
@@ -289,7 +291,7 @@ impl Descriptor {
     /// One reference less; true: it was the last, and the frame is the caller's to free.
     #[inline]
     pub fn put(&self) -> bool {
-        // A sole owner cannot lose the count to others: nobody can make a reference from none.
+        // The count of a sole owner cannot change: a new reference needs an existing one.
         // Acquire: pairs with the Release below.
         if self.references() == 1 {
             return true;

@@ -97,12 +97,12 @@ pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
 /// As [`alloc_frame`].
 pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     let frame = alloc_frame(mobility)?;
-    // SAFETY: nobody else knows the new frame.
+    // SAFETY: the new frame has no other user.
     unsafe { clear_page(frame.as_ptr()) };
     Ok(frame)
 }
 
-/// A frame that nobody would miss, for the balloon; does not wait.
+/// Returns a spare frame for the balloon, or `None` if memory is short. Does not wait.
 pub fn spare_frame() -> Option<FrameRef> {
     let stats = allocator().stats();
     // Inflating must not be what makes allocations wait.
@@ -112,7 +112,7 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Whether caches had better give frames up than take so many more.
+/// Returns whether caches should give up frames rather than take `wanted` more.
 pub fn is_short(wanted: u64) -> bool {
     let stats = allocator().stats();
     stats.free_frames
@@ -123,13 +123,13 @@ pub fn is_short(wanted: u64) -> bool {
             .saturating_add(wanted)
 }
 
-/// Whether what is asked for under a lock would soon be of the reserve.
+/// Returns whether allocations under a lock would soon use the reserve.
 pub fn is_scarce() -> bool {
     let stats = allocator().stats();
     stats.free_frames <= stats.watermarks.low
 }
 
-/// A frame for a page of a file that nobody would miss; does not wait.
+/// Returns a spare frame for a page of a file, or `None` if memory is short. Does not wait.
 pub fn spare_file_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()
 }
@@ -149,8 +149,8 @@ pub fn adopt(address: u64) -> FrameRef {
     unsafe { FrameRef::from_counted(frame) }
 }
 
-/// Gives boot memory that nobody needs any more (parts of the initrd) to the allocator. Only whole
-/// frames inside the range are given.
+/// Gives boot memory that is not needed any more (parts of the initrd) to the allocator: the whole
+/// frames inside of the range.
 pub fn release_boot(range: PhysRange) {
     let frames = FrameRange::inside(range.start, range.bytes());
     for offset in 0..frames.frames {

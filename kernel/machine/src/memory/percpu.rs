@@ -13,7 +13,7 @@ use ebb_mm::{
     Request,
 };
 
-/// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
+/// The counters. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Count {
@@ -59,7 +59,7 @@ pub enum Count {
     SectorsWritten,
     /// Pages that were shared and had to be copied for a store.
     CopiedPages,
-    /// Of `AnonymousFrames`, those in huge blocks that nobody has parted.
+    /// The part of `AnonymousFrames` in huge blocks that are not parted.
     HugeFrames,
     /// Faults that mapped a huge block.
     HugeFaults,
@@ -69,11 +69,11 @@ pub enum Count {
     HugeParted,
     /// Entries of huge blocks that were split into entries of frames.
     HugeSplits,
-    /// Huge blocks on trial of which little was used.
+    /// Huge blocks on trial that were mostly unused.
     HugeUnderused,
     /// Huge blocks that pages were joined to.
     Collapsed,
-    /// Those that were wanted for that, and not to be had.
+    /// Failed allocations of such blocks.
     CollapseFailed,
     /// Pages that went into the balloon.
     BalloonInflated,
@@ -89,13 +89,13 @@ pub enum Count {
     SharedHugeMapped,
     /// Huge blocks that such files got.
     SharedHugeAllocs,
-    /// Those that they wanted, and that were not to be had.
+    /// Failed allocations of such blocks.
     SharedHugeFallbacks,
     /// Entries of such blocks that were made.
     SharedHugeMaps,
     /// Huge blocks of zeros that were made to be read.
     ZeroBlocks,
-    /// Those that were wanted, and not to be had.
+    /// Failed allocations of such blocks.
     ZeroBlockFailures,
 }
 
@@ -120,8 +120,8 @@ impl fmt::Debug for Local {
     }
 }
 
-// SAFETY: `cache` is used by its own CPU alone, where kernel code is never preempted and nothing
-// called meanwhile comes back here (`Events` sets flags and notes hints); the rest is atomic.
+// SAFETY: `cache` is used by its own CPU alone, where kernel code is never preempted and no called
+// function comes back here (`Events` sets flags and records hints); the rest is atomic.
 unsafe impl Sync for Local {}
 
 static LOCALS: [Local; MAX_CPUS] = [const {
@@ -177,7 +177,7 @@ impl Local {
         Ok(frame)
     }
 
-    /// The same for a block of zeros; `clear` is called for one that somebody had before.
+    /// Does the same for a block of zeros; calls `clear` for a block that was used before.
     #[inline]
     pub fn allocate_zeroed(
         &self,
@@ -213,7 +213,8 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block that may have to be cleared, and says what is in it; does not wait.
+    /// Allocates a block and returns it with its contents, which may have to be cleared. Does not
+    /// wait.
     pub fn allocate_known(&self, request: Request) -> Result<(Frame, Contents), AllocError> {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -238,8 +239,9 @@ impl Local {
         taken
     }
 
-    /// Fills a slice with blocks of the request's order, which is that of a pageblock or more, as far as there are any, and
-    /// says whether anybody had them before; how many, and why no more. Does not wait.
+    /// Fills a slice with blocks of the request's order, which is that of a pageblock or more, and
+    /// whether each was used before. Returns their number, and the error if the slice is not full.
+    /// Does not wait.
     pub fn allocate_blocks(
         &self,
         request: Request,
@@ -330,7 +332,8 @@ impl Local {
         self.free_unfilled(allocator, batch, frame);
     }
 
-    /// The same for a caller who has seen that freed pages are not filled ([`poison::is_filling`]).
+    /// Does the same for a caller that has checked that freed pages are not filled
+    /// ([`poison::is_filling`]).
     #[inline]
     pub fn free_unfilled(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         // SAFETY: as in `allocate`.
@@ -374,8 +377,8 @@ pub fn sum(count: Count) -> u64 {
         })
 }
 
-/// Tells the host where the CPUs count what it cannot see in the allocator's metadata, so that it
-/// reads what is true at that moment and no CPU spends anything on it.
+/// Publishes the places of the CPUs' counters that are not in the allocator's metadata, so that the
+/// host reads their present values at no cost for the guest.
 pub(super) fn publish_counts() {
     let first = |count: Count| {
         let word = ptr::from_ref(&LOCALS[0].counts[count as usize]);

@@ -1,7 +1,8 @@
-//! What pages are filled with as they are freed and as they are allocated (`hardening` has the boot words).
+//! Fills pages as they are freed and as they are allocated (`hardening` has the boot words).
 //!
-//! With `page_poison=1` a freed page is filled with 0xaa, and is looked at when it is allocated: who wrote to it in between
-//! wrote to memory of others. Pages of zeros pass: the host may have dropped them, or they were never used.
+//! With `page_poison=1` a freed page is filled with 0xaa, and checked when it is allocated: a write
+//! in between is a use after free. Pages of zeros pass: the host may have dropped them, or they
+//! were never used.
 
 use super::clear::{clear_page, set_clear_allocated};
 use crate::arch::layout::PAGE_SIZE;
@@ -20,11 +21,12 @@ static ON_ALLOC: AtomicBool = AtomicBool::new(false);
 static DAMAGED: AtomicU64 = AtomicU64::new(0);
 /// Words of a page.
 const WORDS: usize = PAGE_SIZE / size_of::<u64>();
-/// Damaged pages that are told of on the console.
+/// The most damaged pages that the console reports.
 const TOLD: u64 = 10;
 
-/// Sets what freed pages are filled with, and whether allocated ones are filled with zeros (`zero`) or looked at (`check`).
-/// With `check` each free page must be zero or filled already. The first CPU calls this before others run.
+/// Sets the contents of freed pages, and whether allocated ones are filled with zeros (`zero`) or
+/// checked (`check`). With `check` each free page must be zero or filled already. The first CPU
+/// calls this before others run.
 pub(super) fn set(fill: Fill, zero: bool, check: bool) {
     // Relaxed (all): no other CPU runs.
     FILL.store(fill as u8, Ordering::Relaxed);
@@ -50,7 +52,8 @@ pub fn is_filling() -> bool {
     FILL.load(Ordering::Relaxed) != Fill::Nothing as u8
 }
 
-/// Fills the frames of a block that is about to be freed, if that was asked for. They must be the caller's alone.
+/// Fills the frames of a block that is about to be freed, if a boot word requests it. The caller is
+/// their only user.
 #[inline]
 pub(super) fn freed(frame: Frame, frames: u64) {
     if is_filling() {
@@ -95,7 +98,8 @@ fn fill_frames(frame: Frame, frames: u64) {
             continue;
         }
         for index in 0..WORDS {
-            // SAFETY: inside the page, which is the caller's alone. Volatile, as a `memset` stores byte by byte.
+            // SAFETY: inside the page, which is the caller's alone. Volatile, as a `memset` stores
+            // byte by byte.
             unsafe { page.cast::<u64>().add(index).write_volatile(POISON_WORD) };
         }
     }
@@ -136,12 +140,13 @@ fn see(page: *const u8) {
 
 fn damage_of(page: *const u8) -> Option<Damage> {
     let words = 0..WORDS;
-    // SAFETY: inside a page of the physmap, which is mapped for good. Nobody should write to it; for the case that somebody
-    // does, each word is read once, as a volatile.
+    // SAFETY: inside of a page of the physmap, which stays mapped. The page should not be written;
+    // in case it is, each word is read once, as a volatile.
     damage(words.map(move |index| unsafe { page.cast::<u64>().add(index).read_volatile() }))
 }
 
-/// Fills a frame, which must be the caller's alone, and returns whether a write to it after that is found.
+/// Fills a frame, whose only user is the caller, and returns whether a later write to it is
+/// detected.
 pub(super) fn finds_a_write(frame: Frame) -> bool {
     const WRITTEN: usize = 77;
     fill_frames(frame, 1);

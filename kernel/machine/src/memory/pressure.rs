@@ -1,9 +1,10 @@
-//! Low memory: what an allocation does that finds none.
+//! Low memory: the steps of an allocation that finds no free frame.
 //!
-//! In this order, it waits for blocks that are isolated for a report, has every CPU give back what its cache of free
-//! frames holds, splits huge pages of which little is used, gives up pages that disks or the host have too, takes pages
-//! back from the balloon, and kills the largest process, but only after several looks for memory in which no thread
-//! found any. A thread that is being killed gets an error at once, so that it can end and free what it has.
+//! In this order, it waits for blocks that are isolated for a report, has every CPU return its
+//! cached frames, splits mostly unused huge pages, drops pages that disks or the host have too,
+//! takes pages back from the balloon, and kills the largest process. It kills only after several
+//! looks for memory in which no thread found any. A thread that is being killed gets an error at
+//! once, so that it can end and free its memory.
 
 use super::helpers::HELPERS;
 use super::percpu::{self, Count};
@@ -156,8 +157,9 @@ impl Relief {
         Ok(())
     }
 
-    /// Counts a look for memory that found nothing. Returns whether further looks are in vain. What other threads found
-    /// since this one failed to allocate is gone if they took it, and tells that there was some.
+    /// Counts a look for memory that found none. Returns whether further looks are useless. Memory
+    /// that other threads have found since the failed allocation may be in use already, but shows
+    /// that there was some.
     fn is_in_vain(&mut self) -> bool {
         let found = FOUND.load(Ordering::Relaxed);
         if self.barren == 0 {

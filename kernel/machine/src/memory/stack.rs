@@ -6,9 +6,9 @@ use crate::arch::phys_to_virt;
 use ebb_mm::{Frame, Mobility, Order, Request};
 use logic::errno::Errno;
 
-/// What stands in the lowest words of a stack as long as nothing ran over them.
+/// The value of a stack's lowest words, unless it has overflowed.
 const GUARD: u64 = 0x6b63_6174_535f_6262;
-/// How many words.
+/// The number of these words.
 const GUARD_WORDS: usize = 4;
 
 /// A thread's kernel stack: contiguous frames of the physmap, with guard words at the low end.

@@ -125,7 +125,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     ]
 }
 
-/// The last lines of `/proc/meminfo`, in KiB: the pages by which all memory is mapped for the kernel.
+/// The last lines of `/proc/meminfo`, in KiB: the pages by which all memory is mapped for the
+/// kernel.
 pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
     let [large, huge] = physmap_bytes();
     let huge = PageSize::Gib1
@@ -221,8 +222,8 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
     ]
 }
 
-/// Counts pages that disks have too. All of these are Relaxed: numbers to look at, and to compare with
-/// limits.
+/// Counts pages that disks have too. All of these are Relaxed: numbers to look at, and to compare
+/// with limits.
 pub fn count_disk_pages(change: i64) {
     DISK_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }

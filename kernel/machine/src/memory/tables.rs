@@ -27,8 +27,8 @@ pub fn kernel_root() -> u64 {
 /// An entry of the kernel's tables.
 fn entry(table: u64, index: u64) -> &'static AtomicU64 {
     let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<AtomicU64>();
-    // SAFETY: the kernel's root and what hangs on it are tables in the physmap; those that go are
-    // freed when no CPU walks them and nobody looks (`vmemmap`). Entries change atomically.
+    // SAFETY: the kernel's root and the tables below it are in the physmap. Removed tables are
+    // freed when no CPU walks or reads them (`vmemmap`). Entries change atomically.
     unsafe { &*slot }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn memmap_entry(table: u64, offset: u64) -> &'static AtomicU64 {
 /// The physical address behind byte `offset` of the memmap, and how many bytes from there on the
 /// same entry maps.
 pub(super) fn memmap_run(offset: u64) -> Option<(u64, u64)> {
-    // Acquire: pairs with the Release of who puts a table in, which it filled before.
+    // Acquire: pairs with the Release that inserts a table after filling it.
     let value = memmap_slot(offset)?.load(Ordering::Acquire);
     if value & LARGE != 0 {
         let inside = offset & (LARGE_PAGE - 1);

@@ -44,8 +44,8 @@ pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 
 /// Nothing is exchanged yet. Others wait until this ends.
 pub(super) fn begin() -> Exchange {
-    // From here on descriptors may be elsewhere. Release, before any are: a host that gets a block later, whose
-    // descriptors were, finds this.
+    // From here on descriptors may move. Release, before the first move: a host that later gets a
+    // block with moved descriptors sees this.
     for first in &HEADER.descriptors {
         first.store(0, Ordering::Release);
     }
@@ -56,14 +56,14 @@ pub(super) fn begin() -> Exchange {
 pub(super) struct Supply(pub(super) logic::vmemmap::Supply<Hardware>);
 
 impl Supply {
-    /// Nothing yet, for so many blocks.
+    /// Returns an empty supply for `blocks` blocks.
     pub(super) const fn new(blocks: u64) -> Self {
         Self(logic::vmemmap::Supply::new(Hardware, blocks))
     }
 }
 
-/// Brings back the part of the memmap of [`LARGE_FRAMES`] frames from `first` on by one pageblock of zeros; see
-/// [`logic::vmemmap::restore_large`].
+/// Brings back the part of the memmap of [`LARGE_FRAMES`] frames from `first` on by one pageblock
+/// of zeros; see [`logic::vmemmap::restore_large`].
 pub(super) fn restore_large(first: Frame) -> bool {
     logic::vmemmap::restore_large(Hardware, || SHARED.lock(), first)
 }

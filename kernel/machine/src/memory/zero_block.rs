@@ -1,5 +1,5 @@
-//! The huge block of zeros that private memory shows where it was read and nothing was stored yet. Made when somebody
-//! reads, and free again when nobody shows it any more.
+//! The huge block of zeros that private memory maps where it was read and not stored to. It is
+//! allocated at the first such read, and freed with the last entry that maps it.
 
 use super::huge::clear;
 use super::memmap::{self, Descriptor, Kind};
@@ -87,7 +87,7 @@ pub fn share() {
     SHOWN.lock().users += 1;
 }
 
-/// So many entries less; no TLB knows them.
+/// Uncounts `entries` entries, which are in no TLB.
 pub fn release(entries: u64) {
     let unused = {
         let mut shown = SHOWN.lock();

@@ -63,7 +63,8 @@ impl Batch {
         self.len += 1;
     }
 
-    /// Takes up to so many blocks from the allocator; why it has no more. Does not wait.
+    /// Takes up to `pages` blocks from the allocator. Returns the error if there are fewer. Does
+    /// not wait.
     pub(super) fn fill(&mut self, size: PageSize, pages: u64) -> Option<AllocError> {
         let request = Request::new(size.order(), Mobility::Movable).reserve(Reserve::Keep);
         let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
@@ -117,7 +118,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
     for block in pageblocks(size, page) {
         side::make(block, memmap::end())?;
     }
-    // Nobody was handed it: it is zero, and the host holds nothing of it.
+    // It was never used, so it is zero, and the host holds no memory for it.
     let known = if contents == Contents::NeverUsed {
         ZERO
     } else {
@@ -178,8 +179,8 @@ pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     }
 }
 
-/// The same of one of 1 GiB. Its part of the memmap is restored by 2 MiB, as it was at boot, where there are pageblocks for
-/// it; elsewhere as for pages of 2 MiB.
+/// Does the same for a page of 1 GiB. Its part of the memmap is restored in pages of 2 MiB, as at
+/// boot, while there are pageblocks for it, and otherwise as for pages of 2 MiB.
 fn free_gib(page: Frame) {
     let shared = side::entry(page).head.load(Ordering::Relaxed) & SHARED != 0;
     let parts = PageSize::Gib1.frames() / vmemmap::LARGE_FRAMES;
@@ -274,9 +275,10 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     (HELPERS.relieve_soon)();
 }
 
-/// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
-/// elsewhere. Those that cannot be yet come again, after the others. Ends where none of some can be. Before a block is
-/// looked at `empty` gets its chance to move what is in the rest of it.
+/// Makes blocks whole that carry their part of the memmap, if their other frames are free and there
+/// are frames elsewhere for that part. A block for which this fails is tried again after the
+/// others. Ends after some failures in a row. Before each attempt, `empty` may move the other
+/// frames of the block.
 pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {

@@ -1,8 +1,9 @@
-//! The pools of huge pages (`hugetlb`): pages of 2 MiB and of 1 GiB that are set aside, promised and handed out whole.
+//! The pools of huge pages (`hugetlb`): pages of 2 MiB and of 1 GiB that are set aside, reserved
+//! (*promised*) and allocated as wholes.
 //!
-//! A page of a pool has no descriptors of its own: all of them say `Kind::HugePage`, and are one page of memory that
-//! all huge pages share (`vmemmap`). Its references and what is known of it stand in the side table (`side`). With
-//! the exchange switched off each descriptor is written for itself.
+//! A page of a pool has no descriptors of its own: all of them have `Kind::HugePage`, and lie in
+//! one page of memory that all huge pages share (`vmemmap`). The side table (`side`) has its
+//! references and its state. With the exchange switched off, each descriptor is written.
 
 mod blocks;
 mod page;

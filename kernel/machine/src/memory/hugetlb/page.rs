@@ -18,8 +18,9 @@ use ebb_mm::Frame;
 pub struct HugePage(Frame);
 
 impl HugePage {
-    /// A page of zeros that nobody else has; `promised`: one of those that were reserved. May wait for a report to the
-    /// host that is under way, and lets others run while it clears.
+    /// Takes a page of zeros from the pool, or returns `None` if it has none. With `promised` it is
+    /// one of the reserved pages. May wait for a report to the host, and lets other threads run
+    /// while it clears.
     pub fn take(size: PageSize, promised: bool) -> Option<Self> {
         let page = loop {
             let mut pool = pool(size).lock();
@@ -67,7 +68,8 @@ impl HugePage {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        // Counted when it is there: meanwhile others count pages that they give back, and may have made the last one.
+        // Counted once it exists: other CPUs count the pages that they give back in between, and
+        // one may be the last.
         let counted = {
             let counts = &mut pool(size).lock().counts;
             let may = counts.may_exceed();
@@ -84,7 +86,7 @@ impl HugePage {
         Some(block)
     }
 
-    /// A new reference to the page around a frame; the caller holds one, in whatever form.
+    /// Returns a new reference to the page around a frame. The caller holds one, in any form.
     pub fn new_reference(frame: Frame) -> Self {
         get_reference(frame);
         Self(page_of(frame))
@@ -97,7 +99,7 @@ impl HugePage {
         frame
     }
 
-    /// Gives back a page that nobody else has, and promises one again in its place: nobody can take it in between.
+    /// Gives back a page without other references, and reserves one in its place in the same step.
     pub fn renounce(self) {
         let size = self.size();
         let page = self.into_counted();
@@ -127,7 +129,7 @@ impl HugePage {
         size_of(self.0)
     }
 
-    /// Copies all bytes of a page of the same size; lets others run meanwhile.
+    /// Copies all bytes of a page of the same size. Other threads may run during the call.
     pub fn copy_from(&self, other: &Self) {
         let size = self.size();
         debug_assert_eq!(size, other.size());
@@ -189,7 +191,7 @@ pub fn get_reference(frame: Frame) {
 pub fn release(frame: Frame) {
     let size = size_of(frame);
     let page = page_of(frame);
-    // Release: what was done with the page comes before its next use; the fence pairs with it.
+    // Release: the accesses to the page come before its next use; the fence pairs with this.
     let before = side::entry(page).head.fetch_sub(1, Ordering::Release) & REFERENCES;
     assert_ne!(before, 0, "{page:?} is released and free");
     if before == 1 {

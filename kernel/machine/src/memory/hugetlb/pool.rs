@@ -1,4 +1,5 @@
-//! A pool: which huge pages of one size there are, and who was promised some. Linux's counters and its rules for them.
+//! A pool: the huge pages of one size and their reservations, with Linux's counters and its rules
+//! for them.
 
 use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
@@ -8,15 +9,15 @@ use core::sync::atomic::Ordering;
 use ebb_mm::{Frame, Order};
 use ebb_wire::header::pool as wire;
 
-/// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones where they stand.
+/// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones in place.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counts {
     /// All pages, surplus ones included (`nr_hugepages` counts them, too).
     pub total: u64,
-    /// Those that nobody has.
+    /// The free pages.
     pub free: u64,
-    /// Of the free ones, those that are promised.
+    /// The reserved pages among the free ones.
     pub reserved: u64,
     /// Those beyond the size that was asked for: they leave the pool when they are freed.
     pub surplus: u64,
@@ -43,7 +44,7 @@ impl Counts {
         self.surplus < self.overcommit
     }
 
-    /// Free pages that nobody was promised.
+    /// Returns the number of free pages without a reservation.
     pub const fn spare(&self) -> u64 {
         self.free.saturating_sub(self.reserved)
     }
@@ -116,7 +117,7 @@ pub(super) struct Pool {
     /// Free pages for which the host holds memory, and those for which it holds none.
     touched: Stack,
     untouched: Stack,
-    /// Free pages that the host is being told of. They count as free, and are in neither list.
+    /// Free pages that are being reported to the host. They count as free, and are in neither list.
     pub(super) in_report: u64,
     /// The number of a GiB: no free page is in a lower one. `None` before the pool first shrinks.
     lowest: Option<u64>,
@@ -147,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Puts a page that nobody has among the free ones.
+    /// Adds an unused page to the free ones.
     pub(super) fn put(&mut self, page: Frame) {
         // Relaxed: the page is the caller's, and the lock is held.
         let head = side::entry(page).head.load(Ordering::Relaxed);
@@ -187,10 +188,11 @@ impl Pool {
         !self.touched.is_empty()
     }
 
-    /// Has [`Self::remove`] begin with the free pages of the lowest GiB: what they become is where the
-    /// memmap of all others comes back, and what does not move belongs there. Looks at every free page
-    /// unless the next one is in that GiB already. So a pool that shrinks page by page looks at all of
-    /// them once for each GiB. Pages that others free or report meanwhile may come first all the same.
+    /// Makes [`Self::remove`] begin with the free pages of the lowest GiB: the memmap of the others
+    /// comes back in their frames, and unmovable memory belongs there. Visits every free page
+    /// unless the next one is in that GiB already. So a pool that shrinks page by page visits all
+    /// of them once for each GiB. Pages that other CPUs free or report in that time may still come
+    /// first.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
         let mut next = lists.iter().filter_map(|list| list.top()).map(gib);
@@ -203,8 +205,8 @@ impl Pool {
         }
     }
 
-    /// Takes a free page out of the pool because the pool is too large. Of the next two it is the one in
-    /// the lower GiB; in the same GiB one that costs the host nothing stays longest.
+    /// Takes a free page out of the pool because the pool is too large. Of the next two it takes
+    /// the one in the lower GiB; in the same GiB a page without memory of the host stays longest.
     pub(super) fn remove(&mut self) -> Option<Frame> {
         if self.counts.spare() == 0 {
             return None;
@@ -220,7 +222,8 @@ impl Pool {
         Some(page)
     }
 
-    /// Gives a page back that nobody has any more; `false`: it is surplus, and has left the pool.
+    /// Gives back a page without references. Returns `false` if it was surplus and has left the
+    /// pool.
     pub(super) fn give(&mut self, page: Frame) -> bool {
         if self.counts.surplus == 0 {
             self.put(page);

@@ -1,4 +1,4 @@
-//! Free pages of the pools are told to the host, as other free memory is.
+//! Reports free pages of the pools to the host, like other free memory.
 
 use super::PageSize;
 use super::blocks::{BATCH, Batch};
@@ -10,7 +10,8 @@ use crate::memory::helpers::HELPERS;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Frame, FrameRange};
 
-/// How long who wants a page that the host is being told of sleeps between two looks.
+/// The time in nanoseconds for which a thread that wants a page under report sleeps between two
+/// looks.
 const PAUSE: u64 = 200_000;
 
 /// The reporter knows that pages of a pool were freed.
@@ -22,19 +23,20 @@ fn any_touched() -> bool {
         .any(|size| pool(size).lock().has_touched())
 }
 
-/// Whether the host could be told of free pages; for the reporter, who is woken for those that are freed later if there
-/// are none now.
+/// Returns whether there are free pages to report. If there are none, the reporter is woken for
+/// pages that are freed later.
 pub fn has_reports() -> bool {
     if any_touched() {
         return true;
     }
     REPORT_WANTED.store(false, Ordering::SeqCst);
-    // Again: who freed one before that woke nobody. SeqCst: his list comes before his flag, our flag before the look.
+    // Again: a page freed before that did not wake the reporter. SeqCst: there the list comes
+    // before the look at the flag, here the flag before the look at the list.
     any_touched()
 }
 
-/// Sleeps for a moment while the host is told of pages: they are back soon. Who would only yield keeps a CPU that the
-/// reporter may need.
+/// Sleeps for a moment while pages are under report: they are back soon. A yield would keep a CPU
+/// that the reporter may need.
 #[cold]
 pub(super) fn pause() {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + PAUSE));
@@ -47,13 +49,13 @@ pub(super) fn want_report() {
     }
 }
 
-/// Tells the host, by `report`, of free pages of the pools for which it holds memory, all that there are; how many frames.
-/// Those of a report that fails stay as they are, and end it.
+/// Reports, by `report`, all free pages of the pools for which the host holds memory. Returns the
+/// number of frames. Ends at the first report that fails, whose pages do not change.
 ///
 /// # Errors
-/// What `report` gives.
+/// Those of `report`.
 pub fn report<E>(mut report: impl FnMut(&[FrameRange]) -> Result<(), E>) -> Result<u64, E> {
-    // Relaxed: pages that are freed from here on ask anew.
+    // Relaxed: pages freed from here on set it again.
     REPORT_WANTED.store(false, Ordering::Relaxed);
     let mut told = 0;
     for size in PageSize::ALL {

@@ -15,11 +15,12 @@ use logic::errno::Errno;
 /// How long one who changes the size of a pool waits for another, in nanoseconds.
 const RESIZE_WAIT: u64 = 1_000_000;
 
-/// Somebody changes the size of a pool.
+/// A thread is changing the size of a pool.
 static RESIZING: AtomicBool = AtomicBool::new(false);
 
-/// Gives a pool a size, as far as there is memory and as pages are free. Those that are in use beyond it become
-/// surplus. Between batches it asks `stop` whether to go on, which may let others run.
+/// Sets the size of a pool, as far as there is memory and as pages are free. Pages in use beyond it
+/// become surplus. Between batches it ends if `stop` returns `true`, which may let other threads
+/// run.
 pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
@@ -52,7 +53,7 @@ impl Drop for Resizing {
     }
 }
 
-/// Makes up to so many free pages of 1 GiB that nobody was promised pages of 2 MiB.
+/// Turns up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB.
 pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
@@ -125,8 +126,8 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Has blocks join the pool; how many. Surplus pages do so as far as they are allowed: meanwhile others may have made
-/// some. The rest goes back.
+/// Adds blocks to the pool and returns their number. Surplus pages are limited, and others may have
+/// made some in between; the rest goes back.
 fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
     if blocks.is_empty() {
         return 0;
@@ -192,10 +193,10 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Promises so many pages: whoever was promised one gets it by [`HugePage::take`](super::HugePage::take).
+/// Reserves `pages` pages, which [`HugePage::take`](super::HugePage::take) then takes.
 ///
 /// # Errors
-/// `ENOMEM`: there are not as many free ones, nor may as many be made.
+/// `ENOMEM` if fewer are free, and not enough surplus pages may be made.
 pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     let mut made = 0;
     loop {
@@ -215,7 +216,8 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
             trim(size, made);
             return Err(Errno::ENOMEM);
         };
-        // Made first, promised then: somebody else may take them in between, and then more are made.
+        // Made first, reserved then: other threads may take them in between, and then more are
+        // made.
         batch.fill(size, missing);
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         if batch.len() == 0 {
@@ -231,13 +233,13 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     }
 }
 
-/// Takes a promise back that nobody has made use of. Surplus pages that were made for it leave.
+/// Ends the reservation of `pages` unused pages. Surplus pages made for it leave the pool.
 pub fn unreserve(size: PageSize, pages: u64) {
     pool(size).lock().counts.reserved -= pages;
     trim(size, pages);
 }
 
-/// Frees up to so many surplus pages that nobody has or was promised.
+/// Frees up to `most` free, unreserved surplus pages.
 fn trim(size: PageSize, mut most: u64) {
     while most != 0 {
         let mut batch = Batch::new();

@@ -17,7 +17,8 @@ const _: () = assert!(
         && PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES == wire::DESCRIPTORS_BYTES
 );
 
-/// Tells the host where the pools count, so that it reads what is true at that moment and nobody spends anything on it.
+/// Publishes the places of the pools' counters, so that the host reads their present values at no
+/// cost for the guest.
 pub(in crate::memory) fn show_counts() {
     for size in PageSize::ALL {
         if size.is_supported() {

@@ -1,6 +1,7 @@
-//! The side table: what is known of each huge page of the pool, in place of its descriptors.
+//! The side table: the state of each huge page of the pool, in place of its descriptors.
 //!
-//! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there was ever a huge page.
+//! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there
+//! was ever a huge page.
 
 use crate::arch::header::HEADER;
 use crate::arch::once::Once;
@@ -13,21 +14,21 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneKind};
 use ebb_wire::header::pool;
 
-/// What is known of one huge page. All zero where there is none.
+/// The state of one huge page. All zero if there is none.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
     /// | bits | |
     /// |---|---|
-    /// | 0–31 | references: page-table entries, files, those who pin a part |
+    /// | 0–31 | references: page-table entries, files, pins of a part |
     /// | 32 | its part of the memmap is shared |
     /// | 33 | it is known to be zero |
     /// | 34 | the host holds memory for it |
-    /// | 35 | it is part of a page of 1 GiB, whose other fields stand in its first entry |
+    /// | 35 | it is part of a page of 1 GiB, whose first entry has the other fields |
     /// | 36 | it is in a pool |
     /// | 40–47 | frames with its part of the memmap that it carries itself: it is free otherwise |
     pub(super) head: AtomicU64,
-    /// The next one in the list that it is in, as a frame number; 0: none. Guarded by the pool's lock.
+    /// The next page in its list, as a frame number; 0 for none. Guarded by the pool's lock.
     pub(super) next: AtomicU64,
 }
 
@@ -35,7 +36,7 @@ pub(super) const REFERENCES: u64 = pool::REFERENCES;
 pub(super) const SHARED: u64 = 1 << 32;
 pub(super) const ZERO: u64 = 1 << 33;
 pub(super) const TOUCHED: u64 = 1 << 34;
-/// Set and taken back while nobody refers to the page.
+/// Set and cleared while the page has no references.
 pub(super) const GIGANTIC: u64 = pool::GIGANTIC;
 pub(super) const POOLED: u64 = pool::POOLED;
 pub(super) const CARRIED_SHIFT: u32 = 40;
@@ -96,7 +97,7 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
         if DIRECTORY.set(directory).is_ok() {
             show();
         }
-        // Else somebody was faster, and has made the same.
+        // Otherwise another CPU was faster, and has made the same.
     }
     let slot = DIRECTORY
         .get()
@@ -106,7 +107,8 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
     let page = percpu::allocate(request)?;
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame_ptr(page)) };
-    // Release: the page is zero. Surplus pages are made by several at once, and the first one's leaf stays.
+    // Release: the page is zero. Several threads may make surplus pages at once; the first one's
+    // leaf stays.
     let first = slot.compare_exchange(0, page.address(), Ordering::Release, Ordering::Relaxed);
     if first.is_ok() {
         Descriptor::get(page).take(Kind::Kernel, Order::BASE);

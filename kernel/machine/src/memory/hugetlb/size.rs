@@ -44,7 +44,7 @@ impl PageSize {
         self == Self::Mib2 || features::has(Feature::GibPages)
     }
 
-    /// The size of so many bytes, if this machine has it.
+    /// Returns the size with `bytes` bytes, or `None` if this machine does not have it.
     pub fn of_bytes(bytes: u64) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|size| size.bytes() == bytes && size.is_supported())
