@@ -113,7 +113,7 @@ LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p 
 .PHONY: test test-rest test-all lint test-units test-models test-crates test-command test-linux test-guests test-long
 # A comma joins steps that run one after the other; the others run beside them.
 TEST_STEPS = test-units,test-linux lint,fuzz,test-command
-test: deps ## what every change passes: 13 to 18 minutes in a fresh clone on two cores, each step with its time
+test: deps ## what every change passes: less than 20 minutes in a fresh clone on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
 REST_STEPS = test-long test-models,test-crates,xen-lab,kvm-lab
 test-rest: deps ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
