@@ -56,7 +56,10 @@ static ENTRIES: Entries = Entries {
     start_cpu: sched::start_cpu,
     memory_own: memory::percpu::own_of,
     timer: sched::on_timer,
-    resched: sched::on_resched,
+    resched: || {
+        memory::percpu::drain_if_asked();
+        sched::on_resched();
+    },
     kernel_fault: vm::on_kernel_fault,
     exception: process::signal::on_exception,
     flush: drivers::port::flush_all,

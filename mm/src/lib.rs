@@ -214,7 +214,7 @@ pub use compaction::{
     ConsolidationPoll, Emptied, EmptyingBlock, EmptyingGib, GibPlan, HostPlan, NoGib,
     NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_LEFT_OVER, PROACTIVE_SHARED_SLICE,
     PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive, ProactivePoll, ProactiveSlice, QUIET,
-    Thresholds, ZoneFragmentation,
+    StuckGibs, Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

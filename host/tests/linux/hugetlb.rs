@@ -111,6 +111,17 @@ fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
     }
 }
 
+/// Shows that a page of 1 GiB is made of memory that could not move when it was last compacted, and
+/// of memory that another CPU has in its cache while it runs a program.
+#[test]
+fn a_page_of_1_gib_is_made_of_memory_that_was_in_use_a_moment_ago() {
+    let options = ["-m", "3G", "-c", "2"];
+    let said = out(&options, &["gib_in_use", "locked"]);
+    assert_eq!(said, "pages of 1 GiB: 1\nwrong pages: 0\n");
+    let said = out(&options, &["gib_in_use", "cached"]);
+    assert_eq!(said, "pages of 1 GiB: 1\n");
+}
+
 /// Shows that a pool that shrinks page by page does not look at all its pages each time.
 #[test]
 fn a_page_goes_back_from_a_large_pool_as_from_a_small_one() {

@@ -41,6 +41,16 @@ pub enum NoGib {
     Nowhere,
 }
 
+/// What [`Compactor::plan_gib`] does with GiBs that have pageblocks which could not be emptied a
+/// short time ago.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum StuckGibs {
+    /// Leaves them out.
+    Skip,
+    /// Selects them like others: what could not be migrated then may be gone by now.
+    Include,
+}
+
 /// A GiB that is being emptied: its memory in use is to be migrated.
 ///
 /// If this value is dropped, the free frames of the GiB are lost.
@@ -71,13 +81,17 @@ impl Compactor {
     /// Selects the GiB of this zone with the fewest frames to migrate, and returns it with its
     /// cost. Changes nothing in the allocator.
     ///
-    /// Reads two bytes for each pageblock of each GiB whose memory is all movable. GiBs with
-    /// pageblocks that could not be emptied a short time ago are left out.
+    /// Reads two bytes for each pageblock of each GiB whose memory is all movable.
     ///
     /// # Errors
     /// Fails with [`NoGib::Busy`] if a GiB could be emptied later, and with [`NoGib::Nowhere`] if
     /// none can be emptied.
-    pub fn plan_gib(&mut self, now: Duration, allocator: &Allocator<'_>) -> Result<GibPlan, NoGib> {
+    pub fn plan_gib(
+        &mut self,
+        now: Duration,
+        allocator: &Allocator<'_>,
+        stuck: StuckGibs,
+    ) -> Result<GibPlan, NoGib> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
         let needed = stays.saturating_add(Order::GIB.frames());
@@ -91,10 +105,7 @@ impl Compactor {
         let mut best: Option<(usize, Contents)> = None;
         let mut none = NoGib::Nowhere;
         for gib in 0..zone.zone.arrays.gibs.len() {
-            let Some(first) = zone.zone.first_tree(gib) else {
-                continue;
-            };
-            match self.gib_contents(now, zone, gib, first) {
+            match self.gib_contents(now, zone, gib, stuck) {
                 Ok(found) => {
                     if best.is_none_or(|(_, best)| found.cost() < best.cost()) {
                         best = Some((gib, found));
@@ -114,18 +125,20 @@ impl Compactor {
         })
     }
 
-    /// Returns the memory in use of a GiB. `first` is the index of its first tree.
+    /// Returns the memory in use of the GiB with index `gib`.
     ///
     /// # Errors
-    /// Fails if something in it cannot be migrated, or not at the moment.
+    /// Fails if something in it cannot be migrated, or not at the moment, and if the zone does not
+    /// have all of it.
     fn gib_contents(
         &mut self,
         now: Duration,
         at: ZoneRef<'_, '_>,
         gib: usize,
-        first: usize,
+        stuck: StuckGibs,
     ) -> Result<Contents, NoGib> {
         let zone = at.zone;
+        let first = zone.first_tree(gib).ok_or(NoGib::Nowhere)?;
         if zone.arrays.gibs[gib].load().is_huge() {
             return Err(NoGib::Nowhere);
         }
@@ -148,7 +161,7 @@ impl Compactor {
                 Class::Touched | Class::Untouched => {}
                 _ if state.is_emptying() => busy = true,
                 Class::Partial(Mobility::Movable) | Class::Full(Mobility::Movable) => {
-                    if self.stuck.holds(now, block, used) {
+                    if stuck == StuckGibs::Skip && self.stuck.holds(now, block, used) {
                         return Err(NoGib::Nowhere);
                     }
                     if state.is_huge() {

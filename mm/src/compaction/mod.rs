@@ -24,7 +24,7 @@ pub use consolidation::{COPY_PAYS_AFTER, Consolidation, ConsolidationPoll, QUIET
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
 pub use gain::HostPlan;
-pub use gib::{EmptyingGib, GibPlan, NoGib};
+pub use gib::{EmptyingGib, GibPlan, NoGib, StuckGibs};
 pub use proactive::{
     NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_LEFT_OVER, PROACTIVE_SHARED_SLICE,
     PROACTIVE_SLICE, PROACTIVENESS, Proactive, ProactivePoll, ProactiveSlice, Thresholds,

@@ -3,7 +3,7 @@
 use super::poison;
 use crate::arch::header::HEADER;
 use crate::arch::percpu::memory_own;
-use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
+use crate::arch::{MAX_CPUS, cpu_count, cpu_id, ipi, online_cpus, virt_to_phys};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
@@ -431,7 +431,19 @@ pub fn drain() {
     super::allocator().drain(cache);
 }
 
-/// Empties this CPU's cache if another CPU asked all of them to.
+/// Empties this CPU's cache, and asks the other CPUs to empty theirs. They do so when they next run
+/// a program or serve their interrupts, which may be after this returns.
+pub fn drain_all() {
+    drain();
+    super::allocator().request_drain();
+    let this = cpu_id();
+    for cpu in online_cpus().iter().filter(|&cpu| cpu != this) {
+        ipi::resched(cpu);
+    }
+}
+
+/// Empties this CPU's cache if another CPU asked all of them to. Each CPU calls it when it is asked
+/// to look at its run queue.
 #[inline]
 pub fn drain_if_asked() {
     // SAFETY: as in `Local::allocate`.

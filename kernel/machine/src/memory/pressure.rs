@@ -110,7 +110,7 @@ impl Relief {
         }
         match self.steps {
             1 => {
-                super::allocator().request_drain();
+                percpu::drain_all();
                 (HELPERS.yield_now)();
                 Ok(())
             }

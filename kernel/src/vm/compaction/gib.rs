@@ -7,8 +7,9 @@
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, EmptyingGib, Frame, Mobility, NoGib};
+use ebb_mm::{BlockPlace, EmptyingGib, Frame, Mobility, NoGib, StuckGibs};
 use machine::arch::clock::{self, Nanos};
+use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu, pressure};
 use machine::sched;
 
@@ -22,9 +23,10 @@ const PASSES: u32 = 3;
 /// How long blocks that are out for a moment are waited for, in looks and nanoseconds between two.
 const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
-/// The number of waits for another CPU or the host that may be searching an empty GiB for a block.
-/// None of its memory can be allocated in that time.
-const JOIN_WAITS: u32 = 50;
+/// The number of waits for other CPUs and the host, when nothing of a GiB is left but frames in
+/// CPUs' caches, or a CPU or the host searches it for a block. None of its memory can be allocated
+/// in that time. A virtual CPU may have to wait for a busy host before it answers.
+const OTHERS_WAITS: u32 = 500;
 
 /// The number of GiBs being made. In that time blocks without a waiting task are not emptied.
 static MAKING: AtomicU32 = AtomicU32::new(0);
@@ -43,23 +45,40 @@ pub(crate) fn take() -> Option<Frame> {
     }
     let mut mover = Mover::new().ok()?;
     MAKING.fetch_add(1, Ordering::Relaxed);
-    percpu::drain();
-    allocator().request_drain();
+    percpu::drain_all();
     sched::yield_now();
-    let zones = (0..allocator().zones()).rev();
-    let taken = zones
-        .flat_map(|zone| core::iter::repeat_n(zone, TRIES as usize))
-        .find_map(|zone| try_zone(zone, &mut mover));
+    let mut zones = (0..allocator().zones()).rev();
+    let taken = zones.find_map(|zone| take_from(zone, &mut mover));
     MAKING.fetch_sub(1, Ordering::Relaxed);
     taken
 }
 
-/// Begins with the cheapest GiB of a zone.
-fn begin(zone: usize) -> Option<EmptyingGib> {
+/// Allocates a GiB of a zone, made of memory in use. Returns `None` if that fails.
+fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
+    let mut tries = 0;
+    while tries < TRIES
+        && let Some(gib) = begin(zone, StuckGibs::Skip)
+    {
+        let taken = make(zone, gib, mover);
+        if taken.is_some() {
+            return taken;
+        }
+        tries += 1;
+    }
+    if tries != 0 {
+        return None;
+    }
+    // Other compaction found frames that did not move. They may have been in use for a moment.
+    make(zone, begin(zone, StuckGibs::Include)?, mover)
+}
+
+/// Begins with the cheapest GiB of a zone. Returns `None` if there is none, or the caller is being
+/// killed.
+fn begin(zone: usize, stuck: StuckGibs) -> Option<EmptyingGib> {
     for _ in 0..WAITS {
         {
             let mut compactor = COMPACTORS[zone].lock();
-            match compactor.plan_gib(now(), allocator()) {
+            match compactor.plan_gib(now(), allocator(), stuck) {
                 Ok(plan) => {
                     let begun = compactor.begin_gib(allocator(), plan);
                     if begun.is_some() {
@@ -87,10 +106,11 @@ fn pause() -> bool {
     true
 }
 
-fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
-    let mut gib = begin(zone)?;
+/// Moves what is in use of a GiB elsewhere and allocates the GiB. Returns `None` and gives the GiB
+/// back if that fails.
+fn make(zone: usize, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
     let mut given_up = false;
-    let (mut passes, mut waits) = (PASSES, JOIN_WAITS);
+    let (mut passes, mut waits) = (PASSES, OTHERS_WAITS);
     while passes != 0 && waits != 0 {
         given_up = !empty_all(&gib, mover);
         if given_up {
@@ -100,9 +120,9 @@ fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
             Ok(frame) => return Some(frame),
             Err(left) => gib = left,
         }
-        if is_empty(&gib) {
-            // Another CPU looks for a block in it, or the host does, and may have been interrupted.
+        if waits_for_others(&gib) {
             waits -= 1;
+            percpu::drain_all();
             given_up = !pause();
             if given_up {
                 break;
@@ -116,10 +136,16 @@ fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
     None
 }
 
-/// Whether nothing of a GiB is in use any more.
-fn is_empty(gib: &EmptyingGib) -> bool {
-    let mut blocks = gib.blocks(allocator());
-    blocks.all(|block| allocator().frames_left(block) == 0)
+/// Returns `true` if all frames of a GiB are free, where those in CPUs' caches count as free.
+fn waits_for_others(gib: &EmptyingGib) -> bool {
+    let is_cached = |frame: Frame| Descriptor::get(frame).kind().is_none();
+    gib.blocks(allocator()).all(|block| {
+        if allocator().is_whole(block) {
+            is_cached(block.range().start)
+        } else {
+            allocator().frames_in_use(block).all(is_cached)
+        }
+    })
 }
 
 /// Moves the movable frames of a GiB elsewhere. Returns `false` if there is no room, or the caller

@@ -13,7 +13,7 @@ use ebb_mm::{
     Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
 };
 use logic::errno::Errno;
-use machine::arch::clock;
+use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu};
 use machine::sched;
@@ -56,6 +56,9 @@ const BEGINNINGS: u32 = 64;
 /// The most frames of a block that are few: moving them costs little beside the work that freed the
 /// others.
 const REMAINS: u32 = 32;
+
+/// The time that other CPUs have to empty their caches when they are asked to.
+const DRAIN_TIME: Nanos = Nanos::from_micros(200);
 
 /// How much is done for frames that are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -102,7 +105,6 @@ fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<E
 
 /// Moves the movable frames of a block elsewhere. Returns `false` if there was no room for them.
 fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -> bool {
-    // CPUs return their cached frames of it when they are asked, a moment later.
     percpu::drain();
     let mut held = false;
     for look in 0..2 {
@@ -134,8 +136,12 @@ fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -
             return roomy;
         }
         if look == 0 && held {
-            allocator().request_drain();
-            sched::yield_now();
+            percpu::drain_all();
+            if patience == Patience::Thorough {
+                sched::sleep_until(clock::now().saturating_add(DRAIN_TIME));
+            } else {
+                sched::yield_now();
+            }
         }
         if look == 0 && patience == Patience::Thorough {
             mover.search();
@@ -241,8 +247,7 @@ fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
 /// `ENOMEM`, `EINTR` if the task is being killed.
 pub(crate) fn compact_all() -> Result<(), Errno> {
     let mut mover = Mover::new()?;
-    percpu::drain();
-    allocator().request_drain();
+    percpu::drain_all();
     for (zone, compactor) in COMPACTORS[..allocator().zones()].iter().enumerate() {
         compactor.lock().insist();
         // Each block once, and again what came of others: no more than there are.
