@@ -1,14 +1,15 @@
-//! Access lists of files (POSIX.1e), as `system.posix_acl_access` and `system.posix_acl_default` have them: pure logic.
+//! Access lists of files (POSIX.1e), in the format of `system.posix_acl_access` and
+//! `system.posix_acl_default`. Pure logic.
 //!
-//! A list is kept as the bytes of the attribute: a version, then 8 bytes for each entry. [`List::read`] checks them; what is made of
-//! a checked list is a list again.
+//! A list is kept as the bytes of the attribute: a version, then 8 bytes for each entry.
+//! [`List::read`] checks them. All changes of a checked list result in a valid list.
 
 use crate::credentials::{Credentials, Owned, Wanted};
 use crate::errno::Errno;
 
-/// The attribute with the list that says who may use a file.
+/// The attribute with the access list of a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the list that files begin with that are made in a directory.
+/// The attribute with the list that new files in a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// `POSIX_ACL_XATTR_VERSION`.
@@ -16,10 +17,10 @@ const VERSION: u32 = 2;
 const HEADER: usize = 4;
 const ENTRY: usize = 8;
 const RIGHTS: u32 = 7;
-/// The number of an entry that names no user and no group.
+/// The ID in an entry that names no user and no group.
 const NOBODY: u32 = u32::MAX;
 
-/// Whom an entry is about, in the order in which entries stand.
+/// The subject of an entry. Entries are in this order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner = 1,
@@ -35,7 +36,7 @@ enum Tag {
 struct Entry {
     tag: Tag,
     rights: u32,
-    /// The user or the group.
+    /// The ID of the user or the group.
     id: u32,
 }
 
@@ -60,7 +61,8 @@ impl Entry {
         })
     }
 
-    /// Where the permission bits of a file have these rights; `None` if they do not have them.
+    /// Returns the position of these rights in a file's permission bits, or `None` if they are not
+    /// in them.
     fn shift(self) -> Option<u32> {
         match self.tag {
             Tag::Owner => Some(6),
@@ -76,11 +78,12 @@ impl Entry {
 pub struct List<'a>(&'a [u8]);
 
 impl<'a> List<'a> {
-    /// Checks the bytes of an attribute. Returns `None` for a list without entries, which stands for no list.
+    /// Checks the bytes of an attribute. Returns `None` for a list without entries, which means no
+    /// list.
     ///
     /// # Errors
-    /// Fails with `EOPNOTSUPP` if the version is another one, and with `EINVAL` if the bytes are no list, or entries are missing,
-    /// doubled or out of order.
+    /// `EOPNOTSUPP` if the version is unknown. `EINVAL` if the bytes are no list, or if entries are
+    /// missing, duplicate or out of order.
     pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, Errno> {
         let version = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         if version.ok_or(Errno::EINVAL)? != VERSION {
@@ -118,7 +121,7 @@ impl<'a> List<'a> {
         Ok(Some(list))
     }
 
-    /// A list that was checked before.
+    /// Wraps the bytes of a list that was checked before.
     pub const fn checked(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -132,7 +135,8 @@ impl<'a> List<'a> {
         Some(entries.find(|entry| entry.tag == Tag::Mask)?.rights)
     }
 
-    /// Returns the permission bits that a file with this list shows: those of the group are the mask.
+    /// Returns the permission bits that a file with this list shows. The bits of the group are the
+    /// mask.
     pub fn permissions(self) -> u32 {
         let mut bits = 0;
         for entry in self.entries() {
@@ -146,13 +150,13 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Returns whether permission bits say as much.
+    /// Returns whether permission bits alone can represent the list.
     pub fn is_plain(self) -> bool {
         self.entries().all(|entry| entry.shift().is_some())
     }
 
-    /// Returns whether the list grants `who` what is `wanted` of a file that is not `who`'s own. `is_in_group` says whether `who` is in
-    /// a group.
+    /// Returns whether the list grants `who` the access in `wanted` to a file that `who` does not
+    /// own.
     fn grants(self, who: &Credentials, wanted: Wanted, owned: &Owned) -> bool {
         let has = |rights: u32| wanted.0 & RIGHTS & !rights == 0;
         let mut in_a_group = false;
@@ -167,7 +171,7 @@ impl<'a> List<'a> {
             if !meant {
                 continue;
             }
-            // A group without the rights leaves the decision to another one.
+            // A group without the rights leaves the decision to another group.
             in_a_group |= entry.tag != Tag::User;
             if entry.tag == Tag::User || has(entry.rights) {
                 return has(entry.rights & self.mask().unwrap_or(RIGHTS));
@@ -176,10 +180,11 @@ impl<'a> List<'a> {
         false
     }
 
-    /// Returns whether a file with this list may be used so by `who`. `owned` tells of the file.
+    /// Checks whether `who` has the access in `wanted` to a file with this list and the attributes
+    /// `owned`.
     ///
     /// # Errors
-    /// Fails with `EACCES` if not.
+    /// `EACCES` if not.
     pub fn check(self, who: &Credentials, wanted: Wanted, owned: &Owned) -> Result<(), Errno> {
         let listed = who.users.file != owned.uid && owned.permissions & 0o070 != 0;
         if !listed {
@@ -188,7 +193,7 @@ impl<'a> List<'a> {
         if self.grants(who, wanted, owned) {
             return Ok(());
         }
-        // The bits below grant `who` nothing; its capabilities may.
+        // These permission bits grant `who` nothing; its capabilities may.
         let executable = if owned.permissions & 0o111 != 0 {
             0o100
         } else {
@@ -204,7 +209,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Changes the rights of each entry of a checked list.
+/// Sets the rights of each entry of a checked list to the result of `rights`.
 fn change(list: &mut [u8], mut rights: impl FnMut(Entry) -> u32) {
     for place in list[HEADER..].chunks_exact_mut(ENTRY) {
         if let Some(entry) = Entry::read(place) {
@@ -214,7 +219,7 @@ fn change(list: &mut [u8], mut rights: impl FnMut(Entry) -> u32) {
     }
 }
 
-/// Changes the checked list of a file that gets these permission bits.
+/// Updates the checked list of a file that gets these permission bits.
 pub fn set_permissions(list: &mut [u8], permissions: u32) {
     let masked = List(list).mask().is_some();
     change(list, |entry| match entry.tag {
@@ -226,8 +231,8 @@ pub fn set_permissions(list: &mut [u8], permissions: u32) {
     });
 }
 
-/// Makes of a checked default list of a directory the list of a file that is made there by a call that asks for `permissions`. Returns
-/// the permission bits of the file.
+/// Turns a checked default list of a directory into the list of a new file there, created with
+/// `permissions`. Returns the permission bits of the file.
 pub fn inherit(list: &mut [u8], permissions: u32) -> u32 {
     let masked = List(list).mask().is_some();
     change(list, |entry| match entry.tag {
@@ -325,10 +330,10 @@ mod tests {
             who.effective = crate::credentials::Capabilities(0);
             full.check(&who, Wanted(wanted), &owned).is_ok()
         };
-        // The owner has what the bits say; a named user what the mask leaves.
+        // The owner has the rights of the permission bits, a named user those that the mask leaves.
         assert!(may(1, 9, 6) && !may(1, 9, 1));
         assert!(may(5, 9, 5) && !may(5, 9, 2) && !may(6, 2, 4));
-        // One of the groups has to grant all of it.
+        // A single group has to grant all of `wanted`.
         assert!(may(9, 2, 4) && !may(9, 2, 2) && may(9, 30, 4) && !may(9, 30, 2));
         assert!(!may(9, 2, 1) && may(9, 9, 1) && !may(9, 9, 4));
     }

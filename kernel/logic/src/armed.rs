@@ -1,17 +1,19 @@
-//! Whether a tick has to look at timers. Who sets a timer arms it; a look that finds none disarms
-//! it, unless it was armed meanwhile. Pure logic; a loom model runs this very file.
+//! A flag that says whether a tick must look at timers. Setting a timer arms the flag. A look that
+//! finds no timer disarms the flag, unless a timer was set since the look began. Pure logic; a loom
+//! model runs this very file.
 
 #[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicU32, Ordering};
 #[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU32, Ordering};
 
-/// The bit of the word that says that it is armed. Above it is a count of how often that was done.
+/// The bit of the word that says that the flag is armed. The bits above it count calls of
+/// [`Armed::arm`].
 const ARMED: u32 = 1;
-/// One in the count.
+/// One call in the count.
 const ONCE: u32 = 2;
 
-/// A flag that is raised by many threads and lowered by a look that may be out of date.
+/// A flag that many threads raise, and that a look, which may be out of date, lowers.
 #[derive(Debug)]
 pub struct Armed(AtomicU32);
 
@@ -20,42 +22,42 @@ pub struct Armed(AtomicU32);
 pub struct Look(u32);
 
 impl Armed {
-    /// Returns one that is not armed.
+    /// Returns a flag that is not armed.
     #[cfg(not(ebb_model))]
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Returns one that is not armed.
+    /// Returns a flag that is not armed.
     #[cfg(ebb_model)]
     pub fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Arms it. The caller has set a timer before.
+    /// Arms the flag. The caller must have set its timer before.
     pub fn arm(&self) {
         let once_more = |word: u32| Some(word.wrapping_add(ONCE) | ARMED);
-        // Release: the timer comes before it; pairs with the Acquire in `look`. Always `Ok`.
+        // Release: the timer is set before; pairs with the Acquire in `look`. Always `Ok`.
         let _ = self
             .0
             .fetch_update(Ordering::Release, Ordering::Relaxed, once_more);
     }
 
-    /// Returns whether it is armed.
+    /// Returns whether the flag is armed.
     #[inline]
     pub fn is_armed(&self) -> bool {
-        // Relaxed: a tick that comes too late for it is followed by another one.
+        // Relaxed: a tick that misses the change is followed by another tick.
         self.0.load(Ordering::Relaxed) & ARMED != 0
     }
 
-    /// Begins a look: call it before the first timer is looked at.
+    /// Begins a look. Call it before the first timer is looked at.
     pub fn look(&self) -> Look {
         // Acquire: pairs with the Release in `arm`.
         Look(self.0.load(Ordering::Acquire))
     }
 
-    /// Disarms it after a look that found no timer. Returns `false`, and leaves it armed, if it was
-    /// armed since the look began: that timer may not have been seen.
+    /// Disarms the flag after a look that found no timer. Returns `false`, and leaves the flag
+    /// armed, if it was armed since the look began: the look may have missed that timer.
     pub fn disarm(&self, look: Look) -> bool {
         // Relaxed: nothing is published; the count alone decides.
         let disarmed = self.0.compare_exchange(

@@ -31,7 +31,7 @@ mod model {
     use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::thread;
 
-    /// One thread sets a timer while another looks: in the end the timer is set, and it is armed.
+    /// One thread sets a timer while another looks. In the end the timer is set and the flag armed.
     #[test]
     fn a_timer_that_is_set_during_a_look_stays_armed() {
         loom::model(|| {

@@ -1,65 +1,66 @@
-//! Classic BPF as filters of calls use it (`seccomp(2)`): which programs are sound, and what one says of a call.
+//! Classic BPF for filters of system calls (`seccomp(2)`): checks programs and runs them on the
+//! data of a call.
 //!
-//! A program has two registers, A and X, and 16 words of memory. It loads words of what it judges, and jumps forward
-//! alone, so that it ends. [`Instruction::decode`] is the one place that knows which instructions there are: the check
-//! and the run both go by it.
+//! A program has two registers, A and X, and 16 words of memory. It loads words of the call's data
+//! and only jumps forward, so it always ends. [`Instruction::decode`] is the only place that
+//! defines the valid instructions; both the check and the run use it.
 
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
 /// The most instructions of a program (`BPF_MAXINSNS`).
 pub const MAX_INSTRUCTIONS: usize = 4096;
-/// Words of what a program judges (`struct seccomp_data`).
+/// Number of words of a call's data (`struct seccomp_data`).
 pub const DATA_WORDS: usize = 16;
-/// The same in bytes.
+/// Number of bytes of a call's data.
 pub const DATA_BYTES: u32 = 64;
-/// Words of memory (`BPF_MEMWORDS`).
+/// Number of words of memory (`BPF_MEMWORDS`).
 const MEMORY_WORDS: usize = 16;
 
-/// One instruction as programs pass it (`struct sock_filter`): anything at all.
+/// An instruction as programs pass it (`struct sock_filter`). It may be invalid.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation code.
     pub code: u16,
-    /// Instructions that a comparison skips which holds.
+    /// Number of instructions to skip if a comparison holds.
     pub if_true: u8,
-    /// The same of one that does not.
+    /// Number of instructions to skip if a comparison does not hold.
     pub if_false: u8,
-    /// A number, as `code` has it.
+    /// A number, whose meaning depends on `code`.
     pub k: u32,
 }
 
-/// Where the second operand comes from.
+/// The source of the second operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Operand {
-    /// The instruction has it.
+    /// A number in the instruction.
     Constant(u32),
     X,
 }
 
-/// What A becomes, of itself and an operand.
+/// The operation that computes a new value of A from A and an operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Arithmetic {
     Add,
     Subtract,
     Multiply,
-    /// By zero it ends the program, with 0.
+    /// Division by zero ends the program with the result 0.
     Divide,
     Or,
     And,
     Xor,
-    /// By the lowest five bits of the operand.
+    /// Shifts use the lowest five bits of the operand.
     Left,
     Right,
 }
 
-/// How A is compared with an operand.
+/// The comparison of A with an operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Comparison {
     Equal,
     Above,
     AtLeast,
-    /// They have a bit in common.
+    /// A and the operand have a common bit.
     AnyBit,
 }
 
@@ -74,21 +75,21 @@ impl Comparison {
     }
 }
 
-/// A sound instruction.
+/// A decoded, valid instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Operation {
-    /// A word of the data goes to A.
+    /// Loads a word of the call's data into A.
     Load(usize),
     SetA(u32),
     SetX(u32),
-    /// A word of the memory goes to A.
+    /// Loads a word of the memory into A.
     RecallA(usize),
     RecallX(usize),
     KeepA(usize),
     KeepX(usize),
     Arithmetic(Arithmetic, Operand),
     Negate,
-    /// Skips so many instructions.
+    /// Skips this number of instructions.
     Jump(u32),
     Branch(Comparison, Operand),
     ReturnA,
@@ -97,14 +98,14 @@ enum Operation {
     XToA,
 }
 
-/// In a code: the operand is X.
+/// Bit of a code: the operand is X.
 const BY_X: u16 = 0x08;
 
 impl Instruction {
     /// Bytes of a `struct sock_filter`.
     pub const BYTES: usize = 8;
 
-    /// Takes one from a program's memory.
+    /// Parses the bytes of an instruction.
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let [c0, c1, if_true, if_false, k0, k1, k2, k3] = bytes;
         Self {
@@ -115,13 +116,13 @@ impl Instruction {
         }
     }
 
-    /// The same bytes again.
+    /// Returns the bytes of the instruction.
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
         let ([c0, c1], [k0, k1, k2, k3]) = (self.code.to_le_bytes(), self.k.to_le_bytes());
         [c0, c1, self.if_true, self.if_false, k0, k1, k2, k3]
     }
 
-    /// What it does; `None`: it is none that a filter of calls may have.
+    /// Returns the decoded instruction, or `None` if a filter must not contain it.
     fn decode(self) -> Option<Operation> {
         let k = self.k;
         let place = || usize::try_from(k).ok().filter(|&k| k < MEMORY_WORDS);
@@ -146,7 +147,7 @@ impl Instruction {
         })
     }
 
-    /// The same of those with two operands.
+    /// Decodes an instruction with two operands. Returns `None` if a filter must not contain it.
     fn decode_operator(self) -> Option<Operation> {
         let operand = if self.code & BY_X == 0 {
             Operand::Constant(self.k)
@@ -175,14 +176,15 @@ impl Instruction {
         Some(Operation::Arithmetic(arithmetic, operand))
     }
 
-    /// How many instructions Linux makes of it, which are what counts there.
+    /// Returns how many instructions Linux translates this one into. Linux limits that number.
     fn translated(self) -> usize {
         match self.decode() {
             Some(Operation::Branch(comparison, operand)) => {
-                // Where either way leads to the next instruction, one jump is enough; not all have an opposite.
+                // If either branch leads to the next instruction, one jump is enough. Not every
+                // comparison has an opposite.
                 let opposite = self.if_true == 0 && comparison != Comparison::AnyBit;
                 let jumps = if self.if_false == 0 || opposite { 1 } else { 2 };
-                // Constants are signed there.
+                // Linux's translated constants are signed.
                 let large = matches!(operand, Operand::Constant(k) if k.cast_signed() < 0);
                 jumps + usize::from(large)
             }
@@ -193,18 +195,19 @@ impl Instruction {
     }
 }
 
-/// A sound program: it ends, with a word, whatever it judges.
+/// A checked program. For any data it ends and returns a word.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
     instructions: Vec<Instruction>,
 }
 
 impl Program {
-    /// Takes a program if it is sound.
+    /// Checks a program.
     ///
     /// # Errors
-    /// `EINVAL`: it has none or more than [`MAX_INSTRUCTIONS`] instructions, one that is not allowed, a jump out of it or
-    /// no return at its end, or recalls what may not have been kept. `ENOMEM`.
+    /// `EINVAL` if the program has no instructions or more than [`MAX_INSTRUCTIONS`], or contains
+    /// an invalid instruction. `EINVAL` for a jump beyond the end, no return at the end, or a read
+    /// of memory that may not have been written. `ENOMEM` if memory is short.
     pub fn check(instructions: Vec<Instruction>) -> Result<Self, Errno> {
         if !(1..=MAX_INSTRUCTIONS).contains(&instructions.len()) {
             return Err(Errno::EINVAL);
@@ -217,23 +220,24 @@ impl Program {
         Ok(Self { instructions })
     }
 
-    /// Its instructions.
+    /// Returns the program's instructions.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// How many instructions Linux counts it for: those that it makes of these, and three in front of them.
+    /// Returns the number of instructions that Linux counts: the translated ones, and three before
+    /// them.
     pub fn translated(&self) -> usize {
         let each = self.instructions.iter();
         3 + each.map(|one| one.translated()).sum::<usize>()
     }
 
-    /// What it says of this.
+    /// Runs the program on the `data` of a call and returns its word.
     pub fn run(&self, data: &[u32; DATA_WORDS]) -> u32 {
         let (mut a, mut x) = (0_u32, 0_u32);
         let mut memory = [0; MEMORY_WORDS];
         let mut at = 0;
-        // Nothing leads back: at most one turn for each instruction.
+        // Jumps only lead forward, so there is at most one iteration for each instruction.
         while let Some(instruction) = self.instructions.get(at) {
             at += 1;
             let value = |operand| match operand {
@@ -271,12 +275,12 @@ impl Program {
                 None => break,
             }
         }
-        // The check leaves no way here. 0 kills, so nothing is let through.
+        // The check makes this unreachable. 0 kills, so no call is let through.
         0
     }
 }
 
-/// `None`: a division by zero.
+/// Returns the new value of A, or `None` on a division by zero.
 fn calculate(how: Arithmetic, a: u32, b: u32) -> Option<u32> {
     Some(match how {
         Arithmetic::Add => a.wrapping_add(b),
@@ -291,10 +295,11 @@ fn calculate(how: Arithmetic, a: u32, b: u32) -> Option<u32> {
     })
 }
 
-/// Checks each instruction, where jumps lead, and that memory is recalled only where every way there has kept it.
+/// Checks each instruction, the targets of jumps, and that memory is read only after every path to
+/// the instruction has written it.
 ///
-/// A way is followed by the set of words that are kept on it. What jumps lead to is noted at their targets; an
-/// instruction that no way leads to counts as one to which all words are kept, as on Linux.
+/// Each path is represented by the set of words that it has written. The sets at jumps are noted at
+/// their targets. At an unreachable instruction all words count as written, as on Linux.
 fn check_ways(instructions: &[Instruction]) -> Result<(), Errno> {
     let len = instructions.len();
     let mut noted = Vec::new();

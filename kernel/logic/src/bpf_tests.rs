@@ -1,4 +1,4 @@
-//! Programs that filters may be, and what they compute, against the operations as they are written down.
+//! Compares the check and the results of programs with the definitions of the operations.
 
 use crate::bpf::{DATA_WORDS, Instruction, MAX_INSTRUCTIONS, Program};
 use crate::errno::Errno;
@@ -86,7 +86,8 @@ fn other_instructions_are_refused() {
         0x61, 0x64, 0x6c, 0x74, 0x7c, 0x80, 0x81, 0x84, 0x87, 0xa4, 0xac,
     ];
     for code in 0..0x1000 {
-        // A multiple of four below 16, no large shift, and a word that has been kept.
+        // The number is a multiple of four below 16, a small shift, and a word that has been
+        // written.
         let program = [
             one(KEEP_A, 4),
             one(code, 4),
@@ -124,7 +125,7 @@ fn constants_are_checked() {
     assert!(with(0x34, 1) && !with(0x34, 0) && with(0x3c, 0));
     for shift in [0x64, 0x74] {
         assert!(with(shift, 31) && !with(shift, 32) && !with(shift, u32::MAX));
-        // The operand is X: the number means nothing.
+        // The operand is X, so the number is ignored.
         assert!(with(shift | 8, 32));
     }
     assert!(with(KEEP_A, 15) && !with(KEEP_A, 16) && !with(KEEP_X, u32::MAX));
@@ -136,7 +137,7 @@ fn memory_is_kept_before_it_is_recalled() {
     assert!(check(&[one(RECALL_A, 0), end]).is_err());
     assert!(check(&[one(KEEP_A, 1), one(RECALL_X, 0), end]).is_err());
     assert!(check(&[one(KEEP_A, 1), one(RECALL_X, 1), end]).is_ok());
-    // One way of two has not kept it.
+    // Only one of two paths has written the word.
     let one_way = [
         branch(IF_EQUAL, 0, 0, 1),
         one(KEEP_A, 3),
@@ -153,7 +154,7 @@ fn memory_is_kept_before_it_is_recalled() {
         end,
     ];
     assert!(check(&both_ways).is_ok());
-    // What no way leads to may recall anything.
+    // An unreachable instruction may read any word.
     assert!(check(&[one(JUMP, 1), one(RECALL_A, 3), end]).is_ok());
 }
 
@@ -173,7 +174,7 @@ fn branches_take_their_ways() {
                 one(RETURN, 0),
                 one(RETURN, 1),
             ];
-            // 4, 6 and 7 all have a bit of 6.
+            // 4, 6 and 7 all have a bit of 6 set.
             let expected = if code == IF_ANY_BIT {
                 1
             } else {
@@ -209,7 +210,7 @@ fn instructions_count_as_linux_translates_them() {
     assert_eq!(counts(&[branch(IF_EQUAL, 1 << 31, 1, 2)]), 3);
 }
 
-/// What A becomes, by 64-bit arithmetic; `None`: a division by zero.
+/// Returns the new value of A, by 64-bit arithmetic, or `None` on a division by zero.
 fn model(code: u16, a: u32, b: u32) -> Option<u32> {
     let (wide, other) = (u64::from(a), u64::from(b));
     let result = match code & !8 {
@@ -236,7 +237,7 @@ fn arithmetic() -> impl Strategy<Value = u16> {
     prop::sample::select(codes)
 }
 
-/// Instructions that mostly are sound: of a few codes, with small numbers.
+/// Mostly valid instructions, with a few codes and small numbers.
 fn instruction() -> impl Strategy<Value = Instruction> {
     let codes = vec![
         0x00, 0x01, 0x02, 0x03, 0x05, 0x07, 0x0c, 0x15, 0x16, 0x1d, 0x20, 0x24, 0x25, 0x35, 0x3c,
@@ -248,7 +249,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         code,
         if_true,
         if_false,
-        // Loads are aligned more often than not.
+        // Loads are mostly aligned.
         k: if code == LOAD { k.wrapping_mul(4) } else { k },
     })
 }

@@ -1,16 +1,17 @@
-//! Things with names, in the order of a hash of the name: names that begin alike, as those of many
-//! files do, are then told apart by a number and not byte by byte.
+//! Items with names, in the order of a hash of the name. Names with a common beginning, which are
+//! frequent among files, are then distinguished by a number and not byte by byte.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Something that is found by its name, which does not change.
+/// An item that is found by its name, which must not change.
 pub trait Named {
-    /// Its name.
+    /// Returns the item's name.
     fn name(&self) -> &[u8];
 }
 
-/// Both halves of a product: every bit of either factor has a say in it.
+/// Returns both halves of a product combined, so that every bit of both factors influences the
+/// result.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
@@ -31,14 +32,14 @@ fn hash(key: u64, name: &[u8]) -> u64 {
     fold(hash ^ last, key.rotate_left(32) | 1)
 }
 
-/// Those with one hash, which is one thing as a rule.
+/// The items with one hash, usually just one.
 #[derive(Debug)]
 struct Alike<T> {
     first: T,
     more: Vec<T>,
 }
 
-/// A set of things, each with a name of its own.
+/// A set of items with different names.
 #[derive(Debug)]
 pub struct ByName<T> {
     key: u64,
@@ -47,7 +48,8 @@ pub struct ByName<T> {
 }
 
 impl<T: Named> ByName<T> {
-    /// The empty set. Who does not know the key does not know which names have one hash.
+    /// Returns an empty set. Without knowing `key`, an attacker cannot find names with the same
+    /// hash.
     pub const fn new(key: u64) -> Self {
         Self {
             key: key | 1,
@@ -56,7 +58,7 @@ impl<T: Named> ByName<T> {
         }
     }
 
-    /// Takes all out.
+    /// Removes and returns all items.
     pub fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
         self.count = 0;
         core::mem::take(&mut self.by_hash)
@@ -64,22 +66,22 @@ impl<T: Named> ByName<T> {
             .flat_map(|alike| core::iter::once(alike.first).chain(alike.more))
     }
 
-    /// How many there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The one with this name.
+    /// Returns the item with this `name`, if any.
     pub fn get(&self, name: &[u8]) -> Option<&T> {
         self.get_at(hash(self.key, name), name)
     }
 
-    /// The same, of a name that has this hash.
+    /// Like [`Self::get`], for a name with this `hash`.
     pub(super) fn get_at(&self, hash: u64, name: &[u8]) -> Option<&T> {
         let alike = self.by_hash.get(&hash)?;
         core::iter::once(&alike.first)
@@ -87,7 +89,7 @@ impl<T: Named> ByName<T> {
             .find(|thing| thing.name() == name)
     }
 
-    /// The same, to be changed.
+    /// Returns the item with this `name` for modification, if any.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut T> {
         let alike = self.by_hash.get_mut(&hash(self.key, name))?;
         core::iter::once(&mut alike.first)
@@ -95,12 +97,12 @@ impl<T: Named> ByName<T> {
             .find(|thing| thing.name() == name)
     }
 
-    /// Puts one in whose name nobody has.
+    /// Adds an item. The set must not contain its name.
     pub fn insert(&mut self, thing: T) {
         self.insert_at(hash(self.key, thing.name()), thing);
     }
 
-    /// Where the name has this hash.
+    /// Like [`Self::insert`], for a name with this `hash`.
     pub(super) fn insert_at(&mut self, hash: u64, thing: T) {
         self.count += 1;
         if let Some(alike) = self.by_hash.get_mut(&hash) {
@@ -114,12 +116,12 @@ impl<T: Named> ByName<T> {
         self.by_hash.insert(hash, alike);
     }
 
-    /// Takes the one with this name out.
+    /// Removes and returns the item with this `name`, if any.
     pub fn remove(&mut self, name: &[u8]) -> Option<T> {
         self.remove_at(hash(self.key, name), name)
     }
 
-    /// The same, of a name that has this hash.
+    /// Like [`Self::remove`], for a name with this `hash`.
     pub(super) fn remove_at(&mut self, hash: u64, name: &[u8]) -> Option<T> {
         let alike = self.by_hash.get_mut(&hash)?;
         let thing = if alike.first.name() != name {

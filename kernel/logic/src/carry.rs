@@ -1,52 +1,58 @@
-//! The last steps of moving a frame: who has it is asked, its bytes are copied, its entries are changed.
+//! The last steps of moving a frame: count its references, copy its bytes, change its entries.
 //!
-//! The entries were *parked* before, so that an access faults, and all CPUs have forgotten them. A fault takes its entry back at
-//! once and goes on with the frame that it shows. So the order of the steps is what keeps stores: a frame is copied only if
-//! there are no more references than parked entries, and an entry is changed only if it is parked still. No hardware in it: a
-//! loom model runs all interleavings with faults, copies after a fork and calls that hold the frame.
+//! The entries were *parked* before, so that an access faults, and all CPUs have flushed them from
+//! their TLBs. A fault takes its entry back at once and goes on with the frame that the entry maps.
+//! The order of the steps keeps stores: a frame is copied only if it has no more references than
+//! parked entries. An entry is changed only if it is still parked. The code needs no hardware: a
+//! loom model runs all interleavings with faults, copies after a fork and system calls that hold
+//! the frame.
 
-/// Who has an entry parked.
+/// Which operation has parked an entry.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ParkedBy {
-    /// Nobody: it is as faults left it.
+    /// None: the entry is as faults left it.
     Nobody,
-    /// One who moves its frame.
+    /// The mover, which moves the entry's frame.
     Mover,
-    /// One who joins the pages around it.
+    /// The joiner, which joins the pages around the entry to a huge page.
     Joiner,
 }
 
 impl ParkedBy {
-    /// Whether one who moves frames may park the entry. Another's parking he could not tell from his own: the other gives the
-    /// entry back, a program stores, the other parks it again, and what was copied before the store would be shown.
+    /// Returns whether the mover may park the entry. The mover cannot tell another operation's
+    /// parking from its own. Suppose that the other operation unparks the entry, a program stores,
+    /// and the other operation parks it again. Then the mover would map a copy made before the
+    /// store.
     pub const fn may_be_movers(self) -> bool {
         matches!(self, Self::Nobody)
     }
 }
 
-/// A frame on its way, with entries that were parked.
+/// A frame that is being moved, with the entries that were parked.
 pub trait Moving {
-    /// Whether the frame is what it was and has so many references.
+    /// Returns whether the frame is still used as before and has exactly `count` references.
     fn has_references(&self, count: u32) -> bool;
 
-    /// Whether nobody has asked for this entry since it was parked.
+    /// Returns whether `entry` has stayed parked: no fault has taken it back since.
     fn is_parked(&self, entry: usize) -> bool;
 
-    /// Gives an entry its rights again if it is parked still, but for that to store: a fault looks who has the frame.
+    /// Restores the rights of `entry`, except the right to store, if it is still parked. The next
+    /// store faults, and the fault checks who else references the frame.
     fn unpark(&self, entry: usize);
 
-    /// Copies the bytes to the new frame, which nobody has.
+    /// Copies the bytes to the new frame, which has no other user yet.
     fn copy(&self);
 
-    /// Has an entry show the new frame if it is parked still, and tells whether it was.
+    /// Makes `entry` map the new frame if it is still parked. Returns whether it was.
     fn exchange(&self, entry: usize) -> bool;
 }
 
-/// Moves a frame with so many parked entries, if it can still be. How many entries show the new frame; the others show the old
-/// one, with the same bytes.
+/// Moves a frame that has `entries` parked entries, if that is still possible. Returns how many
+/// entries map the new frame. The other entries map the old frame, with the same bytes.
 pub fn carry(moving: &impl Moving, entries: usize) -> usize {
-    // In this order: entries that are parked after the count were so at the count, and had a reference each. With one entry,
-    // that it is exchanged says so; where one of several has gone, another reference could stand in for it.
+    // In this order: an entry that is parked after the count was parked at the count, and held a
+    // reference then. With one entry, the exchange itself proves that. With several, one entry may
+    // have gone and another reference have taken its place in the count.
     let alone = u32::try_from(entries).is_ok_and(|count| moving.has_references(count))
         && (entries == 1 || (0..entries).all(|entry| moving.is_parked(entry)));
     if !alone {

@@ -1,5 +1,5 @@
-//! A frame moves while programs store to it, drop it, and have calls fill it: no store is lost.
-//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
+//! A frame moves while programs store to it and drop it, and while system calls fill it: no store
+//! is lost. All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::carry::{Moving, ParkedBy, carry};
 use super::lock::Lock;
@@ -10,7 +10,7 @@ use std::vec::Vec;
 #[cfg(not(ebb_model))]
 use std::{sync::Arc, thread};
 
-/// Runs every interleaving, or one.
+/// Runs every interleaving, or just one without a model.
 fn model(run: impl Fn() + Sync + Send + 'static) {
     #[cfg(ebb_model)]
     loom::model(run);
@@ -20,7 +20,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 const OLD: usize = 0;
 const NEW: usize = 1;
-/// The first of the copies that spaces make for themselves.
+/// The first of the private copies that spaces make.
 const OWN: usize = 2;
 const BEFORE: u32 = 1;
 const STORED: u32 = 7;
@@ -33,15 +33,15 @@ struct Entry {
     writable: bool,
 }
 
-/// References and bytes of a frame, each read and written by itself. One lock for both, so that there are fewer interleavings:
-/// each access is one step.
+/// References and bytes of a frame. Reads and writes of the two are separate steps. One lock guards
+/// both, so that there are fewer interleavings.
 #[derive(Copy, Clone, Default, Debug)]
 struct Frame {
     references: u32,
     bytes: u32,
 }
 
-/// Spaces that show one frame, parked.
+/// Spaces whose parked entries map one frame.
 struct World {
     entries: Vec<Mutex<Entry>>,
     frames: Vec<Mutex<Frame>>,
@@ -72,7 +72,8 @@ impl World {
         })
     }
 
-    /// A fault for a store: the frame that may be stored to, which is the space's alone.
+    /// Handles a fault of a store. Returns the frame that may be stored to, which only `space`
+    /// references.
     fn fault(&self, space: usize) -> usize {
         let mut entry = self.entries[space].lock();
         entry.parked = ParkedBy::Nobody;
@@ -90,13 +91,13 @@ impl World {
         entry.frame.expect("mapped")
     }
 
-    /// A program stores: the CPU knows the entry from the fault on.
+    /// A program stores. The CPU has the entry in its TLB from the fault on.
     fn store(&self, space: usize) {
         let frame = self.fault(space);
         self.frames[frame].lock().bytes = STORED;
     }
 
-    /// A call holds the page and fills it later, and the program does not.
+    /// A system call holds the page and fills it later; the program itself does not store.
     fn fill(&self, space: usize) {
         let frame = {
             let mut entry = self.entries[space].lock();
@@ -105,7 +106,7 @@ impl World {
                 self.fault(space);
                 entry = self.entries[space].lock();
             }
-            // As a call does that finds the entry changed meanwhile: it takes what is there now.
+            // Like a call that finds the entry changed: it uses the frame that the entry maps now.
             let frame = entry.frame.expect("mapped");
             self.frames[frame].lock().references += 1;
             frame
@@ -126,7 +127,7 @@ impl World {
         }
     }
 
-    /// One who joins the pages around it parks it, if nobody has.
+    /// The joiner parks the entry, if no operation has parked it.
     fn park_to_join(&self, space: usize) {
         let mut entry = self.entries[space].lock();
         if entry.parked == ParkedBy::Nobody {
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    /// He cannot.
+    /// The joiner gives up and unparks the entry.
     fn give_back(&self, space: usize) {
         let mut entry = self.entries[space].lock();
         if entry.parked == ParkedBy::Joiner {
@@ -157,7 +158,7 @@ impl World {
         Some(self.frames[frame].lock().bytes)
     }
 
-    /// Each reference is an entry's.
+    /// Checks that each reference of a frame belongs to an entry.
     fn check_references(&self) {
         for (number, frame) in self.frames.iter().enumerate() {
             let shown = self
@@ -170,7 +171,7 @@ impl World {
     }
 }
 
-/// The frame of a world, whose entries were parked like this.
+/// The frame of a world whose entries `who` has parked.
 struct Carried<'a> {
     world: &'a World,
     who: ParkedBy,
@@ -321,7 +322,7 @@ fn model_a_store_between_two_who_join_is_not_lost() {
                 world.park_to_join(0);
             })
         };
-        // Where nobody has it parked it is as in the tests above.
+        // An entry that is not parked is covered by the tests above.
         let found = world.entries[0].lock().parked;
         if found == ParkedBy::Joiner && found.may_be_movers() {
             world.carry_parked_by(found, 1);

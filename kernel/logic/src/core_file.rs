@@ -1,19 +1,19 @@
-//! The front of a core file: ELF header, program headers, notes.
+//! Builds the beginning of a core file: ELF header, program headers, notes.
 //!
-//! What follows is memory, at the offsets that the program headers say.
+//! The contents of memory follow, at the offsets in the program headers.
 
 use super::elf::{HEADER_BYTES, PROGRAM_HEADER_BYTES};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
 const PAGE: u64 = 4096;
-/// More areas than this are not in a core file: the ELF header counts program headers below 0xffff, that of the notes
-/// included.
+/// The most areas in a core file. The ELF header can count fewer than 0xffff program headers,
+/// including the one of the notes.
 pub const MAX_SEGMENTS: usize = 0xfffd;
-/// Registers of a thread in a note: `user_regs_struct`.
+/// Number of registers of a thread in a note: `user_regs_struct`.
 pub const REGISTERS: usize = 27;
 
-/// Kinds of notes.
+/// Types of notes.
 mod kind {
     pub(super) const PRSTATUS: u32 = 1;
     pub(super) const PRFPREG: u32 = 2;
@@ -28,41 +28,41 @@ mod kind {
 pub struct Segment {
     /// First address.
     pub start: u64,
-    /// Address after the last.
+    /// Address after the last byte.
     pub end: u64,
-    /// How many of its bytes stand in the file.
+    /// Number of the area's bytes in the file.
     pub file_bytes: u64,
-    /// Loads are allowed.
+    /// Whether loads are allowed.
     pub read: bool,
-    /// Stores are allowed.
+    /// Whether stores are allowed.
     pub write: bool,
-    /// Instruction fetches are allowed.
+    /// Whether instruction fetches are allowed.
     pub execute: bool,
 }
 
-/// A file that is mapped.
+/// A mapping of a file.
 #[derive(Copy, Clone, Debug)]
 pub struct Mapped<'a> {
     /// First address.
     pub start: u64,
-    /// Address after the last.
+    /// Address after the last byte.
     pub end: u64,
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Its path.
+    /// Path of the file.
     pub path: &'a [u8],
 }
 
-/// How a process hangs together with others.
+/// The IDs of a process or thread and of its relatives.
 #[derive(Copy, Clone, Debug)]
 pub struct Kin {
-    /// The process or the thread.
+    /// ID of the process or thread.
     pub number: u32,
-    /// Its parent.
+    /// ID of the parent.
     pub parent: u32,
-    /// Its process group.
+    /// ID of the process group.
     pub group: u32,
-    /// Its session.
+    /// ID of the session.
     pub session: u32,
 }
 
@@ -72,49 +72,49 @@ impl Kin {
     }
 }
 
-/// What a core file says of a process as a whole.
+/// Data about a process as a whole.
 #[derive(Copy, Clone, Debug)]
 pub struct Process<'a> {
-    /// Who it is.
+    /// The process and its relatives.
     pub kin: Kin,
-    /// Real user and group.
+    /// Real user and group ID.
     pub owner: [u32; 2],
     /// Nice value.
     pub nice: i8,
-    /// The thread's name, with NULs behind.
+    /// The thread's name, padded with NULs.
     pub name: &'a [u8; 16],
-    /// The arguments, with NULs between them.
+    /// The arguments, separated by NULs.
     pub arguments: &'a [u8],
 }
 
-/// What a core file says of a thread.
+/// Data about a thread.
 #[derive(Copy, Clone, Debug)]
 pub struct Thread<'a> {
-    /// Who it is.
+    /// The thread and its relatives.
     pub kin: Kin,
     /// The signal that ends the process.
     pub signal: u32,
-    /// Signals that wait.
+    /// Pending signals.
     pub pending: u64,
-    /// Signals that are blocked.
+    /// Blocked signals.
     pub blocked: u64,
-    /// Time in user mode, in the kernel, and of children in both, in nanoseconds.
+    /// Times in nanoseconds: in user mode, in the kernel, and the same two of children.
     pub times: [u64; 4],
-    /// In the order of `user_regs_struct`.
+    /// Registers in the order of `user_regs_struct`.
     pub registers: &'a [u64; REGISTERS],
 }
 
-/// Notes, one behind the other.
+/// Notes, one after the other.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<u8>);
 
 impl Notes {
-    /// How many bytes they take.
+    /// Returns the size of all notes in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no notes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -136,10 +136,10 @@ impl Notes {
         Ok(())
     }
 
-    /// A thread's status.
+    /// Adds the status of a thread.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Fails if memory is short.
     pub fn thread(&mut self, thread: &Thread<'_>) -> Result<(), TryReserveError> {
         let mut status = [0; 336];
         let mut put = |at: usize, bytes: &[u8]| {
@@ -164,21 +164,21 @@ impl Notes {
         self.note(kind::PRSTATUS, &[&status])
     }
 
-    /// Its floating-point registers: the FXSAVE image.
+    /// Adds a thread's floating-point registers: the FXSAVE image.
     ///
     /// # Errors
-    /// As [`Self::thread`].
+    /// The errors of [`Self::thread`].
     pub fn floats(&mut self, image: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::PRFPREG, &[image])
     }
 
-    /// What is known of the process.
+    /// Adds the data about the process.
     ///
     /// # Errors
-    /// As [`Self::thread`].
+    /// The errors of [`Self::thread`].
     pub fn process(&mut self, process: &Process<'_>) -> Result<(), TryReserveError> {
         let mut about = [0; 136];
-        // It runs: the code of a state, and its letter.
+        // The process is running: the number of that state is 0, its letter `R`.
         about[1] = b'R';
         about[3] = process.nice.cast_unsigned();
         let mut put = |at: usize, bytes: &[u8]| {
@@ -202,26 +202,26 @@ impl Notes {
         self.note(kind::PRPSINFO, &[&about])
     }
 
-    /// The signal as its handler would see it.
+    /// Adds the signal as its handler would see it.
     ///
     /// # Errors
-    /// As [`Self::thread`].
+    /// The errors of [`Self::thread`].
     pub fn signal(&mut self, info: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::SIGINFO, &[info])
     }
 
-    /// The words that the program found behind its environment.
+    /// Adds the auxiliary vector, which the program found after its environment.
     ///
     /// # Errors
-    /// As [`Self::thread`].
+    /// The errors of [`Self::thread`].
     pub fn auxiliary(&mut self, words: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::AUXV, &[words])
     }
 
-    /// The files that are mapped. More than 4 MiB of them are left out, as on Linux.
+    /// Adds the mapped files. If their note would exceed 4 MiB, it is omitted, as on Linux.
     ///
     /// # Errors
-    /// As [`Self::thread`].
+    /// The errors of [`Self::thread`].
     pub fn files<'a>(
         &mut self,
         files: impl Iterator<Item = Mapped<'a>> + Clone,
@@ -253,7 +253,8 @@ impl Notes {
     }
 }
 
-/// Where the first area's bytes stand in the file: behind headers and so many bytes of notes.
+/// Returns the offset of the first area's bytes in the file: after the headers and `notes` bytes of
+/// notes.
 pub fn data_offset(segments: usize, notes: usize) -> u64 {
     let front = HEADER_BYTES + PROGRAM_HEADER_BYTES * (segments + 1) + notes;
     (front as u64).next_multiple_of(PAGE)
@@ -265,10 +266,11 @@ fn push(bytes: &mut Vec<u8>, words: &[(u64, usize)]) {
     }
 }
 
-/// ELF header and program headers, for so many bytes of notes behind them, of at most [`MAX_SEGMENTS`].
+/// Returns the ELF header and the program headers of at most [`MAX_SEGMENTS`] segments, followed in
+/// the file by `notes` bytes of notes.
 ///
 /// # Errors
-/// There is no memory for it.
+/// Fails if memory is short.
 pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserveError> {
     const ET_CORE: u64 = 4;
     const EM_X86_64: u64 = 62;
@@ -282,7 +284,7 @@ pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserve
     let front = HEADER_BYTES + PROGRAM_HEADER_BYTES * count;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(front)?;
-    // 64 bits, little end first, version 1, System V.
+    // 64 bits, little-endian, version 1, System V.
     bytes.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     push(
         &mut bytes,
@@ -290,7 +292,7 @@ pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserve
             (ET_CORE, 2),
             (EM_X86_64, 2),
             (1, 4),
-            // No entry; the program headers follow; no sections, no flags.
+            // No entry point; the program headers follow; no sections, no flags.
             (0, 8),
             (HEADER_BYTES as u64, 8),
             (0, 8),
@@ -303,7 +305,7 @@ pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserve
             (0, 2),
         ],
     );
-    // Type and flags have 4 bytes; offset, addresses, sizes, alignment 8.
+    // Type and flags have 4 bytes each; offset, addresses, sizes and alignment have 8.
     let mut header = |kind: u64, flags: u64, words: [u64; 6]| {
         push(&mut bytes, &[(kind, 4), (flags, 4)]);
         push(&mut bytes, &words.map(|word| (word, 8)));

@@ -1,4 +1,4 @@
-//! The front of a core file, read back by the format's own words.
+//! Parses the beginning of a core file by the definition of the format.
 
 use super::core_file::{
     Kin, MAX_SEGMENTS, Mapped, Notes, Process, REGISTERS, Segment, Thread, data_offset, headers,

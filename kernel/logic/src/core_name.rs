@@ -1,25 +1,25 @@
-//! What a core file is called: `kernel.core_pattern` filled in.
+//! The name of a core file: `kernel.core_pattern` with its fields filled in.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
-/// Bytes of a pattern, its end included: Linux's bound.
+/// Size of a pattern in bytes, including its end: Linux's bound.
 pub const PATTERN_BYTES: usize = 128;
 
-/// What a pattern may ask for.
+/// The values of a pattern's fields.
 #[derive(Copy, Clone, Debug)]
 pub struct Facts<'a> {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// The thread that the signal came to.
+    /// The ID of the thread that got the signal.
     pub tid: u32,
-    /// Its real user.
+    /// The real user ID.
     pub uid: u32,
-    /// Its real group.
+    /// The real group ID.
     pub gid: u32,
     /// `PR_GET_DUMPABLE`.
     pub dumpable: u32,
-    /// The signal.
+    /// The number of the signal.
     pub signal: u32,
     /// Seconds since 1970.
     pub seconds: u64,
@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub program: &'a [u8],
 }
 
-/// Decimal digits of a number, from the last one on.
+/// Returns the decimal digits of a number. They are written to the end of `buffer`.
 fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut at = buffer.len();
     loop {
@@ -61,7 +61,7 @@ impl Name {
         self.add(digits(number, &mut [0; 20]))
     }
 
-    /// A text that is to be one component of a path, or part of one.
+    /// Adds a text that must be one component of a path, or a part of one.
     fn text(&mut self, text: &[u8]) -> Result<(), TryReserveError> {
         let start = self.0.len();
         self.add(text)?;
@@ -79,11 +79,11 @@ impl Name {
     }
 }
 
-/// The path of a core file by a pattern. With `uses_pid` the process's number is added where the pattern does not
-/// have it.
+/// Returns the path of a core file for a pattern. If `uses_pid` and the pattern does not contain
+/// the process ID, it is appended.
 ///
 /// # Errors
-/// There is no memory for it.
+/// Fails if memory is short.
 pub fn fill(pattern: &[u8], uses_pid: bool, facts: &Facts<'_>) -> Result<Vec<u8>, TryReserveError> {
     let mut name = Name(Vec::new());
     let mut has_pid = false;
@@ -93,7 +93,7 @@ pub fn fill(pattern: &[u8], uses_pid: bool, facts: &Facts<'_>) -> Result<Vec<u8>
             name.add(&[byte])?;
             continue;
         }
-        // Nothing for what nobody knows, as on Linux.
+        // Unknown fields are empty, as on Linux.
         match rest.next() {
             None => break,
             Some(b'%') => name.add(b"%")?,

@@ -1,4 +1,4 @@
-//! Names of core files against what Linux makes of the same patterns.
+//! Compares names of core files with those that Linux makes of the same patterns.
 
 use super::core_name::{Facts, fill};
 

@@ -1,18 +1,18 @@
-//! Reading ELF program files. Everything in them is an allegation.
+//! Parses ELF program files. Nothing in them is trusted.
 //!
-//! Knows nothing of the kernel, so that host tests can run it.
+//! Independent of the kernel, so that host tests can run it.
 
-/// Bytes of the file header.
+/// Size of the file header in bytes.
 pub const HEADER_BYTES: usize = 64;
-/// Bytes of one program header.
+/// Size of one program header in bytes.
 pub const PROGRAM_HEADER_BYTES: usize = 56;
-/// More program headers than any linker makes; Linux allows 64 KiB of them too.
+/// The most program headers, more than any linker makes. Linux's limit of 64 KiB is the same.
 pub const MAX_PROGRAM_HEADERS: usize = 1170;
 
 const PAGE: u64 = 4096;
-/// No file has bytes beyond this offset.
+/// No file has bytes after this offset.
 const MAX_FILE_BYTES: u64 = i64::MAX as u64 & !(PAGE - 1);
-/// The largest alignment that a program gets: that of a gigantic page.
+/// The largest alignment of a program: the size of a gigantic page.
 const MAX_ALIGNMENT: u64 = 1 << 30;
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
@@ -21,64 +21,64 @@ const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 
-/// What is wrong with a file.
+/// The reason why a file is refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ElfError {
-    /// It does not begin as an ELF file does.
+    /// The file does not begin with the magic number of ELF.
     NotElf,
-    /// It is for another machine, or of another class or byte order.
+    /// The file is for another machine, class or byte order.
     WrongMachine,
-    /// It is no program: a relocatable object, a core file.
+    /// The file is not executable: a relocatable object or a core file.
     NotExecutable,
-    /// A field contradicts another; which one.
+    /// A field is invalid or contradicts another. The value names the field.
     Malformed(&'static str),
 }
 
-/// Where the program headers are, and what kind of program it is.
+/// The place of the program headers, and the kind of program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The program says where it wants to be (`ET_EXEC`); otherwise it can be anywhere.
+    /// Whether the program has fixed addresses (`ET_EXEC`). Otherwise it can be loaded anywhere.
     pub fixed: bool,
-    /// First instruction, relative to where it is loaded.
+    /// Address of the first instruction, relative to the load address.
     pub entry: u64,
     /// Offset of the program headers in the file.
     pub table_offset: u64,
-    /// How many there are.
+    /// Number of program headers.
     pub count: usize,
 }
 
-/// A part of the file in memory.
+/// A part of the file that is loaded into memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Segment {
-    /// First address, relative to where the program is loaded.
+    /// First address, relative to the load address.
     pub address: u64,
-    /// Bytes in memory.
+    /// Size in memory in bytes.
     pub memory_bytes: u64,
-    /// Where its bytes are in the file; congruent to `address` modulo a page if there are any.
+    /// Offset in the file; congruent to `address` modulo the page size if `file_bytes` is not 0.
     pub offset: u64,
-    /// Bytes of the file, which may end before; the rest of the memory is zero.
+    /// Number of bytes from the file. The rest of the memory is zero.
     pub file_bytes: u64,
-    /// Loads are allowed.
+    /// Whether loads are allowed.
     pub read: bool,
-    /// Stores are allowed.
+    /// Whether stores are allowed.
     pub write: bool,
-    /// Instruction fetches are allowed.
+    /// Whether instruction fetches are allowed.
     pub execute: bool,
 }
 
 impl Segment {
-    /// The address after its last byte.
+    /// Returns the address after the last byte.
     pub const fn end(&self) -> u64 {
         self.address + self.memory_bytes
     }
 }
 
-/// Where the file has the path of the program that loads it.
+/// The place of the interpreter's path in the file. The interpreter loads the program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes with the NUL, [`PATH_BYTES`] at most.
+    /// Length of the path with its NUL, at most [`PATH_BYTES`].
     pub bytes: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct Interpreter {
 pub const PATH_BYTES: usize = 4096;
 
 impl Interpreter {
-    /// The one that a program header names.
+    /// Parses the program header of an interpreter.
     fn new(entry: &[u8]) -> Result<Self, ElfError> {
         let bytes = usize::try_from(u64_at(entry, 32)).ok();
         match bytes.filter(|bytes| (2..=PATH_BYTES).contains(bytes)) {
@@ -99,20 +99,21 @@ impl Interpreter {
     }
 }
 
-/// What all program headers together say.
+/// The combined contents of all program headers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// Lowest address, a multiple of a page.
+    /// Lowest address, a multiple of the page size.
     pub start: u64,
     /// Address after the highest byte.
     pub end: u64,
-    /// The address 0 of a program that can be anywhere is to be a multiple of this power of two.
+    /// Power of two by which the load address of a program without fixed addresses must be
+    /// divisible.
     pub alignment: u64,
-    /// Address of the program headers in memory (`AT_PHDR`), if they are there.
+    /// Address of the program headers in memory (`AT_PHDR`), if a segment contains them.
     pub headers: Option<u64>,
-    /// The stack must be executable.
+    /// Whether the stack must be executable.
     pub executable_stack: bool,
-    /// A dynamic program is loaded by another.
+    /// The interpreter, which loads a dynamic program.
     pub interpreter: Option<Interpreter>,
 }
 
@@ -128,10 +129,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Reads the file header.
+/// Parses the file header.
 ///
 /// # Errors
-/// See [`ElfError`].
+/// [`ElfError`] if the file is no program for this machine.
 pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
     if bytes[..4] != *b"\x7fELF" {
         return Err(ElfError::NotElf);
@@ -160,7 +161,7 @@ pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
     })
 }
 
-/// The segments to load, in the order of the file.
+/// Returns the segments to load, in the order of the file.
 pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
     table
         .chunks_exact(PROGRAM_HEADER_BYTES)
@@ -179,11 +180,12 @@ pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
         })
 }
 
-/// Checks the program headers against each other and `user_end`, the first address that programs cannot
-/// use. As on Linux, segments may lie on each other, in any order, and reach beyond the file.
+/// Checks the program headers against each other and against `user_end`, the first address that
+/// programs cannot use. As on Linux, segments may overlap, be in any order, and extend beyond the
+/// file.
 ///
 /// # Errors
-/// See [`ElfError`].
+/// [`ElfError::Malformed`] with the invalid field.
 pub fn layout(header: &Header, table: &[u8], user_end: u64) -> Result<Layout, ElfError> {
     let mut layout = Layout {
         alignment: PAGE,
@@ -245,7 +247,7 @@ fn check(segment: &Segment, user_end: u64) -> Result<(), ElfError> {
     Ok(())
 }
 
-/// Returns whether the segment has the program headers in memory.
+/// Returns whether the segment contains the program headers.
 fn covers(segment: &Segment, header: &Header) -> bool {
     let bytes = (header.count * PROGRAM_HEADER_BYTES) as u64;
     let end = header.table_offset.checked_add(bytes);
@@ -254,14 +256,14 @@ fn covers(segment: &Segment, header: &Header) -> bool {
         && end.is_some_and(|end| end <= segment.offset + segment.file_bytes)
 }
 
-/// The interpreter line of a script: the path, and the rest of the line as one argument.
+/// Parses the interpreter line of a script. Returns the path, and the rest of the line as one
+/// argument if it is not empty.
 ///
-/// # Errors
-/// `None` when `start` (the file's first bytes) is no script, or its first line is too long.
+/// Returns `None` if `start`, the file's first bytes, is no script, or its first line is too long.
 pub fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let line = start.strip_prefix(b"#!")?;
     let end = line.iter().position(|&byte| byte == b'\n');
-    // Without an end the path may be cut, unless it is followed by a blank.
+    // Without a newline the path may be cut off, unless a blank follows it.
     let (line, whole) = match end {
         Some(end) => (&line[..end], true),
         None => (line, start.len() < SCRIPT_BYTES),
@@ -283,5 +285,5 @@ pub fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     Some((path, if rest.is_empty() { None } else { Some(rest) }))
 }
 
-/// How much of a file's start is looked at for an interpreter line.
+/// Number of bytes at a file's start in which an interpreter line is looked for.
 pub const SCRIPT_BYTES: usize = 256;

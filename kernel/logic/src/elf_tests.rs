@@ -1,4 +1,4 @@
-//! The ELF parser: what it accepts holds together, and nothing makes it panic.
+//! Tests the ELF parser: accepted files are consistent, and no file makes it panic.
 
 use super::elf::{self, ElfError, HEADER_BYTES, Header, PROGRAM_HEADER_BYTES};
 use proptest::prelude::*;

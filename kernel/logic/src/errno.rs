@@ -3,29 +3,30 @@
 use core::fmt;
 use linux_raw_sys::errno as raw;
 
-/// A Linux error number, 1 to 4095; what a failing call returns negated.
+/// A Linux error number, 1 to 4095. A failing call returns it negated.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Errno(u16);
 
-/// What a system call gives: a value of at most `isize::MAX`, or an error.
+/// The result of a system call: a value of at most `isize::MAX`, or an error.
 pub type SysResult = Result<usize, Errno>;
 
 impl Errno {
-    /// What the call's register holds: the number negated, in two's complement.
+    /// Returns the value of the call's result register: the number negated, in two's complement.
     pub const fn to_return(self) -> u64 {
         (self.0 as u64).wrapping_neg()
     }
 
-    /// The number negated, as tables of results have it.
+    /// Returns the number negated, as completion queues and similar tables show it.
     pub const fn negated(self) -> i32 {
         -(self.0 as i32)
     }
 
-    /// The error with a number of Linux's; `None` for what no program may see.
+    /// Returns the error with Linux's `number`. Returns `None` for 0 and for the kernel-only
+    /// numbers from 512 on, which no program may see.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
-            // The range holds the kernel's own numbers out.
+            // The range excludes the kernel-only numbers.
             #[expect(clippy::cast_possible_truncation, reason = "below 512")]
             1..512 => Some(Self(number as u16)),
             _ => None,
@@ -33,7 +34,7 @@ impl Errno {
     }
 }
 
-/// The register value of a call's result.
+/// Returns the value of the result register for the result of a call.
 pub fn to_register(result: SysResult) -> u64 {
     match result {
         Ok(value) => value as u64,
@@ -53,7 +54,8 @@ macro_rules! numbers {
                 };
             )*
 
-            /// The constant's name, or `errno` for one that this kernel never makes.
+            /// Returns the constant's name, or `errno` for a number without a constant in this
+            /// list.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
@@ -77,21 +79,21 @@ numbers! {
 
 /// Kernel-only numbers of Linux's restart protocol; they never reach a user program.
 impl Errno {
-    /// The call was broken off by a signal and starts again unless a handler without `SA_RESTART`
+    /// A signal interrupted the call. The call starts again unless a handler without `SA_RESTART`
     /// runs.
     pub const ERESTARTSYS: Self = Self(512);
-    /// Like [`Self::ERESTARTSYS`], but it starts again whatever handler runs.
+    /// Like [`Self::ERESTARTSYS`], but the call starts again after every handler.
     pub const ERESTARTNOINTR: Self = Self(513);
-    /// Like [`Self::ERESTARTSYS`], but any handler makes it `EINTR`.
+    /// Like [`Self::ERESTARTSYS`], but the call fails with `EINTR` after every handler.
     pub const ERESTARTNOHAND: Self = Self(514);
-    /// Starts again through `restart_syscall`.
+    /// The call starts again through `restart_syscall`.
     pub const ERESTART_RESTARTBLOCK: Self = Self(516);
 }
 
-/// Errors that come with a signal for the caller; they never reach a user program either. Files know
-/// no signals, so whoever called them raises it.
+/// Errors that come with a signal for the caller. They never reach a user program either. Files
+/// send no signals, so the caller of the file's function raises the signal.
 impl Errno {
-    /// [`Self::EPIPE`] and `SIGPIPE`: nobody reads what is written.
+    /// [`Self::EPIPE`] and `SIGPIPE`: a pipe or socket without a reader was written to.
     pub const BROKEN_PIPE: Self = Self(600);
     /// [`Self::EFBIG`] and `SIGXFSZ`: the file would grow beyond `RLIMIT_FSIZE`.
     pub const FILE_SIZE_LIMIT: Self = Self(601);

@@ -1,4 +1,4 @@
-//! Events that wait to be read, as `inotify(7)` has them: pure logic.
+//! The queue of events that wait to be read, in the format of `inotify(7)`. Pure logic.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -7,26 +7,27 @@ use core::ops::Deref;
 
 /// `IN_Q_OVERFLOW`.
 const OVERFLOW: u32 = 0x4000;
-/// `IN_IGNORED`: each is told.
+/// `IN_IGNORED`: each event with this bit is reported, even if it equals the last one.
 const IGNORED: u32 = 0x8000;
 /// Bytes of an event before its name (`struct inotify_event`).
 pub const HEADER: usize = 16;
 
-/// Something that happened.
+/// An event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The watch.
+    /// Number of the watch.
     pub watch: i32,
-    /// What.
+    /// The kind of the event (`IN_*`).
     pub mask: u32,
-    /// The same in both halves of a move, else 0.
+    /// Equal in both events of a move, else 0.
     pub cookie: u32,
-    /// Of the entry that it happened to; empty if it happened to what is watched itself.
+    /// Name of the directory entry; empty if the event is about the watched file itself.
     pub name: &'a [u8],
 }
 
 impl Event<'_> {
-    /// Its bytes: the name with one NUL at least, and as many as make it a multiple of the header.
+    /// Returns the event's bytes, or `None` if memory is short. NULs, at least one, pad the name to
+    /// a multiple of the header's size.
     fn bytes(&self) -> Option<Box<[u8]>> {
         let padded = match self.name.len() {
             0 => 0,
@@ -46,11 +47,11 @@ impl Event<'_> {
     }
 }
 
-/// The next event needs more room.
+/// The next event needs more room than the reader has.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// What says that events were lost: of the watch -1, without a cookie and a name.
+/// The event that reports lost events: watch -1, without a cookie and a name.
 static LOST: [u8; HEADER] = {
     let [first, second, third, fourth] = OVERFLOW.to_le_bytes();
     [
@@ -61,9 +62,9 @@ static LOST: [u8; HEADER] = {
 /// The bytes of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// What happened.
+    /// A regular event.
     Event(Box<[u8]>),
-    /// Events were lost.
+    /// The report that events were lost.
     Lost,
 }
 
@@ -78,17 +79,18 @@ impl Deref for Taken {
     }
 }
 
-/// The events, in the order of their coming.
+/// The events, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct Events {
     waiting: VecDeque<Box<[u8]>>,
     bytes: usize,
-    /// It is to be told that events were lost, behind so many others. That takes no memory.
+    /// The number of events before the report that events were lost, if it is due. It takes no
+    /// memory.
     lost: Option<usize>,
 }
 
 impl Events {
-    /// None.
+    /// Returns an empty queue.
     pub const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -97,18 +99,19 @@ impl Events {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether nothing waits to be read.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.lost.is_none()
     }
 
-    /// Bytes of all of them.
+    /// Returns the number of bytes of all events.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds one, unless `limit` of them wait: then it is told once that some were lost. What is like the
-    /// last one, but for the cookie, is not added. Says whether there is something new to read.
+    /// Adds an event, unless `limit` events wait or memory is short; then one report of lost events
+    /// is added. An event that equals the last one except for its cookie is not added. Returns
+    /// whether there is something new to read.
     pub fn add(&mut self, event: &Event<'_>, limit: usize) -> bool {
         let told = usize::from(self.lost.is_some());
         if self.waiting.len() + told >= limit {
@@ -118,7 +121,7 @@ impl Events {
             return self.lose();
         };
         let is_same = |last: &[u8]| {
-            // Watch and mask; length and name.
+            // Compare watch and mask, then length and name.
             last.len() == bytes.len() && last[..8] == bytes[..8] && last[12..] == bytes[12..]
         };
         let last = self.waiting.back();
@@ -143,7 +146,8 @@ impl Events {
         true
     }
 
-    /// Takes the first one, if it has at most `room` bytes.
+    /// Removes the first event, if it has at most `room` bytes. Returns `None` if the queue is
+    /// empty.
     pub fn take(&mut self, room: usize) -> Option<Result<Taken, TooLarge>> {
         if self.lost == Some(0) {
             if room < HEADER {
@@ -162,7 +166,7 @@ impl Events {
             *before -= 1;
         }
         if self.waiting.is_empty() {
-            // Many may have waited.
+            // Many events may have waited, so the memory is freed.
             self.waiting = VecDeque::new();
         }
         Some(Ok(Taken::Event(event)))

@@ -1,4 +1,5 @@
-//! Events come out as they went in, but for those that say the same again and those too many.
+//! Events are read in the order of their arrival, except for repeated events and those beyond the
+//! limit.
 
 use super::events::{Event, Events, HEADER, TooLarge};
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ fn event(watch: i32, mask: u32, name: &[u8]) -> Event<'_> {
     }
 }
 
-/// Watch, mask and name of what is read.
+/// Returns watch, mask and name of the next event.
 fn read(queue: &mut Events) -> Option<(i32, u32, Vec<u8>)> {
     let bytes = queue.take(usize::MAX)?.expect("there is room");
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -60,7 +61,7 @@ fn what_is_said_twice_in_a_row_is_kept_once() {
 #[test]
 fn loss_is_told_where_it_was_and_without_memory() {
     let mut queue = Events::new();
-    // Nothing may wait, as where memory is short.
+    // With a limit of 0 every event is lost, as when memory is short.
     assert!(queue.add(&event(1, 2, b"a"), 0));
     assert!(!queue.add(&event(1, 2, b"a"), 0));
     assert!(!queue.is_empty());
@@ -68,7 +69,7 @@ fn loss_is_told_where_it_was_and_without_memory() {
     assert_eq!(read(&mut queue), Some((-1, 0x4000, Vec::new())));
     assert!(queue.add(&event(1, 2, b"a"), 9));
     assert!(queue.add(&event(1, 2, b"b"), 0));
-    // Not the same as the last one: that is the loss.
+    // The event does not equal the last one, which is the report of the loss.
     assert!(queue.add(&event(1, 2, b"a"), 9));
     assert_eq!(queue.bytes(), 2 * 32 + HEADER);
     assert_eq!(read(&mut queue), Some((1, 2, b"a".to_vec())));
@@ -94,7 +95,7 @@ proptest! {
         }
         prop_assert_eq!(read(&mut queue), None);
         prop_assert!(queue.is_empty() && queue.bytes() == 0);
-        // And again, once it was read.
+        // The loss is reported again after its report was read.
         for n in 0..=limit {
             queue.add(&event(i32::try_from(n).unwrap(), 2, b""), limit);
         }

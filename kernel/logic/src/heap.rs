@@ -1,14 +1,15 @@
-//! A pairing heap of items that carry their own links: no allocation, so an insertion cannot fail.
+//! A pairing heap of items that contain their own links. It needs no allocation, so an insertion
+//! cannot fail.
 //!
-//! Insertion is O(1), taking the least or any item O(log n) amortised. Used for run queues (key:
-//! virtual run time) and timer queues (key: deadline). It knows nothing of locks: whoever owns the
-//! heap guards it, and with it the links of all items in it.
+//! Insertion is O(1); removing the least item or any other is O(log n) amortised. Run queues (key:
+//! virtual run time) and timer queues (key: deadline) are such heaps. The heap takes no locks: its
+//! owner guards it, together with the links of all items in it.
 
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 
-/// An item's place in a heap. Part of the item; guarded by what guards the heap.
+/// An item's place in a heap. It is part of the item, and the lock of the heap guards it.
 pub struct Links<T> {
     inner: UnsafeCell<Inner<T>>,
 }
@@ -20,17 +21,17 @@ struct Inner<T> {
     child: *const T,
     /// Next sibling.
     next: *const T,
-    /// Previous sibling, or the parent of a first child; null for the root.
+    /// Previous sibling, or the parent of a first child. Null for the root.
     previous: *const T,
 }
 
-// SAFETY: links are touched by the heap's methods alone, whose caller guards them.
+// SAFETY: only the heap's methods access the links, and their callers hold the lock of the heap.
 unsafe impl<T> Send for Links<T> {}
-// SAFETY: as above.
+// SAFETY: only the heap's methods access the links, and their callers hold the lock of the heap.
 unsafe impl<T> Sync for Links<T> {}
 
 impl<T> Links<T> {
-    /// Links of an item that is in no heap.
+    /// Returns the links of an item that is in no heap.
     pub const fn new() -> Self {
         Self {
             inner: UnsafeCell::new(Inner {
@@ -56,26 +57,26 @@ impl<T> fmt::Debug for Links<T> {
     }
 }
 
-/// Something that can be in a [`Heap`].
+/// An item that can be in a [`Heap`].
 ///
 /// # Safety
-/// `links` gives the same part of the item each time, and nothing else uses it.
+/// `links` must return the same part of the item each time, and nothing else may use that part.
 pub unsafe trait Linked: Sized {
-    /// The item's links.
+    /// Returns the item's links.
     fn links(&self) -> &Links<Self>;
 }
 
-/// A heap of items, least key first. Holds pointers: see [`Heap::push`].
+/// A heap of items, least key first. It holds pointers to them: see [`Heap::push`].
 pub struct Heap<T: Linked> {
     root: *const T,
     len: usize,
 }
 
-// SAFETY: a heap is a set of pointers to items that may be shared between CPUs.
+// SAFETY: a heap consists of pointers to items, which are `Sync` and so may be shared between CPUs.
 unsafe impl<T: Linked + Sync> Send for Heap<T> {}
 
 impl<T: Linked> Heap<T> {
-    /// An empty heap.
+    /// Returns an empty heap.
     pub const fn new() -> Self {
         Self {
             root: ptr::null(),
@@ -83,42 +84,44 @@ impl<T: Linked> Heap<T> {
         }
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether the heap is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The links of an item of this heap, or of one about to enter it.
+    /// Returns the links of an item that is in this heap or about to enter it.
     ///
     /// # Safety
-    /// `item` is valid; the result is used while the heap is guarded, one at a time for each item.
+    /// `item` must be valid. The result may be used only while the heap is guarded, and only one
+    /// result at a time for each item.
     unsafe fn of<'a>(item: *const T) -> &'a mut Inner<T> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the item is valid and its links are not referenced
+        // elsewhere.
         unsafe { &mut *(*item).links().inner.get() }
     }
 
-    /// The least key.
+    /// Returns the least key, or `None` if the heap is empty.
     pub fn least(&self) -> Option<u64> {
         if self.root.is_null() {
             return None;
         }
-        // SAFETY: items of the heap are valid.
+        // SAFETY: the root is an item of the heap, and those are valid.
         Some(unsafe { Self::of(self.root) }.key)
     }
 
     /// Adds an item.
     ///
     /// # Safety
-    /// The item is in no heap; it stays valid and where it is until it is taken out; its links are
-    /// guarded by what guards this heap meanwhile.
+    /// The item must be in no heap. It must stay valid and must not move until it has left the
+    /// heap. Until then the lock of this heap must guard its links.
     pub unsafe fn push(&mut self, item: NonNull<T>, key: u64) {
         let item = item.as_ptr().cast_const();
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the item is valid and guarded.
         let inner = unsafe { Self::of(item) };
         assert!(!inner.queued, "an item enters a heap twice");
         *inner = Inner {
@@ -128,12 +131,12 @@ impl<T: Linked> Heap<T> {
             next: ptr::null(),
             previous: ptr::null(),
         };
-        // SAFETY: the root is null or in the heap, the item is a tree of one.
+        // SAFETY: the root is null or in the heap, and the item is a tree of one.
         self.root = unsafe { Self::meld(self.root, item) };
         self.len += 1;
     }
 
-    /// Takes the item with the least key out.
+    /// Removes and returns the item with the least key, or returns `None` if the heap is empty.
     pub fn pop(&mut self) -> Option<NonNull<T>> {
         let root = NonNull::new(self.root.cast_mut())?;
         // SAFETY: the root is in this heap.
@@ -141,13 +144,14 @@ impl<T: Linked> Heap<T> {
         Some(root)
     }
 
-    /// Takes an item out; false when it is not in a heap.
+    /// Removes an item. Returns `false` if it was in no heap.
     ///
     /// # Safety
-    /// The item is valid, and in this heap or in none.
+    /// The item must be valid, and in this heap or in none.
     pub unsafe fn remove(&mut self, item: NonNull<T>) -> bool {
         let item = item.as_ptr().cast_const();
-        // SAFETY: by the contract; each reference made here is used before the next to that item.
+        // SAFETY: the caller guarantees that the item is valid, and its neighbours are in the heap.
+        // Each reference made here is last used before the next one to the same item.
         unsafe {
             if !Self::of(item).queued {
                 return false;
@@ -181,10 +185,10 @@ impl<T: Linked> Heap<T> {
         true
     }
 
-    /// Makes one tree of two; null is the empty tree.
+    /// Melds two trees into one. Null is the empty tree.
     ///
     /// # Safety
-    /// Both are roots of different trees of guarded items.
+    /// Both must be null or roots of different trees of guarded items.
     unsafe fn meld(a: *const T, b: *const T) -> *const T {
         if a.is_null() {
             return b;
@@ -192,7 +196,7 @@ impl<T: Linked> Heap<T> {
         if b.is_null() {
             return a;
         }
-        // SAFETY: by the contract; `a` and `b` differ.
+        // SAFETY: the caller guarantees that `a` and `b` are valid and differ.
         unsafe {
             let (top, below) = if Self::of(b).key < Self::of(a).key {
                 (b, a)
@@ -216,15 +220,15 @@ impl<T: Linked> Heap<T> {
         }
     }
 
-    /// Makes one tree of a list of siblings: in pairs from the left, then from the right.
+    /// Melds a list of siblings into one tree: in pairs from the left, then from the right.
     ///
     /// # Safety
-    /// `first` is null or the first of a list of siblings that has no other owner.
+    /// `first` must be null or the first of a list of siblings that has no other owner.
     unsafe fn meld_siblings(first: *const T) -> *const T {
         let mut rest = first;
         // The melded pairs, last first, linked by `next`.
         let mut pairs: *const T = ptr::null();
-        // SAFETY: the list is ours; each item is detached before it is melded.
+        // SAFETY: this function owns the list, and detaches each item before it melds it.
         unsafe {
             while !rest.is_null() {
                 let a = rest;
@@ -253,10 +257,12 @@ impl<T: Linked> Heap<T> {
         }
     }
 
+    /// Clears the links to an item's siblings.
+    ///
     /// # Safety
-    /// `item` is valid and guarded.
+    /// `item` must be valid and guarded.
     unsafe fn detach(item: *const T) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `item` is valid and guarded.
         let inner = unsafe { Self::of(item) };
         inner.next = ptr::null();
         inner.previous = ptr::null();

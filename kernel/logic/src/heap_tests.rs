@@ -1,4 +1,4 @@
-//! The heap against a sorted list.
+//! Compares the heap with a sorted list.
 
 use super::heap::{Heap, Linked, Links};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ struct Item {
     number: usize,
 }
 
-// SAFETY: always the same field, which the heap alone uses.
+// SAFETY: `links` always returns the same field, which only the heap uses.
 unsafe impl Linked for Item {
     fn links(&self) -> &Links<Self> {
         &self.links
@@ -46,7 +46,7 @@ proptest! {
                     let number = items.len();
                     items.push(Box::new(Item { links: Links::new(), number }));
                     model.insert((key, number));
-                    // SAFETY: the item is new and boxed, and outlives the heap's use.
+                    // SAFETY: the item is new and boxed, and lives until the end of the test.
                     unsafe { heap.push(NonNull::from(&*items[number]), key) };
                 }
                 Event::Pop => {
@@ -57,7 +57,7 @@ proptest! {
                         Some(item) => {
                             // SAFETY: items live until the end of the test.
                             let number = unsafe { item.as_ref() }.number;
-                            // Any of those with the least key may come first.
+                            // If several items have the least key, any of them may come first.
                             prop_assert!(model.remove(&(least.unwrap_or(0), number)));
                         }
                     }

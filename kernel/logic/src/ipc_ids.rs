@@ -1,20 +1,20 @@
-//! The objects of System V IPC: by number, by key, and by place.
+//! The objects of System V IPC, found by ID, by key, or by place.
 //!
-//! A number is the object's place and, above it, how often places have come round, so that the number
-//! of what is gone is not soon another's.
+//! The low bits of an ID are the object's place. The high bits count how often the places were
+//! reused from the start, so that the ID of a removed object is not reused soon.
 
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Bits of a place in a number.
+/// Bits of an ID that hold the place.
 const PLACE_BITS: u32 = 15;
-/// There are no more places than this.
+/// The largest number of places.
 pub const MAX_PLACES: usize = 1 << PLACE_BITS;
-/// Rounds are counted to below this.
+/// Rounds are counted modulo this.
 const ROUNDS: u32 = i32::MAX.cast_unsigned() >> PLACE_BITS;
-/// The key of objects that are found by number alone.
+/// The key of objects that can be found by ID alone.
 pub const PRIVATE: i32 = 0;
 
 #[derive(Debug)]
@@ -27,17 +27,17 @@ struct Slot<T> {
 /// Objects of one kind.
 #[derive(Debug)]
 pub struct IpcIds<T> {
-    /// The last one is in use. In boxes, so that the table of all of them is small.
+    /// The last slot is always in use. Each slot is boxed, so that the table is small.
     slots: Vec<Option<Box<Slot<T>>>>,
     /// No place before this one is free.
     free_from: usize,
     keys: BTreeMap<i32, usize>,
     count: usize,
-    /// Which round it is.
+    /// The current round.
     round: u32,
     /// The place that was taken last.
     last: Option<usize>,
-    /// The number that the next object is to have.
+    /// The ID that the next object is to get.
     next: Option<i32>,
 }
 
@@ -47,14 +47,14 @@ impl<T> Default for IpcIds<T> {
     }
 }
 
-/// The place that a number names, whatever round it is of.
+/// Returns the place in `id`, in any round. Fails with `EINVAL` if `id` is negative.
 fn place_of(id: i32) -> Result<usize, Errno> {
     let id = usize::try_from(id).map_err(|_| Errno::EINVAL)?;
     Ok(id % MAX_PLACES)
 }
 
 impl<T> IpcIds<T> {
-    /// None.
+    /// Returns a table without objects.
     pub const fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -67,42 +67,44 @@ impl<T> IpcIds<T> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Places that there is memory for.
+    /// Returns the number of places that have memory.
     pub fn room(&self) -> usize {
         self.slots.capacity()
     }
 
-    /// The highest place in use; 0 when none is.
+    /// Returns the highest place in use, or 0 if there are no objects.
     pub fn highest(&self) -> usize {
         self.slots.len().saturating_sub(1)
     }
 
-    /// Returns the number that the next object is to have, if one was asked for.
+    /// Returns the ID that the next object is to get, if one was requested.
     pub fn next_id(&self) -> Option<i32> {
         self.next
     }
 
-    /// Has the next object get the number `id`, which is not negative. If its place is taken, the
-    /// object gets the next free one in the same round.
+    /// Requests `id`, which must not be negative, for the next object. If its place is in use, the
+    /// object gets the next free place, with the same round.
     pub fn set_next_id(&mut self, id: i32) {
         self.next = Some(id);
     }
 
-    /// Enters an object in the lowest free place and gives its number. Nothing has its key, if it has
-    /// one; `most` is how many there may be.
+    /// Stores an object in the lowest free place and returns its ID. `object` makes the object from
+    /// the ID. No other object may have `key`, unless it is [`PRIVATE`]. At most `most` objects are
+    /// allowed.
     ///
     /// # Errors
-    /// `ENOSPC` if there are so many, `ENOMEM`.
+    /// `ENOSPC` if there are `most` objects or no place is free; `ENOMEM` if memory is short;
+    /// `EINVAL` if a negative ID was requested.
     pub fn insert(
         &mut self,
         key: i32,
@@ -135,7 +137,7 @@ impl<T> IpcIds<T> {
                 self.round
             }
         };
-        // Both parts fit by the constants above.
+        // Both parts fit, by the constants above.
         let low = i32::try_from(place).unwrap_or(0);
         let id = round.cast_signed() << PLACE_BITS | low;
         self.slots[place] = Some(Box::new(Slot {
@@ -156,48 +158,49 @@ impl<T> IpcIds<T> {
         slot.filter(|slot| slot.id == id).ok_or(Errno::EINVAL)
     }
 
-    /// The object with this number.
+    /// Returns the object with this `id`.
     ///
     /// # Errors
-    /// `EINVAL`: none has it.
+    /// `EINVAL` if there is none.
     pub fn get(&self, id: i32) -> Result<&T, Errno> {
         self.slot(id).map(|slot| &slot.object)
     }
 
-    /// The object with this number, to change it.
+    /// Returns the object with this `id` for modification.
     ///
     /// # Errors
-    /// `EINVAL`: none has it.
+    /// `EINVAL` if there is none.
     pub fn get_mut(&mut self, id: i32) -> Result<&mut T, Errno> {
         let slot = self.slots.get_mut(place_of(id)?).and_then(Option::as_mut);
         let slot = slot.filter(|slot| slot.id == id).ok_or(Errno::EINVAL)?;
         Ok(&mut slot.object)
     }
 
-    /// The number of what stands in a place, which may be given with a round.
+    /// Returns the ID of the object in `place`. An ID is accepted as well; its round is ignored.
     ///
     /// # Errors
-    /// `EINVAL`: nothing does.
+    /// `EINVAL` if the place is free.
     pub fn at(&self, place: i32) -> Result<i32, Errno> {
         let slot = self.slots.get(place_of(place)?).and_then(Option::as_ref);
         slot.map(|slot| slot.id).ok_or(Errno::EINVAL)
     }
 
-    /// The number of the object with this key, which is not [`PRIVATE`].
+    /// Returns the ID of the object with this `key`, which is not [`PRIVATE`]. Returns `None` if
+    /// there is none.
     pub fn find(&self, key: i32) -> Option<i32> {
         let &place = self.keys.get(&key)?;
         self.slots[place].as_ref().map(|slot| slot.id)
     }
 
-    /// The key of an object.
+    /// Returns the key of the object with this `id`.
     ///
     /// # Errors
-    /// `EINVAL`: none has this number.
+    /// `EINVAL` if there is none.
     pub fn key(&self, id: i32) -> Result<i32, Errno> {
         self.slot(id).map(|slot| slot.key)
     }
 
-    /// Takes an object's key away: it is found by number alone.
+    /// Removes the key of the object with this `id`. From then on it can be found by ID alone.
     pub fn forget_key(&mut self, id: i32) {
         let slot = place_of(id).ok();
         let slot = slot.and_then(|place| self.slots.get_mut(place)?.as_mut());
@@ -207,10 +210,10 @@ impl<T> IpcIds<T> {
         }
     }
 
-    /// Takes an object out.
+    /// Removes the object with this `id` and returns it.
     ///
     /// # Errors
-    /// `EINVAL`: none has this number.
+    /// `EINVAL` if there is none.
     pub fn remove(&mut self, id: i32) -> Result<T, Errno> {
         self.forget_key(id);
         self.slot(id)?;
@@ -225,8 +228,8 @@ impl<T> IpcIds<T> {
         Ok(slot.object)
     }
 
-    /// Gives memory back when there are far fewer places than before, if there is some for the smaller
-    /// table.
+    /// Moves the slots to a smaller table if far fewer places are in use than before and memory for
+    /// it is available.
     fn shrink(&mut self) {
         const KEPT: usize = 64;
         let (used, room) = (self.slots.len(), self.slots.capacity());
@@ -237,13 +240,14 @@ impl<T> IpcIds<T> {
         }
     }
 
-    /// The number of the first object in this place or behind it, and the place behind it.
+    /// Returns the ID of the first object at or after `place`, and the place after that object.
+    /// Returns `None` if there is none.
     pub fn next_from(&self, place: usize) -> Option<(i32, usize)> {
         let mut behind = self.slots.iter().enumerate().skip(place);
         behind.find_map(|(place, slot)| Some((slot.as_ref()?.id, place + 1)))
     }
 
-    /// The numbers of all, by place.
+    /// Returns all IDs, in the order of the places.
     pub fn ids(&self) -> impl Iterator<Item = i32> {
         self.slots.iter().flatten().map(|slot| slot.id)
     }

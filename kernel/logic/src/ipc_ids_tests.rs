@@ -1,4 +1,4 @@
-//! Numbers and keys of IPC objects, against a list that is searched.
+//! Compares IDs and keys of IPC objects with a list that is searched.
 
 use crate::errno::Errno;
 use crate::ipc_ids::{IpcIds, PRIVATE};
@@ -11,7 +11,7 @@ fn numbers_are_linuxs() {
     let numbers: Vec<_> = (0..3).map(|n| ids.insert(n, 10, |id| id)).collect();
     assert_eq!(numbers, [Ok(0), Ok(1), Ok(2)]);
     assert_eq!(ids.remove(1), Ok(1));
-    // The same place, the next round.
+    // The same place, in the next round.
     assert_eq!(ids.insert(PRIVATE, 10, |id| id), Ok(32769));
     assert_eq!(ids.insert(PRIVATE, 10, |id| id), Ok(32771));
     assert_eq!(ids.get(1), Err(Errno::EINVAL));
@@ -33,7 +33,7 @@ fn the_next_number_can_be_asked_for() {
     assert_eq!(ids.next_id(), Some(asked));
     assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(asked));
     assert_eq!((ids.next_id(), ids.highest()), (None, 7));
-    // It holds once, and a place that is taken leads to the next one.
+    // The requested ID applies once. If its place is in use, the next place is taken.
     assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(1));
     ids.set_next_id(asked);
     assert_eq!(ids.insert(PRIVATE, 9, |id| id), Ok(asked + 1));

@@ -1,5 +1,5 @@
-//! The parts of the guest kernel that need no machine: data structures, formats, arithmetic,
-//! protocols. Tests on the host run the very code that the kernel is built from.
+//! The parts of the guest kernel that need no hardware: data structures, formats, arithmetic,
+//! protocols. Tests on the host run the same code as the kernel.
 #![no_std]
 #![cfg_attr(
     test,

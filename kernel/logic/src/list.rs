@@ -1,13 +1,14 @@
-//! A list of items that carry their own links: no allocation, so an insertion cannot fail.
+//! A list of items that contain their own links. It needs no allocation, so an insertion cannot
+//! fail.
 //!
-//! Inserting and removing any item are O(1). Used for those who wait: on wait queues and on futexes. It knows
-//! nothing of locks: whoever owns the list guards it, and with it the links of all items in it.
+//! Inserting and removing any item are O(1). Wait queues and futexes keep their waiters in such
+//! lists. The list takes no locks: its owner guards it, together with the links of all items in it.
 
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 
-/// An item's place in a list. Part of the item; guarded by what guards the list.
+/// An item's place in a list. It is part of the item, and the lock of the list guards it.
 pub struct Links<T> {
     inner: UnsafeCell<Inner<T>>,
 }
@@ -18,13 +19,13 @@ struct Inner<T> {
     next: *const T,
 }
 
-// SAFETY: links are touched by the list's methods alone, whose caller guards them.
+// SAFETY: only the list's methods access the links, and their callers hold the lock of the list.
 unsafe impl<T> Send for Links<T> {}
-// SAFETY: as above.
+// SAFETY: only the list's methods access the links, and their callers hold the lock of the list.
 unsafe impl<T> Sync for Links<T> {}
 
 impl<T> Links<T> {
-    /// Links of an item that is in no list.
+    /// Returns the links of an item that is in no list.
     pub const fn new() -> Self {
         Self {
             inner: UnsafeCell::new(Inner {
@@ -48,37 +49,37 @@ impl<T> fmt::Debug for Links<T> {
     }
 }
 
-/// Something that can be in a [`List`].
+/// An item that can be in a [`List`].
 ///
 /// # Safety
-/// `links` gives the same part of the item each time, and nothing else uses it.
+/// `links` must return the same part of the item each time, and nothing else may use that part.
 pub unsafe trait Linked: Sized {
-    /// The item's links.
+    /// Returns the item's links.
     fn links(&self) -> &Links<Self>;
 }
 
-/// What [`List::sift`] does with an item.
+/// The decision of [`List::sift`] about an item.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sift {
-    /// It stays.
+    /// The item stays.
     Keep,
-    /// It leaves the list.
+    /// The item leaves the list.
     Take,
-    /// It stays, and so do all behind it.
+    /// The item and all items after it stay.
     Stop,
 }
 
-/// A list of items. Holds pointers: see [`List::push_back`].
+/// A list of items. It holds pointers to them: see [`List::push_back`].
 pub struct List<T: Linked> {
     first: *const T,
     last: *const T,
 }
 
-// SAFETY: a list is a set of pointers to items that may be shared between CPUs.
+// SAFETY: a list consists of pointers to items, which are `Sync` and so may be shared between CPUs.
 unsafe impl<T: Linked + Sync> Send for List<T> {}
 
 impl<T: Linked> List<T> {
-    /// An empty list.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self {
             first: ptr::null(),
@@ -86,27 +87,30 @@ impl<T: Linked> List<T> {
         }
     }
 
-    /// Whether it has no item.
+    /// Returns whether the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
-    /// The links of an item.
+    /// Returns the links of an item.
     ///
     /// # Safety
-    /// The item is valid and guarded, and no other reference to its links is in use.
+    /// The item must be valid and guarded, and no other reference to its links may be in use.
     unsafe fn of<'a>(item: *const T) -> &'a mut Inner<T> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the item is valid and its links are not referenced
+        // elsewhere.
         unsafe { &mut *(*item).links().inner.get() }
     }
 
-    /// Puts an item behind all others.
+    /// Adds an item at the end.
     ///
     /// # Safety
-    /// The item is in no list. It stays valid and where it is until it has left the list.
+    /// The item must be in no list. It must stay valid and must not move until it has left the
+    /// list.
     pub unsafe fn push_back(&mut self, item: NonNull<T>) {
         let item = item.as_ptr().cast_const();
-        // SAFETY: by the contract; items of the list are valid.
+        // SAFETY: the caller guarantees that the new item is valid; those in the list stay valid
+        // until they leave it.
         unsafe {
             *Self::of(item) = Inner {
                 queued: true,
@@ -122,13 +126,14 @@ impl<T: Linked> List<T> {
         self.last = item;
     }
 
-    /// Puts an item before all others.
+    /// Adds an item at the front.
     ///
     /// # Safety
-    /// As for [`Self::push_back`].
+    /// The same as for [`Self::push_back`].
     pub unsafe fn push_front(&mut self, item: NonNull<T>) {
         let item = item.as_ptr().cast_const();
-        // SAFETY: by the contract; items of the list are valid.
+        // SAFETY: the caller guarantees that the new item is valid; those in the list stay valid
+        // until they leave it.
         unsafe {
             *Self::of(item) = Inner {
                 queued: true,
@@ -144,21 +149,22 @@ impl<T: Linked> List<T> {
         self.first = item;
     }
 
-    /// Whether an item is in a list.
+    /// Returns whether an item is in a list.
     ///
     /// # Safety
-    /// The item is valid, and guarded by what guards the list that it may be in.
+    /// The item must be valid, and the lock of the list that it may be in must be held.
     pub unsafe fn contains(&self, item: NonNull<T>) -> bool {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the item is valid and guarded.
         unsafe { Self::of(item.as_ptr()) }.queued
     }
 
-    /// Takes an item out; says whether it was there.
+    /// Removes an item. Returns whether it was in the list.
     ///
     /// # Safety
-    /// The item is valid, and in this list or in none.
+    /// The item must be valid, and in this list or in none.
     pub unsafe fn remove(&mut self, item: NonNull<T>) -> bool {
-        // SAFETY: by the contract; so are its neighbours, which are in the list.
+        // SAFETY: the caller guarantees that the item is valid; its neighbours are in the list and
+        // so valid.
         unsafe {
             let links = Self::of(item.as_ptr());
             if !links.queued {
@@ -180,8 +186,8 @@ impl<T: Linked> List<T> {
         true
     }
 
-    /// Goes through the items from the front and takes out those that `choose` names. `taken` gets each when it is in no
-    /// list any more.
+    /// Visits the items from the front and removes those for which `choose` returns [`Sift::Take`].
+    /// `taken` gets each of them after it has left the list.
     pub fn sift(&mut self, mut choose: impl FnMut(&T) -> Sift, mut taken: impl FnMut(NonNull<T>)) {
         let mut at = self.first;
         while let Some(item) = NonNull::new(at.cast_mut()) {
@@ -200,7 +206,7 @@ impl<T: Linked> List<T> {
         }
     }
 
-    /// Moves all items of `other` behind those of this list.
+    /// Moves all items of `other` to the end of this list.
     pub fn append(&mut self, other: &mut Self) {
         if other.is_empty() {
             return;
@@ -208,7 +214,7 @@ impl<T: Linked> List<T> {
         if self.is_empty() {
             self.first = other.first;
         } else {
-            // SAFETY: the ends of lists are valid items.
+            // SAFETY: the ends of non-empty lists are items of these lists and so valid.
             unsafe {
                 Self::of(self.last).next = other.first;
                 Self::of(other.first).previous = self.last;

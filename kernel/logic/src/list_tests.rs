@@ -1,4 +1,4 @@
-//! The list against a deque.
+//! Compares the list with a deque.
 
 use super::list::{Linked, Links, List, Sift};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ struct Item {
     number: usize,
 }
 
-// SAFETY: always the same field, which the list alone uses.
+// SAFETY: `links` always returns the same field, which only the list uses.
 unsafe impl Linked for Item {
     fn links(&self) -> &Links<Self> {
         &self.links
@@ -31,9 +31,9 @@ enum Event {
     Front,
     Back,
     Remove(usize),
-    /// Takes out those of this remainder by 3, and stops after so many.
+    /// Removes items whose number has this remainder modulo 3, and stops after this many.
     Sift(usize, usize),
-    /// Moves those of this remainder by 3 to the end.
+    /// Moves items whose number has this remainder modulo 3 to the end.
     Append(usize),
 }
 
@@ -59,14 +59,14 @@ proptest! {
                     let number = items.len();
                     items.push(item(number));
                     model.push_front(number);
-                    // SAFETY: the item is new and boxed, and outlives the list's use.
+                    // SAFETY: the item is new and boxed, and lives until the end of the test.
                     unsafe { list.push_front(NonNull::from(&*items[number])) };
                 }
                 Event::Back => {
                     let number = items.len();
                     items.push(item(number));
                     model.push_back(number);
-                    // SAFETY: as above.
+                    // SAFETY: the item is new and boxed, and lives until the end of the test.
                     unsafe { list.push_back(NonNull::from(&*items[number])) };
                 }
                 Event::Remove(number) => {

@@ -1,12 +1,13 @@
-//! What a lock is to code that knows no machine: the kernel has its own, models have theirs.
+//! A lock for code that needs no hardware. The kernel implements it with its own locks, tests with
+//! theirs.
 
 use core::ops::DerefMut;
 
 /// Mutual exclusion around a value.
 pub trait Lock {
-    /// What it guards.
+    /// The value that the lock guards.
     type Value;
-    /// Holds it; dropping it opens the lock.
+    /// Holds the lock; dropping the guard releases the lock.
     type Guard<'a>: DerefMut<Target = Self::Value>
     where
         Self: 'a;

@@ -1,19 +1,20 @@
-//! The last lines of a log, in memory that does not grow.
+//! The last lines of a log, in memory of a fixed size.
 //!
-//! Places are counted from the log's first byte on and never come back, so a reader notices what it has missed.
+//! Places count from the log's first byte on and are never reused, so a reader notices that it has
+//! missed lines.
 
-/// So many bytes of lines; new ones take the place of the oldest, which go as whole lines.
+/// A ring of `BYTES` bytes of lines. New lines overwrite the oldest lines, which are dropped whole.
 #[derive(Debug)]
 pub struct LogRing<const BYTES: usize> {
     bytes: [u8; BYTES],
-    /// Where the oldest line begins.
+    /// Place of the oldest line.
     start: u64,
-    /// Behind the newest byte.
+    /// Place after the newest byte.
     end: u64,
 }
 
 impl<const BYTES: usize> LogRing<BYTES> {
-    /// No line.
+    /// Returns an empty ring.
     pub const fn new() -> Self {
         Self {
             bytes: [0; BYTES],
@@ -27,7 +28,7 @@ impl<const BYTES: usize> LogRing<BYTES> {
         self.bytes[(place % BYTES as u64) as usize]
     }
 
-    /// The place behind the line that begins at a place, or the log's end.
+    /// Returns the place after the line that begins at `place`, or the log's end.
     fn next_line(&self, place: u64) -> u64 {
         (place..self.end)
             .find(|&at| self.byte(at) == b'\n')
@@ -47,17 +48,18 @@ impl<const BYTES: usize> LogRing<BYTES> {
         }
     }
 
-    /// Behind the newest byte.
+    /// Returns the place after the newest byte.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The place itself, or the oldest that there is.
+    /// Returns `place`, or the place of the oldest line if `place` is before it.
     pub fn still(&self, place: u64) -> u64 {
         place.max(self.start)
     }
 
-    /// Where the newest lines from a place on begin that fit into so many bytes.
+    /// Returns the place where the newest lines begin that are not before `place` and fit into
+    /// `room` bytes.
     pub fn newest(&self, place: u64, room: u64) -> u64 {
         let mut from = self.still(place);
         while self.end - from > room {
@@ -66,7 +68,8 @@ impl<const BYTES: usize> LogRing<BYTES> {
         from
     }
 
-    /// Copies what stands from a place on, which it moves on; says how many bytes.
+    /// Copies bytes from `place` on into `to` and advances `place`. Returns the number of bytes
+    /// copied.
     pub fn read(&self, place: &mut u64, to: &mut [u8]) -> usize {
         *place = self.still(*place);
         let mut count = 0;

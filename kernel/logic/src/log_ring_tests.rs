@@ -1,4 +1,4 @@
-//! A ring of lines against the list of all lines.
+//! Compares a ring of lines with the list of all lines.
 
 use super::log_ring::LogRing;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ proptest! {
         }
         let end = all.len();
         prop_assert_eq!(ring.end(), end as u64);
-        // What is kept begins with a line, and one line more would not fit.
+        // The contents begin with a line, and one more line would not fit.
         let mut place = 0;
         let mut read = vec![0; BYTES + 1];
         let count = ring.read(&mut place, &mut read);
@@ -34,11 +34,11 @@ proptest! {
         prop_assert_eq!(&read[..count], &all[first..]);
         let before = starts.iter().rev().find(|&&start| start < first);
         prop_assert!(before.is_none_or(|before| end - before > BYTES - 31));
-        // The newest that fit.
+        // The newest lines that fit into `room`.
         let from = ring.newest(0, room);
         let wanted = starts.iter().find(|&&start| start >= first && (end - start) as u64 <= room);
         prop_assert_eq!(Some(from as usize), wanted.copied());
-        // Nothing is read behind the end.
+        // A read at the end returns no bytes.
         prop_assert_eq!(ring.read(&mut place, &mut read), 0);
     }
 }

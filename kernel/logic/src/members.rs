@@ -1,32 +1,33 @@
-//! Who maps a file, and how a walk meets each of them exactly once. No hardware in it: a loom model
-//! runs this very file.
+//! The spaces that map a file, and a walk that visits each of them exactly once. The code needs no
+//! hardware: a loom model runs this very file.
 //!
-//! A file that drops pages must take them out of every page table that shows them. Page tables
-//! change meanwhile: faults put pages in, `fork` copies entries to a new space, `mremap` moves them
-//! within one. The protocol:
+//! A file that drops pages must remove them from every page table that shows them. Page tables
+//! change at the same time: faults insert pages, `fork` copies entries to a new space, `mremap`
+//! moves entries within a space. The protocol:
 //!
-//! 1. The file drops its pages first, or marks them so that they are asked for again.
-//! 2. The walk raises [`Members::sequence`], then visits the members in the order of the list, each
-//!    with its space's lock held while entries are taken out.
-//! 3. A **fault** gets a page with no lock held. It puts the page in under the space's lock, and only
-//!    if the sequence is what it was before: either the walk finds the entry, or the fault finds the
-//!    new number.
-//! 4. A **fork** has the child [`Members::follow`] before the first entry is copied. That waits until
-//!    no walk is under way. A walk comes to members in the order of their numbers, and a child has a
-//!    greater one than its parent. An entry is copied under both
-//!    spaces' locks. If the walk has been at the parent, there is nothing to copy; if not, it comes to
-//!    the child after the parent.
+//! 1. The file first drops its pages, or marks them so that faults ask for them again.
+//! 2. The walk raises [`Members::sequence`], then visits the members in the order of the list. It
+//!    holds the lock of each member's space while it removes entries there.
+//! 3. A **fault** gets a page with no lock held. It inserts the page under the space's lock, and
+//!    only if the sequence has not changed. So either the walk finds the entry, or the fault finds
+//!    the new sequence number.
+//! 4. A **fork** makes the child [`Members::follow`] before it copies the first entry. That waits
+//!    until no walk is running. A walk visits members in the order of their numbers, and a child
+//!    has a greater number than its parent. The fork copies an entry under both spaces' locks. If
+//!    the walk has visited the parent, there is nothing to copy. If not, it visits the child after
+//!    the parent.
 //! 5. A **move** holds [`Members::keep_out`] from before the first entry leaves its old place until
-//!    the last one is at its new place: no walk sees the space half-way.
-//! 6. An **unmap** takes the area away before its entries, and says under the space's lock which range
-//!    is leaving until they are gone. The walk, having been at the areas, takes its pages out of that
-//!    range too: when it is over, nobody shows them.
-//! 7. A member never leaves before its space goes: a space that its file has forgotten, or that
-//!    nobody refers to, is met no more. A walk goes from number to number, so places may move, come
-//!    and go meanwhile.
+//!    the last one is at its new place. No walk sees the space half-way.
+//! 6. An **unmap** removes the area before its entries. Until the entries are gone, it publishes
+//!    under the space's lock which range is being unmapped. The walk removes its pages from that
+//!    range too, after the areas. When the walk ends, no space shows the pages.
+//! 7. A member never leaves before its space is freed. The walk no longer visits a space that its
+//!    file has forgotten or that has no references left. A walk goes from number to number, so
+//!    places may move, appear and disappear at the same time.
 //!
-//! Locks, from the outside in: a space's `change`, `walking`, a space's `state`; `list` is taken
-//! last and for moments. Nobody waits for memory with `walking` held: what frees memory walks.
+//! Lock order, outermost first: a space's `change`, `walking`, a space's `state`. `list` is taken
+//! last and for moments. No task waits for memory with `walking` held, because reclaim itself
+//! walks.
 
 use crate::errno::Errno;
 use crate::lock::Lock;
@@ -36,7 +37,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// There was no memory for the list.
+/// There is no memory for the list.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
@@ -46,30 +47,31 @@ impl From<NoMemory> for Errno {
     }
 }
 
-/// A member, as the list knows it.
+/// A member, as far as the list needs it.
 pub trait Member: Clone {
-    /// Whether its space is gone for good.
+    /// Returns whether the member's space is gone for good.
     fn is_gone(&self) -> bool;
-    /// The number of its space, which no other has had: that of a child is greater than its parent's.
+    /// Returns the number of the member's space. Numbers are never reused, and a child's number is
+    /// greater than its parent's.
     fn number(&self) -> u64;
 }
 
-/// A member's place in the list, by its number; without the member: it is vacant.
+/// A place in the list: a member's number and the member. `None` marks a vacant place.
 pub type Place<M> = (u64, Option<M>);
 
-/// The members of one file, in the order of their numbers, which is that of walks: `L` guards their list and is held for moments, `W`
-/// is held while a walk waits for others.
+/// The members of one file in the order of their numbers, in which walks visit them. `L` guards the
+/// list and is held for moments. `W` is held for a whole walk, which may sleep.
 #[derive(Debug, Default)]
 pub struct Members<L, W> {
     list: L,
-    /// Held by a walk, and by who must not be met by one half-way.
+    /// Held by a walk, and by operations that a walk must not see half-way.
     walking: W,
-    /// Goes up before each walk.
+    /// Incremented before each walk.
     sequence: AtomicU64,
 }
 
 impl<L, W> Members<L, W> {
-    /// Those in `list`, which is empty as a rule.
+    /// Returns the members in `list`, which is usually empty.
     #[cfg(not(ebb_model))]
     pub const fn new(list: L, walking: W) -> Self {
         Self {
@@ -79,7 +81,7 @@ impl<L, W> Members<L, W> {
         }
     }
 
-    /// Those in `list`, which is empty as a rule.
+    /// Returns the members in `list`, which is usually empty.
     #[cfg(ebb_model)]
     pub fn new(list: L, walking: W) -> Self {
         Self {
@@ -91,11 +93,11 @@ impl<L, W> Members<L, W> {
 }
 
 impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, W> {
-    /// A space that shows nothing of the file yet becomes a member, if it is none: whatever it will
-    /// show comes by faults.
+    /// Makes a space that shows nothing of the file yet a member, unless it is one already. Its
+    /// later entries all come from faults.
     ///
     /// # Errors
-    /// [`NoMemory`].
+    /// [`NoMemory`] if the list cannot grow.
     pub fn join(&self, member: M) -> Result<(), NoMemory> {
         let number = member.number();
         let mut list = self.list.lock();
@@ -107,7 +109,8 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
             Err(place) => place,
         };
         if list.len() == list.capacity() {
-            // Before it grows, which is seldom: those that went without a word.
+            // The list seldom grows. Before it does, it drops the spaces that went without calling
+            // `leave`.
             list.retain(|place| !is_vacant(place));
             place = list.partition_point(|place| place.0 < number);
             list.try_reserve(1).map_err(|_| NoMemory)?;
@@ -116,18 +119,18 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         Ok(())
     }
 
-    /// A new space becomes a member that is about to copy what another member shows. Waits for a walk
-    /// that is under way.
+    /// Makes a new space a member before it copies the entries of another member. Waits until a
+    /// running walk has ended.
     ///
     /// # Errors
-    /// [`NoMemory`].
+    /// [`NoMemory`] if the list cannot grow.
     pub fn follow(&self, child: M) -> Result<(), NoMemory> {
         let _walking = self.walking.lock();
         self.join(child)
     }
 
-    /// The member with this number has its space gone: the list keeps nothing of it, and nothing at
-    /// all of the last one.
+    /// Removes the member with this `number`, whose space is gone. The place stays vacant unless it
+    /// is the last one. The list frees its memory with its last member.
     pub fn leave(&self, number: u64) {
         let mut list = self.list.lock();
         let Ok(place) = list.binary_search_by_key(&number, |place| place.0) else {
@@ -142,40 +145,42 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         drop((member, emptied));
     }
 
-    /// The list, for tests.
+    /// Returns the list, for tests.
     #[cfg(all(test, not(ebb_model)))]
     pub(super) fn list(&self) -> &L {
         &self.list
     }
 
-    /// Whether there is any member.
+    /// Returns whether there is any member.
     pub fn any(&self) -> bool {
         self.list.lock().iter().any(|place| !is_vacant(place))
     }
 
-    /// The number of walks so far, by which faults know that they must look again.
+    /// Returns the number of walks so far. A fault that finds it changed must look the page up
+    /// again.
     pub fn sequence(&self) -> u64 {
-        // Acquire: pairs with the AcqRel in `walk`; who reads the new number finds the file changed.
+        // Acquire: pairs with the AcqRel in `walk`. A reader of the new number finds the file
+        // changed.
         self.sequence.load(Ordering::Acquire)
     }
 
-    /// Keeps walks out for as long as the guard lives. The holder does not wait for memory.
+    /// Keeps walks out for as long as the guard lives. The holder must not wait for memory.
     pub fn keep_out(&self) -> W::Guard<'_> {
         self.walking.lock()
     }
 
-    /// Visits each member once, after the file has changed. `visit` may be handed members that are
-    /// gone. Waits for other walks; no spin lock is held.
+    /// Visits each member once, after the file has changed. `visit` may receive members that are
+    /// gone. Waits for other walks; holds no spin lock while it calls `visit`.
     pub fn walk(&self, mut visit: impl FnMut(M)) {
-        // AcqRel: the file's change comes before it; pairs with the Acquire in `sequence`.
+        // AcqRel: the file's change comes before; pairs with the Acquire in `sequence`.
         self.sequence.fetch_add(1, Ordering::AcqRel);
         let _walking = self.walking.lock();
-        // Who joins from here on has only what faults bring it.
+        // A space that joins from here on has only entries that faults inserted.
         let Some(last) = self.list.lock().last().map(|place| place.0) else {
             return;
         };
         let mut next = Some(0);
-        // Ends with the greatest number that there is now.
+        // The walk ends with the greatest number at its beginning.
         while let Some(from) = next.filter(|from| *from <= last) {
             let list = self.list.lock();
             let place = list.partition_point(|place| place.0 < from);

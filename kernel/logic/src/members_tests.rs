@@ -1,5 +1,5 @@
-//! A file drops its page while spaces that show it fault, fork and move: in the end nobody shows it.
-//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
+//! A file drops its page while spaces that show it fault, fork and move. In the end no space shows
+//! it. All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::members::{Member, Place};
 use super::model_locks::Mutex;
@@ -18,7 +18,7 @@ mod order {
     use std::rc::Rc;
     use std::vec::Vec;
 
-    /// A space that is nothing but a number, and may be gone.
+    /// A space that consists of its number and a flag that says whether it is gone.
     #[derive(Clone)]
     struct Numbered(u32, Rc<Cell<bool>>);
 
@@ -112,8 +112,8 @@ mod order {
         for space in &spaces {
             members.follow(space.clone()).unwrap();
         }
-        // From the end, from the middle, somebody unknown, and from the end with what is vacant
-        // before it; the places of the others stay.
+        // Members leave from the end, from the middle, with an unknown number, and from the end
+        // after a vacant place. The places of the others stay.
         for (leaves, left) in [
             (3, &[0, 1, 2][..]),
             (1, &[0, 2]),
@@ -163,16 +163,16 @@ mod model {
     const PLACES: usize = 2;
     /// The page that the file drops.
     const OLD: u8 = 1;
-    /// What it has afterwards.
+    /// The page that the file has afterwards.
     const NEW: u8 = 2;
 
-    /// What a space's lock guards, as far as the file is concerned.
+    /// The state that a space's lock guards, as far as the file is concerned.
     struct State {
-        /// What each entry shows, 0 for nothing.
+        /// The page that each entry shows, 0 for none.
         entries: [u8; PLACES],
-        /// An area shows the file there.
+        /// An area maps the file.
         mapped: bool,
-        /// The area is gone, and its entries are on their way.
+        /// The area is gone, and its entries are being removed.
         leaving: bool,
     }
 
@@ -224,8 +224,9 @@ mod model {
             })
         }
 
-        /// The page goes, and leaves all page tables: first where areas show it, one place a hold of
-        /// the space's lock, as a batch may end anywhere; then what is leaving anyway.
+        /// Drops the page and removes it from all page tables. First it visits the entries of
+        /// areas, one for each hold of the space's lock, as a batch may end anywhere. Then it
+        /// visits the entries that are being unmapped.
         fn drop_page(&self) {
             *self.page.lock().unwrap() = NEW;
             self.members.walk(|space| {
@@ -243,8 +244,8 @@ mod model {
         }
     }
 
-    /// Drops the page beside `other`: no space shows the old one then, nor does one when `other` is
-    /// done.
+    /// Drops the page while `other` runs. No space shows the old page after the walk, nor after
+    /// `other` has ended.
     fn check(spaces: Vec<Space>, other: fn(&File, &[Space])) {
         let file = File::new(&spaces[..1]);
         let (its_file, its_spaces) = (file.clone(), spaces.clone());

@@ -1,19 +1,19 @@
 //! Memory policies of NUMA, for a machine with one memory node: `set_mempolicy(2)`, `mbind(2)`.
 //!
-//! A policy says on which nodes memory is wanted. With one node all come to the same, so a policy is checked, kept and
-//! shown.
+//! A policy says on which nodes memory should be allocated. With one node all policies have the
+//! same effect, so a policy is only checked, stored and shown.
 
 use crate::errno::Errno;
 
-/// Memory where the thread runs: no policy.
+/// No policy: memory comes from the node of the thread's CPU.
 const DEFAULT: u8 = 0;
-/// On a node if it has memory.
+/// Memory comes from this node if it has some.
 const PREFERRED: u8 = 1;
-/// On these nodes alone.
+/// Memory comes from these nodes only.
 const BIND: u8 = 2;
-/// Where the thread runs, as a policy of its own.
+/// Memory comes from the node of the thread's CPU, as an explicit policy.
 const LOCAL: u8 = 4;
-/// Names of modes, as `/proc/PID/numa_maps` has them.
+/// Names of modes in `/proc/PID/numa_maps`.
 const NAMES: [&str; 6] = [
     "default",
     "prefer",
@@ -23,50 +23,51 @@ const NAMES: [&str; 6] = [
     "prefer (many)",
 ];
 
-/// Bits of the mode that a program gives: nodes that are not there are left out.
+/// Flags in a program's mode. This one ignores nodes that do not exist.
 const STATIC_NODES: u32 = 1 << 15;
-/// Nodes are counted from those that are there.
+/// Node numbers are relative to the existing nodes.
 const RELATIVE_NODES: u32 = 1 << 14;
-/// Pages may move to where they are used.
+/// Pages may migrate to the node that uses them.
 const NUMA_BALANCING: u32 = 1 << 13;
-/// Where these bits are in a packed policy.
+/// Position of these flags in a packed policy.
 const FLAGS_AT: u32 = 3;
 const MODE: u8 = (1 << FLAGS_AT) - 1;
 
-/// Bits that a packed policy has.
+/// Number of bits of a packed policy.
 pub const POLICY_BITS: u32 = 6;
 
-/// Nodes that a program names.
+/// The set of nodes that a program passes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// Node 0, which is there.
+    /// Whether node 0, the only one, is in the set.
     pub first: bool,
-    /// Any other node.
+    /// Whether any other node is in the set.
     pub others: bool,
 }
 
 impl Nodes {
-    /// Node 0 alone.
+    /// Node 0 only.
     pub const FIRST: Self = Self {
         first: true,
         others: false,
     };
 
-    /// Whether it names none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
 
-/// A checked policy, packed into [`POLICY_BITS`] bits; 0: none.
+/// A checked policy, packed into [`POLICY_BITS`] bits. 0 is no policy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy(u8);
 
 impl Policy {
-    /// The policy with this mode, flags among it, for these nodes.
+    /// Returns the policy with this `mode`, which includes flags, for these `nodes`.
     ///
     /// # Errors
-    /// `EINVAL` for an unknown mode, flags that do not go together, and nodes that the mode does not allow.
+    /// `EINVAL` for an unknown mode, flags that exclude each other, and nodes that the mode does
+    /// not allow.
     pub fn new(mode: u32, nodes: Nodes) -> Result<Self, Errno> {
         let flags = mode & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING);
         let mode = u8::try_from(mode & !flags).map_err(|_| Errno::EINVAL)?;
@@ -82,41 +83,41 @@ impl Policy {
             DEFAULT if nodes.is_empty() => return Ok(Self(DEFAULT)),
             LOCAL | PREFERRED if nodes.is_empty() && places == 0 => return Ok(Self(LOCAL)),
             DEFAULT | LOCAL => return Err(Errno::EINVAL),
-            // Counted from those that are there, each node is node 0.
+            // Relative to the existing nodes, each number is node 0.
             _ if nodes.first || nodes.others && places == RELATIVE_NODES => {}
             _ => return Err(Errno::EINVAL),
         }
-        // Three bits from bit 13 on.
+        // The flags are three bits from bit 13 on.
         Ok(Self(here.0 | ((flags >> 13) as u8) << FLAGS_AT))
     }
 
-    /// The policy that [`Self::bits`] gave.
+    /// Returns the policy in `bits`, which [`Self::bits`] has returned.
     pub fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// The policy in [`POLICY_BITS`] bits.
+    /// Returns the policy as [`POLICY_BITS`] bits.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether it is none.
+    /// Returns whether this is no policy.
     pub fn is_default(self) -> bool {
         self.0 == DEFAULT
     }
 
-    /// Whether pages go to the nodes by turns.
+    /// Returns whether pages are spread over the nodes in turn.
     pub fn interleaves(self) -> bool {
         NAMES.get(usize::from(self.0 & MODE)) == Some(&"interleave")
     }
 
-    /// The mode as `get_mempolicy(2)` gives it, flags among it.
+    /// Returns the mode for `get_mempolicy(2)`, including the flags.
     pub fn mode(self) -> u32 {
         let flags = u32::from(self.0 >> FLAGS_AT) << 13;
         u32::from(self.0 & MODE) | flags & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING)
     }
 
-    /// The nodes that it names.
+    /// Returns the nodes of the policy.
     pub fn nodes(self) -> Nodes {
         match self.0 & MODE {
             DEFAULT | LOCAL => Nodes::default(),
@@ -124,7 +125,8 @@ impl Policy {
         }
     }
 
-    /// How `/proc/PID/numa_maps` writes it: the parts one behind the other.
+    /// Returns the parts of the policy's text in `/proc/PID/numa_maps`, which are written without
+    /// separators.
     pub fn words(self) -> [&'static str; 3] {
         let mode = self.mode();
         let flag = if mode & STATIC_NODES != 0 {

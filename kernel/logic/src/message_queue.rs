@@ -1,8 +1,8 @@
-//! A System V message queue: messages by their order and their type, and who waits to send and to
+//! A System V message queue: messages by order and type, and the callers that wait to send or
 //! receive.
 //!
-//! A message goes straight to a receiver that waits for it. Nothing here blocks: who calls keeps the
-//! queue under a lock and puts callers to sleep.
+//! A message goes straight to a receiver that waits for it. Nothing here blocks: the caller keeps
+//! the queue under a lock and puts waiting tasks to sleep.
 
 use crate::errno::Errno;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,33 +11,33 @@ use core::ops::Bound;
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<B> {
-    /// Its type, 1 or more.
+    /// The message's type, 1 or more.
     pub kind: i64,
-    /// Bytes that it counts for.
+    /// Number of bytes that the message counts for.
     pub bytes: usize,
-    /// What it says.
+    /// The contents.
     pub body: B,
 }
 
-/// Which message a receiver takes: the first of those.
+/// The messages that a receiver accepts. It takes the first of them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Any.
+    /// All messages.
     Any,
-    /// Of this type.
+    /// Messages of this type.
     Only(i64),
-    /// Of another type.
+    /// Messages of every other type.
     Not(i64),
-    /// Of the lowest type, if that is no more than this.
+    /// Messages of the lowest type, if it is at most this.
     Lowest(i64),
 }
 
 impl Wanted {
-    /// What the type given to `msgrcv` means, with or without `MSG_EXCEPT`.
+    /// Returns the meaning of the type given to `msgrcv`, with or without `MSG_EXCEPT`.
     pub fn new(kind: i64, except: bool) -> Self {
         match kind {
             0 => Self::Any,
-            // The lowest number has no opposite.
+            // The lowest number cannot be negated.
             ..0 => Self::Lowest(kind.checked_neg().unwrap_or(i64::MAX)),
             _ if except => Self::Not(kind),
             _ => Self::Only(kind),
@@ -57,19 +57,19 @@ impl Wanted {
 /// How a receiver takes a message.
 #[derive(Copy, Clone, Debug)]
 pub struct Taking {
-    /// Which.
+    /// The messages that it accepts.
     pub wanted: Wanted,
-    /// Bytes that it has room for.
+    /// Size of its buffer in bytes.
     pub room: usize,
-    /// `MSG_NOERROR`: a larger one is cut.
+    /// `MSG_NOERROR`: a message larger than the buffer is truncated.
     pub truncates: bool,
 }
 
 impl Taking {
-    /// Whether it takes a message of so many bytes.
+    /// Checks whether the receiver takes a message of `bytes` bytes.
     ///
     /// # Errors
-    /// `E2BIG`: it has no room, and must not cut it.
+    /// `E2BIG` if the message is larger than the buffer and must not be truncated.
     pub fn check(&self, bytes: usize) -> Result<(), Errno> {
         if bytes > self.room && !self.truncates {
             return Err(Errno::E2BIG);
@@ -78,20 +78,20 @@ impl Taking {
     }
 }
 
-/// Who sends or receives, and when: what the queue tells of it.
+/// The process that last sent or received, and the time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// The process; 0: nobody yet.
+    /// The process ID, or 0 if there was none yet.
     pub pid: u32,
-    /// Seconds since 1970; 0: never.
+    /// Seconds since 1970, or 0 if there was no call yet.
     pub seconds: i64,
 }
 
-/// A caller that waits. It is told once, under whatever lock the queue is.
+/// A caller that waits. It gets one result, with the lock of the queue held.
 pub trait Party<B> {
-    /// Its message has come, or it waits in vain.
+    /// Its message has arrived, or its wait has failed.
     fn received(self, result: Result<Message<B>, Errno>);
-    /// Its message is on its way, or it waited in vain.
+    /// Its message was sent, or its wait has failed.
     fn sent(self, result: Result<(), Errno>);
 }
 
@@ -109,10 +109,10 @@ struct Sender<B, P> {
     party: P,
 }
 
-/// A queue of messages with bodies `B`; `P` stands for a caller that waits.
+/// A queue of messages with bodies `B`. `P` represents a caller that waits.
 #[derive(Debug)]
 pub struct Queue<B, P> {
-    /// In the order in which they came.
+    /// In the order of their arrival.
     messages: BTreeMap<u64, Message<B>>,
     by_kind: BTreeSet<(i64, u64)>,
     bytes: usize,
@@ -120,14 +120,14 @@ pub struct Queue<B, P> {
     receivers: BTreeMap<u64, Receiver<P>>,
     senders: BTreeMap<u64, Sender<B, P>>,
     next: u64,
-    /// The last sender.
+    /// The last sender and its time.
     pub sent: Mark,
-    /// The last receiver.
+    /// The last receiver and its time.
     pub received: Mark,
 }
 
 impl<B, P: Party<B>> Queue<B, P> {
-    /// An empty queue for so many bytes, and so many messages.
+    /// Returns an empty queue for at most `most_bytes` bytes and at most `most_bytes` messages.
     pub const fn new(most_bytes: usize) -> Self {
         Self {
             messages: BTreeMap::new(),
@@ -142,22 +142,22 @@ impl<B, P: Party<B>> Queue<B, P> {
         }
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Their bytes.
+    /// Returns the number of bytes of all messages.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many bytes, and how many messages, it is for.
+    /// Returns the limit for the number of bytes, and for the number of messages.
     pub fn most_bytes(&self) -> usize {
         self.most_bytes
     }
@@ -175,7 +175,7 @@ impl<B, P: Party<B>> Queue<B, P> {
     /// Sends a message.
     ///
     /// # Errors
-    /// The message, if it has to wait.
+    /// Returns the message if it does not fit and has to wait.
     pub fn send(&mut self, message: Message<B>, by: Mark) -> Result<(), Message<B>> {
         if !self.fits(message.bytes) {
             return Err(message);
@@ -184,10 +184,10 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(())
     }
 
-    /// Hands a message to the first receiver that waits for it, or keeps it.
+    /// Hands a message to the first receiver that waits for it, or keeps it if there is none.
     fn put(&mut self, message: Message<B>, by: Mark) {
         self.sent = by;
-        // Each turn takes a receiver away.
+        // Each iteration removes a receiver, so the loop ends.
         loop {
             let mut waiting = self.receivers.iter();
             let fits = waiting.find(|(_, r)| r.taking.wanted.takes(message.kind));
@@ -229,10 +229,11 @@ impl<B, P: Party<B>> Queue<B, P> {
         }
     }
 
-    /// Receives a message; `None` if there is none to take. Senders that wait may go on.
+    /// Receives a message, or returns `None` if there is none to take. Waiting senders may then
+    /// send.
     ///
     /// # Errors
-    /// `E2BIG`: it is too large, and stays.
+    /// `E2BIG` if the message is too large; it stays.
     pub fn receive(&mut self, taking: Taking, by: Mark) -> Result<Option<Message<B>>, Errno> {
         let Some(at) = self.find(taking.wanted) else {
             return Ok(None);
@@ -248,15 +249,15 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(message)
     }
 
-    /// The message with `n` others before it.
+    /// Returns the message with `n` others before it, if any.
     pub fn peek(&self, n: usize) -> Option<&Message<B>> {
         self.messages.values().nth(n)
     }
 
-    /// Sends what waits and fits now.
+    /// Sends the waiting messages that fit now.
     fn admit(&mut self, seconds: i64) {
         let mut passed = Bound::Unbounded;
-        // Each turn sends a message or passes one.
+        // Each iteration sends one message and never goes back to an earlier one, so the loop ends.
         while self.fits(0) {
             let mut behind = self.senders.range((passed, Bound::Unbounded));
             let next = behind.find(|(_, sender)| self.fits(sender.message.bytes));
@@ -270,13 +271,14 @@ impl<B, P: Party<B>> Queue<B, P> {
         }
     }
 
-    /// `IPC_SET`: makes it for so many bytes. Senders that wait may go on; what is too much stays.
+    /// Sets the limit of bytes and messages (`IPC_SET`). Waiting senders may then send. Messages
+    /// above the limit stay.
     pub fn set_most_bytes(&mut self, bytes: usize, seconds: i64) {
         self.most_bytes = bytes;
         self.admit(seconds);
     }
 
-    /// Enters a receiver that waits; gives its ticket.
+    /// Adds a waiting receiver and returns its ticket.
     pub fn wait_to_receive(&mut self, taking: Taking, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let receiver = Receiver { taking, pid, party };
@@ -284,7 +286,7 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Enters a sender that waits with its message; gives its ticket.
+    /// Adds a waiting sender with its message and returns its ticket.
     pub fn wait_to_send(&mut self, message: Message<B>, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let sender = Sender {
@@ -296,18 +298,19 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Takes a receiver out; `None` if it waits no more.
+    /// Removes a waiting receiver. Returns `None` if it no longer waits.
     pub fn cancel_receive(&mut self, ticket: u64) -> Option<P> {
         self.receivers.remove(&ticket).map(|gone| gone.party)
     }
 
-    /// Takes a sender out, and its message, to be dropped without the lock; `None` if it waits no more.
+    /// Removes a waiting sender and its message, which the caller drops without the lock. Returns
+    /// `None` if it no longer waits.
     pub fn cancel_send(&mut self, ticket: u64) -> Option<(Message<B>, P)> {
         let gone = self.senders.remove(&ticket)?;
         Some((gone.message, gone.party))
     }
 
-    /// The queue is removed: all that wait end with `EIDRM`.
+    /// Ends all waits with `EIDRM`, because the queue is removed.
     pub fn close(&mut self) {
         while let Some((_, gone)) = self.receivers.pop_first() {
             gone.party.received(Err(Errno::EIDRM));

@@ -1,4 +1,4 @@
-//! Message queues of both kinds, against lists that are searched.
+//! Compares message queues of both kinds with lists that are searched.
 
 use crate::errno::Errno;
 use crate::message_queue::{Mark, Message, Party, Queue, Taking, Wanted};
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::vec::Vec;
 
-/// What a caller that waited was told.
+/// The result for a waiting caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Received(u32, Result<u32, Errno>),
@@ -87,7 +87,7 @@ fn what_is_too_large_stays() {
     assert_eq!(queue.receive(cut, BY), Ok(Some(message(1, 10, 7))));
     assert!(queue.send(message(1, 101, 8), BY).is_err());
     assert!(queue.send(message(1, usize::MAX, 8), BY).is_err());
-    // Empty messages have a limit, too.
+    // The number of empty messages is limited, too.
     for _ in 0..100 {
         assert!(queue.send(message(1, 0, 9), BY).is_ok());
     }
@@ -114,7 +114,7 @@ fn who_waits_is_served() {
     );
     assert!(queue.cancel_receive(third).is_some() && queue.cancel_receive(third).is_none());
     assert!(queue.send(message(1, 8, 51), BY).is_ok());
-    // A smaller one may go before a larger one that has waited longer.
+    // A smaller message may overtake a larger one that has waited longer.
     queue.wait_to_send(message(1, 9, 52), 21, caller(4));
     queue.wait_to_send(message(1, 2, 53), 22, caller(5));
     let gone = queue.wait_to_send(message(1, 1, 54), 23, caller(6));

@@ -1,4 +1,4 @@
-//! The lock as tests on the host have it: that of the standard library, or loom's.
+//! The lock of tests on the host: a mutex of the standard library, or of loom.
 
 use crate::lock::Lock;
 #[cfg(ebb_model)]
@@ -7,22 +7,22 @@ use std::ops::{Deref, DerefMut};
 #[cfg(not(ebb_model))]
 use std::sync as host;
 
-/// A lock, blocking or not: a model sees no difference.
+/// A lock, spinning or sleeping: a model sees no difference.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(host::Mutex<T>);
 
-/// Holds a [`Mutex`].
+/// Holds a [`Mutex`] locked.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(host::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
-    /// An open lock.
+    /// Returns an open lock.
     #[cfg(not(ebb_model))]
     pub(crate) const fn new(value: T) -> Self {
         Self(host::Mutex::new(value))
     }
 
-    /// An open lock.
+    /// Returns an open lock.
     #[cfg(ebb_model)]
     pub(crate) fn new(value: T) -> Self {
         Self(host::Mutex::new(value))
@@ -37,7 +37,7 @@ impl<T> Lock for Mutex<T> {
         T: 'a;
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // A test that panics with a lock held has failed already.
+        // A test that panics with a lock held has failed already, so poison is ignored.
         MutexGuard(
             self.0
                 .lock()

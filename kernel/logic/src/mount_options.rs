@@ -1,17 +1,17 @@
-//! The options of `mount -o`, as the last argument of `mount(2)` has them.
+//! Parsers for the options of `mount -o`, the last argument of `mount(2)`.
 
 use crate::errno::Errno;
 
-/// One option: its name, and what stands behind the `=` where there is one.
+/// An option: its name, and the text after the `=` if there is one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MountOption<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The value; `None` for a bare word.
+    /// The value, or `None` for an option without `=`.
     pub value: Option<&'a [u8]>,
 }
 
-/// The options of a text, between commas.
+/// Returns the options in a text, which commas separate.
 pub fn options(text: &[u8]) -> impl Iterator<Item = MountOption<'_>> {
     let words = text.split(|&byte| byte == b',');
     words.filter_map(|word| {
@@ -26,22 +26,22 @@ pub fn options(text: &[u8]) -> impl Iterator<Item = MountOption<'_>> {
                 value: None,
             },
         };
-        // Linux passes over what has no name.
+        // Linux ignores options without a name.
         (!option.name.is_empty()).then_some(option)
     })
 }
 
 impl<'a> MountOption<'a> {
-    /// The value as text; `EINVAL` if it is missing or empty.
+    /// Returns the value as text. Fails with `EINVAL` if it is missing, empty or not UTF-8.
     fn text(&self) -> Result<&'a str, Errno> {
         let value = self.value.filter(|value| !value.is_empty());
         core::str::from_utf8(value.ok_or(Errno::EINVAL)?).map_err(|_| Errno::EINVAL)
     }
 
-    /// The option without a value.
+    /// Checks that the option has no value.
     ///
     /// # Errors
-    /// `EINVAL`: it has one.
+    /// `EINVAL` if it has one.
     pub fn bare(&self) -> Result<(), Errno> {
         match self.value {
             None => Ok(()),
@@ -49,20 +49,20 @@ impl<'a> MountOption<'a> {
         }
     }
 
-    /// A number below 2^32, in decimal, or in hexadecimal or octal with C's prefixes.
+    /// Parses a number below 2^32, in decimal, or in hexadecimal or octal with C's prefixes.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if the value is no such number.
     pub fn number(&self) -> Result<u32, Errno> {
         let (number, rest) = c_number(self.text()?)?;
         end(rest)?;
         u32::try_from(number).map_err(|_| Errno::EINVAL)
     }
 
-    /// A number below 2^32 in octal.
+    /// Parses a number below 2^32 in octal.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if the value is no such number.
     pub fn octal(&self) -> Result<u32, Errno> {
         let text = self.text()?;
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -72,10 +72,10 @@ impl<'a> MountOption<'a> {
         u32::from_str_radix(text, 8).map_err(|_| Errno::EINVAL)
     }
 
-    /// A user's or group's number, of which the highest is nobody's.
+    /// Parses a user or group ID. The highest number is not a valid ID.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if the value is no ID.
     pub fn identity(&self) -> Result<u32, Errno> {
         let number = self.number()?;
         if number == u32::MAX {
@@ -84,21 +84,21 @@ impl<'a> MountOption<'a> {
         Ok(number)
     }
 
-    /// A count with one of the suffixes `k`, `m`, `g`, `t`, `p` and `e`, powers of 1024.
+    /// Parses a count with one of the suffixes `k`, `m`, `g`, `t`, `p` and `e`, powers of 1024.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if the value is no such count.
     pub fn count(&self) -> Result<u64, Errno> {
         let (count, rest) = scaled(self.text()?)?;
         end(rest)?;
         Ok(count)
     }
 
-    /// A count as [`Self::count`] that a text begins with, or that many percent of `whole`; what follows is let pass, as
-    /// hugetlbfs does.
+    /// Parses a count like [`Self::count`], or a percentage of `whole`. Like hugetlbfs, ignores the
+    /// text after it.
     ///
     /// # Errors
-    /// `EINVAL`: it does not begin with a digit.
+    /// `EINVAL` if the value does not begin with a digit, or the count is too large.
     pub fn leading(&self, whole: u64) -> Result<u64, Errno> {
         let text = self.text()?;
         if !text.starts_with(|first: char| first.is_ascii_digit()) {
@@ -112,10 +112,10 @@ impl<'a> MountOption<'a> {
         Ok(count)
     }
 
-    /// A count of bytes as [`Self::count`], or that many percent of `whole` bytes.
+    /// Parses a count of bytes like [`Self::count`], or a percentage of `whole` bytes.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if the value is neither.
     pub fn bytes(&self, whole: u64) -> Result<u64, Errno> {
         let (count, rest) = scaled(self.text()?)?;
         if let Some(rest) = rest.strip_prefix('%') {
@@ -136,10 +136,11 @@ fn end(rest: &str) -> Result<(), Errno> {
     }
 }
 
-/// The number that a text begins with, with C's prefixes, and the rest of it.
+/// Parses the number at the beginning of `text`, with C's prefixes. Returns the number and the text
+/// after it.
 ///
 /// # Errors
-/// `EINVAL`: it begins with none, or with one that does not fit.
+/// `EINVAL` if the text begins with no number, or with one that does not fit 64 bits.
 pub fn c_number(text: &str) -> Result<(u64, &str), Errno> {
     let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(rest) => (rest, 16),
@@ -152,10 +153,11 @@ pub fn c_number(text: &str) -> Result<(u64, &str), Errno> {
     Ok((number, &digits[length..]))
 }
 
-/// The number that a text begins with, with C's prefixes and a suffix such as `M`, and the rest of it.
+/// Parses the number at the beginning of `text`, with C's prefixes and a suffix such as `M`.
+/// Returns the number and the text after it.
 ///
 /// # Errors
-/// As [`c_number`].
+/// The errors of [`c_number`], and `EINVAL` if the scaled number does not fit 64 bits.
 pub fn scaled(text: &str) -> Result<(u64, &str), Errno> {
     const SUFFIXES: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];
     let (number, rest) = c_number(text)?;
@@ -169,12 +171,12 @@ pub fn scaled(text: &str) -> Result<(u64, &str), Errno> {
     Ok((number, &rest[1..]))
 }
 
-/// What `mount -t hugetlbfs -o` asks for; `None` where it says nothing.
+/// The options of `mount -t hugetlbfs -o`. Options that are not given are `None`.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct HugetlbfsOptions {
     /// The most huge pages.
     pub pages: Option<u64>,
-    /// Huge pages that are kept for it.
+    /// Number of huge pages reserved for the file system.
     pub least_pages: Option<u64>,
     /// The most files; 0 is no limit.
     pub files: Option<u64>,
@@ -184,15 +186,15 @@ pub struct HugetlbfsOptions {
     pub uid: Option<u32>,
     /// Group of the root directory.
     pub gid: Option<u32>,
-    /// It is mounted read-only, or not, whatever the flags say.
+    /// Whether the mount is read-only, regardless of the mount flags.
     pub read_only: Option<bool>,
 }
 
 impl HugetlbfsOptions {
-    /// The size of huge pages in bytes that a text asks for, if it does.
+    /// Returns the last size of huge pages in bytes that `text` gives, if any.
     ///
     /// # Errors
-    /// `EINVAL`: the value makes no sense.
+    /// `EINVAL` if the value is invalid.
     pub fn page_bytes(text: &[u8]) -> Result<Option<u64>, Errno> {
         let mut found = None;
         for option in options(text).filter(|option| option.name == b"pagesize") {
@@ -201,10 +203,11 @@ impl HugetlbfsOptions {
         Ok(found)
     }
 
-    /// Reads a text; `page` is the size of huge pages in bytes, `pool` the number of them that percentages are of.
+    /// Parses the options. `page` is the size of huge pages in bytes. `pool` is their number, to
+    /// which percentages refer.
     ///
     /// # Errors
-    /// `EINVAL`: an option is unknown, or its value makes no sense.
+    /// `EINVAL` if an option is unknown or its value is invalid.
     pub fn parse(text: &[u8], page: u64, pool: u64) -> Result<Self, Errno> {
         let mut all = Self::default();
         for option in options(text) {
@@ -219,7 +222,7 @@ impl HugetlbfsOptions {
                 b"mode" => all.mode = Some(option.octal()? & 0o1777),
                 b"uid" => all.uid = Some(option.identity()?),
                 b"gid" => all.gid = Some(option.identity()?),
-                // Of several the last one counts, which gave `page`.
+                // If there are several, the last one counts; the caller derived `page` from it.
                 b"pagesize" => drop(option.leading(0)?),
                 _ => return Err(Errno::EINVAL),
             }
@@ -233,7 +236,7 @@ impl HugetlbfsOptions {
     }
 }
 
-/// What `mount -t tmpfs -o` asks for; `None` where it says nothing.
+/// The options of `mount -t tmpfs -o`. Options that are not given are `None`.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct TmpfsOptions<'a> {
     /// The most pages; 0 is no limit.
@@ -246,18 +249,18 @@ pub struct TmpfsOptions<'a> {
     pub uid: Option<u32>,
     /// Group of the root directory.
     pub gid: Option<u32>,
-    /// Where files have huge pages.
+    /// The value of `huge`: when files get huge pages.
     pub blocks: Option<&'a [u8]>,
 }
 
 impl<'a> TmpfsOptions<'a> {
-    /// Reads a text; `ram_pages` is what percentages are of.
+    /// Parses the options. `ram_pages` is the number of pages to which percentages refer.
     ///
     /// # Errors
-    /// `EINVAL`: an option is unknown here, or its value makes no sense.
+    /// `EINVAL` if an option is unknown here or its value is invalid.
     pub fn parse(text: &'a [u8], ram_pages: u64) -> Result<Self, Errno> {
         const PAGE: u64 = 4096;
-        // What Linux multiplies these by must not overflow.
+        // Linux multiplies these numbers, and the products must not overflow.
         const MOST_PAGES: u64 = i64::MAX.unsigned_abs();
         const MOST_FILES: u64 = u64::MAX / 1024;
         let below = |value: u64, most: u64| Some(value).filter(|v| *v <= most).ok_or(Errno::EINVAL);
@@ -271,7 +274,8 @@ impl<'a> TmpfsOptions<'a> {
                 b"uid" => all.uid = Some(option.identity()?),
                 b"gid" => all.gid = Some(option.identity()?),
                 b"huge" => all.blocks = Some(option.value.ok_or(Errno::EINVAL)?),
-                // What this kernel does anyway: numbers of 64 bits, no swap.
+                // These options request what this kernel always does: 64-bit inode numbers, no
+                // swap.
                 b"inode64" | b"noswap" => option.bare()?,
                 _ => return Err(Errno::EINVAL),
             }

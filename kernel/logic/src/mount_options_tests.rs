@@ -1,10 +1,10 @@
-//! Options of mounts, as people write them and as they get them wrong.
+//! Tests options of mounts, valid ones and invalid ones.
 
 use crate::errno::Errno;
 use crate::mount_options::{HugetlbfsOptions, MountOption, TmpfsOptions, options};
 use std::vec::Vec;
 
-/// Pages of a machine with 256 MiB.
+/// Number of pages of a machine with 256 MiB.
 const RAM: u64 = 65536;
 
 fn parse(text: &str) -> Result<TmpfsOptions<'_>, Errno> {
@@ -153,7 +153,7 @@ fn hugetlbfs_lets_pass_what_follows_a_count() {
     );
 }
 
-/// Which sizes there are is the mount's to know: it refuses the others.
+/// Any size is parsed here; the mount refuses sizes that do not exist.
 #[test]
 fn the_last_size_of_pages_counts() {
     let read = |text: &str| HugetlbfsOptions::page_bytes(text.as_bytes());

@@ -1,40 +1,40 @@
-//! Which sets of files are in which others (epoll): no circles, not too deep, and not on more ways
-//! than an event can take in bounded time.
+//! The nesting of sets of files (epoll): no cycles, a limited depth, and a limited number of paths,
+//! so that an event is handled in bounded time.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The most sets on one way from a file to who waits, as on Linux.
+/// The most sets on one path from a file to a waiter, as on Linux.
 pub const MAX_LEVELS: usize = 5;
-/// The most steps of all ways that one more set in another would be part of.
+/// The most steps over all paths that the nesting of one more set may create.
 pub(crate) const MAX_STEPS: usize = 4096;
 
-/// A set cannot be put into another: a circle, or too deep, or on too many ways.
+/// A set cannot be put into another: there would be a cycle, too deep a nesting, or too many paths.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
 #[derive(Debug, Default)]
 struct Relations {
-    /// Sets that this one is in.
+    /// Sets that contain this one.
     above: Vec<u64>,
     /// Sets in this one.
     below: Vec<u64>,
 }
 
-/// Sets by their numbers, with others above or below them.
+/// The sets that contain others or are in others, by their numbers.
 #[derive(Debug, Default)]
 pub struct Nests(BTreeMap<u64, Relations>);
 
 impl Nests {
-    /// No set is in any other.
+    /// Returns the relations of sets that are not nested.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Puts one set into another.
+    /// Puts the set `inner` into the set `outer`.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// [`TooDeep`] if that is not allowed. No relation has changed then.
     pub fn enter(&mut self, outer: u64, inner: u64) -> Result<(), TooDeep> {
         let mut steps = MAX_STEPS;
         if outer == inner || self.reaches(inner, outer, &mut steps)? {
@@ -49,7 +49,7 @@ impl Nests {
         fits
     }
 
-    /// Takes a set out of another, once.
+    /// Takes the set `inner` out of the set `outer`, once.
     pub fn leave(&mut self, outer: u64, inner: u64) {
         let take = |list: &mut Vec<u64>, number: u64| {
             if let Some(at) = list.iter().position(|&other| other == number) {
@@ -73,7 +73,7 @@ impl Nests {
         }
     }
 
-    /// Forgets a set that is closed.
+    /// Removes a set that is closed from all others.
     pub fn forget(&mut self, number: u64) {
         let Some(relations) = self.0.remove(&number) else {
             return;
@@ -86,17 +86,17 @@ impl Nests {
         }
     }
 
-    /// How many sets are remembered.
+    /// Returns the number of sets that contain others or are in others.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no set is nested.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `to` is below `from`.
+    /// Returns whether `to` is below `from`.
     fn reaches(&self, from: u64, to: u64, steps: &mut usize) -> Result<bool, TooDeep> {
         for &inner in self.0.get(&from).map_or(&[][..], |r| &r.below) {
             *steps = steps.checked_sub(1).ok_or(TooDeep)?;
@@ -107,7 +107,7 @@ impl Nests {
         Ok(false)
     }
 
-    /// Whether all ways up from a set and from those below it are short and few.
+    /// Checks that all paths up from a set and from the sets below it are short and few.
     fn fits(&self, number: u64, steps: &mut usize) -> Result<(), TooDeep> {
         self.climb(number, 1, steps)?;
         for &inner in self.0.get(&number).map_or(&[][..], |r| &r.below) {

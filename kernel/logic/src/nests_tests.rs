@@ -32,7 +32,8 @@ fn what_is_closed_is_forgotten() {
 
 #[test]
 fn ways_that_multiply_are_refused() {
-    // Each of many sets of a level is in each of the next: refused before the ways are too many.
+    // Each set of a level is put into each set of the next level. That is refused before there are
+    // too many paths.
     let mut nests = Nests::new();
     let mut refused = 0;
     for level in 0..4 {
@@ -44,7 +45,7 @@ fn ways_that_multiply_are_refused() {
         }
     }
     assert!(refused > 0);
-    // What is there can be gone through.
+    // All existing paths can be walked.
     let mut steps = MAX_STEPS;
     for inner in 0..50 {
         steps = steps.max(MAX_STEPS);
@@ -52,7 +53,7 @@ fn ways_that_multiply_are_refused() {
     }
 }
 
-/// Random changes against a model that looks at all ways.
+/// Compares random changes with a model that walks all paths.
 #[test]
 fn it_agrees_with_all_ways_looked_at() {
     let mut seed = 0x9e37_79b9_u64;

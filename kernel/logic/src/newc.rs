@@ -1,23 +1,24 @@
 //! The cpio "newc" format: pure logic, bounds-checked against hostile archives.
 //!
 //! A member is a header of 110 ASCII bytes, its name with a NUL, padding to 4 bytes, its data,
-//! padding to 4 bytes. Numbers are eight hexadecimal digits. The member `TRAILER!!!` ends it. Between
-//! members there may be NULs.
+//! padding to 4 bytes. Numbers are eight hexadecimal digits. The member `TRAILER!!!` ends the
+//! archive. NULs may separate members.
 
 use core::ops::Range;
 
 const HEADER: usize = 110;
 const FIELDS: usize = 13;
 const DIGITS: usize = 8;
-/// Longest name taken, with its padding: archives pad names so that data starts at a page.
+/// The longest name that is accepted, with its padding: archives pad names so that data starts at a
+/// page.
 const MAX_NAME: usize = 4096 * 2;
 
 /// A member of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its path, without the NUL.
+    /// Path of the member, without the NUL.
     pub name: &'a [u8],
-    /// Number that links of one file share.
+    /// Inode number, which all links of one file share.
     pub inode: u32,
     /// `st_mode`.
     pub mode: u32,
@@ -25,30 +26,31 @@ pub struct Member<'a> {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names that the file has.
+    /// Number of the file's names.
     pub links: u32,
-    /// Last change, in seconds since 1970.
+    /// Time of the last modification, in seconds since 1970.
     pub modified: u32,
-    /// Device number, of a device node.
+    /// Major and minor device number, of a device node.
     pub rdev: (u32, u32),
-    /// Where in the archive its data lies.
+    /// Range of the member's data in the archive.
     pub data: Range<usize>,
 }
 
-/// Why an archive cannot be read on.
+/// The reason why an archive cannot be read further.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No member starts at this offset.
     BadMagic(usize),
-    /// A number of the header at this offset is none.
+    /// A field of the header at this offset is no number.
     BadNumber(usize),
-    /// The member at this offset reaches beyond the archive's end.
+    /// The member at this offset extends beyond the archive's end.
     Truncated(usize),
     /// The name of the member at this offset is empty or too long.
     BadName(usize),
 }
 
-/// The members of an archive, in order; ends at the trailer, at the end or at the first error.
+/// Iterates over the members of an archive. Ends at the trailer, at the archive's end or after the
+/// first error.
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     archive: &'a [u8],
@@ -57,7 +59,7 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of `archive`.
+    /// Returns an iterator over the members of `archive`.
     pub fn new(archive: &'a [u8]) -> Self {
         Self {
             archive,
@@ -73,7 +75,7 @@ impl<'a> Members<'a> {
             .get(start..)
             .and_then(|rest| rest.get(..HEADER));
         let header = header.ok_or(Error::Truncated(start))?;
-        // 070701: without checksum, 070702: with one, which is not looked at.
+        // 070701 has no checksum; 070702 has one, which is ignored.
         if !matches!(&header[..6], b"070701" | b"070702") {
             return Err(Error::BadMagic(start));
         }
@@ -146,7 +148,8 @@ impl<'a> Iterator for Members<'a> {
         if self.finished {
             return None;
         }
-        // At least one more than `at` each time round, so the archive bounds the whole walk.
+        // Each iteration advances `at` by at least one, so the archive's length bounds the whole
+        // walk.
         let rest = self.archive.get(self.at..).unwrap_or_default();
         match rest.iter().position(|&byte| byte != 0) {
             Some(padding) => self.at += padding,

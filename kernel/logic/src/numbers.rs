@@ -1,24 +1,25 @@
-//! Which process and thread numbers are in use.
+//! The process and thread numbers in use.
 
 use alloc::vec::Vec;
 
-/// Numbers run from 1 to one below this: the most that Linux's `pid_max` can be.
+/// Numbers run from 1 to one below this, the maximum of Linux's `pid_max`.
 pub const PID_MAX: u32 = 1 << 22;
-/// New numbers are below this at first, as Linux's default `pid_max`.
+/// The initial limit of new numbers, Linux's default `pid_max`.
 pub const USUAL_LIMIT: u32 = 1 << 15;
 
-/// Numbers whose bits are got together, when the first of them is used.
+/// Number of process numbers in a group. The bits of a group are allocated when its first number is
+/// used.
 pub const GROUP: u32 = 1 << 15;
-/// So many groups there can be.
+/// The number of groups.
 pub const GROUPS: usize = (PID_MAX / GROUP) as usize;
 
 const GROUP_WORDS: usize = (GROUP / 64) as usize;
 
-/// The numbers in use, handed out in ascending order and from the start again, so that a number
-/// comes back as late as possible.
+/// The numbers in use. They are allocated in ascending order and then from the start again, so that
+/// a number is reused as late as possible.
 #[derive(Debug)]
 pub struct Numbers {
-    /// A bit for each; none where none of a group was ever used.
+    /// A bit for each number, or an empty vector for a group that was never used.
     used: [Vec<u64>; GROUPS],
     next: u32,
     count: u32,
@@ -27,7 +28,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// None in use but 0, which is nobody's.
+    /// Returns a set in which only 0 is in use, which is no process's number.
     pub const fn new() -> Self {
         Self {
             used: [const { Vec::new() }; GROUPS],
@@ -37,20 +38,21 @@ impl Numbers {
         }
     }
 
-    /// The bits of 64 numbers.
+    /// Returns the bits of the 64 numbers in word `word`.
     fn word(&self, word: usize) -> u64 {
         let group = &self.used[word / GROUP_WORDS];
         let bits = group.get(word % GROUP_WORDS).copied().unwrap_or(0);
-        // 0 is nobody's.
+        // 0 is no process's number.
         if word == 0 { bits | 1 } else { bits }
     }
 
-    /// Takes the next free number; `None` when all are in use, or there is no memory to note it.
+    /// Allocates the next free number. Returns `None` if all are in use, or if memory for the bits
+    /// is short.
     pub fn take(&mut self) -> Option<u32> {
         let first = (self.next / 64) as usize;
         let limit = self.limit;
         let words = limit.div_ceil(64) as usize;
-        // One turn more than there are words: the first is looked at in two halves.
+        // One iteration more than there are words: the first word is searched in two halves.
         for turn in 0..=words {
             let word = (first + turn) % words;
             let mut free = !self.word(word);
@@ -74,12 +76,12 @@ impl Numbers {
         None
     }
 
-    /// What new numbers are below.
+    /// Returns the limit. New numbers are below it.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Has new numbers be below this, which is at least 2 and at most [`PID_MAX`]; those in use stay.
+    /// Sets the limit of new numbers, at least 2 and at most [`PID_MAX`]. Numbers in use stay.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit.clamp(2, PID_MAX);
         if self.next >= self.limit {
@@ -87,7 +89,7 @@ impl Numbers {
         }
     }
 
-    /// The number taken last; 0 when none was.
+    /// Returns the number allocated last, or 0 if there was none.
     pub fn last(&self) -> u32 {
         self.next
             .checked_sub(1)
@@ -95,7 +97,7 @@ impl Numbers {
             .unwrap_or(self.limit - 1)
     }
 
-    /// Gives a number back.
+    /// Frees `number`.
     pub fn give_back(&mut self, number: u32) {
         assert!(
             number != 0 && self.is_used(number),
@@ -110,13 +112,13 @@ impl Numbers {
         number < PID_MAX && self.word((number / 64) as usize) & (1 << (number % 64)) != 0
     }
 
-    /// How many are in use.
+    /// Returns how many numbers are in use.
     #[cfg(test)]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether a number is in use.
+    /// Returns whether `number` is in use.
     #[cfg(test)]
     pub fn contains(&self, number: u32) -> bool {
         self.is_used(number)

@@ -1,4 +1,4 @@
-//! Process numbers against a set.
+//! Compares process numbers with a set.
 
 use super::numbers::{GROUP, Numbers, PID_MAX, USUAL_LIMIT};
 use proptest::prelude::*;
@@ -44,7 +44,8 @@ fn a_higher_limit_gives_higher_numbers() {
         numbers.take().expect("there are more");
     }
     numbers.set_limit(PID_MAX);
-    // The search goes on where it was: from the start, past all that are in use.
+    // The search continues where it was, and skips the numbers in use when it reaches the start
+    // again.
     for expected in USUAL_LIMIT..USUAL_LIMIT + 3 * GROUP {
         assert_eq!(numbers.take(), Some(expected));
     }

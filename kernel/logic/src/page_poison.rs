@@ -1,18 +1,18 @@
-//! What the kernel fills freed pages with, and how it sees that one was written to after that.
+//! The contents with which the kernel fills freed pages, and the check that no write changed them.
 //!
-//! A page that the host dropped meanwhile comes back as zeros, and one that nobody had before is zero. So a page is sound if
-//! all of it is the fill or all of it is zero.
+//! A page that the host dropped comes back as zeros, and a page that was never allocated is zero.
+//! So a page is intact if all of it is the fill or all of it is zero.
 
 /// The byte that fills freed pages under `page_poison=1`, Linux's `PAGE_POISON`.
 pub const POISON: u8 = 0xaa;
 /// [`POISON`] in each byte.
 pub const POISON_WORD: u64 = u64::from_ne_bytes([POISON; 8]);
 
-/// What freed pages are filled with.
+/// The contents with which freed pages are filled.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Fill {
-    /// They keep what was in them.
+    /// Freed pages keep their contents.
     Nothing,
     /// [`POISON`] in each byte (`page_poison=1`), checked when the page is allocated.
     Poison,
@@ -21,7 +21,8 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Returns what the two words of the boot line together ask for. `page_poison` takes precedence, as on Linux.
+    /// Returns the fill for two options of the boot line. `page_poison` takes precedence, as on
+    /// Linux.
     pub const fn of(page_poison: bool, init_on_free: bool) -> Self {
         match (page_poison, init_on_free) {
             (true, _) => Self::Poison,
@@ -30,7 +31,8 @@ impl Fill {
         }
     }
 
-    /// Returns the contents of a free page as the balloon device knows them: 32 bits that repeat. `None`: any contents.
+    /// Returns the contents of a free page for the balloon device: a pattern of 32 bits that
+    /// repeats. Returns `None` if the contents are arbitrary.
     pub const fn pattern(self) -> Option<u32> {
         match self {
             Self::Nothing => None,
@@ -40,33 +42,34 @@ impl Fill {
     }
 }
 
-/// What was written to a page after it was poisoned.
+/// The damage by writes to a page after it was poisoned.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// The first word that is not as it was, and its number in the page.
+    /// The first wrong word.
     pub word: u64,
-    /// See `word`.
+    /// The number of `word` in the page.
     pub index: usize,
-    /// Number of words that are not as they were.
+    /// Number of wrong words.
     pub words: usize,
-    /// The word's value before.
+    /// The value that `word` should have.
     pub expected: u64,
 }
 
 impl Damage {
-    /// Returns `true` if only one bit of the page is wrong, which is mostly the memory's fault.
+    /// Returns `true` if only one bit of the page is wrong, which is mostly a fault of the memory
+    /// hardware.
     pub const fn is_single_bit(&self) -> bool {
         self.words == 1 && (self.word ^ self.expected).count_ones() == 1
     }
 }
 
-/// Returns what was written to a poisoned page with these words, or `None` if it is sound.
+/// Returns the damage in a poisoned page with these words, or `None` if the page is intact.
 pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     let is_all = |fill: u64| page.clone().all(|word| word == fill);
     if is_all(POISON_WORD) || is_all(0) {
         return None;
     }
-    // Most words decide which of the two it was.
+    // The page was filled with the value that most of its words have.
     let zeros = page.clone().filter(|&word| word == 0).count();
     let poisons = page.clone().filter(|&word| word == POISON_WORD).count();
     let expected = if zeros > poisons { 0 } else { POISON_WORD };
@@ -80,7 +83,7 @@ pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     })
 }
 
-/// Returns the meaning of a value as Linux's `kstrtobool` reads it, or `None` if it has none.
+/// Returns the value of a switch as Linux's `kstrtobool` parses it, or `None` if `text` is invalid.
 pub fn switch(text: &str) -> Option<bool> {
     match text.as_bytes() {
         [b'y' | b'Y' | b't' | b'T' | b'1', ..] => Some(true),

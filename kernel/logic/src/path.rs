@@ -1,6 +1,6 @@
 //! Path syntax: pure logic, no file system behind it.
 
-/// The longest path that a call takes, with its terminating NUL (`PATH_MAX`).
+/// The longest path that a call accepts, with its terminating NUL (`PATH_MAX`).
 pub const PATH_MAX: usize = 4096;
 /// The longest name of a directory entry (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
@@ -8,11 +8,11 @@ pub const NAME_MAX: usize = 255;
 /// One step of a path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Component<'a> {
-    /// `.`: stay.
+    /// `.`: the same directory.
     Current,
-    /// `..`: one up.
+    /// `..`: the parent directory.
     Parent,
-    /// A name to look up; never empty, never `.` or `..`, holds no `/`.
+    /// A name to look up. It is never empty, never `.` or `..`, and contains no `/`.
     Name(&'a [u8]),
 }
 
@@ -26,22 +26,23 @@ impl<'a> Component<'a> {
     }
 }
 
-/// What of a path can be printed: all up to the first byte that is no UTF-8; `?` for none.
+/// Returns the printable beginning of `path`: all bytes before the first that is not UTF-8. Returns
+/// `?` for an empty path.
 pub fn printable(path: &[u8]) -> &str {
     path.utf8_chunks().next().map_or("?", |chunk| chunk.valid())
 }
 
-/// Whether the path starts at the root.
+/// Returns whether the path starts at the root.
 pub fn is_absolute(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
 }
 
-/// Whether the path ends in `/`, which asks that its last component be a directory.
+/// Returns whether the path ends in `/`, so that its last component must be a directory.
 pub fn names_directory(path: &[u8]) -> bool {
     path.last() == Some(&b'/')
 }
 
-/// The first component of `path` and the rest behind it; `None` when only slashes are left.
+/// Returns the first component of `path` and the rest after it, or `None` if only slashes are left.
 pub fn split_first(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     let start = path.iter().position(|&b| b != b'/')?;
     let path = &path[start..];
@@ -49,7 +50,7 @@ pub fn split_first(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     Some((Component::of(&path[..end]), &path[end..]))
 }
 
-/// Whether no component is left in `rest`.
+/// Returns whether no component is left in `rest`.
 pub fn is_finished(rest: &[u8]) -> bool {
     rest.iter().all(|&b| b == b'/')
 }

@@ -1,18 +1,18 @@
-//! A POSIX message queue: messages by priority, and who waits to send and to receive.
+//! A POSIX message queue: messages by priority, and the callers that wait to send or receive.
 //!
-//! Who waits goes by nice value, then by who came first. A message goes straight to a receiver that
-//! waits, and a sender that waits gets a place as soon as there is one. Nothing here blocks: who calls
-//! keeps the queue under a lock and puts callers to sleep.
+//! Waiting callers are ordered by nice value, then by arrival. A message goes straight to a waiting
+//! receiver, and a waiting sender gets a place as soon as there is one. Nothing here blocks: the
+//! caller keeps the queue under a lock and puts waiting tasks to sleep.
 
 use crate::message_queue::{Message, Party};
 use alloc::collections::BTreeMap;
 use core::cmp::Reverse;
 
-/// A queue of messages with bodies `B`, whose type is their priority; `P` stands for a caller that
+/// A queue of messages with bodies `B`, whose type is their priority. `P` represents a caller that
 /// waits.
 #[derive(Debug)]
 pub struct PriorityQueue<B, P> {
-    /// The highest priority first, then by who came first.
+    /// The highest priority first, then in the order of arrival.
     messages: BTreeMap<(Reverse<i64>, u64), Message<B>>,
     bytes: usize,
     most_messages: usize,
@@ -21,22 +21,22 @@ pub struct PriorityQueue<B, P> {
     next: u64,
 }
 
-/// The place of a caller that waits: its nice value, then when it came.
+/// The place of a waiting caller: its nice value, then its ticket.
 pub type Place = (i32, u64);
 
-/// Where a message went that was sent.
+/// What became of a message that was sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// To a receiver that waited.
+    /// It went to a waiting receiver.
     Received,
-    /// Into the queue, which had none.
+    /// It is in the queue, which was empty before.
     First,
-    /// Into the queue.
+    /// It is in the queue, which already had messages.
     Kept,
 }
 
 impl<B, P: Party<B>> PriorityQueue<B, P> {
-    /// An empty queue for so many messages.
+    /// Returns an empty queue for at most `most_messages` messages.
     pub const fn new(most_messages: usize) -> Self {
         Self {
             messages: BTreeMap::new(),
@@ -48,22 +48,22 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         }
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Whether there is room for no more.
+    /// Returns whether there is no room for another message.
     pub fn is_full(&self) -> bool {
         self.len() >= self.most_messages
     }
 
-    /// Bytes of all messages.
+    /// Returns the number of bytes of all messages.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -82,7 +82,7 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
     /// Sends a message.
     ///
     /// # Errors
-    /// The message, if it has to wait.
+    /// Returns the message if the queue is full and it has to wait.
     pub fn send(&mut self, message: Message<B>) -> Result<Sent, Message<B>> {
         if self.is_full() {
             return Err(message);
@@ -96,8 +96,8 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Ok(if first { Sent::First } else { Sent::Kept })
     }
 
-    /// Receives the first message of the highest priority, if there is one. A sender that waits gets
-    /// the place.
+    /// Receives the first message of the highest priority, or returns `None` if there is none. A
+    /// waiting sender's message takes the free place.
     pub fn receive(&mut self) -> Option<Message<B>> {
         let (_, message) = self.messages.pop_first()?;
         self.bytes -= message.bytes;
@@ -108,26 +108,27 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Some(message)
     }
 
-    /// Enters a receiver that waits; gives its place.
+    /// Adds a waiting receiver and returns its place.
     pub fn wait_to_receive(&mut self, nice: i32, party: P) -> Place {
         let place = (nice, self.ticket());
         self.receivers.insert(place, party);
         place
     }
 
-    /// Enters a sender that waits with its message; gives its place.
+    /// Adds a waiting sender with its message and returns its place.
     pub fn wait_to_send(&mut self, nice: i32, message: Message<B>, party: P) -> Place {
         let place = (nice, self.ticket());
         self.senders.insert(place, (party, message));
         place
     }
 
-    /// Takes a receiver out; `None` if it waits no more.
+    /// Removes a waiting receiver. Returns `None` if it no longer waits.
     pub fn cancel_receive(&mut self, place: Place) -> Option<P> {
         self.receivers.remove(&place)
     }
 
-    /// Takes a sender out, and its message, to be dropped without the lock; `None` if it waits no more.
+    /// Removes a waiting sender and its message, which the caller drops without the lock. Returns
+    /// `None` if it no longer waits.
     pub fn cancel_send(&mut self, place: Place) -> Option<(P, Message<B>)> {
         self.senders.remove(&place)
     }

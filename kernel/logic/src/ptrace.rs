@@ -1,4 +1,5 @@
-//! What `ptrace(2)` decides without a machine: options, events, status words, breakpoints, steps.
+//! Decisions of `ptrace(2)` that need no hardware: options, events, status words, breakpoints,
+//! steps.
 
 use crate::errno::Errno;
 use crate::signal_set::Signal;
@@ -7,31 +8,31 @@ bitflags::bitflags! {
     /// `PTRACE_O_*`.
     #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
     pub struct Options: u32 {
-        /// Stops at calls are told from a SIGTRAP by bit 7.
+        /// Stops at calls set bit 7 of the signal number, which distinguishes them from a SIGTRAP.
         const SYSGOOD = 1;
-        /// `fork` stops, and its child is traced.
+        /// The tracee stops at `fork`, and its child is traced.
         const FORK = 1 << 1;
-        /// The same of `vfork`.
+        /// The same for `vfork`.
         const VFORK = 1 << 2;
-        /// The same of other clones.
+        /// The same for other clones.
         const CLONE = 1 << 3;
-        /// A stop after exec, instead of a SIGTRAP.
+        /// The tracee stops after exec, instead of a SIGTRAP.
         const EXEC = 1 << 4;
-        /// A stop when the child of `vfork` has let go of the memory.
+        /// The tracee stops when the child of its `vfork` has released the memory.
         const VFORK_DONE = 1 << 5;
-        /// A stop before the end.
+        /// The tracee stops before its end.
         const EXIT = 1 << 6;
-        /// Stops that filters of calls ask for.
+        /// The tracee stops when a filter of calls requests it.
         const SECCOMP = 1 << 7;
-        /// The tracer's end kills.
+        /// The tracee is killed when the tracer ends.
         const EXIT_KILL = 1 << 20;
-        /// Filters of calls are not asked.
+        /// Filters of calls do not run.
         const SUSPEND_SECCOMP = 1 << 21;
     }
 }
 
 impl Options {
-    /// What a tracer asks for.
+    /// Returns the options that a tracer requests.
     ///
     /// # Errors
     /// `EINVAL` for unknown bits.
@@ -40,7 +41,7 @@ impl Options {
         known.ok_or(Errno::EINVAL)
     }
 
-    /// The same as `PTRACE_SEIZE` refuses it.
+    /// Returns the options of `PTRACE_SEIZE`, which fails with another error.
     ///
     /// # Errors
     /// `EIO` for unknown bits.
@@ -49,30 +50,30 @@ impl Options {
     }
 }
 
-/// What a tracee stops for besides signals and calls: `PTRACE_EVENT_*`.
+/// Reasons for a stop besides signals and calls: `PTRACE_EVENT_*`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Event {
-    /// It has forked.
+    /// The tracee has forked.
     Fork = 1,
-    /// It has called `vfork`.
+    /// The tracee has called `vfork`.
     Vfork = 2,
-    /// It has made a thread, or another child.
+    /// The tracee has created a thread, or another child.
     Clone = 3,
-    /// It runs another program.
+    /// The tracee runs another program.
     Exec = 4,
-    /// The child of its `vfork` has let go of its memory.
+    /// The child of the tracee's `vfork` has released its memory.
     VforkDone = 5,
-    /// It is about to end.
+    /// The tracee is about to end.
     Exit = 6,
-    /// A filter of calls asks for it.
+    /// A filter of calls requests a stop.
     Seccomp = 7,
-    /// It was told to stop, or its process stops.
+    /// The tracer requests a stop, or the process stops.
     Stop = 128,
 }
 
 impl Event {
-    /// The option that asks for it; a seized tracee has `Stop` anyway.
+    /// Returns the option that enables the event. `Stop` needs none: a seized tracee always has it.
     pub const fn option(self) -> Options {
         match self {
             Self::Fork => Options::FORK,
@@ -86,7 +87,7 @@ impl Event {
         }
     }
 
-    /// What a clone is: `vfork` by its flag, `fork` by the signal of its end.
+    /// Returns the event of a clone. The flag distinguishes `vfork`, the exit signal `fork`.
     pub fn of_clone(is_vfork: bool, exit_signal: u32) -> Self {
         if is_vfork {
             Self::Vfork
@@ -97,13 +98,13 @@ impl Event {
         }
     }
 
-    /// How a stop for it is told, and by which signal.
+    /// Returns the code of a stop for this event with `signal`.
     pub const fn code(self, signal: Signal) -> u32 {
         signal.number() | (self as u32) << 8
     }
 }
 
-/// How a stop at a call is told.
+/// Returns the code of a stop at a call.
 pub fn call_code(options: Options) -> u32 {
     let good = if options.contains(Options::SYSGOOD) {
         SYSGOOD
@@ -113,10 +114,10 @@ pub fn call_code(options: Options) -> u32 {
     Signal::SIGTRAP.number() | good
 }
 
-/// Bit of a signal's number in stops at calls.
+/// Bit of the signal number in stops at calls.
 pub const SYSGOOD: u32 = 0x80;
 
-/// What `wait` says of a stop with this code.
+/// Returns the status word of `wait` for a stop with this code.
 pub const fn status(code: u32) -> u32 {
     code << 8 | 0x7f
 }
@@ -124,11 +125,12 @@ pub const fn status(code: u32) -> u32 {
 /// Bits of DR7 that a program may set.
 const DR7_USER: u64 = 0xffff_03ff;
 
-/// Checks breakpoints as DR7 and the addresses describe them; gives what DR7 may be.
+/// Checks the breakpoints that DR7 and the four addresses describe. Returns the permitted value of
+/// DR7.
 ///
 /// # Errors
-/// `EINVAL` for breakpoints on ports, executed ones of another length than 1, and addresses that are
-/// not aligned.
+/// `EINVAL` for breakpoints on ports, for execution breakpoints whose length is not 1, and for
+/// addresses that are not aligned.
 pub fn control(addresses: &[u64; 4], dr7: u64) -> Result<u64, Errno> {
     let dr7 = dr7 & DR7_USER;
     for (n, address) in (0_u32..).zip(addresses) {
@@ -154,11 +156,11 @@ pub fn control(addresses: &[u64; 4], dr7: u64) -> Result<u64, Errno> {
     Ok(dr7)
 }
 
-/// The most bytes of an instruction.
+/// The largest length of an instruction in bytes.
 pub const INSTRUCTION_BYTES: usize = 15;
 
-/// Whether an instruction of 64-bit code sets the flags from memory (`popf`, `iret`), so that the step
-/// flag after it is the program's own.
+/// Returns whether an instruction of 64-bit code sets the flags from memory (`popf`, `iret`). The
+/// step flag after it then belongs to the program.
 pub fn sets_flags(instruction: &[u8]) -> bool {
     for &byte in instruction {
         match byte {

@@ -33,11 +33,12 @@ fn statuses_have_linux_bits() {
 #[test]
 fn breakpoints_are_checked() {
     let at = [0x1000, 0x1004, 0x1001, 0];
-    // Stores to four bytes at the first.
+    // Stores to four bytes, at the first address.
     assert_eq!(control(&at, 0xd_0001), Ok(0xd_0001));
-    // Unused ones may say anything.
+    // Unused breakpoints may have any condition and length.
     assert_eq!(control(&at, 0xd_d20d_0001 & !0x300), Ok(0xd20d_0001));
-    // Four bytes at an odd address, a port, two bytes of code, eight at a multiple of four.
+    // Invalid: four bytes at an odd address, a port, two bytes of code, eight at a multiple of
+    // four.
     for bad in [0xd00_0010, 0x2_0001, 0x4_0001, 0x90_0004] {
         assert_eq!(control(&at, bad), Err(Errno::EINVAL), "{bad:x}");
     }

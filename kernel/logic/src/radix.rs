@@ -1,14 +1,14 @@
 //! A radix tree from page index to page: pure logic.
 //!
-//! Sparse files of any size cost memory only for the pages that they have: an inner node serves 64
-//! children, a file of one page needs no node at all, and a node whose last child goes is freed.
+//! Sparse files of any size cost memory only for the pages that they have. An inner node serves 64
+//! children, a file of one page needs no node at all, and a node is freed with its last child.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
-/// Enough levels for every 52-bit page index; bounds every recursion below.
+/// Enough levels for every 52-bit page index. It bounds every recursion below.
 const MAX_HEIGHT: u32 = 9;
 
 /// Memory for an inner node is short.
@@ -37,14 +37,14 @@ impl<T> Inner<T> {
     }
 }
 
-/// Where [`RadixTree::take_batch`] stands.
+/// The progress of [`RadixTree::take_batch`].
 struct Taken<'a, T> {
     batch: &'a mut [Option<T>],
     count: usize,
     next: u64,
 }
 
-/// The tree. `height` 0 means that `root` is the leaf of index 0.
+/// The tree. If `height` is 0, `root` is the leaf of index 0.
 pub struct RadixTree<T> {
     root: Option<Slot<T>>,
     height: u32,
@@ -71,13 +71,13 @@ fn slot_of(index: u64, level: u32) -> usize {
     usize::try_from((index >> (BITS * (level - 1))) & (FANOUT as u64 - 1)).unwrap_or(0)
 }
 
-/// The first index that a tree of `height` levels cannot hold.
+/// Returns the first index that a tree of `height` levels cannot hold.
 fn capacity(height: u32) -> u64 {
     1_u64.checked_shl(BITS * height).unwrap_or(u64::MAX)
 }
 
 impl<T> RadixTree<T> {
-    /// An empty tree.
+    /// Returns an empty tree.
     pub const fn new() -> Self {
         Self {
             root: None,
@@ -86,17 +86,17 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// How many pages it holds.
+    /// Returns the number of pages in the tree.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Returns whether the tree is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The page at `index`.
+    /// Returns the page at `index`, if any.
     pub fn get(&self, index: u64) -> Option<&T> {
         if index >= capacity(self.height) {
             return None;
@@ -114,7 +114,7 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// The page at `index`, to change it.
+    /// Returns the page at `index` for modification, if any.
     pub fn get_mut(&mut self, index: u64) -> Option<&mut T> {
         if index >= capacity(self.height) {
             return None;
@@ -132,8 +132,8 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Puts `value` at `index` and gives back what was there. Without memory the tree is unchanged
-    /// and `value` is dropped.
+    /// Puts `value` at `index` and returns the page that was there. Fails if memory is short or
+    /// `index` is too large; then the contents are unchanged and `value` is dropped.
     pub fn insert(&mut self, index: u64, value: T) -> Result<Option<T>, NoMemory> {
         if index >= capacity(MAX_HEIGHT) {
             return Err(NoMemory);
@@ -193,7 +193,7 @@ impl<T> RadixTree<T> {
         result
     }
 
-    /// The first page at `index` or above.
+    /// Returns the first page at or above `index`, and its index.
     pub fn next_from(&self, index: u64) -> Option<(u64, &T)> {
         if index >= capacity(self.height) {
             return None;
@@ -220,8 +220,8 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their number
-    /// and the first index that was not looked at.
+    /// Removes the first pages in `from..end`, up to the length of `batch`, and puts them into
+    /// `batch`. Returns their number and the first index that was not looked at.
     pub fn take_batch(&mut self, from: u64, end: u64, batch: &mut [Option<T>]) -> (usize, u64) {
         let end = end.min(capacity(self.height));
         let mut taken = Taken {
@@ -238,7 +238,7 @@ impl<T> RadixTree<T> {
         (count, next)
     }
 
-    /// Takes leaves from `taken.next` on, which it moves behind what it has seen.
+    /// Removes leaves from `taken.next` on, and advances `taken.next` past the indexes looked at.
     fn take_below(
         slot: &mut Option<Slot<T>>,
         level: u32,
@@ -282,7 +282,7 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Gives up levels that only serve index 0.
+    /// Removes levels that only serve index 0.
     fn shrink(&mut self) {
         if self.root.is_none() {
             self.height = 0;
@@ -350,7 +350,7 @@ mod tests {
                         for (k, _) in &wanted {
                             model.remove(k);
                         }
-                        // What was passed over is empty.
+                        // The indexes that were skipped are empty.
                         prop_assert!(model.range(a..next.max(a)).next().is_none());
                     }
                     Step::Next(i) => prop_assert_eq!(

@@ -1,39 +1,41 @@
-//! Tells a page fault that comes again for ever from faults that make progress.
+//! Distinguishes a page fault that repeats for ever from faults that make progress.
 //!
-//! A machine may refuse an access that the page tables allow. The kernel finds nothing to do then, and the program
-//! comes back with the same fault. Other threads can make a page appear between a fault and the look at it. That
-//! seems the same, but not `MANY` times without another fault and without a change of the memory's areas.
+//! A machine may refuse an access that the page tables allow. The kernel then finds nothing to do,
+//! and the program faults again in the same way. Another thread that maps the page between a fault
+//! and the look at the page tables has the same effect. But this does not happen `MANY` times
+//! without another fault and without a change of the memory's areas.
 
-/// What is the same each time when a fault repeats.
+/// The properties of a fault that are equal each time when it repeats.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
     /// The address of the instruction.
     pub instruction: u64,
-    /// The address that it accesses.
+    /// The address that the instruction accesses.
     pub address: u64,
     /// The CPU's error code.
     pub error: u64,
 }
 
-/// Equal faults before the page tables are looked at.
+/// Number of equal faults before the page tables are looked at.
 const FEW: u32 = 64;
-/// Equal faults that the page tables allow before they count as one that repeats for ever. A program gets so far in
-/// less than a second.
+/// Number of equal faults, allowed by the page tables, after which a fault counts as repeating for
+/// ever. A program reaches this number in less than a second.
 const MANY: u32 = 100_000;
 
-/// The equal faults of one thread that came last.
+/// The latest equal faults of one thread.
 #[derive(Debug, Default)]
 pub struct Repeats {
     fault: Fault,
-    /// The version of the memory's areas at the last useless one.
+    /// The version of the memory's areas at the last fault that the page tables allowed.
     version: u64,
     times: u32,
     useless: u32,
 }
 
 impl Repeats {
-    /// Notes a fault. `look` tells whether the page tables allow the access: `Some` with the version of the memory's
-    /// areas if they do. Returns whether the fault repeats for ever; then the count begins again.
+    /// Counts a fault. `look` returns the version of the memory's areas if the page tables allow
+    /// the access, else `None`. Returns whether the fault repeats for ever; then the count begins
+    /// again.
     pub fn note(&mut self, fault: Fault, look: impl FnOnce() -> Option<u64>) -> bool {
         if fault != self.fault {
             *self = Self {
@@ -68,7 +70,8 @@ mod tests {
         error: 5,
     };
 
-    /// Returns after how many faults that `look` describes one repeats for ever.
+    /// Returns the number of the fault after which `Repeats` reports that faults repeat for ever,
+    /// if any of the first `most`. `look` describes each fault.
     fn faults(look: impl Fn(u32) -> (Fault, Option<u64>), most: u32) -> Option<u32> {
         let mut repeats = Repeats::default();
         (1..=most).find(|&n| {

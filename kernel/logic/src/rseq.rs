@@ -1,35 +1,36 @@
-//! Restartable sequences: whether a thread was interrupted in one. Pure logic.
+//! Restartable sequences: checks whether a thread was interrupted in one. Pure logic.
 
-/// `struct rseq_cs`: a critical section, as a program describes it.
+/// A critical section as a program describes it (`struct rseq_cs`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
-    /// 0.
+    /// Must be 0.
     pub version: u32,
-    /// 0: no others are left.
+    /// Must be 0: no flags are supported any more.
     pub flags: u32,
-    /// Its first instruction.
+    /// Address of the first instruction.
     pub start: u64,
-    /// Bytes up to the end of the instruction that commits.
+    /// Number of bytes up to the end of the instruction that commits.
     pub length: u64,
-    /// Where a thread goes on that was interrupted in it.
+    /// Address where a thread continues after an interruption in the section.
     pub abort: u64,
 }
 
-/// The description makes no sense.
+/// The description is invalid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Senseless;
 
 impl Section {
-    /// Whether `address` is an instruction of it.
+    /// Returns whether `address` is in the section.
     fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.length
     }
 
-    /// Whether a thread that goes on at `next` is to go on at [`Self::abort`] instead; programs' addresses
-    /// are below `end`.
+    /// Returns whether a thread that would continue at `next` must continue at [`Self::abort`]
+    /// instead. Addresses of programs are below `end`.
     ///
     /// # Errors
-    /// The description makes no sense; that of flags is looked at only inside of the section.
+    /// [`Senseless`] if the description is invalid. The flags are only checked if `next` is in the
+    /// section.
     pub fn interrupts(&self, next: u64, end: u64) -> Result<bool, Senseless> {
         let last = self.start.checked_add(self.length).ok_or(Senseless)?;
         let outside = self.start >= end || last >= end || self.abort >= end;

@@ -1,4 +1,4 @@
-//! A thread leaves a section exactly if it was in it, and never into it.
+//! A thread is moved out of a section exactly if it was in it, and never to an address in it.
 
 use super::rseq::{Section, Senseless};
 use proptest::prelude::*;

@@ -1,36 +1,37 @@
-//! What filters of calls say together (`seccomp(2)`): actions, their order, and filters that stand upon others.
+//! The combined decision of system call filters (`seccomp(2)`): actions, their order, and stacked
+//! filters.
 
 use crate::bpf::{DATA_WORDS, Program};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 
-/// What becomes of a call (`SECCOMP_RET_*`), the strongest first.
+/// What a filter does with a call (`SECCOMP_RET_*`), the strongest action first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Action {
-    /// The process ends.
+    /// Ends the process.
     KillProcess = 0x8000_0000,
-    /// The thread ends.
+    /// Ends the thread.
     KillThread = 0,
-    /// The thread gets `SIGSYS`.
+    /// Sends the thread `SIGSYS`.
     Trap = 0x0003_0000,
-    /// The call fails.
+    /// Makes the call fail.
     Errno = 0x0005_0000,
-    /// A listener decides.
+    /// Lets a listener decide.
     Notify = 0x7fc0_0000,
-    /// The tracer decides.
+    /// Lets the tracer decide.
     Trace = 0x7ff0_0000,
-    /// The call is made, and noted.
+    /// Lets the call run, and logs it.
     Log = 0x7ffc_0000,
-    /// The call is made.
+    /// Lets the call run.
     Allow = 0x7fff_0000,
 }
 
-/// The part of a filter's word that is an action (`SECCOMP_RET_ACTION_FULL`).
+/// Mask of the action in a filter's word (`SECCOMP_RET_ACTION_FULL`).
 const ACTION: u32 = 0xffff_0000;
 
 impl Action {
-    /// All, in the order of `actions_avail`.
+    /// All actions, in the order of `actions_avail`.
     pub const ALL: [Self; 8] = [
         Self::KillProcess,
         Self::KillThread,
@@ -42,12 +43,12 @@ impl Action {
         Self::Allow,
     ];
 
-    /// The action of this number; `None`: there is none.
+    /// Returns the action with this `number`, or `None` if there is none.
     pub fn numbered(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|one| *one as u32 == number)
     }
 
-    /// Its name in `/proc/sys/kernel/seccomp`.
+    /// Returns the action's name in `/proc/sys/kernel/seccomp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KillProcess => "kill_process",
@@ -75,26 +76,27 @@ impl Action {
     }
 }
 
-/// A set of actions: those that are noted.
+/// A set of actions: those that are logged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Actions(pub u32);
 
 impl Actions {
-    /// All but [`Action::Allow`], which never is noted.
+    /// The initial set: all actions but [`Action::Allow`], which is never logged.
     pub const NOTED_AT_FIRST: Self = Self(0x7f);
 
-    /// Whether it has this one.
+    /// Returns whether `action` is in the set.
     pub const fn contains(self, action: Action) -> bool {
         self.0 & action.bit() != 0
     }
 
-    /// Its members, in the order of [`Action::ALL`].
+    /// Returns the members of the set, in the order of [`Action::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Action> {
         let all = Action::ALL.into_iter();
         all.filter(move |action| self.contains(*action))
     }
 
-    /// The set of these names, with a space between two. As on Linux it ends at two spaces.
+    /// Returns the set of actions with these names, separated by single spaces. As on Linux,
+    /// parsing ends at two spaces in a row.
     ///
     /// # Errors
     /// `EINVAL` for an unknown name, and for `allow`.
@@ -108,28 +110,28 @@ impl Actions {
     }
 }
 
-/// What filters say of a call.
+/// The decision of filters about a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The word of the filter that decided.
     pub word: u32,
-    /// That filter wants what it does noted (`SECCOMP_FILTER_FLAG_LOG`).
+    /// Whether that filter logs its actions (`SECCOMP_FILTER_FLAG_LOG`).
     pub logs: bool,
 }
 
 impl Verdict {
-    /// The call is made.
+    /// The verdict that lets the call run.
     pub const ALLOW: Self = Self {
         word: Action::Allow as u32,
         logs: false,
     };
 
-    /// What becomes of the call. A word that is no action ends the process.
+    /// Returns the action for the call. A word without a known action ends the process.
     pub fn action(self) -> Action {
         Action::numbered(self.word & ACTION).unwrap_or(Action::KillProcess)
     }
 
-    /// What the filter says besides: an error, or a message.
+    /// Returns the data that accompanies the action: an error number, or a message.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the upper half is the action"
@@ -138,31 +140,32 @@ impl Verdict {
         self.word as u16
     }
 
-    /// Less is stronger.
+    /// Returns the rank of the action. A lower rank is stronger.
     const fn rank(self) -> i32 {
         (self.word & ACTION).cast_signed()
     }
 }
 
-/// What is counted for all filters of a thread, at most.
+/// The most that all filters of a thread may count for together.
 const MAX_PATH: usize = 1 << 15;
-/// What a filter counts for besides its instructions.
+/// The amount that a filter counts for in addition to its instructions.
 const EACH: usize = 4;
 
-/// A filter, and those that it stands upon. All of them are asked, so none takes away what an older one refuses.
+/// A filter, stacked on the earlier filters of the thread. All of them run, so no filter permits
+/// what an older one refuses.
 #[derive(Debug)]
 pub struct Filter {
     program: Program,
     logs: bool,
     earlier: Option<Arc<Self>>,
-    /// How many there are with it.
+    /// Number of filters in the stack, including this one.
     count: usize,
-    /// What they count for one that stands upon it.
+    /// The amount that the stack counts for when another filter is put on it.
     weight: usize,
 }
 
 impl Filter {
-    /// A filter that stands alone. `logs`: what it does is noted.
+    /// Returns a filter without earlier filters. If `logs`, its actions are logged.
     pub fn new(program: Program, logs: bool) -> Self {
         Self {
             weight: program.translated() + EACH,
@@ -173,10 +176,11 @@ impl Filter {
         }
     }
 
-    /// Puts it, which stands alone, upon others. Nothing is allocated or freed, so a spin lock may be held.
+    /// Puts this filter, which has no earlier ones yet, upon `earlier`. Allocates and frees
+    /// nothing, so a spin lock may be held.
     ///
     /// # Errors
-    /// `ENOMEM`: together they are too long.
+    /// `ENOMEM` if the filters together are too long.
     pub fn put_upon(&mut self, earlier: Option<Arc<Self>>) -> Result<(), Errno> {
         let (count, weight) = earlier
             .as_ref()
@@ -191,40 +195,43 @@ impl Filter {
         Ok(())
     }
 
-    /// How many filters there are with it.
+    /// Returns the number of filters in the stack, including this one.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether what it does is noted.
+    /// Returns whether the filter's actions are logged.
     pub fn logs(&self) -> bool {
         self.logs
     }
 
-    /// Its program.
+    /// Returns the filter's program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// It and all that it stands upon, the newest first; at most so many as [`Self::put_upon`] lets there be.
+    /// Returns this filter and all earlier ones, the newest first. [`Self::put_upon`] limits their
+    /// number.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         core::iter::successors(Some(self), |filter| filter.earlier.as_deref())
     }
 
-    /// Whether it stands upon this one.
+    /// Returns whether `other` is among the earlier filters.
     pub fn stands_upon(&self, other: &Self) -> bool {
         self.chain()
             .skip(1)
             .any(|filter| core::ptr::eq(filter, other))
     }
 
-    /// The filter with this number, 0 the oldest.
+    /// Returns the filter with this `number`; 0 is the oldest. Returns `None` if there are fewer
+    /// filters.
     pub fn numbered(&self, number: usize) -> Option<&Self> {
         let newer = self.count.checked_sub(number)?.checked_sub(1)?;
         self.chain().nth(newer)
     }
 
-    /// What all say of a call: the strongest word counts, of equally strong ones the newest filter's.
+    /// Runs all filters on the `data` of a call. Returns the strongest verdict; among equally
+    /// strong ones, that of the newest filter.
     pub fn judge(&self, data: &[u32; DATA_WORDS]) -> Verdict {
         let mut verdict = Verdict::ALLOW;
         for filter in self.chain() {
@@ -242,7 +249,8 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // One after the other: there may be thousands, and the stack is small.
+        // Drops the filters one by one without recursion: there may be thousands, and the stack is
+        // small.
         let mut next = self.earlier.take();
         while let Some(mut filter) = next.and_then(Arc::into_inner) {
             next = filter.earlier.take();

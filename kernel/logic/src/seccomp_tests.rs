@@ -1,4 +1,4 @@
-//! Filters together: whose word counts, how many there may be, and how they go.
+//! Tests stacked filters: which verdict counts, how many filters fit, and how they are dropped.
 
 use crate::bpf::{DATA_WORDS, Instruction, Program};
 use crate::errno::Errno;
@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 const DATA: [u32; DATA_WORDS] = [0; DATA_WORDS];
 
-/// A program that always says this, of so many instructions.
+/// Returns a program of `length` instructions that always returns `word`.
 fn saying(word: u32, length: usize) -> Program {
     let says = Instruction {
         code: 0x06,
@@ -96,7 +96,7 @@ fn filters_are_found_by_number_and_by_what_stands_upon_them() {
 
 #[test]
 fn all_together_are_bounded() {
-    // 3 + 2 * 4096, and 4 for each that is there.
+    // Each counts 3 + 2 * 4096, and 4 once it is installed.
     let mut newest = None;
     for _ in 0..3 {
         newest = Some(put(newest, saying(0, 4096)).expect("room"));
@@ -125,7 +125,7 @@ proptest! {
         let newest = words.iter().fold(None, |earlier, word| Some(upon(earlier, *word)));
         let verdict = newest.expect("at least one").judge(&DATA);
         let rank = |word: u32| (word & 0xffff_0000).cast_signed();
-        // The newest of the strongest.
+        // The newest of the strongest words.
         let strongest = words.iter().rev().copied().min_by_key(|word| rank(*word)).expect("one");
         let expected = if rank(strongest) < rank(Action::Allow as u32) { strongest } else { Action::Allow as u32 };
         prop_assert_eq!(verdict.word, expected);

@@ -1,10 +1,12 @@
-//! A set of System V semaphores: values, operations that wait, and what is undone at a process's end.
+//! A set of System V semaphores: values, operations that wait, and adjustments at the end of a
+//! process.
 //!
-//! The order in which waiting operations are tried is Linux's: those that wait for zero first, the
-//! others as they came, and from the front again when one has made others possible. A semaphore has
-//! its own order as long as every operation that waits is on one semaphore.
+//! Waiting operations are tried in the order of Linux. Those that wait for zero come first, the
+//! others follow in the order of their arrival. The search starts again at the front when one
+//! operation has made others possible. Each semaphore has a separate order as long as every waiting
+//! operation is for one semaphore.
 //!
-//! Nothing here blocks. Who calls keeps the set under a lock and puts callers to sleep.
+//! Nothing here blocks. The caller keeps the set under a lock and puts waiting tasks to sleep.
 
 use crate::errno::Errno;
 use alloc::boxed::Box;
@@ -12,15 +14,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-/// The highest value of a semaphore (`SEMVMX`), and the most that an adjustment can be (`SEMAEM`).
+/// The highest value of a semaphore (`SEMVMX`), and the largest adjustment (`SEMAEM`).
 pub const MAX_VALUE: u16 = 32_767;
 
 /// One operation of a `semop` call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Which semaphore of the set.
+    /// Index of the semaphore in the set.
     pub semaphore: u16,
-    /// What is added to it; 0: it must be zero.
+    /// The number added to the value. 0 waits until the value is zero.
     pub change: i16,
     /// `IPC_NOWAIT`.
     pub nowait: bool,
@@ -28,12 +30,12 @@ pub struct Operation {
     pub undo: bool,
 }
 
-/// Who does a call's operations.
+/// The caller of `semop`.
 #[derive(Copy, Clone, Debug)]
 pub struct Caller {
-    /// The process's number, for `GETPID`.
+    /// The process ID, for `GETPID`.
     pub pid: u32,
-    /// Whose adjustments `SEM_UNDO` changes; it has called [`Set::prepare`].
+    /// The owner of the adjustments that `SEM_UNDO` changes. It must have called [`Set::prepare`].
     pub undo: Option<u64>,
 }
 
@@ -43,7 +45,7 @@ struct Semaphore {
     pid: u32,
 }
 
-/// A call that waits.
+/// A waiting call.
 #[derive(Debug)]
 struct Waiting<W> {
     who: W,
@@ -54,7 +56,7 @@ struct Waiting<W> {
 }
 
 impl<W> Waiting<W> {
-    /// The key of an operation that is its call's only one.
+    /// Returns the key of a call with only one operation, or `None` if it has several.
     fn simple(&self, ticket: u64) -> Option<(u16, bool, u64)> {
         match *self.operations {
             [one] => Some((one.semaphore, one.change != 0, ticket)),
@@ -67,30 +69,30 @@ impl<W> Waiting<W> {
     }
 }
 
-/// How an attempt at a call's operations ended.
+/// The result of an attempt at a call's operations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// All were done.
+    /// All operations were done.
     Done,
-    /// None was: the one with this index has to wait.
+    /// No operation was done. The one with this index has to wait.
     Blocked(usize),
 }
 
-/// A set. `W` stands for a caller that waits.
+/// A set of semaphores. `W` represents a caller that waits.
 #[derive(Debug)]
 pub struct Set<W> {
     semaphores: Box<[Semaphore]>,
     waiting: BTreeMap<u64, Waiting<W>>,
-    /// Those with one operation: semaphore, whether it alters, ticket.
+    /// Waiting calls with one operation: semaphore, whether it alters the value, ticket.
     simple: BTreeSet<(u16, bool, u64)>,
-    /// How many have several.
+    /// Number of waiting calls with several operations.
     complex: usize,
     next_ticket: u64,
-    /// What is added to the values when an owner of adjustments ends.
+    /// For each owner of adjustments, the numbers that are added to the values when it ends.
     adjustments: BTreeMap<u64, Box<[i16]>>,
 }
 
-/// `count` times the same, if there is memory.
+/// Returns `count` copies of `value`. Fails with `ENOMEM` if memory is short.
 fn filled<T: Clone>(count: usize, value: T) -> Result<Box<[T]>, Errno> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
@@ -98,7 +100,7 @@ fn filled<T: Clone>(count: usize, value: T) -> Result<Box<[T]>, Errno> {
     Ok(all.into_boxed_slice())
 }
 
-/// Does all operations in turn, or none.
+/// Does all operations in turn, or no operation at all.
 fn attempt(
     semaphores: &mut [Semaphore],
     mut adjustments: Option<&mut Box<[i16]>>,
@@ -151,7 +153,8 @@ fn attempt(
         }
         return Ok(Attempt::Done);
     };
-    // Backwards: each value on this way was there on the way here, and within its bounds.
+    // Undone in reverse: each value on the way back occurred on the way here, so it is within the
+    // bounds.
     for one in operations[..done].iter().rev() {
         let at = usize::from(one.semaphore);
         let value = i32::from(semaphores[at].value) - i32::from(one.change);
@@ -164,10 +167,10 @@ fn attempt(
 }
 
 impl<W> Set<W> {
-    /// A set of semaphores with the value 0.
+    /// Returns a set of `count` semaphores with the value 0.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if memory is short.
     pub fn new(count: usize) -> Result<Self, Errno> {
         Ok(Self {
             semaphores: filled(count, Semaphore::default())?,
@@ -179,32 +182,34 @@ impl<W> Set<W> {
         })
     }
 
-    /// How many semaphores it has.
+    /// Returns the number of semaphores.
     pub fn len(&self) -> usize {
         self.semaphores.len()
     }
 
-    /// Whether it has none; it has.
+    /// Returns whether the set has no semaphores, which is never so in practice.
     pub fn is_empty(&self) -> bool {
         self.semaphores.is_empty()
     }
 
-    /// Bytes of one semaphore, for who counts memory.
+    /// Returns the memory that one semaphore takes in bytes, for accounting.
     pub const fn bytes_each() -> usize {
         size_of::<Semaphore>()
     }
 
-    /// A semaphore's value and the process that changed it last, if there is such a semaphore.
+    /// Returns a semaphore's value and the process that changed it last, or `None` if there is no
+    /// such semaphore.
     pub fn value(&self, semaphore: usize) -> Option<(u16, u32)> {
         self.semaphores.get(semaphore).map(|s| (s.value, s.pid))
     }
 
-    /// All values, in order.
+    /// Returns all values in order.
     pub fn values(&self) -> impl Iterator<Item = u16> {
         self.semaphores.iter().map(|semaphore| semaphore.value)
     }
 
-    /// How many calls wait for a semaphore to become zero, or to grow. Each waits for one.
+    /// Returns how many calls wait for a semaphore: for zero if `for_zero`, else for a larger
+    /// value. Each call waits for one semaphore.
     pub fn count_waiting(&self, semaphore: u16, for_zero: bool) -> usize {
         let waits = |waiting: &&Waiting<W>| {
             let one = waiting.operations[waiting.blocking];
@@ -213,10 +218,10 @@ impl<W> Set<W> {
         self.waiting.values().filter(waits).count()
     }
 
-    /// Makes room for an owner's adjustments; says whether it had none before.
+    /// Allocates memory for the adjustments of `owner`. Returns whether it had none before.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if memory is short.
     pub fn prepare(&mut self, owner: u64) -> Result<bool, Errno> {
         if self.adjustments.contains_key(&owner) {
             return Ok(false);
@@ -226,7 +231,7 @@ impl<W> Set<W> {
         Ok(true)
     }
 
-    /// Whose adjustments it keeps.
+    /// Returns the owners of adjustments.
     pub fn owners(&self) -> impl Iterator<Item = u64> {
         self.adjustments.keys().copied()
     }
@@ -234,14 +239,15 @@ impl<W> Set<W> {
     /// Tries a call's operations once.
     ///
     /// # Errors
-    /// `EAGAIN`: one would have to wait and must not. `ERANGE`: a value or an adjustment leaves its
-    /// bounds. `EFBIG`: there is no such semaphore.
+    /// `EAGAIN` if an operation would have to wait and must not. `ERANGE` if a value or an
+    /// adjustment would exceed its bounds. `EFBIG` if there is no such semaphore. `ENOMEM` if
+    /// `SEM_UNDO` is set and the owner has no adjustments.
     pub fn attempt(&mut self, operations: &[Operation], caller: Caller) -> Result<Attempt, Errno> {
         let adjustments = caller.undo.and_then(|id| self.adjustments.get_mut(&id));
         attempt(&mut self.semaphores, adjustments, operations, caller.pid)
     }
 
-    /// Enters a call that has to wait, as [`Self::attempt`] said; gives its ticket.
+    /// Adds a call for which [`Self::attempt`] returned [`Attempt::Blocked`]. Returns its ticket.
     pub fn wait(
         &mut self,
         operations: Box<[Operation]>,
@@ -267,7 +273,7 @@ impl<W> Set<W> {
         ticket
     }
 
-    /// Takes a call out that waits; `None` if it does not any more.
+    /// Removes a waiting call. Returns `None` if it no longer waits.
     pub fn cancel(&mut self, ticket: u64) -> Option<W> {
         let waiting = self.waiting.remove(&ticket)?;
         match waiting.simple(ticket) {
@@ -279,7 +285,7 @@ impl<W> Set<W> {
         Some(waiting.who)
     }
 
-    /// Tries a call that waits; `Some` with its end if it waits no more.
+    /// Tries a waiting call. Returns the result if the wait has ended, else `None`.
     fn retry(&mut self, ticket: u64) -> Option<Result<(), Errno>> {
         let waiting = self.waiting.get_mut(&ticket)?;
         let caller = waiting.caller;
@@ -295,8 +301,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// Ends the calls that can go on since the semaphores of `changed` have changed; says whether one
-    /// of them succeeded.
+    /// Ends the waiting calls that became possible because the semaphores in `changed` have
+    /// changed. Returns whether one of them succeeded.
     pub fn settle(
         &mut self,
         changed: impl IntoIterator<Item = u16>,
@@ -315,15 +321,15 @@ impl<W> Set<W> {
         any
     }
 
-    /// Lets the simple operations on one semaphore go on. Only those that take from it can have to
-    /// wait, and none makes another possible but those that wait for zero.
+    /// Ends the possible simple operations on one semaphore. Besides waits for zero, only decreases
+    /// can wait. So an operation can make no others possible than waits for zero.
     fn settle_one(&mut self, semaphore: u16, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
         let mut any = false;
         let mut from = 0;
-        // Each turn ends a call or passes one.
+        // Each iteration ends a call or skips one.
         loop {
             let is_zero = self.semaphores[usize::from(semaphore)].value == 0;
-            // At zero nothing can be taken.
+            // At zero the value cannot decrease.
             let first = (semaphore, !is_zero, if is_zero { 0 } else { from });
             let last = (semaphore, !is_zero, u64::MAX);
             let Some(&(_, _, ticket)) = self.simple.range(first..=last).next() else {
@@ -339,10 +345,10 @@ impl<W> Set<W> {
         }
     }
 
-    /// Lets any calls go on, in the order in which they came.
+    /// Ends all possible calls, in the order of their arrival.
     fn settle_all(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
         let mut any = self.pass(false, end).0;
-        // Each turn but the last ends a call.
+        // Each iteration but the last ends a call.
         loop {
             let (done, again) = self.pass(true, end);
             any |= done;
@@ -352,8 +358,9 @@ impl<W> Set<W> {
         }
     }
 
-    /// Tries those that alter, or those that do not, from the front on. Says whether one succeeded,
-    /// and whether it may have made one before it possible: then it tries no further.
+    /// Tries the calls that alter values, or those that do not, from the front. Returns whether one
+    /// succeeded, and whether it may have made an earlier one possible. In that case it stops
+    /// there.
     fn pass(&mut self, altering: bool, end: &mut impl FnMut(W, Result<(), Errno>)) -> (bool, bool) {
         let mut any = false;
         let mut passed = Bound::Unbounded;
@@ -377,8 +384,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// `SETVAL`: sets a semaphore, and nobody's adjustment of it holds any more. [`Self::settle`] is
-    /// due. Says whether there is such a semaphore.
+    /// Sets a semaphore (`SETVAL`) and clears all adjustments of it. The caller must then call
+    /// [`Self::settle`]. Returns whether there is such a semaphore.
     pub fn set_value(&mut self, semaphore: u16, value: u16, pid: u32) -> bool {
         let at = usize::from(semaphore);
         let Some(place) = self.semaphores.get_mut(at) else {
@@ -391,7 +398,7 @@ impl<W> Set<W> {
         true
     }
 
-    /// `SETALL`: sets all semaphores, as [`Self::set_value`] does each.
+    /// Sets all semaphores (`SETALL`), each like [`Self::set_value`].
     pub fn set_all(&mut self, values: &[u16], pid: u32) {
         for (place, &value) in self.semaphores.iter_mut().zip(values) {
             *place = Semaphore { value, pid };
@@ -401,8 +408,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// An owner of adjustments has ended: they are added to the values, which stay within their
-    /// bounds. [`Self::settle`] is due for all semaphores.
+    /// Adds the adjustments of an owner that has ended to the values, which stay within their
+    /// bounds. The caller must then call [`Self::settle`] for all semaphores.
     pub fn undo(&mut self, owner: u64, pid: u32) {
         let Some(adjustments) = self.adjustments.remove(&owner) else {
             return;
@@ -417,7 +424,7 @@ impl<W> Set<W> {
         }
     }
 
-    /// The set is removed: ends all calls that wait with `EIDRM`.
+    /// Ends all waiting calls with `EIDRM`, because the set is removed.
     pub fn close(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) {
         self.simple.clear();
         self.complex = 0;

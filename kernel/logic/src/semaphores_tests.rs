@@ -1,4 +1,4 @@
-//! Semaphore sets, against a model that tries everything again after every change.
+//! Compares semaphore sets with a model that tries all calls again after every change.
 
 use crate::errno::Errno;
 use crate::semaphores::{Attempt, Caller, MAX_VALUE, Operation, Set};
@@ -24,7 +24,7 @@ fn undo(semaphore: u16, change: i16) -> Operation {
     }
 }
 
-/// Does what `semop` does; true if the call waits.
+/// Does the work of `semop`. Returns `true` if the call waits.
 fn semop(
     set: &mut Set<u32>,
     who: u32,
@@ -170,7 +170,7 @@ fn those_that_wait_go_on_in_order() {
 fn one_that_goes_on_makes_others_possible() {
     let mut s = set(&[1, 0]);
     let mut ended = Vec::new();
-    // A lock as it is often made: wait for zero, then take it.
+    // A lock in a frequent form: wait for zero, then increase.
     semop(&mut s, 1, NOBODY, &[op(0, 0), op(0, 1)], &mut ended);
     semop(&mut s, 2, NOBODY, &[op(1, -1)], &mut ended);
     semop(&mut s, 3, NOBODY, &[op(0, 0), op(1, 1)], &mut ended);
@@ -181,14 +181,14 @@ fn one_that_goes_on_makes_others_possible() {
         (3, 1)
     );
     semop(&mut s, 5, NOBODY, &[op(0, -1)], &mut ended);
-    // Who only waits for zero is first, and the lock is taken then.
+    // The call that only waits for zero comes first, then the lock is taken.
     assert_eq!(ended, [(5, Ok(())), (4, Ok(())), (1, Ok(()))]);
     ended.clear();
     semop(&mut s, 6, NOBODY, &[op(0, -1)], &mut ended);
     assert_eq!(ended, [(6, Ok(())), (3, Ok(())), (2, Ok(()))]);
 }
 
-/// The same by trying everything.
+/// A model that tries everything.
 #[derive(Default)]
 struct Model {
     values: Vec<i32>,
@@ -249,7 +249,7 @@ fn a_model_says_the_same() {
     };
     for round in 0..300 {
         let count = 1 + random(3) as usize;
-        // Every other round has simple operations alone, which take another way.
+        // Every other round has only simple operations, which take another path.
         let longest = if round % 2 == 0 { 1 } else { 3 };
         let mut s = set(&std::vec![0; count]);
         let mut model = Model {
@@ -272,7 +272,7 @@ fn a_model_says_the_same() {
                 }
                 1 => {
                     let owner = random(3);
-                    // An owner that waits does not end.
+                    // An owner that waits cannot end.
                     if model.waiting.iter().all(|(_, c, _)| c.undo != Some(owner)) {
                         s.undo(owner, 1);
                         let all = 0..count as u16;

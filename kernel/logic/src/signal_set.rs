@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Signal numbers run from 1 to this.
+/// The highest signal number; the lowest is 1.
 pub const MAX_SIGNAL: u32 = 64;
 
 /// A signal number, 1 to [`MAX_SIGNAL`].
@@ -29,12 +29,12 @@ signals! {
     SIGPWR = 30 SIGSYS = 31
 }
 
-/// What a signal does when the program has not said otherwise.
+/// The effect of a signal without a handler.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DefaultAction {
     /// Ends the process.
     Terminate,
-    /// The same, with a core file where one is wanted.
+    /// Ends the process, and writes a core file if enabled.
     Dump,
     /// Nothing.
     Ignore,
@@ -45,7 +45,7 @@ pub enum DefaultAction {
 }
 
 impl Signal {
-    /// The signal with this number, if there is one.
+    /// Returns the signal with this `number`, or `None` if there is none.
     #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
     pub const fn new(number: u32) -> Option<Self> {
         if number >= 1 && number <= MAX_SIGNAL {
@@ -55,22 +55,22 @@ impl Signal {
         }
     }
 
-    /// Its number.
+    /// Returns the signal's number.
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// Its index in tables: the number less one.
+    /// Returns the signal's index in tables: its number minus one.
     pub const fn index(self) -> usize {
         self.0 as usize - 1
     }
 
-    /// Whether several of it queue up (`SIGRTMIN` and above).
+    /// Returns whether several instances of the signal queue up (`SIGRTMIN` and above).
     pub const fn is_realtime(self) -> bool {
         self.0 >= 32
     }
 
-    /// Its default action.
+    /// Returns the signal's default action.
     pub const fn default_action(self) -> DefaultAction {
         match self {
             Self::SIGCHLD | Self::SIGURG | Self::SIGWINCH => DefaultAction::Ignore,
@@ -93,7 +93,7 @@ impl fmt::Debug for Signal {
     }
 }
 
-/// A set of signals; bit N - 1 is signal N, as in the ABI.
+/// A set of signals. Bit N - 1 is signal N, as in the ABI.
 #[derive(Copy, Clone, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct SigSet(pub u64);
@@ -101,16 +101,16 @@ pub struct SigSet(pub u64);
 impl SigSet {
     /// No signal.
     pub const EMPTY: Self = Self(0);
-    /// Those that no program can block, ignore or handle.
+    /// The signals that no program can block, ignore or handle.
     pub const UNBLOCKABLE: Self = Self::of(&[Signal::SIGKILL, Signal::SIGSTOP]);
-    /// Those that stop a process by default.
+    /// The signals that stop a process by default.
     pub const STOP: Self = Self::of(&[
         Signal::SIGSTOP,
         Signal::SIGTSTP,
         Signal::SIGTTIN,
         Signal::SIGTTOU,
     ]);
-    /// Those that a faulting instruction raises: delivered before others.
+    /// The signals that a faulting instruction raises. They are delivered before others.
     pub const SYNCHRONOUS: Self = Self::of(&[
         Signal::SIGSEGV,
         Signal::SIGBUS,
@@ -120,7 +120,7 @@ impl SigSet {
         Signal::SIGSYS,
     ]);
 
-    /// The set of these.
+    /// Returns the set of `signals`.
     pub const fn of(signals: &[Signal]) -> Self {
         let mut bits = 0;
         let mut i = 0;
@@ -131,12 +131,12 @@ impl SigSet {
         Self(bits)
     }
 
-    /// Whether the signal is in it.
+    /// Returns whether `signal` is in the set.
     pub const fn contains(self, signal: Signal) -> bool {
         self.0 & (1 << signal.index()) != 0
     }
 
-    /// Whether it is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -146,32 +146,32 @@ impl SigSet {
         self.0 |= 1 << signal.index();
     }
 
-    /// Takes a signal out.
+    /// Removes a signal.
     pub const fn remove(&mut self, signal: Signal) {
         self.0 &= !(1 << signal.index());
     }
 
-    /// Those in either.
+    /// Returns the signals in either set.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those in this one and not in the other.
+    /// Returns the signals of this set that are not in `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Those in both.
+    /// Returns the signals in both sets.
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// All that are not in it.
+    /// Returns all signals that are not in the set.
     pub const fn complement(self) -> Self {
         Self(!self.0)
     }
 
-    /// The one to deliver first: synchronous ones, then the lowest number.
+    /// Returns the signal to deliver first: synchronous ones before others, then the lowest number.
     #[expect(clippy::cast_possible_truncation, reason = "below 64")]
     pub const fn first(self) -> Option<Signal> {
         let urgent = self.intersection(Self::SYNCHRONOUS);
@@ -183,7 +183,7 @@ impl SigSet {
         }
     }
 
-    /// The mask that a program may really set: without what cannot be blocked.
+    /// Returns the mask that a program may set: the set without the signals that cannot be blocked.
     pub const fn blockable(self) -> Self {
         self.without(Self::UNBLOCKABLE)
     }

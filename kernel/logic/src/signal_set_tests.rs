@@ -1,4 +1,4 @@
-//! Sets of signals against sets of numbers.
+//! Compares sets of signals with sets of numbers.
 
 use super::signal_set::{MAX_SIGNAL, SigSet, Signal};
 use proptest::prelude::*;

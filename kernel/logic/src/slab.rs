@@ -1,11 +1,13 @@
-//! Objects of one size in one page: which are free. Pure logic, tested on the host.
+//! The free objects of one size in one page. Pure logic, tested on the host.
 //!
-//! The state fits one word, kept in the page's descriptor: `free` heads a list through the free
-//! objects themselves (two bytes each: the number of the next plus one), `fresh` counts the
-//! objects that were never handed out and are in no list, `used` those in use. A new page is so
-//! all `fresh`, and none of it has to be written.
+//! The state fits one word, which the page's descriptor holds. `free` heads a list through the free
+//! objects themselves; each link takes two bytes, the number of the next object plus one. `fresh`
+//! is the number of the first object that was never allocated; it and all later objects are in no
+//! list. `used` counts the allocated objects. In a new page no object was ever allocated, so none
+//! of it has to be written.
 
-/// Bytes that slabs of each class hand out. Each is as aligned as its lowest set bit says.
+/// Object size in bytes of each class. The lowest set bit of a size is also the alignment of its
+/// objects.
 pub const SIZES: [usize; 15] = [
     8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1344, 2048,
 ];
@@ -13,13 +15,13 @@ pub const SIZES: [usize; 15] = [
 /// The largest object of a slab.
 pub const MAX_SIZE: usize = SIZES[SIZES.len() - 1];
 
-/// Bytes of a slab.
+/// Size of a slab in bytes.
 pub const SLAB_BYTES: usize = 4096;
 
-/// Every size is a multiple of this, so objects are as aligned at least.
+/// Every size is a multiple of this, so objects have at least this alignment.
 const UNIT: usize = 8;
 
-/// For each number of units the first class whose objects have as many.
+/// For each number of units, the first class whose objects have at least this size.
 const CLASSES: [u8; MAX_SIZE / UNIT + 1] = {
     let mut classes = [0; MAX_SIZE / UNIT + 1];
     let (mut units, mut class) = (0, 0);
@@ -33,7 +35,7 @@ const CLASSES: [u8; MAX_SIZE / UNIT + 1] = {
     classes
 };
 
-/// For each class its size and how many objects a slab has.
+/// For each class, the size of its objects and their number in a slab.
 const SHAPES: [(u16, u16); SIZES.len()] = {
     let mut shapes = [(0, 0); SIZES.len()];
     let mut class = 0;
@@ -47,7 +49,7 @@ const SHAPES: [(u16, u16); SIZES.len()] = {
     shapes
 };
 
-/// The class for objects of this size and alignment.
+/// Returns the class for objects of this size and alignment, or `None` if no class fits.
 #[inline]
 pub fn class_of(size: usize, align: usize) -> Option<usize> {
     let first = usize::from(*CLASSES.get(size.div_ceil(UNIT))?);
@@ -57,14 +59,14 @@ pub fn class_of(size: usize, align: usize) -> Option<usize> {
     (first..SIZES.len()).find(|&class| SIZES[class] & (align - 1) == 0)
 }
 
-/// Objects of a class in a slab.
+/// Returns the number of objects of `class` in a slab.
 #[inline]
 pub const fn capacity(class: usize) -> u16 {
     SHAPES[class].1
 }
 
-/// Returns the number of the object of `class` that begins `offset` bytes into its slab, or `None`
-/// if none begins there.
+/// Returns the number of the object of `class` that begins `offset` bytes into its slab. Returns
+/// `None` if none begins there.
 #[inline]
 pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     let size = SHAPES[class].0;
@@ -75,20 +77,20 @@ pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     }
 }
 
-/// Which objects of a slab are free.
+/// The free objects of a slab.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Objects {
-    /// Number of the first free object plus one; 0: the list is empty.
+    /// Number of the first free object plus one; 0 if the list is empty.
     free: u16,
-    /// Objects from `fresh` on have never been used.
+    /// Objects from `fresh` on have never been allocated.
     fresh: u16,
-    /// Objects in use.
+    /// Number of objects in use.
     used: u16,
 }
 
 impl Objects {
     #[expect(clippy::cast_possible_truncation, reason = "three fields of 16 bits")]
-    /// What a word keeps.
+    /// Decodes the state from `word`.
     pub const fn from_word(word: u64) -> Self {
         Self {
             free: word as u16,
@@ -97,17 +99,18 @@ impl Objects {
         }
     }
 
-    /// The word that keeps it.
+    /// Encodes the state as a word.
     pub const fn to_word(self) -> u64 {
         self.free as u64 | (self.fresh as u64) << 16 | (self.used as u64) << 32
     }
 
-    /// Objects in use.
+    /// Returns the number of objects in use.
     pub const fn used(self) -> u16 {
         self.used
     }
 
-    /// Takes an object; `next` reads the link out of a free one. `None`: all are in use.
+    /// Allocates an object and returns its number. `next` reads the link out of a free object.
+    /// Returns `None` if all `capacity` objects are in use.
     pub fn take(&mut self, capacity: u16, next: impl FnOnce(u16) -> u16) -> Option<u16> {
         let object = if let Some(object) = self.free.checked_sub(1) {
             self.free = next(object);
@@ -123,7 +126,7 @@ impl Objects {
         Some(object)
     }
 
-    /// Puts an object back; `link` writes the link into it.
+    /// Frees `object`. `link` writes the link into it.
     pub fn put(&mut self, object: u16, link: impl FnOnce(u16)) {
         assert!(
             object < self.fresh && self.used > 0,

@@ -1,4 +1,4 @@
-//! Slabs against a set of numbers.
+//! Compares slabs with a set of numbers.
 
 use crate::slab::{MAX_SIZE, Objects, SIZES, SLAB_BYTES, capacity, class_of, object_at};
 use proptest::prelude::*;

@@ -1,12 +1,12 @@
-//! A table of slots of which few or very many are in use. It stands in chunks, so that it needs no large contiguous
-//! memory, and a chunk has memory from its first use on.
+//! A table with few or very many slots in use. Its slots are in chunks, so the table needs no large
+//! contiguous memory. A chunk has memory from its first use on.
 
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// Slots of a chunk.
+/// Number of slots of a chunk.
 pub const CHUNK: usize = 256;
-/// Slots of the first chunk to begin with: most tables need no more.
+/// Initial number of slots of the first chunk: most tables need no more.
 const FEW: usize = 8;
 
 /// The table.
@@ -22,18 +22,18 @@ impl<T> Default for Sparse<T> {
 }
 
 impl<T> Sparse<T> {
-    /// A table without slots.
+    /// Returns a table without slots.
     pub const fn new() -> Self {
         Self { chunks: Vec::new() }
     }
 
-    /// Returns what is in slot `at`, or `None` if nothing is.
+    /// Returns the value in slot `at`, or `None` if the slot is empty.
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// Returns the value in slot `at` for modification, or `None` if the slot is empty.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.chunks
@@ -42,7 +42,7 @@ impl<T> Sparse<T> {
             .as_mut()
     }
 
-    /// Returns the number of slots up to the last that there is memory for.
+    /// Returns the number of slots up to the last one that has memory.
     pub fn len(&self) -> usize {
         match self.chunks.split_last() {
             Some((last, before)) => before.len() * CHUNK + last.len(),
@@ -50,22 +50,22 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// Returns whether there is memory for no slot.
+    /// Returns whether no slot has memory.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Returns whether there is memory for slot `at`.
+    /// Returns whether slot `at` has memory.
     #[inline]
     pub fn has(&self, at: usize) -> bool {
         let chunk = self.chunks.get(at / CHUNK);
         chunk.is_some_and(|chunk| at % CHUNK < chunk.len())
     }
 
-    /// Gets memory for slot `at`.
+    /// Allocates memory for slot `at`.
     ///
     /// # Errors
-    /// `ENOMEM`; what is in the table stays.
+    /// `ENOMEM` if memory is short; the contents of the table stay.
     pub fn prepare(&mut self, at: usize) -> Result<(), Errno> {
         if self.has(at) {
             return Ok(());
@@ -75,7 +75,7 @@ impl<T> Sparse<T> {
         Ok(())
     }
 
-    /// Returns the number of slots that a chunk has which is made for slot `at`.
+    /// Returns the number of slots of a chunk that is allocated for slot `at`.
     fn chunk_size(at: usize) -> usize {
         if at < CHUNK {
             (at + 1).next_power_of_two().max(FEW)
@@ -84,26 +84,26 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// Puts `value` in slot `at`, for which there is memory. Returns what was in it.
+    /// Puts `value` in slot `at`, which must have memory. Returns the slot's previous value.
     ///
     /// # Panics
-    /// If there is no memory for the slot.
+    /// If the slot has no memory.
     #[inline]
     pub fn put(&mut self, at: usize, value: T) -> Option<T> {
         self.chunks[at / CHUNK][at % CHUNK].replace(value)
     }
 
-    /// Empties slot `at`. Returns what was in it.
+    /// Empties slot `at`. Returns its value, or `None` if the slot was empty.
     #[inline]
     pub fn take(&mut self, at: usize) -> Option<T> {
         self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)?.take()
     }
 
-    /// Gets memory for the chunk of slot `at`, as [`prepare`](Self::prepare) does, for [`copy_chunk`](Self::copy_chunk) to
-    /// fill. The table has none of its slots until then.
+    /// Allocates memory for the chunk of slot `at`, as [`prepare`](Self::prepare) does, for
+    /// [`copy_chunk`](Self::copy_chunk) to fill. The new slots only exist after that.
     ///
     /// # Errors
-    /// `ENOMEM`; what is in the table stays.
+    /// `ENOMEM` if memory is short; the contents of the table stay.
     pub fn reserve_chunk(&mut self, at: usize) -> Result<(), Errno> {
         let more = (at / CHUNK + 1).saturating_sub(self.chunks.len());
         self.chunks.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
@@ -115,8 +115,9 @@ impl<T> Sparse<T> {
         room.map_err(|_| Errno::ENOMEM)
     }
 
-    /// Copies the chunk of slot `at` of another table, up to that slot at least, into the chunk that
-    /// [`reserve_chunk`](Self::reserve_chunk) has made for it. Returns `false` if there is no room for that.
+    /// Copies the chunk of slot `at` from `other` into the chunk that
+    /// [`reserve_chunk`](Self::reserve_chunk) has allocated for it. The copy reaches to slot `at`
+    /// at least. Returns `false` if the chunk here has too little memory.
     #[must_use]
     pub fn copy_chunk(&mut self, at: usize, other: &Self) -> bool
     where
@@ -139,7 +140,7 @@ impl<T> Sparse<T> {
         true
     }
 
-    /// Takes all out, upwards.
+    /// Returns all values in ascending order of their slots.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.chunks.into_iter().flatten().flatten()
     }

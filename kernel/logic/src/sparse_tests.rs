@@ -1,4 +1,4 @@
-//! Sparse tables, against a map.
+//! Compares sparse tables with a map.
 
 use crate::sparse::{CHUNK, Sparse};
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ fn a_copy_has_the_chunks_that_memory_was_reserved_for() {
     assert!(copy.copy_chunk(3 * CHUNK, &table));
     assert_eq!(copy.len(), 4 * CHUNK);
     assert!(!copy.has(CHUNK), "a chunk without values has no memory");
-    // A smaller first chunk, if what is in use has become less.
+    // The first chunk of the copy is smaller if fewer slots are in use.
     let mut small = Sparse::new();
     small.reserve_chunk(7).expect("memory");
     assert!(small.copy_chunk(7, &table));

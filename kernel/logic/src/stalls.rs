@@ -1,4 +1,4 @@
-//! Pressure stall information about totals that are counted elsewhere: averages, and triggers in
+//! Pressure stall information from totals that are counted elsewhere: averages, and triggers in
 //! Linux's syntax (`Documentation/accounting/psi.rst`).
 
 use core::fmt;
@@ -12,14 +12,15 @@ const PERIOD: Micros = 2_000_000;
 const FRACTION_BITS: u32 = 11;
 /// 1 in the averages' fixed point.
 const ONE: u64 = 1 << FRACTION_BITS;
-/// What remains of an average over 10, 60 and 300 seconds after a period: `ONE / e^(2 s / length)`.
+/// Factors by which averages over 10, 60 and 300 seconds decay in a period: `ONE / e^(2 s /
+/// length)`.
 const REMAINS: [u64; 3] = [1677, 1981, 2034];
 /// After this number of periods without a stall, every average shows 0.00.
 const PERIODS_MAX: u64 = 2_000;
 /// The shortest and the longest window of a trigger.
 const WINDOWS: core::ops::RangeInclusive<u32> = 500_000..=10_000_000;
 
-/// Which stalls are counted.
+/// The kind of stalls that a total counts.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Times in which at least one task stalled.
@@ -31,9 +32,9 @@ pub enum Kind {
 /// Totals of both kinds, in microseconds.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct Totals {
-    /// Of [`Kind::Some`].
+    /// Total of [`Kind::Some`].
     pub some: Micros,
-    /// Of [`Kind::Full`].
+    /// Total of [`Kind::Full`].
     pub full: Micros,
 }
 
@@ -91,7 +92,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Nothing stalled before `now`.
+    /// Returns totals and averages of 0, with the first period beginning at `now`.
     pub const fn new(now: Micros) -> Self {
         let series = Series {
             counted: 0,
@@ -105,7 +106,7 @@ impl Stalls {
         }
     }
 
-    /// Takes the totals as of `now`. A total that is less than the last one counts as the last one.
+    /// Sets the totals as of `now`. A total that is less than the last one counts as the last one.
     pub fn set(&mut self, now: Micros, totals: Totals) {
         self.advance(now);
         self.totals = self.totals.max(totals);
@@ -116,7 +117,7 @@ impl Stalls {
         self.totals
     }
 
-    /// Ends all periods that are over at `now`.
+    /// Ends all periods that have ended by `now`.
     fn advance(&mut self, now: Micros) {
         let periods = now.saturating_sub(self.ended) / PERIOD;
         self.ended += periods * PERIOD;
@@ -126,10 +127,10 @@ impl Stalls {
         }
     }
 
-    /// Writes the two lines that Linux's `/proc/pressure/memory` has, as of `now`.
+    /// Writes the two lines of Linux's `/proc/pressure/memory`, as of `now`.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Fails if writing to `to` fails.
     pub fn show(&mut self, now: Micros, to: &mut dyn fmt::Write) -> fmt::Result {
         self.advance(now);
         for (name, series, total) in [
@@ -147,24 +148,26 @@ impl Stalls {
     }
 }
 
-/// Watches for stalls that reach a threshold within a window, and tells of them once a window.
+/// Watches for stalls that reach a threshold within a window, and fires at most once a window.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Trigger {
     kind: Kind,
     threshold: Micros,
     window: Micros,
-    /// When the window under way began, what the total was then, and how much it grew in the one before.
+    /// When the current window began, the total at that time, and the total's growth in the window
+    /// before.
     began: Micros,
     total: Micros,
     earlier: Micros,
-    /// When it last fired.
+    /// When the trigger last fired.
     fired: Option<Micros>,
 }
 
 impl Trigger {
-    /// Reads `some` or `full`, a threshold and a window, both in microseconds. It watches from `now` on,
-    /// when the totals are `totals`. Returns `None` if `text` is no trigger: the window must last 0.5 to
-    /// 10 s, and the threshold must be neither 0 nor longer than the window.
+    /// Parses `some` or `full`, a threshold and a window, both in microseconds. The trigger watches
+    /// from `now` on, when the totals are `totals`. Returns `None` if `text` is no valid trigger.
+    /// The window must last 0.5 to 10 s, and the threshold must be neither 0 nor longer than the
+    /// window.
     pub fn parse(text: &str, now: Micros, totals: Totals) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let kind = match words.next()? {
@@ -186,8 +189,8 @@ impl Trigger {
         })
     }
 
-    /// Takes the totals as of `now`. Returns `true` if the trigger fires: the stalls of the last window
-    /// reach the threshold, and it did not fire in that window.
+    /// Checks the totals as of `now`. Returns `true` if the trigger fires: the stalls of the last
+    /// window reach the threshold, and the trigger did not fire in that window.
     pub fn fires(&mut self, now: Micros, totals: Totals) -> bool {
         let total = totals.of(self.kind);
         let elapsed = now.saturating_sub(self.began);

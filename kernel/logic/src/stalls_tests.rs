@@ -39,7 +39,7 @@ fn averages(text: &str) -> [f64; 3] {
 
 #[test]
 fn averages_follow_the_exponential_law() {
-    // Half of the time stalls, for a minute; then none does.
+    // For a minute the tasks stall half of the time; then none does.
     let mut stalls = Stalls::new(0);
     for second in 1..=60 {
         stalls.set(second * SECOND, totals(second * SECOND / 2, 0));
@@ -117,7 +117,7 @@ fn a_trigger_fires_at_its_threshold_and_once_a_window() {
     assert!(trigger.fires(SECOND / 2, totals(100_005, 0)));
     assert!(!trigger.fires(SECOND, totals(500_000, 0)));
     assert!(trigger.fires(3 * SECOND / 2, totals(900_000, 0)));
-    // What stopped stalling fires no more.
+    // The trigger does not fire again once the stalls have stopped.
     assert!(!trigger.fires(9 * SECOND, totals(900_000, 0)));
     assert!(!trigger.fires(10 * SECOND, totals(900_000, 900_000)));
 }

@@ -1,45 +1,46 @@
-//! Arguments and environment on their way to a new program, and how much of them is too much.
+//! The arguments and the environment of a new program, and the limit of their size.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
-/// Bytes of one string with its NUL; Linux's `MAX_ARG_STRLEN`.
+/// The most bytes of one string with its NUL, Linux's `MAX_ARG_STRLEN`.
 pub const MAX_STRING: usize = 128 << 10;
-/// Strings in one vector; Linux's `MAX_ARG_STRINGS`.
+/// The most strings in one vector, Linux's `MAX_ARG_STRINGS`.
 pub const MAX_COUNT: usize = 0x7fff_ffff;
-/// What is always allowed, in bytes; Linux's `ARG_MAX`.
+/// The total size in bytes that is always allowed, Linux's `ARG_MAX`.
 const MIN_TOTAL: u64 = 128 << 10;
-/// What is never exceeded: three quarters of the usual stack, as under Linux.
+/// The total size in bytes that is never exceeded: three quarters of the usual stack, as on Linux.
 const MAX_TOTAL: u64 = 6 << 20;
-/// Bytes of memory in one piece at most: larger ones are hard to find.
+/// The most bytes of one piece of memory: larger contiguous allocations often fail.
 const PIECE: usize = 64 << 10;
 
-/// Bytes that the name of a program and its strings, each with its NUL, may take: a quarter of the
-/// stack's limit within bounds, less the pointers to the strings. `None`: there is no room for the
-/// pointers.
+/// Returns how many bytes the name of a program and its strings, each with its NUL, may take. That
+/// is a quarter of the stack's limit, within bounds, less the pointers to the strings. Returns
+/// `None` if there is no room beside the pointers.
 pub fn room(stack_limit: u64, args: usize, env: usize) -> Option<usize> {
     let total = (stack_limit / 4).clamp(MIN_TOTAL, MAX_TOTAL);
-    // A program always has a name. Counts are at most MAX_COUNT: the sum does not overflow.
+    // A program always has a name. Counts are at most MAX_COUNT, so the sum does not overflow.
     let pointers = (args.max(1) + env) * size_of::<u64>();
     let left = usize::try_from(total).ok()?.checked_sub(pointers)?;
     (left > 0).then_some(left)
 }
 
-/// Strings for a new program, each with its NUL, in pieces of memory.
+/// The strings of a new program, each with its NUL, in pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub struct Strings {
     pieces: Vec<Vec<u8>>,
-    /// Bytes at the start of the first piece that are no part of it any more.
+    /// Number of bytes at the start of the first piece that belong to dropped strings.
     skipped: usize,
     bytes: usize,
     count: usize,
 }
 
 impl Strings {
-    /// Adds a string, which has no NUL.
+    /// Adds a string, which must contain no NUL.
     ///
     /// # Errors
-    /// No memory; what was there stays, with part of the string behind it: drop all of it.
+    /// Fails if memory is short. The earlier strings stay, followed by a part of the new one. The
+    /// caller must then drop all strings.
     pub fn push(&mut self, string: &[u8]) -> Result<(), TryReserveError> {
         self.append_bytes(string)?;
         self.append_bytes(&[0])?;
@@ -48,7 +49,7 @@ impl Strings {
     }
 
     fn append_bytes(&mut self, mut bytes: &[u8]) -> Result<(), TryReserveError> {
-        // Each turn but the first fills a piece.
+        // Each iteration but the first begins a new piece.
         while !bytes.is_empty() {
             let room = self
                 .pieces
@@ -70,10 +71,10 @@ impl Strings {
         Ok(())
     }
 
-    /// Adds all strings of another one.
+    /// Moves all strings of `other` behind those of `self`.
     ///
     /// # Errors
-    /// No memory; both are as before then.
+    /// Fails if memory is short. Neither has changed then.
     pub fn append(&mut self, other: &mut Self) -> Result<(), TryReserveError> {
         self.pieces.try_reserve(other.pieces.len())?;
         if let Some(first) = other.pieces.first_mut() {
@@ -88,7 +89,7 @@ impl Strings {
 
     /// Drops the first string.
     pub fn drop_first(&mut self) {
-        // Each turn but the last drops a piece.
+        // Each iteration but the last drops a piece.
         while let Some(first) = self.pieces.first() {
             let rest = &first[self.skipped..];
             if let Some(end) = rest.iter().position(|&byte| byte == 0) {
@@ -107,31 +108,31 @@ impl Strings {
         }
     }
 
-    /// The first string, or as much of it as lies in one piece.
+    /// Returns the first string, or the part of it that is in one piece.
     pub fn first(&self) -> &[u8] {
         let string = self.pieces().next().unwrap_or_default();
         let end = string.iter().position(|&byte| byte == 0);
         &string[..end.unwrap_or(string.len())]
     }
 
-    /// How many strings there are.
+    /// Returns the number of strings.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Their bytes, with a NUL for each.
+    /// Returns the number of bytes of all strings, including their NULs.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Their bytes one after the other, in pieces.
+    /// Returns the bytes of all strings one after the other, in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let skips = core::iter::once(self.skipped).chain(core::iter::repeat(0));
         let pieces = self.pieces.iter().zip(skips);
         pieces.map(|(piece, skip)| &piece[skip..])
     }
 
-    /// Where each string starts when the first one is at `base`.
+    /// Returns the address of each string if the first one is at `base`.
     pub fn addresses(&self, base: u64) -> impl Iterator<Item = u64> {
         let bytes = self.pieces().flatten();
         let ends = (base + 1..).zip(bytes).filter(|(_, byte)| **byte == 0);

@@ -1,4 +1,4 @@
-//! Strings in pieces against a list of them, and the room for them against Linux's.
+//! Compares strings in pieces with a list of strings, and the room for them with Linux's.
 
 use super::strings::{Strings, room};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use std::vec::Vec;
 enum Step {
     Push(usize),
     DropFirst,
-    /// A script's interpreter and argument go before all others.
+    /// Inserts a script's interpreter and argument before all others.
     Before(usize, usize),
 }
 

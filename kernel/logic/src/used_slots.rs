@@ -1,12 +1,12 @@
-//! Which slots of a table are in use, of which the lowest free one is wanted again and again.
+//! The set of used slots of a table whose lowest free slot is needed again and again.
 
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
 const BITS: usize = 64;
 
-/// A set of slots with a bit each, and for each word of those a bit that says that all of it is in use,
-/// and one that says that something is.
+/// A set of slots with one bit each. For each word of these bits there are two more bits: all slots
+/// of the word are in use, and at least one is.
 #[derive(Debug, Default)]
 pub struct UsedSlots {
     used: Vec<u64>,
@@ -15,7 +15,7 @@ pub struct UsedSlots {
 }
 
 impl UsedSlots {
-    /// None is in use.
+    /// Returns a set without used slots and without memory.
     pub const fn new() -> Self {
         Self {
             used: Vec::new(),
@@ -24,10 +24,10 @@ impl UsedSlots {
         }
     }
 
-    /// Gets the memory for so many slots in all.
+    /// Allocates memory for a total of `slots` slots.
     ///
     /// # Errors
-    /// `ENOMEM`; the set is unchanged.
+    /// `ENOMEM` if memory is short; the used slots are unchanged.
     pub fn grow_to(&mut self, slots: usize) -> Result<(), Errno> {
         let words = slots.div_ceil(BITS);
         let upper = words.div_ceil(BITS);
@@ -43,7 +43,8 @@ impl UsedSlots {
         Ok(())
     }
 
-    /// Takes over the slots of another set, which end with `end`; there is memory for so many.
+    /// Copies the slots of `other`, which ends at slot `end`. This set must have memory for `end`
+    /// slots.
     pub fn copy_from(&mut self, other: &Self, end: usize) {
         let words = end.div_ceil(BITS);
         self.used[..words].copy_from_slice(&other.used[..words]);
@@ -52,7 +53,7 @@ impl UsedSlots {
         self.any[..words].copy_from_slice(&other.any[..words]);
     }
 
-    /// A slot for which there is memory is in use from here on.
+    /// Marks `slot` as used. It must have memory.
     #[inline]
     pub fn set(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -63,7 +64,7 @@ impl UsedSlots {
         }
     }
 
-    /// It is free again.
+    /// Marks `slot` as free.
     #[inline]
     pub fn clear(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -74,7 +75,7 @@ impl UsedSlots {
         }
     }
 
-    /// The lowest free slot that is not below `from`; there may be no memory for it yet.
+    /// Returns the lowest free slot that is not below `from`. The slot may have no memory yet.
     pub fn first_free(&self, from: usize) -> usize {
         let free = |words: &[u64], at: usize| {
             let word = words.get(at / BITS).copied().unwrap_or(0);
@@ -85,7 +86,7 @@ impl UsedSlots {
         if let Some(slot) = free(&self.used, from) {
             return slot;
         }
-        // A turn for each word of full words at most.
+        // At most one iteration for each word of `full`.
         let mut word = from / BITS + 1;
         loop {
             match free(&self.full, word) {
@@ -95,7 +96,7 @@ impl UsedSlots {
         }
     }
 
-    /// The lowest slot in use that is not below `from`.
+    /// Returns the lowest used slot that is not below `from`, or `None` if there is none.
     pub fn first_used(&self, from: usize) -> Option<usize> {
         first_bit(&self.used[..self.used.len().min(from / BITS + 1)], from).or_else(|| {
             let word = first_bit(&self.any, from / BITS + 1)?;
@@ -103,7 +104,7 @@ impl UsedSlots {
         })
     }
 
-    /// The slot after the last in use.
+    /// Returns the slot after the last used one, or 0 if no slot is in use.
     pub fn end(&self) -> usize {
         let after =
             |words: &[u64], last: usize| (last + 1) * BITS - words[last].leading_zeros() as usize;
@@ -112,7 +113,7 @@ impl UsedSlots {
     }
 }
 
-/// The first bit that is set and not below `from`.
+/// Returns the first set bit of `words` that is not below `from`, or `None` if there is none.
 fn first_bit(words: &[u64], from: usize) -> Option<usize> {
     let mut mask = u64::MAX << (from % BITS);
     for (at, word) in words.iter().enumerate().skip(from / BITS) {

@@ -1,15 +1,16 @@
-//! The ELF image of the vDSO: a shared object of one page, with the functions that programs call instead of the kernel.
+//! Builds the ELF image of the vDSO: a shared object of one page, with functions that replace
+//! system calls.
 //!
-//! Loaders look functions up by name and version, in a table of the old kind (`DT_HASH`), which all of them know. The
-//! image has no sections.
+//! Loaders look functions up by name and version, in a table of the old kind (`DT_HASH`), which all
+//! loaders support. The image has no sections.
 
 use alloc::vec::Vec;
 
-/// Bytes of an image.
+/// Size of an image in bytes.
 pub const BYTES: usize = 4096;
-/// What the object is called.
+/// The name of the shared object.
 const NAME: &str = "linux-vdso.so.1";
-/// The version that all functions have.
+/// The version of all functions.
 const VERSION: &str = "LINUX_2.6";
 
 const PT_LOAD: u32 = 1;
@@ -18,22 +19,23 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_R: u32 = 4;
 
-/// A function: what it is called, and its bytes, counted from the code's beginning.
+/// A function: its name, and its range of bytes relative to the beginning of the code.
 #[derive(Clone, Debug)]
 pub struct Function<'a> {
-    /// Its name, without `__vdso_`.
+    /// Name of the function, without `__vdso_`.
     pub name: &'a str,
-    /// Where it begins.
+    /// Offset of its first byte.
     pub start: usize,
-    /// Where it ends.
+    /// Offset after its last byte.
     pub end: usize,
 }
 
-/// Builds the image: gives it, and where in it the code begins. The functions must not use the stack.
+/// Builds the image. Returns the image and the offset of the code in it. The functions must not use
+/// the stack.
 ///
-/// `None`: there is no memory, or it does not fit in a page.
+/// Returns `None` if memory is short or the image does not fit in a page.
 pub fn image(code: &[u8], functions: &[Function<'_>]) -> Option<(Vec<u8>, usize)> {
-    // Where things are is known once they were written, so they are written twice.
+    // Offsets are known only after everything was written, so the image is written twice.
     let mut places = Places::default();
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(BYTES).ok()?;
@@ -49,7 +51,7 @@ pub fn image(code: &[u8], functions: &[Function<'_>]) -> Option<(Vec<u8>, usize)
     Some((bytes, places.code))
 }
 
-/// Offsets in the image, which are addresses in it as well.
+/// Offsets in the image, which are also addresses in it.
 #[derive(Copy, Clone, Debug, Default)]
 struct Places {
     hash: usize,
@@ -67,7 +69,7 @@ struct Places {
     end: usize,
 }
 
-/// The hash of a name, given in two parts, in `DT_HASH` and in versions.
+/// Returns the hash of a name, given in two parts, for `DT_HASH` and for versions.
 fn hash_of(name: [&str; 2]) -> u32 {
     let bytes = name.into_iter().flat_map(str::bytes);
     bytes.fold(0, |hash: u32, c| {
@@ -77,14 +79,14 @@ fn hash_of(name: [&str; 2]) -> u32 {
     })
 }
 
-/// Names one after another, each ended by a zero.
+/// Offsets of names that are stored one after another, each with a NUL.
 #[derive(Default)]
 struct Names {
     bytes: usize,
 }
 
 impl Names {
-    /// Where the next one begins.
+    /// Returns the offset of the next name, which has `length` bytes.
     fn next(&mut self, length: usize) -> u32 {
         let at = self.bytes;
         self.bytes += length + 1;
@@ -92,7 +94,7 @@ impl Names {
     }
 }
 
-/// What every function's two names begin with: the one that loaders want, and one that is weak.
+/// Prefixes of every function's two names: the one that loaders look up, and a weak one.
 const PREFIXES: [&str; 2] = ["__vdso_", ""];
 
 struct Writer<'a> {
@@ -121,14 +123,14 @@ impl Writer<'_> {
         self.put(&(value as u64).to_le_bytes())
     }
 
-    /// The distance from where it is written, or from `base`.
+    /// Writes the distance of `to` from the place where it is written, or from `base`.
     fn relative(&mut self, to: usize, base: Option<usize>) -> Option<()> {
         let from = base.unwrap_or(self.bytes.len());
         let distance = i32::try_from(to.cast_signed().wrapping_sub(from.cast_signed())).ok()?;
         self.put(&distance.to_le_bytes())
     }
 
-    /// Zeros up to a multiple; gives where that is.
+    /// Pads with zeros up to a multiple of `to`. Returns the offset there.
     fn align(&mut self, to: usize) -> Option<usize> {
         let at = self.bytes.len();
         self.put(&[0; 16][..at.next_multiple_of(to) - at])?;
@@ -183,7 +185,7 @@ impl Writer<'_> {
                 4,
             ),
         ];
-        // 64 bits, little-endian, of the current version, of System V.
+        // 64 bits, little-endian, current version, System V.
         self.put(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0")?;
         self.half(ET_DYN)?;
         self.half(EM_X86_64)?;
@@ -195,7 +197,7 @@ impl Writer<'_> {
         self.half(64)?;
         self.half(56)?;
         self.half(3)?;
-        // Of sections there are none.
+        // There are no sections.
         for size in [64, 0, 0] {
             self.half(size)?;
         }
@@ -209,14 +211,15 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// The names of all symbols, in their order.
+    /// Returns the names of all symbols in order.
     fn names<'a>(functions: &'a [Function<'a>]) -> impl Iterator<Item = [&'a str; 2]> {
         functions
             .iter()
             .flat_map(|function| PREFIXES.map(|prefix| [prefix, function.name]))
     }
 
-    /// As many buckets as symbols; a symbol's chain goes on with the one before it in its bucket.
+    /// Writes the hash table, with one bucket for each symbol. A symbol's chain continues with the
+    /// symbol before it in its bucket.
     fn hash_table(&mut self, functions: &[Function<'_>]) -> Option<()> {
         let count = u32::try_from(functions.len() * PREFIXES.len()).ok()?;
         let buckets = count.max(1);
@@ -251,7 +254,7 @@ impl Writer<'_> {
                 self.word(names.next(prefix.len() + function.name.len()))?;
                 let weak = prefix.is_empty();
                 self.put(&[if weak { WEAK_FUNCTION } else { GLOBAL_FUNCTION }, 0])?;
-                // In a section, whichever that would be.
+                // The symbol is defined in some section; its number has no meaning here.
                 self.half(1)?;
                 self.long(known.code + function.start)?;
                 self.long(function.end - function.start)?;
@@ -270,7 +273,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// A version: its number, its name. The first one is the object's own.
+    /// Writes a version: its number and its name. The first version is the object's own.
     fn definition(&mut self, name: &str, at: u32, number: u16, last: bool) -> Option<()> {
         const BASE: u16 = 1;
         const BYTES: u32 = 20;
@@ -309,9 +312,10 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Where an unwinder finds the one description of frames.
+    /// Writes the header by which an unwinder finds the only description of frames.
     fn frame_header(&mut self, known: &Places) -> Option<()> {
-        // Version; the pointer is relative to itself, the count plain, the table relative to this header.
+        // Version; the pointer is relative to itself, the count absolute, the table relative to
+        // this header.
         self.put(&[1, 0x1b, 0x03, 0x3b])?;
         let start = self.bytes.len() - 4;
         self.relative(known.frames, None)?;
@@ -320,11 +324,13 @@ impl Writer<'_> {
         self.relative(known.description, Some(start))
     }
 
-    /// How to get out of a function: the return address is all that is on the stack. Gives where the description is.
+    /// Writes how to unwind out of a function: only the return address is on the stack. Returns the
+    /// offset of the description.
     fn frames(&mut self, known: &Places) -> Option<usize> {
         let start = self.bytes.len();
-        // Common: version 1, "zR", addresses in steps of 1 and of -8, the return address is column 16, addresses are
-        // relative; the frame is 8 bytes above the stack pointer, and the return address 8 below that.
+        // Common: version 1, "zR", addresses in steps of 1 and of -8, the return address is column
+        // 16, addresses are relative. The frame is 8 bytes above the stack pointer, and the return
+        // address 8 bytes below the frame.
         let common = [
             1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
         ];
@@ -337,7 +343,7 @@ impl Writer<'_> {
         self.relative(known.code, None)?;
         self.word(u32::try_from(known.end.saturating_sub(known.code)).ok()?)?;
         self.word(0)?;
-        // The end.
+        // The terminator.
         self.word(0)?;
         Some(description)
     }

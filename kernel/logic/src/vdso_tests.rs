@@ -1,4 +1,4 @@
-//! The vDSO's image, read as a loader reads it.
+//! Reads the vDSO's image like a loader.
 
 use crate::vdso::{BYTES, Function, image};
 use std::vec::Vec;
@@ -22,7 +22,7 @@ fn name(image: &[u8], at: usize) -> &str {
     std::str::from_utf8(&image[at..at + end]).expect("a name")
 }
 
-/// Where the program header of a kind points, and how many bytes that has.
+/// Returns the offset and the size of the segment that the program header of a kind describes.
 fn segment(image: &[u8], kind: usize) -> (usize, usize) {
     (0..half(image, 56))
         .map(|number| 64 + number * 56)
@@ -31,7 +31,7 @@ fn segment(image: &[u8], kind: usize) -> (usize, usize) {
         .expect("there is one")
 }
 
-/// The hash of System V's loaders.
+/// The hash function of System V's loaders.
 fn hash(name: &str) -> usize {
     let mut hash = 0_u32;
     for c in name.bytes() {
@@ -56,7 +56,7 @@ impl Object<'_> {
             .expect("the tag is there")
     }
 
-    /// Looks for a function of a version; gives its bytes.
+    /// Looks up a function by name and version. Returns its bytes.
     fn find(&self, wanted: &str, version: &str) -> Option<&[u8]> {
         let image = self.image;
         let (table, symbols, strings) = (self.dynamic(4), self.dynamic(6), self.dynamic(5));

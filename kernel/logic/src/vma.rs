@@ -1,47 +1,47 @@
 //! The set of a space's virtual memory areas (VMAs): sorted, disjoint, neighbours merged.
 //!
-//! No hardware in it: the bytes of an area come from a [`Backing`] that the set only splits and
-//! joins, so host tests run this very file against a naive model.
+//! Needs no hardware: the bytes of an area come from a [`Backing`] that the set only splits and
+//! joins. So host tests run this very file against a naive model.
 //!
-//! The areas stand in sorted chunks of at most [`CHUNK`], a B-tree of two levels. Unlike the
-//! standard maps it says so when there is no memory: [`VmaSet::prepare`] gets what a change
-//! needs beforehand, and nothing fails half-way.
+//! The areas are in sorted chunks of at most [`CHUNK`], a B-tree of two levels. Unlike the standard
+//! maps, the set reports that memory is short. [`VmaSet::prepare`] allocates the memory for a
+//! change beforehand, so that no change fails half-way.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ops::{Deref, DerefMut, Range};
 
-/// The most areas in a chunk: with 40-byte areas just below a 2 KiB size class.
+/// The most areas in a chunk. With areas of 40 bytes a chunk is just below the size class of 2 KiB.
 pub const CHUNK: usize = 48;
 
-/// There was no memory for the set itself.
+/// There is no memory for the set itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
-/// Where the bytes of an area come from, as far as the set must know.
+/// The source of an area's bytes, as far as the set needs it.
 pub trait Backing: Clone {
-    /// The backing of what starts `bytes` further on.
+    /// Returns the backing of the bytes that begin `bytes` later.
     #[must_use]
     fn advanced(&self, bytes: u64) -> Self;
-    /// Whether `next`, placed `bytes` after the start of this, carries it on.
+    /// Returns whether `next`, placed `bytes` after the start of this backing, continues it.
     fn continues(&self, bytes: u64, next: &Self) -> bool;
 }
 
-/// One area: pages `start..end` with the same rights and one backing.
+/// An area: the pages in `start..end`, with the same rights and one backing.
 #[derive(Clone, Debug)]
 pub struct Vma<F, B> {
     /// Address of the first byte, a multiple of the page size.
     pub start: u64,
     /// Address after the last byte, a multiple of the page size, above `start`.
     pub end: u64,
-    /// Rights and kind; areas with different flags are never merged.
+    /// Rights and kind. Areas with different flags are never merged.
     pub flags: F,
-    /// The bytes behind it, at `start`.
+    /// The source of the area's bytes, from `start` on.
     pub backing: B,
 }
 
 impl<F: Copy + PartialEq, B: Backing> Vma<F, B> {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -53,18 +53,18 @@ impl<F: Copy + PartialEq, B: Backing> Vma<F, B> {
     }
 }
 
-/// Where an area stands: chunk and place in it. Valid until the set changes.
+/// The place of an area: its chunk, and its index there. Valid until the set changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Position {
     chunk: usize,
     place: usize,
 }
 
-/// Areas that stand together, with what a search for a gap wants to know of them.
+/// Areas of one chunk, with data for the search for a gap.
 #[derive(Debug)]
 struct Chunk<F, B> {
     areas: Vec<Vma<F, B>>,
-    /// The largest gap between two of them; `None`: they changed, and nobody has looked since.
+    /// The largest gap between two of the areas. `None` if they changed since it was last computed.
     gap: Cell<Option<u64>>,
 }
 
@@ -105,20 +105,19 @@ impl<F, B> Chunk<F, B> {
 /// A set of areas.
 #[derive(Debug)]
 pub struct VmaSet<F, B> {
-    /// No chunk is empty; starts ascend within and across chunks.
+    /// No chunk is empty. Starts ascend within and across chunks.
     chunks: Vec<Chunk<F, B>>,
-    /// Chunks got by `prepare`, for splits that must not fail.
+    /// Chunks allocated by `prepare`, for splits that must not fail.
     spare: Vec<Vec<Vma<F, B>>>,
     count: usize,
-    /// What was found last: calls look for the same area, and the next one, again and again. It may
-    /// lead nowhere since.
+    /// The area that was found last: callers search for the same area, and the next one, again and
+    /// again. The position may have become invalid.
     found: Cell<Position>,
-    /// Where the last search for a gap from above ended.
+    /// The range without gaps that the last search for a gap from above found.
     full: Cell<Full>,
 }
 
-/// Between the addresses `from` and `to` there is no gap of `bytes` or more. `from` is the start of an
-/// area, or `to`.
+/// A range of addresses without a gap of `bytes` or more. `from` is the start of an area, or `to`.
 #[derive(Copy, Clone, Debug)]
 struct Full {
     from: u64,
@@ -127,7 +126,7 @@ struct Full {
 }
 
 impl Full {
-    /// Nothing is known.
+    /// No range is known.
     const NOWHERE: Self = Self {
         from: 0,
         to: 0,
@@ -142,10 +141,10 @@ impl<F: Copy + PartialEq, B: Backing> Default for VmaSet<F, B> {
 }
 
 impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
-    /// The most areas that one change inserts: an area in the middle of another makes two more.
+    /// The most areas that one change inserts. An area in the middle of another makes two more.
     const GROWTH: usize = 3;
 
-    /// The empty set.
+    /// Returns the empty set.
     pub const fn new() -> Self {
         Self {
             chunks: Vec::new(),
@@ -156,20 +155,20 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// How many areas there are.
+    /// Returns the number of areas.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no areas.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// A copy of those areas that are wanted.
+    /// Returns a copy of the areas for which `wanted` returns `true`.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing is left behind.
+    /// [`NoMemory`] if memory is short; the partial copy is dropped.
     pub fn try_clone_of(&self, wanted: impl Fn(&Vma<F, B>) -> bool) -> Result<Self, NoMemory> {
         let mut copy = Self::new();
         let mut next = Some(0);
@@ -179,11 +178,12 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(copy)
     }
 
-    /// Copies those areas of the chunk with number `chunk` that are wanted to the end of `copy`, into
-    /// which the chunks before went. Returns the number of the next one, or `None` after the last.
+    /// Appends copies of the areas in chunk number `chunk` for which `wanted` returns `true` to
+    /// `copy`. The caller must have copied the earlier chunks. Returns the number of the next
+    /// chunk, or `None` after the last.
     ///
     /// # Errors
-    /// [`NoMemory`].
+    /// [`NoMemory`] if memory is short.
     pub fn clone_chunk(
         &self,
         chunk: usize,
@@ -208,7 +208,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(Some(chunk + 1).filter(|next| *next < self.chunks.len()))
     }
 
-    /// The position of the first area that ends above `address`; one after the last if none does.
+    /// Returns the position of the first area that ends above `address`, or the position after the
+    /// last area.
     fn seek(&self, address: u64) -> Position {
         let found = self.found.get();
         if let Some(position) = self.near(found, address) {
@@ -233,8 +234,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         position
     }
 
-    /// The same, if it is here, or the place before or after it in the chunk: calls look at the start and the end of a
-    /// range by turns.
+    /// Returns the same position as `seek` if it is `here` or next to it in the chunk, else `None`.
+    /// Callers look at the start and the end of a range in turn.
     fn near(&self, here: Position, address: u64) -> Option<Position> {
         let areas = self.chunks.get(here.chunk)?;
         let area = areas.get(here.place)?;
@@ -249,7 +250,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             if area.start <= address || ends_below(here.place) {
                 here.place
             } else {
-                // It ends above.
+                // The area before ends above `address`.
                 let place = here.place.checked_sub(1)?;
                 (areas.get(place)?.start <= address || ends_below(place)).then_some(place)?
             }
@@ -264,17 +265,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks.get(p.chunk)?.get(p.place)
     }
 
-    /// The area that holds this address.
+    /// Returns the area that contains `address`, if any.
     pub fn find(&self, address: u64) -> Option<&Vma<F, B>> {
         self.at(self.seek(address)).filter(|a| a.start <= address)
     }
 
-    /// The first area that ends above this address.
+    /// Returns the first area that ends above `address`, if any.
     pub fn next_from(&self, address: u64) -> Option<&Vma<F, B>> {
         self.at(self.seek(address))
     }
 
-    /// The last area that starts below this address.
+    /// Returns the last area that starts below `address`, if any.
     pub fn last_before(&self, address: u64) -> Option<&Vma<F, B>> {
         let after = self.chunks.partition_point(|c| c[0].start < address);
         let areas = self.chunks.get(after.checked_sub(1)?)?;
@@ -285,19 +286,19 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         )
     }
 
-    /// All areas, upwards.
+    /// Returns all areas in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &Vma<F, B>> {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
-    /// Exchanges backings, upwards. What was joined must come from one backing afterwards too, and what
-    /// was not must not.
+    /// Calls `each` to replace the backing of each area, in ascending order. Areas whose backings
+    /// continued each other must still do so afterwards, and no others.
     pub fn for_each_backing(&mut self, each: impl FnMut(&mut B)) {
         let areas = self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut());
         areas.map(|area| &mut area.backing).for_each(each);
     }
 
-    /// The areas that overlap these addresses, upwards.
+    /// Returns the areas that overlap `range`, in ascending order.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Vma<F, B>> {
         let from = self.seek(range.start);
         let first = self
@@ -311,7 +312,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             .take_while(move |a| a.start < range.end)
     }
 
-    /// Whether areas cover every one of these addresses.
+    /// Returns whether areas cover every address of `range`.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let mut reached = range.start;
         for area in self.overlapping(range.clone()) {
@@ -323,9 +324,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         reached >= range.end
     }
 
-    /// The highest address at which `bytes` fit between the areas and within `within`. Looks at each
-    /// chunk above it, where the last search did not, and at the areas of those that have a gap of
-    /// that size.
+    /// Returns the highest address in `within` from which on `bytes` bytes are free, or `None` if
+    /// there is none. Visits the chunks above the gap that the last search did not visit, and the
+    /// areas of those that have a gap of this size.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let full = self.full.get();
         let mut top = if full.to == within.end && full.bytes <= bytes {
@@ -344,7 +345,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             if last.end < top && top - last.end >= bytes {
                 break;
             }
-            // Gaps above `top` do not count, so what lies across it is looked through.
+            // Gaps above `top` do not count, so a chunk across `top` is searched area by area.
             if last.end <= top && chunk.largest_gap() < bytes {
                 top = first.start;
             } else {
@@ -377,7 +378,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         (at >= floor).then_some(at)
     }
 
-    /// The lowest address at which `bytes` fit between the areas and within `within`.
+    /// Returns the lowest address in `within` from which on `bytes` bytes are free, or `None` if
+    /// there is none.
     pub fn lowest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let mut at = within.start;
         for area in self.overlapping(within.clone()) {
@@ -389,17 +391,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         (at < within.end && within.end - at >= bytes).then_some(at)
     }
 
-    /// Gets the memory that one change between `start` and `end` can need: after this the next
-    /// `split`, or `insert`, at or between the two does not fail.
+    /// Allocates the memory for one change between `start` and `end`. After that, the next `split`
+    /// or `insert` at or between the two cannot fail.
     ///
     /// # Errors
-    /// [`NoMemory`]; the set is unchanged.
+    /// [`NoMemory`] if memory is short; the areas are unchanged.
     pub fn prepare(&mut self, start: u64, end: u64) -> Result<(), NoMemory> {
         if self.chunks.is_empty() {
-            // The very first chunk of a set starts small.
+            // The first chunk of a set starts small.
             self.spare_chunks(1, Self::GROWTH + 1)?;
         }
-        // An insertion goes to the chunk of its position or to the one before.
+        // An insertion goes to the chunk of its position or to the chunk before it.
         for address in [start, end] {
             let chunk = self.seek(address).chunk;
             for index in chunk.saturating_sub(1)..=chunk {
@@ -409,7 +411,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                 if areas.len() + Self::GROWTH > CHUNK {
                     self.spare_chunks(Self::GROWTH, CHUNK)?;
                 } else {
-                    // Grows by doubling up to the cap, so a small space has small chunks.
+                    // A chunk grows by doubling up to the cap, so a small space has small chunks.
                     let room = areas.len().clamp(Self::GROWTH, CHUNK - areas.len());
                     if areas.capacity() - areas.len() < Self::GROWTH {
                         areas.try_reserve_exact(room).map_err(|_| NoMemory)?;
@@ -420,17 +422,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(())
     }
 
-    /// Gets the memory for one `insert` anywhere, whatever goes before it.
+    /// Allocates the memory for one `insert` anywhere, even after other changes.
     ///
     /// # Errors
-    /// [`NoMemory`]; the set is unchanged.
+    /// [`NoMemory`] if memory is short; the areas are unchanged.
     pub fn prepare_anywhere(&mut self) -> Result<(), NoMemory> {
         self.spare_chunks(1, CHUNK)
     }
 
     fn spare_chunks(&mut self, chunks: usize, capacity: usize) -> Result<(), NoMemory> {
         self.chunks.try_reserve(chunks).map_err(|_| NoMemory)?;
-        // Those that are there may be small.
+        // Spare chunks may be too small.
         self.spare.retain(|chunk| chunk.capacity() >= capacity);
         self.spare
             .try_reserve_exact(chunks.saturating_sub(self.spare.len()))
@@ -443,7 +445,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(())
     }
 
-    /// Inserts at a position; the memory was prepared.
+    /// Inserts an area at a position. The memory must be prepared.
     fn put(&mut self, p: Position, area: Vma<F, B>) {
         self.count += 1;
         if self.chunks.is_empty() {
@@ -452,8 +454,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             self.chunks.push(chunk.into());
             return;
         }
-        // A position at the front of a chunk is as well the back of the one before, if that has
-        // room.
+        // The front of a chunk is also the back of the chunk before, if that has room.
         let mut p = p;
         if p.place == 0
             && p.chunk > 0
@@ -466,7 +467,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
         let areas = &mut self.chunks[p.chunk];
         if areas.len() < CHUNK && areas.try_reserve(1).is_err() {
-            // Prepared for any place: the area and those behind it get a chunk of their own.
+            // Prepared for any place: the area and those after it move to a new chunk.
             let mut upper = self.spare.pop().unwrap_or_default();
             upper.push(area);
             upper.extend(areas.drain(p.place..));
@@ -497,7 +498,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks[p.chunk].insert(p.place, area);
     }
 
-    /// Makes `address` a boundary: an area across it becomes two. Prepared beforehand.
+    /// Makes `address` a boundary by splitting an area that contains it. The memory must be
+    /// prepared.
     pub fn split(&mut self, address: u64) {
         let p = self.seek(address);
         let Some(area) = self
@@ -526,10 +528,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         );
     }
 
-    /// Puts in an area where none is, and joins it with its neighbours. Prepared beforehand.
+    /// Inserts an area where there is none, and joins it with its neighbours. The memory must be
+    /// prepared.
     ///
     /// # Panics
-    /// Where an area is: two that overlap would show one address twice.
+    /// If another area overlaps: one address would have two pages.
     pub fn insert(&mut self, area: Vma<F, B>) {
         let p = self.seek(area.start);
         assert!(area.start < area.end, "an area without pages");
@@ -556,8 +559,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Takes out the first area that starts within `range`, whose ends are boundaries (see
-    /// [`Self::split`]).
+    /// Removes and returns the first area that starts within `range`, if any. Both ends of `range`
+    /// must be boundaries (see [`Self::split`]).
     pub fn pop(&mut self, range: Range<u64>) -> Option<Vma<F, B>> {
         let p = self.seek(range.start);
         self.at(p).filter(|a| a.start < range.end)?;
@@ -569,7 +572,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         } else {
             self.tidy(range.start);
         }
-        // The gap that it leaves reaches up to the area after it.
+        // The gap that the area leaves extends to the next area.
         let mut full = self.full.get();
         if area.end > full.from {
             full = match self.next_from(area.end) {
@@ -584,7 +587,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Some(area)
     }
 
-    /// Joins two neighbouring chunks that are less than half full together.
+    /// Joins two neighbouring chunks if together they are at most half full.
     fn tidy(&mut self, around: u64) {
         let first = self.seek(around).chunk.saturating_sub(1);
         for chunk in first..first + 2 {
@@ -595,8 +598,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             if sum > CHUNK / 2 {
                 continue;
             }
-            // A join is worth nothing that would have to fail: without memory it waits. What was
-            // prepared for a change stays.
+            // A join is not worth a failure: without memory it is postponed. The room that was
+            // prepared for a change is kept.
             if left.try_reserve_exact(right.len() + Self::GROWTH).is_ok() {
                 left.append(right);
                 self.chunks.remove(chunk + 1);
@@ -605,7 +608,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Changes the flags of the areas between two boundaries.
+    /// Changes the flags of the areas in `range`, whose ends must be boundaries.
     pub fn set_flags(&mut self, range: Range<u64>, mut change: impl FnMut(F) -> F) {
         let from = self.seek(range.start);
         for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from.chunk) {
@@ -619,11 +622,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Moves the start of the area that starts at `from` down to `to`: its backing is the same
+    /// Moves the start of the area that starts at `from` down to `to`. Its backing must be the same
     /// everywhere.
     ///
     /// # Panics
-    /// Where no area starts at `from`, or another reaches beyond `to`.
+    /// If no area starts at `from`, or another area extends beyond `to`.
     pub fn grow_down(&mut self, from: u64, to: u64) {
         assert!(
             to < from && self.last_before(from).is_none_or(|below| below.end <= to),
@@ -640,8 +643,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Joins what can be joined from the area before `range` to the one after it. Areas that begin at
-    /// the end of `range` or later are not joined with those behind them.
+    /// Joins all areas that can be joined, from the area before `range` to the area after it. An
+    /// area that begins at the end of `range` or later is not joined with its successor.
     pub fn merge(&mut self, range: Range<u64>) {
         let mut p = self.seek(range.start);
         p = self.before(p).unwrap_or(p);
@@ -667,7 +670,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// The position after that of an area; one after the last if there is no more.
+    /// Returns the position after `p`, or the position after the last area.
     fn after(&self, p: Position) -> Position {
         if p.place + 1 < self.chunks[p.chunk].len() {
             Position {
@@ -682,7 +685,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// The position of the area before one.
+    /// Returns the position before `p`, if any.
     fn before(&self, p: Position) -> Option<Position> {
         if let Some(place) = p.place.checked_sub(1) {
             return Some(Position {
@@ -695,10 +698,10 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Some(Position { chunk, place })
     }
 
-    /// Checks the invariants; for tests.
+    /// Checks the invariants, for tests.
     ///
     /// # Panics
-    /// When one does not hold.
+    /// If one does not hold.
     #[cfg(any(test, ebb_model))]
     pub fn validate(&self) {
         let mut end = 0;

@@ -1,4 +1,4 @@
-//! The set of areas against an array that says for each page what it is.
+//! Compares the set of areas with an array that holds the state of each page.
 
 use crate::vma::{Backing, CHUNK, Vma, VmaSet};
 use core::ops::Range;
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use std::vec::Vec;
 
 const PAGE: u64 = 4096;
-/// Pages of the model. Small enough that changes meet, large enough for several chunks.
+/// Number of pages of the model: few enough that changes meet, enough for several chunks.
 const PAGES: u64 = 400;
 
-/// Bytes of an object, from an offset on; object 0 is anonymous and has no offsets.
+/// The bytes of an object from an offset on. Object 0 is anonymous and has no offsets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Object {
     number: u8,
@@ -96,7 +96,7 @@ fn apply(set: &mut VmaSet<u8, Object>, model: &mut Model, change: &Change) {
     match *change {
         Change::Map { flags, number, .. } => {
             clear(set, start, end);
-            // The same object at the same place, so that neighbours often carry each other on.
+            // Uses the same object at the same place, so that neighbours often continue each other.
             add(set, start..end, flags, Object::at(number, start));
             for page in of_model {
                 model[page] = Some((flags, Object::at(number, page as u64 * PAGE)));
@@ -187,14 +187,14 @@ proptest! {
             if number % 16 == 0 {
                 compare(&set, &model);
             }
-            // A search knows where the last one ended, of this size or another.
+            // The search remembers where the last search, of this size or another, ended.
             compare_gaps(&set, &model, if number % 5 == 0 { gap / 3 + 1 } else { gap });
         }
         compare(&set, &model);
         compare_gaps(&set, &model, gap);
         let copy = set.try_clone_of(|_| true).unwrap();
         compare(&copy, &model);
-        // Areas of one kind are left out of a copy, as fork leaves those out that are not for children.
+        // A copy omits areas of one kind, as fork omits areas that children do not inherit.
         let part = set.try_clone_of(|area| area.flags != 1).unwrap();
         let rest: Model = model.iter().map(|p| p.filter(|(flags, _)| *flags != 1)).collect();
         compare(&part, &rest);
@@ -260,7 +260,7 @@ fn an_area_grows_down_to_the_one_below() {
 
 #[test]
 fn what_is_prepared_for_any_place_goes_anywhere() {
-    // As a move does it: what was prepared holds while another area goes.
+    // Like a move: the prepared memory is still there after another area is removed.
     for gone in 0..CHUNK as u64 * 4 {
         let mut set = VmaSet::new();
         for number in 0..CHUNK as u64 * 4 {

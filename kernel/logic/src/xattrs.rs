@@ -10,29 +10,29 @@ pub const VALUE_MAX: usize = 1 << 16;
 /// The longest list of names (`XATTR_LIST_MAX`).
 pub const LIST_MAX: usize = 1 << 16;
 
-/// The most attributes of a file: each call looks through their names. Linux has no such number, and lists no more than
-/// [`LIST_MAX`] bytes of names.
+/// The most attributes of a file, because each call searches their names. Linux has no such limit,
+/// but lists no more than [`LIST_MAX`] bytes of names.
 pub const MOST: usize = 1024;
 
-/// Why an attribute cannot be set.
+/// The reason why an attribute cannot be set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is there, and was to be made.
+    /// The attribute exists, and the call may only create it.
     Exists,
-    /// It is not there, and was to be changed.
+    /// The attribute does not exist, and the call may only replace it.
     Absent,
-    /// There are [`MOST`].
+    /// The file has [`MOST`] attributes.
     TooMany,
     /// Memory is short.
     NoMemory,
 }
 
-/// When an attribute is set.
+/// The condition for setting an attribute.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct When {
-    /// Only if it is not there.
+    /// Only if the attribute does not exist.
     pub create: bool,
-    /// Only if it is there.
+    /// Only if the attribute exists.
     pub replace: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// Bytes that it takes, about.
+    /// Returns roughly how many bytes of memory the attribute takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.value.len()
     }
@@ -69,7 +69,7 @@ impl Attribute {
 /// The attributes of a file.
 #[derive(Debug, Default)]
 pub struct Xattrs {
-    /// As they came.
+    /// In the order of their creation.
     all: Vec<Attribute>,
 }
 
@@ -78,23 +78,24 @@ impl Xattrs {
         self.all.iter().position(|one| *one.name == *name)
     }
 
-    /// The value of an attribute.
+    /// Returns the value of the attribute `name`, or `None` if it does not exist.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.find(name).map(|at| &*self.all[at].value)
     }
 
-    /// The value of an attribute, to be changed in its place.
+    /// Returns the value of the attribute `name` for modification in place.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         let at = self.find(name)?;
         Some(&mut self.all[at].value)
     }
 
-    /// Bytes that an attribute takes, about.
+    /// Returns roughly how many bytes of memory the attribute `name` takes, 0 if it does not exist.
     pub fn bytes_of(&self, name: &[u8]) -> usize {
         self.find(name).map_or(0, |at| self.all[at].bytes())
     }
 
-    /// Sets one; gives back the one that it replaces, or itself where it is refused.
+    /// Sets an attribute. Returns the attribute that it replaces, if any. On failure, returns the
+    /// reason and `new` itself.
     pub fn set(
         &mut self,
         new: Attribute,
@@ -115,18 +116,18 @@ impl Xattrs {
         }
     }
 
-    /// Takes one away.
+    /// Removes the attribute `name` and returns it, or `None` if it does not exist.
     pub fn remove(&mut self, name: &[u8]) -> Option<Attribute> {
         let at = self.find(name)?;
         Some(self.all.remove(at))
     }
 
-    /// The names, the youngest first, as Linux has it.
+    /// Returns the names, the newest first, as Linux does.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.all.iter().rev().map(|one| &*one.name)
     }
 
-    /// Returns a copy of all, or `None` if memory is short.
+    /// Returns a copy of all attributes, or `None` if memory is short.
     pub fn copy(&self) -> Option<Self> {
         let mut all = Vec::new();
         all.try_reserve_exact(self.all.len()).ok()?;
@@ -136,7 +137,7 @@ impl Xattrs {
         Some(Self { all })
     }
 
-    /// Bytes that all take, about.
+    /// Returns roughly how many bytes of memory all attributes take.
     pub fn bytes(&self) -> usize {
         self.all.iter().map(Attribute::bytes).sum()
     }

@@ -1,4 +1,4 @@
-//! Attributes are what was set last, whatever was refused meanwhile.
+//! Attributes have the values set last, even if calls in between were refused.
 
 use super::xattrs::{Attribute, MOST, Refused, When, Xattrs};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Nodes that are in no directory: of pipes, sockets, eventfd, epoll, timerfd and the program's streams.
+//! Nodes that are in no directory: pipes, sockets, eventfd, epoll, timerfd and the program's
+//! streams.
 
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
@@ -46,13 +47,14 @@ struct Nameless {
     inode: u64,
     kind: FileKind,
     magic: u64,
-    /// What it is called: with its number, or, as an anonymous inode, with this.
+    /// The name that Linux shows: with the inode number for sockets and pipes, alone for anonymous
+    /// inodes.
     label: &'static str,
     made: Timestamp,
     access: SpinLock<Access>,
-    /// Of a socket: what Linux calls its protocol.
+    /// Linux's name of the protocol, if the node is a socket.
     protocol_name: Option<&'static str>,
-    /// `None`: it cannot be opened again.
+    /// Opens the object again. `None` if it cannot be opened again.
     reopen: Option<Reopen>,
 }
 
@@ -151,7 +153,7 @@ impl Nameless {
     }
 }
 
-/// Wraps `file` in an open file with a node of its own.
+/// Wraps `file` in an open file with a new node.
 pub fn open(
     file: Arc<dyn File>,
     kind: FileKind,
@@ -163,8 +165,8 @@ pub fn open(
     OpenFile::new(Arc::new(node), file, None, flags)
 }
 
-/// Wraps a socket in an open file with a node that belongs to the user and the group `owner`.
-/// `protocol_name` is what Linux calls the socket's protocol.
+/// Wraps a socket in an open file with a new node that belongs to the user and group `owner`.
+/// `protocol_name` is Linux's name of the socket's protocol.
 pub(super) fn open_socket(
     file: Arc<dyn File>,
     flags: OpenFlags,
@@ -179,7 +181,8 @@ pub(super) fn open_socket(
     OpenFile::new(Arc::new(node), file, None, flags)
 }
 
-/// The node of a pipe, which belongs to a user and a group; `reopen` makes a further end.
+/// Returns the node of a pipe that belongs to the user and group `owner`. `reopen` makes a further
+/// end of the pipe.
 pub(super) fn pipe_node(
     owner: [u32; 2],
     reopen: impl Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync + 'static,

@@ -1,8 +1,8 @@
-//! Bind mounts: a directory with what is below it, or a file, that is seen in a second place.
+//! Bind mounts: a directory with everything below it, or a file, that is seen in a second place.
 //!
-//! A node below a bind mount is [`Bound`]: a node of the source's file system, and the [`Bind`]
-//! through which it is seen. It is the same file (`Node::id`), with another way up, and with what
-//! the mount forbids.
+//! A node below a bind mount is a [`Bound`]: a node of the source's file system, and the [`Bind`]
+//! through which it is seen. It has the same `Node::id` as the node that it shows. The directories
+//! above the mount's root are those of the place where it is mounted, and the mount's flags apply.
 
 use super::covers;
 use super::file::{File, Place};
@@ -23,42 +23,45 @@ use logic::errno::Errno;
 use logic::path::PATH_MAX;
 use machine::sync::SpinLock;
 
-/// The most steps upwards in a file system; deeper directories have no path that a call could return.
+/// The most steps upwards in a file system. Deeper directories have no path that a call could
+/// return.
 const MAX_DEPTH: usize = PATH_MAX;
 
 /// Where a bind mount is in the tree.
 struct Standing {
-    /// The directory above its root; `None` once it is unmounted.
+    /// The directory above the root of the mount. `None` once the mount is unmounted.
     above: Option<NodeRef>,
-    /// The name of its root there.
+    /// The name of the root in `above`.
     name: Box<[u8]>,
 }
 
 /// A bind mount.
 pub(super) struct Bind {
-    /// Its number, how it is mounted, and who uses it.
+    /// The mount's number, flags and uses.
     volume: Volume,
-    /// What it shows as its root, in that file system's own tree.
+    /// The node that is the root of the mount, in the tree of its own file system.
     root: NodeRef,
-    /// The name of `root`, if that is a file.
+    /// The name of `root`, if `root` is a file.
     origin: Option<Place>,
-    /// `root` is the root directory of its file system: nothing can be moved out of it.
+    /// Whether `root` is the root directory of its file system. Then nothing can be moved out of
+    /// the mount.
     whole: bool,
     standing: SpinLock<Standing>,
 }
 
-/// Whether a directory is the root of its file system.
+/// Returns whether the directory `node` is the root of its file system.
 fn is_top(node: &NodeRef) -> bool {
     node.parent()
         .is_none_or(|above| leaves_volume(node, &above))
 }
 
 impl Bind {
-    /// A bind mount of what `source` is, which stands nowhere yet; `origin` is the name of a file.
-    /// The second is a use of it, which counts who else uses it.
+    /// Makes a bind mount of the node that `source` is or shows. The mount is in no tree yet.
+    /// `origin` is the name of `source` if that is a file. The second value is the mount's own
+    /// reference to its uses.
     ///
     /// # Errors
-    /// Fails with `EMFILE` if there is no number for it.
+    /// Fails with `EMFILE` if no mount number is free.
     pub(super) fn new(
         source: &NodeRef,
         origin: Option<Place>,
@@ -85,28 +88,30 @@ impl Bind {
         Ok((bind, uses))
     }
 
-    /// The bind mount through which `node` is seen, if it is seen through one.
+    /// Returns the bind mount through which `node` is seen, or `None` if `node` is in the tree of
+    /// its own file system.
     pub(super) fn of(node: &NodeRef) -> Option<&Arc<Self>> {
         let any: &dyn Any = &**node;
         any.downcast_ref::<Bound>().map(|bound| &bound.mount)
     }
 
-    /// How it is mounted, and how many files are open to be written through it.
+    /// Returns the flags of the mount and its count of files that are open for writing.
     pub(super) fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// What it shows as its root, in that file system's own tree.
+    /// Returns the root of the mount, as a node in the tree of its own file system.
     pub(super) fn root(&self) -> &NodeRef {
         &self.root
     }
 
-    /// The name of a file that it shows.
+    /// Returns the name of the root, if the root is a file.
     pub(super) fn origin(&self) -> Option<&Place> {
         self.origin.as_ref()
     }
 
-    /// A node of the file system's own tree, as it is seen through this mount.
+    /// Returns `inner`, a node in the tree of its own file system, as it is seen through this
+    /// mount.
     pub(super) fn show(self: &Arc<Self>, inner: NodeRef) -> NodeRef {
         debug_assert!(inner.inner().is_none(), "a bind mount of a bind mount");
         Arc::new(Bound {
@@ -115,12 +120,12 @@ impl Bind {
         })
     }
 
-    /// Whether the directory `node` of the file system's own tree is the root of this mount, or
-    /// below it. `false` if it lies deeper than a path leads.
+    /// Returns whether the directory `node`, in the tree of its own file system, is the root of
+    /// this mount or below it. Returns `false` if `node` lies deeper than any path reaches.
     pub(super) fn shows(&self, node: &NodeRef) -> bool {
         let root = self.root.id();
         let mut here = node.clone();
-        // The ways up of a folder of the host's may be a cycle, where the host moves directories.
+        // The parents of a folder of the host may form a cycle while the host moves directories.
         for _ in 0..MAX_DEPTH {
             if here.id() == root {
                 return true;
@@ -134,7 +139,7 @@ impl Bind {
         false
     }
 
-    /// The path of its root in the file system, as `mountinfo` shows it.
+    /// Returns the path of the mount's root in its file system, as `mountinfo` shows it.
     pub(super) fn root_path(&self) -> Vec<u8> {
         let mut names: Vec<Box<[u8]>> = Vec::new();
         let mut removed = self.root.is_removed();
@@ -145,7 +150,7 @@ impl Bind {
             names.push(origin.name.clone());
             here = origin.parent.clone();
         }
-        // Bounded as in `shows`.
+        // The bound is that of `shows`.
         while let Some(above) = here.parent().filter(|above| !leaves_volume(&here, above)) {
             if names.len() == MAX_DEPTH {
                 break;
@@ -172,7 +177,7 @@ impl Bind {
     }
 }
 
-/// A use of a bind mount by a file that is open to be written.
+/// A use of a bind mount by a file that is open for writing.
 struct Writing {
     mount: Arc<Bind>,
     _uses: Option<Hold>,
@@ -186,7 +191,7 @@ impl Drop for Writing {
 
 /// A node as it is seen through a bind mount.
 struct Bound {
-    /// The node in its file system's own tree.
+    /// The node in the tree of its own file system.
     inner: NodeRef,
     mount: Arc<Bind>,
 }
@@ -196,7 +201,10 @@ impl Bound {
         self.inner.id() == self.mount.root.id()
     }
 
-    /// The node itself, if `other` is seen through the same mount.
+    /// Returns the node that `other` shows.
+    ///
+    /// # Errors
+    /// Fails with `EXDEV` if `other` is not seen through the same mount.
     fn beside(&self, other: &NodeRef) -> Result<NodeRef, Errno> {
         if other.mount() != self.mount() {
             return Err(Errno::EXDEV);
@@ -204,7 +212,7 @@ impl Bound {
         Ok(unbound(other.clone()))
     }
 
-    /// A node of the file system, as it is seen through the same mount.
+    /// Returns a node of the file system as it is seen through the same mount.
     fn show(&self, node: Result<NodeRef, Errno>) -> Result<NodeRef, Errno> {
         node.map(|node| self.mount.show(node))
     }
@@ -355,12 +363,12 @@ impl Node for Bound {
             covers::set(self, b"", None);
             return Ok(());
         }
-        // A root that is a file is covered as such.
+        // `keeps_entries` concerns directories only. A root that is a file can be covered.
         if self.kind() == FileKind::Directory && !self.inner.keeps_entries() {
             return Err(Errno::EINVAL);
         }
         covers::set(self, b"", top);
-        // It may have been removed before that was seen.
+        // The directory may have been removed before the cover was visible.
         if self.is_removed() {
             covers::set(self, b"", None);
             return Err(Errno::ENOENT);
@@ -372,7 +380,7 @@ impl Node for Bound {
             above: above.cloned(),
             name: name.into(),
         };
-        // The guard is a temporary of the statement, the old place outlives it.
+        // The guard is a temporary of the statement; the old place outlives it.
         let old = core::mem::replace(&mut *self.mount.standing.lock(), new);
         drop(old);
     }
@@ -393,7 +401,7 @@ impl Node for Bound {
     }
     fn hold_open(&self, flags: OpenFlags) -> Result<Option<Hold>, Errno> {
         let uses = self.hold();
-        // Devices and pipes are written also where the file system is not.
+        // Devices and pipes can be written even in a read-only file system.
         let is_stored = matches!(self.kind(), FileKind::Regular | FileKind::Directory);
         if !flags.writable() || !is_stored {
             return Ok(uses);

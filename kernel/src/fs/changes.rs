@@ -1,5 +1,5 @@
-//! Files that tell who polls them when what they show has changed: lists of mounts, names of the
-//! machine.
+//! Files that notify pollers when their content has changed: the lists of mounts, and the names of
+//! the machine.
 
 use super::knob::Input;
 use super::poll::{Notifier, PollMask};
@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::sync::Once;
 
-/// How often something has changed, and who waits for the next time.
+/// A count of changes, and the notifier of the tasks that wait for the next one.
 pub struct Changes {
     count: AtomicU64,
-    /// Made when the first open file asks for it.
+    /// Created when the first open file asks for it.
     notifier: Once<Arc<Notifier>>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// No change yet.
+    /// Returns a counter without changes.
     pub const fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -40,9 +40,9 @@ impl Changes {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Counts a change, and tells who waits. Call it without a lock, after the change.
+    /// Counts a change and notifies pollers. Call this after the change, without a lock.
     pub fn note(&self) {
-        // Release: who sees the count sees the change.
+        // Release: a task that sees the count sees the change.
         self.count.fetch_add(1, Ordering::Release);
         if let Some(notifier) = self.notifier.get() {
             notifier.notify(PollMask::ERR | PollMask::PRI);
@@ -60,16 +60,16 @@ impl Changes {
     }
 }
 
-/// A file whose content changes as `changes` says. Each open file tells of a change once.
+/// A file whose content changes with `changes`. Each open file reports a change once.
 pub struct Watched {
     content: Arc<dyn Content>,
     changes: &'static Changes,
-    /// What an open file is ready for as long as nothing changes.
+    /// The readiness of an open file while nothing changes.
     quiet: PollMask,
 }
 
 impl Watched {
-    /// A file that shows `content`.
+    /// Returns a file that shows `content`.
     pub fn new(content: Arc<dyn Content>, changes: &'static Changes, quiet: PollMask) -> Self {
         Self {
             content,
@@ -78,7 +78,7 @@ impl Watched {
         }
     }
 
-    /// The file as it is opened now.
+    /// Returns an open file that has seen all changes until now.
     pub fn opened(self) -> Arc<dyn Content> {
         Arc::new(Opened {
             seen: AtomicU64::new(self.changes.count()),
@@ -109,10 +109,10 @@ impl Content for Watched {
     }
 }
 
-/// Such a file as it was opened once.
+/// A [`Watched`] file that was opened.
 struct Opened {
     watched: Watched,
-    /// The changes that it has told of.
+    /// The count of changes that the file has reported.
     seen: AtomicU64,
 }
 

@@ -1,7 +1,8 @@
-//! Gives back pages of host files that no program has used for a while.
+//! Frees pages of host files that no program has used for a while.
 //!
-//! The host has these files too, so a page that goes costs a read, and one that stays costs the host memory for nothing.
-//! A thread counts ticks while more than [`KEPT_PAGES`] such pages are here; otherwise it sleeps, and costs nothing.
+//! The host has these files too. A page that is freed costs a read when it is needed again; a page
+//! that is kept costs the host memory. A thread counts ticks while there are more than
+//! [`KEPT_PAGES`] such pages; otherwise it sleeps and costs nothing.
 
 use super::used::{self, Cold, KEPT_PAGES, TICKS};
 use super::{hostfs, tmpfs};
@@ -11,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use machine::memory::{self, stats};
 use machine::sched;
 
-/// Starts the thread, if it is not there yet.
+/// Starts the thread, unless it has been started.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !STARTED.swap(true, Ordering::Relaxed) {
@@ -26,7 +27,7 @@ fn run() {
         let dropped = pass();
         drop(reclaiming);
         if dropped > 0 {
-            // What the CPUs hold in reserve keeps blocks from being whole.
+            // Frames in the per-CPU caches keep pageblocks from being free as a whole.
             memory::allocator().request_drain();
             daemon::memory_freed();
         }
@@ -34,8 +35,9 @@ fn run() {
     }
 }
 
-/// Drops pages of files that were not used for [`TICKS`]; how many. In the tick before, mappings of a file have to ask for
-/// its pages again, which tells whether they are in use.
+/// Drops pages of files that were not used for [`TICKS`] ticks. Returns the number of dropped
+/// pages. One tick before, the pages of a file are unmapped, so that a mapping that uses them
+/// faults and renews the file.
 fn pass() -> usize {
     let visit = &mut |file: &dyn Cold| {
         if stats::host_pages() <= KEPT_PAGES {

@@ -1,11 +1,12 @@
-//! Where a process stands in the tree.
+//! The places of a process in the tree: its root and its working directory.
 
 use super::node::{Hold, NodeRef};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use machine::sync::SpinLock;
 
-/// A directory that a process stands in, in a file system that stays mounted meanwhile.
+/// A directory that a process uses as its root or working directory. Keeps the directory's file
+/// system mounted.
 #[derive(Clone, Debug)]
 struct Standing {
     node: NodeRef,
@@ -25,7 +26,7 @@ struct Places {
     cwd: Standing,
 }
 
-/// Root, working directory and umask. `CLONE_FS` shares it, `fork` copies it.
+/// Root, working directory and umask of a process. `CLONE_FS` shares a context, `fork` copies it.
 #[derive(Debug)]
 pub struct Context {
     places: SpinLock<Places>,
@@ -33,7 +34,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// At `root`, the root of the tree, with Linux's umask of 022.
+    /// Returns a context at `root`, the root of the tree, with Linux's umask of 022.
     pub fn new(root: NodeRef) -> Arc<Self> {
         Arc::new(Self {
             places: SpinLock::new(Places {
@@ -44,7 +45,7 @@ impl Context {
         })
     }
 
-    /// A copy for a forked process.
+    /// Returns a copy for a forked process.
     pub fn fork_copy(&self) -> Arc<Self> {
         let places = self.places.lock().clone();
         Arc::new(Self {
@@ -53,12 +54,12 @@ impl Context {
         })
     }
 
-    /// Root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> NodeRef {
         self.places.lock().root.node.clone()
     }
 
-    /// Working directory.
+    /// Returns the working directory.
     pub fn cwd(&self) -> NodeRef {
         self.places.lock().cwd.node.clone()
     }
@@ -66,7 +67,7 @@ impl Context {
     /// Moves the working directory to the directory `node`.
     pub fn set_cwd(&self, node: NodeRef) {
         let new = Standing::on(node);
-        // The guard is a temporary of the statement, the old place outlives it.
+        // The guard is a temporary of the statement; the old place outlives it.
         let old = core::mem::replace(&mut self.places.lock().cwd, new);
         drop(old);
     }
@@ -78,13 +79,13 @@ impl Context {
         drop(old);
     }
 
-    /// Permission bits that new files do not get.
+    /// Returns the permission bits that new files do not get.
     pub fn umask(&self) -> u32 {
-        // Relaxed: it orders nothing else.
+        // Relaxed: the mask orders no other access.
         self.umask.load(Ordering::Relaxed)
     }
 
-    /// Sets the umask and gives the old one.
+    /// Sets the umask and returns the old one.
     pub fn set_umask(&self, mask: u32) -> u32 {
         self.umask.swap(mask & 0o777, Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
-//! What is mounted where no directory keeps it: on files, and on what is seen through a bind mount.
+//! Mounts that no directory stores: those on files, and those on nodes that are seen through a bind
+//! mount.
 //!
-//! A directory that is seen in its own file system keeps what is mounted on it (`Node::cover`). A
-//! file has several names, of which one is covered, and a directory is covered in one bind mount
-//! and not in another. These stand in a table here.
+//! A directory that is seen in its own file system stores the mount on it (`Node::cover`). Two
+//! cases need the table here. A file has several names and only one of them is covered. A directory
+//! may be covered in one bind mount and not in another.
 
 use super::flags::FileKind;
 use super::node::{Node, NodeId, NodeRef, same_mount};
@@ -14,19 +15,20 @@ use machine::sync::SpinLock;
 
 /// A node, and the number of the mount through which it is seen.
 type Seen = (NodeId, u64);
-/// The roots of what is mounted on a node itself (the empty name), and on entries of it that are
-/// files.
+/// The roots of the mounts on one node, by name. The empty name stands for the node itself, the
+/// others for entries of it that are files.
 type Tops = BTreeMap<Box<[u8]>, NodeRef>;
 
 static TABLE: SpinLock<BTreeMap<Seen, Tops>> = SpinLock::new(BTreeMap::new());
-/// How many there are, and how many of them are on names of files. Changed with the table locked.
+/// The number of entries in the table, and of those on names of files. Changed with the table
+/// locked.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 static NAMED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether anything is mounted on a name of a file.
+/// Returns whether anything is mounted on a name of a file.
 #[inline]
 pub(super) fn any_named() -> bool {
-    // Relaxed: who walks through while something is mounted may come before it or after.
+    // Relaxed: a walk at the time of a mount may see the tree before it or after it.
     NAMED.load(Ordering::Relaxed) != 0
 }
 
@@ -38,21 +40,21 @@ fn find(node: &dyn Node, name: &[u8]) -> Option<NodeRef> {
     TABLE.lock().get(&seen(node))?.get(name).cloned()
 }
 
-/// Returns the root of what is mounted on the file `name` of a directory.
+/// Returns the root of the mount on the file `name` of `directory`.
 pub(super) fn on_name(directory: &dyn Node, name: &[u8]) -> Option<NodeRef> {
     find(directory, name)
 }
 
-/// Returns the root of what is mounted on a node that is seen through a bind mount.
+/// Returns the root of the mount on `node`, which is seen through a bind mount.
 pub(super) fn on(node: &dyn Node) -> Option<NodeRef> {
-    // Relaxed: as above.
+    // Relaxed: see `any_named`.
     if ALL.load(Ordering::Relaxed) == 0 {
         return None;
     }
     find(node, b"")
 }
 
-/// Returns whether anything is mounted on the directory `id`, through whatever bind mount it is seen.
+/// Returns whether anything is mounted on the directory `id`, seen through any bind mount.
 pub(super) fn anywhere_on(id: NodeId) -> bool {
     if ALL.load(Ordering::Relaxed) == 0 {
         return false;
@@ -62,8 +64,8 @@ pub(super) fn anywhere_on(id: NodeId) -> bool {
     seen.any(|(_, tops)| tops.contains_key(&b""[..]))
 }
 
-/// Mounts `top` on the file `name` of the directory `node`, or with an empty name on `node` itself;
-/// with `None` nothing.
+/// Mounts `top` on the file `name` of the directory `node`, or on `node` itself if `name` is empty.
+/// With `None`, removes that mount.
 pub(super) fn set(node: &dyn Node, name: &[u8], top: Option<NodeRef>) {
     let key = seen(node);
     let named = usize::from(!name.is_empty());
@@ -90,18 +92,18 @@ pub(super) fn set(node: &dyn Node, name: &[u8], top: Option<NodeRef>) {
             old
         }
     };
-    // The lock goes before the node does.
+    // The lock is released before the node is dropped.
     drop(table);
     drop(old);
 }
 
-/// Whether the entry `name` of `parent`, which is `node`, may be removed, moved or replaced.
+/// Checks that the entry `name` of `parent`, which is `node`, may be removed, moved or replaced.
 ///
 /// # Errors
-/// Fails with `EBUSY` if something is mounted on it, through whichever mount that is seen.
+/// Fails with `EBUSY` if something is mounted on the entry, seen through any mount.
 #[inline]
 pub fn check_free(parent: &NodeRef, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
-    // Relaxed: as above.
+    // Relaxed: see `any_named`.
     if ALL.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }

@@ -4,12 +4,12 @@ use logic::errno::Errno;
 use logic::numbers::Numbers;
 use machine::sync::SpinLock;
 
-/// A device number of `major` and `minor`, as `st_rdev` has it: 12 and 20 bits.
+/// Returns the device number of `major` (12 bits) and `minor` (20 bits), in the form of `st_rdev`.
 pub const fn number(major: u64, minor: u64) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// The major and the minor of a device number.
+/// Returns the major and the minor of a device number.
 pub const fn parts(device: u64) -> (u64, u64) {
     (device >> 8 & 0xfff, device & 0xff | device >> 12 & !0xff)
 }
@@ -28,9 +28,9 @@ pub const SYS: u64 = 5;
 pub const ANONYMOUS: u64 = 6;
 /// Memory files.
 pub const MEMFD: u64 = 7;
-/// Memory files of huge pages, of 2 MiB.
+/// Memory files of huge pages of 2 MiB.
 pub const HUGE_MEMFD: u64 = 8;
-/// The same, of 1 GiB.
+/// Memory files of huge pages of 1 GiB.
 pub const GIGANTIC_MEMFD: u64 = 9;
 
 /// POSIX message queues.
@@ -39,26 +39,26 @@ pub const MQUEUE: u64 = 10;
 pub const PTS: u64 = 11;
 /// Namespaces.
 pub const NAMESPACES: u64 = 12;
-/// The last of these.
+/// The last fixed minor.
 const LAST: u64 = NAMESPACES;
 
-/// The minors behind the last of these, counted from 1.
+/// The minors behind [`LAST`] that are in use, counted from 1.
 static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());
 
-/// A number for a file system that is about to be mounted, until [`give_back`].
+/// Allocates a number for a file system that is about to be mounted. [`give_back`] frees it.
 ///
 /// # Errors
-/// `EMFILE`: all are in use.
+/// Fails with `EMFILE` if all numbers are in use.
 pub(super) fn take() -> Result<u64, Errno> {
     let taken = TAKEN.lock().take().ok_or(Errno::EMFILE)?;
     Ok(number(0, LAST + u64::from(taken)))
 }
 
-/// Gives a number back, if it came from [`take`].
+/// Frees a number, if it came from [`take`].
 pub(super) fn give_back(device: u64) {
     let (_, minor) = parts(device);
     if let Some(taken) = minor.checked_sub(LAST).filter(|&taken| taken > 0) {
-        // Below the limit of `Numbers`.
+        // The number is below the limit of `Numbers`.
         TAKEN.lock().give_back(u32::try_from(taken).unwrap_or(0));
     }
 }

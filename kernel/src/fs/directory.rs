@@ -1,4 +1,4 @@
-//! A directory that is open, of whichever file system.
+//! An open directory of any file system.
 
 use super::file::File;
 use super::flags::OpenFlags;
@@ -9,10 +9,11 @@ use logic::errno::{Errno, SysResult};
 
 /// A directory that can be listed.
 pub trait Listing: Node {
-    /// Lists it from `offset` on, which moves with each entry that `emit` takes (`true`).
+    /// Lists the directory from `offset` on. `offset` advances with each entry for which `emit`
+    /// returns `true`.
     ///
     /// # Errors
-    /// `ENOENT`: it is gone.
+    /// Fails with `ENOENT` if the directory is gone.
     fn list(
         &self,
         offset: &mut u64,
@@ -20,7 +21,7 @@ pub trait Listing: Node {
     ) -> Result<(), Errno>;
 }
 
-/// An open one.
+/// An open directory.
 #[derive(Debug)]
 pub struct OpenDirectory<D>(pub Arc<D>);
 

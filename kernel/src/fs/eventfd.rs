@@ -1,4 +1,4 @@
-//! eventfd: a counter that is written and read.
+//! eventfd: a counter that programs write and read.
 
 use super::file::File;
 use super::flags::OpenFlags;
@@ -8,20 +8,21 @@ use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 use machine::sync::SpinLock;
 
-/// The counter's highest value.
+/// The highest value that a write can reach.
 const MAX: u64 = u64::MAX - 1;
 
-/// An eventfd's file.
+/// The file of an eventfd.
 #[derive(Debug)]
 pub struct EventFile {
     count: SpinLock<u64>,
-    /// A read takes 1, not all.
+    /// Whether a read takes 1 instead of the whole count.
     semaphore: bool,
     notifier: Arc<Notifier>,
 }
 
 impl EventFile {
-    /// A counter that starts at `count`.
+    /// Returns a counter that starts at `count`. With `semaphore` a read takes 1 instead of the
+    /// whole count.
     pub fn new(count: u64, semaphore: bool) -> Self {
         Self {
             count: SpinLock::new(count),
@@ -40,7 +41,8 @@ impl EventFile {
         Some(taken)
     }
 
-    /// Adds 1 for a request that is complete. The count stays at `u64::MAX` once it is there: polls tell of that as an error.
+    /// Adds 1 for a completed request. The count saturates at `u64::MAX`, which polls report as an
+    /// error.
     pub fn signal(&self) {
         {
             let mut count = self.count.lock();

@@ -1,4 +1,4 @@
-//! Open files: what a descriptor leads to.
+//! Open files: the objects that descriptors refer to.
 
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource, SliceSink, check_range};
@@ -16,95 +16,102 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::sync::{Mutex, Once};
 
-/// What reads and writes. One may serve many open files; the offset is theirs.
+/// The object behind an open file, which reads and writes. One object may serve many open files;
+/// each of those has its own offset.
 ///
-/// No method is called with a spin lock held, and `read`/`write` must hold none while they move
+/// No method is called with a spin lock held. `read` and `write` must hold none while they move
 /// bytes, as user memory may fault.
 pub trait File: Any + Send + Sync {
-    /// Reads at `offset`, moves it on, and gives the count; 0 is the end.
+    /// Reads at `offset` and advances it. Returns the number of bytes read; 0 is the end.
     fn read(&self, _to: &mut dyn ByteSink, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
     }
-    /// Writes at `offset` (at the end with `APPEND`), moves it on, and gives the count.
+    /// Writes at `offset`, or at the end with `APPEND`, and advances it. Returns the number of
+    /// bytes written.
     fn write(&self, _from: &mut dyn ByteSource, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
     }
-    /// Whether it has offsets.
+    /// Returns whether the file has offsets.
     fn seekable(&self) -> bool {
         false
     }
-    /// Whether an offset can be counted from its end (`SEEK_END`).
+    /// Returns whether an offset can be counted from the end of the file (`SEEK_END`).
     fn has_end(&self) -> bool {
         true
     }
-    /// Whether its offset is 0 wherever it is moved to.
+    /// Returns whether every seek sets the offset to 0.
     fn ignores_seeks(&self) -> bool {
         false
     }
-    /// Whether it can be read, or written, so that nobody waits (`RWF_NOWAIT`): as with `NONBLOCK`.
+    /// Returns whether a read (a write, if `writing`) can be done without waiting (`RWF_NOWAIT`),
+    /// as with `NONBLOCK`.
     fn never_waits(&self, _writing: bool) -> bool {
         false
     }
-    /// Where data (or with `hole` a hole) begins at or after `offset`; `ENXIO` beyond the end.
+    /// Returns where data, or with `hole` a hole, begins at or after `offset`. Fails with `ENXIO`
+    /// beyond the end.
     fn seek_data(&self, _offset: u64, _hole: bool) -> Result<u64, Errno> {
         Err(Errno::EINVAL)
     }
-    /// What it is ready for now.
+    /// Returns the file's readiness now.
     fn poll(&self) -> PollMask {
         PollMask::IN | PollMask::OUT | PollMask::RDNORM | PollMask::WRNORM
     }
-    /// Who tells when that changes; `None` if it never does.
+    /// Returns the notifier for changes of the readiness. `None` if it never changes.
     fn notifier(&self) -> Option<Arc<Notifier>> {
         None
     }
-    /// Who tells of it by signals; `None`: it is a file of which no signal tells.
+    /// Returns the notifier whose events send signals (`O_ASYNC`). `None` if files of this kind
+    /// never send signals.
     ///
     /// # Errors
-    /// Nobody tells of this one.
+    /// Fails with `EINVAL` if this file cannot send signals.
     fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
         Ok(None)
     }
-    /// Whom signals tell where nobody was named: of a terminal.
+    /// Returns the recipient of signals while no owner is named. Only terminals have one.
     fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
         None
     }
-    /// A device-specific call.
+    /// Performs a device-specific call.
     fn ioctl(&self, _command: u32, _argument: u64) -> SysResult {
         Err(Errno::ENOTTY)
     }
-    /// Its pages, if it can be mapped.
+    /// Returns the pages of the file, or `None` if it cannot be mapped.
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
         None
     }
-    /// Its pages for a shared mapping, `writable` if the descriptor is.
+    /// Returns the pages for a shared mapping. `writable` says whether the descriptor is writable.
     fn shared_page_source(&self, _writable: bool) -> Option<Arc<dyn PageSource>> {
         self.page_source()
     }
-    /// Whether no mapping may ever be stored to so that others see it.
+    /// Returns whether stores through a shared mapping are never allowed.
     fn maps_read_only(&self) -> bool {
         false
     }
-    /// What a mapping of it keeps besides its pages, so that it counts as open.
+    /// Returns what a mapping of the file keeps besides its pages, so that the file counts as open.
     fn hold(&self) -> Option<Hold> {
         None
     }
-    /// Its length where the node does not tell it: of a block device.
+    /// Returns the length if the node does not know it, as for a block device.
     fn size(&self) -> Option<u64> {
         None
     }
-    /// Makes stable what was written (`fsync`).
+    /// Makes written data stable (`fsync`).
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
-    /// The process that runs has closed a descriptor of it, and may have others.
+    /// Called when the current process has closed a descriptor of the file. The process may have
+    /// others.
     fn descriptor_closed(&self) {}
-    /// An open file of it is closed for good by a task that may wait.
+    /// Called when an open file of this file is closed for the last time, by a task that may wait.
     fn last_close(&self) {}
-    /// Whether a mapping of it is anonymous memory (`/dev/zero`).
+    /// Returns whether a mapping of the file is anonymous memory (`/dev/zero`).
     fn maps_zeros(&self) -> bool {
         false
     }
-    /// Lists a directory from `offset` on, which moves with each entry that `emit` takes (`true`).
+    /// Lists a directory from `offset` on. `offset` advances with each entry for which `emit`
+    /// returns `true`.
     fn list(
         &self,
         _offset: &mut u64,
@@ -112,7 +119,7 @@ pub trait File: Any + Send + Sync {
     ) -> Result<(), Errno> {
         Err(Errno::ENOTDIR)
     }
-    /// What `/proc/PID/fdinfo` says of files of this kind alone.
+    /// Writes the lines of `/proc/PID/fdinfo` that only files of this kind have.
     fn describe(&self, _text: &mut dyn fmt::Write) -> fmt::Result {
         Ok(())
     }
@@ -123,7 +130,7 @@ pub trait File: Any + Send + Sync {
 }
 
 impl dyn File {
-    /// The file as the kind that it is, for calls on that kind alone.
+    /// Returns the file as a `T`, or `None` if it has another type.
     pub fn downcast<T: File>(&self) -> Option<&T> {
         let any: &dyn Any = self;
         any.downcast_ref()
@@ -145,22 +152,22 @@ pub struct Place {
     pub name: Box<[u8]>,
 }
 
-/// An open file description: what `dup` and `fork` share.
+/// An open file description, which `dup` and `fork` share.
 pub struct OpenFile {
     node: NodeRef,
     file: Arc<dyn File>,
     place: Option<Place>,
     flags: AtomicU32,
     offset: AtomicU64,
-    /// Held while a call uses the shared offset, so that two writers never get one place.
+    /// Held while a call uses the shared offset, so that two writers never write to the same place.
     moving: Mutex<()>,
-    /// This open file is a running program, which nobody may write.
+    /// Whether this open file is a running program, so that no task may write the file.
     forbids_writing: AtomicBool,
-    /// Somebody asked for a lock that belongs to this open file.
+    /// Whether a lock that belongs to this open file was requested.
     has_locks: AtomicBool,
     /// Keeps the file system mounted.
     hold: Option<Hold>,
-    /// Whom signals tell of it, once somebody has asked.
+    /// The owner that signals go to, once one was asked for.
     owner: Once<Arc<Owner>>,
 }
 
@@ -192,7 +199,7 @@ impl fmt::Debug for OpenFile {
     }
 }
 
-/// What an `O_PATH` descriptor leads to: nothing can be done with it.
+/// The file of an `O_PATH` descriptor, which refuses reads, writes and all other calls.
 struct PathOnly;
 
 impl File for PathOnly {
@@ -216,7 +223,8 @@ impl File for PathOnly {
 impl OpenFile {
     /// Opens `node`, which was found at `place`.
     pub fn open(node: NodeRef, place: Option<Place>, flags: OpenFlags) -> Result<Arc<Self>, Errno> {
-        // First: what is open to be written keeps its mount from becoming read-only.
+        // The hold comes first: a file that is open for writing keeps its mount from becoming
+        // read-only.
         let hold = match node.inner() {
             None => node.hold(),
             Some(_) => node.hold_open(flags)?,
@@ -229,7 +237,7 @@ impl OpenFile {
         Ok(Self::with_hold(node, file, place, flags, hold))
     }
 
-    /// An open file of parts that the caller made.
+    /// Returns an open file of the parts `node` and `file`.
     pub fn new(
         node: NodeRef,
         file: Arc<dyn File>,
@@ -240,7 +248,7 @@ impl OpenFile {
         Self::with_hold(node, file, place, flags, hold)
     }
 
-    /// An open file of parts that the caller made, with the use of its mount that it has.
+    /// Returns an open file of these parts. `hold` is its use of the mount.
     #[inline]
     pub(super) fn with_hold(
         node: NodeRef,
@@ -263,10 +271,13 @@ impl OpenFile {
         })
     }
 
-    /// Keeps everybody from writing the file as long as this open file lasts: it is the program of
-    /// a process. `ETXTBSY` if somebody has it open for writing.
+    /// Keeps every task from writing the file while this open file exists, since it is the program
+    /// of a process.
+    ///
+    /// # Errors
+    /// Fails with `ETXTBSY` if the file is open for writing.
     pub fn forbid_writing(&self) -> Result<(), Errno> {
-        // Relaxed: set by exec before anybody else knows the open file.
+        // Relaxed: exec sets this before another task knows the open file.
         if !self.forbids_writing.load(Ordering::Relaxed) {
             self.node.forbid_writing()?;
             self.forbids_writing.store(true, Ordering::Relaxed);
@@ -274,35 +285,36 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Notes that locks of this open file are to be released at its end.
+    /// Notes that locks of this open file must be released at its end.
     pub(super) fn note_locks(&self) {
-        // Relaxed: read when nobody else has the open file any more.
+        // Relaxed: read when no other task has the open file any more.
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// The node.
+    /// Returns the node.
     #[inline]
     pub fn node(&self) -> &NodeRef {
         &self.node
     }
 
-    /// What reads and writes.
+    /// Returns the object that reads and writes.
     #[inline]
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
     }
 
-    /// The name under which it was opened.
+    /// Returns the name under which the file was opened.
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// What `stat` tells.
+    /// Returns the attributes that `stat` reports.
     pub fn metadata(&self) -> Metadata {
         self.node.metadata()
     }
 
-    /// What a mapping of it keeps while it exists: as on Linux the file is open until then.
+    /// Returns what a mapping of the file keeps while it exists. As on Linux, the file is open
+    /// until then.
     pub fn hold_for_mapping(&self) -> Option<Hold> {
         let uses = [self.hold.clone(), self.file.hold()];
         match uses {
@@ -311,29 +323,29 @@ impl OpenFile {
         }
     }
 
-    /// Flags.
+    /// Returns the flags.
     #[inline]
     pub fn flags(&self) -> OpenFlags {
-        // Relaxed: a flag orders nothing else.
+        // Relaxed: a flag orders no other access.
         OpenFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
-    /// `F_SETFL`: takes the changeable ones of `flags`.
+    /// Changes the flags in `CHANGEABLE` to those of `flags` (`F_SETFL`).
     pub fn set_flags(&self, flags: OpenFlags) {
         let new = (flags & OpenFlags::CHANGEABLE).bits();
         let change = |old: u32| Some(old & !OpenFlags::CHANGEABLE.bits() | new);
-        // Relaxed, as in `flags`. The result is that there was one.
+        // Relaxed, as in `flags`. The closure never refuses, so the result is always `Ok`.
         let _ = self
             .flags
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Whom signals tell of it, if somebody has asked.
+    /// Returns the owner that signals go to, if one was asked for.
     pub fn known_owner(&self) -> Option<&Arc<Owner>> {
         self.owner.get()
     }
 
-    /// Whom signals tell of it.
+    /// Returns the owner that signals go to, created if there is none.
     fn owner(&self) -> &Arc<Owner> {
         if let Some(owner) = self.owner.get() {
             return owner;
@@ -342,17 +354,17 @@ impl OpenFile {
         self.owner.get_or_init(|| fresh)
     }
 
-    /// Whom signals tell of it, to be changed.
+    /// Returns the owner that signals go to, for the caller to change.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`, and with the errors of [`File::signals`].
     pub fn prepare_owner(&self) -> Result<&Arc<Owner>, Errno> {
         let owner = self.owner();
         if self.node.kind() == FileKind::Socket
             && !self.flags().contains(OpenFlags::ASYNC)
             && let Some(notifier) = self.file.signals()?
         {
-            // Urgent bytes are told of whether the others are or not.
+            // Urgent bytes are reported with and without `O_ASYNC`.
             notifier.owners().include(owner, self.sides())?;
         }
         Ok(owner)
@@ -366,11 +378,11 @@ impl OpenFile {
         }
     }
 
-    /// Has signals tell of it (`O_ASYNC`) to descriptor `fd`, or not; says whether files of this kind
-    /// can. `users` are those of the caller.
+    /// Turns signals (`O_ASYNC`) for descriptor `fd` on or off. Returns whether files of this kind
+    /// can send them. `users` are the real and the effective user of the caller.
     ///
     /// # Errors
-    /// `ENOMEM`; those of [`File::signals`].
+    /// Fails with `ENOMEM`, and with the errors of [`File::signals`].
     pub fn set_async(&self, fd: i32, on: bool, users: [u32; 2]) -> Result<bool, Errno> {
         if on == self.flags().contains(OpenFlags::ASYNC) {
             return Ok(true);
@@ -415,14 +427,15 @@ impl OpenFile {
         }
     }
 
-    /// The offset of the next `read` or `write`.
+    /// Returns the offset of the next `read` or `write`.
     #[inline]
     pub fn offset(&self) -> u64 {
-        // Relaxed: `moving` orders its users.
+        // Relaxed: `moving` orders the calls that use the offset.
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Runs `call` with the shared offset, alone; gives files without offsets a throw-away one.
+    /// Runs `call` with the shared offset, one call at a time. If the file has no offsets, `call`
+    /// gets a temporary one.
     #[inline]
     pub fn with_offset<R>(&self, call: impl FnOnce(&mut u64) -> R) -> R {
         if !self.file.seekable() {
@@ -435,27 +448,33 @@ impl OpenFile {
         result
     }
 
-    /// `read` at the shared offset.
+    /// Reads at the shared offset.
     pub fn read(&self, to: &mut dyn ByteSink) -> SysResult {
         self.read_as(None, to, OpenFlags::empty())
     }
 
-    /// `write` at the shared offset.
+    /// Writes at the shared offset.
     pub fn write(&self, from: &mut dyn ByteSource) -> SysResult {
         self.write_as(None, from, OpenFlags::empty())
     }
 
-    /// `pread`.
+    /// Reads at `offset` (`pread`).
     pub fn read_at(&self, offset: u64, to: &mut dyn ByteSink) -> SysResult {
         self.read_as(Some(offset), to, OpenFlags::empty())
     }
 
-    /// `pwrite`; like Linux it appends with `O_APPEND`, whatever the offset.
+    /// Writes at `offset` (`pwrite`). As on Linux it appends with `O_APPEND`, regardless of
+    /// `offset`.
     pub fn write_at(&self, offset: u64, from: &mut dyn ByteSource) -> SysResult {
         self.write_as(Some(offset), from, OpenFlags::empty())
     }
 
-    /// Reads at an offset, or at the shared one, as if the file had been opened with `more` flags.
+    /// Reads at `offset`, or at the shared offset if that is `None`, with `more` added to the open
+    /// flags.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for reading, and with `ESPIPE` if `offset` is
+    /// given and the file has no offsets.
     pub fn read_as(
         &self,
         offset: Option<u64>,
@@ -477,7 +496,12 @@ impl OpenFile {
         moved
     }
 
-    /// Writes likewise.
+    /// Writes at `offset`, or at the shared offset if that is `None`, with `more` added to the open
+    /// flags.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for writing, and with `ESPIPE` if `offset` is
+    /// given and the file has no offsets.
     pub fn write_as(
         &self,
         offset: Option<u64>,
@@ -516,13 +540,13 @@ impl OpenFile {
 
     #[cold]
     fn tell_moved(&self, moved: &SysResult, events: Events) {
-        // As on Linux nobody is told of what goes through a FIFO.
+        // As on Linux, reads and writes of a FIFO are no events.
         if moved.is_ok_and(|count| count > 0) && self.node.kind() != FileKind::Fifo {
             self.tell(events);
         }
     }
 
-    /// Tells those who watch the file, or the directory that it was opened in.
+    /// Reports events to the watches of the file and of the directory that it was opened in.
     #[inline]
     pub fn tell(&self, events: Events) {
         if watch::active() {
@@ -538,16 +562,16 @@ impl OpenFile {
         }
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the file is a directory.
     pub fn is_directory(&self) -> bool {
         self.node.kind() == FileKind::Directory
     }
 
-    /// Gives a descriptor's reference up. If it is the last one to a deleted file, the memory goes
-    /// in small steps; without this call all goes at once.
+    /// Drops the reference of a descriptor. If it is the last reference to a deleted file, the
+    /// memory is freed in small steps. Without this call it would all be freed at once.
     pub fn close(self: Arc<Self>) {
         self.file.descriptor_closed();
-        /// The node is known to the open file, to its `File` and to us.
+        /// The references to the node: those of the open file, of its `File` and of this function.
         const HOLDERS: usize = 3;
         if Arc::strong_count(&self) != 1 {
             return;
@@ -557,10 +581,10 @@ impl OpenFile {
     }
 }
 
-/// Fills `buffer` from `position` of a regular file; for exec.
+/// Fills `buffer` from `position` of a regular file, for exec.
 ///
 /// # Errors
-/// `ENOEXEC` when the file ends before.
+/// Fails with `ENOEXEC` if the file ends first.
 pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<(), Errno> {
     let wanted = buffer.len();
     let mut sink = SliceSink::new(buffer);

@@ -4,46 +4,46 @@ use bitflags::bitflags;
 use linux_raw_sys::general as raw;
 
 bitflags! {
-    /// What `open` and `fcntl` say about an open file.
+    /// The flags of `open` and `fcntl`.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
-        /// Writing only; without this and `READ_WRITE`: reading only.
+        /// Writing only. Without this and `READ_WRITE`, reading only.
         const WRITE_ONLY = raw::O_WRONLY;
         /// Reading and writing.
         const READ_WRITE = raw::O_RDWR;
-        /// Make the file if it is not there.
+        /// Create the file if it does not exist.
         const CREATE = raw::O_CREAT;
-        /// With `CREATE`: fail if it is there.
+        /// With `CREATE`: fail if the file exists.
         const EXCLUSIVE = raw::O_EXCL;
         /// Never become the controlling terminal.
         const NO_CTTY = raw::O_NOCTTY;
-        /// Cut the file to nothing.
+        /// Truncate the file to length 0.
         const TRUNCATE = raw::O_TRUNC;
         /// Every write goes to the end.
         const APPEND = raw::O_APPEND;
         /// Never block.
         const NONBLOCK = raw::O_NONBLOCK;
-        /// Signals tell of it.
+        /// Send signals when the file becomes ready.
         const ASYNC = raw::FASYNC;
-        /// Integrity of data: what is written to a disk is on it when the call ends.
+        /// Integrity of data: a write to a disk is stable when the call returns.
         const DSYNC = raw::O_DSYNC;
-        /// No cache between the program and a disk.
+        /// Bypass the cache between the program and a disk.
         const DIRECT = raw::O_DIRECT;
-        /// Offsets have 64 bits, as they always have; shown.
+        /// Offsets have 64 bits. They always have; the flag is only shown.
         const LARGE = raw::O_LARGEFILE;
-        /// Fail if it is no directory.
+        /// Fail if the file is no directory.
         const DIRECTORY = raw::O_DIRECTORY;
         /// Fail if the last component is a symbolic link.
         const NO_FOLLOW = raw::O_NOFOLLOW;
-        /// Leave the access time.
+        /// Do not change the access time.
         const NO_ATIME = raw::O_NOATIME;
         /// Close on exec: a flag of the descriptor, not of the open file.
         const CLOSE_ON_EXEC = raw::O_CLOEXEC;
         /// Integrity of file and data; includes `DSYNC`.
         const SYNC = raw::O_SYNC;
-        /// Only the place: no reading, no writing.
+        /// A reference to the place in the tree only, without reading or writing.
         const PATH = raw::O_PATH;
-        /// A nameless file in the named directory; includes `DIRECTORY`.
+        /// A file without a name, in the file system of the given directory. Includes `DIRECTORY`.
         const TEMPORARY = raw::O_TMPFILE;
     }
 }
@@ -61,7 +61,8 @@ impl OpenFlags {
         .union(Self::TRUNCATE)
         .union(Self::CLOSE_ON_EXEC);
 
-    /// What a program passed; bits without a meaning are ignored, as `open` does.
+    /// Returns the flags of `bits`, as a program passed them. Bits without a meaning are ignored,
+    /// as by `open`.
     pub fn from_user(bits: u64) -> Self {
         // Only the low 32 bits have a meaning.
         #[expect(
@@ -71,13 +72,14 @@ impl OpenFlags {
         Self::from_bits_truncate(bits as u32)
     }
 
-    /// What an open for the place alone knows.
+    /// The flags that an open with `PATH` accepts.
     pub const OF_PLACE: Self = Self::PATH
         .union(Self::DIRECTORY)
         .union(Self::NO_FOLLOW)
         .union(Self::CLOSE_ON_EXEC);
 
-    /// What `open` makes of the flags that it is given: all files are large, a place is none.
+    /// Returns the flags that `open` stores for these: `LARGE` is added, and with `PATH` only
+    /// [`Self::OF_PLACE`] remain.
     #[must_use]
     pub fn completed(self) -> Self {
         if self.contains(Self::PATH) {
@@ -87,25 +89,25 @@ impl OpenFlags {
         }
     }
 
-    /// Whether reading is allowed.
+    /// Returns whether reading is allowed.
     pub fn readable(self) -> bool {
         let mode = self.bits() & raw::O_ACCMODE;
         !self.contains(Self::PATH) && (mode == raw::O_RDONLY || mode == raw::O_RDWR)
     }
 
-    /// Whether writing is allowed.
+    /// Returns whether writing is allowed.
     pub fn writable(self) -> bool {
         let mode = self.bits() & raw::O_ACCMODE;
         !self.contains(Self::PATH) && (mode == raw::O_WRONLY || mode == raw::O_RDWR)
     }
 
-    /// Whether a call returns `EAGAIN` where it would block.
+    /// Returns whether a call fails with `EAGAIN` where it would block.
     pub fn nonblocking(self) -> bool {
         self.contains(Self::NONBLOCK)
     }
 }
 
-/// What kind of file a node is.
+/// The kind of a node's file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A named pipe, or an unnamed one.
@@ -122,12 +124,12 @@ pub enum FileKind {
     Symlink,
     /// A socket.
     Socket,
-    /// A file without a kind: eventfd, epoll and their like.
+    /// A file without a kind in `st_mode`: eventfd, epoll and others.
     Anonymous,
 }
 
 impl FileKind {
-    /// The kind's bits in `st_mode`.
+    /// Returns the bits of the kind in `st_mode`.
     pub const fn mode_bits(self) -> u32 {
         match self {
             Self::Fifo => raw::S_IFIFO,
@@ -141,7 +143,7 @@ impl FileKind {
         }
     }
 
-    /// The kind that `st_mode` bits name.
+    /// Returns the kind of the `st_mode` bits `mode`. `None` if they name no kind.
     pub const fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & raw::S_IFMT {
             raw::S_IFIFO => Self::Fifo,
@@ -155,7 +157,7 @@ impl FileKind {
         })
     }
 
-    /// The kind as `getdents64` gives it (`DT_*`).
+    /// Returns the kind as `getdents64` reports it (`DT_*`).
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the mode's upper four bits, at most 15"

@@ -1,4 +1,4 @@
-//! inotify: events of watched nodes, read from a descriptor.
+//! inotify: events of watched nodes, read through a descriptor.
 
 use super::file::File;
 use super::flags::OpenFlags;
@@ -17,18 +17,18 @@ use logic::events::{Event, Events as Queue, Taken};
 use machine::memory::{self, PAGE_SIZE};
 use machine::sync::SpinLock;
 
-/// `/proc/sys/fs/inotify`.
+/// The limits of `/proc/sys/fs/inotify`.
 #[derive(Debug)]
 pub struct Limits {
-    /// Events that wait at one descriptor.
+    /// The most events that wait at one descriptor.
     pub events: AtomicU64,
-    /// Descriptors.
+    /// The most open descriptors.
     pub instances: AtomicU64,
-    /// One more than there may be watches; 0: as many as memory allows.
+    /// The most watches plus 1. 0 derives the limit from the size of RAM.
     watches: AtomicU64,
 }
 
-/// The limits that hold.
+/// The limits in force.
 pub static LIMITS: Limits = Limits {
     events: AtomicU64::new(16384),
     instances: AtomicU64::new(128),
@@ -36,7 +36,7 @@ pub static LIMITS: Limits = Limits {
 };
 
 impl Limits {
-    /// How many watches there may be.
+    /// Returns the most watches that may exist.
     pub fn watches(&self) -> u64 {
         match self.watches.load(Ordering::Relaxed) {
             0 => (ram_bytes() / 100 / WATCH_BYTES).clamp(8192, MAX_WATCHES),
@@ -44,10 +44,10 @@ impl Limits {
         }
     }
 
-    /// Sets that.
+    /// Sets the most watches that may exist.
     ///
     /// # Errors
-    /// `EINVAL`: more than a number of a watch can say.
+    /// Fails with `EINVAL` if `watches` exceeds `i32::MAX`, as the number of a watch is an `i32`.
     pub fn set_watches(&self, watches: u64) -> Result<(), Errno> {
         if watches > i32::MAX as u64 {
             return Err(Errno::EINVAL);
@@ -57,26 +57,27 @@ impl Limits {
     }
 }
 
-/// What Linux takes a watch for, with the node that it keeps.
+/// The bytes that Linux counts for a watch, with the node that it keeps.
 const WATCH_BYTES: u64 = 1280;
-/// More than so many there are not, whatever is asked for: lists of them are gone through under a lock.
+/// The most watches, even if the limit is set higher, because lists of them are searched under a
+/// lock.
 const MAX_WATCHES: u64 = 1 << 20;
 
 fn ram_bytes() -> u64 {
     memory::allocator().managed_frames() * PAGE_SIZE as u64
 }
 
-/// Bytes of all events that wait.
+/// The bytes of all waiting events.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// All together they take no more than this part of RAM.
+/// All waiting events together take at most RAM divided by this number.
 const WAITING_SHARE: u64 = 16;
 
-/// Open descriptors.
+/// The number of open descriptors.
 static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 
-/// What is watched from one descriptor, and what has happened.
+/// The watches of one descriptor, and its queue of events.
 struct Inotify {
-    /// In the order of their numbers.
+    /// Sorted by number.
     watches: SpinLock<Watches>,
     queue: SpinLock<Queue>,
     notifier: Arc<Notifier>,
@@ -93,10 +94,11 @@ impl Watches {
             .binary_search_by_key(&number, |watch| watch.number())
     }
 
-    /// A number that is free, as Linux gives them: the next one, from 1 on again at the end.
+    /// Returns a free number, allocated as on Linux: the next one, and from 1 on again after the
+    /// largest.
     fn free_number(&self) -> Option<i32> {
         let mut number = self.next;
-        // Ends: one more than there are watches is free.
+        // This loop ends: among one more number than there are watches, one is free.
         for _ in 0..=self.known.len() {
             if self.find(number).is_err() {
                 return Some(number);
@@ -115,9 +117,9 @@ impl Listener for Inotify {
         } else {
             events
         };
-        // Relaxed, here and below: a sum of its own.
+        // Relaxed, here and below: the sum orders no other access.
         let full = WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE;
-        // Under a lock nothing can be waited for.
+        // A bucket is locked, so this function cannot wait for memory.
         let limit = if full || memory::is_scarce() {
             0
         } else {
@@ -169,7 +171,7 @@ impl Listener for Inotify {
     }
 }
 
-/// An inotify descriptor's file.
+/// The file of an inotify descriptor.
 pub struct InotifyFile(Arc<Inotify>);
 
 impl fmt::Debug for InotifyFile {
@@ -179,13 +181,13 @@ impl fmt::Debug for InotifyFile {
 }
 
 impl InotifyFile {
-    /// One that watches nothing yet.
+    /// Returns a descriptor's file without watches.
     ///
     /// # Errors
-    /// `EMFILE`: there are too many.
+    /// Fails with `EMFILE` if there are too many.
     pub fn new() -> Result<Self, Errno> {
         let limit = LIMITS.instances.load(Ordering::Relaxed);
-        // Relaxed: only the number itself matters.
+        // Relaxed: the number orders no other access.
         if INSTANCES.fetch_add(1, Ordering::Relaxed) as u64 >= limit {
             INSTANCES.fetch_sub(1, Ordering::Relaxed);
             return Err(Errno::EMFILE);
@@ -200,19 +202,19 @@ impl InotifyFile {
         })))
     }
 
-    /// Watches a node; gives the watch's number.
+    /// Watches `node` for `asked`. Returns the number of the watch.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOSPC`, `ENOMEM`.
+    /// Fails with `EEXIST`, `ENOENT`, `ENOSPC` or `ENOMEM`, as `watch::add` does.
     pub fn add(&self, node: &NodeRef, asked: Events) -> Result<i32, Errno> {
         let listener: Arc<dyn Listener> = self.0.clone();
         watch::add(node, &listener, asked)
     }
 
-    /// Ends a watch.
+    /// Ends the watch `number`.
     ///
     /// # Errors
-    /// `EINVAL` if there is none of this number.
+    /// Fails with `EINVAL` if there is no watch of this number.
     pub fn remove(&self, number: i32) -> Result<(), Errno> {
         let watch = {
             let watches = self.0.watches.lock();
@@ -226,7 +228,10 @@ impl InotifyFile {
         }
     }
 
-    /// The next event as it is read, if it fits into so many bytes.
+    /// Takes the next event, as a program reads it. `None` if no event waits.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the event does not fit into `room` bytes.
     fn take(&self, room: usize) -> Option<Result<Taken, Errno>> {
         let taken = self.0.queue.lock().take(room)?;
         if let Ok(event) = &taken {
@@ -235,9 +240,9 @@ impl InotifyFile {
         Some(taken.map_err(|_| Errno::EINVAL))
     }
 
-    /// Ends one of the watches; false: there is none.
+    /// Ends one of the watches. Returns `false` if there is none.
     fn end_one(&self) -> bool {
-        // The last first, which costs least.
+        // The last one is the cheapest to remove from the list.
         let last = self.0.watches.lock().known.last().cloned();
         let Some(watch) = last else { return false };
         watch::remove(&watch, false);
@@ -254,7 +259,8 @@ impl Drop for InotifyFile {
 
 impl Drop for Inotify {
     fn drop(&mut self) {
-        // Here, as who has a watch in hand may tell of an event still.
+        // Subtracted here and not when the file is dropped, because a task with a reference to a
+        // watch may still add an event.
         WAITING.fetch_sub(self.queue.lock().bytes(), Ordering::Relaxed);
     }
 }
@@ -275,7 +281,7 @@ impl File for InotifyFile {
                     continue;
                 }
             };
-            // Taken is taken, as on Linux, where the place for it is a bad one.
+            // As on Linux, an event that was taken is lost if the program's buffer is bad.
             match to.put(&event) {
                 Ok(moved) if moved == event.len() => done += moved,
                 _ => return Err(Errno::EFAULT),
@@ -298,7 +304,7 @@ impl File for InotifyFile {
     }
 
     fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
-        // What tells of it may hold a lock.
+        // An event may be reported with a lock held, so no signal can be sent then.
         Err(Errno::EINVAL)
     }
 
@@ -319,7 +325,7 @@ impl File for InotifyFile {
     fn describe(&self, text: &mut dyn Write) -> fmt::Result {
         let mut from = 0;
         loop {
-            // One at a time, as writing may take memory.
+            // One watch at a time, as writing may allocate memory.
             let watch = {
                 let watches = self.0.watches.lock();
                 let at = watches.find(from).unwrap_or_else(|at| at);

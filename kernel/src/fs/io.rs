@@ -1,7 +1,8 @@
-//! Where bytes go to and come from: user memory in one or many pieces, or a kernel buffer.
+//! Where bytes come from and go to: user memory in one or many pieces, or a kernel buffer.
 //!
-//! A file never sees a user address. It puts into a [`ByteSink`] or takes from a [`ByteSource`],
-//! and must hold no spin lock then: user memory may fault, and the fault may need the file.
+//! A file never sees a user address. It puts bytes into a [`ByteSink`] or takes them from a
+//! [`ByteSource`]. It must hold no spin lock then, because user memory may fault and the fault may
+//! need the file.
 
 #![expect(unsafe_code, reason = "bytes move between frames")]
 
@@ -17,41 +18,43 @@ pub const MAX_SEGMENTS: usize = 1024;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// Takes what a file gives.
+/// Receives the bytes that a file reads.
 pub trait ByteSink {
-    /// How many more bytes fit.
+    /// Returns the number of bytes that still fit.
     fn room(&self) -> usize;
-    /// Takes as many of `bytes` as fit and tells how many. An error only if it took none.
+    /// Stores the bytes of `bytes` that fit. Returns their number. Fails only if no byte was
+    /// stored.
     fn put(&mut self, bytes: &[u8]) -> SysResult;
-    /// Takes up to `count` zero bytes.
+    /// Stores up to `count` zero bytes.
     fn put_zeros(&mut self, count: usize) -> SysResult {
         self.put(&ZEROS[..count.min(ZEROS.len())])
     }
-    /// Takes up to `count` bytes of a frame, from `offset` on; both must lie within it.
+    /// Stores up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
-    /// The frame that the next bytes are to stand in, if they fill a page of a program's memory;
-    /// they count as taken then, and who asked puts them there.
+    /// Returns the frame that the next bytes belong into, if they fill a page of a program's
+    /// memory. The page counts as stored then, and the caller writes the bytes into the frame.
     fn pin_page(&mut self) -> Option<FrameRef> {
         None
     }
 }
 
-/// How large files may become, asked when it matters.
+/// Returns the largest size that a file may get, or `None`. It is called only when a write needs
+/// the limit.
 pub type SizeLimit = fn() -> Option<u64>;
 
-/// Files may become as large as they can.
+/// Files may reach any size.
 pub const NO_LIMIT: SizeLimit = || None;
 
-/// Gives what a file takes.
+/// Supplies the bytes that a file writes.
 pub trait ByteSource {
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     fn left(&self) -> usize;
-    /// Fills the front of `into` and tells how much. An error only if it gave nothing.
+    /// Fills the front of `into`. Returns the number of bytes. Fails only if no byte was supplied.
     fn take(&mut self, into: &mut [u8]) -> SysResult;
     /// Fills all of `into`.
     ///
     /// # Errors
-    /// `EFAULT` if there is less.
+    /// Fails with `EFAULT` if there are fewer bytes.
     fn fill(&mut self, into: &mut [u8]) -> Result<(), Errno> {
         let mut filled = 0;
         while filled < into.len() {
@@ -62,31 +65,32 @@ pub trait ByteSource {
         }
         Ok(())
     }
-    /// Fills up to `count` bytes of a frame, from `offset` on; both must lie within it.
+    /// Fills up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
-    /// Passes over up to `count` bytes without looking at them.
+    /// Skips up to `count` bytes without reading them. Returns their number.
     fn skip(&mut self, count: usize) -> usize;
-    /// How large a file may become by them: whose bytes they are has a limit.
+    /// Returns the largest size that a file may get by these bytes: the limit of the process that
+    /// writes them. `None` without a limit.
     fn size_limit(&self) -> Option<u64> {
         None
     }
-    /// The frame that the next bytes stand in, if they fill a page of a program's memory; they
-    /// count as given then.
+    /// Returns the frame that holds the next bytes, if they fill a page of a program's memory. The
+    /// page counts as supplied then.
     fn pin_page(&mut self) -> Option<FrameRef> {
         None
     }
 }
 
-/// One piece of user memory: an allegation, checked when it is used.
+/// One piece of user memory, as a program claims it. It is checked when it is used.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Segment {
-    /// Its first address.
+    /// The first address.
     pub address: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub length: usize,
 }
 
-/// A run of user memory pieces with a position in it.
+/// A list of user memory pieces with a position in it.
 #[derive(Debug)]
 struct Cursor<'a> {
     segments: &'a [Segment],
@@ -121,7 +125,7 @@ pub struct UserSource<'a> {
 }
 
 impl<'a> UserSink<'a> {
-    /// Writes to `segments`, one after the other.
+    /// Returns a sink that fills `segments` one after the other.
     pub fn new(segments: &'a [Segment]) -> Self {
         Self {
             cursor: Cursor::new(segments),
@@ -131,7 +135,7 @@ impl<'a> UserSink<'a> {
 }
 
 impl<'a> UserSource<'a> {
-    /// Reads from `segments`, one after the other.
+    /// Returns a source that reads `segments` one after the other.
     pub fn new(segments: &'a [Segment], limit: SizeLimit) -> Self {
         Self {
             cursor: Cursor::new(segments),
@@ -141,8 +145,12 @@ impl<'a> UserSource<'a> {
     }
 }
 
-/// Walks up to `count` bytes of the pieces. `copy` gets each run's address, its place among the
-/// `count` bytes and its length, and says how much it copied before it met a bad address.
+/// Walks up to `count` bytes of the pieces. `copy` gets the address of each run, its offset among
+/// the `count` bytes and its length. It returns the number of bytes that it copied before a bad
+/// address. Returns the number of bytes copied.
+///
+/// # Errors
+/// Fails with `EFAULT` if the first byte is at a bad address.
 fn walk(
     cursor: &mut Cursor<'_>,
     done: &mut usize,
@@ -177,8 +185,9 @@ fn walk(
     Ok(moved)
 }
 
-/// The frame of the page that comes next, if it lies in one piece; it is passed over then. `done`
-/// is where the first piece stands.
+/// Returns the frame of the next page and skips the page. Returns `None` if the page is not whole
+/// in one piece. `done` is the position in the first piece, and `write` says that the caller will
+/// store to the frame.
 fn pin_page(cursor: &mut Cursor<'_>, done: &mut usize, write: bool) -> Option<FrameRef> {
     let segment = cursor.segments.first()?;
     let address = segment.address.wrapping_add(*done as u64);
@@ -186,10 +195,10 @@ fn pin_page(cursor: &mut Cursor<'_>, done: &mut usize, write: bool) -> Option<Fr
     if !fits || !address.is_multiple_of(PAGE_SIZE as u64) {
         return None;
     }
-    // What is wrong with the address shows when bytes are moved.
+    // A bad address is reported when bytes are moved.
     let frame = vm::current_space()?.pin_page(address, write).ok()?;
     if write && !frame.is_private() {
-        // A file's page has to know that it changes: the program stores to it.
+        // The page belongs to a file. Only a store through the user address marks it as dirty.
         return None;
     }
     walk(cursor, done, PAGE_SIZE, |_, _, run| run).ok()?;
@@ -232,7 +241,8 @@ impl ByteSink for UserSink<'_> {
             &mut self.done,
             count,
             |address, at, run| {
-                // SAFETY: the run lies in the frame (asserted), which lives as long as the reference.
+                // SAFETY: the assertion puts the run inside the frame, which lives as long as the
+                // reference `frame`.
                 unsafe { uaccess::copy_out_raw(address, frame.as_ptr().add(offset + at), run) }
             },
         )
@@ -264,8 +274,8 @@ impl ByteSource for UserSource<'_> {
             &mut self.done,
             count,
             |address, at, run| {
-                // SAFETY: the run lies in the frame (asserted), which lives as long as the reference,
-                // and whose bytes are never behind a Rust reference.
+                // SAFETY: the assertion puts the run inside the frame, which lives as long as the
+                // reference `frame`. No Rust reference to the frame's bytes ever exists.
                 unsafe { uaccess::copy_in_raw(frame.as_ptr().add(offset + at), address, run) }
             },
         )
@@ -275,10 +285,10 @@ impl ByteSource for UserSource<'_> {
     }
 }
 
-/// Checks that `count` bytes from `offset` on lie where a file can have bytes.
+/// Checks that the `count` bytes from `offset` on are at offsets that a file can have.
 ///
 /// # Errors
-/// Fails with `EINVAL` if they do not.
+/// Fails with `EINVAL` if they are not.
 #[inline]
 pub fn check_range(offset: u64, count: usize) -> Result<(), Errno> {
     match offset.checked_add(count as u64) {
@@ -287,10 +297,11 @@ pub fn check_range(offset: u64, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Checks that pieces of memory lie where a program can have memory. Whether there is any shows when bytes are moved.
+/// Checks that all `segments` lie in the address range of programs. Unmapped memory is found only
+/// when bytes are moved.
 ///
 /// # Errors
-/// Fails with `EFAULT` if one does not.
+/// Fails with `EFAULT` if one of them does not.
 #[inline]
 pub fn check_segments(segments: &[Segment]) -> Result<(), Errno> {
     let is_user = |segment: &Segment| uaccess::is_user(segment.address, segment.length);
@@ -302,6 +313,10 @@ pub fn check_segments(segments: &[Segment]) -> Result<(), Errno> {
 }
 
 /// Reads a user's `struct iovec` array and checks it as Linux does.
+///
+/// # Errors
+/// Fails with `EINVAL` for more than [`MAX_SEGMENTS`] pieces or a negative length, with `EFAULT`
+/// for a bad address, and with `ENOMEM`.
 pub fn read_segments(address: u64, count: u64) -> Result<Vec<Segment>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
     if count > MAX_SEGMENTS {
@@ -333,7 +348,7 @@ fn halves(raw: &[u8; 16]) -> [u64; 2] {
     [value as u64, (value >> 64) as u64]
 }
 
-/// A kernel buffer of fixed size to fill.
+/// A sink that fills a kernel buffer of fixed size.
 #[derive(Debug)]
 pub struct SliceSink<'a> {
     buffer: &'a mut [u8],
@@ -341,7 +356,7 @@ pub struct SliceSink<'a> {
 }
 
 impl<'a> SliceSink<'a> {
-    /// Fills `buffer` from its front.
+    /// Returns a sink that fills `buffer` from its front.
     pub fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, filled: 0 }
     }
@@ -365,7 +380,7 @@ impl ByteSink for SliceSink<'_> {
     }
 }
 
-/// Kernel bytes to write.
+/// A source that supplies kernel bytes.
 #[derive(Debug)]
 pub struct SliceSource<'a> {
     bytes: &'a [u8],
@@ -373,7 +388,7 @@ pub struct SliceSource<'a> {
 }
 
 impl<'a> SliceSource<'a> {
-    /// Gives `bytes` from their front.
+    /// Returns a source that supplies `bytes` from their front.
     pub fn new(bytes: &'a [u8], limit: SizeLimit) -> Self {
         Self { bytes, limit }
     }
@@ -406,7 +421,7 @@ impl ByteSource for SliceSource<'_> {
     }
 }
 
-/// Bytes of a frame to write elsewhere.
+/// A source that supplies bytes of a frame.
 #[derive(Debug)]
 pub struct FrameSource<'a> {
     frame: &'a FrameRef,
@@ -416,7 +431,8 @@ pub struct FrameSource<'a> {
 }
 
 impl<'a> FrameSource<'a> {
-    /// Gives `count` bytes of `frame` from `offset` on; both must lie within it.
+    /// Returns a source of `count` bytes of `frame` from `offset` on. Both must lie within the
+    /// frame.
     pub fn new(frame: &'a FrameRef, offset: usize, count: usize, limit: SizeLimit) -> Self {
         assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
         Self {
@@ -443,8 +459,8 @@ impl ByteSource for FrameSource<'_> {
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
         let count = count.min(self.left);
         assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
-        // SAFETY: both runs lie in their frames (asserted here and by the constructor), which live
-        // as long as the references; `copy` allows that both are one frame.
+        // SAFETY: the assertions here and in the constructor put both runs inside their frames. The
+        // frames live as long as the references, and `copy` allows that both are one frame.
         unsafe {
             let from = self.frame.as_ptr().add(self.offset);
             core::ptr::copy(from, frame.as_ptr().add(offset), count);
@@ -459,15 +475,15 @@ impl ByteSource for FrameSource<'_> {
     }
 }
 
-/// Copies `count` bytes from `at` on to the same place of another frame.
+/// Copies the `count` bytes from offset `at` of a frame to the same offset of another frame.
 pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, count: usize) {
     let mut source = FrameSource::new(from, at, count, NO_LIMIT);
-    // Frames never fault.
+    // Accesses to frames never fault.
     let _ = source.take_frame(to, at, count);
 }
 
-/// Lets others run between two pieces of long work, once every 64 KiB of it; `done` counts bytes.
-/// No lock may be held.
+/// Lets other tasks run, once every 64 KiB of a long transfer. `done` is the number of bytes moved
+/// so far. The caller holds no lock.
 pub(super) fn breathe(done: usize) {
     const EVERY: usize = 64 << 10;
     if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {

@@ -1,32 +1,32 @@
-//! How a knob reads what is written to it: a file of `/proc/sys` or `/sys` names one of Linux's readers, and what
-//! is done with the value.
+//! Readers of values that programs write to knobs. A file of `/proc/sys` or `/sys` names one of
+//! Linux's readers and the function that takes the value.
 
 use core::fmt;
 use logic::errno::{Errno, SysResult};
 use logic::knob::number::{self, Base};
 use logic::knob::{sysctl, word};
 
-/// The longest part of one write that is read.
+/// The most bytes of one write that are read.
 pub(super) const MOST_BYTES: usize = 4096;
-/// From this number of bytes on, `/proc/sys` refuses a write.
+/// The number of bytes from which on `/proc/sys` refuses a write.
 const SYSCTL_BYTES: usize = 4 << 20;
-/// The most numbers of one file.
+/// The most numbers in one file.
 const MOST_NUMBERS: usize = 4;
 
-/// What a program writes with one call.
+/// The data of one write to a knob.
 #[derive(Copy, Clone, Debug)]
 pub struct Input<'a> {
     /// The bytes, 4096 at most.
     pub bytes: &'a [u8],
-    /// The number of bytes that the program has written, of which [`Self::bytes`] are the first.
+    /// The number of bytes that the program has written. [`Self::bytes`] are the first of them.
     pub length: usize,
 }
 
 impl<'a> Input<'a> {
-    /// The text without white space and NUL bytes around it.
+    /// Returns the text without white space and NUL bytes around it.
     ///
     /// # Errors
-    /// `EINVAL` if it is longer than 4096 bytes, or is not UTF-8.
+    /// Fails with `EINVAL` if the program wrote more than 4096 bytes, or if the text is not UTF-8.
     pub fn text(&self) -> Result<&'a str, Errno> {
         if self.length > self.bytes.len() {
             return Err(Errno::EINVAL);
@@ -36,17 +36,17 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Takes a value.
+/// A function that takes a value.
 pub type Set<T> = fn(T) -> Result<(), Errno>;
-/// Takes words or numbers.
+/// A function that takes words or numbers.
 pub type SetBy<T> = fn(&T) -> Result<(), Errno>;
 
-/// A reader, and what takes the value.
+/// A reader, and the function that takes the value.
 #[derive(Copy, Clone)]
 pub enum Store {
-    /// Text of the file's own form, without white space around it.
+    /// Text in a form of the file's own, without white space around it.
     Text(SetBy<str>),
-    /// Whatever is written: that it is, matters.
+    /// Any text. Only the write itself matters.
     Event(fn() -> Result<(), Errno>),
     /// An `int` of `/proc/sys` within bounds.
     Int {
@@ -79,24 +79,24 @@ pub enum Store {
     Unsigned(Set<u32>),
     /// A `bool` of `/proc/sys`: any number.
     Bool(Set<bool>),
-    /// Up to four `int` values of `/proc/sys`. Those before a wrong one count.
+    /// Up to four `int` values of `/proc/sys`. Values before a wrong one are stored.
     Ints {
         /// The number of values.
         count: usize,
-        /// Takes the first values, one at least.
+        /// Takes the values that were read, at least one.
         set: SetBy<[i32]>,
     },
     /// A decimal `unsigned long` of `/sys`.
     Decimal(Set<u64>),
-    /// A decimal `unsigned int` of `/sys`, or `EINVAL`.
+    /// A decimal `unsigned int` of `/sys`. Anything else fails with `EINVAL`.
     Count(Set<u64>),
     /// 0 or 1 in `/sys`.
     Flag(Set<bool>),
     /// One of several names in `/sys`.
     Name(SetBy<str>),
-    /// One of several names in `/sys`, 15 bytes with what ends it at most.
+    /// One of several names in `/sys`, at most 15 bytes with the end of the line.
     ShortName(SetBy<str>),
-    /// A size with a suffix in `/sys`, whatever follows.
+    /// A size with a suffix in `/sys`. Text behind the size is ignored.
     Size(Set<u64>),
     /// An `unsigned int` that is a module's parameter within bounds.
     Parameter {
@@ -110,29 +110,30 @@ pub enum Store {
 }
 
 impl Store {
-    /// An `int` of `/proc/sys` from `least` to `most`, which are not below 0.
+    /// Returns the reader of an `int` of `/proc/sys` from `least` to `most`, which are not below 0.
     pub const fn natural(least: i32, most: i32, set: Set<u64>) -> Self {
         Self::Natural { least, most, set }
     }
 
-    /// An `int` of `/proc/sys`.
+    /// Returns the reader of any `int` of `/proc/sys`.
     pub const fn int(set: Set<i32>) -> Self {
         let (least, most) = (i32::MIN, i32::MAX);
         Self::Int { least, most, set }
     }
 
-    /// An `unsigned long` of `/proc/sys` from `least` to `most`.
+    /// Returns the reader of an `unsigned long` of `/proc/sys` from `least` to `most`.
     pub const fn long(least: u64, most: u64, set: Set<u64>) -> Self {
         Self::Long { least, most, set }
     }
 
-    /// An `unsigned int` from `least` to `most` that is a module's parameter.
+    /// Returns the reader of a module's parameter: an `unsigned int` from `least` to `most`.
     pub const fn parameter(least: u32, most: u32, set: Set<u64>) -> Self {
         Self::Parameter { least, most, set }
     }
 
-    /// Takes `input`, written at `offset`, which moves on as on Linux. Returns the number of bytes that count as
-    /// written: in `/proc/sys` those up to the end of the last number that is read.
+    /// Stores `input`, which was written at `offset`. `offset` advances as on Linux. Returns the
+    /// number of bytes that count as written: in `/proc/sys` those up to the end of the last number
+    /// that is read.
     pub(super) fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);
@@ -154,14 +155,15 @@ impl Store {
             }
             _ => self.write_attribute(input.bytes)?,
         };
-        // As on Linux, two of them stay where they are.
+        // As on Linux, `Unsigned` and `Event` do not advance the offset.
         if !matches!(self, Self::Unsigned(_) | Self::Event(_)) {
             *offset += taken as u64;
         }
         Ok(taken)
     }
 
-    /// Takes numbers of `/proc/sys`. A write behind the beginning is taken and does nothing.
+    /// Stores numbers of `/proc/sys`. A write at an offset other than 0 is accepted and does
+    /// nothing.
     fn write_sysctl(&self, input: Input<'_>, offset: u64) -> SysResult {
         if input.length >= SYSCTL_BYTES {
             return Err(Errno::ENOMEM);
@@ -169,7 +171,7 @@ impl Store {
         if offset != 0 {
             return Ok(input.length);
         }
-        // Bytes behind the part that is read count as taken with it.
+        // Bytes behind the part that is read count as written too.
         let unread = input.length - input.bytes.len();
         let text = input.bytes;
         let taken = match *self {
@@ -215,7 +217,7 @@ impl Store {
         Ok(taken + unread)
     }
 
-    /// Takes what a file of `/sys` reads, all of it.
+    /// Stores the value of a file of `/sys`. All bytes count as written.
     fn write_attribute(&self, text: &[u8]) -> SysResult {
         let name = |bytes| core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL);
         match *self {
@@ -235,10 +237,11 @@ impl Store {
     }
 }
 
-/// Reads the value of a module's parameter that is an `unsigned int` from `least` to `most`.
+/// Reads the value of a module's parameter: an `unsigned int` from `least` to `most`.
 ///
 /// # Errors
-/// `ERANGE` if it does not fit an `unsigned int`, `EINVAL` if it is no number or beyond the bounds.
+/// Fails with `ERANGE` if the value does not fit an `unsigned int`, and with `EINVAL` if it is no
+/// number or out of bounds.
 pub fn parameter(text: &[u8], least: u32, most: u32) -> Result<u64, Errno> {
     let value = number::unsigned(text, Base::OfPrefix, u32::MAX.into())?;
     if (u64::from(least)..=u64::from(most)).contains(&value) {

@@ -1,4 +1,4 @@
-//! From a path to a node, and back.
+//! Finds the node of a path, and the path of a node.
 
 use super::context::Context;
 use super::covers;
@@ -18,25 +18,26 @@ use logic::path::{self, Component, NAME_MAX, PATH_MAX};
 
 /// The most symbolic links that one lookup follows.
 const MAX_LINKS: usize = 40;
-/// The most steps upwards that a description of a directory takes; deeper ones have no path that a
-/// call could return.
+/// The most steps upwards that a description of a directory takes. Deeper directories have no path
+/// that a call could return.
 const MAX_DEPTH: usize = PATH_MAX;
 
-/// Bits of a directory that is everybody's and sticky.
+/// Mode bits of a directory that every user may write and that is sticky.
 const STICKY_OF_ALL: u32 = 0o1002;
 
-/// What is done with a symbolic link in last place.
+/// How a symbolic link in the last component is treated.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// It is followed.
+    /// The link is followed.
     Follow,
-    /// It is meant itself, unless a slash behind it asks for a directory.
+    /// The link itself is found, unless a slash behind it asks for a directory.
     Keep,
-    /// The entry is meant, to be made, moved or removed; whatever it is, and with a slash too.
+    /// The entry itself is found, to be created, moved or removed. A link is never followed, even
+    /// with a slash behind it.
     Entry,
 }
 
-/// What the last component of a path was.
+/// The kind of the last component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastName {
     /// A name in [`Found::parent`].
@@ -51,28 +52,28 @@ pub enum LastName {
     Jump,
 }
 
-/// What a path leads to.
+/// The result of a lookup.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The directory that the last component was looked up in.
     pub parent: NodeRef,
     /// The last component.
     pub name: LastName,
-    /// What is there, if anything.
+    /// The node with that name, if it exists.
     pub node: Option<NodeRef>,
-    /// The path ended in a slash: it can only mean a directory.
+    /// Whether the path ended in a slash, so that it can only name a directory.
     pub must_be_directory: bool,
-    /// Where `node` really is, when a link led straight to it.
+    /// The name under which `node` is in the tree, when a link led straight to it.
     jumped_to: Option<Place>,
 }
 
 impl Found {
-    /// What is there, or `ENOENT`.
+    /// Returns the node. Fails with `ENOENT` if there is none.
     pub fn existing(self) -> Result<NodeRef, Errno> {
         self.node.ok_or(Errno::ENOENT)
     }
 
-    /// Under which name the node is known; `None` where it has no entry.
+    /// Returns the name under which the node is known, or `None` if it has no entry.
     pub fn place(&self) -> Option<Place> {
         match &self.name {
             LastName::Name(name) => Some(Place {
@@ -84,7 +85,7 @@ impl Found {
         }
     }
 
-    /// Tells those who watch what is there, or the directory that it is in.
+    /// Reports `events` to the watches of the node and of the directory that it is in.
     #[inline]
     pub fn tell(&self, events: Events) {
         if watch::active() {
@@ -101,7 +102,7 @@ impl Found {
         }
     }
 
-    /// The name that a new entry gets; `taken` is the error for `/`, `.` and `..`.
+    /// Returns the name for a new entry. Fails with `taken` for `/`, `.` and `..`.
     pub fn new_name(&self, taken: Errno) -> Result<&[u8], Errno> {
         match &self.name {
             LastName::Name(name) => Ok(name),
@@ -109,10 +110,11 @@ impl Found {
         }
     }
 
-    /// Takes the name away from what is there, which is no directory.
+    /// Removes the name of a node that is no directory.
     ///
     /// # Errors
-    /// As `unlink(2)`; `ESTALE`: what is there changed, and is to be looked up again.
+    /// As `unlink(2)`. Fails with `ESTALE` if the name has another node now and must be looked up
+    /// again.
     pub fn unlink(self, who: &Credentials) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         self.parent.check_writable()?;
@@ -127,7 +129,8 @@ impl Found {
             return Err(Errno::ENOTDIR);
         }
         covers::check_free(&self.parent, name, node)?;
-        // Another may have taken the name since it was looked up, or put something else there.
+        // Another task may have removed the name since it was looked up, or given it to another
+        // node.
         let removed = self.parent.unlink(name, node.id())?;
         let watched = watch::active_after_change();
         if watched {
@@ -137,7 +140,8 @@ impl Found {
         let name: Box<[u8]> = if watched { name.into() } else { Box::default() };
         drop(self.node);
         removed.release_if_last(1);
-        // Its end, if this is it, has come before the news of the name.
+        // If this was the last name, the end of the node is reported before the removal of the
+        // name.
         if watched {
             watch::tell_entry(&self.parent, &name, Events::DELETE, 0);
         }
@@ -145,10 +149,11 @@ impl Found {
     }
 }
 
-/// Does what looks a name up, checks what is there and changes it; again where the name meant something else meanwhile.
+/// Runs `attempt`, which looks up names, checks their nodes and changes them. Runs it again while
+/// it fails with `ESTALE` because a name had got another node in between.
 ///
 /// # Errors
-/// Those of `attempt`.
+/// Fails with the errors of `attempt`: with `ESTALE` only after `MAX_LINKS` attempts.
 pub fn with_entries<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
     for _ in 0..MAX_LINKS {
         match attempt() {
@@ -159,12 +164,12 @@ pub fn with_entries<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<
     Err(Errno::ESTALE)
 }
 
-/// Whether two handles mean the same node.
+/// Returns whether two handles refer to the same node.
 pub fn same(a: &NodeRef, b: &NodeRef) -> bool {
     a.id() == b.id()
 }
 
-/// The root of whatever is mounted on `node`, or `node`.
+/// Returns the root of the topmost mount on `node`, or `node` if nothing is mounted on it.
 pub fn through_mounts(mut node: NodeRef) -> NodeRef {
     while let Some(top) = node.covered_by() {
         node = top;
@@ -172,8 +177,8 @@ pub fn through_mounts(mut node: NodeRef) -> NodeRef {
     node
 }
 
-/// The root of whatever is mounted on the entry `name` of `directory`, or `node`, which has that
-/// name.
+/// Returns the root of the topmost mount on the entry `name` of `directory`, or `node` if nothing
+/// is mounted there. `node` has that name.
 pub fn mounted_at(directory: &NodeRef, name: &[u8], node: NodeRef) -> NodeRef {
     let node = through_mounts(node);
     if !covers::any_named() {
@@ -182,8 +187,9 @@ pub fn mounted_at(directory: &NodeRef, name: &[u8], node: NodeRef) -> NodeRef {
     through_name(directory, name, Ok(node.clone())).unwrap_or(node)
 }
 
-/// The root of whatever is mounted on the name of a file, or `looked_up`, which that name led to. A
-/// directory is not covered by name. A file may be gone on the host.
+/// Returns the root of the topmost mount on the name of a file, or `looked_up`, the result of the
+/// lookup of that name. A directory is not covered by name. A covered file may be gone on the host,
+/// so an `ENOENT` of the lookup does not matter.
 #[cold]
 fn through_name(
     directory: &NodeRef,
@@ -198,23 +204,23 @@ fn through_name(
     covers::on_name(&**directory, name).map_or(looked_up, |top| Ok(through_mounts(top)))
 }
 
-/// The text of a symbolic link that is being walked, and how far the walk got in it.
+/// The text of a symbolic link that is being walked, and the walk's position in it.
 struct Leg {
     text: Vec<u8>,
     at: usize,
 }
 
-/// A path on its way: the rest of what the caller gave, and the rests of links met in it, the
-/// innermost last. Nothing recurses, and without links nothing is allocated.
+/// A path that is being walked: the rest of the caller's path, and the rests of the links in it,
+/// the innermost last. Nothing recurses, and without links nothing is allocated.
 struct Walk<'a> {
     path: &'a [u8],
     legs: Vec<Leg>,
-    /// A text that was walked to its end asked for a directory.
+    /// Whether a text that was walked to its end asked for a directory.
     wants_directory: bool,
 }
 
 impl Walk<'_> {
-    /// Whether no component is left anywhere.
+    /// Returns whether no component is left in any of the texts.
     fn is_finished(&self) -> bool {
         path::is_finished(self.path) && self.legs.iter().all(|leg| path::is_finished(leg.rest()))
     }
@@ -227,7 +233,7 @@ impl Leg {
 }
 
 impl Found {
-    /// A place that is no entry of a directory by name.
+    /// Returns a result that is not an entry of a directory by name.
     fn special(parent: NodeRef, name: LastName, node: NodeRef) -> Self {
         Self {
             parent,
@@ -239,7 +245,7 @@ impl Found {
     }
 }
 
-/// Walks `path` from `start` (or from `root` if it is absolute).
+/// Walks `path` from `start`, or from `root` if `path` is absolute.
 #[inline]
 pub fn resolve(
     who: &Credentials,
@@ -251,7 +257,8 @@ pub fn resolve(
     walk::<false>(who, root, start, path, last_link, &Rules::NONE)
 }
 
-/// Does the same by rules; with some of them `root` is the same as `start`.
+/// Walks `path` as [`resolve`] does, restricted by `rules`. With scoped rules `root` is the same as
+/// `start`.
 #[inline(always)]
 fn resolve_by(
     who: &Credentials,
@@ -267,13 +274,16 @@ fn resolve_by(
     }
 }
 
-/// Whether a walk is below `root` still. Others may have moved the directory meanwhile, and then who walks
-/// may try again.
+/// Checks that `here` is still below `root`, if the rules are scoped. Other tasks may have moved
+/// the directory since the walk passed it.
+///
+/// # Errors
+/// Fails with `EAGAIN` if it is not, so that the caller may try again.
 fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Errno> {
     if !rules.scoped() {
         return Ok(());
     }
-    // The way up may be long, and there may be many of them in one path.
+    // The way up may be long, and one path may contain many `..`.
     machine::sched::cond_resched();
     let mut here = here.clone();
     for _ in 0..MAX_DEPTH {
@@ -306,7 +316,7 @@ fn resolve_ruled(
     Ok(found)
 }
 
-/// Without `RULED` nobody looks at the rules.
+/// Walks `path`. Without `RULED` the rules are ignored.
 fn walk<const RULED: bool>(
     who: &Credentials,
     root: &NodeRef,
@@ -321,7 +331,8 @@ fn walk<const RULED: bool>(
     if path.len() >= PATH_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
-    // What the caller holds is not counted once more: all who walk would share that count.
+    // The caller's references are borrowed, not counted again: all tasks that walk paths would
+    // share the counter.
     let mut here = Cow::Borrowed(if path::is_absolute(path) { root } else { start });
     let mut walk = Walk {
         path,
@@ -330,11 +341,11 @@ fn walk<const RULED: bool>(
     };
     let mut links = 0;
     let mut root_known = rules.in_root || path::is_absolute(path);
-    // What was found if the walk ends before the next name.
+    // The kind of the last component, if the walk ends before the next name.
     let mut special = LastName::Root;
     let mut above = None;
     loop {
-        // One component of the innermost text; borrowed from it, so `here` is all that changes.
+        // One component of the innermost text, which is borrowed. Only `here` changes.
         let (text, leg) = match walk.legs.last() {
             Some(leg) => (leg.rest(), true),
             None => (walk.path, false),
@@ -372,7 +383,8 @@ fn walk<const RULED: bool>(
                         return Err(Errno::ENOENT);
                     }
                     if RULED && let Some(parent) = &parent {
-                        // First: of what is elsewhere nothing is told.
+                        // The scope comes first, so that the walk reveals nothing about nodes
+                        // outside of it.
                         check_inside(rules, root, parent)?;
                         rules.crossing(&here, parent)?;
                     }
@@ -424,7 +436,7 @@ fn walk<const RULED: bool>(
             }
             if last.is_some() {
                 let above = here.owned();
-                // Elsewhere than in a directory like `/tmp` all links are followed.
+                // In directories without these bits, all links are followed.
                 if above.permissions & STICKY_OF_ALL == STICKY_OF_ALL {
                     who.may_follow(&above, next.owned().uid)?;
                 }
@@ -445,7 +457,7 @@ fn walk<const RULED: bool>(
                         special = LastName::Root;
                         above = None;
                     }
-                    // A slash at the end counts if nothing comes behind the link.
+                    // A slash at the end of the target counts if nothing follows the link.
                     walk.wants_directory |= last.is_some() && path::names_directory(&target);
                     walk.legs.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                     walk.legs.push(Leg {
@@ -476,7 +488,7 @@ fn walk<const RULED: bool>(
 }
 
 impl Walk<'_> {
-    /// Moves on in the innermost text.
+    /// Advances by `by` bytes in the innermost text.
     fn skip(&mut self, leg: bool, by: usize) {
         match self.legs.last_mut() {
             Some(innermost) if leg => innermost.at += by,
@@ -505,7 +517,7 @@ fn finish(
     })
 }
 
-/// Opens what `path` leads to, from the context's working directory.
+/// Opens the node of `path`, which starts at the context's working directory.
 pub fn open_path(
     context: &Context,
     who: &Credentials,
@@ -516,7 +528,7 @@ pub fn open_path(
     open_at(context, who, context.cwd(), path, flags, permissions)
 }
 
-/// Opens what `path` leads to, from `start`, making it if `flags` say so.
+/// Opens the node of `path`, which starts at `start`. Creates a file if `flags` ask for it.
 pub fn open_at(
     context: &Context,
     who: &Credentials,
@@ -528,7 +540,7 @@ pub fn open_at(
     open_by(context, who, start, path, flags, permissions, None)
 }
 
-/// Does the same by rules.
+/// Opens a path as [`open_at`] does, restricted by `rules`.
 #[inline]
 pub fn open_by(
     context: &Context,
@@ -558,7 +570,8 @@ pub fn open_by(
         return Err(Errno::EINVAL);
     }
     if create && path::names_directory(path) {
-        // A file cannot be made so, and a directory not at all; but a bad way there comes first.
+        // A path with a slash at the end cannot create a file, and `open` creates no directories.
+        // An error on the way there comes first.
         resolve_by(who, &root, &start, path, LastLink::Entry, rules)?;
         return Err(Errno::EISDIR);
     }
@@ -569,8 +582,8 @@ pub fn open_by(
     } else {
         LastLink::Follow
     };
-    // A second round is due when another task made or removed the file meanwhile; one that always
-    // loses that race is told so.
+    // Another attempt is due if another task created or removed the file since the lookup. The call
+    // fails with `ELOOP` if it loses that race every time.
     for _ in 0..MAX_LINKS {
         let found = resolve_by(who, &root, &start, path, last_link, rules)?;
         match &found.node {
@@ -589,7 +602,7 @@ pub fn open_by(
                 if watch::active() {
                     watch::tell_entry(&found.parent, name, Events::CREATE, 0);
                 }
-                // A new file is open as asked, whatever its permissions say.
+                // A new file is opened as requested, regardless of its permissions.
                 let file = OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE)?;
                 file.tell(Events::OPEN);
                 return Ok(file);
@@ -601,7 +614,7 @@ pub fn open_by(
     Err(Errno::ELOOP)
 }
 
-/// What an open with these flags does with a file.
+/// Returns the access to the file that an open with `flags` needs.
 fn wanted(flags: OpenFlags) -> Wanted {
     if flags.contains(OpenFlags::PATH) {
         return Wanted::NOTHING;
@@ -617,7 +630,7 @@ fn wanted(flags: OpenFlags) -> Wanted {
     wanted
 }
 
-/// Opens a file to run it; `NO_FOLLOW` alone means something in `flags`.
+/// Opens a file to run it. Of `flags` only `NO_FOLLOW` has a meaning.
 pub fn open_to_execute(
     context: &Context,
     who: &Credentials,
@@ -676,7 +689,7 @@ fn open_found(
     Ok(file)
 }
 
-/// Opens a node that no path led to.
+/// Opens a node that was found without a path.
 ///
 /// # Errors
 /// As `open(2)`.
@@ -689,7 +702,8 @@ pub fn open_node(
     open_found(who, &found, node, flags)
 }
 
-/// Takes set-id bits from a file whose bytes change, unless who changes them may leave them.
+/// Clears the set-id bits and the capabilities of a file whose bytes change, unless `who` may leave
+/// the bits.
 pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
     if node.kind() != FileKind::Regular {
         return;
@@ -698,7 +712,8 @@ pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
     if who.can(Capabilities::FSETID) {
         return;
     }
-    // It was writable a moment ago; an error of the closure's says that there is nothing to take away.
+    // The node was writable a moment ago. An error of the closure means that there is nothing to
+    // clear.
     let _ = change_by(node, |owned| {
         let left = who.after_write(owned).ok_or(Errno::ENODATA)?;
         Ok(AttributeChange {
@@ -722,11 +737,12 @@ fn open_nameless(
     let node = directory.create_nameless(beginning)?;
     let hold = node.hold_open(flags)?;
     let file = node.clone().open(flags - OpenFlags::TEMPORARY)?;
-    // Shown as it was asked for.
+    // The open file shows `TEMPORARY` among its flags.
     Ok(OpenFile::with_hold(node, file, None, flags, hold))
 }
 
-/// The path of `node`, which was found at `place`, from the root of the tree; as `/proc` shows it.
+/// Returns the path of `node`, which was found at `place`, from the root of the tree, as `/proc`
+/// shows it.
 pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
     const DELETED: &[u8] = b" (deleted)";
     if node.kind() == FileKind::Directory {
@@ -756,10 +772,12 @@ pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
     path
 }
 
-/// The path of a directory below `root`, or from the tree's root with a mark that it is outside.
+/// Returns the path of a directory from `root`. If the directory is outside of `root`, returns its
+/// path from the root of the tree behind `(unreachable)`.
 ///
 /// # Errors
-/// `ENOENT`: it was removed. `ENAMETOOLONG`: it lies too deep for a path.
+/// Fails with `ENOENT` if the directory was removed, and with `ENAMETOOLONG` if it is too deep for
+/// a path.
 pub fn directory_path(directory: &NodeRef, root: &NodeRef) -> Result<Vec<u8>, Errno> {
     let (path, removed) = match way_up(directory, Some(root)) {
         Err(Errno::ENOENT) => {
@@ -774,17 +792,20 @@ pub fn directory_path(directory: &NodeRef, root: &NodeRef) -> Result<Vec<u8>, Er
     Ok(path)
 }
 
-/// The names from `root` (or the tree's root) down to a directory, and whether it was removed.
+/// Returns the path from `root`, or from the root of the tree, down to a directory, and whether the
+/// directory was removed.
 ///
 /// # Errors
-/// `ENOENT`: no way leads there. `ENAMETOOLONG`.
+/// Fails with `ENOENT` if the way up does not lead to `root`, and with `ENAMETOOLONG` if the path
+/// is too long.
 fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Result<(Vec<u8>, bool), Errno> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let mut here = directory.clone();
     let mut length = 0;
     while !root.is_some_and(|root| same_place(&here, root)) {
         let Some(parent) = here.parent() else {
-            // Above a root that is not asked for there is nothing; a parent may be gone for good.
+            // Only the root of the tree has an empty name and no parent. Another directory without
+            // a parent has lost it for good.
             if root.is_some() || here.inner().is_some() || !here.name().is_empty() {
                 return Err(Errno::ENOENT);
             }
@@ -810,7 +831,7 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Result<(Vec<u8>, bool)
 }
 
 impl OpenFile {
-    /// Its path as `/proc/PID/fd` shows it.
+    /// Returns the path of the file as `/proc/PID/fd` shows it.
     pub fn path(&self) -> Vec<u8> {
         describe(self.node(), self.place())
     }

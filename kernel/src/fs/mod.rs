@@ -1,13 +1,14 @@
-//! Files: the tree, what is open, and what stands behind it.
+//! Files: the tree, open files, and the objects behind them.
 //!
 //! ```text
 //! FileTable --fd--> OpenFile (offset, flags) --> File (reads, writes, polls)
 //!                       |
 //! path --lookup-->    Node (name, attributes, directory entries) --open--> File
 //! ```
-//! A [`Node`] stands in the tree, a [`File`] is what one or more opens of it made, an [`OpenFile`]
-//! is what descriptors share. There is one tree: a root in memory filled from the initramfs,
-//! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good, and what programs mount ([`mounts`]).
+//! A [`Node`] is in the tree. A [`File`] is the object that one or more opens of a node made.
+//! Descriptors share an [`OpenFile`]. There is one tree, whose root is in memory and is filled from
+//! the initramfs. `/tmp`, `/dev`, `/proc` and `/sys` are mounted in it for good. Programs can mount
+//! more ([`mounts`]).
 
 pub mod aio;
 pub mod anonymous;
@@ -99,7 +100,8 @@ pub fn init(boot: &'static BootInfo) {
     }
 }
 
-/// Unpacks the initramfs into the tree; the directories that others mount there exist by then.
+/// Unpacks the initramfs into the tree. The directories that other modules mount there exist by
+/// then.
 pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
         initramfs::unpack(initrd, &root());
@@ -117,21 +119,22 @@ pub fn unpack(boot: &'static BootInfo) {
     }
 }
 
-/// Has a folder of the host's be below the root of a file system in memory.
+/// Makes the folder `folder` of the host appear below `top`, the root of a file system in memory.
 fn show_below(top: NodeRef, folder: &[u8]) {
     if let Some(top) = node::downcast::<tmpfs::TmpNode>(top) {
         top.show_below(folder);
     }
 }
 
-/// Gives up all pages of files that can be had again.
+/// Drops all unused pages of files that can be read again.
 pub fn drop_pages() {
     tmpfs::drop_clean();
     hostfs::drop_clean();
     block::drop_all();
 }
 
-/// Gives up what of files can be had again.
+/// Drops all unused pages of files that can be read again, and unused entries that the host still
+/// has.
 pub fn drop_caches() {
     drop_pages();
     tmpfs::forget_unused();

@@ -1,4 +1,4 @@
-//! Where something is mounted: on a directory, or on the name of a file.
+//! Mount points: a directory, or the name of a file.
 
 use super::bind::Bind;
 use super::covers;
@@ -10,25 +10,25 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use logic::errno::Errno;
 
-/// Where something is mounted.
+/// The place of a mount.
 pub(super) struct Point {
-    /// What it covers.
+    /// The node that the mount covers.
     pub(super) node: NodeRef,
     /// The directory above `node`.
     pub(super) above: NodeRef,
-    /// Its name there.
+    /// The name of `node` in `above`.
     pub(super) name: Box<[u8]>,
-    /// It covers the name of a file in `above`.
+    /// Whether the mount covers the name of a file in `above`.
     pub(super) is_named: bool,
 }
 
 impl Point {
-    /// The place of the directory `node`, or of the file with the name `place`, for something to be
-    /// mounted there. `is_mounted` says whether there is a mount with a device number.
+    /// Returns the point at the directory `node`, or at the file with the name `place`.
+    /// `is_mounted` returns whether a mount with a device number exists.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if it is in no mount or nothing can be mounted there, with `EBUSY` for
-    /// the root of the tree, and with `ENOENT` if it is gone.
+    /// Fails with `EINVAL` if the point is in no mount or nothing can be mounted there. Fails with
+    /// `EBUSY` for the root of the tree, and with `ENOENT` if the file is gone.
     pub(super) fn find(
         node: NodeRef,
         place: Option<Place>,
@@ -36,14 +36,14 @@ impl Point {
     ) -> Result<Self, Errno> {
         let check = |node: &NodeRef| match is_mounted(node.mount()) {
             true => Ok(()),
-            // It is in a tree that is unmounted.
+            // The node is in a tree that is unmounted.
             false => Err(Errno::EINVAL),
         };
         // Something may have been mounted since the path was walked.
         if node.kind() == FileKind::Directory {
             let node = lookup::through_mounts(node);
             check(&node)?;
-            // Nothing would lead through a mount on the root of the tree.
+            // No path would lead through a mount on the root of the tree.
             let above = node.parent().ok_or(Errno::EBUSY)?;
             let name = node.name();
             return Ok(Self {
@@ -72,7 +72,7 @@ impl Point {
         })
     }
 
-    /// Has the walks of paths go through to `top`, or no more.
+    /// Makes walks of paths go through this point to `top`, or with `None` stops that.
     ///
     /// # Errors
     /// As `Node::cover`.
@@ -84,7 +84,8 @@ impl Point {
         self.node.cover(top)
     }
 
-    /// The same place in `parent`, a new bind mount of what the mount with this place shows.
+    /// Returns the same place in `parent`, a new bind mount that shows the mount which this point
+    /// is in. `parent_top` is the root of `parent`.
     pub(super) fn in_bind(&self, parent: &Arc<Bind>, parent_top: &NodeRef) -> Result<Self, Errno> {
         let node = parent.show(unbound(self.node.clone()));
         let (above, name) = if self.is_named {

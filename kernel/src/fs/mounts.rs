@@ -1,8 +1,8 @@
-//! What is mounted where, and the types of file systems.
+//! The mounts, and the types of file systems.
 //!
-//! A mount covers the directory or the file that it stands on; the walk of a path goes through to
-//! the mounted root. Several on one directory stand on each other. A file system is mounted as
-//! itself once; any further mount of it is a bind mount, of a part of it or of all (`bind.rs`).
+//! A mount covers the directory or the file that it is mounted on. The walk of a path goes through
+//! to the mounted root. Several mounts on one directory are stacked. A file system is mounted as
+//! itself once; any further mount of it is a bind mount, of all or a part of it (`bind.rs`).
 
 use super::bind::Bind;
 use super::changes::Changes;
@@ -24,7 +24,7 @@ use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::sync::Mutex;
 
-/// The types that there are, as `/proc/filesystems` lists them. Another one is a line here.
+/// The file system types, as `/proc/filesystems` lists them. A new type needs one line here.
 const TYPES: &[FileSystemType] = &[
     tmpfs::TYPE,
     tmpfs::HUGETLBFS,
@@ -44,7 +44,7 @@ const fn of_kernel(name: &'static str, maker: Maker) -> FileSystemType {
     FileSystemType { name, maker }
 }
 
-/// The names of all types.
+/// Returns the names of all types.
 pub fn type_names() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|kind| kind.name)
 }
@@ -54,63 +54,64 @@ pub struct Mount {
     kind: &'static str,
     source: Box<[u8]>,
     top: NodeRef,
-    /// Where it stands; `None` for the root of the tree.
+    /// The point that it is mounted on. `None` for the root of the tree.
     point: Option<Point>,
-    /// What can be changed of its file system, if anything.
+    /// The file system, for changes of its flags and options. `None` if these cannot change.
     fs: Option<Arc<dyn FileSystem>>,
-    /// Who uses it; `None`: it stays for good.
+    /// The uses of the mount. `None` if it stays mounted for good.
     uses: Option<Arc<Uses>>,
 }
 
-/// Tells who polls lists of mounts of changes.
+/// Notifies pollers of the lists of mounts of changes.
 pub static CHANGES: Changes = Changes::new();
 
-/// All mounts, each behind the one that it stands on.
+/// All mounts, each behind the one that it is mounted on.
 static MOUNTS: Mutex<Vec<Arc<Mount>>> = Mutex::new(Vec::new());
 
 impl Mount {
-    /// Has the walks of paths go through to it.
+    /// Makes walks of paths go through to this mount.
     fn cover(&self) -> Result<(), Errno> {
         let point = self.point.as_ref();
         point.map_or(Ok(()), |point| point.cover(Some(self.top.clone())))
     }
 
-    /// Has them do so no more.
+    /// Makes walks of paths no longer go through to this mount.
     fn uncover(&self) {
         if let Some(point) = &self.point {
-            // Only a directory that was removed refuses, and one that is covered cannot be.
+            // Uncovering fails only for a directory that was removed, and a covered directory
+            // cannot be removed.
             let _ = point.cover(None);
         }
     }
 
-    /// Its number, which no other mount has.
+    /// Returns the number of the mount, which no other mount has.
     pub fn number(&self) -> u64 {
         mount_number(&self.top)
     }
 
-    /// That of the mount that it stands in; 0 for the root of the tree.
+    /// Returns the number of the mount that this one is mounted in. 0 for the root of the tree.
     pub fn number_above(&self) -> u64 {
         self.point
             .as_ref()
             .map_or(0, |point| mount_number(&point.node))
     }
 
-    /// Device number of its file system.
+    /// Returns the device number of the file system.
     pub fn device(&self) -> u64 {
         self.top.id().device
     }
 
-    /// The name of its type.
+    /// Returns the name of the file system's type.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// What was given as the device of its file system.
+    /// Returns the device of the file system, as it was given to `mount`.
     pub fn source(&self) -> &[u8] {
         &self.source
     }
 
-    /// Where it is.
+    /// Returns the path that it is mounted on.
     pub fn path(&self) -> Vec<u8> {
         let Some(point) = &self.point else {
             return b"/".to_vec();
@@ -123,12 +124,12 @@ impl Mount {
         path
     }
 
-    /// The path of its root in its file system.
+    /// Returns the path of its root in its file system.
     pub fn root_path(&self) -> Vec<u8> {
         Bind::of(&self.top).map_or_else(|| b"/".to_vec(), |bind| bind.root_path())
     }
 
-    /// How it is mounted.
+    /// Returns the flags of the mount.
     pub fn flags(&self) -> MountFlags {
         match Bind::of(&self.top) {
             Some(bind) => bind.volume().flags(),
@@ -136,22 +137,22 @@ impl Mount {
         }
     }
 
-    /// How its file system is mounted, wherever it is seen.
+    /// Returns the flags of the file system, which hold for all of its mounts.
     pub fn fs_flags(&self) -> MountFlags {
         let fs = self.fs.as_ref();
         fs.map_or(MountFlags::RELATIVE_TIMES, |fs| fs.volume().flags())
     }
 
-    /// Writes the options of its file system, each with a comma before it.
+    /// Writes the options of the file system, each with a comma before it.
     pub fn show_options(&self, text: &mut Text) -> fmt::Result {
         self.fs.as_ref().map_or(Ok(()), |fs| fs.show_options(text))
     }
 }
 
-/// All mounts, each behind the one that it stands on.
+/// Returns all mounts, each behind the one that it is mounted on.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
     let mounts = MOUNTS.lock();
     let mut list = Vec::new();
@@ -161,10 +162,10 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
     Ok(list)
 }
 
-/// Enters what the kernel mounts for good: its root directory knows its place already.
+/// Adds a mount that the kernel keeps for good. Its root directory knows its place already.
 ///
 /// # Errors
-/// As `Node::cover`; `EBUSY` for the root of the tree.
+/// As `Node::cover`. Fails with `EBUSY` for the root of the tree.
 pub(super) fn enter_permanent(
     kind: &'static str,
     source: &[u8],
@@ -192,24 +193,24 @@ pub(super) fn enter_permanent(
     Ok(())
 }
 
-/// What is mounted with this root.
+/// Returns the index of the mount with the root `top`. Fails with `EINVAL` if there is none.
 fn with_top(mounts: &[Arc<Mount>], top: &NodeRef) -> Result<usize, Errno> {
     let found = mounts.iter().position(|mount| same_place(&mount.top, top));
     found.ok_or(Errno::EINVAL)
 }
 
-/// The mount with this device number (`Node::mount`).
+/// Returns the mount with this device number (`Node::mount`). Fails with `EINVAL` if there is none.
 fn with_device(mounts: &[Arc<Mount>], device: u64) -> Result<&Arc<Mount>, Errno> {
     let found = mounts.iter().find(|mount| mount.top.mount() == device);
     found.ok_or(Errno::EINVAL)
 }
 
-/// The place of `point`, a directory, or a file with the name `place`.
+/// Returns the mount point at the directory `point`, or at the file `point` with the name `place`.
 fn find_point(mounts: &[Arc<Mount>], point: NodeRef, place: Option<Place>) -> Result<Point, Errno> {
     Point::find(point, place, |device| with_device(mounts, device).is_ok())
 }
 
-/// Makes room for `count` more.
+/// Makes room for `count` more mounts. Fails with `ENOSPC` beyond [`MAX_MOUNTS`] and with `ENOMEM`.
 fn reserve(mounts: &mut Vec<Arc<Mount>>, count: usize) -> Result<(), Errno> {
     if mounts.len() + count > MAX_MOUNTS {
         return Err(Errno::ENOSPC);
@@ -258,7 +259,8 @@ pub fn mount(
     Ok(())
 }
 
-/// A bind mount of what `source` shows, a part of what `of` has mounted, to stand at `point`.
+/// Makes a bind mount at `point` of `source`, a node in the mount `of`. `origin` is the name of
+/// `source` if that is a file.
 fn make_bind(
     of: &Mount,
     source: &NodeRef,
@@ -278,8 +280,8 @@ fn make_bind(
     }))
 }
 
-/// Adds to `made`, whose first is a bind mount of `source`, one of each mount below `source`. Each
-/// covers its place in another new one, where nobody sees it yet.
+/// Adds to `made` one bind mount for each mount below `source`. The first of `made` is a bind mount
+/// of `source`. Each new mount covers its place in another new one, where no task sees it yet.
 fn make_below(
     mounts: &[Arc<Mount>],
     source: &NodeRef,
@@ -287,7 +289,7 @@ fn make_below(
 ) -> Result<(), Errno> {
     let above = source.mount();
     let whole = Bind::of(&made[0].top).ok_or(Errno::EINVAL)?.clone();
-    // The new ones, by the mount that they show.
+    // The roots of the new mounts, by the device number of the mount that they show.
     let mut copies = BTreeMap::from([(above, made[0].top.clone())]);
     for mount in mounts {
         let Some(point) = &mount.point else { continue };
@@ -319,8 +321,8 @@ fn make_below(
     Ok(())
 }
 
-/// Mounts what `source` is, and with `recursive` what is mounted below it, in a second place as
-/// well. `origin` is the name of `source` and `place` that of `point`, where these are files.
+/// Mounts the node `source` in a second place as well, with `recursive` also the mounts below it.
+/// `origin` is the name of `source` and `place` the name of `point`, if these are files.
 ///
 /// # Errors
 /// As `mount(2)` with `MS_BIND`.
@@ -339,7 +341,8 @@ pub fn bind(
     if is_directory(&source) != is_directory(&point.node) {
         return Err(Errno::ENOTDIR);
     }
-    // A directory knows its name, and a file that is a bind mount's root has that of what it shows.
+    // A directory knows its name. The root of a bind mount that is a file has the name of the file
+    // that it shows.
     let origin = match Bind::of(&source) {
         Some(shown) if shown.root().id() == source.id() => shown.origin().cloned(),
         _ => origin.filter(|_| !is_directory(&source)),
@@ -365,8 +368,8 @@ pub fn bind(
     Ok(())
 }
 
-/// Changes the mount with the root `top`; `options` are its file system's, unless only the mount
-/// itself is to change.
+/// Changes the mount with the root `top`. `options` are those of its file system. `None` changes
+/// only the mount itself, if it is a bind mount.
 ///
 /// # Errors
 /// As `mount(2)` with `MS_REMOUNT`.
@@ -395,15 +398,16 @@ pub fn remount(
         None => flags,
     };
     let bind_before = bind.map(|bind| bind.volume().flags());
-    // What becomes read-only does so before the options change, as that may fail, and what becomes writable does so
-    // afterwards: until all has succeeded nothing is written that was not before.
+    // A mount that becomes read-only does so before the options change, as that may fail. A mount
+    // that becomes writable does so afterwards. Until all has succeeded, no file can be written
+    // that could not be written before.
     let kept = |before: MountFlags| before & MountFlags::READ_ONLY;
     let set_bind = |flags: MountFlags| bind.map_or(Ok(()), |bind| bind.volume().set_flags(flags));
     let bind_flags = flags & MountFlags::OF_MOUNT;
     fs.volume().set_flags(fs_flags | kept(fs_before))?;
     let done = set_bind(bind_flags | bind_before.map_or(MountFlags::empty(), kept))
         .and_then(|()| options.map_or(Ok(()), |options| fs.reconfigure(options)));
-    // None of these makes anything read-only, so none fails.
+    // These calls make nothing read-only, so they do not fail.
     let (fs_flags, bind_flags) = match done {
         Ok(()) => (fs_flags, bind_flags),
         Err(_) => (fs_before, bind_before.unwrap_or(bind_flags)),
@@ -414,33 +418,33 @@ pub fn remount(
     done
 }
 
-/// Whether something is mounted with this root.
+/// Returns whether `top` is the root of a mount.
 pub fn is_mounted(top: &NodeRef) -> bool {
     with_top(&MOUNTS.lock(), top).is_ok()
 }
 
-/// When [`unmount`] does it.
+/// The condition under which [`unmount`] removes a mount.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// If nobody uses it.
+    /// The mount is unused.
     Unused,
-    /// If nobody uses it, and nobody has used it since this was asked before.
+    /// The mount is unused, and has been since the last call with this condition.
     Idle,
-    /// Now, with what is mounted below; the files go when the last user does.
+    /// Always, together with the mounts below it. The files are freed with their last use.
     Now,
 }
 
-/// Unmounts what has the root `top`.
+/// Unmounts the mount with the root `top`.
 ///
 /// # Errors
-/// `EINVAL` if nothing has, `EBUSY` if it is in use or stays for good, `EAGAIN` for the first time
-/// that [`When::Idle`] finds it idle.
+/// Fails with `EINVAL` if there is none, and with `EBUSY` if it is in use or stays for good. Fails
+/// with `EAGAIN` the first time that [`When::Idle`] finds it idle.
 pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     let mut mounts = MOUNTS.lock();
     let first = with_top(&mounts, top)?;
     let uses = mounts[first].uses.as_ref().ok_or(Errno::EBUSY)?;
     let mut going = BTreeSet::from([mounts[first].number()]);
-    // Mounts stand behind those that they stand on, so one turn finds all that are below.
+    // Mounts are behind those that they are mounted on, so one turn finds all that are below.
     for mount in &mounts[first + 1..] {
         if going.contains(&mount.number_above()) {
             going.insert(mount.number());
@@ -466,7 +470,7 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     drop(mounts);
     CHANGES.note();
     if watch::active() {
-        // A file system that is seen through bind mounts goes with the last of them.
+        // A file system that is seen through bind mounts ends with the last of them.
         let is_shown = |mount: &Mount| mount.uses.as_ref().is_some_and(|uses| uses.has_binds());
         gone.iter()
             .filter(|mount| Bind::of(&mount.top).is_none() && !is_shown(mount))
@@ -476,20 +480,21 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Lets go of a mount that stands nowhere any more.
+/// Drops a mount that is no longer in the tree.
 fn leave(mount: Arc<Mount>) {
-    // It keeps its name: a path to it that begins nowhere is none.
+    // The root keeps its name, by which `lookup` tells it from the root of the tree. Paths of nodes
+    // below it are shown as unreachable.
     mount.top.set_place(None, &mount.top.name());
     let file = Bind::of(&mount.top).map(|bind| bind.root().clone());
     let file = file.filter(|root| root.kind() != FileKind::Directory);
-    // Somebody may be looking at the mount, or still use its files: the last one frees them.
+    // Other tasks may be looking at the mount or still use its files. The last of them frees these.
     let Some(mount) = Arc::into_inner(mount) else {
         return;
     };
     let uses = mount.uses;
     drop((mount.top, mount.point, mount.fs));
     let mut last = uses.and_then(Arc::into_inner);
-    // A bind mount is of no other bind mount, so there are two turns at most.
+    // A bind mount never shows another bind mount, so there are two turns at most.
     while let Some(uses) = last {
         last = match uses.end() {
             Leftover::Tree(top) => {
@@ -505,11 +510,11 @@ fn leave(mount: Arc<Mount>) {
     }
 }
 
-/// Mounts the file system with root `top`, which knows its place, at `name` in the tree's root for
-/// good.
+/// Mounts a file system for good at `name` in the root of the tree. `top` is its root, which knows
+/// its place.
 ///
 /// # Errors
-/// `EEXIST`, `ENOMEM`.
+/// Fails with `EEXIST` or `ENOMEM`.
 pub fn mount_permanent(
     kind: &'static str,
     root: &NodeRef,

@@ -1,4 +1,4 @@
-//! What stands in the tree: files, directories, links, devices.
+//! The nodes of the tree: files, directories, links and devices.
 
 use super::devices;
 use super::file::{File, Place};
@@ -26,19 +26,19 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
-/// A use of a mounted file system: while there is one, it stays mounted and whole.
+/// A use of a mounted file system. The file system stays mounted and whole while there is one.
 pub type Hold = Arc<dyn Any + Send + Sync>;
 
-/// What tells a node from every other: equal in two handles exactly if they mean the same file.
+/// The identity of a node. It is equal in two handles exactly if they refer to the same file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId {
     /// Device number of the file system.
     pub device: u64,
-    /// The number in it.
+    /// The number of the node in the file system.
     pub inode: u64,
 }
 
-/// What `stat` tells.
+/// The attributes that `stat` reports.
 #[derive(Copy, Clone, Debug)]
 pub struct Metadata {
     /// Identity.
@@ -47,7 +47,7 @@ pub struct Metadata {
     pub kind: FileKind,
     /// Permission bits with set-id and sticky, below 0o10000.
     pub permissions: u32,
-    /// Names that lead here; 0 once the file is deleted.
+    /// The number of names of the file; 0 once it is deleted.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -57,7 +57,7 @@ pub struct Metadata {
     pub rdev: u64,
     /// Length in bytes.
     pub size: u64,
-    /// 512-byte units of memory behind it.
+    /// The memory behind the file, in units of 512 bytes.
     pub blocks: u64,
     /// Last read.
     pub accessed: Timestamp,
@@ -68,7 +68,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Whose it is, and who may do what with it.
+    /// Returns the owner and the permissions.
     pub fn owned(&self) -> Owned {
         Owned {
             directory: self.kind == FileKind::Directory,
@@ -79,13 +79,13 @@ impl Metadata {
         }
     }
 
-    /// `st_mode`: kind and permissions.
+    /// Returns `st_mode`: kind and permissions.
     pub fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.permissions
     }
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change. `None` leaves an attribute as it is.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct AttributeChange {
     /// New permission bits.
@@ -98,15 +98,16 @@ pub struct AttributeChange {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
-    /// What the change was decided by: where that is no longer so, it gets `EAGAIN` and is to be decided again.
+    /// The attributes that the change was decided by. If they have changed since, the change fails
+    /// with `EAGAIN` and must be decided again.
     pub decided_by: Option<Owned>,
 }
 
 impl AttributeChange {
-    /// Whether what it was decided by is still so.
+    /// Checks that the attributes are still those that the change was decided by.
     ///
     /// # Errors
-    /// `EAGAIN`.
+    /// Fails with `EAGAIN` if they are not.
     pub fn check(&self, permissions: u32, uid: u32, gid: u32) -> Result<(), Errno> {
         let is_so = |seen: Owned| {
             (seen.permissions, seen.uid, seen.gid) == (permissions & 0o7777, uid, gid)
@@ -119,7 +120,8 @@ impl AttributeChange {
     }
 }
 
-/// Changes attributes by what they are; `decide` is asked again where another was faster.
+/// Changes attributes depending on the present ones. `decide` runs again if another task changed
+/// them first.
 ///
 /// # Errors
 /// Those of `decide` and of [`Node::change`].
@@ -140,14 +142,14 @@ pub fn change_by(
     }
 }
 
-/// What to make in a directory.
+/// The kind of a new node in a directory.
 #[derive(Copy, Clone, Debug)]
 pub enum NewNode<'a> {
     /// An empty regular file.
     Regular,
     /// An empty directory.
     Directory,
-    /// A symbolic link to this text.
+    /// A symbolic link with this target.
     Symlink(&'a [u8]),
     /// A named pipe.
     Fifo,
@@ -155,16 +157,16 @@ pub enum NewNode<'a> {
     Character(u64),
     /// A block device of this number.
     Block(u64),
-    /// A socket's name.
+    /// The name of a socket.
     Socket,
 }
 
-/// Where a symbolic link leads.
+/// The target of a symbolic link.
 #[derive(Debug)]
 pub enum LinkTarget {
     /// A path, relative to the link's directory.
     Path(Vec<u8>),
-    /// Straight to a node, whatever its name (`/proc/PID/{exe,cwd,fd/N}`).
+    /// A node, reached without a path (`/proc/PID/{exe,cwd,fd/N}`).
     Node(NodeRef, Option<Place>),
 }
 
@@ -177,64 +179,66 @@ pub struct DirEntry<'a> {
     pub inode: u64,
     /// Kind.
     pub kind: FileKind,
-    /// Where a listing goes on after this entry (`d_off`).
+    /// The offset at which a listing continues after this entry (`d_off`).
     pub next: u64,
 }
 
-/// What `statfs` tells of a file system, in units of 4 KiB.
+/// The numbers that `statfs` reports for a file system, in units of 4 KiB.
 #[derive(Copy, Clone, Debug)]
 pub struct FsStats {
     /// Linux's magic number of the type.
     pub magic: u64,
-    /// Its size.
+    /// The size of the file system.
     pub blocks: u64,
-    /// What is free of it.
+    /// The free part of the size.
     pub free_blocks: u64,
-    /// Most files it can hold; 0 when there is no such number.
+    /// The most files that it can hold; 0 if there is no such limit.
     pub files: u64,
-    /// How many more it can hold.
+    /// The number of further files that it can hold.
     pub free_files: u64,
-    /// How it is mounted: bits of `MountFlags`.
+    /// The flags of the mount: bits of `MountFlags`.
     pub flags: u32,
 }
 
-/// The usual block, in bytes.
+/// The usual block size in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// A node of the tree. `Bound` in `bind.rs` passes every method on to the node that a bind mount
+/// A node of the tree. `Bound` in `bind.rs` forwards every method to the node that a bind mount
 /// shows.
 pub trait Node: Any + Send + Sync {
-    /// Identity.
+    /// Returns the identity.
     fn id(&self) -> NodeId;
-    /// Kind; never changes.
+    /// Returns the kind, which never changes.
     fn kind(&self) -> FileKind;
-    /// What `stat` tells.
+    /// Returns the attributes that `stat` reports.
     fn metadata(&self) -> Metadata;
-    /// Whose it is, and who may do what with it.
+    /// Returns the owner and the permissions.
     fn owned(&self) -> Owned {
         self.metadata().owned()
     }
-    /// What `stat` and `statfs` call a block, in bytes.
+    /// Returns the block size that `stat` and `statfs` report, in bytes.
     fn block_size(&self) -> u32 {
         BLOCK_SIZE
     }
-    /// What `statfs` tells of its file system.
+    /// Returns the numbers that `statfs` reports for the file system.
     fn fs_stats(&self) -> FsStats;
-    /// Opens it. May block (a FIFO waits for its peer), may make a new object.
+    /// Opens the node. May block (a FIFO waits for its peer) and may create a new object.
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
-    /// Whether `who` may use it so, by its permission bits or its access list.
+    /// Checks that the permission bits or the access list of the node grant `who` the access
+    /// `wanted`.
     ///
     /// # Errors
-    /// Fails with `EACCES` if not.
+    /// Fails with `EACCES` if they do not.
     fn may(&self, who: &Credentials, wanted: Wanted) -> Result<(), Errno> {
         who.may(wanted, &self.owned())
     }
-    /// Gives it an access list and permission bits, or takes the list away. With `default` the list is that for files that are made in
-    /// this directory.
+    /// Sets an access list and permission bits, or removes the list. With `default` the list is the
+    /// one for files that are created in this directory.
     ///
     /// # Errors
-    /// Fails with `EOPNOTSUPP` if files of its kind have no lists, and as [`Self::change`] and `Extended::set`.
+    /// Fails with `EOPNOTSUPP` if nodes of this kind have no lists, and as [`Self::change`] and
+    /// `Extended::set`.
     fn set_list(
         &self,
         _default: bool,
@@ -243,14 +247,14 @@ pub trait Node: Any + Send + Sync {
     ) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Whether it may have access lists.
+    /// Returns whether the node may have access lists.
     fn has_lists(&self) -> bool {
         false
     }
-    /// Whether its file system takes changes.
+    /// Checks that the file system can be changed.
     ///
     /// # Errors
-    /// Fails with `EROFS` if it is mounted for reading only.
+    /// Fails with `EROFS` if it is mounted read-only.
     fn check_writable(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -258,59 +262,59 @@ pub trait Node: Any + Send + Sync {
     fn change(&self, _change: &AttributeChange) -> Result<(), Errno> {
         Err(Errno::EPERM)
     }
-    /// Looks at the extended attributes.
+    /// Calls `look` with the extended attributes.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: nodes of its kind have none.
+    /// Fails with `EOPNOTSUPP` if nodes of this kind have none.
     fn extended(&self, _look: &mut dyn FnMut(&xattr::Slot)) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Changes the extended attributes; `change` is quick and drops nothing large.
+    /// Calls `change` to change the extended attributes. `change` is quick and drops nothing large.
     ///
     /// # Errors
-    /// As for [`Self::extended`]; `EROFS`.
+    /// As for [`Self::extended`]. Fails with `EROFS` if the file system is mounted read-only.
     fn change_extended(&self, _change: &mut dyn FnMut(&mut xattr::Slot)) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Returns Linux's name of a socket's protocol, `None` for a node of another kind.
+    /// Returns Linux's name of a socket's protocol, or `None` for a node of another kind.
     fn protocol_name(&self) -> Option<&'static str> {
         None
     }
-    /// Takes away what the file says of the capabilities of who runs it (`security.capability`): it is no more the file of which that
-    /// was said.
+    /// Removes the capabilities that the file grants a task that runs it (`security.capability`).
+    /// They were granted to other content.
     fn forget_capabilities(&self) {}
-    /// Whether its file system has handles for its files.
+    /// Returns whether the file system has handles for its files.
     fn has_handles(&self) -> bool {
         false
     }
-    /// Notes that its number is a handle from now on, by which [`Self::by_handle`] finds it.
+    /// Makes the inode number a handle, by which [`Self::by_handle`] finds the node from now on.
     ///
     /// # Errors
-    /// Fails with `EOPNOTSUPP` if its file system has no handles.
+    /// Fails with `EOPNOTSUPP` if the file system has no handles.
     fn note_handle(&self) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Returns the node of its file system with this number.
+    /// Returns the node with this inode number in the same file system.
     ///
     /// # Errors
-    /// Fails with `ESTALE` if there is none, or if its number is no handle.
+    /// Fails with `ESTALE` if there is no such node, or if the number is no handle.
     fn by_handle(&self, _number: u64) -> Result<NodeRef, Errno> {
         Err(Errno::ESTALE)
     }
-    /// Cuts or extends a regular file.
+    /// Truncates or extends a regular file.
     fn set_size(&self, _size: u64) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     fn link_target(&self) -> Result<LinkTarget, Errno> {
         Err(Errno::EINVAL)
     }
 
-    /// The entry `name` of a directory.
+    /// Returns the node of the entry `name` of a directory.
     fn lookup(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
         Err(Errno::ENOTDIR)
     }
-    /// Makes an entry; `EEXIST` if there is one.
+    /// Creates an entry. Fails with `EEXIST` if there is one of this name.
     fn create(
         &self,
         _name: &[u8],
@@ -319,34 +323,35 @@ pub trait Node: Any + Send + Sync {
     ) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// A regular file without a name, in this directory's file system (`O_TMPFILE`).
+    /// Creates a regular file without a name, in this directory's file system (`O_TMPFILE`).
     fn create_nameless(&self, _beginning: Beginning) -> Result<NodeRef, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Gives `node` a further name.
+    /// Gives `node` another name.
     fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
         Err(self.no_changes())
     }
-    /// Takes the name of a file away, which it gives back: the caller lets go of what else it has of it and then calls
-    /// [`Self::release_if_last`] on it.
+    /// Removes the name of a file and returns the node. The caller drops its other references to
+    /// the node and then calls [`Self::release_if_last`] on it.
     ///
     /// # Errors
-    /// `ESTALE`: another node than `meant` has the name now.
+    /// Fails with `ESTALE` if the name belongs to another node than `meant` now.
     fn unlink(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Removes an empty directory, which it gives back.
+    /// Removes an empty directory and returns it.
     ///
     /// # Errors
     /// As [`Self::unlink`].
     fn remove_directory(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Moves an entry to `to`/`new_name`, per `how`; what it replaces is the caller's, as in [`Self::unlink`].
-    /// `None`: both are names of the same.
+    /// Moves an entry to `to`/`new_name`, as `how` says. The caller must release a replaced node as
+    /// in [`Self::unlink`]. Returns `None` if both names belong to the same node.
     ///
     /// # Errors
-    /// `ESTALE`: the names are not of the nodes that are `meant`, the second of which may be none.
+    /// Fails with `ESTALE` if the names do not belong to the nodes `meant` now. The second of these
+    /// is `None` if the new name must be free.
     fn rename(
         &self,
         _name: &[u8],
@@ -357,88 +362,92 @@ pub trait Node: Any + Send + Sync {
     ) -> Result<Option<Renamed>, Errno> {
         Err(self.no_changes())
     }
-    /// The directory that this directory is in, or was in when it was removed; `None` for a root,
-    /// and once that directory is gone for good.
+    /// Returns the directory that this directory is in, or was in when it was removed. `None` for a
+    /// root, and once that directory is gone for good.
     fn parent(&self) -> Option<NodeRef> {
         None
     }
-    /// Whether this directory was removed from the tree.
+    /// Returns whether this directory was removed from the tree.
     fn is_removed(&self) -> bool {
         false
     }
-    /// A directory's own name in its parent; empty for a root.
+    /// Returns the name of this directory in its parent. Empty for a root.
     fn name(&self) -> Box<[u8]> {
         Box::default()
     }
-    /// The root of the file system that is mounted here.
+    /// Returns the root of the file system that is mounted on this directory, if there is one.
     fn covered_by(&self) -> Option<NodeRef> {
         None
     }
-    /// Mounts the file system with root `top` over this directory, or none.
+    /// Mounts the file system with root `top` over this directory, or with `None` removes that
+    /// mount.
     ///
     /// # Errors
-    /// `ENOENT` if the directory was removed, `EINVAL` where nothing can be mounted.
+    /// Fails with `ENOENT` if the directory was removed, and with `EINVAL` if nothing can be
+    /// mounted on it.
     fn cover(&self, _top: Option<NodeRef>) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
-    /// Puts the root directory of a file system that can be mounted to its place: as this name in
-    /// `above`, or nowhere.
+    /// Sets the place of the root directory of a mounted file system: the name `name` in `above`,
+    /// or no place.
     fn set_place(&self, _above: Option<&NodeRef>, _name: &[u8]) {}
-    /// Returns the node that this one shows through a bind mount; `None` if it is seen in the tree
-    /// of its own file system.
+    /// Returns the node that this one shows through a bind mount. `None` if this node is seen in
+    /// the tree of its own file system.
     fn inner(&self) -> Option<&NodeRef> {
         None
     }
     /// Returns the device number of the mount through which this node is seen: that of its file
-    /// system, or one of the bind mount alone. Two nodes have the same one exactly if they are seen
+    /// system, or that of the bind mount. It is equal for two nodes exactly if they are seen
     /// through the same mount.
     fn mount(&self) -> u64 {
         self.id().device
     }
-    /// Whether the way up from this directory leads to the root of the mount through which it is
-    /// seen. It does not once the directory was moved out of what a bind mount shows.
+    /// Returns whether the way up from this directory leads to the root of the mount through which
+    /// it is seen. It does not once the directory was moved out of the part that a bind mount
+    /// shows.
     fn is_within_mount(&self) -> bool {
         true
     }
-    /// Whether entries of this directory, and the directory itself, keep their identity, so that a
-    /// bind mount can be on them.
+    /// Returns whether this directory and its entries keep their identity, so that something can be
+    /// mounted on them.
     fn keeps_entries(&self) -> bool {
         false
     }
-    /// A use of its mount, where these are counted.
+    /// Returns a use of the mount, or `None` if uses are not counted.
     fn hold(&self) -> Option<Hold> {
         None
     }
-    /// A use of its mount by an open file with these flags.
+    /// Returns a use of the mount by an open file with these flags.
     ///
     /// # Errors
-    /// Fails with `EROFS` if the file is to be written and the mount is a bind mount for reading
-    /// only.
+    /// Fails with `EROFS` if the flags allow writing and the mount is a read-only bind mount.
     fn hold_open(&self, _flags: OpenFlags) -> Result<Option<Hold>, Errno> {
         Ok(self.hold())
     }
-    /// Whether its file system was mounted, and nobody uses it any more.
+    /// Returns whether the file system was mounted and has no use any more.
     fn is_unmounted(&self) -> bool {
         false
     }
-    /// The file system is unmounted and this was its root: frees what is below it, a little at a
-    /// time, where the last drop would do it at once.
+    /// Frees the tree below this node, the root of an unmounted file system, in small steps. The
+    /// last drop would free it all at once.
     fn dismantle(self: Arc<Self>) {}
-    /// Refuses to be opened for writing from now on, as long as it is a running program; `ETXTBSY`
-    /// if somebody has it open so.
+    /// Refuses opens for writing from now on, while the file is a running program. Fails with
+    /// `ETXTBSY` if the file is open for writing.
     fn forbid_writing(&self) -> Result<(), Errno> {
         Ok(())
     }
-    /// Takes one [`Self::forbid_writing`] back.
+    /// Undoes one [`Self::forbid_writing`].
     fn permit_writing(&self) {}
-    /// An open file of the node is closed for the last time; so many references are those of who calls
-    /// and of who knows it anyway. Content that nobody can reach goes in small steps then.
+    /// Called when an open file of the node is closed for the last time. `holders` is the number of
+    /// references to the node that the caller knows of. If there are no others and the file has no
+    /// name, its content is freed in small steps.
     fn release_if_last(self: Arc<Self>, _holders: usize) {}
-    /// How the node is called where it has no path, as `pipe:[7]`.
+    /// Returns the text that is shown where the node has no path, such as `pipe:[7]`.
     fn label(&self) -> Option<Vec<u8>> {
         None
     }
-    /// The error for a change to a directory that cannot change, or to what is none.
+    /// Returns the error for a change to a directory that cannot change, or to a node that is no
+    /// directory.
     #[doc(hidden)]
     fn no_changes(&self) -> Errno {
         if self.kind() == FileKind::Directory {
@@ -458,28 +467,28 @@ impl core::fmt::Debug for dyn Node {
     }
 }
 
-/// What a rename moved.
+/// The nodes that a rename moved.
 #[derive(Debug)]
 pub struct Renamed {
-    /// What has the new name now.
+    /// The node that has the new name now.
     pub moved: NodeRef,
-    /// What had it before; in an exchange it has the old name now.
+    /// The node that had the new name before. After an exchange it has the old name.
     pub other: Option<NodeRef>,
 }
 
-/// How `rename` treats a name that is taken.
+/// What `rename` does if the new name is taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The old node is replaced.
     Replace,
-    /// `EEXIST`.
+    /// The call fails with `EEXIST`.
     KeepExisting,
-    /// The two change places.
+    /// The two nodes exchange their names.
     Exchange,
 }
 
-/// Returns the node in the tree of its own file system, also where `node` shows it through a bind
-/// mount.
+/// Returns the node in the tree of its own file system: the one that `node` shows through a bind
+/// mount, or `node`.
 pub fn unbound(node: NodeRef) -> NodeRef {
     match node.inner() {
         Some(inner) => inner.clone(),
@@ -487,35 +496,36 @@ pub fn unbound(node: NodeRef) -> NodeRef {
     }
 }
 
-/// The node as the kind that it is, for what only nodes of that kind can do with each other. A node
-/// that is seen through a bind mount is the one that it shows.
+/// Returns `node` as a `T`, or `None` if it has another type. If `node` is seen through a bind
+/// mount, the node that it shows is returned.
 pub fn downcast<T: Node>(node: NodeRef) -> Option<Arc<T>> {
     let any: Arc<dyn Any + Send + Sync> = unbound(node);
     any.downcast().ok()
 }
 
-/// Returns the number of the mount through which a node is seen, as programs are told it.
+/// Returns the number of the mount through which `node` is seen, as programs see the number.
 pub fn mount_number(node: &NodeRef) -> u64 {
     devices::parts(node.mount()).1
 }
 
-/// Whether two nodes are the same, seen through the same mount.
+/// Returns whether `a` and `b` are the same node, seen through the same mount.
 pub fn same_place(a: &NodeRef, b: &NodeRef) -> bool {
     a.id() == b.id() && a.mount() == b.mount()
 }
 
-/// Whether two nodes are seen through the same mount.
+/// Returns whether `a` and `b` are seen through the same mount.
 pub fn same_mount(a: &NodeRef, b: &NodeRef) -> bool {
     a.mount() == b.mount()
 }
 
-/// Whether `above`, the directory above `node`, is in another file system: `node` is the root
-/// directory of its own.
+/// Returns whether `above`, the directory above `node`, is in another file system, so that `node`
+/// is the root directory of its own.
 pub(super) fn leaves_volume(node: &NodeRef, above: &NodeRef) -> bool {
     above.inner().is_some() || above.id().device != node.id().device
 }
 
-/// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
+/// Lists `.` and `..` of `node`, unless `offset` is behind them. Returns `false` once `emit`
+/// returned `false`.
 pub fn list_dots(
     node: &dyn Node,
     offset: &mut u64,
@@ -541,17 +551,17 @@ pub fn list_dots(
     true
 }
 
-/// A number for a node that is in no directory.
+/// Returns an inode number for a node that is in no directory.
 pub fn next_anonymous_inode() -> u64 {
-    /// netstat does not take what has one digit for a socket.
+    /// netstat does not recognize a socket whose inode number has one digit.
     const FIRST: u64 = 1000;
     static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(FIRST);
-    // Relaxed: only the number itself matters.
+    // Relaxed: the number orders no other access.
     NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Timestamp {
-    /// The wall clock's time.
+    /// Returns the time of the wall clock.
     pub fn now() -> Self {
         const SECOND: u64 = 1_000_000_000;
         let nanos = clock::wall_now().0;

@@ -1,8 +1,9 @@
-//! Whom signals tell of a descriptor: `F_SETOWN`, `F_SETSIG`, `O_ASYNC`.
+//! The recipients of signals about a descriptor: `F_SETOWN`, `F_SETSIG`, `O_ASYNC`.
 //!
-//! An open file has an [`Owner`] once somebody has asked for one. Where the file can tell
-//! (its [`Notifier`](super::poll::Notifier)) has a list of owners, with `O_ASYNC` of all signals,
-//! without it of the one for urgent bytes. An open file leaves the list before it ends.
+//! An open file has an [`Owner`] once one was asked for. The file's
+//! [`Notifier`](super::poll::Notifier) has a list of owners. With `O_ASYNC` an owner gets all
+//! signals, without it only the signal for urgent bytes. An open file leaves the list before it
+//! ends.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,23 +14,23 @@ use logic::errno::Errno;
 use machine::sched::cond_resched;
 use machine::sync::SpinLock;
 
-/// What a signal tells, with Linux's numbers (`POLL_IN` and so on).
+/// The event that a signal reports, with Linux's numbers (`POLL_IN` and so on).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Band {
-    /// There is something to read.
+    /// Data can be read.
     In = 1,
-    /// There is room to write.
+    /// Data can be written.
     Out = 2,
     /// An error.
     Error = 4,
-    /// Something urgent.
+    /// Urgent data came.
     Urgent = 5,
     /// The other side is gone.
     HangUp = 6,
 }
 
 impl Band {
-    /// `si_band`.
+    /// Returns `si_band`.
     pub const fn events(self) -> u32 {
         match self {
             Self::In => raw::POLLIN | raw::POLLRDNORM,
@@ -41,7 +42,7 @@ impl Band {
     }
 }
 
-/// What an owner is, with Linux's numbers (`F_OWNER_TID` and so on).
+/// The kind of an owner, with Linux's numbers (`F_OWNER_TID` and so on).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A thread.
@@ -53,36 +54,37 @@ pub enum Kind {
     Group = 2,
 }
 
-/// What is told.
+/// A signal to send to a recipient.
 #[derive(Copy, Clone, Debug)]
 pub struct Notice {
-    /// The real and the effective user of who named the owner: whether they may send signals counts.
+    /// The real and the effective user of the task that named the owner. They decide whether it may
+    /// send signals.
     pub users: [u32; 2],
-    /// Of what.
+    /// The subject of the signal.
     pub what: What,
 }
 
-/// What a notice is of.
+/// The subject of a notice.
 #[derive(Copy, Clone, Debug)]
 pub enum What {
-    /// Something happened to a descriptor.
+    /// An event of a descriptor.
     Descriptor {
-        /// `F_SETSIG`; 0: SIGIO, without details.
+        /// The signal of `F_SETSIG`. 0 means SIGIO without details.
         signal: u32,
-        /// The descriptor, when signals were asked for.
+        /// The descriptor for which signals were requested.
         fd: i32,
-        /// What happened.
+        /// The event.
         band: Band,
     },
-    /// An urgent byte: SIGURG.
+    /// An urgent byte, which sends SIGURG.
     Urgent,
 }
 
-/// Who is told.
+/// A thread, process or process group that can get signals.
 pub trait Recipient: Send + Sync {
-    /// Its number, as long as it is there.
+    /// Returns its number, or `None` once it is gone.
     fn number(&self) -> Option<u32>;
-    /// Sends the signal, if its users allow that. Called without a spin lock.
+    /// Sends the signal if the users of `notice` may do so. Called without a spin lock.
     fn tell(&self, notice: Notice);
 }
 
@@ -107,11 +109,11 @@ impl Setting {
     }
 }
 
-/// Who is told of one open file, and how.
+/// The recipient of signals about one open file, and the settings for them.
 #[derive(Default)]
 pub struct Owner {
     setting: SpinLock<Setting>,
-    /// It is in a list, or was.
+    /// Whether the owner is in a list, or was.
     listed: AtomicBool,
 }
 
@@ -126,14 +128,16 @@ impl Owner {
         self.setting.lock().clone()
     }
 
-    /// What the owner is, and its number: 0 if there is none any more.
+    /// Returns the kind of the recipient and its number. The number is 0 if there is no recipient
+    /// or it is gone.
     pub fn named(&self) -> (Kind, u32) {
         let setting = self.setting();
         let number = setting.recipient.and_then(|who| who.number());
         (setting.kind, number.unwrap_or(0))
     }
 
-    /// Names the owner; `users` are those of the caller. Nobody: the users stay.
+    /// Sets the recipient. `users` are the real and the effective user of the caller; they are kept
+    /// only with a `recipient`.
     pub fn name(&self, kind: Kind, recipient: Option<Arc<dyn Recipient>>, users: [u32; 2]) {
         let mut setting = self.setting.lock();
         setting.kind = kind;
@@ -145,22 +149,22 @@ impl Owner {
         drop(old);
     }
 
-    /// Whether somebody is named.
+    /// Returns whether a recipient is set.
     pub fn is_named(&self) -> bool {
         self.setting.lock().recipient.is_some()
     }
 
-    /// Real and effective user of who named it.
+    /// Returns the real and the effective user of the task that set the recipient.
     pub fn users(&self) -> [u32; 2] {
         self.setting.lock().users
     }
 
-    /// The signal (`F_GETSIG`).
+    /// Returns the signal (`F_GETSIG`).
     pub fn signal(&self) -> u32 {
         self.setting.lock().signal
     }
 
-    /// Sets that.
+    /// Sets the signal (`F_SETSIG`).
     pub fn set_signal(&self, signal: u32) {
         self.setting.lock().signal = signal;
     }
@@ -172,7 +176,8 @@ impl Owner {
         }
     }
 
-    /// As on Linux, who has chosen a signal gets that, too, where all signals are asked for.
+    /// Sends SIGURG. As on Linux, with `O_ASYNC` a signal that was chosen with `F_SETSIG` is sent
+    /// too.
     fn tell_urgent(&self, fd: Option<i32>) {
         let setting = self.setting();
         let Some(recipient) = &setting.recipient else {
@@ -190,12 +195,12 @@ impl Owner {
     }
 }
 
-/// Which signals an open file of a pipe is about.
+/// The sides of a pipe that signals of an open file are about.
 #[derive(Copy, Clone, Debug)]
 pub struct Sides {
-    /// It reads.
+    /// The open file reads.
     pub reads: bool,
-    /// It writes.
+    /// The open file writes.
     pub writes: bool,
 }
 
@@ -209,27 +214,27 @@ impl Sides {
     }
 }
 
-/// Who tells lets others run after so many.
+/// The number of owners after which other tasks may run.
 const BREATH: u32 = 64;
 
 #[derive(Clone)]
 struct Entry {
     owner: Arc<Owner>,
     sides: Sides,
-    /// The descriptor with `O_ASYNC`; `None`: only urgent bytes are told of.
+    /// The descriptor with `O_ASYNC`. `None` if only urgent bytes are signaled.
     fd: Option<i32>,
 }
 
 /// The owners of the open files of one file.
 #[derive(Default)]
 pub struct Owners {
-    /// Whether there is any, so that those who tell nobody take no lock.
+    /// Whether there are any, so that events without owners take no lock.
     any: AtomicBool,
     entries: SpinLock<Vec<Entry>>,
 }
 
 impl Owners {
-    /// Nobody.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),
@@ -237,10 +242,10 @@ impl Owners {
         }
     }
 
-    /// Tells all whom it is about. Call it without a spin lock.
+    /// Sends the signals for `band`. Call this without a spin lock.
     #[inline]
     pub fn tell(&self, band: Band) {
-        // SeqCst: whoever asked for signals before something happened is told of it.
+        // SeqCst: an owner that was added before the event gets the signal.
         if self.any.load(Ordering::SeqCst) {
             self.tell_each(|entry| {
                 if let Some(fd) = entry.fd.filter(|_| entry.sides.include(band)) {
@@ -250,7 +255,7 @@ impl Owners {
         }
     }
 
-    /// Tells all of an urgent byte.
+    /// Sends the signals for an urgent byte. Call this without a spin lock.
     #[inline]
     pub fn tell_urgent(&self) {
         if self.any.load(Ordering::SeqCst) {
@@ -258,12 +263,13 @@ impl Owners {
         }
     }
 
-    /// From the last to the first, as on Linux: where one leaves meanwhile, nobody is left out.
+    /// Calls `tell` from the last entry to the first, as on Linux. If an entry is removed in
+    /// between, no other is skipped.
     #[cold]
     fn tell_each(&self, tell: impl Fn(&Entry)) {
         let mut at = self.entries.lock().len();
         let mut told = 0_u32;
-        // As often as there were entries at the start.
+        // One turn for each entry at the start.
         while at > 0 {
             at -= 1;
             let entry = self.entries.lock().get(at).cloned();
@@ -277,18 +283,18 @@ impl Owners {
         }
     }
 
-    /// Enters an owner who is told of urgent bytes alone, unless it is here already.
+    /// Adds an owner that gets signals for urgent bytes only. Does nothing if it is in the list.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn include(&self, owner: &Arc<Owner>, sides: Sides) -> Result<(), Errno> {
         self.put(owner, sides, None, false)
     }
 
-    /// Enters an owner, or changes its descriptor.
+    /// Adds an owner, or changes its descriptor.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn enter(&self, owner: &Arc<Owner>, sides: Sides, fd: Option<i32>) -> Result<(), Errno> {
         self.put(owner, sides, fd, true)
     }
@@ -301,7 +307,7 @@ impl Owners {
         changes: bool,
     ) -> Result<(), Errno> {
         let mut entries = self.entries.lock();
-        // Relaxed: read at the end of the open file, when nobody else has it.
+        // Relaxed: read at the end of the open file, when no other task has it.
         owner.listed.store(true, Ordering::Relaxed);
         if let Some(known) = entries
             .iter_mut()
@@ -322,7 +328,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Takes all out: the file is others' from now on.
+    /// Removes all owners, because the file belongs to other tasks from now on.
     pub fn clear(&self) {
         let mut entries = self.entries.lock();
         let gone = core::mem::take(&mut *entries);
@@ -331,9 +337,9 @@ impl Owners {
         drop(gone);
     }
 
-    /// Takes an owner out.
+    /// Removes an owner.
     pub fn leave(&self, owner: &Arc<Owner>) {
-        // Relaxed: see `enter`.
+        // Relaxed: see `put`.
         if !owner.listed.load(Ordering::Relaxed) {
             return;
         }

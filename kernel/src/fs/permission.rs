@@ -1,5 +1,5 @@
-//! Whether a caller may do something with a node. Its attributes are looked at only where the caller's capabilities
-//! do not say so already.
+//! Permission checks of a caller for a node. The node's attributes are read only if the caller's
+//! capabilities do not decide already.
 
 use super::flags::FileKind;
 use super::node::Node;
@@ -7,10 +7,10 @@ use logic::credentials::attributes::Beginning;
 use logic::credentials::{Capabilities, Credentials, Wanted};
 use logic::errno::Errno;
 
-/// Whether it may be read, written or executed.
+/// Checks that `who` may use `node` as `wanted`: read, write or execute it.
 ///
 /// # Errors
-/// `EACCES`, or `EROFS` if what is to be written could not be with any permission.
+/// Fails with `EACCES`, or with `EROFS` if no permission would allow the write.
 #[inline]
 pub fn check(who: &Credentials, node: &dyn Node, wanted: Wanted) -> Result<(), Errno> {
     if who.overrides(wanted) {
@@ -20,10 +20,11 @@ pub fn check(who: &Credentials, node: &dyn Node, wanted: Wanted) -> Result<(), E
         .map_err(|error| refusal(node, wanted, error))
 }
 
-/// Returns the error for a caller who may not do what is `wanted`: that of the file system goes before `error`.
+/// Returns the error for a caller that lacks the access `wanted`. An error of the file system takes
+/// precedence over `error`.
 #[cold]
 fn refusal(node: &dyn Node, wanted: Wanted, error: Errno) -> Errno {
-    // Devices and pipes are written also where the file system is not.
+    // Devices and pipes can be written even in a read-only file system.
     let is_stored = matches!(
         node.kind(),
         FileKind::Regular | FileKind::Directory | FileKind::Symlink
@@ -34,10 +35,10 @@ fn refusal(node: &dyn Node, wanted: Wanted, error: Errno) -> Errno {
     node.check_writable().err().unwrap_or(error)
 }
 
-/// Whether a directory may be passed.
+/// Checks that `who` may search `directory`.
 ///
 /// # Errors
-/// `EACCES`.
+/// Fails with `EACCES` if not.
 #[inline]
 pub fn check_search(who: &Credentials, directory: &dyn Node) -> Result<(), Errno> {
     if who.passes_directories() {
@@ -46,10 +47,10 @@ pub fn check_search(who: &Credentials, directory: &dyn Node) -> Result<(), Errno
     directory.may(who, Wanted::EXECUTE)
 }
 
-/// Whether a directory may get an entry.
+/// Checks that `who` may create an entry in `directory`.
 ///
 /// # Errors
-/// `EACCES`.
+/// Fails with `EACCES` if not.
 #[inline]
 pub fn check_change(who: &Credentials, directory: &dyn Node) -> Result<(), Errno> {
     if who.can(Capabilities::DAC_OVERRIDE) {
@@ -58,10 +59,11 @@ pub fn check_change(who: &Credentials, directory: &dyn Node) -> Result<(), Errno
     directory.may(who, Wanted::CHANGE)
 }
 
-/// Whether a directory may lose an entry.
+/// Checks that `who` may remove `entry` from `directory`.
 ///
 /// # Errors
-/// `EACCES`, `EPERM`.
+/// Fails with `EACCES` if `who` may not change the directory, and with `EPERM` if the sticky bit
+/// protects the entry.
 pub fn check_remove(
     who: &Credentials,
     directory: &dyn Node,
@@ -74,7 +76,7 @@ pub fn check_remove(
     who.may_take(&directory.owned(), &entry.owned())
 }
 
-/// Whether a file may get a further name.
+/// Checks that `who` may give `node` another name.
 ///
 /// # Errors
 /// Fails with `EPERM` if not.
@@ -83,7 +85,8 @@ pub fn check_link(who: &Credentials, node: &dyn Node) -> Result<(), Errno> {
     who.may_link_if(&node.owned(), usable)
 }
 
-/// What a node begins with that is made in a directory. `mask` has the permission bits that the process keeps from its files.
+/// Returns the first attributes of a node that is created in `above`. `mask` has the permission
+/// bits that files of the process do not get.
 pub fn beginning(
     who: &Credentials,
     above: &dyn Node,

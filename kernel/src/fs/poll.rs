@@ -1,8 +1,8 @@
-//! Readiness: what a file is ready for, and who is told when that changes.
+//! Readiness of files, and notification of its changes.
 //!
-//! A file that is not always ready owns a [`Notifier`]. It changes its state first and calls
-//! [`Notifier::notify`] then; a waiter registers first and looks at the state then. So one of the
-//! two always sees the other, and no event is lost.
+//! A file that is not always ready owns a [`Notifier`]. It changes its state first and then calls
+//! [`Notifier::notify`]. A waiter registers first and then looks at the state. So one of the two
+//! always sees the other, and no event is lost.
 
 use super::owner::{Band, Owners};
 use alloc::sync::Arc;
@@ -13,16 +13,16 @@ use logic::errno::Errno;
 use machine::sync::{SpinLock, WaitQueue};
 
 bitflags! {
-    /// What a file is ready for, with Linux's numbers (`POLL*`).
+    /// The readiness of a file, with Linux's numbers (`POLL*`).
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct PollMask: u32 {
         /// Reading does not block.
         const IN = raw::POLLIN;
-        /// There is something urgent.
+        /// Urgent data waits.
         const PRI = raw::POLLPRI;
         /// Writing does not block.
         const OUT = raw::POLLOUT;
-        /// An error: on a pipe's writing end, that nobody reads.
+        /// An error. On a pipe's writing end: no reader is left.
         const ERR = raw::POLLERR;
         /// The other side is gone.
         const HUP = raw::POLLHUP;
@@ -46,28 +46,29 @@ impl PollMask {
     pub const READABLE: Self = Self::IN.union(Self::RDNORM);
     /// Ready for writing.
     pub const WRITABLE: Self = Self::OUT.union(Self::WRNORM);
-    /// What is told whether it was asked for or not.
+    /// The bits that are reported even if they were not asked for.
     pub const ALWAYS: Self = Self::ERR.union(Self::HUP);
 }
 
-/// What a watcher made of an event.
+/// A watcher's answer to an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Others want to know, too.
+    /// Other watchers want to know too.
     Shared,
-    /// It woke somebody who wants to be the only one: others of this kind need not know.
+    /// The watcher woke a task. Other exclusive watchers need not know.
     Alone,
 }
 
-/// Is told of events; must be quick and take no lock that is held around `notify`.
+/// Receives events. It must be quick and take no lock that is held around `notify`.
 pub trait Watcher: Send + Sync {
-    /// Something in `mask` may have come true.
+    /// Handles an event: something in `mask` may have become true. An empty `mask` stands for any
+    /// change.
     fn event(&self, mask: PollMask) -> Taken;
-    /// Whether it is told only of what no other of its kind has taken.
+    /// Returns whether the watcher skips events that another exclusive watcher has taken.
     fn is_exclusive(&self) -> bool;
 }
 
-/// Where a file tells that its readiness changed.
+/// The waiters, watchers and owners that learn of changes of a file's readiness.
 #[derive(Default)]
 pub struct Notifier {
     queue: WaitQueue,
@@ -82,7 +83,7 @@ impl core::fmt::Debug for Notifier {
 }
 
 impl Notifier {
-    /// One that nobody watches yet.
+    /// Returns a notifier without watchers.
     pub const fn new() -> Self {
         Self {
             queue: WaitQueue::new(),
@@ -91,29 +92,31 @@ impl Notifier {
         }
     }
 
-    /// Where tasks wait for a change.
+    /// Returns the queue of tasks that wait for a change.
     pub fn queue(&self) -> &WaitQueue {
         &self.queue
     }
 
-    /// Whom signals tell.
+    /// Returns the owners that get signals.
     pub fn owners(&self) -> &Owners {
         &self.owners
     }
 
-    /// Tells by signals, where somebody has asked for them. Call it without a spin lock.
+    /// Sends signals to the owners that asked for them. Call this without a spin lock.
     #[inline]
     pub fn signal(&self, band: Band) {
         self.owners.tell(band);
     }
 
-    /// Tells everybody that something in `mask` may have come true; says whether anybody waited.
+    /// Wakes all waiters and calls all watchers, because something in `mask` may have become true.
+    /// Returns whether there was a waiter or a watcher.
     pub fn notify(&self, mask: PollMask) -> bool {
         let waited = self.queue.wake_all() != 0;
         self.notify_watchers(mask) || waited
     }
 
-    /// Tells the watchers alone, of an event that nobody in the queue waits for.
+    /// Calls only the watchers, for an event that no task in the queue waits for. Returns whether
+    /// there was a watcher.
     pub fn notify_watchers(&self, mask: PollMask) -> bool {
         let mut taken = false;
         let watchers = self.watchers.lock();
@@ -125,11 +128,14 @@ impl Notifier {
         !watchers.is_empty()
     }
 
-    /// Tells `watcher` of every event from now on.
+    /// Calls `watcher` for every event from now on.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub fn watch(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
         let mut watchers = self.watchers.lock();
         if watchers.try_reserve(1).is_err() {
-            // The lock goes before the watcher does.
+            // The lock is released before the watcher is dropped.
             drop(watchers);
             return Err(Errno::ENOMEM);
         }
@@ -137,7 +143,7 @@ impl Notifier {
         Ok(())
     }
 
-    /// Stops telling it.
+    /// Stops calling `watcher`.
     pub fn unwatch(&self, watcher: &Arc<dyn Watcher>) {
         let mut watchers = self.watchers.lock();
         let same = |w: &Arc<dyn Watcher>| {

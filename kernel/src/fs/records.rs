@@ -1,4 +1,5 @@
-//! Files whose text is made record by record while it is read, as by Linux's `seq_file`. Of a long text a piece is kept.
+//! Files whose text is made record by record as it is read, like Linux's `seq_file`. Only one piece
+//! of the text is kept.
 
 use super::file::File;
 use super::flags::OpenFlags;
@@ -10,25 +11,25 @@ use logic::errno::{Errno, SysResult};
 use machine::sched;
 use machine::sync::Mutex;
 
-/// Bytes after which a piece ends with the record that reaches them.
+/// The number of bytes after which a piece ends. The record that reaches it belongs to the piece.
 const PIECE: usize = 4000;
 
-/// What such a file shows.
+/// The content of such a file.
 pub trait Records: Send + Sync {
-    /// Adds the first record at position `at` or behind it to `text`. Positions are the implementer's own; the first
-    /// is 0. Returns the position behind the record, or `None` if no record is left.
+    /// Adds the first record at or behind position `at` to `text`. Positions are the implementer's
+    /// own; the first is 0. Returns the position behind the record, or `None` if no record is left.
     ///
     /// # Errors
-    /// What `text` says.
+    /// Fails if `text` refuses the record.
     fn show_next(&self, text: &mut Text, at: u64) -> Result<Option<u64>, fmt::Error>;
 }
 
-/// The piece of the text that was made last.
+/// The latest piece of the text.
 struct Piece {
     /// The offset of its first byte in the text.
     start: u64,
     text: Made,
-    /// The position of the first record behind it; `None`: the text ends with it.
+    /// The position of the first record behind the piece. `None` if the text ends with it.
     next: Option<u64>,
 }
 
@@ -41,7 +42,7 @@ impl Piece {
         }
     }
 
-    /// Goes on to the next piece. Returns `false` if this one is the last.
+    /// Makes the next piece. Returns `false` if this one is the last.
     fn advance(&mut self, records: &dyn Records) -> Result<bool, Errno> {
         let Some(mut at) = self.next else {
             return Ok(false);
@@ -88,17 +89,17 @@ impl RecordFile {
 impl File for RecordFile {
     fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
         let mut piece = self.piece.lock();
-        // Who reads from the start, or what has been passed, gets the text anew.
+        // A read from the start, or of a part before the piece, makes the text again.
         if *offset == 0 || *offset < piece.start {
             *piece = Piece::first();
         }
         let mut done = 0;
-        // Each turn passes a piece, ends, or gives bytes away.
+        // Each turn passes a piece, ends, or stores bytes in `to`.
         loop {
             let at = usize::try_from(*offset - piece.start).unwrap_or(usize::MAX);
             let rest = piece.text.from(at);
             if rest.is_empty() {
-                // What is done has been told, and the rest is for another read.
+                // `done` bytes have been delivered. The next read gets the rest.
                 let moved_on = if sched::current().killed() {
                     Err(Errno::EINTR)
                 } else {

@@ -1,4 +1,4 @@
-//! Waiting for several files: the common part of `poll` and `select`.
+//! Waits for several files: the common part of `poll` and `select`.
 
 use super::epoll::EpollFile;
 use super::file::OpenFile;
@@ -11,7 +11,7 @@ use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::sync::WaitSet;
 
-/// A file, what is asked of it, and what was found.
+/// A file, the readiness that is wanted, and the readiness that was found.
 #[derive(Debug)]
 pub struct Interest {
     file: Option<Arc<OpenFile>>,
@@ -21,7 +21,7 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Asks `file` for `wanted`; errors and hang-ups are told as well.
+    /// Asks `file` for `wanted`. Errors and hang-ups are found as well.
     pub fn new(file: Arc<OpenFile>, wanted: PollMask) -> Self {
         Self {
             file: Some(file),
@@ -31,12 +31,12 @@ impl Interest {
         }
     }
 
-    /// Asks nothing, finds nothing.
+    /// Returns an interest without a file, which finds nothing.
     pub const fn nothing() -> Self {
         Self::settled(PollMask::empty())
     }
 
-    /// Has found `found` without asking.
+    /// Returns an interest without a file, which has found `found`.
     pub const fn settled(found: PollMask) -> Self {
         Self {
             file: None,
@@ -46,12 +46,12 @@ impl Interest {
         }
     }
 
-    /// What was found of what was asked for.
+    /// Returns the wanted readiness that was found.
     pub fn found(&self) -> PollMask {
         self.found
     }
 
-    /// All that the file was ready for.
+    /// Returns the whole readiness of the file.
     pub fn state(&self) -> PollMask {
         self.state
     }
@@ -77,16 +77,17 @@ impl Interest {
 }
 
 fn look_at_all(interests: &mut [Interest]) -> usize {
-    // Every one is looked at: their states are told, not only their number.
+    // All files are looked at, because their states are reported and not only their number.
     interests
         .iter_mut()
         .fold(0, |ready, interest| ready + usize::from(interest.look()))
 }
 
-/// Waits until one of the files is ready, at most until `deadline`; gives how many are.
+/// Waits until one of the files is ready or `deadline` has passed. Returns the number of ready
+/// files.
 ///
 /// # Errors
-/// `ERESTARTNOHAND` when a signal came first.
+/// Fails with `ERESTARTNOHAND` if a signal came first, and with `ENOMEM`.
 pub fn wait(interests: &mut [Interest], deadline: Option<Nanos>) -> Result<usize, Errno> {
     let mut ready = look_at_all(interests);
     if ready > 0 || deadline.is_some_and(|deadline| deadline <= clock::now()) {
@@ -108,7 +109,7 @@ pub fn wait(interests: &mut [Interest], deadline: Option<Nanos>) -> Result<usize
         set.add(notifier.queue())?;
     }
     loop {
-        // Timers tell nobody when they go off.
+        // Timers notify no waiter when they expire.
         let timer = interests.iter().filter_map(Interest::timer).min();
         let until = match (deadline, timer) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -116,11 +117,12 @@ pub fn wait(interests: &mut [Interest], deadline: Option<Nanos>) -> Result<usize
         };
         let waited = set.wait(until, || {
             ready = look_at_all(interests);
-            // A change of a timer that makes nothing ready: look at the timers anew.
+            // If a timer was set but no file is ready, the timers are looked at again.
             ready > 0 || interests.iter().filter_map(Interest::timer).min() != timer
         });
         waited.map_err(|_| Errno::ERESTARTNOHAND)?;
-        // Some files tell of an event once: what was found is not looked at again.
+        // Some files report an event only once, so a file that was found ready is not looked at
+        // again.
         if ready == 0 {
             ready = look_at_all(interests);
         }

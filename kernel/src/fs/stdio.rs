@@ -1,4 +1,4 @@
-//! The program's standard streams: byte streams to and from the host, which look like pipes.
+//! The program's standard streams: byte streams from and to the host that look like pipes.
 
 #![expect(unsafe_code, reason = "a frame is read as bytes")]
 
@@ -22,18 +22,18 @@ use machine::arch::header::HEADER;
 use machine::memory::{self, Mobility, PAGE_SIZE};
 use machine::sync::Once;
 
-/// Which stream.
+/// A stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard input and output.
     InputOutput,
     /// Standard error.
     Error,
-    /// Files for the host, where it wants any.
+    /// Files for the host, if it accepts any.
     Files,
 }
 
-/// How many there are.
+/// The number of streams.
 const STREAMS: usize = 3;
 
 impl Stream {
@@ -45,7 +45,7 @@ impl Stream {
         }
     }
 
-    /// Who is told when the port's readiness changes.
+    /// Returns the notifier of changes of the port's readiness.
     fn notifier(self) -> Arc<Notifier> {
         static NOTIFIERS: [Once<Arc<Notifier>>; STREAMS] = [const { Once::new() }; STREAMS];
         NOTIFIERS[self as usize]
@@ -62,16 +62,17 @@ impl Stream {
     }
 }
 
-/// A stream's file.
+/// The file of a stream.
 #[derive(Debug)]
 struct StreamFile {
     port: &'static Port,
     stream: Stream,
-    /// What it was opened for: standard input and output are one port, and each has its own end.
+    /// The flags that it was opened with. Standard input and output share a port, and each has its
+    /// own end.
     opened: OpenFlags,
 }
 
-/// A stream's file, opened as the flags say.
+/// Returns the file of `stream`, opened with the flags `opened`.
 pub fn stream(stream: Stream, opened: OpenFlags) -> Arc<dyn File> {
     Arc::new(StreamFile {
         port: stream.port(),
@@ -95,7 +96,7 @@ impl File for StreamFile {
         let size = to.room().min(PAGE_SIZE);
         buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         buffer.resize(size, 0);
-        // Relaxed: whoever watches may learn of it a moment later.
+        // Relaxed: the host may learn of it a moment later.
         if HEADER.awaited_input.load(Ordering::Relaxed) == 0
             && !flags.nonblocking()
             && !self.port.readable()
@@ -111,8 +112,8 @@ impl File for StreamFile {
             return Ok(0);
         }
         let page = memory::alloc_frame(Mobility::Unmovable)?;
-        // SAFETY: the frame is ours alone, so its bytes may be seen through a reference; they are
-        // written by `take` before they are looked at.
+        // SAFETY: `page` was just allocated and nothing else refers to it, so its bytes may be seen
+        // through a reference. `take` writes them before they are read.
         let buffer = unsafe { core::slice::from_raw_parts_mut(page.as_ptr(), PAGE_SIZE) };
         let mut done = 0;
         let end = loop {
@@ -162,7 +163,7 @@ impl File for StreamFile {
     }
 
     fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
-        // What tells of it may hold a lock.
+        // The port may notify with a lock held, so no signal can be sent then.
         Err(Errno::EINVAL)
     }
 
@@ -180,7 +181,8 @@ impl File for StreamFile {
     }
 }
 
-/// The first one who asks owns it: the program, which comes first.
+/// Returns the node of a stream. It belongs to the owner of the first call: the program, which is
+/// first.
 fn node(which: Stream, owner: [u32; 2]) -> NodeRef {
     static NODES: [Once<NodeRef>; STREAMS] = [const { Once::new() }; STREAMS];
     let slot = &NODES[which as usize];
@@ -192,14 +194,14 @@ fn node(which: Stream, owner: [u32; 2]) -> NodeRef {
     slot.get().cloned().unwrap_or(node)
 }
 
-/// User and group of what is root's.
+/// The user and the group root.
 const ROOT: [u32; 2] = [0; 2];
 
 /// Whether the host's standard output and error lead to the same place.
 static ONE_OUTPUT: AtomicBool = AtomicBool::new(false);
 
-/// Reads from the command line whether what is written to descriptors 1 and 2 has an order, which
-/// two ports have not.
+/// Reads from the command line whether writes to descriptors 1 and 2 keep their order. They do only
+/// if both use one port.
 pub(super) fn init(boot: &BootInfo) {
     let one = boot.option(STDERR) == Some(STDOUT);
     // Relaxed: tasks start later.
@@ -215,7 +217,7 @@ fn open(which: Stream, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
     )
 }
 
-/// The open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.
+/// Returns the open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.
 pub fn open_program_streams(owner: [u32; 2]) -> [Arc<OpenFile>; 3] {
     let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY, owner);
     let error = if ONE_OUTPUT.load(Ordering::Relaxed) {
@@ -230,7 +232,8 @@ pub fn open_program_streams(owner: [u32; 2]) -> [Arc<OpenFile>; 3] {
     ]
 }
 
-/// The same for what sends files to the host; none where it wants none.
+/// Returns the open files for the program that sends files to the host. `None` if the host accepts
+/// none.
 pub fn open_sender_streams() -> Option<[Arc<OpenFile>; 3]> {
     port::out()?;
     let errors = open(Stream::Error, OpenFlags::WRITE_ONLY, ROOT);

@@ -1,8 +1,8 @@
-//! Trees of files whose text the kernel makes when they are read: what `/proc` and `/sys` are.
+//! Trees of files whose text the kernel makes when they are read, such as `/proc` and `/sys`.
 //!
-//! A file is an [`Entry`]: a function that shows, and for a knob one that stores. Adding one is one
-//! line in a table. The text is made anew by each read at offset 0, so that a program may keep the
-//! file open and read it again; a read further on sees the rest of the same text.
+//! A file is an [`Entry`]: a function that shows its text, and for a knob one that stores a value.
+//! A new file is one line in a table. Each read at offset 0 makes the text again, so a program may
+//! keep the file open and read it repeatedly. A read further on sees the rest of the same text.
 
 use super::directory::{Listing, OpenDirectory};
 use super::file::File;
@@ -29,15 +29,16 @@ use machine::sync::{Once, SpinLock};
 /// Linux's magic number of `/proc`.
 pub const PROC_MAGIC: u64 = 0x9fa0;
 
-/// What a file shows and stores.
+/// The functions that show and store the content of a file.
 pub trait Content: Send + Sync {
     /// Writes the text.
     fn show(&self, text: &mut Text) -> fmt::Result;
-    /// Takes what a program wrote, without white space around it.
+    /// Stores the text that a program wrote, without white space around it.
     fn store(&self, _value: &str) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
-    /// Takes what a program wrote at `offset`, which moves on. Returns the number of bytes that count as written.
+    /// Stores the text that a program wrote at `offset`, which advances. Returns the number of
+    /// bytes that count as written.
     fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);
@@ -46,71 +47,72 @@ pub trait Content: Send + Sync {
         *offset += input.length as u64;
         Ok(input.length)
     }
-    /// Whether it can be written.
+    /// Returns whether the file can be written.
     fn writable(&self) -> bool {
         false
     }
-    /// Whether who passes by the permission bits may open it for writing, though [`Self::store`]
-    /// refuses.
+    /// Returns whether a task that passes the permission bits may open the file for writing, even
+    /// if [`Self::store`] refuses.
     fn opens_for_writing(&self) -> bool {
         self.writable()
     }
-    /// Refuses to open the file in a way that the caller may not, whatever the permission bits say.
+    /// Checks that the caller may open the file with these flags, regardless of the permission
+    /// bits.
     fn admits(&self, _: OpenFlags) -> Result<(), Errno> {
         Ok(())
     }
-    /// Permission bits.
+    /// Returns the permission bits.
     fn permissions(&self) -> u32 {
         if self.writable() { 0o644 } else { 0o444 }
     }
-    /// User and group that it belongs to.
+    /// Returns the user and the group that the file belongs to.
     fn owner(&self) -> [u32; 2] {
         [0; 2]
     }
-    /// Returns what the caller, who opens it, will read: `None` if that is this content.
+    /// Returns the content for the caller, who opens the file. `None` if it is this content.
     ///
     /// # Errors
-    /// The caller may not open it, whatever the permission bits say.
+    /// Fails if the caller may not open the file, regardless of the permission bits.
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         Ok(None)
     }
-    /// Returns the records of a text that is made piece by piece, of which [`Self::show`] shows nothing then: for texts
-    /// that programs can make long. `None` if it is not such a text.
+    /// Returns the records of a text that is made piece by piece. [`Self::show`] shows nothing
+    /// then. Texts that programs can make long have records. `None` if the text is made as a whole.
     fn records(self: Arc<Self>) -> Option<Arc<dyn Records>> {
         None
     }
-    /// Returns what the open file is ready for.
+    /// Returns the readiness of the open file.
     fn poll(&self) -> PollMask {
         PollMask::READABLE | PollMask::WRITABLE
     }
-    /// Whether programs may poll the file, which has nothing to tell them.
+    /// Returns whether programs may poll the file although its readiness never changes.
     fn polls(&self) -> bool {
         false
     }
-    /// Returns what tells when [`Self::poll`] changes, or `None` if it never does.
+    /// Returns the notifier for changes of [`Self::poll`], or `None` if it never changes.
     fn notifier(&self) -> Option<Arc<Notifier>> {
         None
     }
 }
 
-/// Shows a file's text.
+/// A function that writes a file's text.
 pub type Show = fn(&mut Text) -> fmt::Result;
 
 /// A file in a table: its path below the root of its tree, and its functions.
 #[derive(Copy, Clone, Debug)]
 pub struct Entry {
-    /// Path, with `/` between directories.
+    /// The path, with `/` between directories.
     pub path: &'static str,
-    /// Makes the text; `None`: the knob can only be written.
+    /// Writes the text. `None` if the knob can only be written.
     pub show: Option<Show>,
-    /// Takes a new value; `None`: the file can only be read.
+    /// Stores a new value. `None` if the file can only be read.
     pub store: Option<Store>,
-    /// It cannot be opened for writing, whatever the caller's capabilities.
+    /// Whether the file cannot be opened for writing, even with capabilities.
     only_read: bool,
 }
 
 impl Entry {
-    /// A file to read.
+    /// Returns a file that can be read.
     pub const fn file(path: &'static str, show: Show) -> Self {
         Self {
             path,
@@ -120,7 +122,8 @@ impl Entry {
         }
     }
 
-    /// A file to read that cannot be opened for writing, as the tables of `/proc/net`.
+    /// Returns a file that can be read and cannot be opened for writing, such as a table of
+    /// `/proc/net`.
     pub const fn table(path: &'static str, show: Show) -> Self {
         Self {
             only_read: true,
@@ -128,7 +131,7 @@ impl Entry {
         }
     }
 
-    /// A knob.
+    /// Returns a knob that can be read and written.
     pub const fn knob(path: &'static str, show: Show, store: Store) -> Self {
         Self {
             path,
@@ -138,7 +141,7 @@ impl Entry {
         }
     }
 
-    /// A knob that does something when it is written, and cannot be read.
+    /// Returns a knob that acts when it is written, and cannot be read.
     pub const fn trigger(path: &'static str, store: Store) -> Self {
         Self {
             path,
@@ -163,11 +166,12 @@ impl Content for Entry {
         self.store.is_some()
     }
     fn opens_for_writing(&self) -> bool {
-        // As on Linux: the files at the top of `/proc`, but not those of `/proc/sys` and `/sys`.
+        // As on Linux, the files at the top of `/proc` can be opened, but not those of `/proc/sys`
+        // and `/sys`.
         self.writable() || !self.only_read && !self.path.contains('/')
     }
     fn admits(&self, flags: OpenFlags) -> Result<(), Errno> {
-        // Likewise.
+        // As on Linux, this concerns `/proc/sys` and `/sys`.
         if flags.readable() && self.show.is_none() && self.path.contains('/') {
             return Err(Errno::EACCES);
         }
@@ -185,20 +189,20 @@ impl Content for Entry {
     }
 }
 
-/// One such file system.
+/// A file system of such a tree.
 #[derive(Debug)]
 pub struct Synthetic {
     device: u64,
     magic: u64,
-    /// What who creates a file gets.
+    /// The error for creating a file.
     refusal: Errno,
     made: Timestamp,
     next_inode: AtomicU64,
 }
 
 impl Synthetic {
-    /// A file system with this device number and Linux's magic number of its type, in which nobody can
-    /// create files: they get `refusal`.
+    /// Returns a file system with this device number and Linux's magic number of its type. Files
+    /// cannot be created in it: the error is `refusal`.
     pub fn new(device: u64, magic: u64, refusal: Errno) -> Arc<Self> {
         Arc::new(Self {
             device,
@@ -209,7 +213,7 @@ impl Synthetic {
         })
     }
 
-    /// Identity of the node with this number.
+    /// Returns the identity of the node with this number.
     pub fn id(&self, inode: u64) -> NodeId {
         NodeId {
             device: self.device,
@@ -217,12 +221,12 @@ impl Synthetic {
         }
     }
 
-    /// A number for a new permanent node.
+    /// Returns a number for a new permanent node.
     pub fn new_inode(&self) -> u64 {
         self.next_inode.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What `statfs` tells.
+    /// Returns the numbers that `statfs` reports.
     pub fn stats(&self) -> FsStats {
         FsStats {
             magic: self.magic,
@@ -234,12 +238,12 @@ impl Synthetic {
         }
     }
 
-    /// What `stat` tells of a node.
+    /// Returns the attributes that `stat` reports for a node that belongs to root.
     pub fn metadata(&self, inode: u64, kind: FileKind, permissions: u32) -> Metadata {
         self.metadata_of(inode, kind, permissions, [0; 2])
     }
 
-    /// The same of one that belongs to a user and a group.
+    /// Returns the attributes that `stat` reports for a node of the user `uid` and the group `gid`.
     pub fn metadata_of(
         &self,
         inode: u64,
@@ -271,7 +275,7 @@ pub struct Directory {
     parent: Option<Weak<dyn Node>>,
     name: Box<[u8]>,
     entries: SpinLock<Vec<(Box<[u8]>, NodeRef)>>,
-    /// The root of what is mounted here.
+    /// The root of the file system that is mounted here.
     covered_by: SpinLock<Option<NodeRef>>,
     this: Weak<Self>,
 }
@@ -285,7 +289,7 @@ impl fmt::Debug for Directory {
 }
 
 impl Directory {
-    /// An empty directory called `name` in `parent`.
+    /// Returns an empty directory with the name `name` in `parent`.
     pub fn new(fs: &Arc<Synthetic>, parent: Option<Weak<dyn Node>>, name: &[u8]) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             fs: fs.clone(),
@@ -298,7 +302,7 @@ impl Directory {
         })
     }
 
-    /// The entry `name`.
+    /// Returns the entry `name`.
     pub fn get(&self, name: &[u8]) -> Option<NodeRef> {
         let entries = self.entries.lock();
         entries
@@ -307,7 +311,7 @@ impl Directory {
             .map(|(_, node)| node.clone())
     }
 
-    /// The `n`th entry: name, kind, inode.
+    /// Returns name, kind and inode number of the entry with index `n`.
     pub fn nth(&self, n: usize) -> Option<(Box<[u8]>, FileKind, u64)> {
         let entries = self.entries.lock();
         entries
@@ -315,25 +319,25 @@ impl Directory {
             .map(|(name, node)| (name.clone(), node.kind(), node.id().inode))
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.lock().len()
     }
 
-    /// How many of the entries are directories.
+    /// Returns the number of entries that are directories.
     pub fn subdirectory_count(&self) -> usize {
         let entries = self.entries.lock();
         let kinds = entries.iter().map(|(_, node)| node.kind());
         kinds.filter(|kind| *kind == FileKind::Directory).count()
     }
 
-    /// Enters `node` under `name`; only while the tree is built.
+    /// Adds `node` under `name`. Only called while the tree is built.
     pub fn insert(&self, name: &[u8], node: NodeRef) {
         self.entries.lock().push((name.into(), node));
     }
 
-    /// The directory at `path` below this one, made where it is missing; only while the tree is
-    /// built, from the tables alone.
+    /// Returns the directory at `path` below this one, and creates the missing directories. Only
+    /// called while the tree is built, for paths of the tables.
     pub fn subdirectory(self: &Arc<Self>, path: &str) -> Arc<Self> {
         let mut here = self.clone();
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -352,7 +356,7 @@ impl Directory {
         downcast(self.get(name)?)
     }
 
-    /// Enters a file at `path` below this directory.
+    /// Adds a file at `path` below this directory.
     pub fn add(self: &Arc<Self>, path: &str, content: Arc<dyn Content>) {
         let (directory, name) = match path.rsplit_once('/') {
             Some((directory, name)) => (self.subdirectory(directory), name),
@@ -362,14 +366,14 @@ impl Directory {
         directory.insert(name.as_bytes(), node);
     }
 
-    /// Enters all files of a table.
+    /// Adds all files of a table.
     pub fn add_all(self: &Arc<Self>, entries: &'static [Entry]) {
         for entry in entries {
             self.add(entry.path, Arc::new(*entry));
         }
     }
 
-    /// Enters a symbolic link.
+    /// Adds a symbolic link.
     pub fn add_link(self: &Arc<Self>, name: &str, target: fn() -> Result<Vec<u8>, Errno>) {
         let node = LinkNode::new(&self.fs, self.fs.new_inode(), target);
         self.insert(name.as_bytes(), node);
@@ -421,10 +425,10 @@ impl Node for Directory {
     }
 }
 
-/// Offsets 0 and 1 of a listing are `.` and `..`.
+/// The first offset of the entries in a listing. Offsets 0 and 1 are `.` and `..`.
 pub const FIRST: u64 = 2;
 
-/// Lists `directory`'s entries from `offset` on; false when `emit` had enough.
+/// Lists the entries of `directory` from `offset` on. Returns `false` once `emit` returned `false`.
 pub fn list_entries(
     directory: &Directory,
     offset: &mut u64,
@@ -460,19 +464,19 @@ impl Listing for Directory {
     }
 }
 
-/// Where a symbolic link leads.
+/// The target of a symbolic link.
 pub trait Target: Send + Sync + 'static {
-    /// Its target as of now.
+    /// Returns the present target.
     fn target(&self) -> Result<LinkTarget, Errno>;
-    /// Permission bits.
+    /// Returns the permission bits.
     fn permissions(&self) -> u32 {
         0o777
     }
-    /// User and group that it belongs to.
+    /// Returns the user and the group that the link belongs to.
     fn owner(&self) -> [u32; 2] {
         [0; 2]
     }
-    /// What `stat` tells as its size.
+    /// The size that `stat` reports.
     const SIZE: u64 = 0;
 }
 
@@ -491,7 +495,7 @@ pub struct LinkNode<T> {
 }
 
 impl<T: Target> LinkNode<T> {
-    /// A link to `target`.
+    /// Returns a link to `target`.
     pub fn new(fs: &Arc<Synthetic>, inode: u64, target: T) -> Arc<Self> {
         Arc::new(Self {
             fs: fs.clone(),
@@ -530,7 +534,7 @@ impl<T: Target> Node for LinkNode<T> {
     }
 }
 
-/// A file of made text.
+/// A file whose text the kernel makes.
 pub struct TextNode {
     fs: Arc<Synthetic>,
     inode: u64,
@@ -546,7 +550,7 @@ impl fmt::Debug for TextNode {
 }
 
 impl TextNode {
-    /// A file that shows `content`.
+    /// Returns a file that shows `content`.
     pub fn new(fs: &Arc<Synthetic>, inode: u64, content: Arc<dyn Content>) -> Arc<Self> {
         Arc::new(Self {
             fs: fs.clone(),
@@ -592,7 +596,7 @@ impl Node for TextNode {
         }))
     }
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
-        // `touch` and `chmod` on a knob: nothing to keep.
+        // `touch` and `chmod` succeed on a knob, and nothing is stored.
         if self.content.writable() && change.uid.is_none() && change.gid.is_none() {
             Ok(())
         } else {
@@ -600,7 +604,7 @@ impl Node for TextNode {
         }
     }
     fn set_size(&self, _: u64) -> Result<(), Errno> {
-        // `echo 1 > knob` opens it with `O_TRUNC`.
+        // `echo 1 > knob` opens the knob with `O_TRUNC`.
         if self.content.writable() {
             Ok(())
         } else {
@@ -613,9 +617,10 @@ struct TextFile {
     content: Arc<dyn Content>,
     /// The text as of the last read at offset 0.
     shown: SpinLock<Option<Arc<Made>>>,
-    /// Tells of nothing: for who polls a file that never changes.
+    /// A notifier without events, for polls of a file that never changes.
     quiet: Once<Arc<Notifier>>,
-    /// Offsets may be counted from its end: on Linux those of `/proc` that are only read have none.
+    /// Whether offsets may be counted from the end. On Linux the read-only files of `/proc` have no
+    /// end.
     has_end: bool,
 }
 
@@ -646,7 +651,7 @@ impl File for TextFile {
             None => self.make()?,
         };
         let mut done = 0;
-        // A turn for each chunk.
+        // One turn for each chunk.
         loop {
             let rest = text.from(usize::try_from(*offset).unwrap_or(usize::MAX));
             if rest.is_empty() {

@@ -12,7 +12,7 @@ use logic::used_slots::UsedSlots;
 use machine::sched;
 use machine::sync::SpinLock;
 
-/// The number of descriptors that nobody may exceed (`fs.nr_open`).
+/// The most descriptors of any process (`fs.nr_open`).
 pub const MAX_DESCRIPTORS: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ struct Descriptor {
 #[derive(Default)]
 struct Slots {
     slots: Sparse<Descriptor>,
-    /// Which of them are used, so that nobody looks through those that are not.
+    /// The used slots, so that searches skip the others.
     used: UsedSlots,
 }
 
@@ -40,7 +40,7 @@ impl Slots {
         self.slots.get_mut(at).ok_or(Errno::EBADF)
     }
 
-    /// Makes sure that slot `at` exists.
+    /// Ensures that slot `at` exists.
     #[inline]
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
         if self.slots.has(at) {
@@ -49,28 +49,28 @@ impl Slots {
         self.add_slot(at)
     }
 
-    /// Makes slot `at`, which does not exist.
+    /// Creates slot `at`, which does not exist.
     #[cold]
     fn add_slot(&mut self, at: usize) -> Result<(), Errno> {
         self.slots.prepare(at)?;
         self.used.grow_to(self.slots.len())
     }
 
-    /// Fills a slot that exists; gives what was in it.
+    /// Fills a slot that exists. Returns its old descriptor.
     fn put(&mut self, at: usize, descriptor: Descriptor) -> Option<Descriptor> {
         self.used.set(at);
         self.slots.put(at, descriptor)
     }
 
-    /// Empties a slot.
+    /// Empties a slot. Returns its old descriptor.
     fn take(&mut self, at: usize) -> Option<Descriptor> {
         let descriptor = self.slots.take(at)?;
         self.used.clear(at);
         Some(descriptor)
     }
 
-    /// Copies the used chunks of another table whose used slots end at `end` or before, and for which memory was reserved.
-    /// Returns `false` if there is none for one of them.
+    /// Copies the used chunks of `other`. Its used slots end at `end` or before, and memory was
+    /// reserved for its chunks. Returns `false` if no memory was reserved for one of them.
     fn copy_used(&mut self, other: &Self, end: usize) -> bool {
         let mut from = 0;
         while let Some(first) = other.used.first_used(from) {
@@ -82,7 +82,7 @@ impl Slots {
         true
     }
 
-    /// The used slots from `from` on.
+    /// Returns the used slots from `from` on.
     fn used_from(&self, from: usize) -> impl Iterator<Item = (usize, &Descriptor)> {
         let mut next = from;
         core::iter::from_fn(move || {
@@ -93,8 +93,9 @@ impl Slots {
     }
 }
 
-/// Returns the slot by which the chunk of slot `first` has its size in a copy of a table whose used slots end at `end`: only
-/// the first chunk is smaller than others, if they fit.
+/// Returns the slot that determines the size of a chunk in a copy of a table whose used slots end
+/// at `end`. `first` is a slot of the chunk. Only the first chunk may be smaller than the others,
+/// if all its used slots fit.
 fn size_slot(first: usize, end: usize) -> usize {
     if first < CHUNK {
         end.clamp(first + 1, CHUNK) - 1
@@ -103,25 +104,26 @@ fn size_slot(first: usize, end: usize) -> usize {
     }
 }
 
-/// The table. `CLONE_FILES` shares it, `fork` copies it.
+/// A table of descriptors. `CLONE_FILES` shares it, `fork` copies it.
 #[derive(Debug, Default)]
 pub struct FileTable {
     slots: SpinLock<Slots>,
-    /// Tasks that use it: [`FilesOfTask`] counts them.
+    /// The number of tasks that use the table, counted by [`FilesOfTask`].
     users: AtomicUsize,
-    /// A process asked for a POSIX lock, so that each close has to look for some.
+    /// Whether a process has requested a POSIX lock, so that each close must look for locks.
     has_locks: AtomicBool,
 }
 
-/// A task's use of a table. Dropping the last one closes everything in the table, even if another
-/// task still looks at it. Drop it where the task may wait.
+/// A task's use of a table. The drop of the last one closes everything in the table, even if
+/// another task still looks at the table. Drop it where the task may wait.
 #[derive(Debug)]
 pub struct FilesOfTask(Arc<FileTable>);
 
 impl FilesOfTask {
-    /// One more task uses `table`.
+    /// Counts one more task that uses `table`.
     pub fn new(table: Arc<FileTable>) -> Self {
-        // Relaxed: if other tasks use the table, the caller does, so the count is not 0 meanwhile.
+        // Relaxed: if other tasks use the table, so does the caller, and its use keeps the count
+        // above 0.
         table.users.fetch_add(1, Ordering::Relaxed);
         Self(table)
     }
@@ -136,7 +138,8 @@ impl Deref for FilesOfTask {
 
 impl Drop for FilesOfTask {
     fn drop(&mut self) {
-        // AcqRel: the last one sees what the others did with the table; pairs with itself.
+        // AcqRel: pairs with itself. The last task sees everything that the others did with the
+        // table.
         if self.0.users.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.close_all();
         }
@@ -144,12 +147,12 @@ impl Drop for FilesOfTask {
 }
 
 impl FileTable {
-    /// An empty table.
+    /// Returns an empty table.
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    /// The open file behind `fd`.
+    /// Returns the open file of `fd`.
     #[inline]
     pub fn get(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
         self.slots
@@ -158,15 +161,15 @@ impl FileTable {
             .map(|descriptor| descriptor.file.clone())
     }
 
-    /// Hands the open files behind descriptors to `look`, all as of one moment. It drops none: they may
-    /// be the last that hold them.
+    /// Calls `look` with a function that returns the open file of a descriptor, all as of one
+    /// moment. `look` must not drop these references, as each may be the last one.
     pub fn look_up<R>(&self, look: impl FnOnce(&dyn Fn(i32) -> Option<Arc<OpenFile>>) -> R) -> R {
         let slots = self.slots.lock();
         look(&|fd| slots.get(fd).ok().map(|descriptor| descriptor.file.clone()))
     }
 
-    /// Gives `file` the lowest free descriptor at `minimum` or above and below `limit`
-    /// (`RLIMIT_NOFILE`); `EMFILE` if there is none.
+    /// Gives `file` the lowest free descriptor that is at least `minimum` and below `limit`
+    /// (`RLIMIT_NOFILE`). Fails with `EMFILE` if there is none.
     pub fn insert(
         &self,
         file: Arc<OpenFile>,
@@ -177,7 +180,7 @@ impl FileTable {
         let mut slots = self.slots.lock();
         let at = slots.used.first_free(minimum);
         if at >= limit.min(MAX_DESCRIPTORS) {
-            // The guard goes first: dropping the file may take other locks.
+            // The lock is released first: dropping the file may take other locks.
             drop(slots);
             return Err(Errno::EMFILE);
         }
@@ -194,10 +197,10 @@ impl FileTable {
         Ok(at)
     }
 
-    /// Gives the file behind `fd` another descriptor, as [`Self::insert`] does.
+    /// Gives the open file of `fd` another descriptor, as [`Self::insert`] does.
     ///
     /// # Errors
-    /// `EBADF`, and as there.
+    /// Fails with `EBADF` if `fd` is not open, and as [`Self::insert`].
     pub fn duplicate(
         &self,
         fd: i32,
@@ -221,21 +224,22 @@ impl FileTable {
         Ok(at)
     }
 
-    /// Whether another process uses it too.
+    /// Returns whether more than one task uses the table.
     pub fn is_shared(&self) -> bool {
-        // Acquire: pairs with the AcqRel of a use's end.
+        // Acquire: pairs with the AcqRel at the end of a use.
         self.users.load(Ordering::Acquire) > 1
     }
 
     /// Notes that closing a file may release POSIX locks from now on.
     pub(super) fn note_locks(&self) {
-        // Relaxed: whoever closes the file that is being locked looks here with the lock of the slots
-        // held, and whoever locks takes it afterwards, to see whether the file was closed.
+        // Relaxed: the lock of the slots orders this. A task that closes the file which is being
+        // locked reads the flag with that lock held. The task that locks takes it afterwards to see
+        // whether the file was closed.
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// What is due when a descriptor of `file` is gone: by POSIX any close of a file ends the
-    /// process's locks of it.
+    /// Closes `file` after its descriptor was removed. By POSIX, any close of a file ends the
+    /// process's locks on it.
     fn let_go(&self, file: Arc<OpenFile>, has_locks: bool) {
         if has_locks {
             locks::release_files(self, &file);
@@ -243,13 +247,13 @@ impl FileTable {
         file.close();
     }
 
-    /// Whether there may be locks; asked with the slots locked.
+    /// Returns whether the process may have locks. Called with the slots locked.
     fn may_have_locks(&self) -> bool {
         // Relaxed: see `note_locks`.
         self.has_locks.load(Ordering::Relaxed)
     }
 
-    /// Makes `fd` mean `file`, and closes what it meant before (`dup2`).
+    /// Makes `fd` refer to `file`, and closes the file that it referred to before (`dup2`).
     pub fn replace(
         &self,
         fd: i32,
@@ -279,7 +283,8 @@ impl FileTable {
         Ok(())
     }
 
-    /// Whether a further descriptor below `limit` is free, to fail before anything is made.
+    /// Checks that another descriptor below `limit` is free, so that a call can fail before it
+    /// creates anything.
     pub fn check_room(&self, limit: usize) -> Result<(), Errno> {
         if self.slots.lock().used.first_free(0) < limit.min(MAX_DESCRIPTORS) {
             Ok(())
@@ -299,7 +304,8 @@ impl FileTable {
         Ok(())
     }
 
-    /// Closes `fd` if it still means `file`: other threads may have closed it, and opened something else.
+    /// Closes `fd` if it still refers to `file`. Other threads may have closed it and opened
+    /// another file.
     pub fn close_same(&self, fd: i32, file: &Arc<OpenFile>) {
         let mut slots = self.slots.lock();
         let is_same = |found: &Descriptor| Arc::ptr_eq(&found.file, file);
@@ -314,7 +320,7 @@ impl FileTable {
         }
     }
 
-    /// Whether `fd` closes on exec.
+    /// Returns whether exec closes `fd`.
     pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
         self.slots
             .lock()
@@ -322,23 +328,23 @@ impl FileTable {
             .map(|descriptor| descriptor.close_on_exec)
     }
 
-    /// Sets whether `fd` closes on exec.
+    /// Sets whether exec closes `fd`.
     pub fn set_close_on_exec(&self, fd: i32, close: bool) -> Result<(), Errno> {
         self.slots.lock().get_mut(fd)?.close_on_exec = close;
         Ok(())
     }
 
-    /// Returns a copy for a forked process: the same open files.
+    /// Returns a copy for a forked process, with the same open files.
     ///
     /// # Errors
-    /// `ENOMEM`
+    /// Fails with `ENOMEM`.
     pub fn fork_copy(&self) -> Result<Arc<Self>, Errno> {
-        // A turn for each time that it grows meanwhile, at most MAX_DESCRIPTORS.
+        // One turn for each time that the table grows in between, at most MAX_DESCRIPTORS.
         loop {
-            // As far as it is in use; the table may have been larger once.
+            // Only up to the last used slot: the table may have been larger once.
             let end = self.slots.lock().used.end();
             let mut copy = Slots::default();
-            // All memory is there before a file is referred to.
+            // All memory is reserved before a reference to a file is taken.
             copy.used.grow_to(end.next_multiple_of(CHUNK))?;
             let mut from = 0;
             while from < end
@@ -361,22 +367,22 @@ impl FileTable {
         }
     }
 
-    /// Closes what exec closes.
+    /// Closes the descriptors that exec closes.
     pub fn close_for_exec(&self) {
         self.close_where(0, i32::MAX, |descriptor| descriptor.close_on_exec);
     }
 
-    /// Closes `first..=last`.
+    /// Closes the descriptors `first..=last`.
     pub fn close_range(&self, first: i32, last: i32) {
         self.close_where(first, last, |_| true);
     }
 
-    /// Closes everything, at the end of the last process.
+    /// Closes all descriptors, when the last task stops using the table.
     fn close_all(&self) {
         let mut slots = self.slots.lock();
         let all = core::mem::take(&mut *slots);
         let has_locks = self.may_have_locks();
-        // As below.
+        // Files are closed without the lock, as in `close_where`.
         drop(slots);
         for descriptor in all.slots.into_values() {
             self.let_go(descriptor.file, has_locks);
@@ -396,7 +402,7 @@ impl FileTable {
             };
             let descriptor = slots.take(at);
             let has_locks = self.may_have_locks();
-            // Closed without the lock: it may block, or take other locks.
+            // The file is closed without the lock: that may block, or take other locks.
             drop(slots);
             if let Some(descriptor) = descriptor {
                 self.let_go(descriptor.file, has_locks);
@@ -406,11 +412,11 @@ impl FileTable {
         }
     }
 
-    /// Sets close-on-exec for `first..=last` (`CLOSE_RANGE_CLOEXEC`).
+    /// Sets close-on-exec for the descriptors `first..=last` (`CLOSE_RANGE_CLOEXEC`).
     pub fn mark_range(&self, first: i32, last: i32) {
         let mut from = usize::try_from(first).unwrap_or(0);
         let last = usize::try_from(last).unwrap_or(0);
-        // A turn for each chunk.
+        // One turn for each chunk.
         while from <= last {
             let until = (from / CHUNK + 1) * CHUNK;
             let mut slots = self.slots.lock();
@@ -428,21 +434,22 @@ impl FileTable {
         }
     }
 
-    /// The first slot in use at `from` or above.
+    /// Returns the first used slot that is at least `from`.
     fn first_used(&self, from: usize) -> Option<usize> {
         self.slots.lock().used.first_used(from)
     }
 
-    /// The first descriptor at `from` or above with its file, for `/proc/PID/fd`.
+    /// Returns the first descriptor that is at least `from`, with its file, for `/proc/PID/fd`.
     pub fn next_from(&self, from: usize) -> Option<(usize, Arc<OpenFile>)> {
         let slots = self.slots.lock();
         let (at, descriptor) = slots.used_from(from).next()?;
         Some((at, descriptor.file.clone()))
     }
 
-    /// The first socket at `from` or above, and where to look on; of the many descriptors that there
-    /// may be some at a time, as all stand still meanwhile. Nothing else is held by this: closing a file
-    /// for good is for who closes it.
+    /// Looks for the first socket at `from` or above. Returns the socket, if one was found, and the
+    /// descriptor to continue at. Returns `None` at the end. Examines a limited number of
+    /// descriptors, because the table is locked. Takes no reference to other files, so these are
+    /// closed for good only by the tasks that close them.
     pub fn next_socket(&self, from: usize) -> Option<(Option<Arc<OpenFile>>, usize)> {
         const SOME: usize = 256;
         let slots = self.slots.lock();
@@ -456,7 +463,7 @@ impl FileTable {
         next
     }
 
-    /// How many slots there are (`FDSize` in `/proc/PID/status`).
+    /// Returns the number of slots that `/proc/PID/status` shows (`FDSize`).
     pub fn size(&self) -> usize {
         let slots = self.slots.lock().slots.len();
         slots.next_power_of_two().max(64)

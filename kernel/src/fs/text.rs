@@ -1,5 +1,5 @@
-//! Text that the kernel makes for a program to read: it grows by chunks, so that it needs no large contiguous memory, and
-//! fails where there is none.
+//! Text that the kernel makes for a program to read. It grows by chunks, so it needs no large
+//! contiguous memory, and an allocation that fails makes the writing fail.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,14 +7,14 @@ use logic::errno::Errno;
 
 /// The longest text that one file shows.
 const MAX_BYTES: usize = 16 << 20;
-/// What it gets to begin with: most texts need no more.
+/// The first allocation. Most texts need no more.
 const LEAST_BYTES: usize = 1024;
-/// Bytes of each chunk but the last.
+/// Bytes of each chunk except the last.
 const CHUNK: usize = 32 << 10;
 /// The digits of the largest number.
 const DIGITS: usize = 20;
 
-/// The digit of a value below 16.
+/// Returns the digit of a value below 16.
 fn digit(value: u64) -> u8 {
     b"0123456789abcdef"[(value & 15) as usize]
 }
@@ -22,7 +22,7 @@ fn digit(value: u64) -> u8 {
 /// Text that is being written with `write!`.
 #[derive(Debug, Default)]
 pub struct Text {
-    /// Chunks that are full.
+    /// Full chunks.
     full: Vec<Vec<u8>>,
     /// The chunk that grows.
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// No text.
+    /// Returns an empty text.
     pub const fn empty() -> Self {
         Self {
             chunks: Vec::new(),
@@ -45,12 +45,13 @@ impl Made {
         }
     }
 
-    /// Returns the number of its bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns bytes from `at` on: those of one chunk. They are empty at the end of the text and behind it.
+    /// Returns the bytes from `at` to the end of their chunk. Empty at the end of the text and
+    /// behind it.
     pub fn from(&self, at: usize) -> &[u8] {
         let chunk = self.chunks.get(at / CHUNK);
         chunk
@@ -60,7 +61,7 @@ impl Made {
 }
 
 impl Text {
-    /// Nothing yet.
+    /// Returns a text without bytes.
     pub const fn new() -> Self {
         Self {
             full: Vec::new(),
@@ -69,7 +70,7 @@ impl Text {
         }
     }
 
-    /// Adds bytes that need not be UTF-8: names and arguments.
+    /// Adds bytes that need not be UTF-8, such as names and arguments.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> fmt::Result {
         if bytes.len() > self.bytes.capacity() - self.bytes.len() {
@@ -79,7 +80,7 @@ impl Text {
         Ok(())
     }
 
-    /// Adds bytes for which the chunk that grows has no room.
+    /// Adds bytes that do not fit into the allocated part of the chunk that grows.
     #[cold]
     fn push_growing(&mut self, bytes: &[u8]) -> fmt::Result {
         if bytes.len() > MAX_BYTES.saturating_sub(self.len()) {
@@ -98,7 +99,7 @@ impl Text {
             }
             let (now, behind) = left.split_at(left.len().min(room));
             if now.len() > self.bytes.capacity() - self.bytes.len() {
-                // As much again as there is.
+                // The size doubles, within the chunk.
                 let more = now.len().max(self.bytes.len()).max(LEAST_BYTES).min(room);
                 if self.bytes.try_reserve_exact(more).is_err() {
                     return Err(self.fail(Errno::ENOMEM));
@@ -110,22 +111,23 @@ impl Text {
         Ok(())
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.full.len() * CHUNK + self.bytes.len()
     }
 
-    /// Adds a number, which `write!` does for ten times the price, and a byte behind it.
+    /// Adds a decimal number and the byte `behind`. `write!` would take ten times as long.
     pub fn number(&mut self, number: u64, behind: u8) -> fmt::Result {
         self.aligned(number, 0, behind)
     }
 
-    /// The same, to the right of a column of this width, 20 at most.
+    /// Adds a decimal number, right-aligned in a column of `width` characters (at most 20), and the
+    /// byte `behind`.
     pub fn aligned(&mut self, number: u64, width: usize, behind: u8) -> fmt::Result {
         let mut digits = [b' '; DIGITS + 1];
         digits[DIGITS] = behind;
         let (mut at, mut left) = (DIGITS, number);
-        // A turn for each digit.
+        // One turn for each digit.
         loop {
             at -= 1;
             digits[at] = digit(left % 10);
@@ -137,12 +139,13 @@ impl Text {
         self.push(&digits[at.min(DIGITS - width.min(DIGITS))..])
     }
 
-    /// Adds a number in hexadecimal, with zeros before it up to this width, and a byte behind it.
+    /// Adds a hexadecimal number, padded with zeros to `width` digits (at most 20), and the byte
+    /// `behind`.
     pub fn hex(&mut self, number: u64, width: usize, behind: u8) -> fmt::Result {
         let mut digits = [b'0'; DIGITS + 1];
         digits[DIGITS] = behind;
         let (mut at, mut left) = (DIGITS, number);
-        // A turn for each digit.
+        // One turn for each digit.
         loop {
             at -= 1;
             digits[at] = digit(left & 15);
@@ -154,7 +157,7 @@ impl Text {
         self.push(&digits[at.min(DIGITS - width.min(DIGITS))..])
     }
 
-    /// Adds so many spaces.
+    /// Adds `count` spaces.
     pub fn spaces(&mut self, count: usize) -> fmt::Result {
         const SPACES: [u8; 64] = [b' '; 64];
         let mut left = count;
@@ -166,11 +169,11 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a name with backslash escapes for what would break a line or a field, as Linux's
-    /// `seq_path` and `mangle_path` do.
+    /// Adds a name with octal escapes for backslashes and the bytes of `special`, which would break
+    /// a line or a field. Linux's `seq_path` and `mangle_path` do the same.
     pub fn push_escaped(&mut self, bytes: &[u8], special: &[u8]) -> fmt::Result {
         let mut left = bytes;
-        // A turn for each of the bytes that are escaped.
+        // One turn for each escaped byte.
         while let Some(at) = left.iter().position(|b| special.contains(b) || *b == b'\\') {
             let byte = left[at];
             self.push(&left[..at])?;
@@ -186,16 +189,16 @@ impl Text {
         self.push(left)
     }
 
-    /// Breaks the writing off with an error of its own.
+    /// Stops the writing. [`Self::finish`] will fail with `error`.
     pub fn fail(&mut self, error: Errno) -> fmt::Error {
         self.error = Some(error);
         fmt::Error
     }
 
-    /// The text, if `written` says that it is complete.
+    /// Returns the text if `written` is `Ok` and nothing failed.
     ///
     /// # Errors
-    /// What broke the writing off; `ENOMEM`.
+    /// Fails with the error that stopped the writing, and with `ENOMEM`.
     pub fn finish(mut self, written: fmt::Result) -> Result<Made, Errno> {
         if let (Err(_), error) | (Ok(()), error @ Some(_)) = (written, self.error) {
             return Err(error.unwrap_or(Errno::EIO));

@@ -1,7 +1,8 @@
-//! timerfd: a timer that is read.
+//! timerfd: a timer that programs read.
 //!
-//! No kernel timer stands behind it. Whoever waits for the file asks when it goes off
-//! ([`TimerFile::due_at`]) and waits until then at most; setting the timer wakes him to ask again.
+//! It uses no kernel timer. A task that waits for the file asks for the expiry
+//! ([`TimerFile::due_at`]) and waits until then at most. Setting the timer wakes the task to ask
+//! again.
 
 use super::file::File;
 use super::flags::OpenFlags;
@@ -16,34 +17,34 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::SpinLock;
 
-/// When a timer goes off.
+/// The expiry of a timer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It has, at this time, and nobody has read it since.
+    /// The timer expired at this time, and the expiry was not read.
     Now(Nanos),
-    /// In the future.
+    /// The timer will expire at this time.
     At(Nanos),
-    /// It is not set, or was read and does not repeat.
+    /// The timer is not set, or was read and does not repeat.
     Never,
 }
 
-/// A timer's setting, in monotonic time.
+/// The setting of a timer, in monotonic time.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Setting {
-    /// The next time it goes off; `None` when it is not set.
+    /// The next expiry. `None` if the timer is not set.
     pub next: Option<Nanos>,
-    /// What comes between two times; 0: it goes off once.
+    /// The time between two expiries. 0 if the timer expires once.
     pub interval: Nanos,
 }
 
-/// What a setting of the wall clock does to a timer.
+/// How a timer depends on the wall clock.
 #[derive(Copy, Clone, Debug, Default)]
 struct Wall {
-    /// The next time on the wall clock, where the timer follows that.
+    /// The next expiry on the wall clock, if the timer follows that clock.
     next: Option<Nanos>,
-    /// Who reads learns that the clock was set (`TFD_TIMER_CANCEL_ON_SET`).
+    /// Whether reads fail after the clock was set (`TFD_TIMER_CANCEL_ON_SET`).
     cancels: bool,
-    /// [`STEPS`] that who reads has learned of.
+    /// The value of [`STEPS`] that was last reported to a reader.
     seen: u64,
 }
 
@@ -51,36 +52,37 @@ struct Wall {
 struct State {
     setting: Setting,
     wall: Wall,
-    /// Its place in [`FOLLOWING`], once it has one. It keeps that.
+    /// The index in [`FOLLOWING`], once there is one. It never changes then.
     place: Option<usize>,
 }
 
 impl State {
-    /// Whether the clock was set, and no reader has learned of it.
+    /// Returns whether the clock was set and no read has reported that.
     fn is_cancelled(&self) -> bool {
         self.wall.cancels && self.wall.seen != steps()
     }
 }
 
-/// A timerfd's file.
+/// The file of a timerfd.
 #[derive(Debug)]
 pub struct TimerFile {
     state: SpinLock<State>,
     notifier: Arc<Notifier>,
-    /// Given times count from 1970.
+    /// Whether times that programs give count from 1970.
     pub realtime: bool,
     this: Weak<Self>,
 }
 
-/// How often the wall clock was set.
+/// The number of times that the wall clock was set.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
 fn steps() -> u64 {
-    // Relaxed: the timer's lock, which who sets the clock takes afterwards, orders it.
+    // Relaxed: the timer's lock orders it. A task that sets the clock takes that lock afterwards.
     STEPS.load(Ordering::Relaxed)
 }
 
-/// Has those who asked for it learn that the clock was set. [`clock_was_set`] comes then.
+/// Makes timers with `TFD_TIMER_CANCEL_ON_SET` report that the clock was set. The caller calls
+/// [`clock_was_set`] next.
 pub fn clock_was_stepped() {
     STEPS.fetch_add(1, Ordering::Relaxed);
 }
@@ -91,18 +93,18 @@ struct Following {
     used: UsedSlots,
 }
 
-/// This lock comes before a timer's.
+/// This lock is taken before the lock of a timer.
 static FOLLOWING: SpinLock<Following> = SpinLock::new(Following {
     timers: Sparse::new(),
     used: UsedSlots::new(),
 });
 
-/// Has the timers that follow the wall clock do so, after it was set or got another rate. Others run
-/// meanwhile; no lock is held.
+/// Adjusts the timers that follow the wall clock, after the clock was set or its rate changed.
+/// Other tasks run in between. The caller holds no lock.
 pub fn clock_was_set() {
     let mut next = 0;
-    // Ends: each turn goes on behind the last, and there is a place for each file at most. A timer
-    // that comes meanwhile follows the clock as it is now already.
+    // This loop ends: each turn continues behind the last, and each file has at most one place. A
+    // timer that is added in between follows the new clock already.
     loop {
         let timer = {
             let following = FOLLOWING.lock();
@@ -120,7 +122,7 @@ pub fn clock_was_set() {
 }
 
 impl TimerFile {
-    /// A timer that is not set.
+    /// Returns a timer that is not set.
     pub fn new(realtime: bool) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             state: SpinLock::new(State::default()),
@@ -130,10 +132,10 @@ impl TimerFile {
         })
     }
 
-    /// Enters it among those that follow the wall clock.
+    /// Adds the timer to those that follow the wall clock.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     fn enter(&self) -> Result<(), Errno> {
         let mut following = FOLLOWING.lock();
         let mut state = self.state.lock();
@@ -149,7 +151,8 @@ impl TimerFile {
         Ok(())
     }
 
-    /// The clock was set: the next time is a nearer or a farther one, and who waits asks anew.
+    /// Converts the next expiry to monotonic time again, after the clock was set. Wakes all waiters
+    /// so that they ask for it again.
     fn follow(&self) {
         {
             let mut state = self.state.lock();
@@ -160,7 +163,7 @@ impl TimerFile {
         self.notifier.notify(PollMask::READABLE);
     }
 
-    /// When it goes off.
+    /// Returns the next expiry.
     pub fn due_at(&self) -> Due {
         let state = self.state.lock();
         if state.is_cancelled() {
@@ -173,12 +176,13 @@ impl TimerFile {
         }
     }
 
-    /// Sets it and gives the old setting. With `at_wall` the next time is that of the wall clock,
-    /// instead of the one in `new`, and with `cancels` who reads learns when that clock is set.
+    /// Sets the timer and returns the old setting. If `at_wall` is given, the next expiry is that
+    /// time of the wall clock instead of the one in `new`. With `cancels`, reads report when that
+    /// clock is set.
     ///
     /// # Errors
-    /// `ENOMEM`; `ECANCELED`: the clock was set since the last one was told, but the timer is set
-    /// all the same.
+    /// Fails with `ENOMEM`. Fails with `ECANCELED` if the clock was set and no read has reported
+    /// that, but the timer is set nevertheless.
     pub fn set(
         &self,
         new: Setting,
@@ -199,12 +203,12 @@ impl TimerFile {
                 seen: steps(),
             };
             if let Some(at) = at_wall {
-                // With the lock held: who sets the clock afterwards takes it, too.
+                // With the lock held, because a task that sets the clock afterwards takes it too.
                 state.setting.next = Some(clock::monotonic_at(at));
             }
             (old, cancelled)
         };
-        // Without a name for the change: whoever waits asks anew.
+        // An empty mask stands for any change, so all waiters ask for the expiry again.
         self.notifier.notify(PollMask::empty());
         if cancelled {
             Err(Errno::ECANCELED)
@@ -213,7 +217,7 @@ impl TimerFile {
         }
     }
 
-    /// The setting, with `next` in the future where the timer repeats.
+    /// Returns the setting. `next` is in the future if the timer repeats.
     pub fn get(&self) -> Setting {
         Self::ahead(self.state.lock().setting)
     }
@@ -234,10 +238,10 @@ impl TimerFile {
         setting
     }
 
-    /// Takes the number of times it went off since the last read.
+    /// Takes the number of expiries since the last read. Returns `None` if there were none.
     ///
     /// # Errors
-    /// `ECANCELED`: the clock was set meanwhile.
+    /// Fails with `ECANCELED` if the clock was set since the last read.
     fn take(&self) -> Result<Option<u64>, Errno> {
         let mut state = self.state.lock();
         if state.is_cancelled() {

@@ -1,41 +1,42 @@
-//! When the pages of a file of the host's were used last, in ticks of the thread of [`super::cold`].
+//! The time of the last use of a host file's pages, in ticks of the thread of [`super::cold`].
 //!
-//! A file is as old as its pages: a read, or a fault on one of its pages, renews all of them. A stamp is one load
-//! where the file was used in the same tick already.
+//! The pages of a file have one age: a read, or a fault on one of the pages, renews all of them. If
+//! the file was used in the same tick, a use costs one load.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::stats;
 use machine::sync::WaitQueue;
 
-/// Clean pages of host files that stay, even if no program uses them: 16 MiB.
+/// The number of clean pages of host files that are kept even if no program uses them: 16 MiB.
 pub(super) const KEPT_PAGES: u64 = 4096;
-/// Ticks without use after which a file's pages go.
+/// The number of ticks without use after which a file's pages are dropped.
 pub(super) const TICKS: u32 = 4;
-/// The longest time that can be asked for, in seconds: a day.
+/// The longest time that can be set, in seconds: a day.
 const MOST_SECONDS: u64 = 86_400;
 
-/// How long pages stay without use, in seconds; 0: until memory is short.
+/// How long unused pages are kept, in seconds. 0 keeps them until memory is short.
 static SECONDS: AtomicU64 = AtomicU64::new(60);
 static TICK: AtomicU32 = AtomicU32::new(0);
-/// The thread counts ticks, or is about to.
+/// Whether the thread counts ticks or is about to.
 static TICKING: AtomicBool = AtomicBool::new(false);
-/// The time between two ticks has changed.
+/// Whether the time between two ticks has changed.
 static RETIMED: AtomicBool = AtomicBool::new(false);
 static QUEUE: WaitQueue = WaitQueue::new();
 
-/// The tick in which a file was used last.
+/// The tick in which a file was last used.
 #[derive(Debug)]
 pub(super) struct Used(AtomicU32);
 
 impl Used {
-    /// Used now.
+    /// Returns the present tick.
     pub(super) fn now() -> Self {
-        // Relaxed (all): each is a value of its own, and a tick more or less does not matter.
+        // Relaxed, in all accesses: the values are independent, and a tick more or less does not
+        // matter.
         Self(AtomicU32::new(TICK.load(Ordering::Relaxed)))
     }
 
-    /// Notes a use.
+    /// Records a use.
     #[inline]
     pub(super) fn renew(&self) {
         let tick = TICK.load(Ordering::Relaxed);
@@ -44,14 +45,15 @@ impl Used {
         }
     }
 
-    /// Ticks since the last use.
+    /// Returns the number of ticks since the last use.
     pub(super) fn age(&self) -> u32 {
         TICK.load(Ordering::Relaxed)
             .wrapping_sub(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Notes that pages of files of the host's came: the thread begins to count ticks once there are more than stay anyway.
+/// Records that pages of host files were read. Wakes the thread to count ticks once there are more
+/// than [`KEPT_PAGES`].
 pub(super) fn pages_came() {
     if !TICKING.load(Ordering::Relaxed)
         && stats::host_pages() > KEPT_PAGES
@@ -61,7 +63,7 @@ pub(super) fn pages_came() {
     }
 }
 
-/// Waits for the next tick, and counts it.
+/// Waits for the next tick and counts it.
 pub(super) fn wait_for_tick() {
     loop {
         let ready = || TICKING.load(Ordering::Relaxed) && SECONDS.load(Ordering::Relaxed) != 0;
@@ -71,7 +73,7 @@ pub(super) fn wait_for_tick() {
         let between = SECONDS.load(Ordering::Relaxed) * 1_000_000_000 / ticks;
         let deadline = clock::now().saturating_add(Nanos(between));
         QUEUE.wait_uninterruptible_deadline(|| RETIMED.load(Ordering::Relaxed), deadline);
-        // It begins anew where another time is wanted.
+        // The wait starts again if the time between ticks was changed.
         if !RETIMED.load(Ordering::Relaxed) {
             TICK.fetch_add(1, Ordering::Relaxed);
             return;
@@ -79,25 +81,25 @@ pub(super) fn wait_for_tick() {
     }
 }
 
-/// Counts no more ticks, if no more pages are here than stay anyway.
+/// Stops counting ticks if at most [`KEPT_PAGES`] pages remain.
 pub(super) fn rest() {
     if stats::host_pages() > KEPT_PAGES {
         return;
     }
     TICKING.store(false, Ordering::Relaxed);
-    // Those who brought pages meanwhile took it for counting.
+    // Tasks that read pages since the check took the thread to be counting.
     pages_came();
 }
 
-/// How long pages stay without use, in seconds; 0: until memory is short.
+/// Returns how long unused pages are kept, in seconds. 0 keeps them until memory is short.
 pub fn seconds() -> u64 {
     SECONDS.load(Ordering::Relaxed)
 }
 
-/// Sets how long pages stay without use.
+/// Sets how long unused pages are kept, in seconds.
 ///
 /// # Errors
-/// `EINVAL` for more than a day.
+/// Fails with `EINVAL` for more than a day.
 pub fn set_seconds(seconds: u64) -> Result<(), logic::errno::Errno> {
     if seconds > MOST_SECONDS {
         return Err(logic::errno::Errno::EINVAL);
@@ -108,11 +110,12 @@ pub fn set_seconds(seconds: u64) -> Result<(), logic::errno::Errno> {
     Ok(())
 }
 
-/// A file whose clean pages may go.
+/// A file whose clean pages may be dropped.
 pub(super) trait Cold {
-    /// Ticks since it was used last.
+    /// Returns the number of ticks since the file was last used.
     fn age(&self) -> u32;
-    /// Takes its pages out of all page tables, but for locked memory and private copies, if it may. No spin lock is held.
+    /// Unmaps its pages from all page tables if it may, except in locked memory and private copies.
+    /// The caller holds no spin lock.
     fn unmap(&self);
     /// Drops its clean pages that have no other reference. Returns their number.
     fn drop_unused(&self) -> usize;

@@ -1,4 +1,4 @@
-//! Paths as a process sees them that has another root directory than the tree's.
+//! Paths as seen by a process whose root directory is not the root of the tree.
 
 use super::lookup;
 use super::node::NodeRef;
@@ -9,14 +9,14 @@ use alloc::vec::Vec;
 pub struct Viewpoint(Option<Vec<u8>>);
 
 impl Viewpoint {
-    /// The view from the directory `root`.
+    /// Returns the view from the directory `root`.
     pub fn of(root: &NodeRef) -> Self {
         let whole = root.parent().is_none() && root.name().is_empty();
         Self((!whole).then(|| lookup::describe(root, None)))
     }
 
-    /// Returns `path`, which begins at the root of the tree, as it is seen from the root directory.
-    /// Returns `None` if it does not lie below that.
+    /// Returns `path`, which begins at the root of the tree, as seen from the root directory.
+    /// Returns `None` if `path` is not below that directory.
     pub fn see<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let Some(root) = &self.0 else {
             return Some(path);
@@ -28,8 +28,8 @@ impl Viewpoint {
         }
     }
 
-    /// As [`Self::see`], with the whole path where it does not lie below the root directory, as
-    /// Linux shows files.
+    /// Returns `path` as [`Self::see`] does, or all of `path` if it is not below the root
+    /// directory. Linux shows files in this way.
     pub fn show<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         self.see(path).unwrap_or(path)
     }

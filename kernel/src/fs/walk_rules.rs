@@ -1,25 +1,25 @@
-//! Where a walk by a path may not go.
+//! Restrictions of a walk along a path.
 
 use super::node::{NodeRef, same_mount};
 use logic::errno::Errno;
 
-/// Where a walk may not go (`openat2`).
+/// The restrictions of a walk (`openat2`).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Rules {
-    /// Nowhere but below its start: `EXDEV`.
+    /// Fails with `EXDEV` if the walk leaves the tree below its start.
     pub beneath: bool,
-    /// Its start is the root for it, and no link leads straight out of there.
+    /// The start is the root of the walk, and no link may lead straight out of the tree below it.
     pub in_root: bool,
-    /// Through no symbolic link: `ELOOP`.
+    /// Fails with `ELOOP` at a symbolic link.
     pub no_links: bool,
-    /// Through no link that leads straight to a node: `ELOOP`.
+    /// Fails with `ELOOP` at a link that leads straight to a node.
     pub no_jumps: bool,
-    /// Into no other mount: `EXDEV`.
+    /// Fails with `EXDEV` if the walk enters another mount.
     pub no_crossing: bool,
 }
 
 impl Rules {
-    /// Everywhere.
+    /// No restrictions.
     pub const NONE: Self = Self {
         beneath: false,
         in_root: false,
@@ -28,12 +28,12 @@ impl Rules {
         no_crossing: false,
     };
 
-    /// Whether it stays where it began.
+    /// Returns whether the walk must stay below its start.
     pub(super) fn scoped(&self) -> bool {
         self.beneath || self.in_root
     }
 
-    /// Whether it may go from one node to the next.
+    /// Checks that the walk may go from node `from` to node `to`. Fails with `EXDEV` if not.
     pub(super) fn crossing(&self, from: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
         if self.no_crossing && !same_mount(from, to) {
             return Err(Errno::EXDEV);
@@ -41,7 +41,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a link that leads straight from `here` to a node may be followed.
+    /// Checks that a link that leads straight from `here` to a node may be followed. Fails with
+    /// `ELOOP` or `EXDEV` if not.
     pub(super) fn jump(&self, here: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
         if self.no_jumps {
             return Err(Errno::ELOOP);
@@ -52,8 +53,9 @@ impl Rules {
         self.crossing(here, to)
     }
 
-    /// Whether the walk may go on from the root, by an absolute link. As on Linux the root counts as
-    /// elsewhere where the walk had nothing to do with it before.
+    /// Checks that the walk may continue at the root, by an absolute link. Fails with `EXDEV` if
+    /// not. As on Linux, with `no_crossing` the root counts as another mount until the walk has
+    /// reached it (`root_known`).
     pub(super) fn absolute(
         &self,
         here: &NodeRef,

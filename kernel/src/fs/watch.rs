@@ -1,11 +1,11 @@
-//! Who wants to know what happens to a node: the watches, by what they are about.
+//! Watches: requests to learn of events of a node.
 //!
-//! Nodes know nothing of this. Whoever changes one says so here, and looks first whether there is any
-//! watch at all ([`active`]). A watch keeps its node until the last name of it goes; the node's own
-//! end, which [`gone`] is told of, then ends the watch.
+//! Nodes do not know their watches. A task that changes a node reports that here. It first checks
+//! whether there is any watch at all ([`active`]). A watch keeps its node until the node's last
+//! name is removed. The end of the node, which is reported to [`gone`], then ends the watch.
 //!
-//! Locks, in their order: a bucket, what a listener has. They are spin locks, and no node and no file
-//! is dropped under them for the last time.
+//! Locks are taken in this order: a bucket, then the listener's locks. They are spin locks, and the
+//! last reference to a node or file is never dropped under them.
 
 use super::flags::FileKind;
 use super::node::{NodeId, NodeRef, same_mount, unbound};
@@ -18,50 +18,50 @@ use logic::errno::Errno;
 use machine::sync::SpinLock;
 
 bitflags! {
-    /// What happens, and how it is watched, with Linux's numbers (`IN_*`).
+    /// Events and properties of a watch, with Linux's numbers (`IN_*`).
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Events: u32 {
-        /// It was read.
+        /// The node was read.
         const ACCESS = raw::IN_ACCESS;
-        /// It was written, or cut.
+        /// The node was written or truncated.
         const MODIFY = raw::IN_MODIFY;
-        /// Its attributes changed.
+        /// The attributes of the node changed.
         const ATTRIB = raw::IN_ATTRIB;
-        /// It was closed, and could be written.
+        /// The node was closed after it was open for writing.
         const CLOSE_WRITE = raw::IN_CLOSE_WRITE;
-        /// It was closed, and could not.
+        /// The node was closed after it was not open for writing.
         const CLOSE_NOWRITE = raw::IN_CLOSE_NOWRITE;
-        /// It was opened.
+        /// The node was opened.
         const OPEN = raw::IN_OPEN;
-        /// An entry went from here.
+        /// An entry was moved out of this directory.
         const MOVED_FROM = raw::IN_MOVED_FROM;
-        /// An entry came here.
+        /// An entry was moved into this directory.
         const MOVED_TO = raw::IN_MOVED_TO;
-        /// An entry was made.
+        /// An entry was created.
         const CREATE = raw::IN_CREATE;
         /// An entry was removed.
         const DELETE = raw::IN_DELETE;
-        /// It is gone.
+        /// The node is gone.
         const DELETE_SELF = raw::IN_DELETE_SELF;
-        /// It was moved.
+        /// The node was moved.
         const MOVE_SELF = raw::IN_MOVE_SELF;
-        /// Its file system was unmounted.
+        /// The file system was unmounted.
         const UNMOUNT = raw::IN_UNMOUNT;
         /// Events were lost.
         const OVERFLOW = raw::IN_Q_OVERFLOW;
-        /// The watch is gone.
+        /// The watch has ended.
         const IGNORED = raw::IN_IGNORED;
         /// Only a directory may be watched.
         const ONLY_DIRECTORY = raw::IN_ONLYDIR;
-        /// A link itself is watched.
+        /// A symbolic link itself is watched.
         const NO_FOLLOW = raw::IN_DONT_FOLLOW;
-        /// Not what happens to files that have left the directory.
+        /// Events of files that have left the directory are not reported.
         const EXCLUDE_UNLINKED = raw::IN_EXCL_UNLINK;
-        /// A watch that is there must not be changed.
+        /// Fails if the watch exists.
         const MASK_CREATE = raw::IN_MASK_CREATE;
-        /// A watch that is there is told of more.
+        /// Adds the events to a watch that exists.
         const MASK_ADD = raw::IN_MASK_ADD;
-        /// It happened to a directory.
+        /// The event happened to a directory.
         const DIRECTORY = raw::IN_ISDIR;
         /// The first event ends the watch.
         const ONE_SHOT = raw::IN_ONESHOT;
@@ -69,40 +69,40 @@ bitflags! {
 }
 
 impl Events {
-    /// What a program can ask for.
+    /// The events that a program can ask for.
     pub const ALL: Self = Self::from_bits_retain(raw::IN_ALL_EVENTS);
-    /// What it asks for, and how the watch behaves.
+    /// The bits that a watch stores: its events, and its own properties.
     const KEPT: Self = Self::ALL
         .union(Self::EXCLUDE_UNLINKED)
         .union(Self::ONE_SHOT);
 }
 
-/// One watch.
+/// A watch.
 pub struct Watch {
     id: NodeId,
-    /// Its number among those of its listener, from when it is known there.
+    /// The number among the watches of its listener, set when the listener adds the watch.
     number: AtomicI32,
     wanted: AtomicU32,
-    /// The one event that it was for has come: it waits to be taken out.
+    /// Whether the event of a one-shot watch has come. The watch will be removed.
     ended: AtomicBool,
-    /// The node, until its last name goes.
+    /// The node, until its last name is removed.
     node: SpinLock<Option<NodeRef>>,
     listener: Arc<dyn Listener>,
 }
 
 impl Watch {
-    /// What it is about.
+    /// Returns the identity of the watched node.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Its number.
+    /// Returns the number.
     pub fn number(&self) -> i32 {
         // Relaxed, here and below: changed with the bucket locked.
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Gives it its number, before anybody else knows it.
+    /// Sets the number, before another task knows the watch.
     pub fn set_number(&self, number: i32) {
         self.number.store(number, Ordering::Relaxed);
     }
@@ -111,31 +111,31 @@ impl Watch {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// What it is to be told of.
+    /// Returns the events that the listener wants.
     pub fn wanted(&self) -> Events {
         Events::from_bits_retain(self.wanted.load(Ordering::Relaxed))
     }
 }
 
-/// Is told of events. All methods but the first run with a bucket locked: they are quick, take no
-/// memory and drop no node.
+/// Receives events. All methods except the first run with a bucket locked: they are quick, allocate
+/// nothing and drop no node.
 pub trait Listener: Send + Sync {
-    /// Makes room for one watch more.
+    /// Makes room for another watch.
     fn prepare(&self) -> Result<(), Errno>;
-    /// Something happened, to the entry `name` of the watched directory if there is one.
+    /// Handles `events` of the watched node, or of its entry `name` if that is not empty.
     fn event(&self, watch: &Watch, events: Events, cookie: u32, name: &[u8]);
-    /// Adds a watch and gives it its number; `None`: there is no room any more.
+    /// Adds a watch and sets its number. Returns `None` if there is no room any more.
     fn enter(&self, watch: &Arc<Watch>) -> Result<Option<i32>, Errno>;
-    /// The watch is gone.
+    /// Removes the watch `number`, which has ended. Returns it.
     fn leave(&self, number: i32) -> Option<Arc<Watch>>;
 }
 
 const BUCKETS: usize = 256;
 
 struct Bucket {
-    /// How many watches there are, to be read without the lock.
+    /// The number of watches, to be read without the lock.
     count: AtomicUsize,
-    /// In the order of what they are about.
+    /// Sorted by the identity of the node.
     watches: SpinLock<Vec<Arc<Watch>>>,
 }
 
@@ -146,23 +146,24 @@ static TABLE: [Bucket; BUCKETS] = [const {
     }
 }; BUCKETS];
 
-/// All watches.
+/// The number of all watches.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether anything is watched.
+/// Returns whether any node is watched.
 #[inline]
 pub fn active() -> bool {
-    // Relaxed: who begins to watch during a call may miss what that call does.
+    // Relaxed: a watch that is added during a call may miss what that call does.
     WATCHES.load(Ordering::Relaxed) != 0
 }
 
-/// The same for who has just taken a name away: who begins to watch meanwhile sees that, or is seen.
+/// Returns whether any node is watched, for a caller that has just removed a name. A task that adds
+/// a watch at the same time sees the removal, or its watch is seen here.
 pub fn active_after_change() -> bool {
     fence(Ordering::SeqCst);
     active()
 }
 
-/// How many watches there are.
+/// Returns the number of watches.
 pub fn count() -> usize {
     WATCHES.load(Ordering::Relaxed)
 }
@@ -173,7 +174,7 @@ fn bucket(id: NodeId) -> &'static Bucket {
     &TABLE[usize::from(mixed.to_be_bytes()[0])]
 }
 
-/// Where the watches of `id` stand in a bucket.
+/// Returns the range of the watches of `id` in a bucket.
 fn range(watches: &[Arc<Watch>], id: NodeId) -> core::ops::Range<usize> {
     let first = watches.partition_point(|watch| watch.id < id);
     let count = watches[first..].partition_point(|watch| watch.id == id);
@@ -181,7 +182,7 @@ fn range(watches: &[Arc<Watch>], id: NodeId) -> core::ops::Range<usize> {
 }
 
 impl Bucket {
-    /// Takes a watch out, of which the listener has to be told.
+    /// Removes a watch from the bucket. The caller must remove it from its listener too.
     fn take(&self, watches: &mut Vec<Arc<Watch>>, at: usize) -> Arc<Watch> {
         self.count.fetch_sub(1, Ordering::Relaxed);
         WATCHES.fetch_sub(1, Ordering::Relaxed);
@@ -189,10 +190,11 @@ impl Bucket {
     }
 }
 
-/// Makes room for one more in a list behind a lock, with memory that is taken without the lock.
+/// Makes room for one more element in a list behind a lock. The memory is allocated without the
+/// lock.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(super) fn make_room<S, T>(
     lock: &SpinLock<S>,
     list: impl Fn(&mut S) -> &mut Vec<T>,
@@ -211,7 +213,7 @@ pub(super) fn make_room<S, T>(
         .map_err(|_| Errno::ENOMEM)?;
     let mut locked = lock.lock();
     let list = list(&mut locked);
-    // Others may have come meanwhile, or made it larger.
+    // Other tasks may have added elements in between, or enlarged the list.
     if list.len() == list.capacity() && list.len() < larger.capacity() {
         larger.append(list);
         core::mem::swap(list, &mut larger);
@@ -225,7 +227,8 @@ fn same(a: &Arc<dyn Listener>, b: &Arc<dyn Listener>) -> bool {
     core::ptr::eq(address(a), address(b))
 }
 
-/// Changes the watch of `id` by `listener`, if there is one; gives its number.
+/// Changes the watch of `id` by `listener`. Returns its number, or `None` if there is no such
+/// watch.
 fn change(
     watches: &[Arc<Watch>],
     id: NodeId,
@@ -248,14 +251,17 @@ fn change(
     Some(Ok(watch.number()))
 }
 
-/// Watches `node`, or changes what is watched of it; gives the watch's number.
+/// Watches `node`, or changes the events that `listener` watches of it. Returns the number of the
+/// watch.
 ///
 /// # Errors
-/// `EEXIST` for a watch that is there, if `asked` says so; `ENOENT` if the file system is gone; `ENOMEM`, and what [`Listener::enter`] gives.
+/// Fails with `EEXIST` if the watch exists and `asked` has `MASK_CREATE`. Fails with `ENOENT` if
+/// the file system is gone, with `ENOMEM`, and with the errors of [`Listener::prepare`] and
+/// [`Listener::enter`].
 pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Result<i32, Errno> {
     let id = node.id();
     let bucket = bucket(id);
-    // Whoever takes the last use away ends what is watched then.
+    // The end of the last use ends the watches.
     let _hold = node.hold();
     if node.is_unmounted() {
         return Err(Errno::ENOENT);
@@ -263,7 +269,7 @@ pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Resul
     if let Some(changed) = change(&bucket.watches.lock(), id, listener, asked) {
         return changed;
     }
-    // All memory is taken before a lock is.
+    // Memory is allocated before the bucket is locked.
     let watch = Arc::new(Watch {
         id,
         number: AtomicI32::new(0),
@@ -291,13 +297,14 @@ pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Resul
         WATCHES.fetch_add(1, Ordering::Relaxed);
         break number;
     };
-    // Whoever took the last name away before this may not have seen that there is a watch.
+    // A task that removed the last name just before may not have seen the watch.
     fence(Ordering::SeqCst);
     unlinked(node);
     Ok(number)
 }
 
-/// Ends a watch; with `tell` its listener is told so. False: it has ended already.
+/// Ends a watch. With `tell`, its listener gets an `IGNORED` event. Returns `false` if the watch
+/// has ended already.
 pub fn remove(watch: &Watch, tell: bool) -> bool {
     let bucket = bucket(watch.id);
     let mut watches = bucket.watches.lock();
@@ -312,15 +319,15 @@ pub fn remove(watch: &Watch, tell: bool) -> bool {
     let taken = bucket.take(&mut watches, at);
     let entry = watch.listener.leave(watch.number());
     drop(watches);
-    // Both, and with them perhaps the node, go without a lock.
+    // The watch, and with it perhaps the node, is dropped without a lock.
     drop((taken, entry));
     !ended
 }
 
-/// Tells of an event at `id`, of which the caller holds the node.
+/// Reports `events` at `id` to its watches. The caller holds a reference to the node.
 fn tell(id: NodeId, events: Events, cookie: u32, name: &[u8], unlinked: bool) {
     let bucket = bucket(id);
-    // Relaxed: as in `active`.
+    // Relaxed, as in `active`.
     if bucket.count.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -345,7 +352,7 @@ fn tell(id: NodeId, events: Events, cookie: u32, name: &[u8], unlinked: bool) {
     }
 }
 
-/// Takes out the watches that have ended, each of which goes without a lock.
+/// Removes the watches that have ended. Each is dropped without a lock.
 #[cold]
 fn take_ended(bucket: &Bucket, id: NodeId) {
     loop {
@@ -368,22 +375,22 @@ fn of_kind(node: &NodeRef) -> Events {
     }
 }
 
-/// Tells of what happened to a node as such.
+/// Reports events of a node to the watches of the node only.
 #[cold]
 pub fn tell_node(node: &NodeRef, events: Events) {
     tell(node.id(), events | of_kind(node), 0, b"", false);
 }
 
-/// Tells of what happened to a node, and its directory of the same by its name there.
+/// Reports events of a node to its watches, and under its name to the watches of its directory.
 #[cold]
 pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Events, open: bool) {
     let events = events | of_kind(node);
     let id = node.id();
     if node.kind() == FileKind::Directory {
-        // What is above a bind mount is not above the directory.
+        // The directory above a bind mount is not the parent of the directory that it shows.
         let node = node.inner().unwrap_or(node);
         if let Some(parent) = node.parent().filter(|p| p.id().device == id.device) {
-            // Before any bucket is locked: directories have locks of their own.
+            // Before a bucket is locked, because directories have locks of their own.
             let removed = open && node.is_removed();
             tell(parent.id(), events, 0, &node.name(), removed);
         }
@@ -400,7 +407,8 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
     tell(id, events, 0, b"", false);
 }
 
-/// As [`tell`]; whether the child is unlinked is looked at without a lock, and only if it matters.
+/// Reports `events` as [`tell`] does. `unlinked` is called without a lock, and only if a watch
+/// depends on it.
 fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn Fn() -> bool) {
     let id = parent.id();
     let bucket = bucket(id);
@@ -418,24 +426,25 @@ fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn F
     tell(id, events, 0, name, unlinked);
 }
 
-/// Tells a directory of what happened to its entry `name`.
+/// Reports events of the entry `name` to the watches of its directory.
 #[cold]
 pub fn tell_entry(parent: &NodeRef, name: &[u8], events: Events, cookie: u32) {
     tell(parent.id(), events, cookie, name, false);
 }
 
-/// Tells of the move of an entry.
+/// Reports the move of an entry to the watches of both directories.
 #[cold]
 pub fn tell_move(from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8]), moved: &NodeRef) {
     static COOKIE: AtomicU32 = AtomicU32::new(1);
-    // Relaxed: only the number itself matters.
+    // Relaxed: the number orders no other access.
     let cookie = COOKIE.fetch_add(1, Ordering::Relaxed);
     let kind = of_kind(moved);
     tell_entry(from.0, from.1, Events::MOVED_FROM | kind, cookie);
     tell_entry(to.0, to.1, Events::MOVED_TO | kind, cookie);
 }
 
-/// A name of `node`, which the caller holds, has gone: with the last one the watches let go of it.
+/// Handles the removal of a name of `node`, to which the caller holds a reference. After the last
+/// name, the watches drop their references to the node.
 #[cold]
 pub fn unlinked(node: &NodeRef) {
     if node.metadata().links != 0 && !node.is_removed() {
@@ -444,26 +453,26 @@ pub fn unlinked(node: &NodeRef) {
     let id = node.id();
     let watches = bucket(id).watches.lock();
     for watch in &watches[range(&watches, id)] {
-        // Not the last reference: the caller has one.
+        // This is not the last reference: the caller has one.
         drop(watch.node.lock().take());
     }
 }
 
-/// The node is gone, and so are its watches.
+/// Ends the watches of a node that is gone, with a `DELETE_SELF` event.
 #[cold]
 pub fn gone(id: NodeId) {
     end(id, Events::DELETE_SELF);
 }
 
-/// The file system of this device number is unmounted.
+/// Ends the watches of a file system that was unmounted, with an `UNMOUNT` event.
 #[cold]
 pub fn unmounted(device: u64) {
     let mut ids = Vec::new();
     for bucket in &TABLE {
-        // Those for which there is no memory end with their nodes.
+        // If there is no memory for some of the watches, they end with their nodes.
         let _ = collect(bucket, device, &mut ids);
     }
-    // What was made last goes first, as on Linux.
+    // As on Linux, the newest nodes come first.
     ids.sort_unstable();
     for id in ids.into_iter().rev() {
         end(id, Events::UNMOUNT);
@@ -471,7 +480,7 @@ pub fn unmounted(device: u64) {
     }
 }
 
-/// Adds what is watched on a device to `ids`, which grows without the lock.
+/// Adds the watched nodes of a device to `ids`, which grows without the lock.
 fn collect(bucket: &Bucket, device: u64, ids: &mut Vec<NodeId>) -> Result<(), Errno> {
     loop {
         let watches = bucket.watches.lock();
@@ -507,7 +516,7 @@ fn end(id: NodeId, why: Events) {
         let watch = bucket.take(&mut watches, range.start);
         let entry = watch.listener.leave(watch.number());
         drop(watches);
-        // With it, perhaps, the node.
+        // The drop may also drop the node.
         drop((watch, entry));
     }
 }

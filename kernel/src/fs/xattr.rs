@@ -1,5 +1,5 @@
-//! Extended attributes that files in memory have. All together they take no more than a part of RAM:
-//! no limit of a file system counts them.
+//! Extended attributes of files in memory. All together they take at most a part of RAM, since no
+//! file system counts them against its limit.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -7,41 +7,43 @@ use logic::errno::Errno;
 use logic::xattrs::{Attribute, Refused, When, Xattrs};
 use machine::memory::{self, PAGE_SIZE};
 
-/// They take no more than this part of RAM.
+/// All extended attributes together take at most RAM divided by this number.
 const SHARE: usize = 64;
 
-/// What a program may do, as a file says it of itself.
+/// The name of the attribute with the capabilities that a file grants a task that runs it.
 pub const CAPABILITY: &[u8] = b"security.capability";
 
-/// Bytes of all.
+/// The bytes of all extended attributes.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What a file has.
+/// The extended attributes of a file.
 #[derive(Debug, Default)]
 pub struct Extended(Xattrs);
 
 impl Drop for Extended {
     fn drop(&mut self) {
-        // Relaxed, here and below: a sum of its own.
+        // Relaxed, here and below: the sum orders no other access.
         BYTES.fetch_sub(self.0.bytes(), Ordering::Relaxed);
     }
 }
 
 impl Extended {
-    /// What is there.
+    /// Returns all attributes.
     pub fn all(&self) -> &Xattrs {
         &self.0
     }
 
-    /// The value of an attribute, to be changed in its place.
+    /// Returns the value of an attribute, to be changed in place.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         self.0.get_mut(name)
     }
 
-    /// Sets an attribute; what comes back is to be dropped without a lock.
+    /// Sets an attribute. The caller must drop the returned attribute, the old one or the refused
+    /// one, without a lock.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `ENOMEM`, and `ENOSPC` where there are too many or all take too much.
+    /// Fails with `EEXIST`, `ENODATA` or `ENOMEM`. Fails with `ENOSPC` if there are too many or all
+    /// together would take too much memory.
     pub fn set(&mut self, new: Attribute, when: When) -> (Option<Attribute>, Result<(), Errno>) {
         let bytes = new.bytes();
         let more = bytes.saturating_sub(self.0.bytes_of(&new.name));
@@ -69,7 +71,7 @@ impl Extended {
         }
     }
 
-    /// Returns a copy for the node that takes the place of this one, however much all take.
+    /// Returns a copy for the node that replaces this one, without a check of the limit on RAM.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -79,7 +81,7 @@ impl Extended {
         Ok(Self(all))
     }
 
-    /// Takes an attribute away.
+    /// Removes an attribute and returns it.
     pub fn remove(&mut self, name: &[u8]) -> Option<Attribute> {
         let gone = self.0.remove(name)?;
         BYTES.fetch_sub(gone.bytes(), Ordering::Relaxed);
@@ -87,5 +89,5 @@ impl Extended {
     }
 }
 
-/// Where a file keeps its own; none, mostly.
+/// The place where a file keeps its extended attributes. Most files have none.
 pub type Slot = Option<Box<Extended>>;

@@ -7,14 +7,14 @@ use machine::arch::UserFrame;
 pub struct Args(pub [u64; 6]);
 
 impl Args {
-    /// Those of the call that this frame stands for.
+    /// Returns the arguments of the call whose registers `frame` holds.
     pub(crate) fn of(frame: &UserFrame) -> Self {
         Self([
             frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
         ])
     }
 
-    /// Argument `i` as a C `int`: Linux looks at the low 32 bits alone.
+    /// Returns argument `i` as a C `int`. Linux uses only the low 32 bits.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -24,7 +24,7 @@ impl Args {
         self.0[i] as i32
     }
 
-    /// Argument `i` as a C `unsigned int`.
+    /// Returns argument `i` as a C `unsigned int`.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -34,26 +34,26 @@ impl Args {
         self.0[i] as u32
     }
 
-    /// Argument `i` as a C `long`.
+    /// Returns argument `i` as a C `long`.
     #[inline]
     pub fn long(&self, i: usize) -> i64 {
         self.0[i].cast_signed()
     }
 
-    /// Argument `i` as a `size_t`.
+    /// Returns argument `i` as a `size_t`.
     #[inline]
     pub fn size(&self, i: usize) -> usize {
         value(self.0[i])
     }
 
-    /// Argument `i` as a user address.
+    /// Returns argument `i` as a user address.
     #[inline]
     pub fn addr(&self, i: usize) -> u64 {
         self.0[i]
     }
 }
 
-/// A 64-bit word as the result of a call, or as a size.
+/// Converts a 64-bit word to the result of a call, or to a size.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "both have 64 bits here")]
 pub(crate) fn value(word: u64) -> usize {

@@ -1,4 +1,4 @@
-//! What a call needs of the task that made it.
+//! What the code of system calls reads of the calling task.
 
 use super::task::{Process, limits};
 use crate::fs::{Context, FileTable, OpenFile, OpenFlags};
@@ -10,25 +10,25 @@ use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 
-/// The calling task's descriptors.
+/// Returns the calling task's table of descriptors.
 pub fn files() -> Arc<FileTable> {
     process::current().files().clone()
 }
 
-/// Does something with the calling task's descriptors, without a count that its other threads would
-/// share. The task does not change to another table meanwhile.
+/// Calls `call` with the calling task's table of descriptors. This takes no reference, whose count
+/// other threads would share. The task does not change to another table during `call`.
 #[inline]
 pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R) -> R {
     call(process::current().files())
 }
 
-/// Where the calling task stands in the tree.
+/// Returns the calling task's root and working directory.
 pub fn context() -> Arc<Context> {
     process::current().fs().clone()
 }
 
-/// The open file behind a descriptor of the calling task, for what it holds: one that only names a
-/// place (`O_PATH`) gives `EBADF`.
+/// Returns the open file behind a descriptor of the calling task. Fails with `EBADF` if the
+/// descriptor is unused or only names a place (`O_PATH`).
 #[inline]
 pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     let file = place(fd)?;
@@ -44,30 +44,32 @@ fn refused(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Errno> {
     Err(Errno::EBADF)
 }
 
-/// The same for where it is in the tree, which one with `O_PATH` tells, too.
+/// Returns the open file behind a descriptor, also if it was opened with `O_PATH`. Fails with
+/// `EBADF` if the descriptor is unused.
 #[inline]
 pub fn place(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     process::current().files().get(fd)
 }
 
-/// One more than the highest descriptor that the calling process may have (`RLIMIT_NOFILE`).
+/// Returns one more than the highest descriptor that the calling process may have
+/// (`RLIMIT_NOFILE`).
 pub fn descriptor_limit() -> usize {
     let limit = process::current().process().limit(limits::index::NOFILE);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Gives `file` the lowest free descriptor of the calling task.
+/// Gives `file` the lowest free descriptor of the calling task and returns the descriptor.
 pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno> {
     with_files(|files| files.insert(file, close_on_exec, 0, descriptor_limit()))
 }
 
-/// The calling process's `RLIMIT_FSIZE`, if it has one.
+/// Returns the calling process's `RLIMIT_FSIZE`, or `None` if it is infinite.
 pub fn file_size_limit() -> Option<u64> {
     let limit = process::current().process().limit(limits::index::FSIZE);
     (limit != limits::INFINITY).then_some(limit)
 }
 
-/// Who the calling process is, for whom it sends something to.
+/// Returns the calling process's number and real IDs, as a receiver of its messages sees them.
 pub fn credentials() -> Credentials {
     let current = process::current();
     let who = current.credentials();
@@ -78,7 +80,7 @@ pub fn credentials() -> Credentials {
     }
 }
 
-/// The same by as whom it acts.
+/// Returns the calling process's number and effective IDs.
 pub fn acting_credentials() -> Credentials {
     let current = process::current();
     let who = current.credentials();
@@ -89,17 +91,17 @@ pub fn acting_credentials() -> Credentials {
     }
 }
 
-/// To whom what the calling task makes belongs: user and group.
+/// Returns the user and the group that own the files that the calling task creates.
 pub fn file_owner() -> [u32; 2] {
     let current = process::current();
     let who = current.credentials();
     [who.users.file, who.groups.file]
 }
 
-/// Whether the calling task may look into another process.
+/// Checks that the calling task may inspect `process`.
 ///
 /// # Errors
-/// `EPERM`.
+/// `EPERM` if it may not.
 pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     let current = process::current();
     if core::ptr::eq(Arc::as_ptr(current.process()), process) {
@@ -113,15 +115,15 @@ pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     }
 }
 
-/// The memory of a process that the calling task may look into.
+/// Returns the memory of a process that the calling task may inspect.
 ///
 /// # Errors
-/// `EPERM`; `ESRCH`: it has none.
+/// `EPERM` if it may not; `ESRCH` if the process has no memory.
 pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Errno> {
     loop {
         let space = process.vm().ok_or(Errno::ESRCH)?;
         look_into(process, how)?;
-        // Another program, which it may not look into, may have come in between.
+        // An exec in between may have given the process other credentials, so check again.
         let now = process.vm().ok_or(Errno::ESRCH)?;
         if Arc::ptr_eq(&space, &now) {
             return Ok(space);
@@ -129,15 +131,15 @@ pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Er
     }
 }
 
-/// `EPERM` unless the calling task has a capability in force.
+/// Checks that the calling task has an effective capability.
 ///
 /// # Errors
-/// That.
+/// `EPERM` if it has not.
 pub fn need(capability: Capabilities) -> Result<(), Errno> {
     process::current().credentials().need(capability)
 }
 
-/// Whether the calling task has a capability in force.
+/// Returns whether the calling task has an effective capability.
 pub fn can(capability: Capabilities) -> bool {
     process::current().credentials().can(capability)
 }

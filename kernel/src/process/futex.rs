@@ -1,9 +1,11 @@
 //! Futexes: user words that tasks wait on.
 //!
-//! A private futex is known by its address space and address, a shared one by the memory behind
-//! it, so that processes which map the same page meet. A waiter enters its bucket first and reads
-//! the word afterwards: whoever changes the word and then wakes will find it there. Reading may
-//! fault and block, which no lock forbids; a wake-up that comes meanwhile counts.
+//! A private futex is identified by its address space and address. A shared futex is identified by
+//! the memory behind it, so that processes that map the same page meet.
+//!
+//! A waiter enters its bucket first and reads the word afterwards. A task that changes the word and
+//! then wakes therefore finds the waiter. The read may fault and block, so no lock is held. A
+//! wake-up that arrives during the read counts.
 
 #![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
 
@@ -46,9 +48,10 @@ impl Key {
         let task = process::current();
         let vm = task.vm().ok_or(Errno::EFAULT)?;
         if shared {
-            // Private memory is known by its address even to those who ask for a shared futex.
+            // Private memory is identified by its address even if the caller asks for a shared
+            // futex.
             if let Some((object, offset)) = vm.futex_key(address)? {
-                // Beyond a file's end there is no word.
+                // The access fails if the address is beyond the file's end.
                 atomic::load_u32(address)?;
                 return Ok(Self::Shared(object, offset));
             }
@@ -66,7 +69,7 @@ impl Key {
     }
 }
 
-/// A hash of a few words; users cannot profit from collisions but to slow down each other.
+/// A hash of a few words. Users gain nothing from collisions but delays for each other.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -87,26 +90,27 @@ impl Hasher for Fnv {
     }
 }
 
-/// A task's place in a bucket; on its own stack while it waits.
+/// A waiting task's entry in a bucket. It lies on the task's stack.
 struct Waiter {
     thread: NonNull<Thread>,
     bits: u32,
-    /// The lock that it is to go on to (`FUTEX_WAIT_REQUEUE_PI`); those that wake others leave it alone.
+    /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`). Ordinary wakers skip such
+    /// waiters.
     lock: Option<Key>,
     woken: AtomicBool,
-    /// Which bucket it is in; changed by requeue, under both buckets' locks.
+    /// The index of the waiter's bucket. Requeue changes it under both buckets' locks.
     bucket: AtomicUsize,
-    /// Changed by requeue. Guarded by the bucket's lock, as are the links.
+    /// Requeue changes it. The bucket's lock guards the key and the links.
     key: UnsafeCell<Key>,
     links: Links<Self>,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: the thread's pointer is valid while the waiter exists, threads are shared between CPUs, and the key is guarded by
-// the bucket's lock.
+// SAFETY: the thread's pointer is valid while the waiter exists, and threads are shared between
+// CPUs. The bucket's lock guards the key.
 unsafe impl Sync for Waiter {}
 
-// SAFETY: always the same field, which lists alone use.
+// SAFETY: always returns the same field, which only lists use.
 unsafe impl Linked for Waiter {
     fn links(&self) -> &Links<Self> {
         &self.links
@@ -114,7 +118,7 @@ unsafe impl Linked for Waiter {
 }
 
 impl Waiter {
-    /// The current task's, not in its bucket yet.
+    /// Makes the current task's waiter, which is in no bucket yet.
     fn new(key: Key, bits: u32, lock: Option<Key>) -> Self {
         Self {
             thread: sched::current().as_non_null(),
@@ -128,12 +132,12 @@ impl Waiter {
         }
     }
 
-    /// The futex that it waits for.
+    /// Returns the futex that the waiter waits for.
     ///
     /// # Safety
-    /// The lock of its bucket is held.
+    /// The caller holds the lock of the waiter's bucket.
     unsafe fn key(&self) -> Key {
-        // SAFETY: by the contract.
+        // SAFETY: the caller holds the bucket's lock, which guards the key.
         unsafe { *self.key.get() }
     }
 }
@@ -142,8 +146,11 @@ type Bucket = List<Waiter>;
 
 static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
 
-/// Takes up to `limit` waiters of `key` whose bits meet `bits` out of its locked bucket, oldest first, and wakes them; says
-/// how many. All must be on their way to the same lock, or to none, as `lock` says: it ends at another, with `EINVAL`.
+/// Wakes up to `limit` waiters of `key` whose bits meet `bits`, oldest first, and returns their
+/// number. The caller has locked the bucket.
+///
+/// All these waiters must be on their way to `lock` (`None`: to no lock). Stops at the first waiter
+/// with another lock and fails with `EINVAL`.
 fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<Key>) -> SysResult {
     let mut count = 0;
     let mut mixed = false;
@@ -152,7 +159,7 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<
             if count == limit {
                 return Sift::Stop;
             }
-            // SAFETY: it is in the bucket, whose lock the caller holds.
+            // SAFETY: the waiter is in the bucket, whose lock the caller holds.
             if unsafe { waiter.key() } != key {
                 return Sift::Keep;
             }
@@ -167,10 +174,11 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<
             Sift::Take
         },
         |waiter| {
-            // SAFETY: waiters are valid, and so are their threads: a waiter leaves its wait only after it took the lock
-            // that the caller holds.
+            // SAFETY: the waiter and its thread are valid: a task leaves its wait only after it has
+            // taken the lock that the caller holds.
             unsafe {
-                // Release: what the waker did before is seen by the woken, which may look without the lock.
+                // Release: the woken task may read `woken` without the lock. It then sees all that
+                // the waker did before.
                 waiter.as_ref().woken.store(true, Ordering::Release);
                 sched::wake(waiter.as_ref().thread.as_ref());
             }
@@ -179,10 +187,11 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<
     if mixed { Err(Errno::EINVAL) } else { Ok(count) }
 }
 
-/// Wakes up to `limit` waiters whose bits meet `bits`; gives their number.
+/// Wakes up to `limit` waiters whose bits meet `bits`, and returns their number.
 ///
 /// # Errors
-/// `EINVAL` for an unaligned address or no bits, and where one is on its way to a lock; `EFAULT`.
+/// `EINVAL` for an unaligned address, if `bits` is 0, or if a waiter is on its way to a lock;
+/// `EFAULT`.
 pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
@@ -191,9 +200,9 @@ pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysRe
     wake_in(&mut TABLE[key.bucket()].lock(), key, limit, bits, None)
 }
 
-/// Takes a waiter out; says whether a waker had done so already.
+/// Takes a waiter out of its bucket. Returns `true` if a waker had done so already.
 fn leave(waiter: &Waiter) -> bool {
-    // Ends: each turn another CPU has requeued the waiter in between.
+    // Ends: each turn means that another CPU has requeued the waiter in between.
     loop {
         let index = waiter.bucket.load(Ordering::Acquire);
         let mut bucket = TABLE[index].lock();
@@ -201,19 +210,19 @@ fn leave(waiter: &Waiter) -> bool {
             return true;
         }
         if waiter.bucket.load(Ordering::Acquire) == index {
-            // SAFETY: not woken, so it is in the bucket that it names.
+            // SAFETY: the waiter is not woken, so it is in the bucket that it names.
             unsafe { bucket.remove(NonNull::from(waiter)) };
-            // So that it reads as out of any bucket.
+            // The waiter then counts as being in no bucket.
             waiter.woken.store(true, Ordering::Relaxed);
             return false;
         }
     }
 }
 
-/// Waits on the word at `address` while it is `expected`, until somebody wakes it or `deadline`.
+/// Waits on the word at `address` while it is `expected`, until a wake-up or until `deadline`.
 ///
 /// # Errors
-/// `EAGAIN`: the word is different; `ETIMEDOUT`; `ERESTARTSYS`; as [`wake`].
+/// `EAGAIN` if the word differs; `ETIMEDOUT`; `ERESTARTSYS` on a signal; those of [`wake`].
 pub(crate) fn wait(
     address: u64,
     shared: bool,
@@ -228,10 +237,12 @@ pub(crate) fn wait(
     wait_for(address, key, expected, deadline, bits, None)
 }
 
-/// `FUTEX_WAIT_REQUEUE_PI`: waits on a word, and once it is sent on from there takes the lock. Until `deadline` in all.
+/// `FUTEX_WAIT_REQUEUE_PI`: waits on a word until [`send_to_lock`] sends the task on, then takes
+/// the lock. `deadline` holds for both waits together.
 ///
 /// # Errors
-/// `EAGAIN`: the word is different, or a signal came when it had been sent on; as [`wait`] and [`futex_pi::lock`].
+/// `EAGAIN` if the word differs, or if a signal arrived after the task was sent on; those of
+/// [`wait`] and [`futex_pi::lock`].
 pub(crate) fn wait_then_lock(
     address: u64,
     lock: u64,
@@ -248,7 +259,7 @@ pub(crate) fn wait_then_lock(
         return Err(Errno::EINVAL);
     }
     match wait_for(address, key, expected, deadline, u32::MAX, Some(to)) {
-        // Nothing has happened yet, so all of it may begin again.
+        // No wake-up has arrived, so the whole call may start again.
         Err(Errno::ERESTARTSYS) => return Err(Errno::ERESTARTNOINTR),
         result => result?,
     };
@@ -258,11 +269,12 @@ pub(crate) fn wait_then_lock(
     }
 }
 
-/// `FUTEX_CMP_REQUEUE_PI`: sends up to `limit` waiters of a word on to the lock that they want, if the word is what is
-/// `expected`. They take it or wait for it by themselves. Says how many.
+/// `FUTEX_CMP_REQUEUE_PI`: sends up to `limit` waiters of a word on to `lock` if the word is
+/// `expected`. The woken waiters take the lock or wait for it themselves. Returns their number.
 ///
 /// # Errors
-/// `EAGAIN`: the word is different; `EINVAL`: one wants no lock, or another; as [`wake`].
+/// `EAGAIN` if the word differs; `EINVAL` if a waiter wants no lock or another one; those of
+/// [`wake`].
 pub(crate) fn send_to_lock(
     from: u64,
     lock: u64,
@@ -287,7 +299,7 @@ pub(crate) fn send_to_lock(
     )
 }
 
-/// Waits as [`wait`] does; `lock`: on the way to it.
+/// Waits like [`wait`]. `lock` is the lock that the task takes afterwards, if any.
 fn wait_for(
     address: u64,
     key: Key,
@@ -296,7 +308,7 @@ fn wait_for(
     bits: u32,
     lock: Option<Key>,
 ) -> SysResult {
-    // Faults the page in, and spares the rest where the word has changed.
+    // Faults the page in, and returns early if the word has changed already.
     if atomic::load_u32(address)? != expected {
         return Err(Errno::EAGAIN);
     }
@@ -310,11 +322,11 @@ fn wait_for(
     };
     let woken = leave(&waiter);
     match result {
-        // Woken in the same moment: that counts, a wake-up must not be lost.
+        // Woken at the same moment. The wake-up counts, because it must not be lost.
         Err(Errno::ETIMEDOUT | Errno::ERESTARTSYS) if woken => Ok(0),
         Err(error) => {
             if woken {
-                // It was meant for somebody who waits in earnest.
+                // The wake-up was meant for a task that really waits, so pass it on.
                 let _ = wake_in(&mut TABLE[key.bucket()].lock(), key, 1, bits, lock);
             }
             Err(error)
@@ -323,24 +335,25 @@ fn wait_for(
     }
 }
 
-/// The most words that one task waits on (`FUTEX_WAITV_MAX`).
+/// The most words that one task may wait on (`FUTEX_WAITV_MAX`).
 pub(crate) const MOST_WORDS: usize = 128;
 
-/// A word to wait on, with others.
+/// One of several words to wait on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Word {
-    /// Where it is.
+    /// Its address.
     pub(crate) address: u64,
-    /// Whether other processes may wake who waits.
+    /// Whether other processes may wake the waiter.
     pub(crate) shared: bool,
-    /// It is waited on while it is this.
+    /// The task waits while the word has this value.
     pub(crate) expected: u32,
 }
 
-/// Waits on several words, at most [`MOST_WORDS`], until one is woken: says which.
+/// Waits on several words, at most [`MOST_WORDS`], until one is woken. Returns the index of the
+/// woken word.
 ///
 /// # Errors
-/// `ENOMEM`; as [`wait`].
+/// `ENOMEM`; those of [`wait`].
 pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult {
     let mut waiters: Vec<Waiter> = Vec::new();
     waiters
@@ -350,12 +363,13 @@ pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult
         let key = Key::of(word.address, word.shared)?;
         waiters.push(Waiter::new(key, u32::MAX, None));
     }
-    // They are not moved any more: each is in a bucket until `leave` has taken it out.
+    // The waiters do not move from here on: each stays in a bucket until `leave` takes it out.
     let mut entered = 0;
     let mut result = Ok(());
     for (word, waiter) in words.iter().zip(&waiters) {
         let index = waiter.bucket.load(Ordering::Relaxed);
-        // SAFETY: the vector stays as it is until all that entered have left, below.
+        // SAFETY: the vector does not change until all waiters that entered a bucket have left it,
+        // below.
         unsafe { TABLE[index].lock().push_back(NonNull::from(waiter)) };
         entered += 1;
         result = match atomic::load_u32(word.address) {
@@ -375,14 +389,14 @@ pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult
             last = Some(n);
         }
     }
-    // As on Linux a wake-up counts, whatever else there is, and of several the last.
+    // As on Linux a wake-up counts before any error, and the last of several wake-ups wins.
     match last {
         Some(n) => Ok(n),
         None => result.map(|()| 0),
     }
 }
 
-/// Blocks until `woken`, which those that wake make true before they wake the task.
+/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task.
 fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno> {
     let task = process::current();
     loop {
@@ -403,11 +417,11 @@ fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno>
 }
 
 /// Wakes up to `wake_limit` waiters of one futex and moves up to `move_limit` of the others to
-/// another, where `expected` is given only if the first's word is that. Gives how many were woken
-/// and moved.
+/// another futex. With `expected`, does so only if the first futex's word has that value. Returns
+/// how many waiters were woken and how many were moved.
 ///
 /// # Errors
-/// `EAGAIN`: the word is different; as [`wake`].
+/// `EAGAIN` if the word differs; those of [`wake`].
 pub(crate) fn requeue(
     from: u64,
     to: u64,
@@ -424,7 +438,7 @@ pub(crate) fn requeue(
         return Err(Errno::EAGAIN);
     }
     let (a, b) = (source.bucket(), target.bucket());
-    // In the order of their indices, so that two requeues cannot wait for each other.
+    // Locked in the order of their indices, so that two requeues cannot deadlock.
     let mut low = TABLE[a.min(b)].lock();
     let mut high = (a != b).then(|| TABLE[a.max(b)].lock());
     let (from, to) = match high.as_deref_mut() {
@@ -441,7 +455,7 @@ pub(crate) fn requeue(
             if count == move_limit {
                 return Sift::Stop;
             }
-            // SAFETY: the lock of its bucket is held.
+            // SAFETY: the lock of the waiter's bucket is held.
             if unsafe { waiter.key() } != source {
                 return Sift::Keep;
             }
@@ -450,7 +464,7 @@ pub(crate) fn requeue(
                 return Sift::Stop;
             }
             count += 1;
-            // Who moves to where it is stays there, yet counts, as under Linux.
+            // A waiter that would move to its own futex stays there but counts, as on Linux.
             if source == target {
                 Sift::Keep
             } else {
@@ -458,7 +472,8 @@ pub(crate) fn requeue(
             }
         },
         |waiter| {
-            // SAFETY: both buckets are locked, so the waiter is valid and stays where it is; it is in no list.
+            // SAFETY: both buckets are locked, so the waiter is valid and stays where it is. It is
+            // in no list now.
             unsafe {
                 *waiter.as_ref().key.get() = target;
                 // Release: pairs with the Acquire in `leave`.
@@ -474,11 +489,12 @@ pub(crate) fn requeue(
     Ok((woken, count))
 }
 
-/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the second if its
-/// old value passes a test.
+/// `FUTEX_WAKE_OP`: changes the second word and wakes waiters of the first futex. Also wakes
+/// waiters of the second futex if the second word's old value passes the operation's test. Returns
+/// the number of woken waiters.
 ///
 /// # Errors
-/// `ENOSYS` for an operation that does not exist; as [`wake`].
+/// `ENOSYS` for an unknown operation; those of [`wake`].
 pub(crate) fn wake_op(
     first: u64,
     second: u64,
@@ -487,7 +503,7 @@ pub(crate) fn wake_op(
     second_limit: usize,
     operation: u32,
 ) -> SysResult {
-    // Whoever waits nowhere gets nothing changed.
+    // An invalid address must fail before the word changes.
     Key::of(first, shared)?;
     Key::of(second, shared)?;
     let old = change(second, operation)?;
@@ -498,12 +514,13 @@ pub(crate) fn wake_op(
     Ok(woken)
 }
 
-/// A 12-bit argument of the operation, sign-extended.
+/// Returns a 12-bit argument of the operation, sign-extended.
 fn argument(operation: u32, shift: u32) -> i32 {
     (operation << (20 - shift)).cast_signed() >> 20
 }
 
-/// Turns after which a word that others keep changing is given up for the moment.
+/// The number of attempts to change a word that other tasks keep changing. Then the call fails with
+/// `EAGAIN`.
 const MAX_TURNS: usize = 1 << 16;
 
 fn change(address: u64, operation: u32) -> Result<u32, Errno> {

@@ -1,12 +1,13 @@
 //! Futexes that are locks, whose word names the owner (`FUTEX_LOCK_PI` and its kin).
 //!
-//! The kernel hands such a lock from its owner to the waiter of the highest real-time priority, among
-//! equals to the one that waits longest. An owner inherits the highest priority of those that wait for
-//! its locks, and hands it on to the owner that it waits for itself ([`inherit_from_waiters`]). As on
-//! Linux weights are not inherited.
+//! The kernel hands such a lock from its owner to the waiter of the highest real-time priority.
+//! Among equal priorities the longest-waiting task gets it. An owner inherits the highest priority
+//! of the tasks that wait for its locks, and passes it on to the owner that it waits for itself
+//! ([`inherit_from_waiters`]). As on Linux weights are not inherited.
 //!
-//! A locker says in the word that somebody waits, so that the owner comes to the kernel to unlock,
-//! then enters the queue, then looks at the word again: an owner who came in between has changed it.
+//! A locker first sets the waiters bit in the word, so that the owner enters the kernel to unlock.
+//! Then it enters the queue, and then it reads the word again. An owner that unlocked in between
+//! has changed the word.
 
 #![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
 
@@ -25,46 +26,46 @@ use machine::sched::{self, Thread};
 use machine::sync::SpinLock;
 
 const BUCKETS: usize = 64;
-/// Somebody waits, so that the owner must come to the kernel.
+/// Tasks wait, so the owner must enter the kernel to unlock.
 const WAITERS: u32 = 0x8000_0000;
-/// The owner died and the new one is to look after what it left.
+/// The owner died, and the new one must repair what the dead owner left.
 const OWNER_DIED: u32 = 0x4000_0000;
 /// The owner's thread number.
 const TID_MASK: u32 = 0x3fff_ffff;
-/// Owners of owners that are looked at for a circle; Linux's `max_lock_depth`.
+/// The longest chain of owners that is searched for a circle; Linux's `max_lock_depth`.
 const MAX_CHAIN: usize = 1024;
 
-/// What has become of a waiter.
+/// States of a waiter.
 mod outcome {
-    /// It waits.
+    /// The task waits.
     pub(super) const NONE: u32 = 0;
-    /// It is the owner, and the word says so.
+    /// The task is the owner, and the word says so.
     pub(super) const OWNER: u32 = 1;
-    /// The owner died, and it is the first to try.
+    /// The owner died, and the task is the first that may take the lock over.
     pub(super) const ORPHAN: u32 = 2;
-    /// It has left by itself.
+    /// The task has left the queue by itself.
     pub(super) const LEFT: u32 = 3;
 }
 
-/// A task's place in a bucket; on its own stack while it waits.
+/// A waiting task's entry in a bucket. It lies on the task's stack.
 struct Waiter {
     thread: NonNull<Thread>,
-    /// The task's, where it says for whom it waits.
+    /// The task's marks, which hold the owner that it waits for.
     marks: NonNull<Marks>,
     tid: u32,
     key: Key,
-    /// Whose the lock is; guarded by the bucket's lock.
+    /// The thread number of the lock's owner; guarded by the bucket's lock.
     owner: AtomicU32,
-    /// Changed under the bucket's lock.
+    /// A state of [`outcome`]; changed under the bucket's lock.
     outcome: AtomicU32,
     links: Links<Self>,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: what the pointers lead to lives while the waiter does and is shared between CPUs.
+// SAFETY: the objects behind the pointers live while the waiter does, and CPUs may share them.
 unsafe impl Sync for Waiter {}
 
-// SAFETY: always the same field, which lists alone use.
+// SAFETY: always returns the same field, which only lists use.
 unsafe impl Linked for Waiter {
     fn links(&self) -> &Links<Self> {
         &self.links
@@ -79,7 +80,8 @@ fn bucket(key: Key) -> &'static SpinLock<Bucket> {
     &TABLE[key.bucket() % BUCKETS]
 }
 
-/// The waiter of a locked bucket that is first in turn of those of which `wanted` is true.
+/// Returns the waiter of a locked bucket that is first in turn among those for which `wanted`
+/// returns `true`.
 fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
     let mut found: Option<(NonNull<Waiter>, u32)> = None;
     bucket.sift(
@@ -95,11 +97,11 @@ fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNul
     found.map(|(waiter, _)| waiter)
 }
 
-/// Takes the waiter `first` out of its locked bucket: its task waits for no owner any more. Notes
-/// that task as the owner in the other waiters for the same lock.
+/// Takes the waiter `first` out of its locked bucket and clears the owner that its task waits for.
+/// Notes that task as the owner in the other waiters for the same lock.
 fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
-    // SAFETY: waiters are valid while their bucket's lock is held: they leave under it. So are their
-    // tasks' marks.
+    // SAFETY: a waiter leaves its bucket only under the bucket's lock, which the caller holds. So
+    // waiters and their tasks' marks are valid.
     let (key, tid) = unsafe { (first.as_ref().key, first.as_ref().tid) };
     bucket.sift(
         |waiter| {
@@ -112,7 +114,8 @@ fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
             }
             Sift::Keep
         },
-        // SAFETY: as above.
+        // SAFETY: the waiter leaves only under the bucket's lock, which is held, so its task's
+        // marks are valid.
         |waiter| unsafe {
             let marks = waiter.as_ref().marks;
             marks.as_ref().waits_for.store(0, Ordering::Relaxed);
@@ -120,12 +123,12 @@ fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
     );
 }
 
-/// Held while a thread inherits.
+/// Held while a thread's inherited priority is computed and set.
 static INHERITANCE: SpinLock<()> = SpinLock::new(());
 
-/// Gives `owner` the highest priority of the threads that wait for its locks, and then each owner that
-/// the one before waits for. Call this after a waiter with a priority has come, and after one has gone
-/// that `owner` may have inherited from.
+/// Gives `owner` the highest priority of the threads that wait for its locks, then does so for each
+/// further owner in the chain of waits. Call this after a waiter with a priority has come, and
+/// after the departure of a waiter that `owner` may have inherited from.
 fn inherit_from_waiters(owner: &Arc<Task>) {
     let mut owner = owner.clone();
     for _ in 0..MAX_CHAIN {
@@ -135,7 +138,7 @@ fn inherit_from_waiters(owner: &Arc<Task>) {
         for bucket in &TABLE {
             bucket.lock().sift(
                 |waiter| {
-                    // Relaxed: under the lock.
+                    // Relaxed: the bucket's lock guards it.
                     if waiter.owner.load(Ordering::Relaxed) == tid {
                         best = best.max(waiter.priority());
                     }
@@ -156,18 +159,18 @@ fn inherit_from_waiters(owner: &Arc<Task>) {
 }
 
 impl Waiter {
-    /// The real-time priority of its thread, 0 if that has none.
+    /// Returns the real-time priority of the waiter's thread, or 0 if it has none.
     fn priority(&self) -> u32 {
         // SAFETY: the thread lives while it waits.
         unsafe { self.thread.as_ref() }.priority()
     }
 
-    /// Notes whose the lock is.
+    /// Notes `tid` as the lock's owner in the waiter and in its task.
     ///
     /// # Safety
-    /// The bucket's lock is held.
+    /// The caller holds the bucket's lock.
     unsafe fn set_owner(&self, tid: u32) {
-        // Relaxed (both): under the lock, and a hint for who looks for circles.
+        // Relaxed (both): under the lock, and only a hint for the search for circles.
         self.owner.store(tid, Ordering::Relaxed);
         // SAFETY: the task lives while it waits.
         unsafe { self.marks.as_ref() }
@@ -175,30 +178,34 @@ impl Waiter {
             .store(tid, Ordering::Relaxed);
     }
 
-    /// Ends the wait.
+    /// Ends the wait with `outcome` and wakes the thread.
     ///
     /// # Safety
-    /// It was just taken out of its bucket, whose lock is still held.
+    /// The waiter was just taken out of its bucket, whose lock the caller still holds.
     unsafe fn settle(&self, outcome: u32) {
-        // Release: what the waker did before is seen by the woken, which may look without the lock.
+        // Release: the woken task may read the outcome without the lock. It then sees all that the
+        // waker did before.
         self.outcome.store(outcome, Ordering::Release);
-        // SAFETY: it leaves only after it took the lock.
+        // SAFETY: the waiter's task leaves only after it has taken the bucket's lock, so the thread
+        // is valid.
         sched::wake(unsafe { self.thread.as_ref() });
     }
 }
 
-/// Makes the word ours if nobody owns it.
+/// Writes `tid` to the word if it still is `word`, which names no owner. Returns `false` if it has
+/// changed.
 fn take(address: u64, word: u32, tid: u32) -> Result<bool, Errno> {
     let new = word & (WAITERS | OWNER_DIED) | tid;
     Ok(atomic::compare_exchange_u32(address, word, new)? == word)
 }
 
-/// `FUTEX_LOCK_PI`: locks, at the latest when `deadline` has passed not; with `try_only` now or not.
+/// `FUTEX_LOCK_PI` and `FUTEX_TRYLOCK_PI`: takes the lock, and waits for it at most until
+/// `deadline`. With `try_only` it does not wait.
 ///
 /// # Errors
-/// `EDEADLK`: the caller owns the lock, or who does waits for the caller; `ESRCH`: the word names
-/// nobody; `EPERM`: a thread of the kernel; `ETIMEDOUT`, `EAGAIN` (`try_only`), `ERESTARTNOINTR`;
-/// `EINVAL` for an unaligned address; `EFAULT`.
+/// `EDEADLK` if the caller owns the lock, or if its owner waits for the caller. `ESRCH` if the word
+/// names no task. `EPERM` if it names a kernel thread. `EAGAIN` if `try_only` and the lock is
+/// taken. `ETIMEDOUT`. `ERESTARTNOINTR` on a signal. `EINVAL` for an unaligned address. `EFAULT`.
 pub(crate) fn lock(
     address: u64,
     shared: bool,
@@ -208,7 +215,8 @@ pub(crate) fn lock(
     let key = Key::of(address, shared)?;
     let task = process::current();
     let tid = task.tid();
-    // Ends: each turn another task has changed the word, and a signal or the deadline ends it too.
+    // Ends: each turn means that another task has changed the word. A signal or the deadline ends
+    // it too.
     loop {
         if task.signal_pending() {
             return Err(Errno::ERESTARTNOINTR);
@@ -237,7 +245,7 @@ pub(crate) fn lock(
     }
 }
 
-/// Waits for a lock whose word is `word`. `None`: look again.
+/// Waits for a lock whose word is `word`. Returns `None` if the caller must read the word again.
 fn wait(
     address: u64,
     key: Key,
@@ -253,7 +261,8 @@ fn wait(
     if owner.is_kernel() {
         return Err(Errno::EPERM);
     }
-    // SeqCst: before the look at `is_gone` below; pairs with `release_all`, which sets that first.
+    // SeqCst: set before `is_gone` is read below. `release_all` sets `is_gone` first and then reads
+    // this.
     owner.marks().is_waited_for.store(1, Ordering::SeqCst);
     let waiter = Waiter {
         thread: sched::current().as_non_null(),
@@ -292,7 +301,7 @@ fn wait(
     let outcome = leave(&waiter);
     task.marks().waits_for.store(0, Ordering::Relaxed);
     if inherits || task.priority() != 0 {
-        // The owner when the wait began, and the one that this waiter saw last.
+        // The owner when the wait began, and the owner that this waiter saw last.
         inherit_from_waiters(&owner);
         let last = waiter.owner.load(Ordering::Relaxed);
         if last != owner_tid
@@ -303,12 +312,12 @@ fn wait(
     }
     drop(owner);
     match outcome {
-        // Handed over in the same moment: that counts.
+        // Handed over at the same moment. That counts.
         outcome::OWNER => Ok(Some(Ok(0))),
         outcome::ORPHAN => inherit(address, owner_tid, task.tid()),
         _ => match result {
             Ok(()) | Err(Errno::EAGAIN) => Ok(None),
-            // Its word may be about to say that it died.
+            // The owner is gone. The word may be about to say that it died.
             Err(Errno::ESRCH) => {
                 let same = atomic::load_u32(address)? == word;
                 if same { Err(Errno::ESRCH) } else { Ok(None) }
@@ -318,9 +327,9 @@ fn wait(
     }
 }
 
-/// Takes a lock over whose owner died; `None`: another was quicker.
+/// Takes over a lock whose owner `dead` has died. Returns `None` if another task was quicker.
 fn inherit(address: u64, dead: u32, tid: u32) -> Result<Option<SysResult>, Errno> {
-    // Ends: each turn another task has changed the word.
+    // Ends: each turn means that another task has changed the word.
     loop {
         let word = atomic::load_u32(address)?;
         if ![0, dead].contains(&(word & TID_MASK)) {
@@ -333,7 +342,7 @@ fn inherit(address: u64, dead: u32, tid: u32) -> Result<Option<SysResult>, Errno
     }
 }
 
-/// Whether `owner` waits, directly or not, for `tid`.
+/// Returns whether `owner` waits for `tid`, directly or through other owners.
 fn closes_circle(owner: &Task, tid: u32) -> bool {
     let mut next = owner.marks().waits_for.load(Ordering::Relaxed);
     for _ in 0..MAX_CHAIN {
@@ -367,12 +376,12 @@ fn sleep(waiter: &Waiter, deadline: Option<Nanos>) -> Result<(), Errno> {
     }
 }
 
-/// Takes a waiter out; says what has become of it.
+/// Takes a waiter out of its bucket if it is still there. Returns its outcome.
 fn leave(waiter: &Waiter) -> u32 {
     let mut bucket = bucket(waiter.key).lock();
     let outcome = waiter.outcome.load(Ordering::Acquire);
     if outcome == outcome::NONE {
-        // SAFETY: nobody has taken it out, so it is in its bucket.
+        // SAFETY: no waker has taken the waiter out, so it is in its bucket.
         unsafe { bucket.remove(NonNull::from(waiter)) };
         waiter.outcome.store(outcome::LEFT, Ordering::Relaxed);
     }
@@ -382,10 +391,11 @@ fn leave(waiter: &Waiter) -> u32 {
 /// `FUTEX_UNLOCK_PI`: hands the lock to the waiter that is first in turn.
 ///
 /// # Errors
-/// `EPERM`: the caller does not own it; as [`lock`].
+/// `EPERM` if the caller does not own the lock; those of [`lock`].
 pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
     let tid = process::current().tid();
-    // Ends: each turn another task has changed the word, or its page was not to be had at once.
+    // Ends: each turn means that another task has changed the word, or that its page was not
+    // mapped.
     loop {
         let word = atomic::load_u32(address)?;
         if word & TID_MASK != tid {
@@ -394,13 +404,13 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
         let key = Key::of(address, shared)?;
         let mut bucket = bucket(key).lock();
         let first = first(&mut bucket, |waiter| waiter.key == key);
-        // SAFETY: it is valid while the bucket's lock is held.
+        // SAFETY: the waiter is valid while the bucket's lock is held.
         let new = first.map_or(0, |first| WAITERS | unsafe { first.as_ref() }.tid);
         match atomic::compare_exchange_u32_nofault(address, word, new) {
             Ok(seen) if seen == word => {
                 if let Some(first) = first {
                     take_first(&mut bucket, first);
-                    // SAFETY: it was just taken out, under the lock.
+                    // SAFETY: the waiter was just taken out, and the bucket's lock is still held.
                     unsafe { first.as_ref().settle(outcome::OWNER) };
                 }
                 drop(bucket);
@@ -413,21 +423,22 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
             Ok(_) => {}
             Err(_) => {
                 drop(bucket);
-                // Brings the page in; changes nothing.
+                // Faults the page in without changing the word.
                 atomic::compare_exchange_u32(address, word, word)?;
             }
         }
     }
 }
 
-/// The end of a task: what others wait for it to unlock goes to those that are first in turn.
+/// Ends a task's ownership of locks: for each lock that others wait for, the first waiter may take
+/// it over.
 pub(crate) fn release_all(task: &Task) {
-    // SeqCst: pairs with `wait`, which sets the other one first and looks at this one afterwards.
+    // SeqCst: set before `is_waited_for` is read. `wait` sets that first and then reads this.
     task.marks().is_gone.store(1, Ordering::SeqCst);
     hand_over(task);
 }
 
-/// The same for one that goes on with another program.
+/// Like [`release_all`], for a task that continues with another program.
 pub(crate) fn release_for_exec(task: &Task) {
     hand_over(task);
     task.marks().is_waited_for.store(0, Ordering::SeqCst);
@@ -447,7 +458,7 @@ fn hand_over(task: &Task) {
                 break;
             };
             take_first(&mut bucket, first);
-            // SAFETY: it was just taken out, under the lock.
+            // SAFETY: the waiter was just taken out, and the bucket's lock is still held.
             unsafe { first.as_ref().settle(outcome::ORPHAN) };
         }
     }

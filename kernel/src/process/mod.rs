@@ -1,5 +1,7 @@
-//! Processes: their tasks, signals, timers and futexes, who traces them, what they share by name and key, terminals, and who goes when memory is out. These know
-//! each other: a task takes signals, a signal wakes and ends tasks, a timer sends signals.
+//! Processes: tasks, signals, timers, futexes, tracing, IPC objects, terminals and the OOM killer.
+//!
+//! These modules depend on each other: a task takes signals, a signal wakes and ends tasks, a timer
+//! sends signals.
 
 pub mod args;
 pub mod caller;

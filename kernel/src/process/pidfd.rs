@@ -1,4 +1,4 @@
-//! pidfd: a process that is named by a descriptor, so that no other can take its place.
+//! pidfd: a descriptor that refers to one process, even if the process's number is used again.
 
 use super::task::{Process, table};
 use crate::fs::poll::{Notifier, PollMask};
@@ -13,7 +13,7 @@ pub struct PidFile {
     process: Arc<Process>,
 }
 
-/// Whether the process has its number still: nobody has waited for it.
+/// Returns whether the process still has its number: no parent has waited for it.
 pub fn is_known(process: &Arc<Process>) -> bool {
     let table = table::lock();
     table
@@ -21,7 +21,7 @@ pub fn is_known(process: &Arc<Process>) -> bool {
         .is_some_and(|known| Arc::ptr_eq(known, process))
 }
 
-/// A descriptor's file for `process`.
+/// Opens a pidfd's file for `process`. The caller installs it as a descriptor.
 pub fn open(process: Arc<Process>, nonblocking: bool) -> Arc<OpenFile> {
     let mut flags = OpenFlags::READ_WRITE;
     flags.set(OpenFlags::NONBLOCK, nonblocking);
@@ -29,17 +29,18 @@ pub fn open(process: Arc<Process>, nonblocking: bool) -> Arc<OpenFile> {
     anonymous::open(file, FileKind::Anonymous, "pidfd", flags)
 }
 
-/// The process that a pidfd is about.
+/// Returns the process that a pidfd refers to.
 ///
 /// # Errors
-/// `EBADF` if it is none.
+/// `EBADF` if `file` is no pidfd.
 pub fn process_of(file: &OpenFile) -> Result<Arc<Process>, Errno> {
     let file = file.file().downcast::<PidFile>().ok_or(Errno::EBADF)?;
     Ok(file.process.clone())
 }
 
 impl File for PidFile {
-    /// It can be read when all threads have ended, whether somebody has waited for that or not.
+    /// A pidfd is readable once all threads have ended, whether the process has been waited for or
+    /// not.
     fn poll(&self) -> PollMask {
         if self.process.is_zombie() {
             PollMask::READABLE

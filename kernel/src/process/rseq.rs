@@ -1,8 +1,9 @@
-//! Restartable sequences (`rseq(2)`): a thread reads in its memory which CPU it is on, and a critical
-//! section of it that another thread or a signal breaks into is given up.
+//! Restartable sequences (`rseq(2)`). The kernel writes a thread's CPU number to the thread's
+//! memory. A critical section that a signal or another thread interrupts is aborted.
 //!
-//! A thread without one pays a load when it gets a CPU. One with one has the RSEQ bit in its work word
-//! set then, unless it is on the CPU where it was and in a call, where no section can be.
+//! A thread that has registered no structure pays one load when it gets a CPU. A registered thread
+//! then gets the RSEQ bit in its work word. The exception is a thread in a system call that is on
+//! the same CPU as before: no section can be interrupted there.
 
 use super::TaskRef;
 use super::signal;
@@ -13,29 +14,31 @@ use logic::rseq::Section;
 use machine::arch::{USER_END, UserFrame, cpu_id};
 use machine::sched::work;
 
-/// Bytes of `struct rseq`, and what its address is a multiple of.
+/// Size in bytes of `struct rseq`, and the alignment of its address.
 const BYTES: usize = 32;
 /// `RSEQ_FLAG_UNREGISTER`.
 const UNREGISTER: u32 = 1;
-/// `cpu_id` of a thread that has given it up.
+/// `cpu_id` of a thread that has unregistered its structure.
 const NO_CPU: u32 = u32::MAX;
-/// Where `rseq_cs` is in the structure.
+/// Offset of `rseq_cs` in the structure.
 const SECTION: u64 = 8;
-/// Where `flags` is.
+/// Offset of `flags` in the structure.
 const FLAGS: u64 = 16;
 
-/// What a thread has registered. Only the thread itself changes it, so everything is relaxed.
+/// The `struct rseq` that a thread has registered. Only the thread itself changes this, so all
+/// accesses are relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Registration {
-    /// Where the structure is; 0: nowhere.
+    /// The structure's address; 0 if none is registered.
     address: AtomicU64,
     signature: AtomicU32,
-    /// The CPU that the structure names.
+    /// The CPU that the kernel last wrote to the structure.
     cpu: AtomicU32,
 }
 
 impl Registration {
-    /// Whether the thread has to look at its structure, as it goes on here.
+    /// Returns whether the thread must check its structure before it continues on this CPU.
+    /// `in_call`: the thread was in a system call.
     #[inline]
     pub(crate) fn is_due(&self, in_call: bool) -> bool {
         if self.address.load(Ordering::Relaxed) == 0 {
@@ -44,7 +47,8 @@ impl Registration {
         !in_call || self.cpu.load(Ordering::Relaxed) != here()
     }
 
-    /// Takes over what a forked process has, whose memory is a copy.
+    /// Copies the registration of the parent to a forked process, whose memory is a copy of the
+    /// parent's.
     pub(crate) fn inherit(&self, parent: &Self) {
         let copy = |to: &AtomicU32, from: &AtomicU32| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -55,13 +59,13 @@ impl Registration {
         self.address.store(address, Ordering::Relaxed);
     }
 
-    /// Where the structure is, and what sections are marked by; for tracers.
+    /// Returns the structure's address and the signature before abort handlers; for tracers.
     pub(crate) fn configuration(&self) -> (u64, u32) {
         let address = self.address.load(Ordering::Relaxed);
         (address, self.signature.load(Ordering::Relaxed))
     }
 
-    /// Another program runs.
+    /// Removes the registration, because another program runs.
     pub(crate) fn forget(&self) {
         self.address.store(0, Ordering::Relaxed);
     }
@@ -71,7 +75,7 @@ fn here() -> u32 {
     u32::try_from(cpu_id()).unwrap_or(0)
 }
 
-/// `rseq(2)` of the current thread.
+/// `rseq(2)` for the current thread.
 pub(crate) fn register(
     task: TaskRef,
     address: u64,
@@ -106,7 +110,7 @@ pub(crate) fn register(
     if address > USER_END - BYTES as u64 {
         return Err(Errno::EFAULT);
     }
-    // Libraries that use a thread's memory again may have left a section there.
+    // A library that reuses a thread's memory may have left a section there.
     let section = UserPtr::<u64>::new(address + SECTION);
     if section.read()? != 0 {
         section.write(&0)?;
@@ -118,7 +122,7 @@ pub(crate) fn register(
     Ok(0)
 }
 
-/// Gives up the section that the thread is in, if it is in one, and says where it runs now.
+/// Aborts the section that the thread is in, if any, and writes the thread's CPU to its structure.
 fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     let own = task.rseq();
     let address = own.address.load(Ordering::Relaxed);
@@ -134,7 +138,8 @@ fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
             frame.rip = abort;
         }
     }
-    // Reading may have waited, and the thread be elsewhere now: then its bit is set again.
+    // The read may have blocked, and the thread may be on another CPU now. Its RSEQ bit is then set
+    // again.
     let cpu = here();
     if own.cpu.load(Ordering::Relaxed) != cpu {
         UserPtr::new(address).write(&[cpu, cpu])?;
@@ -143,7 +148,8 @@ fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Where a thread goes on that goes on at `next`, if in the section that is described.
+/// Returns the abort address if `next` lies in the section at `described`, and `None` if it does
+/// not. `address` is the structure's.
 fn section(
     own: &Registration,
     described: u64,
@@ -164,7 +170,7 @@ fn section(
     };
     let interrupts = section.interrupts(next, USER_END);
     let interrupts = interrupts.map_err(|_| Errno::EINVAL)?;
-    // Only what the program has marked as such is gone on at.
+    // The thread continues only at addresses that the program has marked with its signature.
     let mark = UserPtr::<u32>::new(section.abort.wrapping_sub(4)).read()?;
     if mark != own.signature.load(Ordering::Relaxed) {
         return Err(Errno::EINVAL);
@@ -178,7 +184,7 @@ fn section(
     Ok(Some(section.abort))
 }
 
-/// What a thread does on its way to user mode whose work word says RSEQ.
+/// Serves the RSEQ bit of a thread's work word on the thread's way to user mode.
 pub(crate) fn serve(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::RSEQ);
     if look(task, frame).is_err() {
@@ -186,10 +192,10 @@ pub(crate) fn serve(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// A handler is about to run: it must not return into a section.
+/// Aborts the current section before a handler runs, because the handler must not return into it.
 ///
 /// # Errors
-/// The thread's structure, or a section of it, is bad.
+/// Fails if the thread's structure or its section is invalid.
 pub(crate) fn before_handler(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     look(task, frame)
 }

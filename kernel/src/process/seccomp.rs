@@ -1,10 +1,13 @@
-//! What a thread may call (`seccomp(2)`), and what becomes of calls that it may not make.
+//! Restrictions on a thread's system calls (`seccomp(2)`), and what happens at calls that it may
+//! not make.
 //!
-//! A thread is free, strict, or has a chain of filters (`logic::seccomp`), which never changes: a new filter stands upon
-//! it. A thread that is not free has a bit in its work word, so that one that is pays nothing.
+//! A thread is free, strict, or has a chain of filters (`logic::seccomp`). A chain never changes: a
+//! new filter refers to the chain before it. A thread that is not free has a bit in its work word,
+//! so that a free thread pays nothing.
 //!
-//! Locks: what a thread has changes under the lock of its process's group, so that all threads can get the same at once,
-//! and a new thread has what its maker has. The thread itself reads it under a lock of its own, inside that one.
+//! Locks: a thread's mode changes under the lock of its process's group. So all threads can get the
+//! same mode at once, and a new thread has its creator's mode. The thread itself reads the mode
+//! under the mode's own lock, which is taken inside the group's.
 
 use super::args::Args;
 use super::ptrace;
@@ -25,7 +28,7 @@ use machine::arch::{UserFrame, console};
 use machine::sched::work;
 use machine::sync::SpinLock;
 
-/// What a thread may call.
+/// The calls that a thread may make.
 #[derive(Clone, Debug, Default)]
 enum Mode {
     /// Everything.
@@ -33,21 +36,21 @@ enum Mode {
     Free,
     /// `read`, `write`, `exit` and `rt_sigreturn`.
     Strict,
-    /// What these let through.
+    /// The calls that these filters allow.
     Filters(Arc<Filter>),
 }
 
-/// A thread's part in it.
+/// A thread's seccomp state.
 #[derive(Debug, Default)]
 pub(crate) struct Confinement {
     mode: SpinLock<Mode>,
-    /// Another thread has handed on its filters and that it gets no new privileges. The thread takes that over itself, with
-    /// its next call.
+    /// Another thread has passed on its filters together with `no_new_privileges`. This thread
+    /// takes the flag over itself, at its next call.
     bound: AtomicBool,
 }
 
 impl Confinement {
-    /// Its mode's number: 0 free, 1 strict, 2 filters.
+    /// Returns the mode's number: 0 free, 1 strict, 2 filters.
     pub(crate) fn number(&self) -> usize {
         match *self.mode.lock() {
             Mode::Free => 0,
@@ -56,7 +59,8 @@ impl Confinement {
         }
     }
 
-    /// Its newest filter, with those that it stands upon.
+    /// Returns the thread's newest filter, which refers to the older ones. `None` if it has no
+    /// filters.
     pub(crate) fn filters(&self) -> Option<Arc<Filter>> {
         match &*self.mode.lock() {
             Mode::Filters(newest) => Some(newest.clone()),
@@ -64,13 +68,14 @@ impl Confinement {
         }
     }
 
-    /// Whether it is about to take over that it gets no new privileges.
+    /// Returns whether the thread is about to take over `no_new_privileges`.
     pub(crate) fn is_bound(&self) -> bool {
-        // Relaxed: who has to act on it sees the work bit first.
+        // Relaxed: a thread that must act on the flag sees its work bit first.
         self.bound.load(Ordering::Relaxed)
     }
 
-    /// Whether a filter that stands upon all that the thread has may take their place.
+    /// Returns whether `filter` may replace the thread's mode: the thread is free, or `filter`
+    /// stands upon all its filters.
     fn yields_to(&self, filter: &Filter) -> bool {
         match &*self.mode.lock() {
             Mode::Free => true,
@@ -80,13 +85,15 @@ impl Confinement {
     }
 }
 
-/// Sets what a thread has; its group is locked. What it had is part of that, so nothing is freed here.
+/// Sets a thread's mode. The caller holds the lock of its group. The new mode refers to the filters
+/// of the old one, so nothing is freed here.
 fn set(task: &Task, mode: Mode) {
     *task.confinement().mode.lock() = mode;
     task.add_work(work::CONFINED);
 }
 
-/// A new thread or process has what its maker has. The maker's group is locked.
+/// Gives a new thread or process its creator's mode. The caller holds the lock of the creator's
+/// group.
 pub(crate) fn inherit(child: &Task, parent: &Task) {
     if parent.work() & work::CONFINED == 0 {
         return;
@@ -100,10 +107,10 @@ pub(crate) fn inherit(child: &Task, parent: &Task) {
     set(child, mode);
 }
 
-/// `SECCOMP_SET_MODE_STRICT`. The time-stamp counter stays readable, which it is not on Linux.
+/// `SECCOMP_SET_MODE_STRICT`. Unlike on Linux, the time-stamp counter stays readable.
 ///
 /// # Errors
-/// `EINVAL`: the thread has filters.
+/// `EINVAL` if the thread has filters.
 pub(crate) fn become_strict() -> Result<(), Errno> {
     let task = current();
     let _group = task.process().group.lock();
@@ -114,21 +121,23 @@ pub(crate) fn become_strict() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whose filter it is to be.
+/// The threads that get a new filter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// The caller's.
+    /// Only the calling thread.
     Own,
-    /// All threads'. One that has other filters is named.
+    /// All threads of the process. The call returns the number of a thread that has other filters.
     All,
-    /// The same; such a thread is an error.
+    /// All threads of the process. A thread that has other filters is an error.
     AllOrError,
 }
 
-/// Puts a filter upon those of the current thread. Gives 0, or the number of a thread that cannot have it.
+/// Adds a filter to those of the current thread. Returns 0, or the number of a thread that cannot
+/// have it.
 ///
 /// # Errors
-/// `EINVAL`: the thread is strict. `ENOMEM`: its filters are too long together. `ESRCH`: a thread cannot have it.
+/// `EINVAL` if the thread is strict. `ENOMEM` if its filters are too long together. `ESRCH` if a
+/// thread cannot have the filter.
 pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
     let task = current();
     let mut filter = Arc::new(Filter::new(program, logs));
@@ -138,7 +147,7 @@ pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
         Mode::Strict => return Err(Errno::EINVAL),
         Mode::Filters(own) => Some(own.clone()),
     };
-    // Nobody else has it yet.
+    // No other reference exists yet.
     if let Some(filter) = Arc::get_mut(&mut filter) {
         filter.put_upon(own)?;
     }
@@ -153,7 +162,8 @@ pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
         let binds = task.credentials().no_new_privileges;
         for other in others() {
             if binds {
-                // Release: as the work bit, which comes after it.
+                // Release: pairs with the Acquire in `take_promise_over`. `set` adds the work bit
+                // afterwards.
                 other.confinement().bound.store(true, Ordering::Release);
             }
             set(other, Mode::Filters(filter.clone()));
@@ -163,14 +173,14 @@ pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
     Ok(0)
 }
 
-/// What is said of a call.
+/// The result of the check of a call.
 enum Judgment {
     Strict,
     Filtered(Verdict),
 }
 
-/// The thread's own look at a call. Nothing of what it has is held afterwards: who is killed does not come back to give
-/// up a count.
+/// Checks a call of the current thread. No reference to the filters is held afterwards: a thread
+/// that is killed does not return to drop it.
 fn judge(task: TaskRef, frame: &UserFrame) -> Judgment {
     let mode = task.confinement().mode.lock().clone();
     match mode {
@@ -180,19 +190,19 @@ fn judge(task: TaskRef, frame: &UserFrame) -> Judgment {
     }
 }
 
-/// The lower and the upper half of a word.
+/// Returns the lower and the upper half of a word.
 #[expect(clippy::cast_possible_truncation, reason = "they are halves")]
 const fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-/// The number of the call: as on Linux the lower half alone.
+/// Returns the number of the call: as on Linux only the lower half.
 fn number_of(frame: &UserFrame) -> u32 {
     let [number, _] = halves(frame.orig_rax);
     number
 }
 
-/// `struct seccomp_data`, by words.
+/// Returns `struct seccomp_data` as words.
 fn data_of(frame: &UserFrame) -> [u32; DATA_WORDS] {
     let [a, b, c, d, e, f] = Args::of(frame).0;
     let mut data = [0; DATA_WORDS];
@@ -205,14 +215,15 @@ fn data_of(frame: &UserFrame) -> [u32; DATA_WORDS] {
     data
 }
 
-/// A call of a thread that is not free begins; false: it is not made, and its result is in `frame` already.
+/// Checks a call of a thread that is not free. Returns `false` if the call is not made; its result
+/// is in `frame` then.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     take_promise_over(task);
     if ptrace::suspends_filters(task) {
         return true;
     }
-    // The tracer may make it another call, which is looked at again, and once.
+    // The tracer may change the call. The new call is checked again, but stops only once.
     let mut traced = false;
     loop {
         let verdict = match judge(task, frame) {
@@ -248,7 +259,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
             }
             Action::Trap => {
                 let info = refusal(frame, verdict);
-                // Its handler finds the registers as they were.
+                // The handler gets the registers as they were.
                 frame.rax = frame.orig_rax;
                 signal::force_info(info);
             }
@@ -267,7 +278,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     }
 }
 
-/// A call of a strict thread begins; it ends with any other than four.
+/// Checks a call of a strict thread. Kills the thread unless it is one of the four allowed calls.
 fn enter_strictly(task: TaskRef, frame: &UserFrame) {
     match number_of(frame) {
         nr::__NR_read | nr::__NR_write | nr::__NR_exit | nr::__NR_rt_sigreturn => {}
@@ -284,7 +295,7 @@ fn refusal(frame: &UserFrame, verdict: Verdict) -> SigInfo {
     SigInfo::refused_call(number, frame.rip, verdict.data())
 }
 
-/// Another thread's promise to get no new privileges becomes this one's.
+/// Takes over `no_new_privileges` from another thread that passed its filters on.
 fn take_promise_over(task: TaskRef) {
     let bound = &task.confinement().bound;
     // Acquire: pairs with the Release in `install`.
@@ -297,27 +308,27 @@ fn take_promise_over(task: TaskRef) {
     }
 }
 
-/// `kernel.seccomp.actions_logged`. Relaxed: a value of its own.
+/// `kernel.seccomp.actions_logged`. Relaxed: no other data depends on it.
 static NOTED: AtomicU32 = AtomicU32::new(Actions::NOTED_AT_FIRST.0);
 
-/// The actions that are noted in the kernel log.
+/// Returns the actions that are noted in the kernel log.
 pub(crate) fn noted() -> Actions {
     Actions(NOTED.load(Ordering::Relaxed))
 }
 
-/// Says which actions are noted.
+/// Sets the actions that are noted in the kernel log.
 pub(crate) fn set_noted(actions: Actions) {
     NOTED.store(actions.0, Ordering::Relaxed);
 }
 
-/// Lines that are noted in one [`SPAN`], at most: who makes calls does not fill the log.
+/// The most lines that are noted in one [`SPAN`], so that a program cannot flood the log.
 const LINES: u32 = 10;
 const SPAN: Nanos = Nanos(5_000_000_000);
 
-/// When the span began, and its lines.
+/// The start of the current span and the number of its lines.
 static SPENT: SpinLock<(Nanos, u32)> = SpinLock::new((Nanos(0), 0));
 
-/// Whether there may be one more line.
+/// Counts a line, and returns whether it may be noted.
 fn has_room() -> bool {
     let now = clock::now();
     let mut spent = SPENT.lock();
@@ -328,7 +339,8 @@ fn has_room() -> bool {
     spent.1 <= LINES
 }
 
-/// A name that a program has chosen, in quotes, or in hexadecimal where a reader could take it for more than a name.
+/// Shows a name that a program has chosen in quotes. Shows it in hexadecimal if a reader could take
+/// it for more than a name.
 struct Shown<'a>(&'a [u8]);
 
 impl fmt::Display for Shown<'_> {
@@ -341,7 +353,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Notes in the kernel log what became of a call, if that is `wanted`; with the signal that ends the thread, or 0.
+/// Notes in the kernel log what happened to a call, if `wanted`. `signal` is the signal that ends
+/// the thread, or 0.
 fn note(task: TaskRef, frame: &UserFrame, action: Action, signal: u32, wanted: bool) {
     /// `KERN_NOTICE`.
     const NOTICE: u32 = 5;

@@ -1,22 +1,22 @@
-//! What the machine is called, and what it says it is.
+//! The names of the machine and of the kernel that `uname(2)` shows.
 
 use crate::fs::changes::Changes;
 use machine::sync::SpinLock;
 
-/// Bytes of one field of `struct utsname`.
+/// Size in bytes of one field of `struct utsname`.
 pub(crate) const FIELD: usize = 65;
 
-/// The version of Linux whose interface this kernel offers.
+/// The version of Linux whose interface this kernel offers (`uname -r`).
 pub const RELEASE: &str = "6.1.0-ebb";
 /// `uname -v`.
 pub const VERSION: &str = "#1 SMP Ebb";
 
-/// A name of the machine, NULs behind it.
+/// A name of the machine, padded with NULs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Field(pub(crate) [u8; FIELD]);
 
 impl Field {
-    /// A name of at most 64 bytes.
+    /// Makes a field of `text`, cut to 64 bytes.
     pub(crate) const fn new(text: &str) -> Self {
         let mut bytes = [0; FIELD];
         let mut i = 0;
@@ -33,9 +33,9 @@ pub(crate) static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
 /// The domain's name.
 pub(crate) static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
 
-/// Tells who polls the host's name of changes.
+/// Notifies tasks that poll the host's name of its changes.
 pub static HOST_CHANGES: Changes = Changes::new();
-/// The same of the domain's name.
+/// Notifies tasks that poll the domain's name of its changes.
 pub static DOMAIN_CHANGES: Changes = Changes::new();
 
 fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
@@ -51,7 +51,7 @@ fn set_name(slot: &SpinLock<Field>, name: &[u8]) {
     *slot.lock() = field;
 }
 
-/// The host's name.
+/// Calls `read` with the host's name.
 pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
     with_name(&HOST_NAME, read)
 }
@@ -62,7 +62,7 @@ pub fn set_host_name(name: &[u8]) {
     HOST_CHANGES.note();
 }
 
-/// The domain's name.
+/// Calls `read` with the domain's name.
 pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
     with_name(&DOMAIN_NAME, read)
 }

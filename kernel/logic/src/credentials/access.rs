@@ -1,26 +1,26 @@
-//! Who may do what with a file, by its permission bits.
+//! Checks access to files by their permission bits.
 
 use super::{Capabilities, Credentials};
 use crate::errno::Errno;
 use core::ops::BitOr;
 
-/// What is to be done with a file.
+/// The kinds of access to a file that a caller wants.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted(pub u32);
 
 impl Wanted {
-    /// Nothing.
+    /// No access.
     pub const NOTHING: Self = Self(0);
-    /// Executing a file, passing a directory.
+    /// Execute a file, or search a directory.
     pub const EXECUTE: Self = Self(1);
-    /// Writing.
+    /// Write.
     pub const WRITE: Self = Self(2);
-    /// Reading.
+    /// Read.
     pub const READ: Self = Self(4);
-    /// Making or removing an entry of a directory.
+    /// Create or remove an entry of a directory.
     pub const CHANGE: Self = Self(3);
 
-    /// Whether all of `others` is in it.
+    /// Returns whether all kinds of access in `others` are in `self`.
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
@@ -33,14 +33,14 @@ impl BitOr for Wanted {
     }
 }
 
-/// What permissions are about.
+/// The attributes of a file that decide about access to it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// Whether it is a directory.
+    /// Whether the file is a directory.
     pub directory: bool,
-    /// Whether it is a regular file.
+    /// Whether the file is a regular file.
     pub regular: bool,
-    /// Permission bits with set-id and sticky, below 0o10000.
+    /// Permission bits with set-id and sticky bits, below 0o10000.
     pub permissions: u32,
     /// Owner.
     pub uid: u32,
@@ -54,11 +54,13 @@ pub const SET_UID: u32 = 0o4000;
 pub const SET_GID: u32 = 0o2000;
 /// `S_ISVTX`.
 pub const STICKY: u32 = 0o1000;
-/// Set-group-id and executable for the group: without the latter it once meant locks.
+/// Set-group-id and execute permission for the group. Without the latter, set-group-id once marked
+/// mandatory locking.
 pub const SET_GID_EXECUTABLE: u32 = SET_GID | 0o010;
 
 impl Credentials {
-    /// Whether it passes any directory, so that nobody need look at its bits.
+    /// Returns whether a capability permits search of every directory, independent of its
+    /// permission bits.
     #[inline]
     pub const fn passes_directories(&self) -> bool {
         const EITHER: Capabilities =
@@ -66,16 +68,17 @@ impl Credentials {
         self.effective.meets(EITHER)
     }
 
-    /// Whether nobody need look at a file's bits: all but executing is granted.
+    /// Returns whether a capability grants `wanted` independent of the permission bits. Never
+    /// `true` for `EXECUTE`.
     #[inline]
     pub const fn overrides(&self, wanted: Wanted) -> bool {
         self.can(Capabilities::DAC_OVERRIDE) && wanted.0 & Wanted::EXECUTE.0 == 0
     }
 
-    /// Whether a file's bits grant what is wanted, or a capability does.
+    /// Checks whether the permission bits of `what`, or a capability, grant `wanted`.
     ///
     /// # Errors
-    /// `EACCES`.
+    /// `EACCES` if they do not.
     pub fn may(&self, wanted: Wanted, what: &Owned) -> Result<(), Errno> {
         let granted = if self.users.file == what.uid {
             what.permissions >> 6
@@ -103,24 +106,25 @@ impl Credentials {
         Err(Errno::EACCES)
     }
 
-    /// Whether it owns a file, or may do as if it did.
+    /// Returns whether the user owns `what` or `CAP_FOWNER` is in force.
     pub const fn owns(&self, what: &Owned) -> bool {
         self.users.file == what.uid || self.can(Capabilities::FOWNER)
     }
 
-    /// Whether it may take the name of a file out of a directory.
+    /// Checks whether `entry` may be removed from `directory`.
     ///
     /// # Errors
-    /// `EACCES`: the directory cannot be changed; `EPERM`: it is sticky, and neither is one's own.
+    /// `EACCES` if the directory must not be changed. `EPERM` if it is sticky and the user owns
+    /// neither the directory nor the entry.
     pub fn may_remove(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         self.may(Wanted::CHANGE, directory)?;
         self.may_take(directory, entry)
     }
 
-    /// Whether it may take the name of a file out of a directory that it may change.
+    /// Checks whether `entry` may be removed from a `directory` that may be changed.
     ///
     /// # Errors
-    /// Fails with `EPERM` if the directory is sticky and neither is its own.
+    /// `EPERM` if the directory is sticky and the user owns neither the directory nor the entry.
     pub fn may_take(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         let sticky = directory.permissions & STICKY != 0
             && self.users.file != entry.uid
@@ -131,18 +135,18 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whether it may give a file a further name (`fs.protected_hardlinks`).
+    /// Checks whether another hard link to `what` may be made (`fs.protected_hardlinks`).
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM` if it must not.
     pub fn may_link(&self, what: &Owned) -> Result<(), Errno> {
         self.may_link_if(what, self.may(Wanted::READ | Wanted::WRITE, what).is_ok())
     }
 
-    /// The same for a file that it may read and write if `usable`.
+    /// Like [`Self::may_link`], for a file that may be read and written if `usable`.
     ///
     /// # Errors
-    /// Fails with `EPERM` if not.
+    /// `EPERM` if the link must not be made.
     pub fn may_link_if(&self, what: &Owned, usable: bool) -> Result<(), Errno> {
         let bits = what.permissions;
         let safe = what.regular
@@ -156,10 +160,12 @@ impl Credentials {
         }
     }
 
-    /// Whether it may follow a symbolic link at the end of a path (`fs.protected_symlinks`).
+    /// Checks whether a symbolic link at the end of a path may be followed
+    /// (`fs.protected_symlinks`).
     ///
     /// # Errors
-    /// `EACCES`: another user put it where anybody can.
+    /// `EACCES` if the link is in a sticky directory that all users may write, and belongs to
+    /// neither the user nor the owner of the directory.
     pub const fn may_follow(&self, directory: &Owned, link_uid: u32) -> Result<(), Errno> {
         const ANYBODYS: u32 = STICKY | 0o002;
         let trap = directory.permissions & ANYBODYS == ANYBODYS

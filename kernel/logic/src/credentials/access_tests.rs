@@ -27,7 +27,8 @@ fn directory(permissions: u32, uid: u32, gid: u32) -> Owned {
 
 #[test]
 fn bits_are_those_of_the_first_class_that_fits() {
-    // Bits, owner, group, wanted, granted: to user 7 of group 70, and of 71.
+    // Permission bits, owner, group, wanted access, whether it is granted to user 7 of groups 70
+    // and 71.
     let table = [
         (0o700, 7, 0, 7, true),
         (0o077, 7, 70, 4, false),
@@ -130,7 +131,7 @@ fn set_ids_go_with_what_changes() {
         who.new_owner(&file(0, 8, 70), None, Some(70)),
         Err(Errno::EPERM)
     );
-    // To take set-id bits away is the owner's.
+    // Only the owner may remove set-id bits.
     assert_eq!(
         who.new_owner(&file(0o6755, 8, 70), None, None),
         Err(Errno::EPERM)

@@ -1,15 +1,15 @@
-//! Who may change what of a file, and what a new one begins with.
+//! Permission checks for changes of a file's attributes, and the attributes of a new file.
 
 use super::access::{SET_GID, SET_GID_EXECUTABLE, SET_UID};
 use super::{Capabilities, Credentials, Owned};
 use crate::errno::Errno;
 
-/// What a new file begins with.
+/// The attributes of a new file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// Permission bits with set-id and sticky, as they were asked for.
+    /// Permission bits with set-id and sticky bits, as the call asks for them.
     pub permissions: u32,
-    /// Permission bits that it does not get, unless it gets an access list from its directory.
+    /// Permission bits to clear, unless the file inherits an access list from its directory.
     pub mask: u32,
     /// Owner.
     pub uid: u32,
@@ -18,7 +18,7 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// What the kernel makes is root's.
+    /// Returns the attributes of a file that the kernel creates: root owns it.
     pub const fn of_root(permissions: u32) -> Self {
         Self {
             permissions,
@@ -30,14 +30,15 @@ impl Beginning {
 }
 
 impl Beginning {
-    /// Returns the permission bits of a file that gets no access list.
+    /// Returns the permission bits of a file without an access list.
     pub const fn masked(&self) -> u32 {
         self.permissions & 0o7777 & !self.mask
     }
 }
 
 impl Credentials {
-    /// What a file begins with that is made in a directory: where that has `S_ISGID`, its group goes on.
+    /// Returns the attributes of a file that is created in the directory `above`. If `above` has
+    /// `S_ISGID`, the file inherits its group.
     pub fn new_file(&self, above: &Owned, permissions: u32, directory: bool) -> Beginning {
         let mut permissions = permissions;
         let mut gid = self.groups.file;
@@ -59,15 +60,15 @@ impl Credentials {
         }
     }
 
-    /// Whether a file of this group may have `S_ISGID` of it.
+    /// Returns whether a file of the group `gid` may have `S_ISGID`.
     fn keeps_group(&self, gid: u32) -> bool {
         self.is_in_group(gid) || self.can(Capabilities::FSETID)
     }
 
-    /// The permission bits that a file gets which are asked for.
+    /// Returns the permission bits that the file `what` gets if `asked` is asked for.
     ///
     /// # Errors
-    /// `EPERM`: it is another's.
+    /// `EPERM` if the file belongs to another user.
     pub fn new_permissions(&self, what: &Owned, asked: u32) -> Result<u32, Errno> {
         if !self.owns(what) {
             return Err(Errno::EPERM);
@@ -79,10 +80,11 @@ impl Credentials {
         })
     }
 
-    /// Whether it may give a file to a user and a group; the permission bits that the file has then.
+    /// Checks whether the file `what` may be given to `uid` and `gid`; `None` leaves the ID as it
+    /// is. Returns the permission bits that the file has then.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM` if the change is not permitted.
     pub fn new_owner(
         &self,
         what: &Owned,
@@ -99,14 +101,15 @@ impl Credentials {
             return Ok(what.permissions);
         }
         let left = self.without_set_ids(what);
-        // That is a change of permissions, too.
+        // Removing a set-id bit is a change of permissions, which also needs ownership.
         if left != what.permissions && !self.owns(what) {
             return Err(Errno::EPERM);
         }
         Ok(left)
     }
 
-    /// The permission bits without those that a change of owner, or of the bytes, takes away.
+    /// Returns the permission bits without the set-id bits that a change of owner or a write
+    /// removes.
     fn without_set_ids(&self, what: &Owned) -> u32 {
         let mut permissions = what.permissions & !SET_UID;
         if what.permissions & SET_GID_EXECUTABLE == SET_GID_EXECUTABLE
@@ -117,7 +120,8 @@ impl Credentials {
         permissions
     }
 
-    /// The permission bits that a file has once its bytes were changed; `None`: the same as before.
+    /// Returns the permission bits that the file has after a write, or `None` if they stay the
+    /// same.
     pub fn after_write(&self, what: &Owned) -> Option<u32> {
         if !what.regular || self.can(Capabilities::FSETID) {
             return None;

@@ -1,8 +1,8 @@
-//! Capabilities: the parts of what root may do.
+//! Capabilities: the privileges of root, one by one.
 
 use core::ops::{BitAnd, BitOr};
 
-/// A set of capabilities, by Linux's numbers.
+/// A set of capabilities. Bit `n` is the capability with Linux's number `n`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
@@ -52,11 +52,11 @@ capabilities! {
 }
 
 impl Capabilities {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// All that Linux 6.1 knows.
+    /// All capabilities of Linux 6.1.
     pub const ALL: Self = Self((1 << (LAST + 1)) - 1);
-    /// Those about files, which go with the user that files are looked at as.
+    /// The capabilities for files. They come and go with the user ID for access to files.
     pub const OF_FILES: Self = Self(
         Self::CHOWN.0
             | Self::MKNOD.0
@@ -68,7 +68,7 @@ impl Capabilities {
             | Self::MAC_OVERRIDE.0,
     );
 
-    /// The one with this number; `None`: Linux knows none.
+    /// Returns the capability with this `number`, or `None` if Linux has none.
     pub const fn numbered(number: u64) -> Option<Self> {
         if number <= LAST as u64 {
             Some(Self(1 << number))
@@ -77,19 +77,19 @@ impl Capabilities {
         }
     }
 
-    /// Whether all of `others` are in it.
+    /// Returns whether all of `others` are in `self`.
     #[inline]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Whether one of `others` is in it.
+    /// Returns whether at least one of `others` is in `self`.
     #[inline]
     pub const fn meets(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// Without `others`.
+    /// Returns the set without `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)

@@ -1,16 +1,16 @@
-//! How credentials change: by the calls on them, and by another program.
+//! Changes of credentials, by system calls and by `execve`.
 
 use super::{Capabilities, Credentials, Ids, SecureBits};
 use crate::errno::Errno;
 
-/// "Leave it as it is".
+/// The ID that means "leave the ID as it is".
 pub const KEEP: u32 = u32::MAX;
 
-/// Real, effective and saved number as they are asked for; one of them may be [`KEEP`].
+/// Real, effective and saved ID as a call asks for them. Each may be [`KEEP`].
 type Three = [u32; 3];
 
 impl Ids {
-    /// `setuid` and `setgid`.
+    /// `setuid` and `setgid`. `any` permits every ID. Fails with `EPERM` if `id` is not permitted.
     fn set(self, id: u32, any: bool) -> Result<Self, Errno> {
         if any {
             Ok(Self::all(id))
@@ -25,7 +25,8 @@ impl Ids {
         }
     }
 
-    /// `setreuid` and `setregid`.
+    /// `setreuid` and `setregid`. `any` permits every ID. Fails with `EPERM` if an ID is not
+    /// permitted.
     fn set_two(self, real: u32, effective: u32, any: bool) -> Result<Self, Errno> {
         let mut new = self;
         if real != KEEP {
@@ -47,7 +48,8 @@ impl Ids {
         Ok(new)
     }
 
-    /// `setresuid` and `setresgid`.
+    /// `setresuid` and `setresgid`. `any` permits every ID. Fails with `EPERM` if an ID is not
+    /// permitted.
     fn set_three(self, asked: Three, any: bool) -> Result<Self, Errno> {
         let own = self.three();
         if !any && !asked.iter().all(|id| *id == KEEP || own.contains(id)) {
@@ -91,10 +93,10 @@ impl Change {
 }
 
 impl Credentials {
-    /// Those after a change of user. Capabilities come and go with root.
+    /// Returns the credentials after a change of user. Capabilities come and go with root's ID.
     ///
     /// # Errors
-    /// `EPERM`; `EINVAL`: there is no such user.
+    /// `EPERM` if the change is not permitted; `EINVAL` if `change` sets the user to [`KEEP`].
     pub fn with_users(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.users = change.apply(self.users, self.can(Capabilities::SETUID))?;
@@ -117,17 +119,18 @@ impl Credentials {
         Ok(new)
     }
 
-    /// Those after a change of group.
+    /// Returns the credentials after a change of group.
     ///
     /// # Errors
-    /// As [`Self::with_users`].
+    /// The errors of [`Self::with_users`].
     pub fn with_groups(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.groups = change.apply(self.groups, self.can(Capabilities::SETGID))?;
         Ok(new)
     }
 
-    /// Those that look at files as another user; `None`: it may not.
+    /// Returns the credentials with `uid` for access to files (`setfsuid`), or `None` if that is
+    /// not permitted.
     pub fn with_file_user(&self, uid: u32) -> Option<Self> {
         let known = self.users.three().contains(&uid) || self.users.file == uid;
         if uid == KEEP || !known && !self.can(Capabilities::SETUID) {
@@ -147,7 +150,8 @@ impl Credentials {
         Some(new)
     }
 
-    /// Those that look at files as another group; `None`: it may not.
+    /// Returns the credentials with `gid` for access to files (`setfsgid`), or `None` if that is
+    /// not permitted.
     pub fn with_file_group(&self, gid: u32) -> Option<Self> {
         let known = self.groups.three().contains(&gid) || self.groups.file == gid;
         if gid == KEEP || !known && !self.can(Capabilities::SETGID) {
@@ -158,10 +162,10 @@ impl Credentials {
         Some(new)
     }
 
-    /// `capset(2)`.
+    /// Returns the credentials after `capset(2)`.
     ///
     /// # Errors
-    /// `EPERM`: it would have more than it may.
+    /// `EPERM` if a set would hold more than it may.
     pub fn with_capabilities(
         &self,
         effective: Capabilities,
@@ -185,9 +189,9 @@ impl Credentials {
         })
     }
 
-    /// Those of the next program: set-id bits and capabilities of files mean nothing, as on a file
-    /// system without set-ids. And whether its C library must trust nothing of its environment
-    /// (`AT_SECURE`).
+    /// Returns the credentials after `execve`, and whether the C library must not trust its
+    /// environment (`AT_SECURE`). Set-id bits and capabilities of files have no effect, as on a
+    /// file system mounted with `nosuid`.
     pub fn for_program(&self) -> (Self, bool) {
         let mut new = self.clone();
         let of_root = self.users.real == 0 || self.users.effective == 0;
@@ -202,7 +206,8 @@ impl Credentials {
             new.ambient = Capabilities::NONE;
         }
         new.permitted = permitted | new.ambient;
-        // It gets nothing that it did not have, and no other user's or group's part.
+        // With `no_new_privileges`, the program gains no capability, and a different effective user
+        // or group is reset to the real one.
         let grows = !self.permitted.contains(new.permitted);
         if self.no_new_privileges && (set_id || grows) {
             new.users.effective = self.users.real;
@@ -224,8 +229,8 @@ impl Credentials {
         (new, secure)
     }
 
-    /// Whether the process may hold what is not its new owner's: it leaves no core file then, and
-    /// nobody of that owner looks into it.
+    /// Returns whether the process may hold data that its new user must not see. Such a process
+    /// writes no core file, and other processes of that user cannot inspect it.
     pub fn hides_from(&self, before: &Self) -> bool {
         self.users.effective != before.users.effective
             || self.users.file != before.users.file
@@ -236,10 +241,10 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns those after `PR_SET_SECUREBITS`.
+    /// Returns the credentials after `PR_SET_SECUREBITS`.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SETPCAP`, for unknown bits, and for a change of what is locked.
+    /// `EPERM` without `CAP_SETPCAP`, for unknown bits, and for a change of a locked bit.
     pub fn with_secure_bits(&self, bits: u64) -> Result<Self, Errno> {
         self.need(Capabilities::SETPCAP)?;
         let asked = u32::try_from(bits).ok().and_then(SecureBits::from_bits);
@@ -254,10 +259,10 @@ impl Credentials {
         })
     }
 
-    /// Returns those after `PR_SET_KEEPCAPS`.
+    /// Returns the credentials after `PR_SET_KEEPCAPS`.
     ///
     /// # Errors
-    /// `EPERM`: that is locked.
+    /// `EPERM` if the bit is locked.
     pub fn with_kept_capabilities(&self, keep: bool) -> Result<Self, Errno> {
         if self.secure_bits.contains(SecureBits::KEEP_CAPS_LOCKED) {
             return Err(Errno::EPERM);
@@ -267,10 +272,10 @@ impl Credentials {
         Ok(new)
     }
 
-    /// Returns those after `PR_CAP_AMBIENT_RAISE` of `one`.
+    /// Returns the credentials after `PR_CAP_AMBIENT_RAISE` of `one`.
     ///
     /// # Errors
-    /// `EPERM`: it is not both permitted and inheritable, or a secure bit forbids it.
+    /// `EPERM` if `one` is not both permitted and inheritable, or a secure bit forbids the change.
     pub fn with_ambient(&self, one: Capabilities) -> Result<Self, Errno> {
         let held = self.permitted & self.inheritable;
         let forbidden = self.secure_bits.contains(SecureBits::NO_AMBIENT_RAISE);

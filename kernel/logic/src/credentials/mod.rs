@@ -1,4 +1,4 @@
-//! Who a thread acts as, and what that lets it do: numbers of users and groups, capabilities, permission bits.
+//! A thread's credentials and what they permit: user and group IDs, capabilities, permission bits.
 
 pub mod access;
 pub mod attributes;

@@ -1,19 +1,19 @@
-//! Who may do what with another's processes and IPC objects.
+//! What credentials permit with other threads' processes and with IPC objects.
 
 use super::{Capabilities, Credentials};
 use crate::errno::Errno;
 
-/// As whom one looks into another process.
+/// The IDs and capabilities with which a process inspects another one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LooksAs {
-    /// As who looks at files, by the capabilities in force (`PTRACE_MODE_FSCREDS`).
+    /// The IDs for access to files and the effective capabilities (`PTRACE_MODE_FSCREDS`).
     OfFiles,
-    /// As the real user, by what could be in force (`PTRACE_MODE_REALCREDS`).
+    /// The real IDs and the permitted capabilities (`PTRACE_MODE_REALCREDS`).
     Real,
 }
 
 impl Credentials {
-    /// Whether it may send a process of `other` a signal.
+    /// Returns whether a thread with these credentials may send a signal to a process of `other`.
     pub const fn may_signal(&self, other: &Self) -> bool {
         let (own, others) = (&self.users, &other.users);
         own.effective == others.saved
@@ -23,30 +23,30 @@ impl Credentials {
             || self.can(Capabilities::KILL)
     }
 
-    /// Whether threads of `other` are its own to schedule: by its effective user, or by
-    /// `CAP_SYS_NICE`.
+    /// Returns whether the effective user owns threads of `other`, or `CAP_SYS_NICE` is in force.
     pub const fn is_owner_of(&self, other: &Self) -> bool {
         self.users.effective == other.users.effective
             || self.users.effective == other.users.real
             || self.can(Capabilities::SYS_NICE)
     }
 
-    /// Whether it may say how a thread of `other` is scheduled: one that is its own, and has no
-    /// capabilities that it lacks itself.
+    /// Returns whether the scheduling of a thread of `other` may be changed. `self` must
+    /// [own](Self::is_owner_of) the thread and have all its permitted capabilities, or have
+    /// `CAP_SYS_NICE`.
     pub fn may_schedule(&self, other: &Self) -> bool {
         let subset = self.permitted.contains(other.permitted);
         self.is_owner_of(other) && (subset || self.can(Capabilities::SYS_NICE))
     }
 
-    /// Whether it may change another process's limits.
+    /// Returns whether the resource limits of a process of `other` may be changed.
     pub fn may_limit(&self, other: &Self) -> bool {
         let same = |own: u32, others: [u32; 3]| others.iter().all(|id| *id == own);
         same(self.users.real, other.users.three()) && same(self.groups.real, other.groups.three())
             || self.can(Capabilities::SYS_RESOURCE)
     }
 
-    /// Whether it may look into another process, which may have said that nobody should
-    /// (`dumpable` is not 1).
+    /// Returns whether a process of `other` may be inspected. A process that is not `dumpable` only
+    /// lets `CAP_SYS_PTRACE` inspect it.
     pub fn may_look_into(&self, other: &Self, dumpable: bool, how: LooksAs) -> bool {
         if self.can(Capabilities::SYS_PTRACE) {
             return true;
@@ -62,10 +62,11 @@ impl Credentials {
             && own.contains(other.permitted)
     }
 
-    /// Whether the bits of an IPC object grant what is wanted (bits as of a file: 4, 2) to who acts.
+    /// Checks whether the mode of an IPC object grants the access in `wanted` (4 to read, 2 to
+    /// write).
     ///
     /// # Errors
-    /// `EACCES`.
+    /// `EACCES` if neither the mode nor `CAP_IPC_OWNER` grants the access.
     pub fn may_use_ipc(&self, ipc: &IpcOwned, wanted: u32) -> Result<(), Errno> {
         let uid = self.users.effective;
         let in_group = |gid| self.is_in_group(gid);
@@ -83,10 +84,11 @@ impl Credentials {
         }
     }
 
-    /// Whether it may change or remove an IPC object.
+    /// Checks whether an IPC object may be changed or removed.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM` if the effective user is neither its owner nor its creator and `CAP_SYS_ADMIN` is
+    /// missing.
     pub const fn may_change_ipc(&self, ipc: &IpcOwned) -> Result<(), Errno> {
         let uid = self.users.effective;
         if uid == ipc.owner[0] || uid == ipc.maker[0] {
@@ -96,12 +98,12 @@ impl Credentials {
     }
 }
 
-/// To whom an IPC object belongs.
+/// Owner, creator and mode of an IPC object.
 #[derive(Copy, Clone, Debug)]
 pub struct IpcOwned {
     /// Owner: user and group.
     pub owner: [u32; 2],
-    /// Maker: user and group.
+    /// Creator: user and group.
     pub maker: [u32; 2],
     /// Permission bits.
     pub mode: u32,

@@ -1,25 +1,25 @@
-//! What a thread acts as.
+//! The credentials of a thread.
 
 use super::{Capabilities, SecureBits};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// Numbers of a user, or of a group.
+/// The user IDs, or the group IDs, of a thread.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
-    /// Who started it.
+    /// The ID of the user who started the thread.
     pub real: u32,
-    /// Whom it acts as.
+    /// The ID with which the thread acts.
     pub effective: u32,
-    /// Whom it may act as again.
+    /// An ID that the thread may make effective again.
     pub saved: u32,
-    /// Whom it looks at files as.
+    /// The ID with which the thread accesses files.
     pub file: u32,
 }
 
 impl Ids {
-    /// One number for all.
+    /// Returns the same ID for all four.
     pub const fn all(id: u32) -> Self {
         Self {
             real: id,
@@ -29,39 +29,39 @@ impl Ids {
         }
     }
 
-    /// Real, effective, saved.
+    /// Returns the real, effective and saved ID.
     pub const fn three(self) -> [u32; 3] {
         [self.real, self.effective, self.saved]
     }
 }
 
-/// Who a thread acts as. They are never changed, but replaced by others.
+/// The credentials of a thread. They are never changed in place, only replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its user.
+    /// User IDs.
     pub users: Ids,
-    /// Its group.
+    /// Group IDs.
     pub groups: Ids,
-    /// Further groups, ascending.
+    /// Supplementary groups, ascending.
     pub supplementary: Arc<[u32]>,
-    /// What it may make effective.
+    /// Capabilities that the thread may make effective.
     pub permitted: Capabilities,
-    /// What is in force.
+    /// Capabilities in force.
     pub effective: Capabilities,
-    /// What programs may get that files give it to. No file does here.
+    /// Capabilities that a program keeps if its file grants them. No file here grants any.
     pub inheritable: Capabilities,
-    /// What programs get at most.
+    /// Upper bound of the capabilities that `execve` can grant.
     pub bounding: Capabilities,
-    /// What programs keep that files give nothing to.
+    /// Capabilities that a program keeps if its file grants none.
     pub ambient: Capabilities,
-    /// What root's numbers are worth.
+    /// Flags that limit the privileges of root's ID.
     pub secure_bits: SecureBits,
-    /// No program gives it more (`PR_SET_NO_NEW_PRIVS`).
+    /// No `execve` grants more privileges (`PR_SET_NO_NEW_PRIVS`).
     pub no_new_privileges: bool,
 }
 
 impl Credentials {
-    /// Root's.
+    /// Returns the credentials of root.
     pub fn root() -> Self {
         Self {
             users: Ids::default(),
@@ -77,7 +77,7 @@ impl Credentials {
         }
     }
 
-    /// A user's, who has no capability unless it is root.
+    /// Returns the credentials of a user. Only root, user 0, has capabilities.
     pub fn of_user(uid: u32, gid: u32, supplementary: Vec<u32>) -> Self {
         let held = if uid == 0 {
             Capabilities::ALL
@@ -96,16 +96,16 @@ impl Credentials {
         }
     }
 
-    /// Whether a capability is in force.
+    /// Returns whether `capability` is in force.
     #[inline]
     pub const fn can(&self, capability: Capabilities) -> bool {
         self.effective.contains(capability)
     }
 
-    /// `EPERM` unless a capability is in force.
+    /// Checks whether `capability` is in force.
     ///
     /// # Errors
-    /// That.
+    /// `EPERM` if it is not.
     #[inline]
     pub const fn need(&self, capability: Capabilities) -> Result<(), Errno> {
         if self.can(capability) {
@@ -115,17 +115,18 @@ impl Credentials {
         }
     }
 
-    /// Whether it looks at files as a member of a group.
+    /// Returns whether the thread accesses files as a member of the group `gid`.
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.groups.file == gid || self.supplementary.binary_search(&gid).is_ok()
     }
 
-    /// Whether it acts as a member of a group.
+    /// Returns whether the thread acts as a member of the group `gid`.
     pub fn acts_in_group(&self, gid: u32) -> bool {
         self.groups.effective == gid || self.supplementary.binary_search(&gid).is_ok()
     }
 
-    /// The same as the real user and group, as `access(2)` looks at files.
+    /// Returns these credentials with the real user and group for access to files, as `access(2)`
+    /// needs.
     #[must_use]
     pub fn as_real(&self) -> Self {
         let mut real = self.clone();

@@ -1,60 +1,59 @@
-//! What a disk says of itself, checked: its features and its configuration space (virtio 1.2,
-//! 5.2.4). Pure logic.
+//! Checks the features and the configuration space of a disk (virtio 1.2, 5.2.4). Pure logic.
 
 use bitflags::bitflags;
 use core::fmt;
 
-/// Bytes of a sector, the unit of the protocol, whatever the disk's blocks are.
+/// Size of a sector in bytes. It is the unit of the protocol, independent of the disk's block size.
 pub const SECTOR_BYTES: u64 = SECTOR as u64;
 const SECTOR: u32 = 512;
-/// The largest block that a page of the cache can hold.
+/// The largest block that fits a page of the page cache.
 const MAX_BLOCK_BYTES: u32 = 4096;
-/// Bytes that every segment may have: a page is one.
+/// A disk must accept segments of at least this size, a page.
 const MIN_SEGMENT_BYTES: u32 = 4096;
-/// Data segments of a request, as many as it has pages at most.
+/// The most data segments of a request, which is also the most pages of a request.
 pub const MAX_SEGMENTS: usize = 32;
-/// The largest disk: what file offsets can say.
+/// The largest disk, limited by the range of file offsets.
 const MAX_SECTORS: u64 = i64::MAX as u64 / SECTOR_BYTES;
 
 bitflags! {
-    /// Features of a block device that are used, and those of every device.
+    /// Supported features of a block device, and of every device.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
-        /// A segment has a largest size.
+        /// The size of a segment is limited.
         const SIZE_MAX = 1 << 1;
-        /// A request has a largest number of segments.
+        /// The number of segments of a request is limited.
         const SEG_MAX = 1 << 2;
         /// Writes are refused.
         const RO = 1 << 5;
-        /// The size of a block is told.
+        /// The disk reports the size of a block.
         const BLK_SIZE = 1 << 6;
-        /// There is a cache to flush.
+        /// The disk has a write cache that can be flushed.
         const FLUSH = 1 << 9;
-        /// The size of a physical block is told.
+        /// The disk reports the size of a physical block.
         const TOPOLOGY = 1 << 10;
-        /// Ranges can be discarded.
+        /// The disk can discard ranges.
         const DISCARD = 1 << 13;
-        /// Ranges can be made zero.
+        /// The disk can write zeros to ranges.
         const WRITE_ZEROES = 1 << 14;
-        /// Made after the standard.
+        /// The device conforms to the standard, not to its drafts.
         const VERSION_1 = 1 << 32;
     }
 }
 
-/// Why a disk cannot be used.
+/// The reason why a disk cannot be used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BadDisk {
     /// The configuration space ends before this byte.
     Config(usize),
-    /// Its blocks.
+    /// The block size is invalid.
     BlockBytes(u32),
-    /// The most bytes that a segment may have.
+    /// The largest segment is smaller than a page.
     SegmentBytes(u32),
-    /// The queue has so few descriptors.
+    /// The queue has too few descriptors.
     QueueSize {
-        /// Which.
+        /// Number of descriptors of the queue.
         size: u32,
-        /// That are needed.
+        /// Number of descriptors that are needed.
         needed: usize,
     },
 }
@@ -77,33 +76,33 @@ impl fmt::Display for BadDisk {
     }
 }
 
-/// What the disk can do and takes.
+/// The checked limits of a disk.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a logical block: 512 to 4096, a power of two.
+    /// Size of a logical block in bytes: a power of two from 512 to 4096.
     pub block_bytes: u32,
-    /// Bytes of a physical block, not less.
+    /// Size of a physical block in bytes, at least `block_bytes`.
     pub physical_block_bytes: u32,
-    /// Writes are refused.
+    /// Whether the disk refuses writes.
     pub read_only: bool,
-    /// There is a cache to flush.
+    /// Whether the disk has a cache to flush.
     pub flush: bool,
-    /// Data segments of a request, 1 to [`MAX_SEGMENTS`].
+    /// The most data segments of a request, 1 to [`MAX_SEGMENTS`].
     pub segments: usize,
-    /// Bytes of a segment, at least a page.
+    /// The most bytes of a segment, at least a page.
     pub segment_bytes: u32,
-    /// Sectors that one discard may have, whole blocks; 0: it cannot.
+    /// The most sectors of a discard, whole blocks. 0 if the disk cannot discard.
     pub discard_sectors: u64,
-    /// Sectors that one request for zeroes may have, whole blocks; 0: it cannot.
+    /// The most sectors of a request for zeros, whole blocks. 0 if the disk has no such requests.
     pub zeroes_sectors: u64,
 }
 
 impl Limits {
-    /// Reads them by `word`, which gives the little-endian word at an offset of the configuration
-    /// space.
+    /// Reads the limits. `word` returns the little-endian word at an offset of the configuration
+    /// space, or `None` beyond its end.
     ///
     /// # Errors
-    /// The disk cannot be used.
+    /// [`BadDisk`] if the disk cannot be used.
     pub fn read(features: Features, word: impl Fn(usize) -> Option<u32>) -> Result<Self, BadDisk> {
         const SIZE_MAX: usize = 8;
         const SEG_MAX: usize = 12;
@@ -126,7 +125,7 @@ impl Limits {
         if segment_bytes < MIN_SEGMENT_BYTES {
             return Err(BadDisk::SegmentBytes(segment_bytes));
         }
-        // As Linux: a request has a segment at least, whatever the device says.
+        // As on Linux, a request has at least one segment, even if the device reports 0.
         let segments = field(Features::SEG_MAX, SEG_MAX)?
             .unwrap_or(u32::MAX)
             .max(1);
@@ -138,7 +137,7 @@ impl Limits {
         };
         Ok(Self {
             block_bytes,
-            // What does not fit is no power of two of the block either.
+            // A size that overflows is ignored like one that is smaller than a block.
             physical_block_bytes: physical
                 .filter(|&b| b >= block_bytes)
                 .unwrap_or(block_bytes),
@@ -153,8 +152,8 @@ impl Limits {
         })
     }
 
-    /// The sectors that can be used of a disk that says it has this many: whole blocks, and no
-    /// more than offsets can say.
+    /// Returns how many sectors of a disk with `capacity` sectors are usable: whole blocks within
+    /// the range of file offsets.
     pub fn usable_sectors(&self, capacity: u64) -> u64 {
         let sectors = capacity.min(MAX_SECTORS);
         sectors - sectors % u64::from(self.block_bytes).div_ceil(SECTOR_BYTES)

@@ -1,4 +1,4 @@
-//! What a disk can do, and the bytes of its requests.
+//! The limits of a disk, and the format of its requests.
 
 pub mod limits;
 pub mod request;

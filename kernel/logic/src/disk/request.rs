@@ -1,70 +1,70 @@
-//! Requests as the device reads them (virtio 1.2, 5.2.6). Pure logic.
+//! The format of requests to the device (virtio 1.2, 5.2.6). Pure logic.
 
 use super::limits::MAX_SEGMENTS;
 use crate::errno::Errno;
 
-/// Bytes of the header of each request, and of the range of a discard.
+/// Size of the header of each request, and of the range of a discard, in bytes.
 pub const HEADER_BYTES: usize = 16;
-/// Bytes of the name that a disk has.
+/// Size of a disk's name in bytes.
 pub const ID_BYTES: usize = 20;
-/// What the byte for the status holds before the device has written it: no status at all.
+/// Value of the status byte before the device has written it. It is no valid status.
 pub const NO_STATUS: u8 = 0xff;
 
-/// What a disk is asked to do.
+/// An operation of a disk.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Fill the data from a sector on.
+    /// Reads data from a sector on.
     Read {
-        /// Which.
+        /// The first sector.
         sector: u64,
     },
-    /// Store the data from a sector on.
+    /// Writes data from a sector on.
     Write {
-        /// Which.
+        /// The first sector.
         sector: u64,
     },
-    /// Make stable what was written.
+    /// Makes earlier writes durable.
     Flush,
-    /// Forget a range; what it reads as afterwards is not said.
+    /// Discards a range. Its contents are undefined afterwards.
     Discard {
-        /// Its first sector.
+        /// The first sector.
         sector: u64,
-        /// Its length.
+        /// The number of sectors.
         sectors: u32,
     },
-    /// Make a range zero.
+    /// Fills a range with zeros.
     WriteZeroes {
-        /// Its first sector.
+        /// The first sector.
         sector: u64,
-        /// Its length.
+        /// The number of sectors.
         sectors: u32,
-        /// The space may be given up.
+        /// Whether the disk may deallocate the range.
         unmap: bool,
     },
-    /// Fill the data with the disk's name.
+    /// Reads the disk's name.
     GetId,
 }
 
-/// Which way the data goes.
+/// The direction of a request's data.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the disk.
     Out,
     /// From the disk.
     In,
-    /// There is none.
+    /// The request has no data.
     None,
 }
 
 impl Operation {
-    /// The header.
+    /// Returns the header of the request.
     pub fn header(self) -> [u8; HEADER_BYTES] {
         let (number, sector) = match self {
             Self::Read { sector } => (0, sector),
             Self::Write { sector } => (1, sector),
             Self::Flush => (4, 0),
             Self::GetId => (8, 0),
-            // The range says where.
+            // The range contains the sector.
             Self::Discard { .. } => (11, 0),
             Self::WriteZeroes { .. } => (13, 0),
         };
@@ -74,7 +74,7 @@ impl Operation {
         header
     }
 
-    /// The range behind the header, where there is one.
+    /// Returns the range that follows the header, or `None` if the operation has none.
     pub fn range(self) -> Option<[u8; HEADER_BYTES]> {
         let (sector, sectors, unmap) = match self {
             Self::Discard { sector, sectors } => (sector, sectors, false),
@@ -92,7 +92,7 @@ impl Operation {
         Some(range)
     }
 
-    /// Which way its data goes.
+    /// Returns the direction of the operation's data.
     pub fn direction(self) -> Direction {
         match self {
             Self::Read { .. } | Self::GetId => Direction::In,
@@ -102,14 +102,14 @@ impl Operation {
     }
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum IoError {
-    /// The disk could not do it.
+    /// The disk failed to execute the request.
     Failed,
-    /// The disk does not know such requests.
+    /// The disk does not support such requests.
     Unsupported,
-    /// The disk broke the protocol and is not used any more.
+    /// The disk violated the protocol and is no longer used.
     Gone,
 }
 
@@ -123,7 +123,7 @@ impl From<IoError> for Errno {
     }
 }
 
-/// What the status byte says; an unknown one is a failure.
+/// Returns the result for a status byte. An unknown status is a failure.
 pub fn outcome(status: u8) -> Result<(), IoError> {
     match status {
         0 => Ok(()),
@@ -132,16 +132,16 @@ pub fn outcome(status: u8) -> Result<(), IoError> {
     }
 }
 
-/// A run of physical memory.
+/// A contiguous range of physical memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Its address.
+    /// Physical address.
     pub address: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// The segments of a request: neighbours in memory are one.
+/// The segments of a request. Adjacent pieces of memory are joined.
 #[derive(Debug)]
 pub struct Segments {
     list: [Segment; MAX_SEGMENTS],
@@ -149,7 +149,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Those of `pieces`, which are at most [`MAX_SEGMENTS`], none longer than `longest` bytes.
+    /// Joins `pieces`, at most [`MAX_SEGMENTS`], into segments of at most `longest` bytes.
     pub fn join(pieces: impl Iterator<Item = Segment>, longest: u32) -> Self {
         let mut joined = Self {
             list: [Segment::default(); MAX_SEGMENTS],
@@ -173,24 +173,25 @@ impl Segments {
         joined
     }
 
-    /// All of them.
+    /// Returns all segments.
     pub fn list(&self) -> &[Segment] {
         &self.list[..self.len]
     }
 }
 
-/// The pieces of a range of sectors, none longer than `longest`, which is not 0.
+/// Splits a range of sectors into pieces of at most `longest` sectors, which must not be 0.
 pub fn chunks(sector: u64, sectors: u64, longest: u64) -> impl Iterator<Item = (u64, u32)> {
     let longest = longest.clamp(1, u64::from(u32::MAX));
     (0..sectors.div_ceil(longest)).map(move |n| {
         let start = n * longest;
-        // Not more than `longest`, which fits.
+        // At most `longest`, which fits.
         let count = u32::try_from(longest.min(sectors - start)).unwrap_or(u32::MAX);
         (sector + start, count)
     })
 }
 
-/// The sectors of a range of bytes, if it consists of whole blocks within a disk of `disk` sectors.
+/// Returns the first sector and the number of sectors of a range of bytes. Returns `None` if the
+/// range does not consist of whole blocks within a disk of `disk` sectors.
 pub fn whole_blocks(offset: u64, bytes: u64, block_bytes: u32, disk: u64) -> Option<(u64, u64)> {
     const SECTOR: u64 = super::limits::SECTOR_BYTES;
     let block = u64::from(block_bytes);

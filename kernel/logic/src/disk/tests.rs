@@ -1,4 +1,4 @@
-//! What a disk says is checked, and requests are as the standard has them.
+//! Tests the check of a disk's configuration and the format of requests.
 
 use super::limits::{BadDisk, Features, Limits, MAX_SEGMENTS};
 use super::request::{
@@ -7,7 +7,7 @@ use super::request::{
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A configuration space of these words.
+/// Returns a configuration space of `bytes` bytes that holds these words.
 fn space(words: &[(usize, u32)], bytes: usize) -> impl Fn(usize) -> Option<u32> {
     move |at| {
         (at + 4 <= bytes).then(|| {

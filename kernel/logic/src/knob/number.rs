@@ -1,31 +1,31 @@
-//! One number: `kstrtoull` and its kin, `memparse`, and the leading number of `sscanf`.
+//! Parsers of one number: `kstrtoull` and its kin, `memparse`, and the leading number of `sscanf`.
 
 use super::{c_text, is_space};
 use crate::errno::Errno;
 
-/// In which base a number stands.
+/// The base of a number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Base {
-    /// 10, whatever zeros it begins with.
+    /// 10, even with leading zeros.
     Ten,
-    /// 16 behind `0x`, 8 behind another `0`, else 10.
+    /// 16 after the prefix `0x`, 8 after any other leading `0`, else 10.
     OfPrefix,
 }
 
-/// The digits that a text begins with.
+/// The digits at the beginning of a text.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Digits<'a> {
-    /// Their value; modulo 2^64 if it is greater.
+    /// Value of the digits, modulo 2^64.
     pub(super) value: u64,
-    /// The value does not fit 64 bits.
+    /// Whether the value exceeds 64 bits.
     pub(super) overflows: bool,
     /// The number of digits, without the prefix.
     pub(super) count: usize,
-    /// What follows them.
+    /// The text after the digits.
     pub(super) rest: &'a [u8],
 }
 
-/// Reads the digits that `text` begins with, and the prefix that says their base.
+/// Parses the digits at the beginning of `text`, after the prefix that determines their base.
 pub(super) fn digits(text: &[u8], base: Base) -> Digits<'_> {
     let (radix, digits) = match (base, text) {
         (Base::OfPrefix, [b'0', b'x' | b'X', next, ..]) if next.is_ascii_hexdigit() => {
@@ -52,11 +52,11 @@ pub(super) fn digits(text: &[u8], base: Base) -> Digits<'_> {
     }
 }
 
-/// Reads a number that is all of `text` but for one newline at the end (`kstrtoull`). A `+` may stand
-/// before it; a NUL ends the text.
+/// Parses a number that is all of `text`, except for one newline at the end (`kstrtoull`). A `+`
+/// may precede it. A NUL ends the text.
 ///
 /// # Errors
-/// `EINVAL` if there is anything else, `ERANGE` if the number is above `most`.
+/// `EINVAL` if `text` contains anything else, `ERANGE` if the number is above `most`.
 pub fn unsigned(text: &[u8], base: Base, most: u64) -> Result<u64, Errno> {
     let text = c_text(text);
     let number = digits(text.strip_prefix(b"+").unwrap_or(text), base);
@@ -72,8 +72,9 @@ pub fn unsigned(text: &[u8], base: Base, most: u64) -> Result<u64, Errno> {
     Ok(number.value)
 }
 
-/// Reads a size: a number with one of the suffixes `K`, `M`, `G`, `T`, `P` and `E`, powers of 1024
-/// (`memparse`). A text that begins with no number is 0. Returns the bytes and what follows.
+/// Parses a size: a number with one of the suffixes `K`, `M`, `G`, `T`, `P` and `E`, powers of 1024
+/// (`memparse`). Returns the number of bytes and the text after the size. A text that begins with
+/// no digit has the number 0.
 pub fn size(text: &[u8]) -> (u64, &[u8]) {
     const SUFFIXES: &[u8] = b"KMGTPE";
     let number = digits(c_text(text), Base::OfPrefix);
@@ -85,8 +86,8 @@ pub fn size(text: &[u8]) -> (u64, &[u8]) {
     }
 }
 
-/// Reads the decimal number that `text` begins with behind white space (`sscanf` with `%lu`). Returns
-/// it and what follows, or `None` if there is no digit. What does not fit 64 bits counts modulo 2^64.
+/// Parses the decimal number at the beginning of `text`, after white space (`sscanf` with `%lu`).
+/// Returns the number modulo 2^64 and the text after it, or `None` if there is no digit.
 pub fn leading(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = c_text(text);
     let spaces = text.iter().take_while(|&&byte| is_space(byte)).count();
@@ -151,7 +152,7 @@ mod tests {
     fn too_large_numbers_are_out_of_range() {
         assert_eq!(any("18446744073709551615"), Ok(ALL));
         assert_eq!(any("18446744073709551616"), Err(Errno::ERANGE));
-        // What does not fit is told first, whatever follows.
+        // Overflow is reported first, even if other characters follow.
         assert_eq!(any("18446744073709551616x"), Err(Errno::ERANGE));
         assert_eq!(
             unsigned(b"4294967296", Base::Ten, 4_294_967_295),

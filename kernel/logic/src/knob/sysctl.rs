@@ -1,28 +1,31 @@
-//! Numbers as the files of `/proc/sys` read them: `proc_dointvec` and its kin.
+//! Parsers of the numbers in files of `/proc/sys`: `proc_dointvec` and its kin.
 //!
-//! White space stands before, between and behind numbers; what follows the last number that is wanted
-//! is not read. Each number may have C's prefixes, and ends at a blank, a tab, a newline or the end.
+//! White space may precede and follow each number. The text after the last wanted number is not
+//! read. Each number may have C's prefixes, and ends at a space, a tab, a newline or the end of the
+//! text.
 
 use super::is_space;
 use super::number::{Base, Digits, digits};
 use crate::errno::Errno;
 
-/// The most bytes of one write that are read: all but one of a page.
+/// The most bytes of one write that are read: one less than a page.
 pub const MOST_BYTES: usize = 4095;
-/// The most bytes that a number may have with sign and prefix, and one more.
+/// One more than the most bytes of a number, including sign and prefix.
 const NUMBER_BYTES: usize = 21;
 
-/// What one write has given.
+/// The result of one write.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Numbers {
-    /// The numbers that were read before the end or the first error. They count in any case.
+    /// The number of values read before the end or the first error. Those values are valid even
+    /// after an error.
     pub count: usize,
-    /// The bytes that were taken, or what is wrong with the text.
+    /// The number of bytes consumed, or the error in the text.
     pub taken: Result<usize, Errno>,
 }
 
-/// Reads at most as many numbers as `values` has places from `text`. `convert` makes a value of the
-/// sign (`true`: a `-` stands before it) and the absolute value; `None` refuses it.
+/// Reads numbers from `text` into `values`, at most one for each place. `convert` makes a value of
+/// the sign (`true` for a leading `-`) and the absolute value. It returns `None` to reject the
+/// number.
 fn read<T>(text: &[u8], values: &mut [T], convert: impl Fn(bool, u64) -> Option<T>) -> Numbers {
     let all = &text[..text.len().min(MOST_BYTES)];
     let (mut left, mut count) = (all, 0);
@@ -47,7 +50,7 @@ fn read<T>(text: &[u8], values: &mut [T], convert: impl Fn(bool, u64) -> Option<
         count += 1;
     }
     let left = skip_spaces(left);
-    // What is behind the part that is read counts as taken with it.
+    // Bytes past the first `MOST_BYTES` count as consumed although they are not read.
     let taken = if count == 0 {
         Err(Errno::EINVAL)
     } else {
@@ -61,8 +64,8 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
     &text[spaces..]
 }
 
-/// Reads one number that `text` begins with: whether a `-` stands before it, its absolute value, and
-/// what follows.
+/// Parses the number at the beginning of `text`. Returns whether a `-` precedes it, its absolute
+/// value, and the text after it.
 fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
     let window = &text[..text.len().min(NUMBER_BYTES)];
     let (negative, unsigned) = match window {
@@ -82,7 +85,7 @@ fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
     let ends = text
         .get(length)
         .is_none_or(|next| matches!(next, b' ' | b'\t' | b'\n'));
-    // One that fills the window may go on behind it.
+    // A number that fills the window may continue after it.
     if overflows || length == NUMBER_BYTES || !ends {
         return Err(Errno::EINVAL);
     }
@@ -105,7 +108,7 @@ pub fn longs(text: &[u8], least: u64, most: u64, values: &mut [u64]) -> Numbers 
     })
 }
 
-/// Reads one `unsigned int`, and takes all of the text with it (`proc_douintvec`).
+/// Reads one `unsigned int` and ignores the text after it (`proc_douintvec`).
 ///
 /// # Errors
 /// `EINVAL` if the text begins with no number, or with one below 0 or above 2^32 - 1.
@@ -118,7 +121,7 @@ pub fn unsigned(text: &[u8]) -> Result<u32, Errno> {
     .map(|_| value[0])
 }
 
-/// Reads one switch, which any number but 0 sets (`proc_dobool`).
+/// Reads one switch into `value`. Every number but 0 sets it (`proc_dobool`).
 pub fn switch(text: &[u8], value: &mut bool) -> Numbers {
     let mut values = [*value];
     let numbers = read(text, &mut values, |_, number| Some(number != 0));

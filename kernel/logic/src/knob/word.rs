@@ -1,19 +1,20 @@
-//! Names and switches.
+//! Parsers of names and switches.
 
 use super::c_text;
 use super::number::{Base, unsigned};
 use crate::errno::Errno;
 
-/// The most bytes of a [`short_name`].
+/// The most bytes of the text of a [`short_name`].
 const SHORT_BYTES: usize = 15;
 
-/// The name that `text` is, without one newline at its end (`sysfs_streq`). A NUL ends the text.
+/// Returns the name in `text`, without one newline at its end (`sysfs_streq`). A NUL ends the text.
 pub fn name(text: &[u8]) -> &[u8] {
     let text = c_text(text);
     text.strip_suffix(b"\n").unwrap_or(text)
 }
 
-/// The name that `text` is, for a file that takes 15 bytes. A newline ends it only as its last byte.
+/// Returns the name in `text`, for a file that accepts 15 bytes. A newline is removed only if it is
+/// the last byte.
 ///
 /// # Errors
 /// `EINVAL` for a longer text.
@@ -24,11 +25,11 @@ pub fn short_name(text: &[u8]) -> Result<&[u8], Errno> {
     Ok(c_text(text.strip_suffix(b"\n").unwrap_or(text)))
 }
 
-/// Reads a switch that begins with `y`, `t`, `1` or `on`, or with `n`, `f`, `0` or `of`, in letters of
-/// either case (`kstrtobool`).
+/// Parses a switch that begins with `y`, `t`, `1` or `on`, or with `n`, `f`, `0` or `of`, in upper
+/// or lower case (`kstrtobool`).
 ///
 /// # Errors
-/// `EINVAL` for another beginning.
+/// `EINVAL` for any other beginning.
 pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
     match text {
         [b'y' | b'Y' | b't' | b'T' | b'1', ..] | [b'o' | b'O', b'n' | b'N', ..] => Ok(true),
@@ -37,10 +38,10 @@ pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
     }
 }
 
-/// Reads a switch that is the number 0 or 1.
+/// Parses a switch that is the number 0 or 1.
 ///
 /// # Errors
-/// As [`unsigned`], and `EINVAL` for a greater number.
+/// The errors of [`unsigned`], and `EINVAL` for a greater number.
 pub fn flag(text: &[u8]) -> Result<bool, Errno> {
     match unsigned(text, Base::Ten, u64::MAX)? {
         0 => Ok(false),

@@ -1,4 +1,4 @@
-//! File locks: ranges, and who holds and waits for them.
+//! File locks: ranges of bytes, and the holders and waiters of locks.
 
 pub mod ranges;
 pub mod table;

@@ -1,36 +1,36 @@
-//! Which bytes of one file one owner has locked, and how.
+//! The locks of one owner on the bytes of one file.
 //!
-//! Kept as POSIX asks for it: a new lock replaces what the same owner had of those bytes, so a lock
-//! may split another in two, and neighbours of one kind are one lock.
+//! As POSIX requires, a new lock replaces those that the same owner had on its bytes. So a lock may
+//! split another in two, and adjacent locks of one kind are merged.
 
 use alloc::vec::Vec;
 
-/// The last byte that a file can have, and that a lock "to the end" reaches.
+/// The last byte that a file can have. A lock "to the end" extends to it.
 pub const LAST_BYTE: u64 = i64::MAX as u64;
 
-/// Locks that one owner may have in one file. Linux has no such number; here it bounds the work
-/// that is done under a spin lock.
+/// The most locks of one owner on one file. Linux has no such limit; here it bounds the work under
+/// a spin lock.
 pub const MAX_RANGES: usize = 1 << 16;
 
-/// What a lock keeps others from.
+/// The locks that a lock excludes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Others may have shared locks of the same bytes (`F_RDLCK`, `LOCK_SH`).
+    /// Other owners may only have shared locks on the same bytes (`F_RDLCK`, `LOCK_SH`).
     Shared,
-    /// Nobody else has a lock of these bytes (`F_WRLCK`, `LOCK_EX`).
+    /// Other owners may have no locks on these bytes (`F_WRLCK`, `LOCK_EX`).
     Exclusive,
 }
 
-/// There is no memory for a lock, or it would be one too many.
+/// There is no memory for a lock, or [`MAX_RANGES`] is reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Why three numbers of a `struct flock` are no range of bytes.
+/// The reason why three numbers of a `struct flock` are no range of bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SpanError {
-    /// It starts before the file does.
+    /// The range starts before the file.
     BeforeStart,
-    /// It goes beyond [`LAST_BYTE`].
+    /// The range extends beyond [`LAST_BYTE`].
     BeyondEnd,
 }
 
@@ -50,13 +50,14 @@ impl Span {
         last: LAST_BYTE,
     };
 
-    /// `length` bytes from `start` on, counted from `base`, which is at most [`LAST_BYTE`]. A
-    /// length of 0 is all to the end, a negative one the bytes before the start.
+    /// Returns the range of `length` bytes from `start` on, relative to `base`, which must be at
+    /// most [`LAST_BYTE`]. A length of 0 extends to the end. A negative length means the bytes
+    /// before the start.
     ///
     /// # Errors
-    /// As [`SpanError`] says.
+    /// [`SpanError`] if the range leaves the bytes that a file can have.
     pub fn relative(base: u64, start: i64, length: i64) -> Result<Self, SpanError> {
-        // Sums of two or three numbers of 64 bits do not leave 128 bits.
+        // Sums of two or three numbers of 64 bits fit 128 bits.
         let start = i128::from(base) + i128::from(start);
         let end = start + i128::from(length);
         let last_byte = i128::from(LAST_BYTE);
@@ -68,7 +69,7 @@ impl Span {
             1.. => (start, end - 1),
             _ => (end, start - 1),
         };
-        // As Linux: of two errors the one of the start counts.
+        // As on Linux, an error of the start takes precedence.
         if start < 0 || first < 0 {
             return Err(SpanError::BeforeStart);
         }
@@ -81,7 +82,7 @@ impl Span {
         }
     }
 
-    /// The length as a `struct flock` has it: 0 when it reaches to the end.
+    /// Returns the length for a `struct flock`: 0 if the range extends to the end.
     pub fn length(&self) -> u64 {
         if self.last == LAST_BYTE {
             0
@@ -95,61 +96,62 @@ impl Span {
     }
 }
 
-/// Who placed a lock. It is shown to those who ask, and decides nothing.
+/// The creator of a lock. It is only shown, and has no effect.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// The open file by which it did.
+    /// The open file that was used.
     pub via: u64,
 }
 
-/// One lock.
+/// A lock that is held.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The bytes.
     pub span: Span,
-    /// How they are locked.
+    /// Kind of the lock.
     pub kind: Kind,
-    /// Who did it.
+    /// Creator of the lock.
     pub label: Label,
 }
 
 impl Held {
-    /// Whether a lock of another owner cannot stand beside this one.
+    /// Returns whether the lock excludes a lock of `kind` on `span` by another owner.
     pub fn excludes(&self, span: &Span, kind: Kind) -> bool {
         self.span.overlaps(span) && (self.kind == Kind::Exclusive || kind == Kind::Exclusive)
     }
 }
 
-/// Room that is kept for locks of an owner that has none.
+/// Number of locks for which memory is kept when an owner has none.
 const SPARE_RANGES: usize = 4;
 
-/// The locks of one owner in one file: ascending, apart from each other, and neighbours of one kind
-/// are never adjacent.
+/// The locks of one owner on one file. They are in ascending order and disjoint, and adjacent locks
+/// have different kinds.
 #[derive(Debug, Default)]
 pub struct Ranges {
     list: Vec<Held>,
 }
 
 impl Ranges {
-    /// None.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self { list: Vec::new() }
     }
 
-    /// Forgets all of them, and keeps some of their memory.
+    /// Removes all locks, and keeps some of their memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.list.shrink_to(SPARE_RANGES);
     }
 
-    /// All of them, ascending.
+    /// Returns all locks in ascending order.
     pub fn as_slice(&self) -> &[Held] {
         &self.list
     }
 
-    /// The place of the first lock that excludes another owner's of this kind.
+    /// Returns the index of the first lock that excludes a lock of `kind` on `span` by another
+    /// owner. Returns `None` if there is none.
     pub fn conflict(&self, span: &Span, kind: Kind) -> Option<usize> {
         let from = self
             .list
@@ -163,12 +165,14 @@ impl Ranges {
         Some(from + at)
     }
 
-    /// Locks `span` as `wanted` says, or unlocks it with `None`, whatever the owner had there.
+    /// Locks `span` with the kind `wanted`, or unlocks it if `wanted` is `None`. Replaces the
+    /// owner's earlier locks there.
     ///
     /// # Errors
-    /// [`NoRoom`]; nothing has changed then. Unlocking everything never fails.
+    /// [`NoRoom`] if there is no room for the locks; none has changed then. Unlocking everything
+    /// never fails.
     pub fn set(&mut self, span: Span, wanted: Option<Kind>, label: Label) -> Result<(), NoRoom> {
-        // All that overlaps, and what touches at either side. No sum exceeds 2^63.
+        // The locks that overlap or touch `span`. No sum exceeds 2^63.
         let from = self
             .list
             .partition_point(|held| held.span.last + 1 < span.first);
@@ -183,7 +187,7 @@ impl Ranges {
                 new.span.first = new.span.first.min(held.span.first);
                 new.span.last = new.span.last.max(held.span.last);
                 if !joined {
-                    // The older lock grows.
+                    // The older lock is extended.
                     new.label = held.label;
                     joined = true;
                 }

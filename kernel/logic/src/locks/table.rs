@@ -1,33 +1,33 @@
-//! All locks of all files, and who waits for one.
+//! All locks of all files, and the requests that wait for them.
 //!
-//! A lock that comes free is handed over: whoever lets go grants what has become possible to those
-//! who wait, the longest first, so nobody wakes to find that another was faster. A newcomer gets
-//! what nobody holds against it, also when others wait, as under Linux.
+//! A lock that becomes free is handed over. The task that unlocks it grants all possible locks to
+//! waiting requests, the oldest first, so no waiter wakes up to find the lock taken. As on Linux, a
+//! new request is granted if no lock excludes it, even if others wait.
 
 use super::ranges::{Held, Kind, Label, NoRoom, Ranges, Span};
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// Lists that files are spread over.
+/// Number of lists over which the files are spread.
 const BUCKETS: usize = 256;
-/// Owners of locks in one file; each is looked at when one more wants a lock.
+/// The most owners of locks on one file. Each of them is checked for a new request.
 const MAX_OWNERS: usize = 1 << 16;
-/// Room that is kept for owners of locks in the idle entry.
+/// Number of owners for which memory is kept in the idle entry.
 const SPARE_HOLDERS: usize = 4;
-/// Waiting requests and lock owners that one search for a deadlock looks at; one that is larger
-/// goes undetected. Linux gives up after ten processes.
+/// The most waiting requests and lock owners that one search for a deadlock looks at. A larger
+/// deadlock is not detected. Linux gives up after ten processes.
 const MAX_STEPS: usize = 1 << 18;
 
-/// Which file: what nodes of the tree are told apart by.
+/// The identity of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct FileKey {
     /// Number of the file system.
     pub device: u64,
-    /// Number of the file in it.
+    /// Number of the file in its file system.
     pub inode: u64,
 }
 
-/// The two worlds of locks, which do not know of each other.
+/// The two worlds of locks. Locks of one world have no effect in the other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum World {
     /// `flock`: always the whole file.
@@ -36,7 +36,7 @@ pub enum World {
     Ranges,
 }
 
-/// What is locked: one file in one world.
+/// A file in one world of locks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The file.
@@ -45,45 +45,45 @@ pub struct Subject {
     pub world: World,
 }
 
-/// Whose a lock is.
+/// The owner of a lock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The processes that share this table of descriptors (POSIX locks).
+    /// The processes that share this table of file descriptors (POSIX locks).
     Files(u64),
-    /// Whoever has this open file (`flock`, `F_OFD_*`).
+    /// The holders of this open file description (`flock`, `F_OFD_*`).
     Description(u64),
 }
 
-/// A lock that somebody wants.
+/// A request for a lock.
 #[derive(Copy, Clone, Debug)]
 pub struct Request {
-    /// For whom.
+    /// The future owner.
     pub owner: Owner,
-    /// Of which bytes.
+    /// The bytes to lock.
     pub span: Span,
-    /// How.
+    /// The kind of lock.
     pub kind: Kind,
-    /// Who asks.
+    /// The creator.
     pub label: Label,
 }
 
-/// How a request ended that was not refused.
+/// The result of a request that was not refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
     /// The lock is held.
     Granted,
-    /// It will be granted; the number is for [`Table::cancel`].
+    /// The lock will be granted later. [`Table::cancel`] accepts the number.
     Waiting(u64),
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Somebody holds a lock against it, and it was not to wait.
+    /// Another owner's lock excludes the request, and it must not wait.
     Conflict,
-    /// To wait for it would be to wait for oneself.
+    /// Waiting would be a deadlock.
     Deadlock,
-    /// There is no room for it.
+    /// There is no room for the lock or for the waiting request.
     NoRoom,
 }
 
@@ -97,44 +97,43 @@ impl From<Refused> for Errno {
     }
 }
 
-/// A lock as it is shown.
+/// A lock or a waiting request in a list of locks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Counts the locks that are held. A request that waits has the number of the first lock that
-    /// it waits for.
+    /// Number of a held lock. A waiting request has the number of the first lock that it waits for.
     pub number: usize,
-    /// Whether it waits.
+    /// Whether this is a waiting request.
     pub waits: bool,
-    /// What is locked.
+    /// The file and world.
     pub subject: Subject,
-    /// Whose it is.
+    /// The owner of the lock or the request.
     pub owner: Owner,
-    /// The lock.
+    /// The lock that is held or requested.
     pub held: Held,
 }
 
-/// One owner's locks of one subject.
+/// The locks of one owner on one subject.
 #[derive(Debug)]
 struct Holder {
     owner: Owner,
     ranges: Ranges,
 }
 
-/// A subject of which something is locked.
+/// A subject with locks.
 #[derive(Debug)]
 struct Entry {
     subject: Subject,
     /// In the order of their first locks.
     holders: Vec<Holder>,
-    /// Requests that wait for it.
+    /// Number of requests that wait for this subject.
     waiting: usize,
-    /// Empty: the memory of a holder that has gone, for the next one.
+    /// An empty list with the memory of a removed holder, for the next one.
     spare: Ranges,
 }
 
 impl Entry {
-    /// Of each owner that has a lock against a request the first one: whose it is, and its place
-    /// there.
+    /// Returns the holders with locks that exclude a request. For each holder, also returns the
+    /// index of its first such lock.
     fn conflicts(&self, request: &Request) -> impl Iterator<Item = (&Holder, usize)> {
         let Request {
             owner, span, kind, ..
@@ -146,7 +145,7 @@ impl Entry {
         others.filter_map(move |other| Some((other, other.ranges.conflict(&span, kind)?)))
     }
 
-    /// Whether somebody has a lock against a request.
+    /// Returns whether a lock of another owner excludes a request.
     fn keeps_from(&self, request: &Request) -> bool {
         self.conflicts(request).next().is_some()
     }
@@ -155,7 +154,7 @@ impl Entry {
         self.holders.iter().position(|holder| holder.owner == owner)
     }
 
-    /// Gives the owner its lock, which nobody holds anything against.
+    /// Grants a request, which no lock of another owner may exclude.
     fn grant(&mut self, request: &Request) -> Result<(), NoRoom> {
         let place = match self.place_of(request.owner) {
             Some(place) => place,
@@ -179,20 +178,20 @@ impl Entry {
         result
     }
 
-    /// Takes everything from an owner. Returns whether it had anything.
+    /// Removes all locks of an owner. Returns whether it had any.
     fn take_all(&mut self, owner: Owner) -> bool {
         let place = self.place_of(owner);
         place.map(|place| self.remove(place)).is_some()
     }
 
-    /// Takes everything from the holder at `place`.
+    /// Removes the holder at `place` and all its locks.
     fn remove(&mut self, place: usize) {
         let mut ranges = self.holders.remove(place).ranges;
         ranges.clear();
         self.spare = ranges;
     }
 
-    /// Returns whether it says nothing.
+    /// Returns whether the entry has neither locks nor waiting requests.
     fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiting == 0
     }
@@ -205,7 +204,7 @@ impl Entry {
     }
 }
 
-/// A request that waits. `T` is how its maker is told of the end.
+/// A waiting request. `T` identifies the waiter to `settle`.
 #[derive(Debug)]
 struct Waiter<T> {
     number: u64,
@@ -214,20 +213,20 @@ struct Waiter<T> {
     ticket: T,
 }
 
-/// Every lock there is.
+/// All locks.
 #[derive(Debug)]
 pub struct Table<T> {
     buckets: [Vec<Entry>; BUCKETS],
-    /// Whose entry says nothing and is kept, the last one of these. So a file that is locked and
-    /// unlocked in turn needs no new memory each time.
+    /// The subject whose entry last became idle and is kept. So a file that is locked and unlocked
+    /// in turn needs no new memory each time.
     idle: Option<Subject>,
-    /// Those who wait longest first.
+    /// The waiting requests, the oldest first.
     waiters: Vec<Waiter<T>>,
     next_number: u64,
 }
 
 impl<T> Table<T> {
-    /// No locks.
+    /// Returns a table without locks.
     pub const fn new() -> Self {
         Self {
             buckets: [const { Vec::new() }; BUCKETS],
@@ -237,15 +236,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// Gives `request` its lock of `subject`, or, where others hold a lock against it and there is
-    /// a ticket, puts it with those who wait. `settle` is called with the ticket of each who waited
-    /// and gets a lock by this call, or with [`NoRoom`] if there is no room for it.
+    /// Grants `request` on `subject`. If locks of other owners exclude it and there is a `ticket`,
+    /// the request waits instead. For each waiting request that this call grants, `settle` gets its
+    /// ticket, with [`NoRoom`] if there is no room for the lock.
     ///
-    /// In [`World::Whole`] an owner that wants another kind of lock than it has loses that one
-    /// first, whatever becomes of the request, as under Linux.
+    /// In [`World::Whole`] an owner that requests another kind of lock than it has loses the old
+    /// lock first, as on Linux. That happens even if the request fails.
     ///
     /// # Errors
-    /// As [`Refused`] says.
+    /// [`Refused`] with the reason.
     pub fn acquire(
         &mut self,
         subject: Subject,
@@ -272,7 +271,7 @@ impl<T> Table<T> {
         } else {
             Err(Refused::Conflict)
         };
-        // Who had a lock before may have given up some of it for this one.
+        // An owner that had locks may have given up some of them for this one.
         if owned.is_some() {
             self.hand_over(subject, settle);
         }
@@ -280,10 +279,11 @@ impl<T> Table<T> {
         result
     }
 
-    /// Unlocks bytes of an owner. `settle` as in [`Self::acquire`].
+    /// Unlocks bytes of an owner. `settle` is called as in [`Self::acquire`].
     ///
     /// # Errors
-    /// [`NoRoom`]: a lock falls in two, and there is no room for both; nothing has changed then.
+    /// [`NoRoom`] if a lock is split in two and there is no room for both. No lock has changed
+    /// then.
     pub fn unlock(
         &mut self,
         subject: Subject,
@@ -302,7 +302,7 @@ impl<T> Table<T> {
             return Ok(());
         };
         let ranges = &mut entry.holders[place].ranges;
-        // Nobody sees the label of what is not locked.
+        // The label of unlocked bytes is never used.
         ranges.set(span, None, Label { pid: 0, via: 0 })?;
         if ranges.as_slice().is_empty() {
             entry.remove(place);
@@ -312,7 +312,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Unlocks all that an owner has of a subject. `settle` as in [`Self::acquire`].
+    /// Removes all locks of an owner on a subject. `settle` is called as in [`Self::acquire`].
     pub fn release(
         &mut self,
         subject: Subject,
@@ -328,13 +328,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// The first lock that keeps a request from being granted, and whose it is.
+    /// Returns the first lock that excludes a request, and its owner. Returns `None` if there is
+    /// none.
     pub fn blocker(&self, subject: Subject, request: &Request) -> Option<(Owner, Held)> {
         let (holder, at) = self.entry(subject)?.conflicts(request).next()?;
         Some((holder.owner, holder.ranges.as_slice()[at]))
     }
 
-    /// Takes a request back that waits; false: it does not wait any more, its ticket was settled.
+    /// Cancels a waiting request. Returns `false` if it no longer waits; its ticket was settled
+    /// then.
     pub fn cancel(&mut self, number: u64) -> bool {
         let Some(place) = self.waiters.iter().position(|w| w.number == number) else {
             return false;
@@ -347,7 +349,7 @@ impl<T> Table<T> {
         true
     }
 
-    /// Locks that are held, and requests that wait.
+    /// Returns the number of held locks and waiting requests.
     pub fn count(&self) -> usize {
         let entries = self.buckets.iter().flatten();
         let held = |entry: &Entry| -> usize {
@@ -357,7 +359,7 @@ impl<T> Table<T> {
         self.waiters.len() + entries.map(held).sum::<usize>()
     }
 
-    /// Adds a line for each lock and each request that waits, as many as `lines` has room for.
+    /// Adds a line for each held lock and each waiting request, up to the capacity of `lines`.
     pub fn list(&self, lines: &mut Vec<Line>) {
         let mut add = |line| {
             if lines.len() < lines.capacity() {
@@ -406,7 +408,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns how many subjects have an entry, also those that say nothing.
+    /// Returns the number of entries, including idle ones.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.buckets.iter().map(Vec::len).sum()
@@ -422,7 +424,7 @@ impl<T> Table<T> {
         bucket.iter_mut().find(|entry| entry.subject == subject)
     }
 
-    /// The place of the subject's entry, which is made if there is none.
+    /// Returns the index of the subject's entry, which is created if there is none.
     fn enter(&mut self, bucket: usize, subject: Subject) -> Result<usize, Refused> {
         let entries = &mut self.buckets[bucket];
         if let Some(place) = entries.iter().position(|entry| entry.subject == subject) {
@@ -438,7 +440,7 @@ impl<T> Table<T> {
         Ok(entries.len() - 1)
     }
 
-    /// Makes the subject's entry the idle one if it says nothing, and drops the idle one before.
+    /// Makes the subject's entry the idle one if it is idle, and drops the previous idle entry.
     fn tidy(&mut self, subject: Subject) {
         let Some(entry) = self.entry_mut(subject).filter(|entry| entry.is_idle()) else {
             return;
@@ -482,21 +484,21 @@ impl<T> Table<T> {
         Ok(Acquired::Waiting(number))
     }
 
-    /// Whether the owner of a request, if it waits, waits for somebody who waits for it, through
-    /// however many others. Only owners of POSIX locks are asked: an open file does not wait, those
-    /// who have it do.
+    /// Returns whether waiting would make the owner of `request` wait for itself, directly or
+    /// through other owners. Only owners of POSIX locks are followed, because an open file
+    /// description does not wait; only tasks that hold it do.
     fn would_deadlock(&self, subject: Subject, request: &Request) -> Result<bool, Refused> {
         if !matches!(request.owner, Owner::Files(_)) || self.waiters.is_empty() {
             return Ok(false);
         }
-        // Owners that the request waits for, directly or through those before them.
+        // Owners that the request waits for, directly or through earlier ones in this list.
         let mut reached: Vec<Owner> = Vec::new();
         let mut steps = MAX_STEPS;
         if self.reach(subject, request, request.owner, &mut reached, &mut steps)? {
             return Ok(true);
         }
         let mut at = 0;
-        // Each turn deals with an owner that was not met before, until the steps are used up.
+        // Each iteration handles an owner not handled before, until the steps are used up.
         while let Some(&owner) = reached.get(at) {
             at += 1;
             for waiter in &self.waiters {
@@ -520,7 +522,8 @@ impl<T> Table<T> {
         Ok(false)
     }
 
-    /// Adds those to `reached` who hold a lock against `request`; says whether `sought` is one.
+    /// Adds the owners of locks that exclude `request` to `reached`. Returns whether `sought` is
+    /// one of them.
     fn reach(
         &self,
         subject: Subject,
@@ -545,19 +548,19 @@ impl<T> Table<T> {
                 reached.push(holder.owner);
             }
         }
-        // Those who hold nothing against it were looked at too.
+        // Holders without excluding locks were looked at, too.
         *steps = steps.saturating_sub(entry.holders.len());
         Ok(false)
     }
 
-    /// Grants what has become possible to those who wait for a subject, the longest first.
+    /// Grants the waiting requests for a subject that have become possible, the oldest first.
     fn hand_over(&mut self, subject: Subject, mut settle: impl FnMut(&T, Result<(), NoRoom>)) {
         let entries = &mut self.buckets[bucket_of(subject.file)];
         let Some(entry) = entries.iter_mut().find(|entry| entry.subject == subject) else {
             return;
         };
         let mut again = entry.waiting > 0;
-        // Each turn but the last grants something.
+        // Each iteration but the last grants a request.
         while again {
             again = false;
             self.waiters.retain(|waiter| {
@@ -565,8 +568,8 @@ impl<T> Table<T> {
                 if waiter.subject != subject || entry.keeps_from(request) {
                     return true;
                 }
-                // An owner's other request may make less of a lock that it has: those who were
-                // looked at before are looked at again.
+                // The request may shrink another lock of its owner, so earlier requests are checked
+                // again.
                 again |= entry.place_of(request.owner).is_some();
                 settle(&waiter.ticket, entry.grant(request));
                 entry.waiting -= 1;
@@ -576,7 +579,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The list that a file is on.
+/// Returns the index of the list that a file is on.
 fn bucket_of(file: FileKey) -> usize {
     // Fibonacci hashing: the top bits depend on all bits below.
     let mixed = (file.inode ^ (file.device << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,5 @@
-//! The table of locks against a model that knows for every byte who has locked it how.
+//! Compares the table of locks with a model that stores for every byte its owners and kinds of
+//! locks.
 
 use super::ranges::{Kind, LAST_BYTE, Label, Span, SpanError};
 use super::table::{Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World};
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Bytes of a file that the model looks at one by one; the last stands for all further ones.
+/// Number of bytes of a file that the model tracks. The last one represents all further bytes.
 const BYTES: usize = 24;
 const OWNERS: usize = 5;
 const SUBJECTS: usize = 3;
@@ -66,7 +67,7 @@ fn subject(number: usize) -> Subject {
     } else {
         World::Ranges
     };
-    // The first and the last are the same file.
+    // The first and the last subject are the same file.
     let inode = (number % (SUBJECTS - 1)) as u64;
     Subject {
         file: FileKey { device: 1, inode },
@@ -74,8 +75,8 @@ fn subject(number: usize) -> Subject {
     }
 }
 
-/// The last owner is an open file, in both worlds; the others are tables of descriptors in the
-/// world of ranges.
+/// Returns an owner. The last one is an open file description, in both worlds; the others are
+/// tables of descriptors in the world of ranges.
 fn owner(subject: usize, number: usize) -> Owner {
     if subject == SUBJECTS - 1 || number == OWNERS - 1 {
         Owner::Description(number as u64)
@@ -114,9 +115,9 @@ fn request(wanted: &Wanted) -> Request {
 
 #[derive(Default)]
 struct Model {
-    /// By subject, owner and byte.
+    /// The kind of lock, by subject, owner and byte.
     held: Vec<Vec<[Option<Kind>; BYTES]>>,
-    /// With the number of the ticket, those who wait longest first.
+    /// The waiting requests with the numbers of their tickets, the oldest first.
     waiters: Vec<(usize, Wanted)>,
 }
 
@@ -147,7 +148,8 @@ impl Model {
         self.held[wanted.subject][wanted.owner][wanted.first..=wanted.last].fill(kind);
     }
 
-    /// Whom a request waits for, in any number of steps, among owners of POSIX locks.
+    /// Returns the owners that a request waits for, directly or indirectly, among owners of POSIX
+    /// locks.
     fn waits_for(&self, wanted: &Wanted) -> Vec<usize> {
         let mut met: Vec<usize> = Vec::new();
         let mut open = vec![wanted.clone()];
@@ -167,7 +169,8 @@ impl Model {
         met
     }
 
-    /// Grants what is possible, in the order of waiting; the tickets that were settled.
+    /// Grants the possible requests, in the order of waiting. Returns the tickets that were
+    /// settled.
     fn hand_over(&mut self) -> Vec<usize> {
         let mut settled = Vec::new();
         loop {
@@ -245,7 +248,7 @@ proptest! {
             match &step {
                 Step::Try(wanted) | Step::Wait(wanted) => {
                     let waits = matches!(step, Step::Wait(_));
-                    // A conversion of a whole file's lock gives the old one up first.
+                    // A conversion of a whole file's lock first releases the old lock.
                     let bytes = &mut model.held[wanted.subject][wanted.owner];
                     if subject(wanted.subject).world == World::Whole && bytes[0] != Some(wanted.kind) {
                         bytes.fill(None);
@@ -299,7 +302,8 @@ proptest! {
             prop_assert_eq!(settled, model.hand_over());
             compare(&table, &model);
         }
-        // Everybody lets go, also of what comes by waiting: nothing is left behind.
+        // All owners release their locks, including those granted after a wait. Nothing is left
+        // behind.
         for _ in 0..=numbers.len() {
             for at in 0..SUBJECTS {
                 for whose in 0..OWNERS {
@@ -329,7 +333,7 @@ proptest! {
     }
 }
 
-/// Small numbers meet the edges that arbitrary ones miss.
+/// Small numbers hit the edges that random ones miss.
 #[test]
 fn edges_of_spans() {
     let last = LAST_BYTE;

@@ -1,9 +1,9 @@
-//! The ends of a pipe: how many read it, how many write it, and whether who opens a FIFO has met
+//! The ends of a pipe: the numbers of readers and writers, and whether an opener of a FIFO has met
 //! its peer. Pure logic.
 //!
-//! SeqCst throughout: a waiter's registration and its look at the counters must not be reordered
-//! with a changer's store and its look at the waiters. The queue's lock orders them as well; this
-//! spares the argument.
+//! SeqCst throughout. A waiter's registration and its read of the counters must not be reordered
+//! with a changer's store and its read of the waiters. The queue's lock orders them as well, but
+//! SeqCst needs no such argument.
 
 #[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +13,10 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 /// The ends of one direction.
 #[derive(Debug, Default)]
 struct Side {
-    /// Open now.
+    /// Number of ends open now.
     open: AtomicUsize,
-    /// Opened ever: who waits for a peer waits for a change, as the peer may come and go meanwhile.
+    /// Number of ends ever opened. An opener waits for this count to change, as a peer may come and
+    /// go before the opener looks again.
     opens: AtomicUsize,
 }
 
@@ -25,7 +26,7 @@ impl Side {
         self.opens.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether that was the last one.
+    /// Returns whether the end was the last one.
     fn leave(&self) -> bool {
         self.open.fetch_sub(1, Ordering::SeqCst) == 1
     }
@@ -46,7 +47,7 @@ pub struct Ends {
     writers: Side,
 }
 
-/// What an opener saw of its peers before it became an end itself.
+/// The peers that an opener found before it became an end itself.
 #[derive(Debug)]
 pub struct Look {
     reads: bool,
@@ -55,7 +56,7 @@ pub struct Look {
 }
 
 impl Ends {
-    /// An end more.
+    /// Adds an end.
     pub fn come(&self, reads: bool, writes: bool) {
         if reads {
             self.readers.come();
@@ -65,7 +66,7 @@ impl Ends {
         }
     }
 
-    /// An end less; says whether it was the last reader, and whether the last writer.
+    /// Removes an end. Returns whether it was the last reader, and whether it was the last writer.
     pub fn leave(&self, reads: bool, writes: bool) -> (bool, bool) {
         (
             reads && self.readers.leave(),
@@ -73,26 +74,27 @@ impl Ends {
         )
     }
 
-    /// Whether anybody reads.
+    /// Returns whether there is a reader.
     pub fn has_readers(&self) -> bool {
         self.readers.any()
     }
 
-    /// Whether anybody writes.
+    /// Returns whether there is a writer.
     pub fn has_writers(&self) -> bool {
         self.writers.any()
     }
 
-    /// Whether anybody has ever written: until then a FIFO is not at its end.
+    /// Returns whether there was ever a writer. Until then a FIFO is not at its end.
     pub fn had_writers(&self) -> bool {
         self.writers.opens() > 0
     }
 
-    /// The first half of opening a FIFO for reading, or else for writing; [`Self::come`] follows,
-    /// and then the wait for [`Self::met`].
+    /// Begins to open a FIFO for reading, or else for writing. [`Self::come`] follows, and then the
+    /// wait for [`Self::met`].
     pub fn look(&self, reads: bool) -> Look {
         let peers = self.peers(reads);
-        // The count first: who comes between the two is seen by both, nobody by neither.
+        // The count is read first: a peer that comes between the two reads is seen twice, none is
+        // missed.
         let opens = peers.opens();
         Look {
             reads,
@@ -101,8 +103,9 @@ impl Ends {
         }
     }
 
-    /// Whether a peer was there at the look or has come since. A peer that waited for us may write,
-    /// read and leave before we look again: so that one counts which was there before we came.
+    /// Returns whether a peer was open at the look or has come since. A peer that waited for this
+    /// opener may write, read and leave before the opener looks again. So a peer that was open
+    /// before the opener came counts.
     pub fn met(&self, look: &Look) -> bool {
         look.peer || self.peers(look.reads).opens() != look.opens
     }

@@ -1,5 +1,5 @@
-//! Who opens a FIFO meets its peer, however quickly that one is done.
-//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
+//! An opener of a FIFO meets its peer, however quickly that peer closes it again. All
+//! interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
 
 use super::ends::Ends;
 
@@ -12,7 +12,7 @@ fn a_peer_that_waited_and_went_was_met() {
     assert!(!ends.met(&writer));
     let reader = ends.look(true);
     ends.come(true, false);
-    // The reader has not looked again yet, and the writer is done already.
+    // The reader has not looked again yet, and the writer has finished already.
     assert!(ends.met(&writer));
     assert_eq!(ends.leave(false, true), (false, true));
     assert!(ends.met(&reader));
@@ -47,7 +47,7 @@ mod model {
         ends.leave(reads, !reads);
     }
 
-    /// A reader and a writer open, meet and go: neither waits for ever, whoever is first.
+    /// A reader and a writer open, meet and leave. Neither waits for ever, in any order.
     #[test]
     fn reader_and_writer_meet() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! A pipe's bytes and its ends.
+//! The bytes of a pipe and its ends.
 
 pub mod ends;
 #[cfg(test)]

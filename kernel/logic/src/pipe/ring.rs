@@ -1,15 +1,16 @@
-//! A ring of bytes in pages that come and go with the bytes: pure logic.
+//! A ring of bytes in pages that are allocated and freed with the bytes. Pure logic.
 //!
-//! One page stays when the last byte goes: most pipes are emptied after each write, and would else
-//! take a page and give it back each time. It goes with the ring, when the pipe's last end closes.
+//! One page stays when the last byte is consumed. Most pipes are emptied after each write, and
+//! would otherwise allocate and free a page each time. The page is freed with the ring, when the
+//! pipe's last end closes.
 //!
-//! A byte's position counts from the ring's start; position `p` lies in slot `(p / 4096) % slots`
-//! at offset `p % 4096`. There is one slot more than the capacity needs, so that the bytes never
-//! wrap into the page that they start in.
+//! A byte's position counts from the ring's start. Position `p` lies in slot `(p / 4096) % slots`
+//! at offset `p % 4096`. There is one slot more than the capacity needs, so the bytes never wrap
+//! into the page in which they begin.
 
 use alloc::vec::Vec;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE: usize = 4096;
 
 /// The ring, with pages of type `P`.
@@ -31,14 +32,14 @@ pub struct NoMemory;
 pub struct Run<'a, P> {
     /// The page.
     pub page: &'a P,
-    /// First byte in it.
+    /// Offset of the first byte in the page.
     pub offset: usize,
-    /// How many.
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl<P> Ring<P> {
-    /// An empty ring of `capacity` bytes, a multiple of [`PAGE`] and not 0.
+    /// Returns an empty ring of `capacity` bytes, a multiple of [`PAGE`] and not 0.
     pub fn new(capacity: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             slots: Self::empty_slots(capacity)?,
@@ -57,34 +58,34 @@ impl<P> Ring<P> {
         Ok(slots)
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the ring.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that still fit, beside those that have their place already.
+    /// Returns the number of bytes that still fit, without the reserved room.
     pub fn room(&self) -> usize {
         self.capacity - self.len - self.reserved
     }
 
-    /// Keeps the place for `count` bytes, at most [`Self::room`], from all others.
+    /// Reserves room for `count` bytes, at most [`Self::room`].
     pub fn reserve(&mut self, count: usize) {
         debug_assert!(count <= self.room());
         self.reserved += count;
     }
 
-    /// Takes that back.
+    /// Releases `count` bytes of the reserved room.
     pub fn release(&mut self, count: usize) {
         debug_assert!(count <= self.reserved);
         self.reserved -= count;
     }
 
-    /// Bytes that places are kept for.
+    /// Returns the number of bytes of reserved room.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -93,7 +94,7 @@ impl<P> Ring<P> {
         position / PAGE % self.slots.len()
     }
 
-    /// The oldest bytes that lie in one page.
+    /// Returns the oldest bytes that lie in one page, or `None` if the ring is empty.
     pub fn front(&self) -> Option<Run<'_, P>> {
         if self.len == 0 {
             return None;
@@ -108,15 +109,15 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Forgets the `count` oldest bytes, which lie within [`Self::front`]; gives back the page if no
-    /// byte is left in it, unless it was the last.
+    /// Removes the `count` oldest bytes, which lie within [`Self::front`]. Returns the page if no
+    /// byte is left in it, unless it was the last page.
     pub fn consume(&mut self, count: usize) -> Option<P> {
         debug_assert!(count <= self.len && count <= PAGE - self.head % PAGE);
         let slot = self.slot(self.head);
         self.head += count;
         self.len -= count;
         if self.len == 0 {
-            // The next byte comes to the start of the page that stays.
+            // The page that stays moves to slot 0, and the next byte goes to its start.
             self.slots.swap(0, slot);
             self.head = 0;
             return None;
@@ -130,19 +131,19 @@ impl<P> Ring<P> {
         }
     }
 
-    /// Whether the next byte needs a page to be [supplied](Self::supply) first.
+    /// Returns whether the next byte needs a page to be [supplied](Self::supply) first.
     pub fn needs_page(&self) -> bool {
         self.room() > 0 && self.slots[self.slot(self.head + self.len)].is_none()
     }
 
-    /// Puts a page where the next byte goes.
+    /// Inserts `page` where the next byte goes.
     pub fn supply(&mut self, page: P) {
         let slot = self.slot(self.head + self.len);
         debug_assert!(self.slots[slot].is_none());
         self.slots[slot] = Some(page);
     }
 
-    /// Where the next bytes go; `None` when it is full or needs a page.
+    /// Returns the place of the next bytes, or `None` if the ring is full or needs a page.
     pub fn back(&self) -> Option<Run<'_, P>> {
         let tail = self.head + self.len;
         let offset = tail % PAGE;
@@ -158,8 +159,8 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Counts `count` bytes that were written to [`Self::back`]; with 0 gives back a page that was
-    /// supplied in vain, unless it is the only one.
+    /// Adds `count` bytes that were written to [`Self::back`]. With a `count` of 0, returns a page
+    /// that was supplied but not used, unless it is the only one.
     pub fn commit(&mut self, count: usize) -> Option<P> {
         debug_assert!(count <= self.room());
         let tail = self.head + self.len;
@@ -171,8 +172,8 @@ impl<P> Ring<P> {
         None
     }
 
-    /// Takes the page with the oldest bytes away, if they are all of it that are not read: they begin
-    /// at its start.
+    /// Removes the page with the oldest bytes and returns it. Returns `None` if the ring is empty
+    /// or part of the page has been read already.
     pub fn take_page(&mut self) -> Option<P> {
         if !self.head.is_multiple_of(PAGE) || self.len == 0 {
             return None;
@@ -189,13 +190,13 @@ impl<P> Ring<P> {
         page
     }
 
-    /// Whether a page with `count` bytes at its start can come behind the last byte.
+    /// Returns whether a page with `count` bytes at its start can follow the last byte.
     pub fn takes_page(&self, count: usize) -> bool {
         (self.head + self.len).is_multiple_of(PAGE) && self.room() >= count
     }
 
-    /// Puts a page with `count` bytes at its start, at most [`PAGE`], behind the last byte, which must be
-    /// [possible](Self::takes_page); gives back the page that stood there empty.
+    /// Puts a page with `count` bytes at its start, at most [`PAGE`], after the last byte.
+    /// [`Self::takes_page`] must be true. Returns the empty page that was at this place, if any.
     pub fn put_page(&mut self, page: P, count: usize) -> Option<P> {
         debug_assert!(self.takes_page(count) && count <= PAGE);
         let slot = self.slot(self.head + self.len);
@@ -203,7 +204,8 @@ impl<P> Ring<P> {
         self.slots[slot].replace(page)
     }
 
-    /// The bytes that lie in one page, from the one on that `skip` bytes are before.
+    /// Returns the bytes that lie in one page, beginning `skip` bytes after the oldest. Returns
+    /// `None` if there are no more than `skip` bytes.
     pub fn run_at(&self, skip: usize) -> Option<Run<'_, P>> {
         if skip >= self.len {
             return None;
@@ -218,7 +220,8 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Changes the capacity, which must hold what is in it.
+    /// Changes the capacity, which must be large enough for the bytes in the ring and the reserved
+    /// room.
     pub fn resize(&mut self, capacity: usize) -> Result<(), NoMemory> {
         debug_assert!(capacity >= self.len + self.reserved);
         debug_assert!(capacity > 0 && capacity.is_multiple_of(PAGE));
@@ -270,7 +273,7 @@ mod tests {
         ]
     }
 
-    /// A pipe that is emptied after each write takes one page in all.
+    /// A pipe that is emptied after each write needs only one page.
     #[test]
     fn an_emptied_ring_keeps_one_page() {
         let mut ring = Ring::<Page>::new(2 * PAGE).unwrap();
@@ -284,7 +287,7 @@ mod tests {
             assert!(ring.consume(count).is_none());
         }
         assert_eq!(supplied, 1);
-        // One of several goes when it is read.
+        // A page that is read is freed if it is not the only one.
         for _ in 0..2 {
             if ring.needs_page() {
                 ring.supply(RefCell::new([0; PAGE]));

@@ -1,7 +1,7 @@
 //! The stalls of one CPU's tasks for memory, reads and writes.
 //!
-//! A task belongs to the CPU that it runs on, waits for, or slept on last. How long tasks wait for the
-//! CPU itself is counted where they are queued.
+//! A task belongs to the CPU that it runs on, waits for, or ran on last before it went to sleep.
+//! The run queues count how long tasks wait for the CPU itself.
 
 use super::{Stall, Times};
 
@@ -11,35 +11,35 @@ pub enum Running {
     /// Nothing.
     #[default]
     Idle,
-    /// A task that gets on.
+    /// A task that makes progress.
     Productive,
-    /// A task that stalls for memory: it looks for some.
+    /// A task that stalls for memory, because it reclaims some.
     Stalled,
 }
 
-/// The tasks of a CPU that count. The numbers can be less than 0 for a moment, while a task that goes to
-/// sleep is woken.
+/// The numbers of a CPU's tasks in each state. A number can be negative for a moment, while a task
+/// that goes to sleep is woken.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct Tasks {
     /// Tasks that sleep until a read or write ends.
     pub in_io: i32,
     /// Tasks that stall for memory, asleep or not.
     pub in_memory: i32,
-    /// Those of them that can run.
+    /// Tasks among `in_memory` that can run.
     pub in_memory_runnable: i32,
     /// Tasks that wait for the CPU.
     pub waiting: usize,
-    /// What it runs.
+    /// What the CPU runs.
     pub running: Running,
 }
 
-/// A set of [`Stall`] kinds, and a bit for a CPU that idles beside tasks that stall.
+/// A set of [`Stall`] kinds, and a bit for a CPU that idles while tasks stall.
 type States = u8;
 
 const IDLES_BESIDE: States = 1 << Stall::COUNT;
 
 impl Tasks {
-    /// Whether any task stalls.
+    /// Returns whether any task stalls.
     pub fn any(&self) -> bool {
         self.in_io > 0 || self.in_memory > 0
     }
@@ -56,27 +56,27 @@ impl Tasks {
             | bit(Stall::MemorySome, memory)
             | bit(
                 Stall::MemoryFull,
-                // While it looks for memory, no other task could get on.
+                // While the running task reclaims memory, no other task makes progress on the CPU.
                 memory && (none_else || self.running == Running::Stalled),
             )
             | if beside { IDLES_BESIDE } else { 0 }
     }
 }
 
-/// A CPU's tasks and what they have stalled.
+/// A CPU's tasks and the times of their stalls.
 #[derive(Copy, Clone, Debug)]
 pub struct Cpu {
     tasks: Tasks,
     states: States,
-    /// When the states began, in nanoseconds.
+    /// When the current `states` began, in nanoseconds.
     since: u64,
     times: Times,
-    /// Time that it idled beside tasks that stalled.
+    /// Time that the CPU idled while tasks stalled, in nanoseconds.
     idled_beside: u64,
 }
 
 impl Cpu {
-    /// No task stalls.
+    /// Returns an idle CPU without tasks that stall.
     pub const fn new() -> Self {
         Self {
             tasks: Tasks {
@@ -105,7 +105,7 @@ impl Cpu {
         self.tasks.any()
     }
 
-    /// Returns the time of each stall up to `now`, and the time that the CPU idled beside tasks that
+    /// Returns the time of each stall up to `now`, and the time that the CPU idled while tasks
     /// stalled.
     pub fn times(&self, now: u64) -> (Times, u64) {
         // Another CPU's clock may be ahead.

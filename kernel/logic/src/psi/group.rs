@@ -9,20 +9,21 @@ pub const PERIOD: u64 = 2_000_000_000;
 const FRACTION_BITS: u32 = 11;
 /// 1 in the averages' fixed point.
 const ONE: u64 = 1 << FRACTION_BITS;
-/// What remains of an average over 10, 60 and 300 seconds after a period: `ONE / e^(2 s / length)`.
+/// Factors by which averages over 10, 60 and 300 seconds decay in a period: `ONE / e^(2 s /
+/// length)`.
 const REMAINS: [u64; 3] = [1677, 1981, 2034];
 
-/// What a CPU has done since it started, in nanoseconds.
+/// The times of a CPU since it started, in nanoseconds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Time in which it ran a task, or had one that stalled.
+    /// Time in which the CPU ran a task or had a task that stalled.
     pub busy: u64,
     /// Time of each stall.
     pub stalls: Times,
 }
 
 impl CpuTimes {
-    /// Nothing.
+    /// No time.
     pub const ZERO: Self = Self {
         busy: 0,
         stalls: [0; Stall::COUNT],
@@ -32,24 +33,24 @@ impl CpuTimes {
 /// Averages of one stall, in percent with [`FRACTION_BITS`].
 #[derive(Copy, Clone, Debug)]
 struct Series {
-    /// The part of the total that the averages have taken.
+    /// The part of the total that the averages include.
     counted: u64,
     averages: [u64; 3],
 }
 
-/// `CPUS` processors together.
+/// The stalls of `CPUS` processors together.
 #[derive(Debug)]
 pub struct Group<const CPUS: usize> {
     last: [CpuTimes; CPUS],
     totals: Times,
     series: [Series; Stall::COUNT],
-    /// When the averages were stepped last, and when that is due.
+    /// When the averages were stepped last, and when the next step is due.
     stepped: u64,
     due: u64,
 }
 
 impl<const CPUS: usize> Group<CPUS> {
-    /// Nothing has stalled up to time 0.
+    /// Returns totals and averages of 0 at time 0.
     pub const fn new() -> Self {
         let series = Series {
             counted: 0,
@@ -64,14 +65,15 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Adds what the CPUs have stalled since the last call to the totals: each CPU by its part of the
-    /// time in which CPUs were busy.
+    /// Adds the stalls of the CPUs since the last call to the totals. Each CPU is weighted with its
+    /// part of the time in which CPUs were busy.
     pub fn collect(&mut self, cpus: impl Iterator<Item = (usize, CpuTimes)>) {
         let mut weighted = [0_u128; Stall::COUNT];
         let mut busy = 0_u128;
         for (cpu, times) in cpus {
             let last = core::mem::replace(&mut self.last[cpu], times);
-            // A time that is read while its CPU changes it may be too small: it does not count twice.
+            // A time that is read while its CPU changes it may be too small. Keeping the larger one
+            // prevents the difference from counting twice.
             for (stall, before) in self.last[cpu].stalls.iter_mut().zip(last.stalls) {
                 *stall = before.max(*stall);
             }
@@ -85,24 +87,24 @@ impl<const CPUS: usize> Group<CPUS> {
             }
         }
         for (total, weighted) in self.totals.iter_mut().zip(weighted) {
-            // An average of times, so that it fits.
+            // The result is an average of 64-bit times, so it fits.
             let grown = u64::try_from(weighted / busy.max(1)).unwrap_or(0);
             *total = total.saturating_add(grown);
         }
     }
 
-    /// The totals in nanoseconds.
+    /// Returns the totals in nanoseconds.
     pub fn totals(&self) -> &Times {
         &self.totals
     }
 
-    /// When the averages are to be stepped next.
+    /// Returns when the next step of the averages is due.
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Steps the averages if they are due at `now`, up to which the totals were collected. Where more than
-    /// one period has passed, the growth counts as spread evenly over them.
+    /// Steps the averages if a step is due at `now`, up to which the totals were collected. If more
+    /// than one period has passed, the growth counts as spread evenly over them.
     pub fn step(&mut self, now: u64) {
         if now < self.due {
             return;
@@ -112,7 +114,7 @@ impl<const CPUS: usize> Group<CPUS> {
         let elapsed = now.saturating_sub(self.stepped).max(1);
         self.stepped = now;
         for (series, total) in self.series.iter_mut().zip(self.totals) {
-            // More than the time that has passed counts later.
+            // Growth beyond the elapsed time counts in later steps.
             let sample = (total - series.counted).min(elapsed);
             series.counted += sample;
             let percent = u128::from(sample) * 100 / u128::from(elapsed);
@@ -123,7 +125,7 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Returns what a file of `/proc/pressure` shows.
+    /// Returns the contents of a file of `/proc/pressure`.
     pub fn report(&self, resource: Resource) -> Report {
         Report([false, true].map(|full| {
             let stall = Stall::of(resource, full) as usize;
@@ -138,7 +140,8 @@ impl<const CPUS: usize> Default for Group<CPUS> {
     }
 }
 
-/// Returns `average` after a time of which `remains` is left, in which `active` was the value.
+/// Returns `average` after a time in which `active` was the value and `remains` of the old average
+/// is left.
 fn decayed(average: u64, remains: u64, active: u64) -> u64 {
     let mut sum = average * remains + active * (ONE - remains);
     // A rising average rounds up, so that it reaches its goal.
@@ -170,7 +173,7 @@ impl Report {
     /// Writes the two lines.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Fails if writing to `to` fails.
     pub fn show(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         for (name, (averages, total)) in ["some", "full"].into_iter().zip(self.0) {
             write!(to, "{name}")?;

@@ -1,7 +1,7 @@
 //! Pressure stall information about the tasks of this machine, by the rules of Linux 6.1
 //! (`kernel/sched/psi.c`, `Documentation/accounting/psi.rst`).
 //!
-//! - [`cpu`]: which stalls a CPU's tasks are in, and for how long.
+//! - [`cpu`]: the stalls of a CPU's tasks, and their durations.
 //! - [`group`]: the totals of all CPUs, and their averages.
 //! - [`trigger`]: windows and thresholds.
 
@@ -12,7 +12,7 @@ pub mod trigger;
 #[cfg(test)]
 mod tests;
 
-/// What tasks stall for.
+/// A resource that tasks stall for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Reads and writes of disks and of the host's files.
@@ -28,20 +28,21 @@ impl Resource {
     pub const COUNT: usize = 3;
 }
 
-/// A kind of stall, of which the time is counted.
+/// A kind of stall whose time is counted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Stall {
     /// At least one task waits for reads or writes.
     IoSome,
-    /// At least one does, and no task can run.
+    /// At least one task waits for reads or writes, and no task can run.
     IoFull,
     /// At least one task stalls for memory.
     MemorySome,
-    /// At least one does, and no other task can run or runs.
+    /// At least one task stalls for memory, and no other task runs or can run.
     MemoryFull,
     /// At least one task that can run waits for the CPU.
     CpuSome,
-    /// No task runs of those that can. On Linux only groups of tasks have this; here it is never so.
+    /// Tasks can run, but none does. On Linux only groups of tasks have this stall; here it never
+    /// occurs.
     CpuFull,
 }
 
@@ -49,7 +50,8 @@ impl Stall {
     /// The number of kinds.
     pub const COUNT: usize = 6;
 
-    /// Returns the kind for `resource`: that of all tasks if `full`.
+    /// Returns the kind for `resource`: the one of all tasks if `full`, else the one of at least
+    /// one task.
     pub const fn of(resource: Resource, full: bool) -> Self {
         match (resource, full) {
             (Resource::Io, false) => Self::IoSome,
@@ -62,5 +64,5 @@ impl Stall {
     }
 }
 
-/// Nanoseconds of each kind of stall, by [`Stall`] as the index.
+/// Nanoseconds of each kind of stall, indexed by [`Stall`].
 pub type Times = [u64; Stall::COUNT];

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 const S: u64 = 1_000_000_000;
 
-/// The stalls that hold while a CPU has these tasks.
+/// Returns the stalls that a CPU with these tasks is in.
 fn stalls(tasks: Tasks) -> Vec<Stall> {
     let mut cpu = Cpu::new();
     cpu.change(0, |own| *own = tasks);
@@ -32,7 +32,7 @@ fn some_is_one_and_full_is_all() {
     use Stall::{IoFull, IoSome, MemoryFull, MemorySome};
     let none = Tasks::default();
     let io = Tasks { in_io: 1, ..none };
-    // A task that sleeps in a stall for memory, and one that waits for a CPU in one.
+    // One task sleeps in a stall for memory, another waits for a CPU in one.
     let asleep = Tasks {
         in_memory: 1,
         ..none
@@ -78,7 +78,7 @@ fn some_is_one_and_full_is_all() {
             },
             &[MemorySome],
         ),
-        // One that looks for memory takes the CPU from all.
+        // A running task that reclaims memory keeps all others from the CPU.
         (
             Tasks {
                 in_memory: 1,
@@ -108,14 +108,14 @@ fn a_cpu_counts_from_change_to_change() {
     assert!(!cpu.change(5, |tasks| tasks.running = Running::Productive));
     assert!(cpu.change(10, |tasks| tasks.in_io = 1));
     assert!(cpu.change(30, |tasks| tasks.running = Running::Idle));
-    // A change that changes no state.
+    // A change of the tasks that changes no stall.
     assert!(cpu.change(35, |tasks| tasks.in_io = 2));
     assert!(!cpu.change(70, |tasks| tasks.in_io = 0));
     let (times, beside) = cpu.times(100);
     assert_eq!(times[Stall::IoSome as usize], 60);
     assert_eq!(times[Stall::IoFull as usize], 40);
     assert_eq!(beside, 40);
-    // A count that is below 0 for a moment is none.
+    // A count below 0 counts as 0.
     assert!(!cpu.change(100, |tasks| tasks.in_io -= 1));
     assert_eq!(cpu.times(200).0, times);
 }
@@ -138,7 +138,7 @@ fn cpus_count_by_their_busy_time() {
     ];
     group.collect(sample.into_iter());
     assert_eq!(group.totals()[stall as usize], 2250);
-    // Nothing new, and then a CPU alone.
+    // First without new stalls, then one CPU alone.
     group.collect(sample.into_iter());
     assert_eq!(group.totals()[stall as usize], 2250);
     group.collect([(2, with(stall, 10, 10))].into_iter());
@@ -154,7 +154,7 @@ fn shown(group: &Group<1>, resource: Resource) -> String {
 #[test]
 fn averages_are_those_of_linux() {
     let mut group = Group::<1>::new();
-    // All of each period, for 10 seconds: the same arithmetic by hand.
+    // A stall all of each period, for 10 seconds: the same arithmetic by hand.
     let mut expected = [0_u64; 3];
     for period in 1..=5 {
         let now = period * PERIOD;
@@ -173,7 +173,7 @@ fn averages_are_those_of_linux() {
         )
     );
     assert_eq!(a, "63.18");
-    // Before the period is over nothing changes; long after, nothing is left.
+    // Before the period has ended nothing changes; long after, nothing is left.
     group.step(11 * S);
     assert!(shown(&group, Resource::Io).contains("avg10=63.18"));
     group.step(3600 * S);
@@ -213,7 +213,7 @@ fn what_exceeds_a_period_counts_later() {
     group.step(2 * S);
     group.collect([(0, with(Stall::IoSome, 4 * S, 3 * S))].into_iter());
     group.step(4 * S);
-    // 100 %, then the half that was left.
+    // 100 %, then the half that was left over.
     let after_one = (100_u64 * 2048 * (2048 - 1677)).div_ceil(2048);
     let after_two = (after_one * 1677 + 50 * 2048 * (2048 - 1677)).div_ceil(2048);
     let expected = format!(
@@ -239,13 +239,13 @@ fn a_trigger_has_linuxs_form() {
         "some150000 1000000\0",
         "some  150000\t1000000x\0",
         "some 150000 1000000 and more, whatever it is\0",
-        // The lower 32 bits.
+        // Only the lower 32 bits count.
         "some 4295117296 1000000\n",
     ] {
         assert!(parse(good).is_ok(), "{good:?}");
     }
     for bad in [
-        // The last digit is not read.
+        // The last byte is not read.
         "some 150000 1000000",
         "some 150000 499999\n",
         "some 150000 10000001\n",
@@ -272,7 +272,7 @@ fn a_trigger_fires_once_a_window() {
     assert!(!trigger.look(start + 100 * ms, 0));
     assert!(!trigger.look(start + 200 * ms, 100 * ms));
     assert!(trigger.look(start + 300 * ms, 150 * ms));
-    // More of it within the window is told at its end, even if nothing is new then.
+    // More growth within the window is reported at its end, even if nothing is new then.
     assert!(!trigger.look(start + 400 * ms, 250 * ms));
     assert!(!trigger.look(start + 900 * ms, 250 * ms));
     assert!(trigger.look(start + 1300 * ms, 250 * ms));
@@ -286,7 +286,7 @@ fn a_window_counts_part_of_the_one_before() {
     let start = 50 * S;
     trigger.begin(start, 0);
     assert!(!trigger.look(start + 1001 * ms, 400 * ms));
-    // Half a window later half of the 400 ms count.
+    // Half a window later, half of the 400 ms count.
     assert!(!trigger.look(start + 1501 * ms, 699 * ms));
     assert!(trigger.look(start + 1501 * ms + 1, 701 * ms));
 }

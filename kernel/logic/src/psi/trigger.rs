@@ -5,9 +5,9 @@ use crate::errno::Errno;
 
 /// The shortest and the longest window in microseconds.
 const WINDOWS: core::ops::RangeInclusive<u32> = 500_000..=10_000_000;
-/// The bytes of a write that are read. The last one read is not looked at.
+/// The most bytes of a write that are read. The last byte read is ignored.
 pub const TEXT_BYTES: usize = 32;
-/// Looks at the totals in a window.
+/// Number of looks at the totals in each window.
 const LOOKS: u64 = 10;
 
 /// Watches one kind of stall. All times are in nanoseconds.
@@ -16,26 +16,27 @@ pub struct Trigger {
     stall: Stall,
     threshold: u64,
     window: u64,
-    /// When the window under way began, what the total was then, and how much it grew in the one before.
+    /// When the current window began, the total at that time, and the total's growth in the window
+    /// before.
     began: u64,
     value: u64,
     earlier: u64,
     /// The total at the last look.
     seen: u64,
-    /// The threshold was reached, and that was not told yet.
+    /// Whether the threshold was reached and that has not been reported yet.
     pending: bool,
-    /// When it was told last.
+    /// When the trigger fired last.
     told: u64,
 }
 
 impl Trigger {
-    /// Reads what a program has written to the file of `resource`: `some` or `full`, the threshold and the
-    /// window, both in microseconds. The last byte is passed over, whatever it is; what follows the numbers
-    /// is, too.
+    /// Parses a write to the pressure file of `resource`: `some` or `full`, the threshold and the
+    /// window, both in microseconds. The last byte of the write and any text after the numbers are
+    /// ignored.
     ///
     /// # Errors
-    /// `EINVAL` if the text has another form, the window is not 0.5 to 10 seconds, or the threshold is 0 or
-    /// longer than the window.
+    /// `EINVAL` if the text has another form, the window is not 0.5 to 10 seconds, or the threshold
+    /// is 0 or longer than the window.
     pub fn parse(text: &[u8], resource: Resource) -> Result<Self, Errno> {
         use crate::knob::number::leading;
         let read = text.len().min(TEXT_BYTES).saturating_sub(1);
@@ -47,7 +48,7 @@ impl Trigger {
         };
         let (threshold, rest) = leading(rest).ok_or(Errno::EINVAL)?;
         let (window, _) = leading(rest).ok_or(Errno::EINVAL)?;
-        // As on Linux, the lower 32 bits count.
+        // As on Linux, only the lower 32 bits count.
         #[expect(clippy::cast_possible_truncation, reason = "so it is said")]
         let (threshold, window) = (threshold as u32, window as u32);
         if !WINDOWS.contains(&window) || !(1..=window).contains(&threshold) {
@@ -66,17 +67,17 @@ impl Trigger {
         })
     }
 
-    /// The stall that it watches.
+    /// Returns the kind of stall that the trigger watches.
     pub fn stall(&self) -> Stall {
         self.stall
     }
 
-    /// The length of its window.
+    /// Returns the length of the window.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// The time between two looks at the totals.
+    /// Returns the time between two looks at the totals.
     pub fn look_every(&self) -> u64 {
         self.window / LOOKS
     }
@@ -87,13 +88,13 @@ impl Trigger {
         self.seen = total;
     }
 
-    /// Whether the total has grown since the last look.
+    /// Returns whether the total has changed since the last look.
     pub fn has_grown(&self, total: u64) -> bool {
         self.seen != total
     }
 
-    /// Looks at the total at `now`. Returns whether the trigger fires: the stalls of the last window have
-    /// reached the threshold, and it has not fired within a window's length.
+    /// Checks the `total` at `now`. Returns whether the trigger fires: the stalls of the last
+    /// window have reached the threshold, and it has not fired within a window's length.
     pub fn look(&mut self, now: u64, total: u64) -> bool {
         let new = self.has_grown(total);
         if !new && !self.pending {

@@ -1,4 +1,4 @@
-//! The scheduler's arithmetic and its protocol of states.
+//! The scheduler's arithmetic and the protocol of thread states.
 
 pub mod policy;
 #[cfg(test)]

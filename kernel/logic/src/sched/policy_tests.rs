@@ -18,7 +18,7 @@ fn a_step_of_nice_is_a_quarter() {
         );
     }
     assert_eq!(weight(-100), weight(-20));
-    // Beyond the last is what runs when nobody else wants to, with Linux's weight for it.
+    // The value beyond the last is for tasks that only use idle time, with Linux's weight for them.
     assert_eq!(weight(IDLE_NICE), 3);
     assert_eq!(weight(100), weight(IDLE_NICE));
 }
@@ -34,7 +34,8 @@ fn slices_get_short_when_many_wait() {
     assert_eq!(slice_ns(1, 19), LEAST_SLICE_NS);
 }
 
-/// Two threads of different weights that compute on one CPU share it by their weights.
+/// Two threads of different weights that compute on one CPU share it in proportion to their
+/// weights.
 #[test]
 fn slices_follow_weights() {
     for (nice, other) in [

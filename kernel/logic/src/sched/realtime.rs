@@ -1,16 +1,16 @@
-//! The arithmetic of real-time policies: the order of waiting threads, and the share of a CPU that they
-//! may have together.
+//! The arithmetic of real-time policies: the order of waiting threads, and the share of a CPU that
+//! they may use together.
 
 /// The highest real-time priority; the lowest is 1.
 pub const HIGHEST: u32 = 99;
-/// Nanoseconds that a thread of `SCHED_RR` runs before others of its priority, unless a knob says
-/// otherwise.
+/// Nanoseconds that a thread of `SCHED_RR` runs before others of its priority, unless a knob sets
+/// another value.
 pub const RR_SLICE_NS: u64 = 100_000_000;
 
-/// Bits of a key that tell threads of one priority apart.
+/// Bits of a key that order threads of one priority.
 const PLACE_BITS: u32 = 56;
 
-/// Where threads of one priority enter their list.
+/// The next places of threads at the front and at the back of their priority's list.
 #[derive(Debug)]
 pub struct Places {
     front: u64,
@@ -18,7 +18,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// The first places of an empty queue.
+    /// Returns the places of an empty queue.
     pub const fn new() -> Self {
         const MIDDLE: u64 = 1 << (PLACE_BITS - 1);
         Self {
@@ -27,10 +27,10 @@ impl Places {
         }
     }
 
-    /// Returns the key of a thread with `priority` that enters now, before all others of its priority
-    /// if `at_front`, else behind them. The least key runs first.
+    /// Returns the key of a thread with `priority` that enters the queue now: before all others of
+    /// its priority if `at_front`, else after them. The thread with the least key runs first.
     pub const fn key(&mut self, priority: u32, at_front: bool) -> u64 {
-        // 2^55 entries at either end would take a CPU centuries.
+        // 2^55 entries at either end would take a CPU centuries, so the places do not overflow.
         let place = if at_front {
             self.front -= 1;
             self.front
@@ -48,32 +48,32 @@ impl Default for Places {
     }
 }
 
-/// Returns the priority of a thread from its key.
+/// Returns the priority in the key of a thread.
 pub const fn priority_of(key: u64) -> u32 {
     HIGHEST - (key >> PLACE_BITS) as u32
 }
 
-/// How much of each period real-time threads may have together on a CPU.
+/// The time of each period that real-time threads may run on a CPU together.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Nanoseconds of a period, not 0.
+    /// Length of a period in nanoseconds, not 0.
     pub period_ns: u64,
-    /// Nanoseconds of it for real-time threads; at least `period_ns`: all.
+    /// Nanoseconds of a period for real-time threads. At least `period_ns` means no limit.
     pub runtime_ns: u64,
 }
 
-/// What real-time threads have had on a CPU in the present period.
+/// The time that real-time threads have run on a CPU in the current period.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// When the period ends, in nanoseconds.
     pub period_end_ns: u64,
-    /// Nanoseconds that they ran, less what earlier periods allowed.
+    /// Nanoseconds that the threads ran, less the runtime that ended periods forgave.
     pub ran_ns: u64,
 }
 
 impl Spent {
-    /// Returns what is left on the account at `now_ns`: each period that has ended forgives the runtime
-    /// of one.
+    /// Returns the account at `now_ns`: each period that has ended forgives the runtime of one
+    /// period.
     pub const fn at(self, now_ns: u64, share: Share) -> Self {
         if now_ns < self.period_end_ns {
             return self;
@@ -89,9 +89,10 @@ impl Spent {
         }
     }
 
-    /// Returns the account after real-time threads ran for `ran_ns` until `now_ns`. Only what lies in the
-    /// present period counts, and at most one period's runtime is carried over: a thread that was alone
-    /// for long is not kept from running for longer than a period once others come.
+    /// Returns the account after real-time threads ran for `ran_ns` nanoseconds until `now_ns`.
+    /// Only the part in the current period counts, and at most one period's runtime is carried
+    /// over. So a thread that ran alone for long is throttled for at most one period once other
+    /// threads come.
     pub const fn charged(self, now_ns: u64, ran_ns: u64, share: Share) -> Self {
         let spent = self.at(now_ns, share);
         let left_of_period = spent.period_end_ns.saturating_sub(now_ns);
@@ -108,8 +109,8 @@ impl Spent {
         }
     }
 
-    /// Returns how many nanoseconds are left of the runtime of this period; `None` if all of the CPU may
-    /// be used.
+    /// Returns how many nanoseconds of this period's runtime are left, or `None` if there is no
+    /// limit.
     pub const fn left_ns(self, share: Share) -> Option<u64> {
         if share.runtime_ns >= share.period_ns {
             return None;

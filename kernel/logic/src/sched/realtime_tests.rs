@@ -44,10 +44,10 @@ fn a_period_forgives_one_runtime() {
 
 #[test]
 fn a_thread_that_was_alone_owes_no_more_than_a_period() {
-    // One that computed for sixty periods, charged at once when another thread came.
+    // A thread computed for sixty periods and is charged once, when another thread came.
     let spent = Spent::default().charged(60_500, 60_500, SHARE);
     assert_eq!((spent.period_end_ns, spent.ran_ns), (61_000, 500));
-    // Charged in each period, as all of it.
+    // A thread is charged a whole period in each period.
     let mut spent = Spent::default();
     for period in 1..=60 {
         spent = spent.charged(period * 1000 - 1, 1000, SHARE);
@@ -58,7 +58,7 @@ fn a_thread_that_was_alone_owes_no_more_than_a_period() {
 }
 
 proptest! {
-    /// A thread that runs whenever it may has its runtime of each period, and no more.
+    /// A thread that runs whenever it may gets exactly its runtime of each period.
     #[test]
     fn no_more_than_the_share(runtime in 1..1000_u64, step in 1..7_u64) {
         let share = Share { period_ns: 1000, runtime_ns: runtime };

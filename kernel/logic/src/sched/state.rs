@@ -1,4 +1,4 @@
-//! The one word that says what a thread is doing, and who may move it.
+//! The state of a thread in one word, and the CPU that may change it.
 //!
 //! ```text
 //!              wake: nothing to do                    picked by a CPU
@@ -16,22 +16,22 @@
 //! ```
 //!
 //! A CPU that switches away from a thread settles the word only *after* the thread's registers are
-//! saved ([`ThreadState::switched_out`], called by whoever runs next on that CPU). So a thread that is
-//! `Runnable` or `Blocked` is saved whole and any CPU may continue it; one that is `Parking` or
-//! `Woken` belongs to its CPU. A wake-up between `prepare` and the saving leaves `Woken` behind and
-//! is not lost.
+//! saved. The thread that runs next on that CPU calls [`ThreadState::switched_out`] for that. So
+//! the registers of a `Runnable` or `Blocked` thread are saved, and any CPU may continue it. A
+//! `Parking` or `Woken` thread belongs to its CPU. A wake-up between `prepare` and the saving
+//! leaves `Woken` behind and is not lost.
 //!
 //! Orderings: each change that hands the thread from one CPU to another is AcqRel, so that the new
-//! CPU sees what the old one saved. `prepare` is SeqCst, and the waker's look at the word is too:
-//! the waiter writes the word and reads its condition, the waker writes the condition and reads
-//! the word; one of the two must see the other.
+//! CPU sees what the old one saved. `prepare` and the waker's read of the word are SeqCst. The
+//! waiter writes the word and then reads its condition; the waker writes the condition and then
+//! reads the word. One of the two must see the other's write.
 
 #[cfg(not(ebb_model))]
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -41,13 +41,13 @@ pub enum State {
     Runnable = 1,
     /// On a CPU, about to block.
     Parking = 2,
-    /// On a CPU, was about to block, and was woken already.
+    /// On a CPU, about to block, and already woken.
     Woken = 3,
-    /// Waits; only a wake-up continues it.
+    /// Waits for a wake-up; nothing else continues it.
     Blocked = 4,
-    /// Ended; its stack goes as soon as its CPU has left it.
+    /// Ended. Its stack is freed as soon as its CPU has left it.
     Dead = 5,
-    /// Has never run; its maker starts it, and a wake-up before that does nothing.
+    /// Has never run. Its creator starts it; a wake-up before that does nothing.
     New = 6,
 }
 
@@ -65,35 +65,35 @@ impl State {
     }
 }
 
-/// What a CPU must do with the thread that it has left.
+/// What a CPU must do with the thread that it has switched away from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Put it on a run queue: the word says Runnable.
+    /// Put the thread on a run queue. Its word is `Runnable`.
     Enqueue,
-    /// Nothing: it waits.
+    /// Nothing: the thread waits.
     Nothing,
-    /// Drop the CPU's reference: it is dead.
+    /// Drop the CPU's reference: the thread is dead.
     Bury,
 }
 
-/// The word.
+/// The word that holds a [`State`].
 #[derive(Debug)]
 pub struct ThreadState(AtomicU32);
 
 impl ThreadState {
-    /// A state for tests that try all interleavings.
+    /// Returns a word with this `state`, for tests that try all interleavings.
     #[cfg(ebb_model)]
     pub fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
     }
 
-    /// A new thread's state; `New` until its maker starts it.
+    /// Returns a word with this `state`. A thread is `New` until its creator starts it.
     #[cfg(not(ebb_model))]
     pub const fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
     }
 
-    /// The state at this moment.
+    /// Returns the state at this moment.
     pub fn get(&self) -> State {
         // Relaxed: for statistics.
         State::of(self.0.load(Ordering::Relaxed))
@@ -106,10 +106,11 @@ impl ThreadState {
             .map_err(State::of)
     }
 
-    /// The running thread is about to block.
+    /// Announces that the running thread is about to block.
     pub fn prepare(&self) {
-        // Only the thread itself leaves Running, Parking and Woken, so a swap cannot hide another's
-        // change but a wake-up of an earlier `prepare`, which the test that follows covers.
+        // Only the thread itself leaves Running and Woken, and a waker can only change Parking to
+        // Woken. So the swap can hide nothing but a wake-up of an earlier `prepare`, which the
+        // caller's next test of its condition covers.
         let before = State::of(self.0.swap(State::Parking as u32, Ordering::SeqCst));
         debug_assert!(
             matches!(before, State::Running | State::Parking | State::Woken),
@@ -118,27 +119,29 @@ impl ThreadState {
         fence(Ordering::SeqCst);
     }
 
-    /// The running thread does not block after all.
+    /// Cancels [`Self::prepare`]: the running thread does not block after all.
     pub fn cancel(&self) {
         self.0.store(State::Running as u32, Ordering::SeqCst);
     }
 
-    /// Whether the running thread has announced that it blocks and was not woken since.
+    /// Returns whether the running thread has announced that it blocks and was not woken since.
     pub fn is_parking(&self) -> bool {
-        // Acquire: pairs with the waker's change to Woken, so what it did before is seen.
+        // Acquire: pairs with the waker's change to Woken, so the waker's earlier writes are seen.
         self.0.load(Ordering::Acquire) == State::Parking as u32
     }
 
-    /// The maker of a new thread starts it, and then puts it on a run queue. False: it was started before.
+    /// Starts a new thread; the caller then puts it on a run queue. Returns `false` if the thread
+    /// was started before.
     pub fn start(&self) -> bool {
         self.change(State::New, State::Runnable).is_ok()
     }
 
-    /// A wake-up. True: the caller must put the thread on a run queue.
+    /// Wakes the thread. Returns `true` if the caller must put the thread on a run queue.
     pub fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let mut state = State::of(self.0.load(Ordering::SeqCst));
-        // Each turn follows another CPU's progress through the states; it ends after a few.
+        // Each iteration follows another CPU's progress through the states, so the loop ends after
+        // a few.
         loop {
             let to = match state {
                 State::Parking => State::Woken,
@@ -154,16 +157,16 @@ impl ThreadState {
         }
     }
 
-    /// A CPU takes the thread from a run queue to run it.
+    /// Marks the thread as running. The CPU has taken it from a run queue.
     pub fn picked(&self) {
         let was = self.change(State::Runnable, State::Running);
         debug_assert!(was.is_ok(), "a thread is picked that is {was:?}");
     }
 
-    /// The CPU has left the thread and its registers are saved.
+    /// Settles the state after the CPU has left the thread and saved its registers.
     pub fn switched_out(&self) -> Left {
         let mut state = State::of(self.0.load(Ordering::SeqCst));
-        // At most two turns: only Parking can change under us, and only to Woken.
+        // At most two iterations: only Parking can change concurrently, and only to Woken.
         loop {
             let (to, left) = match state {
                 State::Running | State::Woken => (State::Runnable, Left::Enqueue),
@@ -180,7 +183,7 @@ impl ThreadState {
         }
     }
 
-    /// The running thread ends.
+    /// Marks the running thread as dead.
     pub fn die(&self) {
         self.0.store(State::Dead as u32, Ordering::SeqCst);
     }

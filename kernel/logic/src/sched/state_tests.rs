@@ -58,12 +58,12 @@ mod model {
     struct Shared {
         state: ThreadState,
         condition: AtomicBool,
-        /// Run queues that the thread is on, all together.
+        /// Number of run queue entries of the thread, over all queues.
         queued: AtomicUsize,
     }
 
-    /// A thread waits for a condition while another CPU makes it true and wakes: afterwards the thread
-    /// either runs or is on exactly one queue.
+    /// A thread waits for a condition while another CPU makes it true and wakes the thread.
+    /// Afterwards the thread either runs or is on exactly one queue.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {
@@ -86,7 +86,7 @@ mod model {
                 shared.state.cancel();
                 true
             } else {
-                // Saved whole here; then the CPU settles the state.
+                // The registers are saved here; then the CPU settles the state.
                 if shared.state.switched_out() == Left::Enqueue {
                     shared.queued.fetch_add(1, Ordering::SeqCst);
                 }
@@ -102,7 +102,7 @@ mod model {
         });
     }
 
-    /// Two wakers at once put a blocked thread on one queue.
+    /// Two concurrent wakers put a blocked thread on one queue.
     #[test]
     fn two_wakers_enqueue_once() {
         loom::model(|| {

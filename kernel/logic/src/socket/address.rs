@@ -1,11 +1,11 @@
-//! Socket addresses, as programs write them (`struct sockaddr`).
+//! Socket addresses in the format of programs (`struct sockaddr`).
 
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// `AF_UNSPEC`: in `connect`, "with nobody".
+/// `AF_UNSPEC`: `connect` with this family dissolves the association.
 pub const AF_UNSPEC: u16 = 0;
 /// `AF_UNIX`.
 pub const AF_UNIX: u16 = 1;
@@ -14,32 +14,32 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6`.
 pub const AF_INET6: u16 = 10;
 
-/// The most bytes of any address (`struct sockaddr_storage`); a longer one is `EINVAL`.
+/// The most bytes of any address (`struct sockaddr_storage`). Longer addresses fail with `EINVAL`.
 pub const MAX_LENGTH: usize = 128;
 /// Bytes of `sun_path`.
 const UNIX_ROOM: usize = 108;
 /// Bytes of `struct sockaddr_in`.
 const INET_LENGTH: usize = 16;
-/// Bytes of `struct sockaddr_in6`, and how many an older program may pass.
+/// Bytes of `struct sockaddr_in6`, and the fewest bytes that an older program may pass.
 const INET6_LENGTH: usize = 28;
 const INET6_LEAST: usize = 24;
 
 /// The name of an `AF_UNIX` socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnixName {
-    /// None.
+    /// No name.
     Nameless,
     /// A path, without the zero at its end.
     Path(Arc<[u8]>),
-    /// A name in no directory, without the zero in front.
+    /// An abstract name, which is in no directory, without the zero in front.
     Abstract(Arc<[u8]>),
 }
 
 impl UnixName {
-    /// What a program passed.
+    /// Parses an address that a program passed.
     ///
     /// # Errors
-    /// `EINVAL`: it is no such name.
+    /// `EINVAL` if it is no `AF_UNIX` address.
     pub fn parse(bytes: &[u8]) -> Result<Self, Errno> {
         let (family, name) = split_family(bytes)?;
         if family != AF_UNIX || name.len() > UNIX_ROOM {
@@ -55,7 +55,7 @@ impl UnixName {
         })
     }
 
-    /// As programs read it.
+    /// Returns the address in the format of programs.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = AF_UNIX.to_le_bytes().to_vec();
         match self {
@@ -73,30 +73,31 @@ impl UnixName {
     }
 }
 
-/// An address of version 6; one of version 4 is that which stands for it (`::ffff:a.b.c.d`).
+/// An IPv6 address. IPv4 addresses are mapped into it (`::ffff:a.b.c.d`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ip(pub [u8; 16]);
 
-/// The bytes of an address of version 4 in the one that stands for it.
+/// Position of the bytes of a mapped IPv4 address.
 const MAPPED: Range<usize> = 12..16;
 
 impl Ip {
-    /// `::`, which in `bind` stands for every address.
+    /// `::`, which means every address in `bind`.
     pub const ANY6: Self = Self([0; 16]);
-    /// `0.0.0.0`, likewise.
+    /// `0.0.0.0`, which means every IPv4 address in `bind`.
     pub const ANY4: Self = Self::v4([0; 4]);
     /// `127.0.0.1`.
     pub const LOCAL4: Self = Self::v4([127, 0, 0, 1]);
     /// `::1`.
     pub const LOCAL6: Self = Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-    /// An address of version 4.
+    /// Returns a mapped IPv4 address.
     pub const fn v4(bytes: [u8; 4]) -> Self {
         let [a, b, c, d] = bytes;
         Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// Its bits, the first byte highest: comparing them takes fewer instructions than bytes.
+    /// Returns the address as an integer, the first byte highest. Comparing integers takes fewer
+    /// instructions than comparing bytes.
     const fn bits(self) -> u128 {
         u128::from_be_bytes(self.0)
     }
@@ -105,7 +106,7 @@ impl Ip {
         self.bits() >> 32 == 0xffff
     }
 
-    /// Its bytes, if it is one of version 4.
+    /// Returns the bytes of a mapped IPv4 address, or `None` if the address is another one.
     pub const fn to_v4(self) -> Option<[u8; 4]> {
         let [.., a, b, c, d] = self.0;
         if self.is_v4() {
@@ -115,23 +116,24 @@ impl Ip {
         }
     }
 
-    /// Whether it stands for every address.
+    /// Returns whether the address means every address.
     pub const fn is_any(self) -> bool {
         self.bits() == 0 || self.bits() == 0xffff << 32
     }
 
-    /// Whether it stands for a group of receivers: `224.0.0.0/4` or `ff00::/8`.
+    /// Returns whether the address is a multicast group: `224.0.0.0/4` or `ff00::/8`.
     pub const fn is_group(self) -> bool {
         let [first, .., of_four, _, _, _] = self.0;
         first == 0xff || (self.is_v4() && of_four >> 4 == 0xe)
     }
 
-    /// Whether it stands for all receivers at the loopback interface: `127.255.255.255`.
+    /// Returns whether the address is the broadcast address of the loopback interface:
+    /// `127.255.255.255`.
     pub const fn is_broadcast(self) -> bool {
         self.bits() == 0xffff_7fff_ffff
     }
 
-    /// Whether it is the machine's own: `127.0.0.0/8` or `::1`.
+    /// Returns whether the address belongs to this machine: `127.0.0.0/8` or `::1`.
     pub const fn is_local(self) -> bool {
         let [.., of_four, _, _, _] = self.0;
         self.bits() == 1 || (self.is_v4() && of_four == 127)
@@ -143,15 +145,15 @@ impl Ip {
 pub struct Endpoint {
     /// The address.
     pub ip: Ip,
-    /// The port; 0 is none.
+    /// The port, or 0 for none.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// What a program passed to a socket of version 6 or 4.
+    /// Parses an address that a program passed to a socket: IPv6 if `v6`, else IPv4.
     ///
     /// # Errors
-    /// `EINVAL`: it is too short. `EAFNOSUPPORT`: it is of another family.
+    /// `EINVAL` if the address is too short. `EAFNOSUPPORT` if its family is another one.
     pub fn parse(bytes: &[u8], v6: bool) -> Result<Self, Errno> {
         let (family, rest) = split_family(bytes)?;
         let least = if v6 { INET6_LEAST } else { INET_LENGTH };
@@ -171,7 +173,7 @@ impl Endpoint {
         Ok(Self { ip, port })
     }
 
-    /// As programs read it from a socket of version 6 or 4.
+    /// Returns the address in the format of programs, for a socket of IPv6 if `v6`, else IPv4.
     pub fn to_bytes(self, v6: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         if v6 {
@@ -192,10 +194,10 @@ fn chunk<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Errno> {
     bytes.first_chunk().copied().ok_or(Errno::EINVAL)
 }
 
-/// The family in front of an address, and the rest.
+/// Returns the family at the beginning of an address, and the rest.
 ///
 /// # Errors
-/// `EINVAL`: there is none, or the address is longer than any.
+/// `EINVAL` if the address has no family or is longer than [`MAX_LENGTH`].
 pub fn split_family(bytes: &[u8]) -> Result<(u16, &[u8]), Errno> {
     if bytes.len() > MAX_LENGTH {
         return Err(Errno::EINVAL);

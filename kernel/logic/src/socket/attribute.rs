@@ -1,10 +1,10 @@
-//! Attributes behind the messages of netlink (`struct rtattr`).
+//! Attributes in netlink messages (`struct rtattr`).
 
 use alloc::vec::Vec;
 
-/// Adds an attribute, and what fills its last word.
+/// Appends an attribute and pads it to a multiple of 4 bytes.
 pub(super) fn attribute(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    // All are short.
+    // All attributes are short.
     let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);
     to.extend_from_slice(&length.to_le_bytes());
     to.extend_from_slice(&kind.to_le_bytes());

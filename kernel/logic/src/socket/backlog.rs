@@ -1,7 +1,8 @@
-//! The connections that wait at a listener to be accepted: pure logic.
+//! The connections that wait at a listener to be accepted. Pure logic.
 //!
-//! As on Linux a backlog of `n` has room for `n + 1`. Over TCP those that come when it is full wait
-//! for their turn: they are not connected until one in front of them was accepted.
+//! As on Linux, a backlog of `n` has room for `n + 1` connections. Over TCP, connections that
+//! arrive at a full backlog wait for their turn: each is established only when one before it was
+//! accepted.
 
 use alloc::collections::VecDeque;
 
@@ -13,10 +14,10 @@ pub struct Backlog<C> {
     closed: bool,
 }
 
-/// Why a connection was not taken; it is given back.
+/// The reason why a connection was not added, and the connection itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused<C> {
-    /// The listener is gone.
+    /// The listener is closed.
     Closed(C),
     /// The backlog is full.
     Full(C),
@@ -27,14 +28,14 @@ pub enum Refused<C> {
 /// Whether a connection is established.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It can be accepted.
+    /// The connection can be accepted.
     Established,
-    /// It waits for its turn.
+    /// The connection waits for its turn.
     Waiting,
 }
 
 impl<C> Backlog<C> {
-    /// An empty one for a backlog of `limit`.
+    /// Returns an empty backlog for a `limit`.
     pub const fn new(limit: usize) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -43,8 +44,8 @@ impl<C> Backlog<C> {
         }
     }
 
-    /// A step on the way of another `listen` to another backlog; gives the next connection whose
-    /// turn has come by it. With none it is there.
+    /// Takes one step towards a new `limit`, which another `listen` sets. Returns the next
+    /// connection that the step establishes. When it returns `None`, the new limit is reached.
     pub fn set_limit(&mut self, limit: usize) -> Option<&C> {
         let next = self.limit.saturating_add(1);
         if next <= limit && next < self.queue.len() {
@@ -55,40 +56,41 @@ impl<C> Backlog<C> {
         None
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections, including those that wait for their turn.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nothing can be accepted.
+    /// Returns whether no connection can be accepted.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether a further connection would have to wait.
+    /// Returns whether another connection would have to wait.
     pub fn is_full(&self) -> bool {
         self.queue.len() > self.limit
     }
 
-    /// Whether it takes no connections any more.
+    /// Returns whether the backlog accepts no more connections.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// All that wait.
+    /// Returns all connections.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
         self.queue.iter()
     }
 
-    /// Those that can be accepted.
+    /// Returns the connections that can be accepted.
     pub fn established(&self) -> impl Iterator<Item = &C> {
         self.queue.iter().take(self.limit.saturating_add(1))
     }
 
-    /// Adds a connection; where it `may_wait` it does so when the backlog is full.
+    /// Adds a connection. If the backlog is full, the connection waits for its turn if it
+    /// `may_wait`.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`], with the connection.
     pub fn push(&mut self, connection: C, may_wait: bool) -> Result<Place, Refused<C>> {
         if self.closed {
             return Err(Refused::Closed(connection));
@@ -108,7 +110,7 @@ impl<C> Backlog<C> {
         })
     }
 
-    /// Whether a connection waits for its turn.
+    /// Returns whether a connection for which `is_it` returns `true` waits for its turn.
     pub fn waits(&self, is_it: impl Fn(&C) -> bool) -> bool {
         self.queue
             .iter()
@@ -116,13 +118,14 @@ impl<C> Backlog<C> {
             .any(is_it)
     }
 
-    /// Takes the oldest connection out. The second is that whose turn has come by it.
+    /// Removes the oldest connection. Also returns the connection that this establishes, if any.
     pub fn accept(&mut self) -> Option<(C, Option<&C>)> {
         let first = self.queue.pop_front()?;
         Some((first, self.queue.get(self.limit)))
     }
 
-    /// Takes out a connection that gave up; says which one's turn has come by it.
+    /// Removes a connection that gave up. Also returns the connection that this establishes, if
+    /// any.
     pub fn remove(&mut self, is_it: impl Fn(&C) -> bool) -> (Option<C>, Option<&C>) {
         let Some(at) = self.queue.iter().position(is_it) else {
             return (None, None);
@@ -136,7 +139,7 @@ impl<C> Backlog<C> {
         (gone, promoted)
     }
 
-    /// Takes no more connections; gives those that nobody will accept.
+    /// Closes the backlog. Returns the connections that will never be accepted.
     pub fn close(&mut self) -> VecDeque<C> {
         self.closed = true;
         core::mem::take(&mut self.queue)

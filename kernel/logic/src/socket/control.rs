@@ -1,49 +1,51 @@
-//! Control messages (`struct cmsghdr`): what a program passes beside the bytes of a message.
+//! Control messages (`struct cmsghdr`), which a program passes in addition to the bytes of a
+//! message.
 
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// The level of everything that is passed here (`SOL_SOCKET`).
+/// The level of all control messages that this module parses (`SOL_SOCKET`).
 pub const SOL_SOCKET: u32 = 1;
-/// Descriptors.
+/// File descriptors.
 pub const SCM_RIGHTS: u32 = 1;
-/// Who sends.
+/// The credentials of the sender.
 pub const SCM_CREDENTIALS: u32 = 2;
 
-/// The bytes in front of each message: a length of eight bytes that counts them, a level, a type.
+/// Bytes of the header of each message: a length of eight bytes that includes the header, a level,
+/// a type.
 pub const HEADER: usize = 16;
 /// The most descriptors that one message may carry (`SCM_MAX_FD`).
 pub const MAX_DESCRIPTORS: usize = 253;
 /// The most bytes of control messages that a sender may pass (`net.core.optmem_max`).
 pub const MAX_LENGTH: usize = 20480;
 
-/// A sender's numbers: process, user, group (`struct ucred`).
+/// The IDs of a sender: process, user, group (`struct ucred`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process; 0 is none.
+    /// Process ID; 0 is none.
     pub pid: u32,
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
 }
 
 impl Credentials {
-    /// Those of nobody, as Linux shows them.
+    /// The credentials of no process, as Linux shows them.
     pub const NOBODY: Self = Self {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,
     };
 
-    /// Those of a message whose receiver did not ask for them, as Linux shows them.
+    /// The credentials of a message whose receiver did not request them, as Linux shows them.
     pub const UNTOLD: Self = Self {
         pid: 0,
         uid: 65534,
         gid: 65534,
     };
 
-    /// As programs read them.
+    /// Returns the `struct ucred`.
     pub fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         for (place, number) in bytes.chunks_mut(4).zip([self.pid, self.uid, self.gid]) {
@@ -53,12 +55,12 @@ impl Credentials {
     }
 }
 
-/// What a sender passes.
+/// The data that a sender passes in control messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Descriptors, in order; at most [`MAX_DESCRIPTORS`].
     pub descriptors: Vec<i32>,
-    /// Who the sender says that it is.
+    /// The credentials that the sender claims.
     pub credentials: Option<Credentials>,
 }
 
@@ -67,7 +69,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     bytes.copied().map_or(0, u32::from_le_bytes)
 }
 
-/// Where the next message begins after one of this length.
+/// Returns the offset of the next message after a message of this length.
 const fn aligned(length: usize) -> usize {
     length.next_multiple_of(8)
 }
@@ -75,20 +77,20 @@ const fn aligned(length: usize) -> usize {
 /// A control message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its level.
+    /// Level of the message.
     pub level: u32,
-    /// Its type.
+    /// Type of the message.
     pub kind: u32,
-    /// The bytes behind its header.
+    /// The bytes after the header.
     pub data: &'a [u8],
 }
 
 impl Message<'_> {
-    /// Checks one of [`SOL_SOCKET`] that is sent to who takes nothing of that level: as on Linux
-    /// descriptors and credentials are let pass.
+    /// Checks a message of [`SOL_SOCKET`] for a receiver that accepts no messages of that level. As
+    /// on Linux, descriptors and credentials are ignored without an error.
     ///
     /// # Errors
-    /// `EINVAL`: its type is another.
+    /// `EINVAL` if the type is another one.
     pub fn check_of_socket(&self) -> Result<(), Errno> {
         match self.kind {
             SCM_RIGHTS | SCM_CREDENTIALS => Ok(()),
@@ -97,9 +99,10 @@ impl Message<'_> {
     }
 }
 
-/// The control messages of a sender, up to the first that is malformed (`EINVAL`).
+/// Returns the control messages of a sender. The first malformed message yields `EINVAL` and ends
+/// the iteration.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Errno>> {
-    // Each round takes a header at least.
+    // Each iteration consumes at least a header.
     core::iter::from_fn(move || {
         if bytes.len() < HEADER {
             return None;
@@ -120,11 +123,11 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Er
     })
 }
 
-/// Reads the control messages of a sender of `AF_UNIX`. Messages of other levels mean nothing, as on
+/// Parses the control messages of an `AF_UNIX` sender. Messages of other levels are ignored, as on
 /// Linux.
 ///
 /// # Errors
-/// `EINVAL`: one is malformed, of an unknown type, or passes too much.
+/// `EINVAL` if a message is malformed or of an unknown type, or passes too many descriptors.
 pub fn parse(bytes: &[u8]) -> Result<Passed, Errno> {
     let mut passed = Passed::default();
     for message in messages(bytes) {
@@ -155,10 +158,10 @@ pub fn parse(bytes: &[u8]) -> Result<Passed, Errno> {
     Ok(passed)
 }
 
-/// Checks the control messages of a sender of TCP, which takes none.
+/// Checks the control messages of a TCP sender, which accepts none.
 ///
 /// # Errors
-/// `EINVAL`: one is malformed, or of an unknown type of [`SOL_SOCKET`].
+/// `EINVAL` if a message is malformed, or of an unknown type of [`SOL_SOCKET`].
 pub fn check_of_stream(bytes: &[u8]) -> Result<(), Errno> {
     for message in messages(bytes) {
         let message = message?;
@@ -169,7 +172,7 @@ pub fn check_of_stream(bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes control messages into a receiver's room.
+/// Writes control messages into a receiver's buffer.
 #[derive(Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -178,7 +181,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// For so many bytes.
+    /// Returns a writer for a buffer of `room` bytes.
     pub fn new(room: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -187,18 +190,18 @@ impl Writer {
         }
     }
 
-    /// How many descriptors would fit in one message.
+    /// Returns how many descriptors would fit in one more message.
     pub fn descriptors_room(&self) -> usize {
         let left = self.room - self.bytes.len();
         left.saturating_sub(HEADER) / 4
     }
 
-    /// Something did not fit.
+    /// Notes that something did not fit.
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
 
-    /// Adds a message, or as much of it as fits.
+    /// Adds a message, truncated to the space that is left.
     pub fn add(&mut self, level: u32, kind: u32, data: &[u8]) {
         let left = self.room - self.bytes.len();
         if left < HEADER {
@@ -216,7 +219,7 @@ impl Writer {
         self.bytes.resize(end, 0);
     }
 
-    /// What was written, and whether something did not fit.
+    /// Returns the bytes written, and whether something did not fit.
     pub fn finish(self) -> (Vec<u8>, bool) {
         (self.bytes, self.is_cut)
     }

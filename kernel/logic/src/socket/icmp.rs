@@ -5,25 +5,25 @@ use alloc::vec::Vec;
 
 /// Bytes of type, code, checksum, identifier and sequence number.
 pub const HEADER: usize = 8;
-/// Bytes of the head of a packet of version 4 without options.
+/// Bytes of an IPv4 header without options.
 pub const HEADER4: usize = 20;
-/// Number of the protocol in packets of version 4, and of version 6.
+/// The protocol number of ICMP in IPv4 packets.
 pub const PROTOCOL4: u8 = 1;
-/// The latter.
+/// The protocol number of ICMPv6 in IPv6 packets.
 pub const PROTOCOL6: u8 = 58;
 
-/// Types of version 4 and of version 6: a request, and its reply.
+/// Types of an echo request and its reply, for IPv4 and IPv6.
 const ECHO4: [u8; 2] = [8, 0];
 const ECHO6: [u8; 2] = [128, 129];
 
-/// The ones' complement sum of 16-bit words, to go on with.
+/// Returns the ones' complement sum of 16-bit words, added to `from`.
 fn sum(bytes: &[u8], from: u32) -> u32 {
     let words = bytes.chunks(2).map(|pair| match *pair {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
         [high, ..] => u32::from(high) << 8,
         [] => 0,
     });
-    // Folded each time: no sum is greater than two words.
+    // The sum is folded at each step, so it never exceeds two words.
     words.fold(from, |sum, word| fold(sum + word))
 }
 
@@ -31,7 +31,7 @@ fn fold(sum: u32) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
 
-/// The checksum of a packet; of version 6 with its addresses.
+/// Returns the checksum of a packet. For IPv6 it includes the addresses in `v6`.
 fn checksum(packet: &[u8], v6: Option<[Ip; 2]>) -> [u8; 2] {
     let mut all = sum(packet, 0);
     if let Some([from, to]) = v6 {
@@ -44,7 +44,7 @@ fn checksum(packet: &[u8], v6: Option<[Ip; 2]>) -> [u8; 2] {
     (!folded).to_be_bytes()
 }
 
-/// Puts the checksum of a packet between two addresses into it. It has a header at least.
+/// Stores the checksum of a packet from `from` to `to` in its header, which must be complete.
 pub fn seal(packet: &mut [u8], from: Ip, to: Ip) {
     let v6 = from.to_v4().is_none().then_some([from, to]);
     packet[2..4].fill(0);
@@ -52,32 +52,32 @@ pub fn seal(packet: &mut [u8], from: Ip, to: Ip) {
     packet[2..4].copy_from_slice(&checksum);
 }
 
-/// Whether a packet asks for a reply.
+/// Returns whether a packet is an echo request.
 pub fn is_request(packet: &[u8], v6: bool) -> bool {
     let [request, _] = if v6 { ECHO6 } else { ECHO4 };
     packet.len() >= HEADER && packet[..2] == [request, 0]
 }
 
-/// The identifier of a packet, if it is a reply.
+/// Returns the identifier of a packet, or `None` if it is no echo reply.
 pub fn identifier_of_reply(packet: &[u8], v6: bool) -> Option<u16> {
     let [_, reply] = if v6 { ECHO6 } else { ECHO4 };
     let identifier = packet.get(4..HEADER)?.first_chunk()?;
     (packet[0] == reply).then(|| u16::from_be_bytes(*identifier))
 }
 
-/// Sets the identifier of a packet with a header.
+/// Sets the identifier in the header of a packet, which must be complete.
 pub fn set_identifier(packet: &mut [u8], identifier: u16) {
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
 }
 
-/// Makes a request that came from `from` to `to` the reply to it.
+/// Turns a request from `from` to `to` into its reply.
 pub fn make_reply(packet: &mut [u8], from: Ip, to: Ip) {
     let [_, reply] = if from.to_v4().is_none() { ECHO6 } else { ECHO4 };
     packet[0] = reply;
     seal(packet, to, from);
 }
 
-/// The head of a packet of version 4 with `length` bytes of ICMP.
+/// Returns the IPv4 header of a packet with `length` bytes of ICMP.
 pub fn header4(from: Ip, to: Ip, service: u8, hops: u8, length: usize) -> Vec<u8> {
     let whole = u16::try_from(HEADER4 + length).unwrap_or(u16::MAX);
     let mut bytes = alloc::vec![0x45, service];
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(identifier_of_reply(&packet, false), None);
         set_identifier(&mut packet, 0x1234);
         seal(&mut packet, Ip::LOCAL4, Ip::LOCAL4);
-        // A sum over all with the checksum is complete.
+        // The sum over a packet with its checksum is all ones.
         assert_eq!(fold(sum(&packet, 0)), 0xffff);
         make_reply(&mut packet, Ip::LOCAL4, Ip::LOCAL4);
         assert_eq!(identifier_of_reply(&packet, false), Some(0x1234));

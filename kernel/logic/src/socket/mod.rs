@@ -1,5 +1,5 @@
-//! What sockets need and no machine: addresses and control messages as programs write them, what
-//! comes with a packet, what netlink answers, and the connections that wait at a listener.
+//! The parts of sockets that need no hardware: formats of addresses and control messages, metadata
+//! of packets, answers of netlink, and the backlog of a listener.
 
 pub mod address;
 mod attribute;

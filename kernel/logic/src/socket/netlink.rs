@@ -1,5 +1,5 @@
-//! Netlink (RFC 3549): what programs ask of interfaces and addresses, and the answers. There is one
-//! interface, the loopback one, and nothing of it changes.
+//! Netlink (RFC 3549): requests about interfaces and addresses, and their answers. There is only
+//! the loopback interface, and its settings never change.
 
 use super::address::{AF_INET, AF_INET6, Ip};
 use super::attribute::attribute;
@@ -10,15 +10,15 @@ use alloc::vec::Vec;
 
 /// `AF_NETLINK`.
 pub const AF_NETLINK: u16 = 16;
-/// Bytes of `struct sockaddr_nl`: a family, two bytes of nothing, a port, groups.
+/// Bytes of `struct sockaddr_nl`: a family, two bytes of padding, a port, groups.
 pub const ADDRESS_LENGTH: usize = 12;
 /// The name of the interface.
 pub const NAME: &[u8] = b"lo";
-/// The most bytes of requests that are sent at once; an error answers with the whole request.
+/// The most bytes of requests in one send. An error answers with the whole request.
 pub const REQUESTS_MAX: usize = 8 << 10;
-/// The most bytes that a packet has there.
+/// The largest size of a packet on the interface, in bytes.
 pub const MTU: u32 = 65536;
-/// How many packets could wait there.
+/// The length of the interface's send queue, in packets.
 pub const QUEUE_LENGTH: u32 = 1000;
 /// `ARPHRD_LOOPBACK`.
 pub const HARDWARE: u16 = 772;
@@ -31,13 +31,13 @@ pub const IFF_UP_RUNNING: u32 = IFF_UP | 0x40;
 
 /// `IFF_LOWER_UP`.
 const IFF_LOWER_UP: u32 = 0x10000;
-/// Bytes of `struct nlmsghdr`: a length that counts them, type, flags, sequence, port.
+/// Bytes of `struct nlmsghdr`: a length that includes them, type, flags, sequence, port.
 const HEADER: usize = 16;
 
 // Types of messages.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// The first that is not netlink's own (`NLMSG_MIN_TYPE`).
+/// The first type that does not belong to netlink itself (`NLMSG_MIN_TYPE`).
 const FIRST_TYPE: u16 = 16;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -47,9 +47,9 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEIGH: u16 = 30;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-/// The last that Linux 6.1 knows (`RTM_MAX`).
+/// The last type of Linux 6.1 (`RTM_MAX`).
 const LAST_TYPE: u16 = 123;
-/// What types that ask for something have in their lowest two bits.
+/// The lowest two bits of types that request data.
 const GETS: u16 = 2;
 
 // Flags of messages.
@@ -57,7 +57,7 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_MULTI: u16 = 2;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_CAPPED: u16 = 0x100;
-/// All of a kind is asked for.
+/// The request is for all objects of a kind.
 const NLM_F_DUMP: u16 = 0x300;
 
 // Attributes of an interface.
@@ -81,15 +81,15 @@ const IFA_CACHEINFO: u16 = 6;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_PERMANENT: u8 = 0x80;
 const RT_SCOPE_HOST: u8 = 254;
-/// It is valid, and preferred, for ever, and has been since the machine started.
+/// The address is valid and preferred for ever, and exists since the machine started.
 const FOR_EVER: [u8; 16] = [
     255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// The port and the groups of a program's address.
+/// Returns the port and the groups of an address that a program passed.
 ///
 /// # Errors
-/// `EINVAL`: it is none of netlink.
+/// `EINVAL` if it is no netlink address.
 pub fn parse_address(bytes: &[u8]) -> Result<(u32, u32), Errno> {
     if bytes.len() < ADDRESS_LENGTH || half(bytes, 0) != AF_NETLINK {
         return Err(Errno::EINVAL);
@@ -97,7 +97,7 @@ pub fn parse_address(bytes: &[u8]) -> Result<(u32, u32), Errno> {
     Ok((word(bytes, 4), word(bytes, 8)))
 }
 
-/// An address as programs read it.
+/// Returns an address in the format of programs.
 pub fn address_bytes(port: u32, groups: u32) -> Vec<u8> {
     let family = u32::from(AF_NETLINK);
     [family, port, groups].map(u32::to_le_bytes).concat()
@@ -113,12 +113,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.copied().map_or(0, u32::from_le_bytes)
 }
 
-/// A length of at most [`MTU`], as a message has it.
+/// Returns a length of at most [`MTU`] in the format of messages.
 fn length32(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// Who asked, and the number of the question.
+/// The port of the requesting socket, and the sequence number of the request.
 #[derive(Copy, Clone, Debug)]
 struct Asker {
     sequence: u32,
@@ -139,7 +139,8 @@ impl Asker {
         bytes
     }
 
-    /// What became of a request: with an error the whole of it goes back, else its header.
+    /// Returns the acknowledgement of a request. With an error it contains the whole request, else
+    /// only its header.
     fn acknowledgement(self, error: Option<Errno>, request: &[u8]) -> Vec<u8> {
         let number = error.map_or(0_u32, |error| {
             // Errors are small and negative.
@@ -154,7 +155,7 @@ impl Asker {
     }
 }
 
-/// `struct ifinfomsg` of the interface, and its attributes, in Linux's order.
+/// Returns the `struct ifinfomsg` of the interface and its attributes, in Linux's order.
 fn interface() -> Vec<u8> {
     let mut body = [0, 0].to_vec();
     body.extend_from_slice(&HARDWARE.to_le_bytes());
@@ -172,7 +173,7 @@ fn interface() -> Vec<u8> {
     body
 }
 
-/// `struct ifaddrmsg` of an address, and its attributes, in Linux's order.
+/// Returns the `struct ifaddrmsg` of an address and its attributes, in Linux's order.
 fn address(family: u16) -> Vec<u8> {
     let four = family == AF_INET;
     // Families have small numbers.
@@ -196,7 +197,7 @@ fn address(family: u16) -> Vec<u8> {
     body
 }
 
-/// What a socket asks about.
+/// The subject of a socket's requests.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Interfaces and their addresses (`NETLINK_ROUTE`).
@@ -205,8 +206,9 @@ pub enum Topic {
     Sockets,
 }
 
-/// Answers the requests of `bytes`, [`REQUESTS_MAX`] at most, which the socket at `port` sent: each answer is a message of its
-/// own to it. `is_admin` says whether the asker may change networks. As on Linux what is malformed ends it.
+/// Answers the requests in `bytes`, at most [`REQUESTS_MAX`] bytes, which the socket at `port`
+/// sent. Each answer is a separate call of `reply`. `is_admin` says whether the sender may change
+/// networks. As on Linux, a malformed request ends the processing.
 pub fn answer(
     mut bytes: &[u8],
     topic: Topic,
@@ -214,7 +216,7 @@ pub fn answer(
     is_admin: bool,
     mut reply: impl FnMut(Vec<u8>),
 ) {
-    // Each round takes a header at least.
+    // Each iteration consumes at least a header.
     while bytes.len() >= HEADER {
         let length = usize::try_from(word(bytes, 0)).unwrap_or(usize::MAX);
         if length < HEADER || length > bytes.len() {
@@ -243,7 +245,7 @@ pub fn answer(
     }
 }
 
-/// Answers a request; says whether the answer is one that ends by itself.
+/// Answers a request. Returns `true` if the answer is complete, so that no acknowledgement follows.
 fn answer_one(
     request: &[u8],
     asker: Asker,
@@ -288,7 +290,7 @@ fn answer_one(
                 reply(asker.message(RTM_NEWROUTE, NLM_F_MULTI, &route));
             }
         }
-        // No neighbours are behind the interface.
+        // No neighbours are reachable through the interface.
         RTM_GETNEIGH => {}
         _ => return Err(Errno::EOPNOTSUPP),
     }
@@ -296,10 +298,10 @@ fn answer_one(
     Ok(true)
 }
 
-/// Sets what the interface has already: that it is up.
+/// Accepts a request that sets the interface up, which it already is.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: a change is wanted, and nothing can be changed. Those of [`check_is_loopback`].
+/// `EOPNOTSUPP` if the request would change anything. The errors of [`check_is_loopback`].
 fn keep(kind: u16, body: &[u8]) -> Result<(), Errno> {
     if ![RTM_NEWLINK, RTM_SETLINK].contains(&kind) {
         return Err(Errno::EOPNOTSUPP);
@@ -314,10 +316,11 @@ fn keep(kind: u16, body: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The attributes behind a `struct ifinfomsg`: kind and bytes of each, up to the first malformed one.
+/// Returns the attributes after a `struct ifinfomsg`: kind and bytes of each, up to the first
+/// malformed one.
 fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(INFO_LENGTH..).unwrap_or_default();
-    // Each round takes the head of an attribute at least.
+    // Each iteration consumes at least the head of an attribute.
     core::iter::from_fn(move || {
         let length = usize::from(half(rest.get(..4)?, 0));
         let data = rest.get(4..length)?;
@@ -327,15 +330,15 @@ fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Why a question about sockets has no answer.
+/// Returns the error of a request about sockets.
 fn about_sockets(request: &[u8]) -> Errno {
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
     const SOCK_DESTROY: u16 = 21;
-    /// Of TCP and DCCP, before there were others.
+    /// The types for TCP and DCCP, which are older.
     const OLDER: [u16; 2] = [18, 19];
     /// Bytes of `struct sock_diag_req`.
     const LENGTH: usize = 2;
-    /// What families are below (`AF_MAX`).
+    /// Families are below this number (`AF_MAX`).
     const FAMILIES: u8 = 46;
     let kind = half(request, 4);
     let body = &request[HEADER..];
@@ -350,7 +353,7 @@ fn about_sockets(request: &[u8]) -> Errno {
 /// Bytes of `struct ifinfomsg`.
 const INFO_LENGTH: usize = 16;
 
-/// Looks whether the interface is meant, by its number or its name.
+/// Checks whether the request is for the loopback interface, by its number or its name.
 fn check_is_loopback(body: &[u8]) -> Result<(), Errno> {
     if body.len() < INFO_LENGTH {
         return Err(Errno::EINVAL);
@@ -409,7 +412,7 @@ mod tests {
         assert_eq!(ask(16, &[2, 6]), number(Errno::EINVAL));
     }
 
-    /// Type, flags, sequence and port of each answer.
+    /// Returns type, flags, sequence and port of each answer.
     fn heads(bytes: &[u8]) -> Vec<(u16, u16, u32, u32)> {
         let head = |bytes: &Vec<u8>| {
             let length = word(bytes, 0) as usize;

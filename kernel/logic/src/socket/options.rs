@@ -1,7 +1,7 @@
-//! Options that a socket keeps for programs to read again: which there are, and which values they take.
+//! Options that a socket only stores for programs to read again, and the values that they accept.
 //!
-//! An option stands here if no other program can see its value over the loopback interface, or if the
-//! kernel only reads it. Options with more effects are methods of sockets.
+//! An option is in these tables if no other program can see its effect over the loopback interface,
+//! or if the kernel only reads its value. Options with more effects are methods of sockets.
 
 use crate::errno::Errno;
 
@@ -16,29 +16,29 @@ pub const SOL_UDP: u32 = 17;
 /// `IPPROTO_IPV6`.
 pub const SOL_IPV6: u32 = 41;
 
-/// What must hold to change an option.
+/// The capability that a change of an option needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// To switch it on: `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+    /// `CAP_NET_ADMIN` or `CAP_NET_RAW`, to switch the option on.
     AdminOrRaw,
-    /// To make it greater than it is: `CAP_NET_ADMIN`.
+    /// `CAP_NET_ADMIN`, to raise the value.
     AdminToRaise,
 }
 
-/// A switch: any number but 0 is 1.
+/// A switch. Any number but 0 is stored as 1.
 #[derive(Copy, Clone, Debug)]
 pub struct Switch {
     /// The level.
     pub level: u32,
     /// The option.
     pub option: u32,
-    /// Numbers but 0 and 1 are refused.
+    /// Whether numbers other than 0 and 1 are refused.
     pub strict: bool,
-    /// Whether it is on in a new socket.
+    /// Whether the switch is on in a new socket.
     pub initial: bool,
-    /// What must hold to change it.
+    /// The capability that a change needs.
     pub needs: Needs,
 }
 
@@ -73,7 +73,7 @@ const fn admin_or_raw(level: u32, option: u32) -> Switch {
     }
 }
 
-/// `IP_FREEBIND`, as it stands in [`SWITCHES`].
+/// Index of `IP_FREEBIND` in [`SWITCHES`].
 pub const FREE_BIND4: usize = 0;
 /// `IPV6_FREEBIND`.
 pub const FREE_BIND6: usize = 1;
@@ -98,7 +98,7 @@ pub const LOOP6: usize = 10;
 /// `SO_RCVMARK`.
 pub const TELLS_MARK: usize = 11;
 
-/// All switches; the constants above are places here.
+/// All switches. The constants above are indexes into this table.
 pub const SWITCHES: &[Switch] = &[
     switch(SOL_IP, 15),
     switch(SOL_IPV6, 78),
@@ -123,14 +123,14 @@ pub const SWITCHES: &[Switch] = &[
         ..switch(SOL_SOCKET, 69)
     },
     // IP_RECVOPTS, IP_RETOPTS, IP_PASSSEC, IP_RECVFRAGSIZE, IP_RECVERR_RFC4884: packets have no
-    // options and come whole.
+    // options and are never fragmented.
     switch(SOL_IP, 6),
     switch(SOL_IP, 7),
     switch(SOL_IP, 18),
     switch(SOL_IP, 25),
     strict(SOL_IP, 26),
     // IPV6_RECVERR_RFC4884, IPV6_FLOWINFO_SEND, IPV6_RECVHOPOPTS, IPV6_RECVRTHDR, IPV6_RECVDSTOPTS,
-    // those three of RFC 2292, IPV6_RECVPATHMTU, IPV6_AUTOFLOWLABEL, IPV6_RECVFRAGSIZE,
+    // the three of RFC 2292, IPV6_RECVPATHMTU, IPV6_AUTOFLOWLABEL, IPV6_RECVFRAGSIZE,
     // IPV6_ROUTER_ALERT_ISOLATE, IPV6_FLOWINFO.
     strict(SOL_IPV6, 31),
     switch(SOL_IPV6, 33),
@@ -149,26 +149,26 @@ pub const SWITCHES: &[Switch] = &[
     strict(SOL_TCP, 16),
     strict(SOL_TCP, 30),
     strict(SOL_TCP, 34),
-    // UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX, UDP_GRO: messages that come are never joined.
+    // UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX, UDP_GRO: received messages are never joined.
     switch(SOL_UDP, 101),
     switch(SOL_UDP, 102),
     switch(SOL_UDP, 104),
 ];
 
-/// A number.
+/// An option whose value is a number.
 #[derive(Copy, Clone, Debug)]
 pub struct Number {
     /// The level.
     pub level: u32,
     /// The option.
     pub option: u32,
-    /// The least that it may be.
+    /// The least value.
     pub least: i32,
-    /// The most.
+    /// The greatest value.
     pub most: i32,
-    /// What it is in a new socket.
+    /// The value in a new socket.
     pub initial: i32,
-    /// What must hold to change it.
+    /// The capability that a change needs.
     pub needs: Needs,
 }
 
@@ -183,20 +183,20 @@ const fn number(level: u32, option: u32, least: i32, most: i32, initial: i32) ->
     }
 }
 
-/// `IP_MULTICAST_TTL`, as it stands in [`NUMBERS`].
+/// Index of `IP_MULTICAST_TTL` in [`NUMBERS`].
 pub const GROUP_HOPS4: usize = 0;
 /// `IPV6_MULTICAST_HOPS`.
 pub const GROUP_HOPS6: usize = 1;
 /// `SO_MARK`.
 pub const MARK: usize = 2;
-/// `TCP_DEFER_ACCEPT`: periods, of which [`periods`] tells the seconds.
+/// `TCP_DEFER_ACCEPT`, stored as a number of attempts, which [`periods`] converts to seconds.
 pub const DEFER_ACCEPT: usize = 3;
 /// `TCP_MAXSEG`; 0 is the default.
 pub const SEGMENT: usize = 4;
 /// `IPV6_MTU`; 0 is the default.
 pub const MTU6: usize = 5;
 
-/// All numbers; the constants above are places here.
+/// All numbers. The constants above are indexes into this table.
 pub const NUMBERS: &[Number] = &[
     number(SOL_IP, 33, 0, 255, 1),
     number(SOL_IPV6, 18, 0, 255, 1),
@@ -215,7 +215,7 @@ pub const NUMBERS: &[Number] = &[
     number(SOL_SOCKET, 49, i32::MIN, i32::MAX, -1),
     number(SOL_SOCKET, 72, 0, 3, 0),
     number(SOL_SOCKET, 74, 0, 1, 1),
-    // IP_MINTTL and IPV6_MINHOPCOUNT, which only routers further away could fail.
+    // IP_MINTTL and IPV6_MINHOPCOUNT, which only packets from more distant routers could fail.
     number(SOL_IP, 21, 0, 255, 0),
     number(SOL_IPV6, 73, 0, 255, 0),
     // TCP_WINDOW_CLAMP, TCP_FASTOPEN, TCP_NOTSENT_LOWAT.
@@ -224,17 +224,17 @@ pub const NUMBERS: &[Number] = &[
     number(SOL_TCP, 25, i32::MIN, i32::MAX, 0),
 ];
 
-/// An option that is kept: the place in [`SWITCHES`] or [`NUMBERS`].
+/// An option that is stored, by its index in [`SWITCHES`] or [`NUMBERS`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// In [`SWITCHES`].
+    /// Index in [`SWITCHES`].
     Switch(usize),
-    /// In [`NUMBERS`].
+    /// Index in [`NUMBERS`].
     Number(usize),
 }
 
 impl Kept {
-    /// The option with this number. `None`: it is not kept, or unknown.
+    /// Returns the option with this level and number, or `None` if it is not in the tables.
     pub fn find(level: u32, option: u32) -> Option<Self> {
         let switch = SWITCHES
             .iter()
@@ -249,7 +249,7 @@ impl Kept {
             .or_else(|| number().map(Self::Number))
     }
 
-    /// What must hold to change it.
+    /// Returns the capability that a change of the option needs.
     pub fn needs(self) -> Needs {
         match self {
             Self::Switch(at) => SWITCHES[at].needs,
@@ -257,10 +257,11 @@ impl Kept {
         }
     }
 
-    /// What is kept when a program sets it to `value`. -1 is the default where programs expect that.
+    /// Returns the number to store when a program sets the option to `value`. -1 is the default
+    /// where programs expect that.
     ///
     /// # Errors
-    /// `EINVAL`: it does not take the value.
+    /// `EINVAL` if the option does not accept the value.
     pub fn checked(self, value: i32) -> Result<i32, Errno> {
         match self {
             Self::Switch(at) if SWITCHES[at].strict && !(0..=1).contains(&value) => {
@@ -289,11 +290,11 @@ impl Kept {
     }
 }
 
-/// Seconds of the longest wait between two attempts of TCP, and the most attempts.
+/// The longest wait between two attempts of TCP in seconds, and the most attempts.
 const LONGEST_PERIOD: i32 = 120;
 const MOST_PERIODS: i32 = 255;
 
-/// Returns how many attempts of TCP take at least `seconds`. The first takes one second, each
+/// Returns how many attempts of TCP take at least `seconds`. The first takes one second, and each
 /// further one twice as long as the one before, up to `LONGEST_PERIOD`.
 fn periods_of(seconds: i32) -> i32 {
     (0..MOST_PERIODS)
@@ -301,7 +302,7 @@ fn periods_of(seconds: i32) -> i32 {
         .unwrap_or(MOST_PERIODS)
 }
 
-/// Returns the seconds that `count` attempts of TCP take.
+/// Returns how many seconds `count` attempts of TCP take.
 pub fn periods(count: i32) -> i32 {
     let mut next = 1;
     let mut sum = 0;

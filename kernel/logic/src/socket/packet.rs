@@ -1,5 +1,5 @@
-//! What comes with a message of UDP beside its bytes: where it was sent to, its hops and its class
-//! of service. Senders choose them, and receivers are told, by control messages (ip(7), RFC 3542).
+//! Metadata of a UDP message: its destination, its hops and its class of service. Senders choose
+//! and receivers learn them by control messages (ip(7), RFC 3542).
 
 use super::address::{Endpoint, Ip};
 use super::control::{self, Message, Writer};
@@ -14,7 +14,7 @@ const SOL_IP: u32 = 0;
 const SOL_UDP: u32 = 17;
 const SOL_IPV6: u32 = 41;
 
-/// A mark, as an option and as a control message of `SOL_SOCKET`.
+/// The mark, both as an option and as a control message of `SOL_SOCKET`.
 const SO_MARK: u32 = 36;
 
 // Control messages of SOL_IP.
@@ -31,14 +31,14 @@ const IPV6_TCLASS: u32 = 67;
 const IPV6_DONTFRAG: u32 = 62;
 const IPV6_ORIGDSTADDR: u32 = 74;
 
-/// Bytes of `struct in_pktinfo`: an interface, the address that answers come from, the address that
-/// the packet was sent to.
+/// Bytes of `struct in_pktinfo`: an interface, the address that answers come from, the destination
+/// of the packet.
 const INFO4_LENGTH: usize = 12;
 /// Bytes of `struct in6_pktinfo`: an address and an interface.
 const INFO6_LENGTH: usize = 20;
 
 bitflags! {
-    /// What a receiver is told, by the option that asks for it.
+    /// The control messages that a receiver gets, named after the options that request them.
     #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
     pub struct Told: u32 {
         /// `IP_PKTINFO`.
@@ -61,15 +61,16 @@ bitflags! {
         const OLD_INFO6 = 1 << 8;
         /// `IPV6_2292HOPLIMIT`.
         const OLD_HOPS6 = 1 << 9;
-        /// `IP_RECVERR`: errors of packets wait to be received.
+        /// `IP_RECVERR`: errors of packets are queued for the receiver.
         const ERRORS4 = 1 << 10;
-        /// `IPV6_RECVERR`, likewise.
+        /// `IPV6_RECVERR`: the same for IPv6.
         const ERRORS6 = 1 << 11;
     }
 }
 
 impl Told {
-    /// What an option of `SOL_IP` asks for.
+    /// Returns the control message that an option of `SOL_IP` requests, or `None` if it requests
+    /// none.
     pub fn of_ip(option: u32) -> Option<Self> {
         Some(match option {
             8 => Self::INFO4,
@@ -81,7 +82,8 @@ impl Told {
         })
     }
 
-    /// What an option of `SOL_IPV6` asks for.
+    /// Returns the control message that an option of `SOL_IPV6` requests, or `None` if it requests
+    /// none.
     pub fn of_ip6(option: u32) -> Option<Self> {
         Some(match option {
             2 => Self::OLD_INFO6,
@@ -96,24 +98,24 @@ impl Told {
     }
 }
 
-/// What comes with a message.
+/// The metadata of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Where it was sent to.
+    /// The destination.
     pub to: Endpoint,
-    /// How many hops it has left (`TTL`, hop limit).
+    /// The number of hops left (`TTL`, hop limit).
     pub hops: u8,
-    /// Its class of service (`TOS`, traffic class).
+    /// The class of service (`TOS`, traffic class).
     pub service: u8,
-    /// The receiver had asked for the interface when it came. As on Linux a packet of version 4
-    /// tells of its interface only then.
+    /// Whether the receiver had requested the interface when the message arrived. As on Linux, an
+    /// IPv4 packet reports its interface only then.
     pub interface_known: bool,
-    /// Its mark (`SO_MARK`).
+    /// The mark (`SO_MARK`).
     pub mark: u32,
 }
 
 impl Head {
-    /// Tells a receiver, in Linux's order.
+    /// Adds the control messages in `told` to `writer`, in Linux's order.
     pub fn tell(&self, told: Told, writer: &mut Writer) {
         let interface = if self.interface_known { LOOPBACK } else { 0 };
         let number = |byte: u8| u32::from(byte).to_le_bytes();
@@ -162,40 +164,40 @@ impl Head {
     }
 }
 
-/// The version of a packet, and for version 4 whether a socket of version 6 sends it.
+/// The version of a packet, and for IPv4 whether an IPv6 socket sends it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// Version 4.
+    /// IPv4.
     Four {
-        /// The sender's socket is of version 6.
+        /// Whether an IPv6 socket sends the packet.
         mapped: bool,
     },
-    /// Version 6.
+    /// IPv6.
     Six,
 }
 
-/// What a sender chose for one message; what it did not is the socket's.
+/// The settings of a sender for one message. Settings without a value come from the socket.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The address that it comes from.
+    /// The source address.
     pub source: Option<Ip>,
-    /// The interface that it leaves by; 0 is any.
+    /// The interface that sends the message; 0 is any.
     pub interface: u32,
-    /// Its hops.
+    /// The number of hops.
     pub hops: Option<u8>,
-    /// Its class of service.
+    /// The class of service.
     pub service: Option<u8>,
-    /// Its mark, which needs a capability.
+    /// The mark, which needs a capability.
     pub mark: Option<u32>,
 }
 
-/// A number of four bytes.
+/// Parses a number of four bytes.
 fn number(data: &[u8]) -> Result<i32, Errno> {
     let bytes = data.try_into().map_err(|_| Errno::EINVAL)?;
     Ok(i32::from_le_bytes(bytes))
 }
 
-/// A byte, or for -1 none.
+/// Parses a byte. Returns `None` for -1, which means the default.
 fn byte_or_default(data: &[u8]) -> Result<Option<u8>, Errno> {
     match number(data)? {
         -1 => Ok(None),
@@ -204,11 +206,12 @@ fn byte_or_default(data: &[u8]) -> Result<Option<u8>, Errno> {
 }
 
 impl Choice {
-    /// Reads a sender's control messages. Those of other levels mean nothing, as on Linux.
+    /// Parses a sender's control messages. Messages of other levels are ignored, as on Linux.
     ///
     /// # Errors
-    /// `EINVAL`: one is malformed, unknown, or out of bounds. Those of an address that is none of
-    /// this machine's (`EINVAL`, of version 4 `ENETUNREACH`) and of an interface (`ENODEV`).
+    /// `EINVAL` if a message is malformed, unknown or out of bounds. `EINVAL` for IPv6 or
+    /// `ENETUNREACH` for IPv4 if the source is no address of this machine. `ENODEV` if the
+    /// interface does not exist.
     pub fn parse(bytes: &[u8], version: Version) -> Result<Self, Errno> {
         let mut choice = Self::default();
         for message in control::messages(bytes) {
@@ -277,10 +280,10 @@ impl Choice {
         Ok(())
     }
 
-    /// Looks whether a packet of version 4 can leave so.
+    /// Checks whether an IPv4 packet with these settings can be sent.
     fn check4(&self) -> Result<(), Errno> {
         match self.source.and_then(Ip::to_v4) {
-            // Everybody's, or those of groups.
+            // Multicast and broadcast addresses.
             Some([224..=239, ..] | [255, 255, 255, 255]) => return Err(Errno::EINVAL),
             Some([first, ..]) if first != 127 => return Err(Errno::ENETUNREACH),
             _ => {}
@@ -314,7 +317,7 @@ impl Choice {
             }
             IPV6_HOPLIMIT | IPV6_2292HOPLIMIT => self.hops = byte_or_default(data)?,
             IPV6_TCLASS => self.service = byte_or_default(data)?,
-            // No message is longer than what the interface carries at once.
+            // No message exceeds the size that the interface carries at once.
             IPV6_DONTFRAG if matches!(number(data)?, 0 | 1) => {}
             _ => return Err(Errno::EINVAL),
         }
@@ -322,7 +325,7 @@ impl Choice {
     }
 }
 
-/// The priority (`SO_PRIORITY`) that a class of service gives a socket of version 4.
+/// Returns the priority (`SO_PRIORITY`) that a class of service gives an IPv4 socket.
 pub fn priority(service: u8) -> u32 {
     match (service >> 1) & 0xf {
         4..=7 => 2,
@@ -430,7 +433,7 @@ mod tests {
             Ok(Some(Ip::LOCAL4))
         );
         assert_eq!(parse(&info6(Ip::LOCAL6, 0), MAPPED), Err(Errno::EINVAL));
-        // The other version's mean nothing.
+        // Messages of the other version are ignored.
         assert_eq!(parse(&local, FOUR), Ok(Choice::default()));
         let four = message(SOL_IP, IP_TTL, &[]);
         assert_eq!(Choice::parse(&four, Version::Six), Ok(Choice::default()));

@@ -1,4 +1,4 @@
-//! What a sender is told of a packet that no socket received (`struct sock_extended_err`, ip(7)).
+//! The report to a sender that no socket received its packet (`struct sock_extended_err`, ip(7)).
 
 use super::address::Endpoint;
 use super::control::Writer;
@@ -10,25 +10,25 @@ const SOL_IPV6: u32 = 41;
 const IP_RECVERR: u32 = 11;
 const IPV6_RECVERR: u32 = 25;
 
-/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`: a packet brought the error.
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`: an ICMP packet reported the error.
 const ICMP: u8 = 2;
 const ICMP6: u8 = 3;
-/// Type and code of "port unreachable" of both versions.
+/// ICMP type and code of "port unreachable", for IPv4 and IPv6.
 const UNREACHABLE4: [u8; 2] = [3, 3];
 const UNREACHABLE6: [u8; 2] = [1, 4];
 
-/// No socket is at the port that a packet was sent to.
+/// Reports that no socket is bound to the port to which a packet was sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Where the packet was sent to.
+    /// The destination of the packet.
     pub to: Endpoint,
 }
 
 impl Report {
-    /// Linux's number of the error.
+    /// The error of the report.
     pub const ERROR: Errno = Errno::ECONNREFUSED;
 
-    /// The control message of a socket of version 6 or 4: level, type and data.
+    /// Returns the control message for a socket of IPv6 if `v6`, else IPv4: level, type and data.
     pub fn message(&self, v6: bool) -> (u32, u32, Vec<u8>) {
         let four = self.to.ip.to_v4().is_some();
         let (origin, [kind, code]) = if four {
@@ -36,13 +36,13 @@ impl Report {
         } else {
             (ICMP6, UNREACHABLE6)
         };
-        // Errors are returned negated, in two's complement.
+        // `to_return` returns errors negated, in two's complement.
         let number = u32::try_from(Self::ERROR.to_return().wrapping_neg()).unwrap_or(0);
         let mut bytes = number.to_le_bytes().to_vec();
-        // The rest of the structure are numbers that this error does not have.
+        // The remaining fields have no meaning for this error.
         bytes.extend_from_slice(&[origin, kind, code, 0]);
         bytes.extend_from_slice(&[0; 8]);
-        // Who found that out: the receiving side.
+        // The node that reported the error: the destination.
         let who = Endpoint {
             ip: self.to.ip,
             port: 0,
@@ -55,7 +55,8 @@ impl Report {
         }
     }
 
-    /// Tells the sender, whose socket is of version 6 or 4.
+    /// Adds the report to the control messages in `writer`, for a socket of IPv6 if `v6`, else
+    /// IPv4.
     pub fn tell(&self, v6: bool, writer: &mut Writer) {
         let (level, kind, data) = self.message(v6);
         writer.add(level, kind, &data);

@@ -1,13 +1,14 @@
-//! The routes of the loopback interface (`struct rtmsg`), as Linux has them where there is no other.
+//! The routes of the loopback interface (`struct rtmsg`), as on a Linux system without other
+//! interfaces.
 
 use super::address::{AF_INET, AF_INET6, Ip};
 use super::attribute::attribute;
 use super::packet::LOOPBACK;
 use alloc::vec::Vec;
 
-/// The table of the machine's own addresses.
+/// The table of local addresses.
 const RT_TABLE_LOCAL: u8 = 255;
-/// The kernel made it.
+/// The kernel created the route.
 const RTPROT_KERNEL: u8 = 2;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
@@ -22,7 +23,7 @@ const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_PREF: u16 = 20;
 
-/// `struct rtmsg` of a route, and the table behind it.
+/// Returns the `struct rtmsg` of a route, followed by the table attribute.
 fn head(family: u16, length: u8, scope: u8, kind: u8) -> Vec<u8> {
     // Families have small numbers.
     let family = u8::try_from(family).unwrap_or(0);
@@ -33,7 +34,7 @@ fn head(family: u16, length: u8, scope: u8, kind: u8) -> Vec<u8> {
     body
 }
 
-/// Makes the routes of a family, or of both if it is another.
+/// Returns the routes of `family`, or of both families if it is neither IPv4 nor IPv6.
 pub(super) fn all(family: u16) -> Vec<Vec<u8>> {
     let mut routes = Vec::new();
     if family != AF_INET6 {

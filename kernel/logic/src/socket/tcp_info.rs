@@ -1,15 +1,15 @@
-//! What `TCP_INFO` shows of a connection (`struct tcp_info`, as Linux 6.1 has it).
+//! The data of `TCP_INFO` about a connection (`struct tcp_info` of Linux 6.1).
 
 use alloc::vec::Vec;
 
 /// Bytes of `struct tcp_info`.
 const LENGTH: usize = 232;
-/// The most bytes of one packet over the loopback interface, and of the first window.
+/// The most bytes of one packet over the loopback interface, and the first window.
 const SEGMENT: u32 = 32768;
 const ADVERTISED: u32 = 65483;
-/// The segment of a socket that has received nothing yet.
+/// The segment size of a socket that has received nothing yet.
 const FIRST_SEGMENT: u32 = 536;
-/// Microseconds until a packet is sent again.
+/// Microseconds until a packet is retransmitted.
 const TIMEOUT: u32 = 200_000;
 const FIRST_TIMEOUT: u32 = 1_000_000;
 const PATH: u32 = 65535;
@@ -17,26 +17,26 @@ const NO_THRESHOLD: u32 = 0x7fff_ffff;
 const FIRST_WINDOW: u32 = 10;
 const REORDERING: u32 = 3;
 
-/// A connection at one moment. What is not here has Linux's value for a connection on which nothing
-/// was lost or late.
+/// A connection at one moment. All other fields have Linux's values for a connection on which no
+/// packet was lost or late.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TcpInfo {
-    /// Linux's number of its state.
+    /// Linux's number of the connection's state.
     pub state: u8,
-    /// It is connected, or was.
+    /// Whether the socket is or was connected.
     pub connected: bool,
-    /// Bytes that it sent.
+    /// Number of bytes sent.
     pub sent: u64,
-    /// Bytes that came.
+    /// Number of bytes received.
     pub received: u64,
-    /// Bytes that it holds back.
+    /// Number of bytes held back.
     pub held: usize,
-    /// How fast it may send (`SO_MAX_PACING_RATE`).
+    /// The maximum send rate (`SO_MAX_PACING_RATE`).
     pub most_rate: u64,
 }
 
 impl TcpInfo {
-    /// As programs read it.
+    /// Returns the bytes of `struct tcp_info`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = alloc::vec![0; LENGTH];
         bytes[0] = self.state;
@@ -63,7 +63,7 @@ impl TcpInfo {
         ] {
             put(at, value.into(), 4);
         }
-        // The packet that connects counts as a byte.
+        // The packet that connects counts as one byte.
         let acknowledged = self.sent + u64::from(self.connected);
         for (at, value) in [
             (112, self.most_rate),

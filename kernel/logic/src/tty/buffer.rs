@@ -1,31 +1,32 @@
-//! What was typed and not read yet: lines, and the one that is typed.
+//! The typed bytes that were not read yet: whole lines, and the line being typed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Bytes that wait for the reader at most, and the longest line.
+/// The most bytes that wait for the reader, which is also the length of the longest line.
 pub(super) const CAPACITY: usize = 4096;
-/// A mark for each place.
+/// Number of words of the marks, which have one bit for each place.
 const WORDS: usize = CAPACITY / 64;
 
-/// A ring of bytes, in which ends of lines are marked. Positions count from the terminal's beginning.
+/// A ring of bytes, in which the ends of lines are marked. Positions count from the terminal's
+/// beginning.
 ///
 /// `read <= lines <= end` in canonical mode, and `end - read <= CAPACITY` always.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Box<[u8]>,
     marks: [u64; WORDS],
-    /// Behind the last byte.
+    /// Position after the last byte.
     end: u64,
-    /// Behind the last whole line.
+    /// Position after the last whole line.
     lines: u64,
-    /// The next byte to be read.
+    /// Position of the next byte to read.
     read: u64,
-    /// Lines that ended since somebody asked.
+    /// Number of lines that ended since the last [`Self::take_ended`].
     ended: u32,
 }
 
-/// No memory.
+/// There is no memory for a terminal's buffer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -76,45 +77,45 @@ impl Buffer {
         (self.end - self.read) as usize
     }
 
-    /// Whether a whole line waits.
+    /// Returns whether a whole line waits.
     pub(super) fn has_line(&self) -> bool {
         self.lines != self.read
     }
 
-    /// Whether nothing of the line that is typed is here.
+    /// Returns whether the line being typed is empty.
     pub(super) fn line_is_empty(&self) -> bool {
         self.end == self.lines
     }
 
-    /// The line that is typed, first byte first.
+    /// Returns the bytes of the line being typed, first byte first.
     pub(super) fn line(&self) -> impl DoubleEndedIterator<Item = u8> + '_ {
         (self.lines..self.end).map(|position| self.at(position))
     }
 
-    /// A byte of the line that is typed.
+    /// Returns byte `n` of the line being typed, if there is one.
     pub(super) fn nth_of_line(&self, n: u64) -> Option<u8> {
         let position = self.lines + n;
         (position < self.end).then(|| self.at(position))
     }
 
-    /// The last byte of the line that is typed.
+    /// Returns the last byte of the line being typed, if there is one.
     pub(super) fn last(&self) -> Option<u8> {
         (!self.line_is_empty()).then(|| self.at(self.end - 1))
     }
 
-    /// Takes it out.
+    /// Removes and returns the last byte of the line being typed, if there is one.
     pub(super) fn pop(&mut self) -> Option<u8> {
         let last = self.last()?;
         self.end -= 1;
         Some(last)
     }
 
-    /// Forgets the line that is typed.
+    /// Discards the line being typed.
     pub(super) fn clear_line(&mut self) {
         self.end = self.lines;
     }
 
-    /// Adds a byte; where there is no room, in the place of the last one.
+    /// Adds a byte. If the buffer is full, the byte replaces the last one.
     pub(super) fn push(&mut self, c: u8) {
         if self.len() == CAPACITY {
             self.end -= 1;
@@ -125,7 +126,8 @@ impl Buffer {
         self.end += 1;
     }
 
-    /// Ends the line with a byte that is read as its last, or, where it is 0, with none.
+    /// Ends the line being typed with the byte `c`. The reader gets `c` as the last byte of the
+    /// line, unless it is 0.
     pub(super) fn end_line(&mut self, c: u8) {
         self.push(c);
         self.mark(self.end - 1, true);
@@ -133,18 +135,19 @@ impl Buffer {
         self.ended = self.ended.saturating_add(1);
     }
 
-    /// Lines that ended since this was asked.
+    /// Returns the number of lines that ended since the last call.
     pub(super) fn take_ended(&mut self) -> u32 {
         core::mem::take(&mut self.ended)
     }
 
-    /// Forgets all.
+    /// Discards all bytes.
     pub(super) fn clear(&mut self) {
         self.marks = [0; WORDS];
         (self.end, self.lines, self.read) = (0, 0, 0);
     }
 
-    /// Lines begin or cease to count: with lines what waits is one.
+    /// Switches canonical mode on or off. When it is switched on, all waiting bytes become one
+    /// line.
     pub(super) fn set_canonical(&mut self, canonical: bool) {
         self.marks = [0; WORDS];
         if canonical && self.len() > 0 {
@@ -157,15 +160,16 @@ impl Buffer {
         }
     }
 
-    /// Bytes that a reader of lines would get, without marks of ends that are none.
+    /// Returns how many bytes a reader of lines could get. Ends of lines that are read as no byte
+    /// do not count.
     pub(super) fn count_of_lines(&self) -> usize {
         (self.read..self.lines)
             .filter(|&position| !(self.is_marked(position) && self.at(position) == 0))
             .count()
     }
 
-    /// Reads a line, or as much of it as there is room for; `None`: none waits. An end without a byte
-    /// that would be next goes with what was read.
+    /// Reads a line, or as much of it as fits `into`. Returns `None` if no line waits. If the next
+    /// byte then is an end that is read as no byte, it is consumed as well.
     pub(super) fn read_line(&mut self, into: &mut [u8]) -> Option<usize> {
         if !self.has_line() {
             return None;
@@ -192,14 +196,14 @@ impl Buffer {
         Some(count)
     }
 
-    /// Reads bytes, whatever they are.
+    /// Reads bytes regardless of lines. Returns their number.
     pub(super) fn read_bytes(&mut self, into: &mut [u8]) -> usize {
         let count = self.len().min(into.len());
         for place in &mut into[..count] {
             *place = self.at(self.read);
             self.read += 1;
         }
-        // Lines that were read over are none.
+        // Lines that were read past no longer count.
         self.lines = self.lines.max(self.read);
         count
     }

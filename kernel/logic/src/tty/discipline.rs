@@ -1,4 +1,4 @@
-//! One terminal: its settings, what was typed, what is to be shown, and what is held back.
+//! One terminal: its settings, its input, its output, and stopped output.
 
 use super::buffer::{Buffer, CAPACITY, NoMemory};
 use super::packet::Packet;
@@ -6,20 +6,22 @@ use super::screen::{LONGEST, Screen};
 use super::termios::{Characters, Control, Input, Local, Locked, OLD_BYTES, Output, Termios, When};
 use alloc::collections::VecDeque;
 
-/// Shown bytes that wait for the far side at most.
+/// The most bytes of output that wait for the far side.
 pub const OUTPUT_ROOM: usize = 12 << 10;
-/// What of them stays when output is flushed: the far side counts as having it already, as on Linux.
+/// Number of waiting bytes that stay when output is flushed: as on Linux, they count as already
+/// taken by the far side.
 const TAKEN: usize = CAPACITY - 1;
-/// Typed bytes at most for which there is no room in the buffer yet.
+/// The most typed bytes that wait for room in the buffer.
 const BACKLOG: usize = 8 << 10;
-/// Typed bytes at most that one call takes: one may have a whole line shown again.
+/// The most typed bytes that one call processes. A single byte may cause a whole line to be shown
+/// again.
 const STEP: usize = 256;
-/// Shown bytes that are put together before they join the others.
+/// Number of processed bytes that are collected before they are added to the output.
 const STAGED: usize = 256;
-/// Bytes of echo at most that are held back; more are not shown.
+/// The most bytes of echo that wait for the output. Further echo is not shown.
 const HELD: usize = 4096;
 
-/// The characters that send signals, and which of them were typed.
+/// The keys that send signals, and which of them were typed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// INTR: `SIGINT`.
@@ -31,56 +33,56 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Whether there are any.
+    /// Returns whether any of the keys was typed.
     pub fn any(self) -> bool {
         self.interrupt || self.quit || self.suspend
     }
 }
 
-/// What `tcflow` asks for.
+/// The request of `tcflow`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Output is held back.
+    /// Stop output.
     Off,
-    /// Output goes on.
+    /// Continue output.
     On,
 }
 
-/// A terminal. See the module.
+/// A terminal. See the module [`tty`](super).
 #[derive(Debug)]
 pub struct Discipline {
     pub(super) termios: Termios,
-    /// Which of them are held as they are (`TIOCSLCKTRMIOS`).
+    /// The settings that are locked (`TIOCSLCKTRMIOS`).
     locked: Locked,
     pub(super) buffer: Buffer,
     pub(super) screen: Screen,
-    /// Typed, and not in the buffer yet.
+    /// Typed bytes that are not in the buffer yet.
     backlog: VecDeque<u8>,
-    /// Shown, and not taken by the far side yet.
+    /// Shown bytes that the far side has not taken yet.
     output: VecDeque<u8>,
-    /// Echo that follows the output.
+    /// Echo that waits for the output.
     held: VecDeque<u8>,
-    /// STOP was typed.
+    /// Whether output is stopped: STOP was typed, or a call stopped it.
     stopped: bool,
-    /// `tcflow` stopped it.
+    /// Whether `tcflow` has stopped output.
     stopped_by_call: bool,
-    /// Characters are being erased, between `\` and `/`.
+    /// Whether characters are being erased, shown between `\` and `/`.
     pub(super) erasing: bool,
-    /// LNEXT was typed.
+    /// Whether the last byte was LNEXT.
     pub(super) next_is_literal: bool,
-    /// What the far side has not been told; `None`: it does not want to know.
+    /// Events that the far side has not read yet. `None` without packet mode.
     packet: Option<Packet>,
-    /// Keys that nobody was told of yet.
+    /// Signal keys that were not reported yet.
     pub(super) keys: Keys,
-    /// Bytes were looked at since somebody asked.
+    /// Whether bytes were typed since the last [`Self::take_arrivals`].
     typed: bool,
 }
 
 impl Discipline {
-    /// A new terminal.
+    /// Returns a new terminal.
     ///
     /// # Errors
-    /// No memory.
+    /// [`NoMemory`] if memory is short.
     pub fn new(termios: Termios) -> Result<Self, NoMemory> {
         Ok(Self {
             termios,
@@ -100,24 +102,25 @@ impl Discipline {
         })
     }
 
-    /// Its settings.
+    /// Returns the terminal's settings.
     pub fn termios(&self) -> &Termios {
         &self.termios
     }
 
-    /// Whether input is read by lines.
+    /// Returns whether input is read by lines.
     fn is_canonical(&self) -> bool {
         self.termios.local.contains(Local::ICANON)
     }
 
-    /// The same, and they are edited here.
+    /// Returns whether input is read by lines and the discipline edits them.
     fn reads_lines(&self) -> bool {
         self.is_canonical() && !self.termios.local.contains(Local::EXTPROC)
     }
 
     // Input.
 
-    /// Somebody types; gives how many bytes were taken. Some may wait for [`Self::catch_up`].
+    /// Processes typed bytes. Returns how many bytes were accepted. Some of them may wait for
+    /// [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.typed = true;
         let most = STEP - self.drain_backlog();
@@ -138,13 +141,14 @@ impl Discipline {
         done
     }
 
-    /// Whether [`Self::receive`] would take a byte.
+    /// Returns whether [`Self::receive`] would accept a byte.
     pub fn has_input_room(&self) -> bool {
         self.backlog.len() < BACKLOG
     }
 
-    /// Whether the buffer takes a byte. Where a line is typed that nobody can read yet it always does: what is
-    /// too much goes in the last place, so that the line can be ended.
+    /// Returns whether the buffer accepts a byte. In canonical mode it always does while the line
+    /// being typed is the only one. Excess bytes then replace the last byte, so that the line can
+    /// be ended.
     fn make_room(&mut self) -> bool {
         let has_room = self.has_room();
         if has_room && self.usable() == 0 {
@@ -163,17 +167,17 @@ impl Discipline {
         if doubled { free.div_ceil(3) } else { free }
     }
 
-    /// Whether bytes were typed that could be looked at, and were not yet.
+    /// Returns whether typed bytes wait that could be processed.
     pub fn is_behind(&self) -> bool {
         !self.backlog.is_empty() && self.has_room()
     }
 
-    /// Looks at some of them.
+    /// Processes some of the typed bytes that wait.
     pub fn catch_up(&mut self) {
         self.drain_backlog();
     }
 
-    /// Looks at typed bytes for which there was no room; gives how many.
+    /// Processes typed bytes that waited for room. Returns their number.
     fn drain_backlog(&mut self) -> usize {
         let mut done = 0;
         while done < STEP && !self.backlog.is_empty() && self.make_room() {
@@ -183,20 +187,20 @@ impl Discipline {
             done += 1;
         }
         if self.backlog.is_empty() {
-            // What a burst took goes back.
+            // Frees the memory that a burst took.
             self.backlog = VecDeque::new();
         }
         self.release_held();
         done
     }
 
-    /// The keys that were typed since this was asked.
+    /// Returns the signal keys that were typed since the last call.
     pub fn take_keys(&mut self) -> Keys {
         core::mem::take(&mut self.keys)
     }
 
-    /// How often the program is to be told that it may read, since this was asked: once a line, or once
-    /// for all bytes that were typed.
+    /// Returns how often the program must be notified of input since the last call: once for each
+    /// line, or once for all typed bytes.
     pub fn take_arrivals(&mut self) -> u32 {
         let lines = self.buffer.take_ended();
         let bytes = core::mem::take(&mut self.typed);
@@ -208,7 +212,8 @@ impl Discipline {
 
     // The program reads.
 
-    /// Reads a line, or what is there, into room for a byte at least; `None`: nothing is.
+    /// Reads a line, or the available bytes, into `into`. Returns `None` if nothing is available or
+    /// `into` is empty.
     pub fn read(&mut self, into: &mut [u8]) -> Option<usize> {
         if into.is_empty() {
             return None;
@@ -223,7 +228,8 @@ impl Discipline {
         got
     }
 
-    /// Whether a read would give something, or, for `poll`, as much as a reader waits for.
+    /// Returns whether a read would return bytes. If `polled`, the minimum number of bytes that a
+    /// reader waits for must be available.
     pub fn is_readable(&self, polled: bool) -> bool {
         if self.reads_lines() {
             return self.buffer.has_line();
@@ -237,8 +243,8 @@ impl Discipline {
         self.buffer.len() >= wanted
     }
 
-    /// How many bytes a reader without lines waits for, and how long (in tenths of a second); `None`:
-    /// lines are read.
+    /// Returns how many bytes a reader without lines waits for, and how long, in tenths of a
+    /// second. Returns `None` if input is read by lines.
     pub fn patience(&self) -> Option<[u8; 2]> {
         (!self.reads_lines()).then(|| self.least_and_time())
     }
@@ -247,7 +253,7 @@ impl Discipline {
         [Characters::Min, Characters::Time].map(|which| self.termios.character(which))
     }
 
-    /// Bytes that could be read (`FIONREAD`).
+    /// Returns the number of bytes that could be read (`FIONREAD`).
     pub fn readable_bytes(&self) -> usize {
         if self.reads_lines() {
             self.buffer.count_of_lines()
@@ -258,7 +264,8 @@ impl Discipline {
 
     // The program writes.
 
-    /// The program writes; gives how many bytes were taken: none while output is held back.
+    /// Writes the program's output. Returns how many bytes were accepted: 0 while output is
+    /// stopped.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.release_held();
         if self.is_held() || !self.held.is_empty() {
@@ -275,7 +282,7 @@ impl Discipline {
             return fit;
         }
         let mut done = 0;
-        // Each turn takes a byte at least.
+        // Each iteration consumes at least one byte.
         while done < bytes.len() {
             let room = (OUTPUT_ROOM - self.output.len()).min(STAGED);
             if room < LONGEST || self.output.try_reserve(room).is_err() {
@@ -294,17 +301,17 @@ impl Discipline {
         done
     }
 
-    /// Whether [`Self::write`] would take a byte.
+    /// Returns whether [`Self::write`] would accept a byte.
     pub fn is_writable(&self) -> bool {
         !self.is_held() && OUTPUT_ROOM - self.output.len() >= LONGEST
     }
 
-    /// Whether output is held back.
+    /// Returns whether output is stopped.
     pub fn is_held(&self) -> bool {
         self.stopped || self.stopped_by_call
     }
 
-    /// A byte of echo goes to the screen, processed as output is.
+    /// Shows a byte of echo, processed like output.
     pub(super) fn show(&mut self, c: u8) {
         if self.termios.output.contains(Output::OPOST) {
             let mut shown = [0; LONGEST];
@@ -315,9 +322,9 @@ impl Discipline {
         }
     }
 
-    /// Bytes of echo go to the screen as they are, once all is taken that was typed together: a signal key
-    /// takes back what is not shown yet. Nobody waits for that: where there is no room for much, they are
-    /// not shown.
+    /// Adds bytes to the echo without processing. They are shown after all bytes typed together
+    /// were processed, because a signal key discards echo that is not shown yet. The echo never
+    /// waits: if there is not enough room, it is dropped.
     pub(super) fn show_bytes(&mut self, bytes: &[u8]) {
         if self.held.len() + bytes.len() > HELD {
             self.release_held();
@@ -327,12 +334,12 @@ impl Discipline {
         }
     }
 
-    /// Whether echo would not be shown any more.
+    /// Returns whether further echo would be dropped.
     pub(super) fn is_screen_full(&self) -> bool {
         self.held.len() + LONGEST > HELD && (self.is_held() || self.output.len() >= OUTPUT_ROOM)
     }
 
-    /// Held echo goes out, as much as there is room for.
+    /// Moves echo to the output as far as there is room.
     fn release_held(&mut self) {
         if self.is_held() {
             return;
@@ -348,7 +355,8 @@ impl Discipline {
 
     // The far side watches.
 
-    /// Bytes for the far side; it takes them with [`Self::consume_output`].
+    /// Copies output for the far side into `into` and returns the number of bytes. The output stays
+    /// until [`Self::consume_output`].
     pub fn peek_output(&self, into: &mut [u8]) -> usize {
         let (first, second) = self.output.as_slices();
         let first = &first[..first.len().min(into.len())];
@@ -359,7 +367,7 @@ impl Discipline {
         first.len() + second.len()
     }
 
-    /// The far side has taken so many.
+    /// Removes `count` bytes of output, which the far side has taken.
     pub fn consume_output(&mut self, count: usize) {
         self.output.drain(..count.min(self.output.len()));
         if self.output.is_empty() {
@@ -368,28 +376,28 @@ impl Discipline {
         self.release_held();
     }
 
-    /// Bytes that wait for the far side.
+    /// Returns the number of bytes that wait for the far side.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// Bytes that wait for the far side's reader, as Linux counts them.
+    /// Returns the number of bytes that wait for the far side's reader, as Linux counts them.
     pub fn far_readable_bytes(&self) -> usize {
         self.output.len().min(TAKEN)
     }
 
-    /// The far side forgets what it has not read.
+    /// Discards the output that the far side has not read.
     pub fn flush_far(&mut self) {
         self.output.drain(..self.far_readable_bytes());
         self.release_held();
     }
 
-    /// The far side takes back what it typed and nobody has looked at yet.
+    /// Discards the bytes that the far side typed and that were not processed yet.
     pub fn flush_backlog(&mut self) {
         self.backlog = VecDeque::new();
     }
 
-    /// A byte from outside appears at the far side (`TIOCSTI` there, a flow character).
+    /// Adds a byte to the output unprocessed (`TIOCSTI` at the far side, a flow character).
     pub fn insert_output(&mut self, c: u8) {
         if self.output.len() < OUTPUT_ROOM && self.output.try_reserve(1).is_ok() {
             self.output.push_back(c);
@@ -398,22 +406,22 @@ impl Discipline {
 
     // Settings, flow and flushing.
 
-    /// Returns which settings are held as they are.
+    /// Returns the locked settings.
     pub fn locked(&self) -> &Locked {
         &self.locked
     }
 
-    /// Holds the settings that `locked` names as they are from now on, and no others.
+    /// Locks the settings in `locked`, and no others.
     pub fn set_locked(&mut self, locked: Locked) {
         self.locked = locked;
     }
 
-    /// Sets whether the line counts as local (`CLOCAL`), also if it is held.
+    /// Sets whether the line counts as local (`CLOCAL`), even if that setting is locked.
     pub fn set_local_line(&mut self, local: bool) {
         self.termios.control.set(Control::CLOCAL, local);
     }
 
-    /// Sets the terminal, but for the settings that are held.
+    /// Changes the settings, except for locked ones.
     pub fn set_termios(&mut self, new: Termios, when: When) {
         let new = new.holding(&self.termios, &self.locked);
         if when == When::Flush {
@@ -447,7 +455,7 @@ impl Discipline {
         self.drain_backlog();
     }
 
-    /// Forgets what was typed and not read.
+    /// Discards input that was typed but not read.
     pub fn flush_input(&mut self) {
         self.buffer.clear();
         self.erasing = false;
@@ -456,13 +464,13 @@ impl Discipline {
         self.drain_backlog();
     }
 
-    /// Forgets what was written and not shown.
+    /// Discards output that was written but not shown.
     pub fn flush_output(&mut self) {
         self.output.truncate(TAKEN);
         self.tell(Packet::FLUSH_WRITE, Packet::empty());
     }
 
-    /// What a signal key does to what waits.
+    /// Discards waiting input and output because a signal key was typed.
     pub(super) fn flush_for_signal(&mut self) {
         self.held = VecDeque::new();
         self.flush_output();
@@ -472,7 +480,7 @@ impl Discipline {
         self.tell(Packet::FLUSH_READ, Packet::empty());
     }
 
-    /// Output is held back or goes on by a call.
+    /// Stops or continues output by a call.
     pub fn set_flow(&mut self, flow: Flow) {
         let off = flow == Flow::Off;
         if self.stopped_by_call == off {
@@ -490,7 +498,7 @@ impl Discipline {
         }
     }
 
-    /// STOP was typed.
+    /// Stops output because STOP was typed.
     pub(super) fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
@@ -498,7 +506,7 @@ impl Discipline {
         }
     }
 
-    /// START was typed, or anything that lets output go on.
+    /// Continues output, unless a call has stopped it.
     pub(super) fn start(&mut self) {
         if self.stopped && !self.stopped_by_call {
             self.stopped = false;
@@ -507,7 +515,7 @@ impl Discipline {
         }
     }
 
-    /// Whether STOP was typed, and any character may let output go on.
+    /// Returns whether output is stopped and any character continues it.
     pub(super) fn starts_with_any(&self) -> bool {
         let wanted = Input::IXON | Input::IXANY;
         self.stopped && !self.stopped_by_call && self.termios.input.contains(wanted)
@@ -530,23 +538,23 @@ impl Discipline {
         }
     }
 
-    /// Whether the far side is told what happens.
+    /// Returns whether packet mode is on.
     pub fn is_in_packet_mode(&self) -> bool {
         self.packet.is_some()
     }
 
-    /// Whether it has something to be told.
+    /// Returns whether the far side has events to read.
     pub fn has_packet(&self) -> bool {
         self.packet.is_some_and(|packet| !packet.is_empty())
     }
 
-    /// What it is told, once.
+    /// Returns the events for the far side and clears them. Returns `None` if there are none.
     pub fn take_packet(&mut self) -> Option<Packet> {
         let packet = self.packet.as_mut().filter(|packet| !packet.is_empty())?;
         Some(core::mem::replace(packet, Packet::empty()))
     }
 
-    /// The terminal is hung up: nothing waits any more, and it is set as a new one.
+    /// Hangs the terminal up: discards what waits, and resets the settings to `termios`.
     pub fn hang_up(&mut self, termios: Termios) {
         self.flush_backlog();
         self.buffer.clear();

@@ -26,7 +26,7 @@ fn catch_up(d: &mut Discipline) {
     }
 }
 
-/// What the screen got since this was asked.
+/// Returns the bytes that the screen got since the last call.
 fn screen(d: &mut Discipline) -> String {
     let mut bytes = vec![0; OUTPUT_ROOM];
     let count = d.peek_output(&mut bytes);
@@ -117,7 +117,7 @@ fn characters_of_utf8_are_erased_whole() {
     let mut d = usual();
     typed(&mut d, "ä\x7f\n".as_bytes());
     assert_eq!(line(&mut d).as_deref(), Some(&b"\xc3\n"[..]));
-    // Bytes that belong to nothing stay.
+    // Continuation bytes without a first byte stay.
     let mut d = with(|t| t.input |= Input::IUTF8);
     typed(&mut d, b"\x80\x80\x7f\n");
     assert_eq!(line(&mut d).as_deref(), Some(&b"\x80\x80\n"[..]));
@@ -218,14 +218,14 @@ fn output_is_held_back_and_goes_on() {
     typed(&mut d, b"\x13");
     typed(&mut d, b"z");
     assert!(d.is_writable());
-    // A call holds it back more firmly.
+    // START does not continue output that a call has stopped.
     d.set_flow(Flow::Off);
     typed(&mut d, b"\x11q");
     assert!(!d.is_writable());
     d.set_flow(Flow::On);
     assert!(d.is_writable());
     assert_eq!(screen(&mut d), "zq");
-    // Without IXON nothing is held back.
+    // Without IXON, output is not stopped.
     typed(&mut d, b"\x13");
     let mut raw = *d.termios();
     raw.input.remove(Input::IXON);
@@ -356,7 +356,7 @@ fn a_far_side_that_does_not_watch_stops_the_writer() {
         d.check();
     }
     assert!(written > OUTPUT_ROOM - 16 && !d.is_writable());
-    // Echo that does not fit either waits behind it, up to a bound.
+    // Echo that does not fit waits behind the output, up to a bound.
     for _ in 0..100 {
         typed(&mut d, &[b'e'; 100]);
         d.flush_input();
@@ -379,7 +379,7 @@ fn a_long_text_is_shown_as_its_bytes_are_one_by_one() {
             assert_eq!(apart.write(&[*c]), 1);
         }
         rest = &rest[taken..];
-        // What stays has the ring go round.
+        // The output that stays makes the ring wrap around.
         let [one, other] = [&mut together, &mut apart].map(|d| {
             let mut seen = vec![0; OUTPUT_ROOM / 3];
             let count = d.peek_output(&mut seen);
@@ -407,7 +407,7 @@ fn what_waits_is_looked_at_in_bounded_steps() {
     let before = d.readable_bytes();
     let mut bytes = vec![0; 4096];
     let count = d.read(&mut bytes).expect("bytes");
-    // A step of the rest was taken with the read, no more.
+    // The read processed one step of the waiting bytes, no more.
     assert_eq!(d.readable_bytes(), before - count + 256);
     let mut steps = 0;
     while d.is_behind() {
@@ -423,7 +423,7 @@ fn a_line_is_shown_again_only_while_there_is_room() {
     for _ in 0..15 {
         typed(&mut d, &[b'x'; 250]);
     }
-    // Each would show 3,750 bytes.
+    // Each byte would show 3,750 bytes.
     typed(&mut d, &[0o22; 250]);
     assert!(d.is_screen_full());
     d.check();

@@ -1,10 +1,10 @@
-//! Erasing: a character, a word, a line, and how that looks.
+//! Erases a character, a word or a line, and shows that.
 
 use super::characters::{is_alphanumeric, is_continuation, is_control};
 use super::discipline::Discipline;
 use super::termios::{Characters, Input, Local};
 
-/// How much goes.
+/// The amount of text to erase.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Erased {
     Character,
@@ -15,12 +15,12 @@ enum Erased {
 const BACKSPACE: u8 = 0o10;
 
 impl Discipline {
-    /// Whether a byte belongs to the character before it.
+    /// Returns whether a byte belongs to the character before it.
     fn belongs(&self, c: u8) -> bool {
         self.termios.input.contains(Input::IUTF8) && is_continuation(c)
     }
 
-    /// The character `c`, which is ERASE, WERASE or KILL, was typed.
+    /// Erases text because the character `c`, which is ERASE, WERASE or KILL, was typed.
     pub(super) fn erase(&mut self, c: u8) {
         if self.buffer.line_is_empty() {
             return;
@@ -38,7 +38,7 @@ impl Discipline {
                 if echo {
                     self.finish_erasing();
                     self.echo(self.termios.character(Characters::Kill));
-                    // As on Linux the rest of the line is not taken off the screen.
+                    // As on Linux, the rest of the line is not removed from the screen.
                     if local.contains(Local::ECHOK) {
                         self.show(b'\n');
                     }
@@ -57,7 +57,8 @@ impl Discipline {
                 }
             }
             let continued = self.buffer.line().rev().take(bytes - 1);
-            // Shown in the order of typing; a character of UTF-8 has few of them, broken ones any number.
+            // Shown in the order of typing. A UTF-8 character has few continuation bytes, but an
+            // invalid one may have any number.
             let mut tail = [0; 8];
             let shown = continued
                 .zip(&mut tail)
@@ -78,15 +79,16 @@ impl Discipline {
         }
     }
 
-    /// The first byte of the last character, and how many it has; none where bytes stand there that
-    /// belong to nothing.
+    /// Returns the first byte of the last character, and its number of bytes. Returns `None` if the
+    /// line has only continuation bytes.
     fn last_character(&self) -> Option<(u8, usize)> {
         let mut line = self.buffer.line().rev().enumerate();
         let found = line.find(|&(_, c)| !self.belongs(c));
         found.map(|(behind, c)| (c, behind + 1))
     }
 
-    /// Shows that a character is gone; the line is without it already. `tail` has its further bytes, last first.
+    /// Shows that a character is erased. The line no longer contains it. `tail` has its further
+    /// bytes, last first.
     fn show_erased(&mut self, c: u8, tail: &[u8], what: Erased) {
         let local = self.termios.local;
         if local.contains(Local::ECHOPRT) {
@@ -120,8 +122,8 @@ impl Discipline {
         }
     }
 
-    /// The cursor goes to where it stood before a tab: so many columns behind the tab before it, or behind the
-    /// line's begin.
+    /// Moves the cursor to its column before a tab. That column is computed from the tab before it,
+    /// or from the beginning of the line.
     fn take_tab_back(&mut self) {
         let controls_show = self.termios.local.contains(Local::ECHOCTL);
         let mut columns = 0u32;

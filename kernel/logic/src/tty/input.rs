@@ -1,4 +1,4 @@
-//! What a typed byte does.
+//! The effects of a typed byte.
 
 use super::characters::{is_control, to_lower};
 use super::discipline::Discipline;
@@ -6,9 +6,9 @@ use super::termios::{Characters, Input, Local};
 
 /// Byte 0377, which `PARMRK` doubles.
 const ALL_BITS: u8 = 0xff;
-/// What is shown before a control's letter.
+/// The character shown before a control's letter.
 const CARET: u8 = b'^';
-/// What makes a control of a letter.
+/// The bit by which a control differs from its letter.
 const CONTROL_BIT: u8 = 0o100;
 
 impl Discipline {
@@ -20,7 +20,7 @@ impl Discipline {
         self.termios.input.contains(flag)
     }
 
-    /// Whether a byte means something by itself now.
+    /// Returns whether a byte has a special meaning under the current settings.
     fn is_special(&self, c: u8) -> bool {
         let is = |which| self.termios.is(c, which);
         let extended = self.has(Local::IEXTEN);
@@ -45,7 +45,7 @@ impl Discipline {
                 && (is(Characters::Intr) || is(Characters::Quit) || is(Characters::Susp))
     }
 
-    /// Takes a typed byte; there is room for it.
+    /// Processes a typed byte. The buffer must have room for it.
     pub(super) fn take(&mut self, c: u8) {
         let literal = core::mem::take(&mut self.next_is_literal);
         let mut c = c;
@@ -66,7 +66,7 @@ impl Discipline {
         }
     }
 
-    /// A byte that stands for itself.
+    /// Processes a byte without a special meaning.
     fn plain(&mut self, c: u8) {
         if self.starts_with_any() {
             self.start();
@@ -152,7 +152,7 @@ impl Discipline {
         }
     }
 
-    /// What a byte does to the line that is typed; false if nothing.
+    /// Applies a byte to the line being typed. Returns `false` if it does not edit the line.
     fn edit(&mut self, c: u8) -> bool {
         let is = |which| self.termios.is(c, which);
         let extended = self.has(Local::IEXTEN);
@@ -200,13 +200,13 @@ impl Discipline {
         false
     }
 
-    /// Shows the line that is typed once more.
+    /// Shows the line being typed once more.
     fn reprint(&mut self, c: u8) {
         self.finish_erasing();
         self.echo(c);
         self.show(b'\n');
         let mut n = 0;
-        // At most the buffer's capacity.
+        // The number of iterations is at most the buffer's capacity.
         while let Some(c) = self.buffer.nth_of_line(n) {
             if self.is_screen_full() {
                 break;
@@ -222,7 +222,7 @@ impl Discipline {
         }
     }
 
-    /// Shows a typed byte, a control as `^X` if so set.
+    /// Shows a typed byte, a control as `^X` if `ECHOCTL` is set.
     pub(super) fn echo(&mut self, c: u8) {
         if self.has(Local::ECHOCTL) && is_control(c) && c != b'\t' {
             self.show_bytes(&[CARET, c ^ CONTROL_BIT]);
@@ -232,7 +232,7 @@ impl Discipline {
         }
     }
 
-    /// Ends what `ECHOPRT` shows of erased characters.
+    /// Ends the list of erased characters that `ECHOPRT` shows.
     pub(super) fn finish_erasing(&mut self) {
         if self.erasing {
             self.show(b'/');

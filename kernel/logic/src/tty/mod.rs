@@ -1,8 +1,9 @@
-//! Terminals without a machine: what stands between the keys that somebody types and the program that
-//! reads them, and between what it writes and the screen (Linux's line discipline `N_TTY`).
+//! Terminals without hardware: the layer between a keyboard and the program that reads from it, and
+//! between the program's output and the screen (Linux's line discipline `N_TTY`).
 //!
-//! [`Discipline`] is one terminal. It has two sides: the program's, which reads lines and writes text,
-//! and the far one, a program at the master of a pseudo-terminal or the host, which types and watches.
+//! A [`Discipline`] is one terminal. It has two sides: the program reads lines and writes text on
+//! one side. On the far side, a program at the master of a pseudo-terminal or the host types and
+//! watches.
 
 mod buffer;
 mod characters;

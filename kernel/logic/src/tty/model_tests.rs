@@ -1,11 +1,11 @@
-//! The discipline against a naive model of lines, and against anything at all.
+//! Compares the discipline with a naive model of lines, and feeds it arbitrary input.
 
 use super::*;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Lines as the manual tells of them, with the usual characters, no echo and room enough.
+/// Lines as the manual describes them, with the usual characters, no echo and enough room.
 #[derive(Default)]
 struct Model {
     whole: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl Model {
     }
 }
 
-/// A byte that is typed: mostly one that means something.
+/// A typed byte, in most cases one with a special meaning.
 fn key() -> impl Strategy<Value = u8> {
     prop_oneof![
         3 => prop::sample::select(vec![b'a', b'b', b' ', b'_', b'\t', b'-']),
@@ -151,7 +151,7 @@ proptest! {
         let mut model = Model::default();
         for &c in &text {
             prop_assert_eq!(d.receive(&[c]), 1);
-            // Without echo REPRINT is a character like others.
+            // Without echo, REPRINT is an ordinary character.
             model.take(c);
         }
         let mut line = [0; 4096];
@@ -168,7 +168,7 @@ proptest! {
         for step in &steps {
             apply(&mut d, step);
         }
-        // And it can still be used.
+        // The terminal can still be used.
         d.hang_up(Termios::usual());
         d.consume_output(OUTPUT_ROOM);
         d.consume_output(OUTPUT_ROOM);

@@ -1,22 +1,22 @@
-//! Packet mode: the far side learns, before what it reads, what happened to the terminal.
+//! Packet mode: before the far side reads data, it is notified of events of the terminal.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What happened (`TIOCPKT_*`).
+    /// The events (`TIOCPKT_*`).
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Packet: u8 {
-        /// What was typed and not read is forgotten.
+        /// Input that was typed but not read was discarded.
         const FLUSH_READ = 1;
-        /// What was written and not shown is forgotten.
+        /// Output that was written but not shown was discarded.
         const FLUSH_WRITE = 2;
-        /// Output is held back.
+        /// Output was stopped.
         const STOP = 4;
-        /// Output goes on.
+        /// Output continues.
         const START = 8;
-        /// STOP and START are not `^S` and `^Q`.
+        /// STOP and START are no longer `^S` and `^Q`.
         const NO_STOP = 16;
-        /// They are again.
+        /// STOP and START are `^S` and `^Q` again.
         const DO_STOP = 32;
         /// `EXTPROC` has changed.
         const SETTINGS = 64;

@@ -1,17 +1,17 @@
-//! What becomes of a byte on its way to the screen, and where the cursor stands.
+//! Processes bytes on their way to the screen, and tracks the cursor.
 
 use super::characters::{is_continuation, is_control, to_upper};
 use super::termios::{Input, Output, Termios};
 
-/// The most bytes that one becomes: a tab's blanks.
+/// The most bytes that one byte becomes: the blanks of a tab.
 pub(super) const LONGEST: usize = 8;
 
-/// Where the cursor stands.
+/// The position of the cursor.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Screen {
-    /// Its column.
+    /// Column of the cursor.
     column: u32,
-    /// Where the line that is typed begins.
+    /// Column where the line being typed begins.
     line_begin: u32,
 }
 
@@ -20,12 +20,12 @@ impl Screen {
         self.line_begin
     }
 
-    /// A line begins to be typed here.
+    /// Notes that a typed line begins at the cursor.
     pub(super) fn begin_line(&mut self) {
         self.line_begin = self.column;
     }
 
-    /// The cursor moves without a byte that says so.
+    /// Moves the cursor for bytes that are shown without [`Self::process`].
     pub(super) fn advance(&mut self, columns: u32) {
         self.column = self.column.wrapping_add(columns);
     }
@@ -34,7 +34,8 @@ impl Screen {
         self.column = self.column.saturating_sub(1);
     }
 
-    /// What a byte becomes goes to `shown`; gives how many bytes that are. Without `OPOST` callers pass it on as it is.
+    /// Writes the bytes to show for `c` to `shown`, and returns their number. Without `OPOST`,
+    /// callers show `c` unchanged instead.
     #[inline]
     pub(super) fn process(&mut self, c: u8, termios: &Termios, shown: &mut [u8; LONGEST]) -> usize {
         if is_control(c) {
@@ -51,7 +52,7 @@ impl Screen {
         1
     }
 
-    /// The same of a byte that moves or rings.
+    /// Like [`Self::process`], for a control character.
     fn control(&mut self, c: u8, flags: Output, shown: &mut [u8; LONGEST]) -> usize {
         shown[0] = c;
         match c {

@@ -1,39 +1,39 @@
-//! How a terminal is set: `struct termios` and `struct termios2` of the kernel's ABI.
+//! The settings of a terminal: `struct termios` and `struct termios2` of the kernel's ABI.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// `c_iflag`: what becomes of typed bytes.
+    /// `c_iflag`: the processing of typed bytes.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Input: u32 {
         /// A byte 0377 is doubled.
         const PARMRK = 0o10;
-        /// The eighth bit goes.
+        /// The eighth bit is cleared.
         const ISTRIP = 0o40;
         /// Newline becomes carriage return.
         const INLCR = 0o100;
-        /// Carriage return goes.
+        /// Carriage return is ignored.
         const IGNCR = 0o200;
         /// Carriage return becomes newline.
         const ICRNL = 0o400;
-        /// Capitals become small, with `IEXTEN`.
+        /// Capital letters become small letters, with `IEXTEN`.
         const IUCLC = 0o1000;
-        /// The characters STOP and START hold output back and let it go.
+        /// The characters STOP and START stop and continue output.
         const IXON = 0o2000;
-        /// Any character lets output go.
+        /// Any character continues output.
         const IXANY = 0o4000;
-        /// Input is UTF-8: a character goes as a whole.
+        /// Input is UTF-8: a character is erased as a whole.
         const IUTF8 = 0o40000;
-        /// What is kept, and does nothing here.
+        /// Other bits are kept but have no effect.
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// `c_oflag`: what becomes of written bytes.
+    /// `c_oflag`: the processing of written bytes.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Output: u32 {
-        /// The others count.
+        /// Enables the other flags.
         const OPOST = 0o1;
         /// Small letters become capitals.
         const OLCUC = 0o2;
@@ -41,78 +41,78 @@ bitflags! {
         const ONLCR = 0o4;
         /// Carriage return becomes newline.
         const OCRNL = 0o10;
-        /// No carriage return in column 0.
+        /// Carriage return in column 0 is not shown.
         const ONOCR = 0o20;
-        /// Newline returns the carriage.
+        /// Newline also returns the cursor to column 0.
         const ONLRET = 0o40;
-        /// Tabs become blanks: both bits.
+        /// Tabs become blanks, with both bits set.
         const XTABS = 0o14000;
-        /// What is kept, and does nothing here.
+        /// Other bits are kept but have no effect.
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// `c_lflag`: how lines are made of what is typed.
+    /// `c_lflag`: how typed bytes form lines.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Local: u32 {
         /// INTR, QUIT and SUSP send signals.
         const ISIG = 0o1;
         /// Input is read line by line.
         const ICANON = 0o2;
-        /// What is typed is shown.
+        /// Typed bytes are shown.
         const ECHO = 0o10;
-        /// ERASE takes the character off the screen.
+        /// ERASE removes the character from the screen.
         const ECHOE = 0o20;
         /// KILL is shown with a newline.
         const ECHOK = 0o40;
-        /// Newline is shown without `ECHO`.
+        /// Newline is shown even without `ECHO`.
         const ECHONL = 0o100;
-        /// Signals leave what waits as it is.
+        /// Signal keys do not discard waiting input and output.
         const NOFLSH = 0o200;
-        /// Output of jobs in the background stops them.
+        /// Output of jobs in the background stops these jobs.
         const TOSTOP = 0o400;
         /// Controls are shown as `^X`.
         const ECHOCTL = 0o1000;
         /// Erased characters are shown between `\` and `/`.
         const ECHOPRT = 0o2000;
-        /// KILL takes each character off the screen.
+        /// KILL removes each character from the screen.
         const ECHOKE = 0o4000;
-        /// WERASE, REPRINT, LNEXT, EOL2 and IUCLC count.
+        /// Enables WERASE, REPRINT, LNEXT, EOL2 and IUCLC.
         const IEXTEN = 0o100000;
         /// The far side edits lines.
         const EXTPROC = 0o200000;
-        /// What is kept, and does nothing here.
+        /// Other bits are kept but have no effect.
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// `c_cflag`: the line itself.
+    /// `c_cflag`: the settings of the line.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Control: u32 {
         /// 38,400 baud.
         const B38400 = 0o17;
-        /// All bits of the speed; alone: the speed stands elsewhere.
+        /// Mask of the speed. Its highest bit alone means that the speed is in a separate field.
         const CBAUD = 0o10017;
-        /// Bits of a byte.
+        /// Mask of the number of bits of a byte.
         const CSIZE = 0o60;
-        /// Eight of them.
+        /// Eight bits in a byte.
         const CS8 = 0o60;
-        /// The line is read.
+        /// The receiver is enabled.
         const CREAD = 0o200;
-        /// Modem lines do not count; kept.
+        /// Modem lines are ignored. Only kept.
         const CLOCAL = 0o4000;
         /// There are parity bits.
         const PARENB = 0o400;
         /// The last close hangs up.
         const HUPCL = 0o2000;
-        /// What is kept, and does nothing here.
+        /// Other bits are kept but have no effect.
         const _ = !0;
     }
 }
 
-/// Places of `c_cc`.
+/// Indexes into `c_cc`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are called as in termios(3)")]
 pub enum Characters {
@@ -133,7 +133,7 @@ pub enum Characters {
     Eol2 = 16,
 }
 
-/// How many there are.
+/// Number of characters in `c_cc`.
 const CHARACTERS: usize = 19;
 /// Bytes of `struct termios`.
 pub const OLD_BYTES: usize = 36;
@@ -141,27 +141,27 @@ pub const OLD_BYTES: usize = 36;
 pub const NEW_BYTES: usize = 44;
 /// Bytes of `struct termio`.
 pub const TERMIO_BYTES: usize = 18;
-/// Characters in it: the first of those in `struct termios`.
+/// Number of characters in `struct termio`: the first ones of `struct termios`.
 const TERMIO_CHARACTERS: usize = 8;
-/// A `struct termios` that says which settings are held as they are.
+/// A `struct termios` whose set bits and bytes mark locked settings.
 pub type Locked = [u8; OLD_BYTES];
-/// Either structure of the new kind.
+/// The bytes of a `struct termios2`, which begins like a `struct termios`.
 pub type Bytes = [u8; NEW_BYTES];
-/// Input and output speed in baud, where nothing else is said.
+/// Default input and output speed in baud.
 const USUAL_SPEED: u32 = 38_400;
 
-/// When new settings hold. Who sets them waits for output.
+/// When new settings take effect. The caller waits for output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Now.
+    /// Immediately.
     Now,
-    /// Once output is gone.
+    /// After all output is sent.
     Drained,
-    /// The same, and what was typed and not read is forgotten.
+    /// After all output is sent; input that was typed but not read is discarded.
     Flush,
 }
 
-/// How a terminal is set.
+/// The settings of a terminal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Termios {
     /// `c_iflag`.
@@ -172,15 +172,15 @@ pub struct Termios {
     pub control: Control,
     /// `c_lflag`.
     pub local: Local,
-    /// `c_line`; kept.
+    /// `c_line`. Only kept.
     line: u8,
     characters: [u8; CHARACTERS],
-    /// Input and output, in baud; kept.
+    /// Input and output speed in baud. Only kept.
     speeds: [u32; 2],
 }
 
 impl Termios {
-    /// How terminals are at first.
+    /// Returns the initial settings.
     pub fn usual() -> Self {
         let mut characters = [0; CHARACTERS];
         for (place, value) in [
@@ -199,7 +199,7 @@ impl Termios {
         ] {
             characters[place as usize] = value;
         }
-        /// VDISCARD, which does nothing.
+        /// VDISCARD, which has no effect.
         const DISCARD: usize = 13;
         characters[DISCARD] = 0o17;
         Self {
@@ -220,22 +220,22 @@ impl Termios {
         }
     }
 
-    /// A character of `c_cc`.
+    /// Returns a character of `c_cc`.
     pub fn character(&self, which: Characters) -> u8 {
         self.characters[which as usize]
     }
 
-    /// Sets one.
+    /// Sets a character of `c_cc`.
     pub fn set_character(&mut self, which: Characters, value: u8) {
         self.characters[which as usize] = value;
     }
 
-    /// Whether `c` is this character, which 0 never is.
+    /// Returns whether `c` is this character. A character with the value 0 is disabled.
     pub(super) fn is(&self, c: u8, which: Characters) -> bool {
         c != 0 && self.character(which) == c
     }
 
-    /// `struct termios2`, which begins as `struct termios`.
+    /// Returns the settings as a `struct termios2`, which begins like a `struct termios`.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = [0; NEW_BYTES];
         let words = [
@@ -255,7 +255,8 @@ impl Termios {
         bytes
     }
 
-    /// Returns the settings as a `struct termio`: the low halves of the flags, and the first characters.
+    /// Returns the settings as a `struct termio`: the low halves of the flags, and the first
+    /// characters.
     pub fn to_termio(&self) -> [u8; TERMIO_BYTES] {
         let all = self.to_bytes();
         let mut bytes = [0; TERMIO_BYTES];
@@ -266,7 +267,7 @@ impl Termios {
         bytes
     }
 
-    /// Returns these settings with what a `struct termio` has in the place of theirs.
+    /// Returns these settings with the fields of a `struct termio` replaced.
     pub fn with_termio(&self, termio: &[u8; TERMIO_BYTES]) -> Self {
         let mut all = self.to_bytes();
         for (word, half) in all.chunks_exact_mut(4).zip(termio[..8].chunks_exact(2)) {
@@ -276,7 +277,7 @@ impl Termios {
         Self::from_bytes(&all)
     }
 
-    /// The same back; of a `struct termios` the rest is 0.
+    /// Parses a `struct termios2`. For a `struct termios` the remaining bytes must be 0.
     pub fn from_bytes(bytes: &Bytes) -> Self {
         let word = |at: usize| {
             let mut word = [0; 4];
@@ -286,7 +287,7 @@ impl Termios {
         let control = Control::from_bits_retain(word(8));
         let mut characters = [0; CHARACTERS];
         characters.copy_from_slice(&bytes[17..OLD_BYTES]);
-        /// `c_cflag & CBAUD` when the speed stands in a field of its own.
+        /// Value of `c_cflag & CBAUD` if the speed is in a separate field.
         const BOTHER: u32 = 0o10000;
         let speeds = if (control & Control::CBAUD).bits() == BOTHER {
             [word(36), word(40)]
@@ -296,7 +297,7 @@ impl Termios {
         Self {
             input: Input::from_bits_retain(word(0)),
             output: Output::from_bits_retain(word(4)),
-            // As Linux has pseudo-terminals.
+            // As for pseudo-terminals on Linux.
             control: (control - Control::CSIZE - Control::PARENB) | Control::CS8 | Control::CREAD,
             local: Local::from_bits_retain(word(12)),
             line: bytes[16],
@@ -305,8 +306,9 @@ impl Termios {
         }
     }
 
-    /// Returns these settings, but what `locked` holds as `old` has it: the flags whose bits are set
-    /// there, and the line and each character whose byte is not 0 there. Speeds are not held.
+    /// Returns these settings, with locked ones taken from `old`. A flag is locked if its bit in
+    /// `locked` is set. The line and each character are locked if their byte there is not 0. Speeds
+    /// are never locked.
     pub(super) fn holding(&self, old: &Self, locked: &Locked) -> Self {
         /// The bytes of `c_iflag`, `c_oflag`, `c_cflag` and `c_lflag`.
         const FLAGS: usize = 16;
@@ -325,7 +327,7 @@ impl Termios {
         }
     }
 
-    /// Whether STOP and START are the usual characters, and count.
+    /// Returns whether STOP and START are enabled and are the usual characters.
     pub(super) fn has_usual_flow(&self) -> bool {
         self.input.contains(Input::IXON)
             && self.character(Characters::Start) == 0o21
@@ -333,7 +335,7 @@ impl Termios {
     }
 }
 
-/// The speed that `c_cflag` says.
+/// Returns the speed in `c_cflag`.
 fn speed(control: Control) -> u32 {
     const SLOW: [u32; 16] = [
         0, 50, 75, 110, 134, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19_200, 38_400,

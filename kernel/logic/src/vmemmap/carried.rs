@@ -1,4 +1,4 @@
-//! Blocks that carry their part of the memmap.
+//! Blocks whose first frames carry their part of the memmap.
 
 use super::exchange::Exchange;
 use super::machine::Machine;
@@ -6,19 +6,19 @@ use super::shared::Shared;
 use core::ops::DerefMut;
 use ebb_mm::{Frame, FrameRange};
 
-/// A block that carries its part of the memmap.
+/// A block whose first frames carry its part of the memmap.
 #[derive(Copy, Clone, Debug)]
 pub struct Carrier {
-    /// Its first frame.
+    /// First frame of the block.
     pub block: Frame,
-    /// How many of its frames carry.
+    /// Number of carrying frames.
     pub carried: u64,
-    /// Told by [`relieve`]: it is whole again.
+    /// Set by [`relieve`] if the block is whole again.
     pub whole: bool,
 }
 
 impl Carrier {
-    /// One that still carries.
+    /// Returns a block that still carries.
     pub const fn new(block: Frame, carried: u64) -> Self {
         Self {
             block,
@@ -32,13 +32,14 @@ impl Carrier {
     }
 }
 
-/// The most blocks that are made whole together.
+/// The most blocks that [`relieve`] makes whole together.
 pub const TOGETHER: usize = 8;
 
-/// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames elsewhere;
-/// [`TOGETHER`] at most. Elsewhere is in none of these: all rests are taken first, or one's part of the memmap would move
-/// into another, which could not be made whole then. `is_whole` is called for each before it is freed: then it may be
-/// somebody else's.
+/// Makes blocks whole that carry their part of the memmap, if their other frames are free and there
+/// are frames elsewhere. At most [`TOGETHER`] blocks. The free frames of all these blocks are
+/// allocated first. Otherwise the memmap part of one block could move into another, which could
+/// then not be made whole. `is_whole` is called for each block before it is freed, because
+/// afterwards it may have another owner.
 pub fn relieve<M, G>(
     machine: M,
     lock: impl FnOnce() -> G,

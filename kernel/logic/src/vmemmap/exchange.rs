@@ -1,4 +1,4 @@
-//! Parts of the memmap given up, brought back and moved, with one flush for many.
+//! Shares, restores and moves parts of the memmap, with one flush for many blocks.
 
 use super::machine::{
     AtomicU64, MAX_PAGES, Machine, entries, page_entry, part_entry, table_entry, take, target,
@@ -10,30 +10,31 @@ use core::ops::DerefMut;
 use core::sync::atomic::Ordering;
 use ebb_mm::{AllocError, Frame, FrameRange};
 
-/// The most frames that a block carries: its part of the memmap, and a table to map it.
+/// The most frames that a block carries: its part of the memmap, and a table that maps it.
 const CARRIED: usize = MAX_PAGES + 1;
 
-/// How a block's part of the memmap was restored.
+/// Where a block's part of the memmap was restored.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// On frames of the allocator's: all of the block is the caller's to free.
+    /// On frames from the allocator. The caller may free the whole block.
     Elsewhere,
-    /// On the block's own first frames, so many.
+    /// On this number of frames at the start of the block itself.
     Carried(u64),
 }
 
-/// Blocks whose part of the memmap is exchanged together. Holds the lock of what they share: one at a time.
+/// An exchange of the memmap parts of several blocks. It holds the lock of the shared page, so only
+/// one runs at a time.
 #[derive(Debug)]
 pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
     machine: M,
     shared: G,
     retired: Retired,
-    /// Something was changed that a TLB may know.
+    /// Whether an entry was changed that a TLB may still cache.
     any: bool,
 }
 
 impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
-    /// Nothing is exchanged yet.
+    /// Begins an exchange that has changed nothing yet.
     #[inline]
     pub fn begin(machine: M, shared: G) -> Self {
         const {
@@ -56,7 +57,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Retires the page of an entry.
+    /// Retires the page that `entry` maps.
     #[inline]
     fn retire_page(&mut self, entry: u64) {
         self.retire(target::<M>(entry), entry & M::BITS.owned != 0);
@@ -66,7 +67,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     fn make_room(&mut self) {
         self.flush();
         self.retired.free(self.machine);
-        // The caller may be in the middle of a table: what it changes from here on, nobody has flushed.
+        // The caller may be in the middle of a table. Its further changes are not covered by this
+        // flush.
         self.any = true;
     }
 
@@ -85,15 +87,16 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(shared)
     }
 
-    /// Gives up the part of the memmap of a block that the caller has allocated and whose descriptors are zero.
+    /// Replaces the part of the memmap of `block` with the shared page. The caller must have
+    /// allocated the block, and the block's descriptors must be zero.
     ///
     /// # Errors
-    /// If there is no frame for a table. Nothing has changed then.
+    /// [`AllocError`] if there is no frame for a table. No entry has changed then.
     pub fn share(&mut self, block: Frame) -> Result<(), AllocError> {
         let machine = self.machine;
         let shared = self.shared()?;
         let slot = machine.slot(block);
-        // Relaxed: under the lock.
+        // Relaxed: the lock is held.
         let old = slot.load(Ordering::Relaxed);
         let table = if old & M::BITS.large == 0 {
             target::<M>(old)
@@ -103,7 +106,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         debug_assert_ne!(table, shared.table, "{block:?} is shared twice");
         self.any = true;
         for entry in entries(machine, table, block) {
-            // Relaxed: under the lock.
+            // Relaxed: the lock is held.
             let old = entry.load(Ordering::Relaxed);
             // Release: the shared page was filled before.
             entry.store(shared.entry::<M>(), Ordering::Release);
@@ -121,7 +124,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(())
     }
 
-    /// Gives a table of pages in the place of a large page.
+    /// Replaces a large page with a table of its pages, and returns the table.
     fn split(&mut self, slot: &AtomicU64, large: u64) -> Result<Frame, AllocError> {
         let machine = self.machine;
         let table = machine.allocate()?;
@@ -131,21 +134,22 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
                 .entry(table, index)
                 .store(part_entry::<M>(large, index), Ordering::Relaxed);
         }
-        // Release: the entries come first. Both ways lead to the same frames.
+        // Release: the entries are written before. Both mappings lead to the same frames.
         slot.store(table_entry::<M>(table), Ordering::Release);
         Ok(table)
     }
 
-    /// The same of a block of 1 GiB, by whole tables.
+    /// Replaces the part of the memmap of a block of 1 GiB, by whole tables. Otherwise like
+    /// [`Self::share`].
     ///
     /// # Errors
-    /// As [`Self::share`].
+    /// The errors of [`Self::share`].
     pub fn share_giant(&mut self, block: Frame) -> Result<(), AllocError> {
         let shared = self.shared()?;
         let described = M::ENTRIES / M::PAGES as u64 * M::ENTRIES;
         for part in 0..M::PAGES as u64 {
             let slot = self.machine.slot(block.offset(part * described));
-            // Relaxed: under the lock.
+            // Relaxed: the lock is held.
             let old = slot.load(Ordering::Relaxed);
             // Release: the shared table was filled before.
             slot.store(table_entry::<M>(shared.table), Ordering::Release);
@@ -155,7 +159,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(())
     }
 
-    /// Retires what an entry led to that stood for a whole table.
+    /// Retires all pages that an upper entry mapped, and their table unless it was a large page.
     fn retire_table(&mut self, old: u64, shared: Shared) {
         let machine = self.machine;
         if old & M::BITS.large != 0 {
@@ -176,18 +180,18 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         self.retire(table, true);
     }
 
-    /// Brings back the part of the memmap of a block whose part is shared, all zero. Never fails. The block must not be
-    /// freed before [`Self::end`].
+    /// Restores the part of the memmap of a block whose part is shared, filled with zeros. Never
+    /// fails. The block must not be freed before [`Self::end`].
     ///
     /// # Panics
-    /// If nobody shares anything.
+    /// If there is no shared page.
     pub fn restore(&mut self, block: Frame, supply: &mut Supply<M>) -> Restored {
         let machine = self.machine;
         let Some(shared) = *self.shared else {
             panic!("{block:?} shares its descriptors with nobody")
         };
         let slot = machine.slot(block);
-        // Relaxed (all): under the lock.
+        // Relaxed (all): the lock is held.
         let table = target::<M>(slot.load(Ordering::Relaxed));
         let needs_table = table == shared.table;
         let mut frames = [Frame::new(0); CARRIED];
@@ -219,13 +223,14 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Brings the part of the memmap of a block that carries it, and of which the caller has all frames, to frames of
-    /// the allocator's; false: it has none. After [`Self::end`] the block is the caller's to free, in single frames.
+    /// Moves the part of the memmap of a block that carries it to frames from the allocator. The
+    /// caller must own all frames of the block. Returns `false` if the allocator has too few
+    /// frames. After [`Self::end`] the caller may free the block, in single frames.
     pub fn move_out(&mut self, block: Frame, carried: u64) -> bool {
         let machine = self.machine;
         let pages = M::PAGES as u64;
         let slot = machine.slot(block);
-        // Relaxed (all): under the lock.
+        // Relaxed (all): the lock is held.
         let own_table = target::<M>(slot.load(Ordering::Relaxed));
         let carries_table = carried > pages && own_table == block.offset(pages);
         let mut frames = [Frame::new(0); CARRIED];
@@ -247,28 +252,29 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         if let Some(new) = new_table {
             machine.shared_entries(new).store(shared, Ordering::Relaxed);
         }
-        // The descriptors of the carrying frames are zero with all others of the block.
+        // The descriptors of the carrying frames are zero like all others of the block.
         machine.uncount(carried);
         true
     }
 
-    /// Puts pages in for a block's part of the memmap, by this table, which it puts in, too. This CPU may write the
-    /// descriptors afterwards.
+    /// Maps `pages` for a block's part of the memmap through `table`, and installs `table` as well.
+    /// This CPU may write the descriptors afterwards.
     #[inline]
     fn put(&mut self, block: Frame, slot: &AtomicU64, table: Frame, pages: &[Frame]) {
         let machine = self.machine;
         clear(machine, pages);
         for (entry, &page) in entries(machine, table, block).zip(pages) {
-            // Release: the page is clear. x86 keeps stores in order, so the walkers' reads find it.
+            // Release: the page is clear. x86 keeps stores in order, so page walks see the cleared
+            // page.
             entry.store(page_entry::<M>(page), Ordering::Release);
         }
-        // Release: the entries come first.
+        // Release: the entries are written before.
         slot.store(table_entry::<M>(table), Ordering::Release);
         self.any = true;
         machine.forget(block);
     }
 
-    /// Puts a large page of zeros in for the part of the memmap under one table, which is shared.
+    /// Maps a large page of zeros for the part of the memmap under one table, which must be shared.
     pub(super) fn put_large(&mut self, first: Frame, page: Frame) {
         let slot = self.machine.slot(first);
         let table = target::<M>(slot.load(Ordering::Relaxed));
@@ -279,10 +285,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         self.any = true;
     }
 
-    /// Ends the exchange: when this returns, every CPU knows.
+    /// Ends the exchange. When this returns, every CPU has flushed and the retired frames are free.
     pub fn end(mut self) {
         self.flush();
-        // What is freed may be asked for by others who exchange.
+        // The lock is released first, because another exchange may want the frames that are freed.
         drop(self.shared);
         self.retired.free(self.machine);
     }

@@ -1,4 +1,4 @@
-//! A part of the memmap brought back by a large page, as it was at boot.
+//! Restores a part of the memmap with a large page, as at boot.
 
 use super::exchange::Exchange;
 use super::machine::Machine;
@@ -6,8 +6,9 @@ use super::shared::Shared;
 use core::ops::DerefMut;
 use ebb_mm::{Frame, FrameRange};
 
-/// Brings back the part of the memmap under one table, whose first frame is `first` and all of whose frames are of huge
-/// pages that are not in use, by one pageblock of zeros; false: there is none. When this returns, every CPU knows.
+/// Restores the part of the memmap under one table with a pageblock of zeros. `first` is the first
+/// frame described there, and all frames described there must belong to unused huge pages. Returns
+/// `false` if no pageblock is free. When this returns, every CPU has flushed.
 pub fn restore_large<M, G>(machine: M, lock: impl FnOnce() -> G, first: Frame) -> bool
 where
     M: Machine,
@@ -16,7 +17,7 @@ where
     let Ok(block) = machine.allocate_block() else {
         return false;
     };
-    // Before the lock: this is long.
+    // Cleared before the lock is taken, because that takes long.
     machine.clear(FrameRange::new(block, M::ENTRIES));
     for index in 0..M::ENTRIES {
         machine.own(block.offset(index));

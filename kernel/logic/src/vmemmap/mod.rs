@@ -1,33 +1,36 @@
-//! The memmap's own memory: given up for huge pages of the pool, and brought back for what they become.
+//! Frees the memory of descriptors (the memmap) of huge pages in the pool, and restores it when a
+//! huge page leaves the pool.
 //!
-//! The descriptors of a pageblock fill eight pages of the memmap. All descriptors of a huge page of the pool say the
-//! same, so all eight are one read-only page that all such blocks share, and their frames are ordinary memory. Where all
-//! blocks under one table of the last level are such, that table is shared, too.
+//! The descriptors of a pageblock fill eight pages of the memmap. All descriptors of a huge page in
+//! the pool are equal. So the eight entries of each such block map one shared read-only page, and
+//! their frames become ordinary memory. If all blocks under one table of the last level are such
+//! blocks, that table is shared, too.
 //!
 //! # Protocol
 //!
-//! Whoever exchanges a block's part of the memmap owns all frames of the block: nobody else writes their descriptors,
-//! which are all zero but for what the owner wrote. Anybody may read them at any time. He finds what was there before
-//! or what is there after, for the old frames are freed when every CPU has dropped its translations, and the new ones
-//! are filled before they are put in.
+//! The CPU that exchanges a block's part of the memmap owns all frames of the block. No other CPU
+//! writes their descriptors, which are all zero except for values that the owner wrote. Any CPU may
+//! read the descriptors at any time, and finds either the old or the new ones. The old frames are
+//! freed only after every CPU has flushed its translations, and the new frames are filled before
+//! they are mapped.
 //!
 //! | | [`Exchange::share`] | [`Exchange::restore`] |
 //! |---|---|---|
-//! | a reader sees before | free, or what the owner wrote | part of a huge page |
+//! | a reader sees before | free, or the owner's values | part of a huge page |
 //! | and after | part of a huge page | free |
 //! | until all CPUs have flushed | either | either |
-//! | then | the old frames are freed | the block may be freed: who gets frames of it writes their descriptors |
+//! | then | the old frames are freed | the block may be freed, and new owners write descriptors |
 //!
 //! One flush serves all blocks of an [`Exchange`].
 //!
-//! # Nothing is refused
+//! # Restoring never fails
 //!
-//! Where the allocator has no frame, `restore` takes the first frames of the block itself: they carry the block's
-//! part of the memmap, and the others are free. [`relieve`] makes such a block whole when the others are free and
-//! there are frames elsewhere.
+//! If the allocator has no frame, `restore` takes the first frames of the block itself. They
+//! *carry* the block's part of the memmap, and the other frames of the block are free. [`relieve`]
+//! makes such a block whole once its other frames are free and the allocator has frames elsewhere.
 //!
-//! What a machine is to all this, [`Machine`] says: the kernel's is real, tests have a simulated one, with CPUs that
-//! remember translations.
+//! [`Machine`] is the interface to the hardware. The kernel implements it for the real machine,
+//! tests for a simulated one whose CPUs cache translations.
 
 mod carried;
 mod exchange;

@@ -1,5 +1,6 @@
-//! A CPU reads descriptors while another exchanges them: it finds one of two truths, and never what is another's.
-//! All interleavings: `cargo test -p ebb-kernel-logic-models --release model`.
+//! A CPU reads descriptors while another CPU exchanges them. It finds the old or the new ones, and
+//! never a frame of another owner. All interleavings: `cargo test -p ebb-kernel-logic-models
+//! --release model`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,27 +10,29 @@ use ebb_mm::{Frame, FrameRange};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Blocks of four frames, described by two pages; two of them to a table, two tables to a page of 1 GiB.
+/// Blocks of four frames, described by two pages. A table describes two blocks, and two tables
+/// describe a page of 1 GiB.
 type Small = Simulated<4, 2>;
 
 const BLOCK: usize = 4;
 const GIANT: usize = Small::IN_GIANT;
 
-/// What was given up before the readers come.
+/// The parts of the memmap that are shared before the readers begin.
 #[derive(Copy, Clone)]
 enum Before {
-    /// Nothing of two blocks under one table. What all share exists.
+    /// No part of two blocks under one table. The shared page exists.
     None,
-    /// Nothing of a page of 1 GiB.
+    /// No part of a page of 1 GiB.
     Room,
-    /// Both blocks under the table.
+    /// The parts of both blocks under the table.
     Table,
-    /// The page of 1 GiB.
+    /// The parts of the page of 1 GiB.
     Giant,
 }
 
-/// One CPU reads frames of a page one after the other and remembers all that it finds on its way; the other does `work`
-/// with the page. What the first reads is one of the truths, and when the work is done, it is the last of them.
+/// One CPU reads frames of a page one after the other and caches all translations on its way. The
+/// other CPU does `work` with the page. Each head that the first CPU reads is one of `truths`, and
+/// after the work it is the last of them.
 fn race(
     wrong: Wrong,
     before: Before,
@@ -67,7 +70,7 @@ fn race(
     });
 }
 
-/// Gives up what describes the blocks of a page of so many frames.
+/// Shares the descriptors of the blocks of a page of `frames` frames.
 fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usize) {
     let mut exchange = Exchange::begin(machine, shared);
     if frames == GIANT {
@@ -80,7 +83,8 @@ fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usiz
     exchange.end();
 }
 
-/// Brings back what describes a block, and frees what is free of it; how many frames are not.
+/// Restores the descriptors of a block, and frees the frames that do not carry them. Returns the
+/// number of carrying frames.
 fn restore(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
     let mut supply = Supply::new(machine, 0);
     let mut exchange = Exchange::begin(machine, shared);
@@ -188,7 +192,7 @@ fn a_block_comes_and_goes() {
     );
 }
 
-/// With its part of the memmap on itself, and off it again.
+/// A block first carries its part of the memmap and then no longer.
 #[test]
 fn a_block_that_carries_is_made_whole() {
     race(
@@ -222,7 +226,7 @@ fn carry_and_relieve(machine: &Small, shared: &mut Option<Shared>, page: Frame) 
     assert!(carriers[0].whole);
 }
 
-/// After it was parted nothing is exchanged until the parts leave the pool.
+/// After a page of 1 GiB was split, no exchange happens until its parts leave the pool.
 #[test]
 fn a_part_of_a_gib_becomes_a_block() {
     race(

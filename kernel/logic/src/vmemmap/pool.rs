@@ -1,4 +1,4 @@
-//! A pool of huge pages on the simulated machine, with a naive table of what each frame is.
+//! A pool of huge pages on the simulated machine, with a naive table of the state of each frame.
 
 use super::simulated::{FREE, HUGE, MEMMAP, Owner, READER, Refuse, Simulated, WRITER};
 use super::{
@@ -8,25 +8,25 @@ use ebb_mm::{Frame, FrameRange};
 use std::vec;
 use std::vec::Vec;
 
-/// The head of a frame that a program has.
+/// The head of a frame that a program uses.
 const PROGRAM: u64 = 1;
 
-/// A huge page that is free.
+/// A free huge page.
 #[derive(Copy, Clone, Debug)]
 struct Page {
     start: Frame,
     frames: usize,
-    /// Its descriptors are given up.
+    /// Whether its part of the memmap is shared.
     shared: bool,
 }
 
-/// The pool, and all else that is in use.
+/// The pool, and all other frames in use.
 #[derive(Debug)]
 pub(super) struct Pool<'m, const E: usize, const P: usize> {
     pub(super) machine: &'m Simulated<E, P>,
     shared: Option<Shared>,
     pages: Vec<Page>,
-    /// Blocks that carry their part of the memmap, and how many frames it is.
+    /// Blocks that carry their part of the memmap, and the number of carrying frames.
     carriers: Vec<(Frame, u64)>,
     programs: Vec<Frame>,
 }
@@ -46,9 +46,10 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         (0..frames as u64).map(move |index| start.offset(index))
     }
 
-    /// What a reader may see of each frame, but of those of these pages, which are exchanged.
+    /// Returns the heads that a reader may see for each frame. For the pages in `exchanged` it may
+    /// see the heads before and after.
     fn allowed(&self, exchanged: &[Page]) -> Vec<u16> {
-        // The memmap's own come and go.
+        // The memmap's own frames come and go.
         let mut allowed = vec![1 << FREE | 1 << MEMMAP; self.machine.frames()];
         let mut set = |start: Frame, frames, value| {
             allowed[start.number() as usize..][..frames].fill(value);
@@ -66,7 +67,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         allowed
     }
 
-    /// Takes up to so many blocks of so many frames into the pool, by one exchange.
+    /// Adds up to `pages` pages of `frames` frames to the pool, in one exchange.
     pub(super) fn add(&mut self, pages: usize, frames: usize) {
         let taken = (0..pages).map_while(|_| self.machine.take_aligned(frames));
         let mut new: Vec<_> = taken
@@ -95,7 +96,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         self.pages.extend(new);
     }
 
-    /// The pages of this size from the one at a place on, taken out of the pool.
+    /// Removes up to `pages` pages of `frames` frames from the pool, from the one at `place` on.
     fn remove(&mut self, place: usize, pages: usize, frames: usize) -> Vec<Page> {
         let mut removed = Vec::new();
         let mut at = place % self.pages.len().max(1);
@@ -109,7 +110,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         removed
     }
 
-    /// Gives up to so many pages of the pool back, with a supply for so many.
+    /// Frees up to `pages` pages of the pool, with a supply for `supply` blocks.
     pub(super) fn give_back(&mut self, place: usize, pages: usize, supply: u64) {
         let removed = self.remove(place, pages, E);
         self.machine.allow(self.allowed(&removed));
@@ -146,7 +147,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// The same of one of 1 GiB, by large pages first.
+    /// Frees a page of 1 GiB. Large pages restore its part of the memmap as far as possible.
     pub(super) fn give_back_giant(&mut self, place: usize) {
         let machine = self.machine;
         let in_table = Simulated::<E, P>::IN_TABLE;
@@ -183,7 +184,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Parts a page of 1 GiB.
+    /// Splits a page of 1 GiB into huge pages.
     pub(super) fn demote(&mut self, place: usize) {
         for page in self.remove(place, 1, E * E) {
             let part = |index| Page {
@@ -195,7 +196,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Makes blocks whole that carry, as far as that goes.
+    /// Makes carrying blocks whole, as far as possible.
     pub(super) fn relieve(&mut self) {
         let carriers = core::mem::take(&mut self.carriers);
         self.machine.allow(self.allowed(&[]));
@@ -220,7 +221,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Programs take up to so many frames.
+    /// Programs allocate up to `frames` frames.
     pub(super) fn fill(&mut self, frames: usize) {
         let taken = (0..frames).map_while(|_| self.machine.take_one());
         for frame in taken {
@@ -229,7 +230,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// They give so many back, from a place on.
+    /// Programs free up to `frames` frames, from the one at `place` on.
     pub(super) fn release(&mut self, place: usize, frames: usize) {
         for _ in 0..frames.min(self.programs.len()) {
             let frame = self.programs.swap_remove(place % self.programs.len());
@@ -238,7 +239,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// They give so many back, none of which follows another.
+    /// Programs free `frames` frames, which are not adjacent to each other.
     pub(super) fn release_even(&mut self, frames: usize) {
         for _ in 0..frames {
             let even = |frame: &Frame| frame.number().is_multiple_of(2);
@@ -247,7 +248,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// All goes back that can.
+    /// Frees everything that can be freed.
     pub(super) fn empty(&mut self) {
         self.machine.refuse(Refuse::None);
         self.release(0, self.programs.len());
@@ -258,12 +259,13 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
                 self.give_back_giant(0);
             }
         }
-        // The first may need what the last one gives.
+        // The first block may need frames that the last one frees.
         for _ in 0..=self.carriers.len() {
             self.relieve();
         }
         self.check();
-        // Those that still carry are not free but for that: others' parts of the memmap lie in them.
+        // A block that still carries is not otherwise free: it holds parts of the memmap of other
+        // blocks.
         for &(block, carried) in &self.carriers {
             let rest = self.in_block(block, E).skip(carried as usize);
             let used = |frame| self.machine.owner(frame) != Owner::Nobody;
@@ -279,7 +281,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         self.pages.iter().filter(|page| page.shared).count()
     }
 
-    /// Every frame is somebody's and of one alone, and every descriptor says whose, on each CPU.
+    /// Checks that every frame has exactly one owner, and that its descriptor says so on each CPU.
     pub(super) fn check(&self) {
         let machine = self.machine;
         let mut heads = vec![None; machine.frames()];

@@ -1,4 +1,4 @@
-//! An allocator that has nothing, at each point in turn.
+//! An allocator that refuses at each point in turn.
 
 use super::pool::Pool;
 use super::simulated::{Refuse, Simulated};
@@ -7,8 +7,8 @@ type Machine = Simulated<8, 2>;
 
 const FRAMES: usize = 6 * Machine::IN_GIANT;
 
-/// Every way there is, once; says whether a block carried its part of the memmap meanwhile, and how many pages gave
-/// theirs up.
+/// Runs every operation once. Returns whether a block carried its part of the memmap at some point,
+/// and the number of pages whose part was shared, summed over all steps.
 fn scenario(pool: &mut Pool<'_, 8, 2>) -> (bool, usize) {
     let mut carried = false;
     let mut gave_up = 0;
@@ -44,7 +44,8 @@ fn scenario(pool: &mut Pool<'_, 8, 2>) -> (bool, usize) {
     (carried, gave_up)
 }
 
-/// Runs it; how often it asked the allocator, what [`scenario`] says, and whether no block carries in the end.
+/// Runs the scenario. Returns how often it called the allocator, the results of [`scenario`], and
+/// whether no block carries in the end.
 fn run(refuse: Refuse, seed: u64) -> (u64, bool, usize, bool) {
     let machine = Machine::new(FRAMES, seed);
     let mut pool = Pool::new(&machine);
@@ -55,7 +56,8 @@ fn run(refuse: Refuse, seed: u64) -> (u64, bool, usize, bool) {
     (calls, carried, gave_up, !pool.carries())
 }
 
-/// What was not to be had costs a page its gain or a block some frames for a while, never a frame.
+/// A refused allocation may cost a page its saving, or a block some frames for a while, but never
+/// loses a frame.
 #[test]
 fn an_allocator_may_refuse_at_each_point() {
     for seed in [0, 1, 77] {

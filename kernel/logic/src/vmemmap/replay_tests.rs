@@ -1,4 +1,4 @@
-//! The exchange against a naive table of what each frame is, step by step.
+//! Compares the exchange with a naive table of the state of each frame, step by step.
 
 use super::pool::Pool;
 use super::simulated::Simulated;
@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Replays steps on a machine of so many pages of 1 GiB.
+/// Replays steps on a machine of `giants` pages of 1 GiB.
 fn replay<const E: usize, const P: usize>(giants: usize, seed: u64, steps: &[Step]) {
     let frames = giants * Simulated::<E, P>::IN_GIANT;
     let machine = Simulated::<E, P>::new(frames, seed);
@@ -65,7 +65,8 @@ fn replay<const E: usize, const P: usize>(giants: usize, seed: u64, steps: &[Ste
     pool.empty();
 }
 
-/// More runs of frames than are kept: the flush that makes room for them comes in the middle of a block.
+/// There are more runs of frames than are kept. The flush that makes room for them comes in the
+/// middle of a block.
 #[test]
 fn a_flush_in_the_middle_of_a_block_is_not_its_last() {
     for blocks in 7..16 {
@@ -73,7 +74,7 @@ fn a_flush_in_the_middle_of_a_block_is_not_its_last() {
         let mut pool = Pool::new(&machine);
         pool.add(blocks, 32);
         pool.fill(4096);
-        // What is free then are frames of which no two follow each other.
+        // The free frames are then single: no two are adjacent.
         pool.release_even(blocks * 10);
         pool.give_back(0, blocks, 0);
         assert!(!pool.carries());
@@ -84,7 +85,8 @@ fn a_flush_in_the_middle_of_a_block_is_not_its_last() {
     }
 }
 
-/// Blocks that carry are made whole together: what one carried does not move into the free rest of another.
+/// Carrying blocks are made whole together: the part of one does not move into the free frames of
+/// another.
 #[test]
 fn no_block_that_carries_takes_another_in() {
     for seed in 0..8 {
@@ -94,7 +96,7 @@ fn no_block_that_carries_takes_another_in() {
         pool.fill(4096);
         pool.give_back(0, 8, 0);
         assert!(pool.carries());
-        // As many as all carry together, tables too.
+        // The number of frames that all blocks carry together, including tables.
         pool.release(0, 8 * 9);
         pool.relieve();
         assert!(!pool.carries());

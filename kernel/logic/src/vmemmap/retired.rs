@@ -1,16 +1,16 @@
-//! Frames on their way out of the memmap.
+//! Frames removed from the memmap.
 
 use super::machine::Machine;
 use ebb_mm::{Frame, FrameRange};
 
-/// Runs of frames that are kept until all CPUs have flushed.
+/// The number of runs of frames that are kept until all CPUs have flushed.
 pub(super) const RUNS: usize = 64;
 
-/// Frames that were taken out of the memmap.
+/// Frames that were removed from the memmap and are not yet free.
 #[derive(Debug)]
 pub(super) struct Retired {
-    /// Each with whether it came from the allocator. The entries say so, and not the descriptors, of which the host may
-    /// hold nothing yet.
+    /// Each run, and whether it came from the allocator. The entries of the page tables say so. Its
+    /// descriptors do not, as the host may not back them with memory yet.
     runs: [(FrameRange, bool); RUNS],
     len: usize,
 }
@@ -24,7 +24,7 @@ impl Retired {
         }
     }
 
-    /// Keeps a frame; false: it is full.
+    /// Adds a frame. Returns `false` if there is no room for another run.
     #[inline]
     pub(super) fn push(&mut self, frame: Frame, owned: bool) -> bool {
         if let Some((last, of)) = self.runs[..self.len].last_mut()
@@ -42,7 +42,7 @@ impl Retired {
         true
     }
 
-    /// Frees all of them.
+    /// Frees all frames.
     pub(super) fn free<M: Machine>(&mut self, machine: M) {
         for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
             free_run(machine, run, owned);
@@ -50,7 +50,7 @@ impl Retired {
     }
 }
 
-/// Frees frames that came from the allocator, or that the memmap has from boot.
+/// Frees frames from the allocator if `owned`, else frames that the memmap has from boot.
 fn free_run<M: Machine>(machine: M, run: FrameRange, owned: bool) {
     if owned {
         for index in 0..run.frames {

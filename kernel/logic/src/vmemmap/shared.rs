@@ -1,15 +1,16 @@
-//! What all huge pages share.
+//! The page and the table that all huge pages share.
 
 use super::machine::{Machine, take};
 use core::sync::atomic::Ordering;
 use ebb_mm::{AllocError, Frame, FrameRange};
 
-/// What all huge pages share. Made for the first of them, and kept.
+/// The page and the table that all huge pages share. They are allocated for the first huge page,
+/// and kept.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Shared {
     /// The page of descriptors.
     pub(super) page: Frame,
-    /// The table that leads to nothing else.
+    /// The table whose entries all map the page.
     pub(super) table: Frame,
 }
 
@@ -31,17 +32,17 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Has all entries of a table lead to the page.
+    /// Makes all entries of `table` map the shared page.
     pub(super) fn fill<M: Machine>(&self, machine: M, table: Frame) {
         for index in 0..M::ENTRIES {
-            // Relaxed: who puts the table in does so with Release.
+            // Relaxed: the caller installs the table with Release.
             machine
                 .entry(table, index)
                 .store(self.entry::<M>(), Ordering::Relaxed);
         }
     }
 
-    /// The entry of the page: nobody writes by it.
+    /// Returns the entry of the shared page, which is read-only.
     #[inline]
     pub(super) const fn entry<M: Machine>(&self) -> u64 {
         self.page.address() | M::BITS.page

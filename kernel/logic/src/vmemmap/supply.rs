@@ -1,26 +1,27 @@
-//! Frames for the parts of the memmap that come back.
+//! Frames on which parts of the memmap are restored.
 
 use super::machine::Machine;
 use ebb_mm::{Frame, FrameRange};
 
-/// From so many blocks on, frames for their parts of the memmap come by the pageblock.
+/// The least number of blocks for which the frames are allocated by the pageblock.
 const MANY: u64 = 32;
 
 const NONE: FrameRange = FrameRange::new(Frame::new(0), 0);
 
-/// Frames to restore parts of the memmap on. For many blocks they come by the pageblock, so that no other block is
-/// broken up for what may stay long; for few of them as there are any.
+/// Frames on which parts of the memmap are restored. For many blocks they are allocated by the
+/// pageblock, because they may stay long and should not break up further blocks. For few blocks
+/// they are allocated one by one.
 #[derive(Debug)]
 pub struct Supply<M: Machine> {
     machine: M,
-    /// Frames that follow each other.
+    /// Allocated frames in a row that are not yet used.
     run: FrameRange,
-    /// Blocks that are still to come.
+    /// Number of blocks still to be restored.
     blocks: u64,
 }
 
 impl<M: Machine> Supply<M> {
-    /// Nothing yet, for so many blocks.
+    /// Returns a supply for `blocks` blocks, without frames yet.
     #[inline]
     pub const fn new(machine: M, blocks: u64) -> Self {
         Self {
@@ -30,7 +31,7 @@ impl<M: Machine> Supply<M> {
         }
     }
 
-    /// Fills a slice with frames, all or none.
+    /// Fills `wanted` with frames. Returns `false` if there are not enough; then it keeps none.
     pub(super) fn get(&mut self, wanted: &mut [Frame]) -> bool {
         let count = wanted.len() as u64;
         if self.run.frames < count && self.blocks >= MANY {
@@ -68,7 +69,8 @@ impl<M: Machine> Drop for Supply<M> {
     }
 }
 
-/// Fills a slice with whatever frames there are, all or none.
+/// Fills `wanted` with any free frames. Returns `false` if there are not enough; then it keeps
+/// none.
 pub(super) fn get_any<M: Machine>(machine: M, wanted: &mut [Frame]) -> bool {
     let taken = machine.allocate_many(wanted);
     let all = taken == wanted.len();

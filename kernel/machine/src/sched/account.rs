@@ -1,7 +1,8 @@
 //! CPU time of a thread.
 //!
-//! The clock is read on context switches and on entry to and exit from system calls; page faults
-//! and interrupts are not timed on their own and count as user time of the thread that they hit.
+//! The clock is read at context switches and at entry to and exit from system calls. Page faults
+//! and interrupts are not measured separately. They count as user time of the thread that they
+//! interrupt.
 
 use crate::arch::clock::{Nanos, Ticks};
 use core::sync::atomic::{
@@ -9,20 +10,21 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// CPU time, switches and page faults. Written by the thread's own CPU alone, read by all: so Relaxed throughout,
-/// and plain loads and stores instead of read-modify-writes.
+/// CPU time, switches and page faults. Only the thread's own CPU writes them, and all CPUs read
+/// them. So accesses are Relaxed, and plain loads and stores instead of read-modify-writes.
 #[derive(Debug)]
 pub struct Account {
     /// Time on a CPU up to `since`.
     total_ns: AtomicU64,
-    /// Of it, in system calls up to `call_since`. In ticks of the counter, as it is measured with each call.
+    /// The part of it in system calls up to `call_since`. In ticks of the counter, because each
+    /// call is measured.
     system_ticks: AtomicU64,
-    /// When it got its CPU; while it has none, the last time it lost it.
+    /// The time at which it got its CPU, or at which it last lost it.
     since_ns: AtomicU64,
     running: AtomicBool,
-    /// The counter when the present system call began or got the CPU back; 0: it is in none.
+    /// The counter when the present system call began or got the CPU back; 0 outside system calls.
     call_since: AtomicU64,
-    /// The most user time that [`Self::times`] gave.
+    /// The highest user time that [`Self::times`] has returned.
     told_user_ns: AtomicU64,
     voluntary: AtomicU64,
     involuntary: AtomicU64,
@@ -31,7 +33,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nothing yet.
+    /// Makes an account without any time.
     pub const fn new() -> Self {
         Self {
             total_ns: AtomicU64::new(0),
@@ -47,7 +49,7 @@ impl Account {
         }
     }
 
-    /// The thread gets a CPU.
+    /// Notes that the thread gets a CPU.
     pub(super) fn switched_in(&self, now: Nanos) {
         self.since_ns.store(now.0, Relaxed);
         self.running.store(true, Relaxed);
@@ -56,7 +58,7 @@ impl Account {
         }
     }
 
-    /// The thread loses its CPU; gives how long it had it.
+    /// Notes that the thread loses its CPU. Returns the nanoseconds since it was last settled.
     pub(super) fn switched_out(&self, now: Nanos, voluntary: bool) -> u64 {
         let ran = self.settle(now);
         self.running.store(false, Relaxed);
@@ -69,7 +71,7 @@ impl Account {
         ran
     }
 
-    /// Books the time up to now; gives how much that was.
+    /// Adds the time up to `now`. Returns the added nanoseconds.
     pub(super) fn settle(&self, now: Nanos) -> u64 {
         let ran = now.0.saturating_sub(self.since_ns.load(Relaxed));
         self.total_ns
@@ -83,28 +85,28 @@ impl Account {
         ran
     }
 
-    /// System time up to the last settling.
+    /// Returns the system time up to the last settlement.
     pub(super) fn system(&self) -> Ticks {
         Ticks(self.system_ticks.load(Relaxed))
     }
 
-    /// A system call begins.
+    /// Notes that a system call begins.
     #[inline]
     pub fn enter_call(&self, now: Ticks) {
         self.call_since.store(now.0, Relaxed);
     }
 
-    /// Whether the thread is in a system call.
+    /// Returns whether the thread is in a system call.
     #[inline]
     pub fn is_in_call(&self) -> bool {
         self.call_since.load(Relaxed) != 0
     }
 
-    /// The system call ends.
+    /// Notes that the system call ends.
     #[inline]
     pub fn leave_call(&self, now: Ticks) {
         let ran = now.since(Ticks(self.call_since.load(Relaxed)));
-        // Release (both): `times` reads them again to see whether they belong together.
+        // Release (both): `times` reads them twice to check that they are consistent.
         self.system_ticks
             .store(self.system_ticks.load(Relaxed) + ran.0, Release);
         self.call_since.store(0, Release);
@@ -117,7 +119,7 @@ impl Account {
             .store(self.minor_faults.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The fault that is being served turns out to be a major one.
+    /// Counts the present fault as a major one instead.
     pub fn fault_is_major(&self) {
         let minor = self.minor_faults.load(Relaxed);
         self.minor_faults.store(minor.saturating_sub(1), Relaxed);
@@ -125,15 +127,15 @@ impl Account {
             .store(self.major_faults.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Minor and major page faults.
+    /// Returns the numbers of minor and major page faults.
     pub fn faults(&self) -> (u64, u64) {
         let minor = self.minor_faults.load(Relaxed);
         (minor, self.major_faults.load(Relaxed))
     }
 
-    /// User and system time, up to now.
+    /// Returns the user and system time, up to now.
     pub fn times(&self) -> (Nanos, Nanos) {
-        /// How often they are read that a running thread may have changed meanwhile.
+        /// The most attempts to read consistent values while the thread runs.
         const READS: u32 = 4;
         let (mut total, mut system, mut settled) = (0, 0, false);
         for _ in 0..READS {
@@ -161,8 +163,8 @@ impl Account {
             }
         }
         let user = total.saturating_sub(Ticks(system).to_nanos().0);
-        // The two are measured apart, so the difference may be a nanosecond less than last time. Times that do not belong
-        // together are not kept.
+        // User and total time are measured separately, so the difference may be a nanosecond less
+        // than last time. Inconsistent values are not stored.
         let told = if settled {
             self.told_user_ns.fetch_max(user, Relaxed)
         } else {
@@ -172,7 +174,7 @@ impl Account {
         (Nanos(user), Nanos(total.saturating_sub(user)))
     }
 
-    /// Voluntary and involuntary switches.
+    /// Returns the numbers of voluntary and involuntary switches.
     pub fn switches(&self) -> (u64, u64) {
         (self.voluntary.load(Relaxed), self.involuntary.load(Relaxed))
     }

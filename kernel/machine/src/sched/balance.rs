@@ -1,4 +1,4 @@
-//! Which CPU a runnable thread goes to, and how idle CPUs find work.
+//! Chooses the CPU for a runnable thread, and finds work for idle CPUs.
 
 use super::queue::{QUEUES, RunQueue};
 use super::realtime::{self, Due};
@@ -14,7 +14,8 @@ fn online(cpu: usize) -> bool {
     QUEUES[cpu].online.load(Ordering::Relaxed)
 }
 
-/// CPUs that run threads, and that `thread` may run on; all that run threads if there is none.
+/// Returns the CPUs that run threads and that `thread` may use. If there are none, returns all CPUs
+/// that run threads.
 fn allowed(thread: &Thread) -> impl Iterator<Item = usize> + Clone {
     let mut mask = 0u64;
     for cpu in arch::online_cpus().iter() {
@@ -31,8 +32,8 @@ fn is_idle(cpu: usize) -> bool {
     QUEUES[cpu].idle.load(Ordering::Relaxed) && QUEUES[cpu].waiting.load(Ordering::Relaxed) == 0
 }
 
-/// The CPU for a thread that wakes: its last one if idle, any idle one, else the less loaded of its
-/// last one and this one.
+/// Returns the CPU for a woken thread: its last one if idle, else any idle one. Otherwise returns
+/// its last one or this one, whichever has less load.
 fn cpu_for_woken(thread: &Thread) -> usize {
     if thread.priority() != 0 {
         return cpu_for_priority(thread);
@@ -59,8 +60,9 @@ fn cpu_for_woken(thread: &Thread) -> usize {
     }
 }
 
-/// The CPU for a thread with a real-time priority: its last one if idle, any idle one, else where the
-/// least priority below its own runs, and its last one if it has to wait anywhere.
+/// Returns the CPU for a thread with a real-time priority: its last one if idle, else any idle one.
+/// Otherwise returns the CPU whose highest priority is lowest, if that is below its own. If it must
+/// wait on every CPU, returns its last one.
 fn cpu_for_priority(thread: &Thread) -> usize {
     let (last, own) = (thread.last_cpu(), thread.priority());
     let level = |cpu: usize| match QUEUES[cpu].level() {
@@ -73,7 +75,7 @@ fn cpu_for_priority(thread: &Thread) -> usize {
         .unwrap_or(last)
 }
 
-/// The CPU for a new thread: the least loaded; this one when several are.
+/// Returns the CPU for a new thread: the least loaded one, and among equals this one.
 fn cpu_for_new(thread: &Thread) -> usize {
     if thread.priority() != 0 {
         return cpu_for_priority(thread);
@@ -90,19 +92,19 @@ pub(super) fn enqueue_woken(thread: Owned) {
     put(cpu, thread, true);
 }
 
-/// Puts a thread that waited in a queue on one anew, as its priority has changed.
+/// Puts a thread back on a run queue after its priority has changed while it waited.
 pub(super) fn enqueue_anew(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, false);
 }
 
-/// Puts a thread back that lost its CPU.
+/// Puts a thread that has lost its CPU back on a run queue.
 pub(super) fn enqueue_left(thread: Owned) {
     let cpu = cpu_id();
     if thread.affinity().contains(cpu) {
         match QUEUES[cpu].add_left(cpu, thread) {
             None => tick::ensure(&QUEUES[cpu]),
-            // Another CPU may run less.
+            // Another CPU may run a lower priority.
             Some(thread) => enqueue_anew(thread),
         }
     } else {
@@ -110,20 +112,20 @@ pub(super) fn enqueue_left(thread: Owned) {
     }
 }
 
-/// Puts a thread that may not run here on a queue of a CPU where it may.
+/// Puts a thread that may not run here on the queue of a CPU where it may.
 pub(super) fn enqueue_elsewhere(thread: Owned) {
     let cpu = cpu_for_new(&thread);
     put(cpu, thread, true);
 }
 
-/// Starts a new thread: puts it on a run queue for the first time. Others may know it already; what they
-/// have set in its work word it sees before it enters user mode.
+/// Starts a new thread: puts it on a run queue for the first time. Other threads may know it
+/// already. It sees the bits that they have set in its work word before it enters user mode.
 pub fn start_new(thread: Owned) {
     let started = thread.state.start();
     assert!(started, "a thread is started that is not new");
     let cpu = cpu_for_new(&thread);
     thread.cpu.store(cpu, Ordering::Relaxed);
-    // A new thread starts level with those that wait.
+    // A new thread starts level with the waiting threads.
     thread
         .vruntime
         .store(QUEUES[cpu].min_vruntime(), Ordering::Relaxed);
@@ -149,19 +151,20 @@ fn put(cpu: usize, thread: Owned, slept: bool) {
     if cpu == cpu_id() {
         kick_here(queue, ahead, now);
     } else {
-        // It may be idle, or have no tick, or run a thread that has had more than this one.
+        // The CPU may be idle, have no tick, or run a thread that has had more time than this one.
         arch::ipi::resched(cpu);
     }
 }
 
-/// A thread was put on this CPU's queue; `ahead`: the running one is clearly ahead of it.
+/// Makes this CPU react to a thread that was put on its queue. `ahead`: the running thread is
+/// clearly ahead of it.
 fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     if !super::started() {
         return;
     }
     let thread = current();
     if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
-        return; // The idle loop looks before it halts.
+        return; // The idle loop checks before it halts.
     }
     if realtime::present() {
         preempt_if_due(queue, &thread, now);
@@ -171,16 +174,16 @@ fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     tick::ensure(queue);
 }
 
-/// Marks the running thread, which is ahead of one that waits, to be replaced. It keeps the CPU for a
-/// moment if it has just begun: otherwise a thread that wakes many others would lose the CPU to each of
-/// them.
+/// Marks the running thread, which is ahead of a waiting one, for replacement. A thread that has
+/// just started its slice keeps the CPU for a moment. Otherwise a thread that wakes many others
+/// would lose the CPU to each of them.
 fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
     if now >= queue.shorten_slice(policy::UNDISTURBED_NS) {
         running.add_work(work::RESCHED);
     }
 }
 
-/// Marks the running thread to be replaced when a waiting one has a higher priority or is clearly
+/// Marks the running thread for replacement if a waiting one has a higher priority or is clearly
 /// behind it.
 pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     super::switch::charge(queue, running, now);
@@ -197,7 +200,7 @@ pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     }
 }
 
-/// Makes the virtual time of a stolen thread, which is relative to nothing, count on CPU `cpu`.
+/// Converts the relative virtual time of a stolen thread to that of CPU `cpu`.
 fn arrive(thread: &Thread, cpu: usize) {
     let from = thread.last_cpu();
     pressure::taken(&QUEUES[from]);
@@ -212,10 +215,10 @@ fn arrive(thread: &Thread, cpu: usize) {
     thread.cpu.store(cpu, Ordering::Relaxed);
 }
 
-/// Takes a thread from the CPU where most wait.
+/// Takes a thread from the CPU where most threads wait.
 pub(super) fn steal(cpu: usize) -> Option<Owned> {
     let mut tried = 1u64 << cpu;
-    // One turn for each CPU at most.
+    // Ends: at most one turn for each CPU.
     loop {
         let busiest = arch::online_cpus()
             .iter()
@@ -232,7 +235,7 @@ pub(super) fn steal(cpu: usize) -> Option<Owned> {
     }
 }
 
-/// Threads wait here: asks a CPU with clearly less to do to come and take one.
+/// Asks a CPU with clearly less work to take a thread that waits here.
 pub(super) fn offer(cpu: usize) {
     let load = QUEUES[cpu].load();
     let idlest = arch::online_cpus()
@@ -246,7 +249,7 @@ pub(super) fn offer(cpu: usize) {
     }
 }
 
-/// Takes a thread from a CPU that has clearly more to do (its answer to [`offer`]).
+/// Takes a thread from a CPU with clearly more work: the answer to [`offer`].
 pub(super) fn pull(cpu: usize) {
     let load = QUEUES[cpu].load();
     let busiest = arch::online_cpus()
@@ -265,7 +268,7 @@ pub(super) fn pull(cpu: usize) {
     }
 }
 
-/// The current thread may not run on this CPU any more: moves it.
+/// Moves the current thread if it may not run on this CPU any more.
 pub fn migrate_current() {
     let thread = current();
     if !thread.affinity().contains(cpu_id()) {

@@ -1,4 +1,4 @@
-//! What a CPU does without work.
+//! The idle loop of a CPU.
 
 use super::queue::QUEUES;
 use super::switch::{self, Why};
@@ -7,8 +7,8 @@ use crate::arch::clock;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;
 
-/// Turns the code that runs now, on a CPU's boot stack, into that CPU's idle thread, and runs it. The
-/// CPUs besides the first enter here when they have started.
+/// Turns the running code, on a CPU's boot stack, into that CPU's idle thread, and runs it. CPUs
+/// other than the first enter here after their start.
 pub fn start_cpu() -> ! {
     let cpu = become_idle();
     idle_loop(cpu)
@@ -20,13 +20,13 @@ fn become_idle() -> usize {
     let thread = (OWNER.idle)();
     thread.state.cancel();
     thread.account.switched_in(clock::now());
-    // Never given back: the CPU has its idle thread for ever.
+    // The reference is never released, because the CPU keeps its idle thread for ever.
     let thread = thread.into_raw();
     queue.idle_thread.store(thread.as_ptr(), Ordering::Relaxed);
     arch::set_current_thread(thread.as_ptr() as usize);
     // SAFETY: the idle thread is never dropped.
     unsafe { arch::set_work_flags(&raw const (*thread.as_ptr()).work) };
-    // Release: pairs with the Acquire-or-stronger looks of CPUs that hand out work.
+    // Release: pairs with the Acquire or stronger loads of CPUs that distribute work.
     queue.online.store(true, Ordering::Release);
     cpu
 }
@@ -34,12 +34,12 @@ fn become_idle() -> usize {
 fn idle_loop(cpu: usize) -> ! {
     let queue = &QUEUES[cpu];
     loop {
-        // Returns when there is nothing to run.
+        // Returns if there is nothing to run.
         switch::schedule(Why::Waits);
         (OWNER.resting)();
         queue.idle.store(true, Ordering::SeqCst);
-        // Whoever adds a thread for this CPU sends an interrupt after it: either we see the thread now,
-        // or the interrupt stays pending and ends `idle()` at once.
+        // A CPU that adds a thread for this CPU sends an interrupt afterwards. Either this load
+        // sees the thread, or the interrupt stays pending and ends `idle()` at once.
         if queue.waiting() == 0 {
             let start = clock::now();
             queue.idle_since_ns.store(start.0, Ordering::Relaxed);
@@ -53,7 +53,7 @@ fn idle_loop(cpu: usize) -> ! {
     }
 }
 
-/// Like [`start_cpu`] for the first CPU: `first` runs once threads can be started.
+/// Like [`start_cpu`] for the first CPU. `first` runs once threads can be started.
 pub fn start_cpu_with(first: impl FnOnce()) -> ! {
     let cpu = become_idle();
     first();

@@ -1,7 +1,7 @@
 //! The load averages.
 //!
-//! Without a periodic tick they are brought up to date when somebody looks, or on a switch: the
-//! periods that have passed count with the number of threads that can run now.
+//! There is no periodic tick. A read or a context switch updates the averages: each period that has
+//! passed counts with the number of threads that can run now.
 
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::SpinLock;
@@ -9,23 +9,24 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Fixed-point one.
 pub const FIXED_1: u64 = 1 << 11;
-/// Between two updates.
+/// The time between two updates.
 const PERIOD_NS: u64 = 5_000_000_000;
-/// What is kept of the old value each period: exp(-5s/1min), exp(-5s/5min), exp(-5s/15min).
+/// The share of the old value that is kept in each period: exp(-5s/1min), exp(-5s/5min),
+/// exp(-5s/15min).
 const KEEP: [u64; 3] = [1884, 2014, 2037];
-/// After more periods than this nothing is left of the old value at the precision shown.
+/// After this number of periods the old value has no effect at the precision shown.
 const MAX_PERIODS: u64 = 2000;
 
-/// When the averages of loads or of pressure are to be looked at next.
+/// The time at which the averages of loads or of pressure must be checked next.
 static NEXT_NS: AtomicU64 = AtomicU64::new(0);
-/// When those of loads are due; guarded by [`AVERAGES`].
+/// The time at which the averages of loads are due; guarded by [`AVERAGES`].
 static LOADS_DUE_NS: AtomicU64 = AtomicU64::new(PERIOD_NS);
 static AVERAGES: SpinLock<[u64; 3]> = SpinLock::new([0; 3]);
 
-/// One period's step.
+/// Returns an average after one more period.
 fn step(average: u64, keep: u64, active: u64) -> u64 {
     let sum = average * keep + active * (FIXED_1 - keep);
-    // Rounded up while it rises, as Linux does, so that it reaches the active count.
+    // Like Linux, round up while the average rises, so that it reaches the active count.
     if active >= average {
         sum.div_ceil(FIXED_1)
     } else {
@@ -65,7 +66,7 @@ fn update_slow(now: Nanos) {
     }
 }
 
-/// The averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
+/// Returns the averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
 pub fn averages() -> [u64; 3] {
     update(clock::now());
     *AVERAGES.lock()

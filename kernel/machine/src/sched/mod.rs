@@ -1,19 +1,19 @@
-//! The scheduler: which thread runs where, how threads block and wake.
+//! The scheduler: chooses the thread that each CPU runs, blocks threads and wakes them.
 //!
 //! - [`thread`]: the scheduler's part of a thread, and the contract with its owner.
-//! - [`logic::sched::state`]: the one word that says what a thread is doing, and the protocol around it.
+//! - [`logic::sched::state`]: the word that holds a thread's state, and the protocol around it.
 //! - `queue`, [`logic::sched::policy`]: a CPU's run queue and the arithmetic of fairness.
 //! - [`realtime`]: threads that run before those that share by weight.
-//! - [`wait_queue`], [`mutex`], [`timer`]: what threads wait for.
+//! - [`wait_queue`], [`mutex`], [`timer`]: primitives on which threads block.
 //! - [`wall`]: waits until a time of the wall clock.
-//! - `switch`: leaving one thread for another.
-//! - `balance`: which CPU a runnable thread goes to, and how idle CPUs find work.
-//! - `idle`: what a CPU does without work.
+//! - `switch`: the switch from one thread to another.
+//! - `balance`: the CPU for a runnable thread, and work for idle CPUs.
+//! - `idle`: the loop of a CPU without work.
 //! - [`pressure`]: how long threads stall for CPUs, memory, reads and writes.
 //!
-//! A thread that can run has exactly one reference count that belongs to the scheduler: it is in the
-//! run queue, held by the CPU that runs the thread, or, while the thread is blocked, kept for the one
-//! who wakes it.
+//! The scheduler owns exactly one reference to each thread that has started. The reference is in
+//! the run queue, or belongs to the CPU that runs the thread. While the thread is blocked, it
+//! belongs to the waker.
 
 pub mod account;
 mod balance;
@@ -47,20 +47,20 @@ use queue::{QUEUES, RunQueue};
 use switch::Why;
 use wait_queue::WaitQueue;
 
-/// Announces that the current thread is about to block; from here on no wake-up is lost.
+/// Announces that the current thread is about to block. No wake-up from here on is lost.
 #[inline]
 pub fn prepare_to_block() {
     current().state.prepare();
 }
 
-/// Takes [`prepare_to_block`] back.
+/// Cancels [`prepare_to_block`].
 #[inline]
 pub fn cancel_block() {
     current().state.cancel();
 }
 
-/// Gives the CPU away until a wake-up has come since [`prepare_to_block`]. Without that call it
-/// returns at once: a wait inside the test of another wait makes the outer one test again.
+/// Releases the CPU until a wake-up has arrived since [`prepare_to_block`]. Without that call it
+/// returns at once: a wait inside the condition of an outer wait makes the outer wait test again.
 pub fn block() {
     if current().state.is_parking() {
         switch::schedule(Why::Waits);
@@ -68,7 +68,7 @@ pub fn block() {
     current().state.cancel();
 }
 
-/// Like [`block`], at most until `deadline`; says whether the deadline has passed.
+/// Like [`block`], at most until `deadline`. Returns whether the deadline has passed.
 pub fn block_until(deadline: Option<Nanos>) -> bool {
     match deadline {
         None | Some(Nanos::MAX) => {
@@ -79,10 +79,12 @@ pub fn block_until(deadline: Option<Nanos>) -> bool {
     }
 }
 
-/// Makes a blocked thread runnable; one that is about to block will not. Harmless on any other.
+/// Makes a blocked thread runnable. A thread that is about to block will not block. Has no effect
+/// on other threads.
 pub fn wake(thread: &Thread) {
     if thread.state.wake() {
-        // SAFETY: the thread was Blocked, and whoever moves it on owns the scheduler's reference.
+        // SAFETY: the thread was Blocked, and the caller that changes that state owns the
+        // scheduler's reference.
         let thread = unsafe { Owned::from_raw(NonNull::from(thread)) };
         if thread.is_stalling() {
             pressure::wakes(&thread);
@@ -91,21 +93,21 @@ pub fn wake(thread: &Thread) {
     }
 }
 
-/// Sets work bits for a thread and makes it look at them soon: wakes it if it waits, interrupts its
-/// CPU if it runs on another.
+/// Sets work bits for a thread and makes it check them soon: wakes it if it is blocked, and
+/// interrupts its CPU if that is another one.
 pub fn notify(thread: &Thread, bits: u32) {
     thread.add_work(bits);
     wake(thread);
     let cpu = thread.last_cpu();
-    // A thread that runs elsewhere in user mode looks at its word when it is interrupted. Should it
-    // have moved on meanwhile, it has been through the kernel or is yet to return to user mode.
+    // A thread that runs elsewhere in user mode checks its word when it is interrupted. If it has
+    // left that CPU, it has been through the kernel or still has to return to user mode.
     if cpu != arch::cpu_id() && thread.state.get() == State::Running {
         arch::ipi::resched(cpu);
     }
 }
 
-/// Charges `thread` for its time so far if it is the current one, and notes its weight. Call this before
-/// and after a change of that.
+/// Charges `thread` for its time so far if it is the current one, and notes its weight. Call this
+/// before and after a change of the weight.
 pub fn settle_weight(thread: &Thread) {
     let own = current();
     if core::ptr::eq(own.as_non_null().as_ptr(), thread) {
@@ -118,14 +120,15 @@ pub fn settle_weight(thread: &Thread) {
 /// Starts a kernel thread that runs `body`.
 ///
 /// # Panics
-/// When there is no memory for it: threads are started while the machine is.
+/// Panics if memory is out. Threads are started while the machine starts.
 pub fn spawn_kernel(name: &'static str, body: fn()) {
     (thread::OWNER.spawn)(name, body);
 }
 
-/// Lets others run if it is their turn; call it between bounded chunks of long work, without locks.
+/// Lets other threads run if they are due. Call this between bounded pieces of long work, without
+/// locks.
 ///
-/// Kernel code is not interrupted, so pending interrupts are served here.
+/// Kernel code is not interrupted, so this serves pending interrupts.
 #[inline]
 pub fn cond_resched() {
     if started() {
@@ -134,8 +137,8 @@ pub fn cond_resched() {
     }
 }
 
-/// Does the same at the least cost: for loops that call it for each page that they clear or copy. Does nothing before
-/// the first thread runs.
+/// Like [`cond_resched`], but as cheap as possible, for loops that call it for each page that they
+/// clear or copy. Does nothing before the first thread runs.
 #[inline]
 pub fn give_way() {
     if !started() {
@@ -147,8 +150,8 @@ pub fn give_way() {
     }
 }
 
-/// Goes behind the other runnable threads of this CPU, whatever their priorities, after the interrupts that are pending
-/// are served. Comes back at once where no other thread waits for the CPU.
+/// Serves pending interrupts, then goes behind the other runnable threads of this CPU, whichever
+/// priorities they have. Returns at once if no other thread waits for the CPU.
 pub fn yield_now() {
     switch::yield_now(Why::GivesWay);
 }
@@ -159,36 +162,36 @@ pub fn yield_to_equals() {
     switch::yield_now(Why::Yields);
 }
 
-/// Sleeps until `deadline`, whatever signals come (kernel threads).
+/// Sleeps until `deadline`. Signals do not end the sleep (kernel threads).
 pub fn sleep_until(deadline: Nanos) {
     let nothing = WaitQueue::new();
     nothing.wait_uninterruptible_deadline(|| false, deadline);
 }
 
-/// Whether the current thread's slice is over, as far as is known: something to look at in loops.
+/// Returns whether another thread is known to be due. Loops may poll this.
 pub fn need_resched() -> bool {
     current().work.load(Ordering::Relaxed) & work::RESCHED != 0
 }
 
-/// Whether others wait for the CPU of the caller.
+/// Returns whether other threads wait for the current CPU.
 pub fn others_wait() -> bool {
     QUEUES[arch::cpu_id()].waiting() != 0
 }
 
-/// What a CPU has done, for `/proc/stat`.
+/// The activity of a CPU, for `/proc/stat`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CpuTimes {
-    /// In user mode.
+    /// Time in user mode.
     pub user: Nanos,
-    /// In system calls.
+    /// Time in system calls.
     pub system: Nanos,
-    /// Idle.
+    /// Idle time.
     pub idle: Nanos,
     /// Context switches.
     pub switches: u64,
 }
 
-/// What CPU `cpu` has done since it started.
+/// Returns the activity of CPU `cpu` since it started.
 pub fn cpu_times(cpu: usize) -> CpuTimes {
     let queue = &QUEUES[cpu];
     let now = arch::clock::now();
@@ -203,7 +206,7 @@ pub fn cpu_times(cpu: usize) -> CpuTimes {
     }
 }
 
-/// Threads that run or wait for a CPU.
+/// Returns the number of threads that run or wait for a CPU.
 pub fn runnable() -> usize {
     QUEUES
         .iter()

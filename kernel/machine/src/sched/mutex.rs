@@ -1,4 +1,4 @@
-//! The lock that blocks: for what is held while user memory is copied, or memory is waited for.
+//! A lock that blocks, for holders that copy user memory or wait for memory.
 
 use super::wait_queue::{Interrupted, WaitQueue};
 use crate::arch::{cpu_id, ipi, spin};
@@ -8,15 +8,15 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use logic::lock::Lock;
 
-/// How often a thread looks at a lock that is held before it blocks: for 0.1 ms on QEMU's translator.
-/// To block, and be woken by another CPU, takes longer than most holders do, who may have to wait until
-/// other CPUs have flushed their TLBs.
+/// The number of times that a thread polls a held lock before it blocks: for 0.1 ms on QEMU's
+/// translator. Blocking, and a wake-up by another CPU, take longer than most holders hold a lock. A
+/// holder may have to wait until other CPUs have flushed their TLBs.
 const LOOKS: u32 = 5000;
 
-/// Nobody holds it.
+/// No thread holds the lock.
 const OPEN: u32 = 0;
 
-/// What this CPU is in [`Mutex::holder`].
+/// Returns this CPU's value in [`Mutex::holder`].
 #[inline]
 fn own() -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]
@@ -24,21 +24,21 @@ fn own() -> u32 {
     cpu + 1
 }
 
-/// Mutual exclusion between threads. The holder may block; never take it with a spin lock held.
+/// Mutual exclusion between threads. The holder may block. Never take it with a spin lock held.
 pub struct Mutex<T: ?Sized> {
-    /// One more than the CPU that its holder took it on, or [`OPEN`].
+    /// The number of the CPU on which the holder took it, plus one, or [`OPEN`].
     holder: AtomicU32,
-    /// A thread looks whether the lock opens soon.
+    /// A thread polls the lock.
     looking: AtomicBool,
     queue: WaitQueue,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands out access to one thread at a time, so `T: Send` is all that is needed.
+// SAFETY: the lock gives access to one thread at a time, so `T: Send` suffices.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// An open lock around `value`.
+    /// Makes an open lock around `value`.
     pub const fn new(value: T) -> Self {
         Self {
             holder: AtomicU32::new(OPEN),
@@ -50,7 +50,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock, waiting until it is free, whatever signals come.
+    /// Takes the lock, waiting until it is free. Signals do not interrupt the wait.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.take() && !self.take_soon() {
@@ -59,7 +59,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { mutex: self }
     }
 
-    /// Takes the lock if it is open.
+    /// Takes the lock if it is open. Returns whether it did.
     #[inline]
     fn take(&self) -> bool {
         // Acquire: pairs with the Release of the guard's drop.
@@ -68,11 +68,12 @@ impl<T: ?Sized> Mutex<T> {
             .is_ok()
     }
 
-    /// Looks for a while whether the holder, who may run on another CPU, lets go. One thread at a time
-    /// does: where there are more CPUs than cores of the host, the holder needs one.
+    /// Polls the lock for a while, because the holder may run on another CPU and release it soon.
+    /// Only one thread polls at a time: if there are more CPUs than cores of the host, the holder
+    /// needs a core. Returns whether it took the lock.
     #[cold]
     fn take_soon(&self) -> bool {
-        // Relaxed (both): it guards nothing.
+        // Relaxed (both): the flag guards no data.
         if self.looking.swap(true, Ordering::Relaxed) {
             return false;
         }
@@ -85,10 +86,10 @@ impl<T: ?Sized> Mutex<T> {
         let own = own();
         let mut turns = 0;
         for _ in 0..LOOKS {
-            // Relaxed: a hint; `take` decides.
+            // Relaxed: a hint. `take` decides.
             match self.holder.load(Ordering::Relaxed) {
                 OPEN if self.take() => return true,
-                // Whoever took it on this CPU does not run now.
+                // A holder that took it on this CPU does not run now.
                 holder if holder == own => return false,
                 _ => {}
             }
@@ -98,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
         false
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. Returns `None` if it is not.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.take().then(|| MutexGuard { mutex: self })
@@ -107,7 +108,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock, waiting until it is free.
     ///
     /// # Errors
-    /// [`Interrupted`]: the thread is being killed.
+    /// [`Interrupted`] if the thread is being killed.
     pub fn lock_killable(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
             self.queue.wait_killable(|| self.take())?;
@@ -118,7 +119,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock, waiting until it is free.
     ///
     /// # Errors
-    /// [`Interrupted`]: a signal came.
+    /// [`Interrupted`] if a signal arrives.
     pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
             self.queue.wait(|| self.take())?;
@@ -157,7 +158,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the proof that this thread holds the lock.
+        // SAFETY: the guard proves that this thread holds the lock.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -165,7 +166,8 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        // SAFETY: the guard proves that this thread holds the lock, and `&mut self` makes the
+        // borrow unique.
         unsafe { &mut *self.mutex.value.get() }
     }
 }
@@ -173,8 +175,8 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `take`. A waiter that queues up after this store finds
-        // the lock open when it tests; one that did so before is woken.
+        // Release: pairs with the Acquire in `take`. A waiter that queues after this store finds
+        // the lock open when it tests. One that queued before is woken.
         self.mutex.holder.store(OPEN, Ordering::Release);
         self.mutex.queue.wake_one();
     }

@@ -1,8 +1,9 @@
 //! Pressure stall information: how long the tasks of each CPU stall ([`logic::psi`]).
 //!
-//! Time that threads wait for a CPU is counted where that CPU's queue becomes empty or has its first thread. Stalls for
-//! memory, reads and writes are marked by [`memory_stall`] and [`io_wait`]; while a CPU has such threads, each of its
-//! switches looks at its states. Without any of these a switch costs two loads.
+//! The time that threads wait for a CPU is counted when that CPU's queue gets its first thread or
+//! becomes empty. [`memory_stall`] and [`io_wait`] mark stalls for memory, reads and writes. While
+//! a CPU has such threads, each of its switches updates its states. Otherwise a switch costs two
+//! loads.
 
 use super::queue::{QUEUES, RunQueue};
 use super::switch::is_idle_thread;
@@ -20,18 +21,18 @@ use logic::psi::cpu::{Cpu, Running};
 use logic::psi::group::{CpuTimes, Group, Report};
 use logic::psi::{Resource, Stall, Times};
 
-/// Bits of [`Thread::stalls`]: it stalls for memory.
+/// Bits of [`Thread::stalls`]: the thread stalls for memory.
 const MEMORY: u32 = 1;
-/// It waits for reads or writes when it sleeps.
+/// The thread waits for reads or writes when it sleeps.
 const IO: u32 = 2;
-/// It sleeps, and its CPU's tasks say so.
+/// The thread sleeps, and its CPU's counts include that.
 const ASLEEP: u32 = 4;
 
-/// What is counted of one CPU.
+/// The stalls of one CPU.
 pub(super) struct Pressure {
-    /// Since when threads have waited for the CPU; 0: none waits.
+    /// The time since which threads have waited for the CPU; 0 if none waits.
     contended_since_ns: AtomicU64,
-    /// For how long threads have waited before.
+    /// The time for which threads waited before that.
     contended_ns: AtomicU64,
     /// Threads of the CPU stall for memory, reads or writes.
     stalled: AtomicBool,
@@ -48,7 +49,7 @@ impl Pressure {
         }
     }
 
-    /// How long threads have waited for the CPU up to `now`.
+    /// Returns the time for which threads have waited for the CPU up to `now`, in nanoseconds.
     fn contended(&self, now: Nanos) -> u64 {
         let open = match self.contended_since_ns.load(Relaxed) {
             0 => 0,
@@ -59,7 +60,7 @@ impl Pressure {
 
     #[inline]
     fn end_contended(&self, now: Nanos) {
-        // Another CPU may end it, too: one of both takes the time.
+        // Another CPU may end the period at the same time. Only one of them adds the time.
         let since = self.contended_since_ns.swap(0, Relaxed);
         if since != 0 {
             let waited = now.0.saturating_sub(since);
@@ -71,22 +72,24 @@ impl Pressure {
 /// Whether stalls are counted (boot word `psi`).
 static ENABLED: AtomicBool = AtomicBool::new(true);
 static GROUP: SpinLock<Group<MAX_CPUS>> = SpinLock::new(Group::new());
-/// How many watch each [`Resource`], of whose stalls [`wait_for_stall`] is told.
+/// The number of watchers of each [`Resource`], whose stalls end [`wait_for_stall`].
 static WATCHED: [AtomicU32; Resource::COUNT] = [const { AtomicU32::new(0) }; Resource::COUNT];
-/// A watched resource has stalled since the last [`wait_for_stall`].
+/// A watched resource may have stalled since the last [`wait_for_stall`].
 static STALLED: AtomicBool = AtomicBool::new(false);
 static WATCHER: WaitQueue = WaitQueue::new();
 
-/// Has no stall counted from now on.
+/// Stops the counting of stalls.
 pub fn disable() {
     ENABLED.store(false, Relaxed);
 }
 
-/// A thread was put on the queue of a CPU at `now`. An idle CPU takes it at once: nothing waits there.
+/// Notes that a thread was put on the queue of a CPU at `now`. An idle CPU takes the thread at
+/// once, so nothing waits there.
 #[inline]
 pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     if queue.pressure.contended_since_ns.load(Relaxed) == 0 && !queue.idle.load(Relaxed) {
-        // SeqCst (both): either its CPU sees the time when it takes the thread, or the thread is seen to be gone here.
+        // SeqCst (both): either the CPU sees the time when it takes the thread, or this CPU sees
+        // that the thread is gone.
         queue.pressure.contended_since_ns.store(now.0, SeqCst);
         if queue.waiting.load(SeqCst) == 0 {
             queue.pressure.end_contended(now);
@@ -97,7 +100,7 @@ pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     }
 }
 
-/// Another CPU has taken a thread off the queue.
+/// Notes that another CPU has taken a thread off the queue.
 pub(super) fn taken(queue: &RunQueue) {
     let now = clock::now();
     if queue.waiting() == 0 {
@@ -108,7 +111,7 @@ pub(super) fn taken(queue: &RunQueue) {
     }
 }
 
-/// This CPU, whose queue it is, has just left one thread for another.
+/// Notes that this CPU, which owns `queue`, has just switched threads.
 #[inline]
 pub(super) fn switched(queue: &RunQueue) {
     let waits = queue.waiting.load(Relaxed) != 0;
@@ -125,7 +128,7 @@ pub(super) fn switched(queue: &RunQueue) {
     }
 }
 
-/// What this CPU, whose queue it is, runs.
+/// Returns what this CPU, which owns `queue`, runs.
 fn running(queue: &RunQueue) -> Running {
     let thread = current();
     if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
@@ -137,7 +140,8 @@ fn running(queue: &RunQueue) -> Running {
     }
 }
 
-/// Looks at a CPU's states, as threads have come or gone. `running`: what it runs, if that may have changed.
+/// Updates a CPU's states after threads have come or gone. `running`: what the CPU runs, if that
+/// may have changed.
 #[cold]
 fn look(queue: &RunQueue, now: Nanos, running: Option<Running>) {
     change(queue, now, |tasks| {
@@ -147,25 +151,26 @@ fn look(queue: &RunQueue, now: Nanos, running: Option<Running>) {
     });
 }
 
-/// Changes what is known of a CPU's tasks.
+/// Changes the counts of a CPU's tasks.
 fn change(queue: &RunQueue, now: Nanos, change: impl FnOnce(&mut logic::psi::cpu::Tasks)) {
     let mut cpu = queue.pressure.cpu.lock();
     let any = cpu.change(now.0, |tasks| {
         change(tasks);
         tasks.waiting = queue.waiting.load(Relaxed);
     });
-    // Relaxed: written with the lock held; a CPU that reads it late looks at its next switch.
+    // Relaxed: written with the lock held. A CPU that reads it late updates its states at its next
+    // switch.
     queue.pressure.stalled.store(any, Relaxed);
 }
 
-/// The current thread, which stalls, leaves this CPU.
+/// Notes that the current thread, which stalls, leaves this CPU.
 #[cold]
 pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if !thread.state.is_parking() {
         return;
     }
     let stalls = thread.stalls.load(Relaxed);
-    // Relaxed: the thread is this CPU's until its state is settled, and then that of who wakes it.
+    // Relaxed: the thread belongs to this CPU until its state is settled, and then to its waker.
     thread.stalls.store(stalls | ASLEEP, Relaxed);
     change(queue, now, |tasks| {
         tasks.in_memory_runnable -= i32::from(stalls & MEMORY != 0);
@@ -173,7 +178,7 @@ pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     });
 }
 
-/// A thread that stalls can run again; it still belongs to the CPU where it slept.
+/// Notes that a thread that stalls can run again. It still belongs to the CPU where it slept.
 #[cold]
 pub(super) fn wakes(thread: &Thread) {
     let stalls = thread.stalls.load(Relaxed);
@@ -187,7 +192,7 @@ pub(super) fn wakes(thread: &Thread) {
     });
 }
 
-/// A thread that stalls and can run goes from CPU `from` to CPU `to`.
+/// Notes that a thread that stalls and can run moves from CPU `from` to CPU `to`.
 #[cold]
 pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     if thread.stalls.load(Relaxed) & MEMORY == 0 {
@@ -202,10 +207,11 @@ pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     }
 }
 
-/// As long as it lives, its thread stalls for something.
+/// Marks its thread as stalled for a resource until it is dropped.
 #[derive(Debug)]
 pub struct Stalling {
-    /// The bit of [`Thread::stalls`] that it has set; 0: it was set already.
+    /// The bit of [`Thread::stalls`] that it has set; 0 if the bit was set already or stalls are
+    /// not counted.
     bit: u32,
     /// It belongs to the thread that made it.
     _not_send: PhantomData<*mut ()>,
@@ -245,7 +251,7 @@ impl Drop for Stalling {
     }
 }
 
-/// Counts the current thread among those of its CPU that stall for memory (1), or no more (-1).
+/// Adds the current thread to those of its CPU that stall for memory (1), or removes it (-1).
 fn change_own(more: i32) {
     let queue = &QUEUES[cpu_id()];
     let now = clock::now();
@@ -258,8 +264,9 @@ fn change_own(more: i32) {
     super::load::update(now);
 }
 
-/// Marks the current thread as stalled for memory until the result is dropped: it looks for memory, or waits for some.
-/// Needs a thread. No spin lock may be held, as one who watches the pressure may be woken.
+/// Marks the current thread as stalled for memory until the result is dropped: it reclaims memory,
+/// or waits for some. The caller is a thread and holds no spin lock, because a watcher of the
+/// pressure may be woken.
 pub fn memory_stall() -> Stalling {
     let stalling = Stalling::begin(MEMORY);
     if stalling.bit != 0 {
@@ -269,8 +276,8 @@ pub fn memory_stall() -> Stalling {
     stalling
 }
 
-/// Has the sleeps of the current thread count as waits for reads and writes until the result is dropped. No spin lock may
-/// be held.
+/// Makes the sleeps of the current thread count as waits for reads and writes until the result is
+/// dropped. The caller holds no spin lock.
 pub fn io_wait() -> Stalling {
     let stalling = Stalling::begin(IO);
     if stalling.bit != 0 {
@@ -279,7 +286,7 @@ pub fn io_wait() -> Stalling {
     stalling
 }
 
-/// Wakes the thread in [`wait_for_stall`] if it watches the resource.
+/// Wakes the thread in [`wait_for_stall`] if the resource is watched.
 fn tell(resource: Resource) {
     if is_watched(resource) && !STALLED.swap(true, Relaxed) {
         WATCHER.wake_all();
@@ -290,7 +297,7 @@ fn is_watched(resource: Resource) -> bool {
     WATCHED[resource as usize].load(Relaxed) != 0
 }
 
-/// This CPU's timer fired. Threads that wait for the CPU have the timer fire soon.
+/// Handles this CPU's timer interrupt. While threads wait for the CPU, its timer fires soon.
 #[inline]
 pub(super) fn on_timer(queue: &RunQueue) {
     if is_watched(Resource::Cpu) && queue.waiting() != 0 {
@@ -298,24 +305,26 @@ pub(super) fn on_timer(queue: &RunQueue) {
     }
 }
 
-/// Has [`wait_for_stall`] wait for a resource too, until [`unwatch`], and ends the wait under way.
+/// Adds a resource to those that [`wait_for_stall`] waits for, until [`unwatch`], and ends the
+/// present wait.
 pub fn watch(resource: Resource) {
     WATCHED[resource as usize].fetch_add(1, Relaxed);
     STALLED.store(true, Relaxed);
     WATCHER.wake_all();
 }
 
-/// Takes one [`watch`] of a resource back.
+/// Takes back one [`watch`] of a resource.
 pub fn unwatch(resource: Resource) {
     WATCHED[resource as usize].fetch_sub(1, Relaxed);
 }
 
-/// Waits until a resource that is watched may have stalled since the last call, or [`watch`] was called.
+/// Waits until a watched resource may have stalled since the last call, or until [`watch`] is
+/// called.
 pub fn wait_for_stall() {
     WATCHER.wait_uninterruptible(|| STALLED.swap(false, Relaxed));
 }
 
-/// Brings the totals up to `now`.
+/// Updates the totals to `now`.
 fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
     group.collect(arch::online_cpus().iter().map(|cpu| {
         let queue = &QUEUES[cpu];
@@ -327,7 +336,8 @@ fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
     group.step(now.0);
 }
 
-/// Steps the averages if that is due at `now`, unless another CPU is about to. Returns when to call it next.
+/// Updates the averages if they are due at `now`, unless another CPU does so. Returns the time at
+/// which to call this next.
 pub(super) fn update(now: Nanos) -> Nanos {
     let Some(mut group) = GROUP.try_lock() else {
         return now;
@@ -342,14 +352,14 @@ pub(super) fn update(now: Nanos) -> Nanos {
     }
 }
 
-/// Returns the averages and totals of a resource as of now.
+/// Returns the present averages and totals of a resource.
 pub fn report(resource: Resource) -> Report {
     let mut group = GROUP.lock();
     collect(&mut group, clock::now());
     group.report(resource)
 }
 
-/// Returns the totals as of now, in nanoseconds, and the time.
+/// Returns the present totals, in nanoseconds, and the time.
 pub fn totals() -> (Times, Nanos) {
     let now = clock::now();
     let mut group = GROUP.lock();

@@ -1,8 +1,8 @@
-//! A CPU's run queue: who waits for it, and who goes next.
+//! A CPU's run queue: the threads that wait for the CPU, in their order.
 //!
 //! The order is by virtual run time: time on a CPU, scaled by the thread's weight (its nice value).
-//! A thread that slept re-enters a little ahead of those that wait, so that it answers soon, and not
-//! further ahead than that, so that it cannot save up.
+//! A thread that slept re-enters a little ahead of the waiting threads, so that it responds soon.
+//! It gets no further ahead, so that it cannot save up time.
 
 use super::pressure::Pressure;
 use super::realtime::Budget;
@@ -19,62 +19,62 @@ use logic::heap::Heap;
 use logic::sched::policy;
 use logic::sched::realtime::{Places, priority_of};
 
-/// The guarded part.
+/// The part of a queue that its lock guards.
 pub(super) struct Ready {
-    /// Threads that share the CPU by weight, by virtual time.
+    /// Threads that share the CPU by weight, ordered by virtual time.
     heap: Heap<Thread>,
-    /// Threads with a real-time priority, the highest first.
+    /// Threads with a real-time priority, highest first.
     realtime: Heap<Thread>,
     places: Places,
 }
 
 impl Ready {
-    /// How many threads wait.
+    /// Returns the number of waiting threads.
     #[inline]
     fn waiting(&self) -> usize {
         self.heap.len() + self.realtime.len()
     }
 }
 
-/// What a CPU schedules.
+/// The run queue and other scheduling state of a CPU.
 pub(super) struct RunQueue {
     pub(super) ready: SpinLock<Ready>,
-    /// Virtual time that new arrivals are placed relative to. Never goes back; changed with `ready`
-    /// locked.
+    /// The virtual time against which new arrivals are placed. It never decreases; changed with
+    /// `ready` locked.
     min_vruntime: AtomicU64,
-    /// Threads that wait in `ready`; a hint for others.
+    /// The number of threads in `ready`; a hint for other CPUs.
     pub(super) waiting: AtomicUsize,
-    /// The highest priority that waits in `ready`, 0 if none does; a hint for others.
+    /// The highest priority in `ready`, 0 if there is none; a hint for other CPUs.
     best_priority: AtomicU32,
-    /// The priority of the running thread, 0 if it has none; a hint for others.
+    /// The priority of the running thread, 0 if it has none; a hint for other CPUs.
     running_priority: AtomicU32,
-    /// What real-time threads have had of this CPU.
+    /// The time that real-time threads have used of this CPU.
     pub(super) budget: Budget,
-    /// The CPU is idle or about to be; a hint for placement.
+    /// The CPU is idle or about to be; a hint for the placement of threads.
     pub(super) idle: AtomicBool,
     /// The CPU runs `start_cpu`'s loop.
     pub(super) online: AtomicBool,
     /// The idle thread's address.
     pub(super) idle_thread: AtomicPtr<Thread>,
-    /// The running thread's virtual time when its slice began, for others to be placed against. Written
-    /// by its CPU.
+    /// The running thread's virtual time when its slice began, against which others are placed.
+    /// Written by its CPU.
     running_vruntime: AtomicU64,
     /// The running thread's [`Thread::weighed`].
     running_weighed: AtomicI32,
-    /// When the running thread's slice began; its CPU's own.
+    /// The start of the running thread's slice. Only its CPU writes it.
     pub(super) slice_start_ns: AtomicU64,
-    /// When it ends; its CPU's own.
+    /// The end of the slice. Only its CPU writes it.
     pub(super) slice_end_ns: AtomicU64,
-    /// Whether the timer is set for the slice's end; its CPU's own.
+    /// Whether the timer is set for the slice's end. Only its CPU writes it.
     pub(super) ticking: AtomicBool,
-    /// Time that the CPU was idle, and since when it is (0: it is not).
+    /// Idle time of the CPU, and the start of the present idle period (0 if it is not idle).
     pub(super) idle_ns: AtomicU64,
     pub(super) idle_since_ns: AtomicU64,
-    /// How long its threads have stalled.
+    /// The stalls of its threads.
     pub(super) pressure: Pressure,
     /// Context switches.
     pub(super) switches: AtomicU64,
-    /// Time that threads spent in system calls here, for /proc/stat.
+    /// Time that threads spent in system calls here, for `/proc/stat`.
     pub(super) system_ns: AtomicU64,
 }
 
@@ -107,35 +107,35 @@ impl RunQueue {
         }
     }
 
-    /// Threads that wait or run here: the measure for balance.
+    /// Returns the number of threads that wait or run here: the measure for balancing.
     pub(super) fn load(&self) -> usize {
         // Relaxed: hints.
         let running = !self.idle.load(Ordering::Relaxed);
         self.waiting.load(Ordering::Relaxed) + usize::from(running)
     }
 
-    /// Notes that `thread`, which has just been charged, begins a slice here.
+    /// Notes that `thread`, which has just been charged, starts a slice here.
     #[inline]
     pub(super) fn note_running(&self, thread: &Thread) {
-        // Relaxed (all): where another CPU reads values of two moments, it places a thread by a slice
-        // too far.
+        // Relaxed (all): if another CPU reads values of two different moments, it misplaces a
+        // thread by a slice at most.
         let vruntime = thread.vruntime.load(Ordering::Relaxed);
         self.running_vruntime.store(vruntime, Ordering::Relaxed);
         self.running_weighed
             .store(thread.weighed(), Ordering::Relaxed);
     }
 
-    /// Whether the weight of the running `thread` is the one that was noted.
+    /// Returns whether the weight of the running `thread` is the noted one.
     pub(super) fn is_noted(&self, thread: &Thread) -> bool {
         self.running_weighed.load(Ordering::Relaxed) == thread.weighed()
     }
 
-    /// Notes the priority of the thread that runs here.
+    /// Notes the priority of the running thread.
     pub(super) fn note_priority(&self, priority: u32) {
         self.running_priority.store(priority, Ordering::Relaxed);
     }
 
-    /// Returns the virtual time of the running thread at `now`; `None` if it has no weight.
+    /// Returns the virtual time of the running thread at `now`. Returns `None` if it has no weight.
     #[inline]
     fn running_virtual(&self, now: Nanos) -> Option<u64> {
         let weighed = self.running_weighed.load(Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl RunQueue {
         Some(vruntime + policy::scaled(now.0.saturating_sub(since), weighed))
     }
 
-    /// Moves `min_vruntime` on to `least`; the lock is held.
+    /// Raises `min_vruntime` to `least` if that is higher. The caller holds the lock.
     #[inline]
     fn raise_min(&self, least: u64) {
         if least > self.min_vruntime() {
@@ -155,8 +155,9 @@ impl RunQueue {
         }
     }
 
-    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: it comes from a wait. Returns
-    /// whether the running thread, if both share by weight, is clearly ahead of it.
+    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: it comes from a wait.
+    /// Returns `true` if both this and the running thread share by weight and the running one is
+    /// clearly ahead of it.
     pub(super) fn add(&self, cpu: usize, thread: Owned, slept: bool, now: Nanos) -> bool {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -172,8 +173,8 @@ impl RunQueue {
         running.is_some_and(|running| key + policy::WAKE_GRANULARITY_NS < running)
     }
 
-    /// Adds a thread that has just lost CPU `cpu`, whose queue this is. Gives one with a priority back,
-    /// which is for the caller to place.
+    /// Adds a thread that has just lost CPU `cpu`, which owns this queue. A thread with a priority
+    /// is returned instead, and the caller places it.
     pub(super) fn add_left(&self, cpu: usize, thread: Owned) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -183,7 +184,7 @@ impl RunQueue {
         None
     }
 
-    /// Returns the virtual time that it enters with.
+    /// Adds a thread that shares by weight. Returns its virtual time in the queue.
     #[inline]
     fn add_by_weight(&self, ready: &mut Ready, cpu: usize, thread: Owned, slept: bool) -> u64 {
         let own = thread.vruntime.load(Ordering::Relaxed);
@@ -193,11 +194,11 @@ impl RunQueue {
             at: cpu,
             realtime: false,
         }));
-        // SAFETY: the reference count that we hand over keeps the thread alive in the heap; a thread
-        // that is Runnable is on no other queue; the lock is held.
+        // SAFETY: the reference that is handed over keeps the thread alive in the heap. A thread
+        // that is Runnable and not queued is in no heap. The lock is held.
         unsafe { ready.heap.push(thread.into_raw(), key) };
-        // SeqCst: before the interrupt that follows, so that the idle loop either sees the thread or
-        // gets the interrupt.
+        // SeqCst: ordered before the interrupt that follows. So the idle loop either sees the
+        // thread or gets the interrupt.
         self.waiting.store(ready.waiting(), Ordering::SeqCst);
         key
     }
@@ -210,20 +211,21 @@ impl RunQueue {
             at: cpu,
             realtime: true,
         }));
-        // SAFETY: as in `add_by_weight`.
+        // SAFETY: the reference that is handed over keeps the thread alive in the heap. The thread
+        // is in no heap, and the lock is held.
         unsafe { ready.realtime.push(thread.into_raw(), key) };
         self.note_best(ready);
-        // SeqCst: as in `add_by_weight`.
+        // SeqCst: ordered before the interrupt that follows, for the idle loop.
         self.waiting.store(ready.waiting(), Ordering::SeqCst);
     }
 
-    /// Publishes the highest priority that waits in the locked `ready`.
+    /// Publishes the highest priority in the locked `ready`.
     fn note_best(&self, ready: &Ready) {
         let best = ready.realtime.least().map_or(0, priority_of);
         self.best_priority.store(best, Ordering::Relaxed);
     }
 
-    /// Takes the next thread, which has a real-time priority if one waits.
+    /// Takes the next thread: one with a real-time priority if there is one.
     pub(super) fn take(&self) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if ready.realtime.is_empty() {
@@ -233,12 +235,12 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next of the threads that share by weight.
+    /// Takes the next thread that shares by weight.
     pub(super) fn take_fair(&self) -> Option<Owned> {
         self.take_by_weight(&mut self.ready.lock())
     }
 
-    /// Takes the next thread with a real-time priority, if that is `least` or more.
+    /// Takes the next thread with a real-time priority if that is at least `least`.
     pub(super) fn take_realtime(&self, least: u32) -> Option<Owned> {
         let mut ready = self.ready.lock();
         let best = priority_of(ready.realtime.least()?);
@@ -263,12 +265,12 @@ impl RunQueue {
         Some(self.taken(ready, thread))
     }
 
-    /// The owned form of a thread that was just taken out of a heap of `ready`.
+    /// Converts a thread that was just taken out of a heap of `ready` to its owned form.
     #[inline]
     fn taken(&self, ready: &Ready, thread: NonNull<Thread>) -> Owned {
         self.waiting.store(ready.waiting(), Ordering::SeqCst);
-        // SAFETY: `add_by_weight` or `add_by_priority` put this pointer there with its count, which we
-        // take back.
+        // SAFETY: `add_by_weight` or `add_by_priority` put this pointer there with its reference,
+        // which is taken back here.
         let thread = unsafe { Owned::from_raw(thread) };
         thread.set_queued(None);
         thread
@@ -282,33 +284,36 @@ impl RunQueue {
             Some(Place { at, .. }) if at == cpu => &mut ready.heap,
             _ => return None,
         };
-        // SAFETY: the lock is held, under which alone a thread enters or leaves this queue, so it is in
-        // the heap that it says.
+        // SAFETY: the lock is held, without which no thread enters or leaves this queue. So the
+        // thread is in the heap that it names.
         let removed = unsafe { heap.remove(NonNull::from(thread)) };
         assert!(removed, "a thread is not where it says that it waits");
         self.note_best(&ready);
         Some(self.taken(&ready, NonNull::from(thread)))
     }
 
-    /// Takes the thread with the highest priority if that is `least` or more and it may run on `cpu`.
-    /// Gives up when others hold the lock.
+    /// Takes the thread with the highest priority if that is at least `least` and the thread may
+    /// run on `cpu`. Returns `None` if another CPU holds the lock.
     pub(super) fn steal_realtime(&self, cpu: usize, least: u32) -> Option<Owned> {
         let mut ready = self.ready.try_lock()?;
         let key = ready.realtime.least()?;
         let thread = ready.realtime.pop()?;
-        // SAFETY: `add_by_priority` put this pointer there with its count, which keeps it alive.
+        // SAFETY: `add_by_priority` put this pointer there with its reference, which keeps the
+        // thread alive.
         let fits = priority_of(key) >= least && unsafe { thread.as_ref() }.affinity().contains(cpu);
         if fits {
             self.note_best(&ready);
             return Some(self.taken(&ready, thread));
         }
-        // SAFETY: as in `add_by_weight`; it was just taken out, with its count.
+        // SAFETY: the thread was just taken out, and its reference keeps it alive. The lock is
+        // held.
         unsafe { ready.realtime.push(thread, key) };
         None
     }
 
-    /// Takes a thread that may run on `cpu`, for that CPU; its virtual time becomes relative to
-    /// nothing, and `add` or the thief places it anew. Gives up when others hold the lock.
+    /// Takes a thread that may run on `cpu`, for that CPU. If it shares by weight, its virtual time
+    /// becomes relative to this queue's `min_vruntime`, and the thief adds its own. Returns `None`
+    /// if another CPU holds the lock.
     pub(super) fn steal(&self, cpu: usize) -> Option<Owned> {
         if self.best_priority() != 0
             && let Some(thread) = self.steal_realtime(cpu, 1)
@@ -322,7 +327,8 @@ impl RunQueue {
             let Some(thread) = ready.heap.pop() else {
                 break;
             };
-            // SAFETY: as in `taken`.
+            // SAFETY: `add_by_weight` put this pointer there with its reference, which is taken
+            // back here.
             let thread = unsafe { Owned::from_raw(thread) };
             if thread.affinity().contains(cpu) {
                 found = Some(thread);
@@ -332,7 +338,8 @@ impl RunQueue {
         }
         for thread in refused.into_iter().flatten() {
             let key = thread.vruntime.load(Ordering::Relaxed);
-            // SAFETY: as in `add_by_weight`; it was just taken out.
+            // SAFETY: the thread was just taken out, and its reference keeps it alive. The lock is
+            // held.
             unsafe { ready.heap.push(thread.into_raw(), key) };
         }
         self.waiting.store(ready.waiting(), Ordering::SeqCst);
@@ -347,20 +354,20 @@ impl RunQueue {
         found
     }
 
-    /// The virtual time that new arrivals are placed against.
+    /// Returns the virtual time against which new arrivals are placed.
     pub(super) fn min_vruntime(&self) -> u64 {
-        // Relaxed: a moment earlier or later makes no difference.
+        // Relaxed: a slightly older or newer value makes no difference.
         self.min_vruntime.load(Ordering::Relaxed)
     }
 
-    /// Returns by how much the least virtual time of the waiting threads exceeds `vruntime`, that of the
-    /// running thread; `None` if a waiting thread has less, or as much, or no thread waits.
+    /// Returns by how much the least virtual time of the waiting threads exceeds `vruntime`, the
+    /// running thread's. Returns `None` if it does not, or if no thread waits.
     pub(super) fn lead(&self, vruntime: u64) -> Option<u64> {
         let least = self.ready.lock().heap.least()?;
         least.checked_sub(vruntime).filter(|lead| *lead != 0)
     }
 
-    /// Whether a waiting thread is due before one with this virtual time.
+    /// Returns whether a waiting thread is due before one with this virtual time.
     pub(super) fn has_before(&self, vruntime: u64) -> bool {
         self.ready
             .lock()
@@ -369,23 +376,23 @@ impl RunQueue {
             .is_some_and(|least| least < vruntime)
     }
 
-    /// Whether a thread waits that shares by weight.
+    /// Returns whether a thread waits that shares by weight.
     pub(super) fn has_fair(&self) -> bool {
         !self.ready.lock().heap.is_empty()
     }
 
-    /// The highest priority that waits; 0 if none does.
+    /// Returns the highest priority that waits; 0 if there is none.
     pub(super) fn best_priority(&self) -> u32 {
         self.best_priority.load(Ordering::Relaxed)
     }
 
-    /// The highest priority that runs or waits; 0 if none does.
+    /// Returns the highest priority that runs or waits; 0 if there is none.
     pub(super) fn level(&self) -> u32 {
         let running = self.running_priority.load(Ordering::Relaxed);
         running.max(self.best_priority())
     }
 
-    /// Threads that wait.
+    /// Returns the number of waiting threads.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -396,13 +403,13 @@ impl RunQueue {
             .store(start.0.saturating_add(length_ns), Ordering::Relaxed);
     }
 
-    /// When the running thread's slice began.
+    /// Returns the start of the running thread's slice.
     #[inline]
     pub(super) fn slice_start(&self) -> Nanos {
         Nanos(self.slice_start_ns.load(Ordering::Relaxed))
     }
 
-    /// Returns how long the CPU has been idle up to `now`, in nanoseconds.
+    /// Returns the CPU's idle time up to `now`, in nanoseconds.
     pub(super) fn idle_until(&self, now: Nanos) -> u64 {
         let open = match self.idle_since_ns.load(Ordering::Relaxed) {
             0 => 0,
@@ -411,13 +418,13 @@ impl RunQueue {
         self.idle_ns.load(Ordering::Relaxed) + open
     }
 
-    /// Has the running thread's slice begin at `now`; it ends as before.
+    /// Makes the running thread's slice begin at `now`. Its end stays.
     pub(super) fn restart_slice(&self, now: Nanos) {
         self.slice_start_ns.store(now.0, Ordering::Relaxed);
     }
 
-    /// Ends the running thread's slice at `length_ns` after its start, if that is sooner. Returns when
-    /// it ends.
+    /// Moves the end of the running thread's slice to `length_ns` after its start, if that is
+    /// sooner. Returns the end.
     pub(super) fn shorten_slice(&self, length_ns: u64) -> Nanos {
         let start = self.slice_start_ns.load(Ordering::Relaxed);
         let end = self.slice_end().0.min(start.saturating_add(length_ns));
@@ -425,7 +432,7 @@ impl RunQueue {
         Nanos(end)
     }
 
-    /// Ends the running thread's slice at `end`, if that is sooner.
+    /// Moves the end of the running thread's slice to `end`, if that is sooner.
     pub(super) fn limit_slice_end(&self, end: Nanos) {
         let end = self.slice_end().min(end);
         self.slice_end_ns.store(end.0, Ordering::Relaxed);
@@ -436,10 +443,10 @@ impl RunQueue {
     }
 }
 
-/// Every CPU's.
+/// The run queues of all CPUs.
 pub(super) static QUEUES: [RunQueue; MAX_CPUS] = [const { RunQueue::new() }; MAX_CPUS];
 
-/// Threads that a thief looks at: pinned ones are rare.
+/// The most threads that a thief examines. Threads that may not move are rare.
 const STEAL_TRIES: usize = 4;
 
 impl fmt::Debug for RunQueue {

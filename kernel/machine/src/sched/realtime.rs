@@ -1,10 +1,11 @@
 //! Threads with a real-time priority (`SCHED_FIFO`, `SCHED_RR`).
 //!
-//! Such a thread runs before all that share by weight, and before those of lower priority. So that they
-//! cannot starve the others, those of one CPU have [`Share::runtime_ns`] of each period together while
-//! a thread waits that shares by weight; time that no other thread wants they have, too.
+//! Such a thread runs before all threads that share by weight, and before those of lower priority.
+//! To keep the others from starving, the real-time threads of one CPU get only
+//! [`Share::runtime_ns`] of each period together. This holds while a thread waits that shares by
+//! weight. They also get time that no other thread wants.
 //!
-//! While no thread has a priority, the scheduler looks at [`present`] and at nothing else here.
+//! While no thread has a priority, the scheduler only checks [`present`] here.
 
 use super::queue::{QUEUES, RunQueue};
 use super::switch::{Why, is_idle_thread};
@@ -18,15 +19,16 @@ use logic::sched::policy;
 use logic::sched::realtime::{HIGHEST, RR_SLICE_NS, Share, Spent};
 use logic::sched::state::State;
 
-/// Threads that have a priority.
+/// The number of threads that have a priority.
 static PRESENT: AtomicUsize = AtomicUsize::new(0);
 /// Held while a thread's priority changes.
 static CHANGE: SpinLock<()> = SpinLock::new(());
-/// For how long a thread of the kernel's own waits may run before one with a priority gets the CPU back
-/// that has given way to it.
+/// The time for which a real-time thread that gives way in a wait of the kernel
+/// ([`super::yield_now`]) leaves its CPU to a thread that shares by weight.
 const GIVEN_NS: u64 = 1_000_000;
 
-/// What a CPU gives real-time threads, and a thread of `SCHED_RR` before its equals, in nanoseconds.
+/// The share of real-time threads in a CPU, and the slice of a `SCHED_RR` thread among its equals,
+/// in nanoseconds.
 struct Knobs {
     period_ns: AtomicU64,
     runtime_ns: AtomicU64,
@@ -39,7 +41,7 @@ static KNOBS: Knobs = Knobs {
     rr_slice_ns: AtomicU64::new(RR_SLICE_NS),
 };
 
-/// What real-time threads may have of a CPU.
+/// Returns the share of real-time threads in a CPU.
 pub fn share() -> Share {
     Share {
         period_ns: KNOBS.period_ns.load(Relaxed),
@@ -47,30 +49,30 @@ pub fn share() -> Share {
     }
 }
 
-/// Sets what real-time threads may have of a CPU. The period must not be 0.
+/// Sets the share of real-time threads in a CPU. The period must not be 0.
 pub fn set_share(share: Share) {
     KNOBS.period_ns.store(share.period_ns, Relaxed);
     KNOBS.runtime_ns.store(share.runtime_ns, Relaxed);
 }
 
-/// Nanoseconds that a thread of `SCHED_RR` runs before its equals.
+/// Returns the slice of a `SCHED_RR` thread among its equals, in nanoseconds.
 pub fn rr_slice_ns() -> u64 {
     KNOBS.rr_slice_ns.load(Relaxed)
 }
 
-/// Sets the nanoseconds that a thread of `SCHED_RR` runs before its equals.
+/// Sets the slice of a `SCHED_RR` thread among its equals, in nanoseconds.
 pub fn set_rr_slice_ns(nanos: u64) {
     KNOBS.rr_slice_ns.store(nanos, Relaxed);
 }
 
-/// A thread's part in real-time policies, besides its priority.
+/// A thread's real-time state besides its priority.
 #[derive(Debug)]
 pub(super) struct Realtime {
     /// Its policy is `SCHED_RR`.
     round_robin: AtomicBool,
-    /// What is left of its slice then. Its CPU's own.
+    /// The rest of its `SCHED_RR` slice. Only its CPU changes it.
     left_ns: AtomicU64,
-    /// It enters a queue before its equals next time.
+    /// It enters its next queue before its equals.
     at_front: AtomicBool,
 }
 
@@ -83,25 +85,25 @@ impl Realtime {
         }
     }
 
-    /// Whether it enters a queue before its equals, this time.
+    /// Returns whether it enters a queue before its equals, and clears that.
     pub(super) fn take_at_front(&self) -> bool {
         let at_front = self.at_front.load(Relaxed);
         self.at_front.store(false, Relaxed);
         at_front
     }
 
-    /// Whether its slice of `SCHED_RR` is over.
+    /// Returns whether its slice of `SCHED_RR` is used up.
     fn has_expired(&self) -> bool {
         self.round_robin.load(Relaxed) && self.left_ns.load(Relaxed) == 0
     }
 
-    /// Begins a slice of `SCHED_RR`.
+    /// Starts a slice of `SCHED_RR`.
     fn refill(&self) {
         self.left_ns.store(rr_slice_ns(), Relaxed);
     }
 }
 
-/// What real-time threads have had of a CPU, which alone changes it.
+/// The time that real-time threads have used of a CPU. Only that CPU changes it.
 pub(super) struct Budget {
     period_end_ns: AtomicU64,
     ran_ns: AtomicU64,
@@ -133,20 +135,20 @@ impl Budget {
     }
 
     fn is_spent(&self, now: Nanos) -> bool {
-        // As on Linux, who gives them nothing does not stop those that run all the same.
+        // As on Linux, a share of 0 does not stop real-time threads that run anyway.
         let share = share();
         share.runtime_ns != 0 && self.at(now).left_ns(share) == Some(0)
     }
 }
 
-/// Whether a thread has a priority.
+/// Returns whether any thread has a priority.
 #[inline]
 pub(super) fn present() -> bool {
-    // Relaxed: who gives the first thread a priority makes the CPUs look after that.
+    // Relaxed: a task that gives the first thread a priority makes the CPUs check afterwards.
     PRESENT.load(Relaxed) != 0
 }
 
-/// Books time of a thread without weight, up to `now`: one with a priority, or an idle one.
+/// Charges time of a thread without weight up to `now`: a real-time thread or an idle thread.
 #[cold]
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
     if thread.priority() == 0 {
@@ -157,18 +159,18 @@ pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64)
     left.store(left.load(Relaxed).saturating_sub(ran_ns), Relaxed);
 }
 
-/// What becomes of the running thread as others wait.
+/// The decision about the running thread while others wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Another thread is to run.
+    /// Another thread must run.
     Switch,
-    /// It goes on.
+    /// The running thread continues.
     Stay,
     /// Weights decide.
     ByWeight,
 }
 
-/// Says whether `running`, charged up to `now`, has to give its CPU to a thread that waits in `queue`.
+/// Decides whether `running`, charged up to `now`, must give its CPU to a thread in `queue`.
 pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
     let (own, best) = (running.priority(), queue.best_priority());
     let spent = queue.budget.is_spent(now);
@@ -187,8 +189,8 @@ pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
     }
 }
 
-/// Notes the priority of `running`, and shortens its slice to what is left of its turn, or of its turn before threads that have
-/// to wait as real-time threads have had their share.
+/// Notes the priority of `running`, and shortens its slice to the rest of its turn. A thread that
+/// shares by weight gets a limited slice while real-time threads wait.
 #[cold]
 pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.note_priority(running.priority());
@@ -207,7 +209,7 @@ pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
         queue.limit_slice_end(now.saturating_add(Nanos(length)));
         return;
     }
-    // Only where others wait, to see whether it still has its priority.
+    // The end of this slice matters only while others wait: the priorities are then compared again.
     let mut length = policy::SLICE_NS;
     if realtime.round_robin.load(Relaxed) {
         if realtime.has_expired() && queue.best_priority() != running.priority() {
@@ -215,7 +217,7 @@ pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
         }
         length = length.min(realtime.left_ns.load(Relaxed));
     }
-    // As in `is_spent`: a runtime of 0 stops none.
+    // As in `is_spent`, a runtime of 0 stops no thread.
     if let Some(left) = spent.left_ns(share)
         && share.runtime_ns != 0
         && queue.has_fair()
@@ -225,7 +227,7 @@ pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.set_slice(now, length);
 }
 
-/// Gives `running`, whose slice is over, another one, as no other thread is to have the CPU.
+/// Gives `running`, whose slice has ended, another one, because no other thread may have the CPU.
 pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     if running.realtime.has_expired() {
         running.realtime.refill();
@@ -233,7 +235,8 @@ pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     limit_slice(queue, running, now);
 }
 
-/// Takes the thread that CPU `cpu` runs next. `stays`: `previous` can go on; `None` says that it does.
+/// Takes the thread that CPU `cpu` runs next. `stays`: `previous` can continue. Returns `None` if
+/// it does.
 pub(super) fn pick(
     queue: &RunQueue,
     cpu: usize,
@@ -243,11 +246,11 @@ pub(super) fn pick(
 ) -> Option<Owned> {
     let now = clock::now();
     let own = if stays { previous.priority() } else { 0 };
-    // The time that the thread has had since it was charged last counts, too.
+    // The time since the thread was last charged counts, too.
     super::switch::charge(queue, previous, now);
     let spent = queue.budget.is_spent(now);
     let at_front = previous.realtime.at_front.load(Relaxed);
-    // At most as many turns as threads wait: each takes one away for good.
+    // Ends: each turn removes one waiting thread for good.
     loop {
         let next = if own != 0 {
             after(queue, previous, spent, why)
@@ -257,7 +260,8 @@ pub(super) fn pick(
             pull(cpu, queue.best_priority() + 1).or_else(|| queue.take())
         };
         let Some(next) = next else {
-            // It goes on: what a thread that had to go elsewhere said of its place does not count.
+            // `previous` continues. The place that was chosen for it in favour of a thread that
+            // moved elsewhere does not count.
             previous.realtime.at_front.store(at_front, Relaxed);
             return None;
         };
@@ -268,7 +272,7 @@ pub(super) fn pick(
     }
 }
 
-/// Takes the thread that runs instead of `previous`, which has a priority and could go on.
+/// Takes the thread that replaces `previous`, which has a priority and could continue.
 fn after(queue: &RunQueue, previous: &Thread, spent: bool, why: Why) -> Option<Owned> {
     let own = previous.priority();
     let realtime = &previous.realtime;
@@ -288,7 +292,8 @@ fn after(queue: &RunQueue, previous: &Thread, spent: bool, why: Why) -> Option<O
     Some(next)
 }
 
-/// Takes a thread with the priority `least` or more, the highest there is, that waits on another CPU.
+/// Takes the thread with the highest priority that waits on another CPU, if the priority is at
+/// least `least`.
 fn pull(cpu: usize, least: u32) -> Option<Owned> {
     let (best, other) = arch::online_cpus()
         .iter()
@@ -307,7 +312,7 @@ fn pull(cpu: usize, least: u32) -> Option<Owned> {
     Some(thread)
 }
 
-/// Gives `thread` the real-time priority `priority`, 1 to 99, or 0 to have it share by weight.
+/// Gives `thread` the real-time priority `priority`, 1 to 99. With 0 it shares by weight.
 /// `round_robin`: it gives way to its equals after a slice.
 pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     debug_assert!(priority <= HIGHEST);
@@ -326,14 +331,15 @@ pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
             PRESENT.fetch_add(1, Relaxed);
         }
         if priority == 0 {
-            // Its virtual time stood still meanwhile, which it is not to make up for.
+            // Its virtual time stood still while it had a priority. It must not make up for that
+            // time.
             let level = QUEUES[thread.last_cpu()].min_vruntime();
             thread.vruntime.store(level, Relaxed);
         }
-        // As POSIX has it: behind its new equals if it rises, before them if it sinks.
+        // As POSIX requires: behind its new equals if its priority rises, before them if it falls.
         realtime.at_front.store(priority < before, Relaxed);
         thread.store_priority(priority);
-        // A queue that is entered after this look at it sees the new priority, by the queue's lock.
+        // A thread that enters a queue after this check has the new priority, by the queue's lock.
         let waited = arch::online_cpus()
             .iter()
             .find_map(|cpu| Some((QUEUES[cpu].remove(cpu, thread)?, cpu)));
@@ -353,7 +359,7 @@ pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     }
 }
 
-/// Makes each CPU compare what it runs with what waits.
+/// Makes each CPU compare its running thread with the waiting ones.
 fn look_everywhere() {
     let here = cpu_id();
     for cpu in arch::online_cpus().iter().filter(|&cpu| cpu != here) {
@@ -370,7 +376,7 @@ fn look_everywhere() {
     }
 }
 
-/// The thread is dropped.
+/// Updates the count of threads with a priority when `thread` is dropped.
 pub(super) fn forget(thread: &Thread) {
     if thread.priority() != 0 {
         PRESENT.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Leaving one thread for another.
+//! Switches from one thread to another.
 
 use super::queue::{QUEUES, RunQueue};
 use super::thread::{Current, OWNER, Owned, Thread, current, work};
@@ -11,22 +11,22 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use logic::sched::policy;
 use logic::sched::state::{Left, State};
 
-/// The thread that each CPU has just left, until whoever runs next there has settled its state. Its
-/// CPU's own.
+/// The thread that each CPU has just left, until the next thread there has settled its state. Only
+/// that CPU uses its entry.
 static LEFT: [AtomicPtr<Thread>; MAX_CPUS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
 
 pub(super) fn is_idle_thread(queue: &RunQueue, thread: *const Thread) -> bool {
     ptr::eq(queue.idle_thread.load(Ordering::Relaxed), thread)
 }
 
-/// Books the current thread's time up to now.
+/// Charges the current thread for its time up to now.
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
     let ran = thread.account.settle(now);
     charge_ran(queue, thread, now, ran);
 }
 
-/// Has others placed by the weight of the running `thread` from now on, if that has changed since its
-/// slice began.
+/// Makes other threads be placed by the weight of the running `thread` from now on, if the weight
+/// has changed since the slice began.
 pub(super) fn note_weight(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if !queue.is_noted(thread) {
         charge(queue, thread, now);
@@ -42,14 +42,15 @@ fn charge_ran(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
         policy::NO_WEIGHT => return realtime::charge(queue, thread, now, ran_ns),
         weighed => policy::scaled(ran_ns, weighed),
     };
-    // A thread's virtual time is its CPU's while it runs: plain load and store.
+    // While a thread runs, only its CPU changes its virtual time, so a plain load and store
+    // suffice.
     let sum = thread.vruntime.load(Ordering::Relaxed) + virtual_ns;
     thread.vruntime.store(sum, Ordering::Relaxed);
 }
 
-/// Takes the next thread that may run here; those that may not are sent where they may.
+/// Takes the next thread that may run here. Threads that may not are moved to a CPU where they may.
 fn take_allowed(queue: &RunQueue, cpu: usize) -> Option<Owned> {
-    // At most as many turns as threads wait: each takes one away for good.
+    // Ends: each turn removes one waiting thread for good.
     loop {
         let thread = queue.take()?;
         if thread.affinity().contains(cpu) {
@@ -64,16 +65,15 @@ fn take_allowed(queue: &RunQueue, cpu: usize) -> Option<Owned> {
 pub(super) enum Why {
     /// Another thread is due.
     Preempted,
-    /// It waits or ends, or its CPU idles.
+    /// It blocks or ends, or its CPU idles.
     Waits,
     /// It goes behind its equals.
     Yields,
-    /// It lets any other thread run, whatever its own priority.
+    /// It lets any other thread run, whichever priority it has itself.
     GivesWay,
 }
 
-/// Gives the CPU to the next thread. The current one goes on later, if its state says that it can
-/// run.
+/// Switches to the next thread. The current one continues later if its state says that it can run.
 pub(super) fn schedule(why: Why) {
     assert_no_spin_lock_held();
     let cpu = cpu_id();
@@ -93,12 +93,12 @@ pub(super) fn schedule(why: Why) {
         if ends(&previous) {
             next = balance::steal(cpu);
         } else if previous.affinity().contains(cpu) {
-            // Nobody else wants to run.
+            // No other thread wants to run.
             let now = clock::now();
             charge(queue, &previous, now);
             queue.note_running(&previous);
             tick::begin_slice(queue, now);
-            // Another thread that waited may have gone elsewhere.
+            // A thread that waited may have gone to another CPU.
             pressure::switched(queue);
             return;
         }
@@ -144,12 +144,12 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     next.cpu.store(cpu, Ordering::Relaxed);
     next.account.switched_in(now);
     (OWNER.switch)(&previous, &next);
-    // The CPU's reference: taken back in `settle_left`.
+    // The CPU's reference, which `settle_left` takes back.
     let next = next.into_raw();
-    // SAFETY: the CPU's reference keeps `next` alive as long as it runs here.
+    // SAFETY: the CPU's reference keeps `next` alive while it runs here.
     let next_thread = unsafe { next.as_ref() };
     arch::set_current_thread(next.as_ptr() as usize);
-    // SAFETY: as above; the stack belongs to the thread.
+    // SAFETY: the CPU's reference keeps `next` alive, and the stack belongs to it.
     unsafe {
         arch::set_work_flags(&raw const next_thread.work);
         if let Some(stack) = &next_thread.stack {
@@ -158,15 +158,15 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     }
     LEFT[cpu].store(previous.as_non_null().as_ptr(), Ordering::Relaxed);
     tick::begin_slice(queue, now);
-    // SAFETY: `next` is Running by our doing alone, so it was saved whole and runs nowhere; the
-    // previous thread's context is its own, and nobody else switches it while it is unsettled.
+    // SAFETY: this CPU alone has made `next` Running, so it was saved completely and runs nowhere
+    // else. The previous thread's context is its own, and no other CPU switches that thread until
+    // it is settled.
     unsafe { arch::context::switch(previous.context.get(), next_thread.context.get()) };
     // Some CPU continues the previous thread here, later.
     settle_left();
 }
 
-/// Settles the state of the thread that this CPU has just left; called first thing by whoever runs
-/// next.
+/// Settles the state of the thread that this CPU has just left. The next thread calls this first.
 pub(super) fn settle_left() {
     let cpu = cpu_id();
     let left = LEFT[cpu].swap(ptr::null_mut(), Ordering::Relaxed);
@@ -181,7 +181,7 @@ pub(super) fn settle_left() {
 
 /// Settles the state of a thread that this CPU has left.
 fn settle(left: NonNull<Thread>) {
-    // SAFETY: this is the reference of the CPU that ran it.
+    // SAFETY: this is the reference of the CPU that ran the thread.
     let thread = unsafe { Owned::from_raw(left) };
     match thread.state.switched_out() {
         Left::Enqueue => {
@@ -192,29 +192,29 @@ fn settle(left: NonNull<Thread>) {
             balance::enqueue_left(thread);
         }
         Left::Nothing => {
-            // From here on it belongs to whoever wakes it; it may be gone already.
+            // From here on the thread belongs to its waker, and may be gone already.
             let _ = thread.into_raw();
         }
         Left::Bury => drop(thread),
     }
 }
 
-/// Where a new thread starts. The state of the thread before it is settled first.
+/// The first code of a new thread. It settles the state of the thread before it first.
 pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();
     (OWNER.begin)()
 }
 
-/// Lets another thread run if it is due; the current one stays runnable.
+/// Lets another thread run if it is due. The current one stays runnable.
 pub fn reschedule() {
     let thread = current();
     thread.clear_work(work::RESCHED);
-    // A wait inside a wait's test: the outer one tests again.
+    // This may be a wait inside the condition of an outer wait. The outer wait tests again.
     thread.state.cancel();
     schedule(Why::Preempted);
 }
 
-/// Lets others run as `why` says, and comes back at once if none waits.
+/// Lets other threads run as `why` says. Returns at once if none waits.
 pub(super) fn yield_now(why: Why) {
     arch::interrupt::serve_pending();
     let thread = current();
@@ -223,8 +223,8 @@ pub(super) fn yield_now(why: Why) {
     if thread.priority() != 0 {
         return schedule(why);
     }
-    // Behind those that wait: as if it had used what is left of its slice. What it has run since it was
-    // charged last comes on top, with the switch.
+    // Goes behind the waiting threads, as if it had used the rest of its slice. The switch adds the
+    // time since it was last charged.
     let queue = &QUEUES[cpu_id()];
     if queue.waiting() != 0 {
         let behind = queue.min_vruntime() + policy::SHORT_SLICE_NS;
@@ -234,7 +234,7 @@ pub(super) fn yield_now(why: Why) {
     }
 }
 
-/// Ends the current thread: its last code.
+/// Ends the current thread.
 pub fn exit_current() -> ! {
     current().state.die();
     schedule(Why::Waits);
@@ -243,7 +243,7 @@ pub fn exit_current() -> ! {
 
 fn idle_thread(queue: &RunQueue) -> Owned {
     let thread = queue.idle_thread.load(Ordering::Relaxed);
-    // SAFETY: set before this CPU schedules. The count that it came with is never given back, so it
-    // stands for this one too: `settle_left` drops none of an idle thread.
+    // SAFETY: set before this CPU schedules. The reference that it came with is never released, so
+    // it also stands for this one: `settle_left` drops no reference to an idle thread.
     unsafe { Owned::from_raw(NonNull::new_unchecked(thread)) }
 }

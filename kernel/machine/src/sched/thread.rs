@@ -1,4 +1,4 @@
-//! A thread as the scheduler sees it, and what the scheduler asks of whoever owns it.
+//! The scheduler's part of a thread, and the callbacks that its owner provides.
 
 use super::account::Account;
 use super::realtime::Realtime;
@@ -17,7 +17,7 @@ use logic::heap::{Linked, Links};
 use logic::sched::policy;
 use logic::sched::state::{State, ThreadState};
 
-/// Bits of a thread's work word: what it must look at before it returns to user mode.
+/// Bits of a thread's work word: tasks that it must do before it returns to user mode.
 pub mod work {
     /// Another thread should run here.
     pub const RESCHED: u32 = 1;
@@ -31,64 +31,67 @@ pub mod work {
     pub const RESTORE_MASK: u32 = 1 << 4;
     /// A CPU time timer or limit may have run out.
     pub const CPU_TIMER: u32 = 1 << 5;
-    /// The call was broken off and may have to start again.
+    /// The call was interrupted and may have to be restarted.
     pub const RESTART: u32 = 1 << 6;
-    /// The thread has a restartable sequence to look at (`rseq`).
+    /// The thread must check its restartable sequence (`rseq`).
     pub const RSEQ: u32 = 1 << 7;
-    /// The thread's tracer has something for it to stop at (`ptrace`).
+    /// The tracer has a reason for the thread to stop (`ptrace`).
     pub const TRAP: u32 = 1 << 8;
-    /// The thread's tracer is to see the end of the call that it is in.
+    /// The tracer must see the end of the present call.
     pub const CALL_END: u32 = 1 << 9;
     /// A write of the thread ended early, because no reader is left.
     pub const BROKEN_PIPE: u32 = 1 << 10;
-    /// What breaks off an interruptible wait.
+    /// The bits that interrupt an interruptible wait.
     pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL | TRAP;
-    /// These bits alone take a thread on its way to user mode out of it; the others say what it is.
+    /// Only these bits take a thread on its way to user mode into the work loop. The others
+    /// describe the thread.
     pub const DUE: u32 = crate::arch::traps::WORK_DUE;
-    /// It is traced.
+    /// The thread is traced.
     pub const TRACED: u32 = 1 << 24;
-    /// Its tracer is to see its calls.
+    /// The tracer must see the thread's calls.
     pub const TRACED_CALLS: u32 = 1 << 25;
-    /// It has breakpoints of its own in the CPU's registers.
+    /// The thread has its own breakpoints in the CPU's registers.
     pub const BREAKPOINTS: u32 = 1 << 26;
-    /// It steps for its tracer.
+    /// The thread steps for its tracer.
     pub const STEPS: u32 = 1 << 27;
-    /// Not all calls are allowed to it (`seccomp`).
+    /// Not all calls are allowed to the thread (`seccomp`).
     pub const CONFINED: u32 = 1 << 28;
-    /// It may not read the time-stamp counter (`PR_SET_TSC`).
+    /// The thread may not read the time-stamp counter (`PR_SET_TSC`).
     pub const NO_TSC: u32 = 1 << 29;
-    /// Any of these: its calls are looked at before they are made.
+    /// With any of these bits, the thread's calls are checked before they are made.
     pub const LOOKED_AT: u32 = TRACED_CALLS | CONFINED;
 }
 
-/// What the scheduler needs of its owner. The owner defines one, `OWNER`, with the kernel: the
-/// linker binds the two, so a call costs no more than any other.
+/// The callbacks that the scheduler needs of its owner. The owner defines one `OWNER` in the
+/// kernel. The linker binds it, so a callback costs no more than any other call.
 #[derive(Debug)]
 pub struct Owner {
-    /// Makes the thread in which this CPU idles. It has no stack of its own.
+    /// Makes the idle thread of this CPU. It has no stack of its own.
     pub idle: fn() -> Owned,
-    /// Gives back the count that an [`Owned`] stands for.
+    /// Releases the reference that an [`Owned`] stands for.
     ///
     /// # Safety
-    /// The count is the caller's, who uses the thread no more.
+    /// The caller owns the reference and does not use the thread any more.
     pub release: unsafe fn(NonNull<Thread>),
-    /// This CPU leaves one thread for another, which is not running yet: what user code sees
-    /// besides its registers changes here. The first is still the current one.
+    /// Switches the state that user code sees besides its registers, from the first thread to the
+    /// second. The first is still the current one, and the second does not run yet.
     pub switch: fn(&Thread, &Thread),
-    /// The first code of a new thread, on its own stack, as the current one.
+    /// The first code of a new thread, which runs as the current thread on its own stack.
     pub begin: fn() -> !,
-    /// A thread gets the CPU: when it wants [`Self::tick`] to be called, if at all.
+    /// Called when a thread gets the CPU. Returns the time at which [`Self::tick`] must be called,
+    /// or `None`.
     pub wants_tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// The timer interrupted the thread. Gives when the next tick is wanted.
+    /// Called when the timer has interrupted the thread. Returns the time of the next tick, or
+    /// `None`.
     pub tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// Starts a kernel thread of this name that runs the function.
+    /// Starts a kernel thread with this name that runs the function.
     pub spawn: fn(&'static str, fn()),
-    /// The current thread holds no spin lock, in the middle of long work: what had to wait for that may
-    /// be done.
+    /// Called during long work while the current thread holds no spin lock. Delayed work may be
+    /// done here.
     pub at_ease: fn(),
-    /// This CPU has nothing to run and is about to halt.
+    /// Called when this CPU has nothing to run and is about to halt.
     pub resting: fn(),
-    /// Says which thread it is, for messages.
+    /// Formats the thread's identity for messages.
     pub describe: fn(&Thread, &mut fmt::Formatter<'_>) -> fmt::Result,
 }
 
@@ -98,53 +101,54 @@ unsafe extern "Rust" {
     pub(super) safe static OWNER: Owner;
 }
 
-/// The scheduler's part of a thread. It stands first in what owns the thread.
+/// The scheduler's part of a thread. It is the first field of the owner's structure.
 #[repr(C)]
 pub struct Thread {
-    /// See [`work`]. The exits to user mode read it.
+    /// The work word; see [`work`]. The exits to user mode read it.
     pub(super) work: AtomicU32,
     pub(super) state: ThreadState,
-    /// The CPU that it runs on, ran on last or waits for; `vruntime` counts there.
+    /// The CPU on which it runs, ran last or waits. `vruntime` is relative to that CPU's.
     pub(super) cpu: AtomicUsize,
-    /// What it stalls for, in the bits of [`super::pressure`].
+    /// Its stalls, in the bits of [`super::pressure`].
     pub(super) stalls: AtomicU32,
     /// The CPUs that it may run on.
     affinity: CpuSet,
-    /// Its place in a run queue.
+    /// Its links in a run queue.
     run_links: Links<Thread>,
     /// Virtual run time: the run queue's key. Changed by its CPU, or under its queue's lock.
     pub(super) vruntime: AtomicU64,
-    /// -20 to 19.
+    /// Nice value, -20 to 19.
     nice: AtomicI32,
-    /// It wants no more than what is left (`SCHED_IDLE`).
+    /// It gets only time that other threads leave (`SCHED_IDLE`).
     idle_weight: AtomicBool,
-    /// The nice value that its weight is of, [`policy::IDLE_NICE`] or [`policy::NO_WEIGHT`].
+    /// The nice value that determines its weight, or [`policy::IDLE_NICE`] or
+    /// [`policy::NO_WEIGHT`].
     weighed: AtomicI32,
     /// Real-time priority, 1 to 99; 0: it shares the CPU by weight.
     priority: AtomicU32,
-    /// The rest of what a real-time policy needs.
+    /// Its other real-time state.
     pub(super) realtime: Realtime,
-    /// The queue that it waits in: 0 for none, else the CPU's number plus 1, with [`REALTIME`] among
-    /// those with a priority. Guarded by that queue's lock.
+    /// The queue in which it waits: 0 for none, else the CPU's number plus 1. [`REALTIME`] is set
+    /// if it waits by priority. Guarded by that queue's lock.
     queued: AtomicU32,
     /// CPU time, switches, faults.
     pub(super) account: Account,
-    /// What it has read and written.
+    /// Its reads and writes.
     pub(super) transfers: super::transfers::Transfers,
     /// Its wait for a time of the wall clock.
     pub(super) wall: super::wall::Note,
     /// Saved registers, while it does not run.
     pub(super) context: UnsafeCell<Context>,
-    /// None: an idle thread, which runs on its CPU's boot stack.
+    /// `None` for an idle thread, which runs on its CPU's boot stack.
     pub(super) stack: Option<KernelStack>,
 }
 
-// SAFETY: `context` is used by the CPU that switches the thread alone (the scheduler's hand-off).
+// SAFETY: only the CPU that switches the thread uses `context` (the scheduler's hand-off).
 unsafe impl Sync for Thread {}
-// SAFETY: as above.
+// SAFETY: a thread is not bound to a CPU, and only the CPU that switches it uses `context`.
 unsafe impl Send for Thread {}
 
-// SAFETY: always the same field, which the scheduler's heap alone uses.
+// SAFETY: always returns the same field, which only the scheduler's heap uses.
 unsafe impl Linked for Thread {
     fn links(&self) -> &Links<Self> {
         &self.run_links
@@ -154,23 +158,23 @@ unsafe impl Linked for Thread {
 /// The bit of [`Thread::queued`] for threads with a priority.
 const REALTIME: u32 = 1 << 31;
 
-/// Where a thread waits for a CPU.
+/// The queue in which a thread waits for a CPU.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The CPU.
     pub(super) at: usize,
-    /// Among those with a priority.
+    /// Whether it waits among the threads with a priority.
     pub(super) realtime: bool,
 }
 
 impl Thread {
-    /// A thread that has never run. It begins in [`Owner::begin`] on `stack`, of which
-    /// `reserved` bytes at the top are the owner's (a multiple of 16). Without a stack it is an idle
+    /// Makes a thread that has never run. It starts in [`Owner::begin`] on `stack`. The owner uses
+    /// `reserved` bytes at the top of the stack, a multiple of 16. Without a stack it is an idle
     /// thread.
     pub fn new(stack: Option<KernelStack>, reserved: usize) -> Self {
         let context = stack.as_ref().map_or(Context::empty(), |stack| {
             let top = stack.top().wrapping_sub(reserved);
-            // SAFETY: the stack is new and the thread's own, which does not run yet.
+            // SAFETY: the stack is new and belongs to the thread, which does not run yet.
             unsafe { Context::new(top, super::switch::begin, 0) }
         });
         let weighed = if stack.is_some() {
@@ -200,83 +204,87 @@ impl Thread {
         }
     }
 
-    /// The end of its stack, below which its owner's bytes are; an idle thread has none.
+    /// Returns the end of its stack, with the owner's bytes just below. Returns `None` for an idle
+    /// thread.
     pub fn stack_top(&self) -> Option<*mut u8> {
         self.stack.as_ref().map(KernelStack::top)
     }
 
-    /// Whether a signal waits that the thread may have to act on: what breaks off interruptible
-    /// waits.
+    /// Returns whether a signal is pending that the thread may have to act on. Such a signal
+    /// interrupts interruptible waits.
     #[inline]
     pub fn signal_pending(&self) -> bool {
-        // Acquire: pairs with the Release in `add_work`, so the signal itself is seen.
+        // Acquire: pairs with the Release in `add_work`, so the signal itself is visible.
         self.work.load(Ordering::Acquire) & work::INTERRUPTS != 0
     }
 
-    /// Whether SIGKILL or the end of the whole process is due: what breaks off killable waits.
+    /// Returns whether SIGKILL or the end of the whole process is due. Either interrupts killable
+    /// waits.
     #[inline]
     pub fn killed(&self) -> bool {
         self.work.load(Ordering::Acquire) & work::KILL != 0
     }
 
-    /// Whether it stalls for memory, or waits for reads or writes when it sleeps.
+    /// Returns whether it stalls for memory, or waits for reads or writes when it sleeps.
     #[inline]
     pub(super) fn is_stalling(&self) -> bool {
-        // Relaxed: its own, or of the CPU that moves it on.
+        // Relaxed: written by the thread itself, or by the CPU that owns it at the time.
         self.stalls.load(Ordering::Relaxed) != 0
     }
 
-    /// Its work bits. Who acts on a bit sees what was written before it was set.
+    /// Returns its work bits. A reader that acts on a bit sees all that was written before it was
+    /// set.
     #[inline]
     pub fn work(&self) -> u32 {
         // Acquire: pairs with the Release in `add_work`.
         self.work.load(Ordering::Acquire)
     }
 
-    /// Sets work bits. Whoever sets one for another thread wakes it or kicks its CPU too.
+    /// Sets work bits. A caller that sets a bit for another thread also wakes the thread or
+    /// interrupts its CPU.
     pub fn add_work(&self, bits: u32) {
-        // SeqCst: pairs with the thread's look at the word between `prepare_to_block` and `block`,
-        // in the way of `sched::state`; and Release for `signal_pending`.
+        // SeqCst: pairs with the thread's check of the word between `prepare_to_block` and `block`,
+        // as described in `sched::state`. Also the Release for `signal_pending`.
         self.work.fetch_or(bits, Ordering::SeqCst);
     }
 
     /// Clears work bits of the current thread.
     pub fn clear_work(&self, bits: u32) {
-        // AcqRel: what made the bit set is seen by what runs after this.
+        // AcqRel: the code after this sees what made another thread set the bit.
         self.work.fetch_and(!bits, Ordering::AcqRel);
     }
 
-    /// What it is doing.
+    /// Returns its state.
     pub fn state(&self) -> State {
         self.state.get()
     }
 
-    /// What it has read and written.
+    /// Returns the counts of its reads and writes.
     #[inline]
     pub fn transfers(&self) -> &super::transfers::Transfers {
         &self.transfers
     }
 
-    /// CPU time, switches and faults.
+    /// Returns its CPU time, switches and faults.
     #[inline]
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Its nice value, -20 to 19.
+    /// Returns its nice value, -20 to 19.
     pub fn nice(&self) -> i32 {
         self.nice.load(Ordering::Relaxed)
     }
 
-    /// Sets its nice value, cut to -20 to 19, and whether it has the weight of a thread that wants no
-    /// more than what is left (`SCHED_IDLE`).
+    /// Sets its nice value, cut to -20 to 19. With `idle`, it gets only time that other threads
+    /// leave (`SCHED_IDLE`).
     pub fn set_weight(&self, nice: i32, idle: bool) {
         self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
         self.idle_weight.store(idle, Ordering::Relaxed);
         self.weigh();
     }
 
-    /// Brings `weighed` up to date.
+    /// Updates `weighed`.
     fn weigh(&self) {
         let weighed = if self.priority() != 0 {
             policy::NO_WEIGHT
@@ -288,26 +296,26 @@ impl Thread {
         self.weighed.store(weighed, Ordering::Relaxed);
     }
 
-    /// The nice value that its weight is of, [`policy::IDLE_NICE`] if it wants no more than what is
-    /// left, or [`policy::NO_WEIGHT`] if it has a priority or is an idle thread.
+    /// Returns the nice value that determines its weight. Returns [`policy::IDLE_NICE`] for
+    /// `SCHED_IDLE`, and [`policy::NO_WEIGHT`] if it has a priority or is an idle thread.
     #[inline]
     pub(super) fn weighed(&self) -> i32 {
         self.weighed.load(Ordering::Relaxed)
     }
 
-    /// Its real-time priority, 1 to 99; 0 if it shares the CPU by weight.
+    /// Returns its real-time priority, 1 to 99; 0 if it shares the CPU by weight.
     #[inline]
     pub fn priority(&self) -> u32 {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the real-time priority; [`super::realtime::set`] sees to the rest.
+    /// Sets the real-time priority. [`super::realtime::set`] does the rest.
     pub(super) fn store_priority(&self, priority: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weigh();
     }
 
-    /// Notes where it waits.
+    /// Notes the queue in which it waits.
     #[inline]
     pub(super) fn set_queued(&self, place: Option<Place>) {
         #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]
@@ -319,7 +327,7 @@ impl Thread {
         self.queued.store(word, Ordering::Relaxed);
     }
 
-    /// Where it waits.
+    /// Returns the queue in which it waits, if any.
     pub(super) fn queued(&self) -> Option<Place> {
         let word = self.queued.load(Ordering::Relaxed);
         let at = (word & !REALTIME).checked_sub(1)? as usize;
@@ -327,12 +335,12 @@ impl Thread {
         Some(Place { at, realtime })
     }
 
-    /// The CPU that it runs on, ran on last or waits for.
+    /// Returns the CPU on which it runs, ran last or waits.
     pub fn last_cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed)
     }
 
-    /// The CPUs that it may run on.
+    /// Returns the CPUs that it may run on.
     pub fn affinity(&self) -> &CpuSet {
         &self.affinity
     }
@@ -353,27 +361,27 @@ impl fmt::Debug for Thread {
 /// A counted reference to a thread.
 pub struct Owned(NonNull<Thread>);
 
-// SAFETY: it is a count, and threads are shared between CPUs.
+// SAFETY: this is a reference, and CPUs may share threads.
 unsafe impl Send for Owned {}
-// SAFETY: as above.
+// SAFETY: this is a reference, and CPUs may share threads.
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// Makes one of a count of the owner's.
+    /// Makes one from a reference of the owner's.
     ///
     /// # Safety
-    /// One count of what the thread is the first part of is the caller's, and is handed over:
-    /// [`Owner::release`] gives it back.
+    /// The caller owns a reference to the structure that starts with the thread, and hands it over.
+    /// [`Owner::release`] releases it.
     pub unsafe fn from_raw(thread: NonNull<Thread>) -> Self {
         Self(thread)
     }
 
-    /// The pointer; the count is the caller's.
+    /// Returns the pointer. The caller then owns the reference.
     pub(super) fn into_raw(self) -> NonNull<Thread> {
         ManuallyDrop::new(self).0
     }
 
-    /// The pointer.
+    /// Returns the pointer. The reference stays here.
     pub(super) fn as_ptr(&self) -> *mut Thread {
         self.0.as_ptr()
     }
@@ -383,14 +391,14 @@ impl Deref for Owned {
     type Target = Thread;
     #[inline]
     fn deref(&self) -> &Thread {
-        // SAFETY: the count keeps the thread alive.
+        // SAFETY: the reference keeps the thread alive.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the count was ours.
+        // SAFETY: this owns the reference, and does not use it any more.
         unsafe { (OWNER.release)(self.0) };
     }
 }
@@ -401,8 +409,8 @@ impl fmt::Debug for Owned {
     }
 }
 
-/// The thread that runs on this CPU. It stays alive as long as it runs, so the reference is good
-/// wherever it can be used: on that thread's own stack.
+/// The thread that runs on this CPU. The thread stays alive while it runs. This value cannot leave
+/// that thread's own stack, so it is always valid.
 #[derive(Copy, Clone, Debug)]
 pub struct Current {
     thread: NonNull<Thread>,
@@ -410,8 +418,8 @@ pub struct Current {
 }
 
 impl Current {
-    /// The thread's address: for lists of waiters, which end before the thread does, and for its
-    /// owner.
+    /// Returns the thread's address, for its owner and for lists of waiters, whose entries end
+    /// before the thread does.
     #[inline]
     pub fn as_non_null(self) -> NonNull<Thread> {
         self.thread
@@ -422,17 +430,18 @@ impl Deref for Current {
     type Target = Thread;
     #[inline]
     fn deref(&self) -> &Thread {
-        // SAFETY: see the type.
+        // SAFETY: the running thread stays alive, and the reference does not leave its stack; see
+        // the type.
         unsafe { self.thread.as_ref() }
     }
 }
 
-/// The thread that runs on this CPU.
+/// Returns the thread that runs on this CPU.
 #[inline]
 pub fn current() -> Current {
     let thread = crate::arch::current_thread() as *mut Thread;
     debug_assert!(!thread.is_null(), "no thread runs on this CPU yet");
-    // SAFETY: set from the first thread on, before anything asks.
+    // SAFETY: set before the first thread runs, and no code calls this earlier.
     let thread = unsafe { NonNull::new_unchecked(thread) };
     Current {
         thread,
@@ -440,7 +449,7 @@ pub fn current() -> Current {
     }
 }
 
-/// Whether this CPU runs a thread already (early boot does not).
+/// Returns whether this CPU already runs a thread, which it does not in early boot.
 #[inline]
 pub fn started() -> bool {
     crate::arch::current_thread() != 0

@@ -1,7 +1,7 @@
 //! The end of a slice, the timer interrupt and the reschedule interrupt.
 //!
-//! The timer is set for the end of a slice only while somebody waits; a thread alone on its CPU, and
-//! an idle CPU, get no ticks.
+//! The timer is set for the end of a slice only while another thread waits. A thread alone on its
+//! CPU, and an idle CPU, get no ticks.
 
 use super::queue::{QUEUES, RunQueue};
 use super::realtime::{self, Due};
@@ -13,7 +13,7 @@ use crate::arch::cpu_id;
 use core::sync::atomic::Ordering;
 use logic::sched::policy;
 
-/// The current thread gets a fresh slice.
+/// Starts a new slice of the current thread.
 pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     let waiting = queue.waiting.load(Ordering::Relaxed);
     let thread = current();
@@ -31,7 +31,7 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     load::update(now);
 }
 
-/// Somebody waits on this CPU: sees to it that the running thread's slice ends.
+/// Makes the running thread's slice end, because a thread waits on this CPU.
 pub(super) fn ensure(queue: &RunQueue) {
     if realtime::present() {
         realtime::limit_slice(queue, &current(), clock::now());
@@ -44,7 +44,8 @@ fn arm(queue: &RunQueue) {
     timer::ensure_armed(queue.slice_end());
 }
 
-/// Looks for the end of the running thread's slice.
+/// Checks whether the running thread's slice has ended. If so, renews it or marks the thread for
+/// replacement.
 fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if queue.waiting() == 0 {
         queue.ticking.store(false, Ordering::Relaxed);
@@ -62,11 +63,12 @@ fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
             Due::ByWeight => {}
         }
     }
-    // It goes on while it is ahead: has had less for its weight than those that wait.
+    // The thread continues while it is ahead: it has had less time for its weight than the waiting
+    // threads.
     let Some(lead) = queue.lead(thread.vruntime.load(Ordering::Relaxed)) else {
         return thread.add_work(work::RESCHED);
     };
-    // Its weight may have changed.
+    // The thread's weight may have changed.
     queue.note_running(thread);
     let length = policy::renewal_ns(lead, queue.waiting(), thread.weighed());
     queue.set_slice(now, length);
@@ -75,7 +77,7 @@ fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
     }
 }
 
-/// This CPU's timer fired.
+/// Handles this CPU's timer interrupt.
 pub fn on_timer() {
     let now = clock::now();
     timer::run_expired(now);
@@ -99,7 +101,7 @@ pub fn on_timer() {
     timer::rearm(next);
 }
 
-/// Another CPU asks this one to look at its run queue.
+/// Handles another CPU's request to check the run queue.
 pub fn on_resched() {
     if !super::started() {
         return;

@@ -1,7 +1,8 @@
-//! Timers: one queue a CPU, and the CPU's one-shot timer set to the earliest.
+//! Timers: one queue for each CPU, whose one-shot timer is set to the earliest.
 //!
-//! A timer is on the queue of the CPU that set it. Expiry runs in the timer interrupt, which comes
-//! on top of user code, of the idle loop, or where kernel code serves interrupts: no lock of this CPU is held then.
+//! A timer is on the queue of the CPU that set it. Expiry runs in the timer interrupt. That
+//! interrupts user code or the idle loop, or runs where kernel code serves interrupts. So no lock
+//! of this CPU is held then.
 
 use super::thread::Thread;
 use crate::arch::clock::{self, Nanos};
@@ -15,44 +16,45 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use logic::heap::{Heap, Linked, Links};
 
-/// Something that timers belong to.
+/// An object that owns timers.
 pub trait TimerTarget: Send + Sync {
-    /// A timer ran out; `token` says which. Runs in interrupt context: it must not block. The timer
-    /// may have been set anew or dropped meanwhile.
+    /// Handles the expiry of the timer with `token`. Runs in interrupt context, so it must not
+    /// block. The timer may have been set again or dropped since.
     fn expired(&self, token: u64, now: Nanos);
 }
 
 enum Action {
-    /// Wakes a thread, which waits in [`Sleeper::wait`] and so is alive.
+    /// Wakes a thread, which waits in [`with_wake_at`] and so is alive.
     Wake(NonNull<Thread>),
-    /// Calls its owner, if that still exists.
+    /// Calls the owner, if that still exists.
     Call(Weak<dyn TimerTarget>, u64),
 }
 
 struct Node {
     links: Links<Node>,
     action: Action,
-    /// On whose queue it is or was last.
+    /// The CPU whose queue it is on, or was on last.
     cpu: AtomicUsize,
     fired: AtomicBool,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: always the same field, which the heap alone uses.
+// SAFETY: always returns the same field, which only the heap uses.
 unsafe impl Linked for Node {
     fn links(&self) -> &Links<Self> {
         &self.links
     }
 }
 
-// SAFETY: the thread pointer is used under the queue's lock alone, while its owner waits.
+// SAFETY: the thread pointer is used only under the queue's lock, while the thread waits.
 unsafe impl Send for Node {}
-// SAFETY: as above.
+// SAFETY: the thread pointer is used only under the queue's lock, while the thread waits.
 unsafe impl Sync for Node {}
 
 struct Queue {
     timers: SpinLock<Heap<Node>>,
-    /// What this CPU's hardware timer is set to, `u64::MAX`: nothing. Its CPU's own.
+    /// The time to which this CPU's hardware timer is set; `u64::MAX` if it is not. Only its CPU
+    /// uses it.
     armed_ns: AtomicU64,
 }
 
@@ -63,8 +65,8 @@ static QUEUES: [Queue; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Sees to it that this CPU's timer fires at `deadline` or before. An early fire is harmless: the
-/// handler sets it anew.
+/// Makes this CPU's timer fire at `deadline` or before. An early interrupt is harmless, because the
+/// handler sets the timer again.
 pub fn ensure_armed(deadline: Nanos) {
     let armed = &QUEUES[cpu_id()].armed_ns;
     if deadline.0 < armed.load(Ordering::Relaxed) {
@@ -73,12 +75,13 @@ pub fn ensure_armed(deadline: Nanos) {
     }
 }
 
-/// The interrupt: runs what is due. The caller then arms the timer again with [`rearm`].
+/// Runs the expired timers, in the timer interrupt. The caller then sets the hardware timer with
+/// [`rearm`].
 pub fn run_expired(now: Nanos) {
     let queue = &QUEUES[cpu_id()];
     queue.armed_ns.store(u64::MAX, Ordering::Relaxed);
-    // Ends: each turn takes a timer out, and those set meanwhile are later than `now`, or bounded
-    // by what their owners do.
+    // Ends: each turn takes a timer out. Timers set in the meantime are later than `now`, or
+    // bounded by their owners.
     loop {
         let mut timers = queue.timers.lock();
         if timers.least().is_none_or(|least| least > now.0) {
@@ -89,7 +92,8 @@ pub fn run_expired(now: Nanos) {
         let node = unsafe { node.as_ref() };
         node.fired.store(true, Ordering::Release);
         match &node.action {
-            // SAFETY: the thread waits in `Sleeper::wait`, which cannot end before it took this lock.
+            // SAFETY: the thread waits in `with_wake_at`, which cannot end before it has taken this
+            // lock.
             Action::Wake(thread) => super::wake(unsafe { thread.as_ref() }),
             Action::Call(target, token) => {
                 let (target, token) = (target.clone(), *token);
@@ -102,7 +106,7 @@ pub fn run_expired(now: Nanos) {
     }
 }
 
-/// Sets this CPU's timer to the earliest of its timers and `other`.
+/// Sets this CPU's hardware timer to the earliest of its timers and `other`.
 pub fn rearm(other: Option<Nanos>) {
     let queue = &QUEUES[cpu_id()];
     let least = queue.timers.lock().least().map(Nanos);
@@ -116,28 +120,29 @@ pub fn rearm(other: Option<Nanos>) {
 }
 
 /// # Safety
-/// The node stays where it is until [`cancel`]; it is on no queue.
+/// The node does not move until [`cancel`], and is on no queue.
 unsafe fn insert(node: &Node, deadline: Nanos) {
     let cpu = cpu_id();
     let mut timers = QUEUES[cpu].timers.lock();
     node.fired.store(false, Ordering::Relaxed);
-    // Relaxed: read by the owner, who calls this too.
+    // Relaxed: only the owner reads it, which also calls this.
     node.cpu.store(cpu, Ordering::Relaxed);
-    // SAFETY: by the contract, and the lock is held.
+    // SAFETY: the caller guarantees that the node does not move and is on no queue. The lock is
+    // held.
     unsafe { timers.push(NonNull::from(node), deadline.0) };
     drop(timers);
     ensure_armed(deadline);
 }
 
-/// Takes the node off its queue, if it is on one; afterwards nobody knows it.
+/// Takes the node off its queue, if it is on one. No reference to it exists afterwards.
 fn cancel(node: &Node) {
     let mut timers = QUEUES[node.cpu.load(Ordering::Relaxed)].timers.lock();
-    // SAFETY: it is on this queue or on none.
+    // SAFETY: the node is on this queue or on none.
     unsafe { timers.remove(NonNull::from(node)) };
 }
 
-/// Runs `block` with a timer that wakes the current thread at `deadline`; says whether the deadline
-/// has passed, or is another one since the wall clock was set.
+/// Runs `block` with a timer that wakes the current thread at `deadline`. Returns `true` if the
+/// deadline has passed, or has changed because the wall clock was set.
 pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     let wall = &super::current().wall;
     if clock::now() >= deadline || wall.is_stale(deadline) {
@@ -150,7 +155,7 @@ pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
         fired: AtomicBool::new(false),
         _pinned: PhantomPinned,
     };
-    // SAFETY: the node is on this stack frame, which lasts until after `cancel`.
+    // SAFETY: the node lies on this stack frame, which lasts until after `cancel`.
     unsafe { insert(&node, deadline) };
     block();
     cancel(&node);
@@ -159,13 +164,13 @@ pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
 
 /// A timer that calls its owner.
 pub struct KernelTimer {
-    /// Boxed: queued nodes must not move.
+    /// Boxed, because queued nodes must not move.
     node: Box<Node>,
     setting: SpinLock<()>,
 }
 
 impl KernelTimer {
-    /// A timer that is not set; `token` tells the owner's timers apart.
+    /// Makes a timer that is not set. `token` distinguishes the owner's timers.
     pub fn new(target: Weak<dyn TimerTarget>, token: u64) -> Self {
         let node = Node {
             links: Links::new(),
@@ -180,14 +185,14 @@ impl KernelTimer {
         }
     }
 
-    /// Sets it to expire at `deadline`, or not at all; what was set before is forgotten. An expiry
-    /// that has begun may still arrive.
+    /// Sets the timer to expire at `deadline`, or not at all. The earlier setting is replaced. An
+    /// expiry that has begun may still arrive.
     pub fn set(&self, deadline: Option<Nanos>) {
         let _setting = self.setting.lock();
         cancel(&self.node);
         if let Some(deadline) = deadline {
-            // SAFETY: the node is boxed, and taken out when the timer is dropped; it was just
-            // taken out, and `setting` keeps others from putting it in.
+            // SAFETY: the node is boxed, and taken out when the timer is dropped. It was just taken
+            // out, and the lock `setting` keeps other callers from inserting it.
             unsafe { insert(&self.node, deadline) };
         }
     }

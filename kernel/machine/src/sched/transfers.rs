@@ -1,9 +1,9 @@
-//! What a thread has read and written: `/proc/PID/io`.
+//! Counts of a thread's reads and writes: `/proc/PID/io`.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes and calls of one thread. Written by the thread alone and read by all: so Relaxed, and
-/// plain loads and stores.
+/// Bytes and calls of one thread. Only the thread itself writes them, and all CPUs read them. So
+/// accesses are Relaxed, and plain loads and stores.
 #[derive(Debug, Default)]
 pub struct Transfers {
     read: AtomicU64,
@@ -17,22 +17,22 @@ pub struct Transfers {
 /// The figures of [`Transfers`], or a sum of several.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Transferred {
-    /// Bytes that calls such as `read` gave, and those that calls such as `write` took.
+    /// Bytes that calls such as `read` returned.
     pub read: u64,
-    /// See `read`.
+    /// Bytes that calls such as `write` took.
     pub written: u64,
-    /// Such calls.
+    /// The number of calls such as `read`.
     pub read_calls: u64,
-    /// See `read_calls`.
+    /// The number of calls such as `write`.
     pub write_calls: u64,
-    /// Bytes that were asked of disks.
+    /// Bytes that were requested from disks.
     pub disk_read: u64,
-    /// Bytes of disks that were changed, in memory at first.
+    /// Bytes of disks that were changed, at first in memory.
     pub disk_written: u64,
 }
 
 impl Transferred {
-    /// Adds another's.
+    /// Adds `other`.
     pub fn add(&mut self, other: &Self) {
         self.read += other.read;
         self.written += other.written;
@@ -49,7 +49,7 @@ fn count(place: &AtomicU64, by: u64) {
 }
 
 impl Transfers {
-    /// Nothing yet.
+    /// Makes counts of zero.
     pub const fn new() -> Self {
         Self {
             read: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Transfers {
         }
     }
 
-    /// Counts a call that gave the caller `bytes` bytes.
+    /// Counts a call that returned `bytes` bytes to the caller.
     #[inline]
     pub fn count_read(&self, bytes: usize) {
         count(&self.read, bytes as u64);
@@ -75,7 +75,7 @@ impl Transfers {
         count(&self.write_calls, 1);
     }
 
-    /// Counts bytes that are asked of a disk.
+    /// Counts bytes that are requested from a disk.
     pub fn count_disk_read(&self, bytes: usize) {
         count(&self.disk_read, bytes as u64);
     }

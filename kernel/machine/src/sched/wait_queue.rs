@@ -4,15 +4,15 @@
 //! 1. announces with `sched::prepare_to_block` that it is about to block;
 //! 2. puts its [`Waiter`] on the queue, under the queue's lock;
 //! 3. tests its condition, and leaves if it holds;
-//! 4. calls `sched::block`, which returns when it was woken since step 1, however early that was.
+//! 4. calls `sched::block`, which returns once a wake-up has arrived since step 1, however early.
 //!
-//! A waker makes the condition true, then walks the queue. Whoever it finds there re-tests; whoever
-//! is not there yet will test after step 2 and see the condition. So no wake-up is lost, and a
-//! spurious one only costs a test.
+//! A waker makes the condition true, then walks the queue. A waiter that it finds there tests
+//! again. A waiter that is not there yet will test after step 2 and see the condition. So no
+//! wake-up is lost, and a spurious one only costs a test.
 //!
-//! Step 1 comes first because a waker takes the waiter off the queue: if another thread then makes
-//! the condition false again before step 3, only the noted wake-up keeps the waiter, who is on no
-//! queue any more, from blocking for ever.
+//! Step 1 comes first because a waker takes the waiter off the queue. Another thread may then make
+//! the condition false again before step 3. Now the waiter is on no queue, and only the noted
+//! wake-up keeps it from blocking for ever.
 
 use super::thread::Thread;
 use crate::arch::clock::Nanos;
@@ -26,13 +26,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use logic::list::{Linked, Links, List, Sift};
 
-/// A wait was broken off by a signal.
+/// A signal has interrupted a wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
 impl From<Interrupted> for Errno {
-    /// `ERESTARTSYS`: the call starts again, or gives `EINTR` when a handler without `SA_RESTART`
-    /// runs.
+    /// `ERESTARTSYS`: the call is restarted. It fails with `EINTR` instead if a handler without
+    /// `SA_RESTART` runs.
     fn from(_: Interrupted) -> Self {
         Self::ERESTARTSYS
     }
@@ -47,7 +47,7 @@ pub enum WaitEnd {
     TimedOut,
 }
 
-/// What breaks a wait off before its condition holds.
+/// The events that interrupt a wait before its condition holds.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Break {
     /// Any signal that the thread would act on.
@@ -68,11 +68,12 @@ impl Break {
     }
 }
 
-/// One thread's place in one queue.
+/// A thread's entry in a queue.
 struct Waiter {
-    /// The thread, alive while the waiter exists: it lives on the thread's own stack or in its heap.
+    /// The thread. It is alive while the waiter exists, which lies on its stack or in its heap.
     thread: NonNull<Thread>,
-    /// Counts against a waker's limit. Pollers do not: they may not take what they are woken for.
+    /// Counts against a waker's limit. Pollers do not, because they may not consume what they are
+    /// woken for.
     exclusive: bool,
     /// Set by the waker that took this waiter off its queue.
     woken: AtomicBool,
@@ -81,10 +82,10 @@ struct Waiter {
     _pinned: PhantomPinned,
 }
 
-// SAFETY: the thread's pointer is valid while the waiter exists, and threads are shared between CPUs.
+// SAFETY: the thread's pointer is valid while the waiter exists, and CPUs may share threads.
 unsafe impl Sync for Waiter {}
 
-// SAFETY: always the same field, which lists alone use.
+// SAFETY: always returns the same field, which only lists use.
 unsafe impl Linked for Waiter {
     fn links(&self) -> &Links<Self> {
         &self.links
@@ -103,12 +104,13 @@ impl Waiter {
     }
 }
 
-/// Exclusive waiters go to the back, the others to the front: a waker meets these first.
+/// Adds a waiter: exclusive ones at the back, others at the front, where a waker meets them first.
 ///
 /// # Safety
-/// `waiter` is on no queue, and stays where it is until it has left this one.
+/// `waiter` is on no queue, and does not move until it has left this one.
 unsafe fn push(list: &mut List<Waiter>, waiter: &Waiter) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that the waiter is on no queue and does not move until it
+    // leaves this one.
     unsafe {
         if waiter.exclusive {
             list.push_back(NonNull::from(waiter));
@@ -118,33 +120,33 @@ unsafe fn push(list: &mut List<Waiter>, waiter: &Waiter) {
     }
 }
 
-/// A queue of threads that wait for something that belongs to the queue's owner.
+/// A queue of threads that wait for a condition of the queue's owner.
 pub struct WaitQueue {
     list: SpinLock<List<Waiter>>,
 }
 
 impl WaitQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub const fn new() -> Self {
         Self {
             list: SpinLock::new(List::new()),
         }
     }
 
-    /// Waits until `ready` gives true; a signal breaks the wait off. `ready` is called at least
-    /// once, and may take locks but not keep them.
+    /// Waits until `ready` returns `true`. Fails with [`Interrupted`] on a signal. `ready` is
+    /// called at least once. It may take locks, but must release them before it returns.
     pub fn wait(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Signal, None, ready).map(|_| ())
     }
 
-    /// Like [`Self::wait`], but only SIGKILL breaks it off.
+    /// Like [`Self::wait`], but only SIGKILL interrupts it.
     pub fn wait_killable(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Kill, None, ready).map(|_| ())
     }
 
-    /// Waits until `ready` gives true, whatever signals come.
+    /// Waits until `ready` returns `true`. Signals do not interrupt the wait.
     pub fn wait_uninterruptible(&self, ready: impl FnMut() -> bool) {
-        // Nothing breaks this wait off, so the result says Ready.
+        // Nothing interrupts this wait, so the result is `Ready`.
         let _ = self.wait_general(Break::Never, None, ready);
     }
 
@@ -198,7 +200,7 @@ impl WaitQueue {
             let taken = self.dequeue(&waiter);
             if let Some(end) = end {
                 if taken && end != Ok(WaitEnd::Ready) {
-                    // A wake-up meant for one waiter came to us, who leave: hand it on.
+                    // A wake-up for one waiter reached this thread, which leaves. Pass it on.
                     self.wake_one();
                 }
                 return end;
@@ -206,18 +208,18 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes the thread that waits longest, and all pollers; says whether anybody waited.
+    /// Wakes the longest-waiting thread, and all pollers. Returns whether any thread waited.
     pub fn wake_one(&self) -> bool {
         self.wake(1) != 0
     }
 
-    /// Wakes all waiting threads; says how many.
+    /// Wakes all waiting threads. Returns their number.
     pub fn wake_all(&self) -> usize {
         self.wake(usize::MAX)
     }
 
-    /// Wakes all pollers and up to `limit` waiting threads, those that wait longest first; says how
-    /// many.
+    /// Wakes all pollers and up to `limit` waiting threads, longest-waiting first. Returns the
+    /// number of woken waiters.
     pub fn wake(&self, limit: usize) -> usize {
         let (mut woken, mut counted) = (0, 0);
         self.list.lock().sift(
@@ -231,10 +233,10 @@ impl WaitQueue {
                 Sift::Take
             },
             |waiter| {
-                // SAFETY: a waiter is valid until its owner took this lock after it left the queue. So is the thread: it
-                // cannot leave its wait before.
+                // SAFETY: a waiter is valid until its owner has taken this lock after it left the
+                // queue. The thread is valid, too, because it cannot leave its wait before.
                 unsafe {
-                    // Relaxed: read by the owner under this lock.
+                    // Relaxed: the owner reads it under this lock.
                     waiter.as_ref().woken.store(true, Ordering::Relaxed);
                     super::wake(waiter.as_ref().thread.as_ref());
                 }
@@ -247,24 +249,24 @@ impl WaitQueue {
     fn enqueue(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
         waiter.woken.store(false, Ordering::Relaxed);
-        // SAFETY: every caller dequeues the waiter before it moves or goes.
+        // SAFETY: every caller dequeues the waiter before the waiter moves or is dropped.
         unsafe { push(&mut list, waiter) };
     }
 
-    /// Puts the waiter on the queue unless it is there.
+    /// Puts the waiter on the queue unless it is there already.
     fn rejoin(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
         // SAFETY: the lock that guards the waiter's links is held.
         if unsafe { !list.contains(NonNull::from(waiter)) } {
-            // SAFETY: every caller dequeues the waiter before it moves or goes.
+            // SAFETY: every caller dequeues the waiter before the waiter moves or is dropped.
             unsafe { push(&mut list, waiter) };
         }
     }
 
-    /// Takes the waiter off the queue; says whether a waker had done so already.
+    /// Takes the waiter off the queue. Returns whether a waker had done so already.
     fn dequeue(&self, waiter: &Waiter) -> bool {
         let mut list = self.list.lock();
-        // SAFETY: it is on this queue or on none.
+        // SAFETY: the waiter is on this queue or on none.
         unsafe { list.remove(NonNull::from(waiter)) };
         waiter.woken.load(Ordering::Relaxed)
     }
@@ -291,17 +293,17 @@ impl fmt::Debug for WaitQueue {
     }
 }
 
-/// The current thread's places in several queues at once, for poll and its kin.
+/// The current thread's entries in several queues at once, for poll and related calls.
 ///
 /// Fill it with [`Self::add`], then call [`Self::wait`].
 pub struct WaitSet<'q> {
     places: Vec<(&'q WaitQueue, Box<Waiter>)>,
-    /// Places belong to the thread that made them.
+    /// Entries belong to the thread that made them.
     _not_send: PhantomData<*mut ()>,
 }
 
 impl<'q> WaitSet<'q> {
-    /// An empty set for the current thread.
+    /// Makes an empty set for the current thread.
     pub const fn new() -> Self {
         Self {
             places: Vec::new(),
@@ -309,7 +311,7 @@ impl<'q> WaitSet<'q> {
         }
     }
 
-    /// Joins `queue`.
+    /// Joins `queue`. Fails with `ENOMEM`.
     pub fn add(&mut self, queue: &'q WaitQueue) -> Result<(), Errno> {
         self.places.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let waiter = Box::new(Waiter::new(false));
@@ -318,8 +320,8 @@ impl<'q> WaitSet<'q> {
         Ok(())
     }
 
-    /// Waits until `ready` gives true, at most until `deadline`; a signal breaks it off. `ready`
-    /// must look at everything whose queue was added.
+    /// Waits until `ready` returns `true`, at most until `deadline`. Fails with [`Interrupted`] on
+    /// a signal. `ready` must check the conditions of all added queues.
     pub fn wait(
         &mut self,
         deadline: Option<Nanos>,
@@ -328,7 +330,7 @@ impl<'q> WaitSet<'q> {
         loop {
             super::prepare_to_block();
             for (queue, waiter) in &self.places {
-                // Whoever woke us took us off its queue: join again, then test.
+                // A waker has taken the entry off its queue: join again, then test.
                 queue.rejoin(waiter);
             }
             let end = if ready() {

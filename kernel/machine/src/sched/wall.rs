@@ -1,29 +1,29 @@
-//! Waits until a point of the wall clock, which may be set meanwhile.
+//! Waits until a time of the wall clock, which may be set during the wait.
 //!
-//! A thread that waits so notes how often the clock had been set when it worked out its deadline.
-//! Who sets the clock counts up first and wakes those that have such a note then; the thread
-//! compares the two numbers after it has announced that it blocks. So one of the two sees the
-//! other.
+//! A waiting thread notes the number of clock settings at which it computed its deadline. A task
+//! that sets the clock first increases that number, then wakes the threads that have a note. The
+//! thread compares the two numbers after it has announced that it blocks. So one of the two sees
+//! the other.
 
 use super::thread::{Thread, current};
 use crate::arch::clock::{self, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 
-/// How often the wall clock was set, and one.
+/// The number of times that the wall clock was set, plus one.
 static SETTINGS: AtomicU64 = AtomicU64::new(1);
 
-/// A thread's note of its wait; written by the thread alone.
+/// A thread's note of its wait. Only the thread writes it.
 #[derive(Debug, Default)]
 pub(super) struct Note {
-    /// [`SETTINGS`] when the deadline was worked out; 0: the thread has no such wait.
+    /// [`SETTINGS`] when the deadline was computed; 0 if the thread has no such wait.
     seen: AtomicU64,
     /// The deadline, on the monotonic clock.
     deadline_ns: AtomicU64,
 }
 
 impl Note {
-    /// No wait.
+    /// Makes a note of no wait.
     pub(super) const fn new() -> Self {
         Self {
             seen: AtomicU64::new(0),
@@ -31,10 +31,10 @@ impl Note {
         }
     }
 
-    /// Whether the clock was set since the thread worked out `deadline`.
+    /// Returns whether the clock was set since the thread computed `deadline`.
     #[inline]
     pub(super) fn is_stale(&self, deadline: Nanos) -> bool {
-        // Relaxed: the thread's own.
+        // Relaxed: only this thread writes it.
         let seen = self.seen.load(Ordering::Relaxed);
         // SeqCst: pairs with `was_set`, after `prepare_to_block`.
         seen != 0
@@ -43,19 +43,21 @@ impl Note {
     }
 }
 
-/// Returns how often the wall clock was set, and one.
+/// Returns the number of times that the wall clock was set, plus one.
 pub fn settings() -> u64 {
-    // SeqCst, as in `was_set`.
+    // SeqCst: pairs with `was_set`.
     SETTINGS.load(Ordering::SeqCst)
 }
 
-/// Notes that the wall clock was set. The caller then wakes the threads that [`waits`] is true of.
+/// Notes that the wall clock was set. The caller then wakes the threads for which [`waits`] returns
+/// `true`.
 pub fn was_set() {
-    // SeqCst: either this is before a waiter's look, or its note is before the look of `waits`.
+    // SeqCst: either this precedes a waiter's check, or the waiter's note precedes the check in
+    // `waits`.
     SETTINGS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Whether `thread` waits until a point of the wall clock.
+/// Returns whether `thread` waits until a time of the wall clock.
 pub fn waits(thread: &Thread) -> bool {
     thread.wall.seen.load(Ordering::SeqCst) != 0
 }
@@ -69,12 +71,11 @@ pub fn wait_until<R>(
     at: Nanos,
     mut wait: impl FnMut(Nanos) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    // Each turn but the last one follows a setting of the clock, or ends at a deadline that was
-    // rounded.
+    // Each turn but the last follows a setting of the clock, or a deadline that was rounded.
     loop {
         let seen = settings();
         let note = &current().wall;
-        // SeqCst: the note is there before the offset is read.
+        // SeqCst: the note is visible before the offset is read.
         note.seen.store(seen, Ordering::SeqCst);
         let deadline = clock::monotonic_at(at);
         note.deadline_ns.store(deadline.0, Ordering::Relaxed);

@@ -4,10 +4,10 @@ use super::cache::Cache;
 use crate::drivers::disk::MAX_DISKS;
 use machine::sync::Once;
 
-/// One a disk, by its number.
+/// The cache of each disk, by the number of the disk.
 pub(super) static CACHES: [Once<Cache>; MAX_DISKS] = [const { Once::new() }; MAX_DISKS];
 
-/// Those there are.
+/// Returns the caches that exist.
 pub(super) fn caches() -> impl Iterator<Item = &'static Cache> {
     CACHES.iter().filter_map(Once::get)
 }

@@ -1,7 +1,8 @@
-//! Reading and writing around the cache (`O_DIRECT`).
+//! Reads and writes that bypass the cache (`O_DIRECT`).
 //!
-//! Whole pages of a program's memory go to the disk as they lie; the rest goes through frames of the
-//! kernel's, so the memory needs no alignment. Offset and length do. Some requests go at a time.
+//! Whole pages of a program's memory are transferred directly. Other bytes are copied through
+//! frames of the kernel, so the memory needs no alignment. Offset and length must be aligned to
+//! blocks. Several requests run at a time.
 
 use super::super::io::{ByteSink, ByteSource};
 use super::cache::{Cache, PAGE};
@@ -14,10 +15,10 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
 use machine::sched;
 
-/// Requests at a time.
+/// The number of requests that run at a time.
 const REQUESTS: usize = 4;
 
-/// Checks that a transfer is of whole blocks of the disk.
+/// Checks that a transfer consists of whole blocks of the disk. Fails with `EINVAL` if not.
 fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
     let disk = cache.disk;
     whole_blocks(
@@ -30,12 +31,12 @@ fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
     .ok_or(Errno::EINVAL)
 }
 
-/// Pages at a time for so many bytes.
+/// Returns the number of pages that one piece of a transfer of `count` bytes has.
 fn pages(cache: &Cache, count: usize) -> usize {
     count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS)
 }
 
-/// Frames for up to so many bytes, as many as requests take at a time.
+/// Allocates the frames for one piece of a transfer of `count` bytes.
 fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     let pages = pages(cache, count);
     (cache.make_room)(pages as u64);
@@ -47,7 +48,7 @@ fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     Ok(frames)
 }
 
-/// The program's own frames for the next bytes, whole pages as far as they come by `pin`.
+/// Returns the program's own frames for the next bytes: whole pages, as long as `pin` returns them.
 fn pinned(
     cache: &Cache,
     count: usize,
@@ -68,7 +69,7 @@ fn per_request(cache: &Cache) -> usize {
     cache.disk.limits().segments.min(MAX_PAGES)
 }
 
-/// Has the disk read or write the first `count` bytes of the frames, and waits.
+/// Makes the disk read or write the first `count` bytes of `frames`, and waits for the end.
 fn transfer(
     cache: &Cache,
     frames: &[FrameRef],
@@ -102,8 +103,8 @@ fn transfer(
     Ok(())
 }
 
-/// Moves `total` bytes in pieces until one is short. `piece` gets the offset and what is left, and
-/// says how much it moved of how much it tried.
+/// Moves `total` bytes in pieces until one is short. `piece` gets the offset and the number of
+/// bytes left. It returns the number of bytes that it moved and the number that it tried.
 fn in_pieces(
     offset: &mut u64,
     total: usize,
@@ -127,7 +128,7 @@ fn in_pieces(
     Ok(done)
 }
 
-/// Reads `total` bytes, which lie within the disk.
+/// Reads `total` bytes, all within the disk.
 pub(super) fn read(
     cache: &Cache,
     to: &mut dyn ByteSink,
@@ -166,7 +167,7 @@ pub(super) fn read(
     })
 }
 
-/// Writes `total` bytes, which lie within the disk.
+/// Writes `total` bytes, all within the disk.
 pub(super) fn write(
     cache: &Cache,
     from: &mut dyn ByteSource,
@@ -200,7 +201,7 @@ pub(super) fn write(
                 Err(_) => break,
             }
         }
-        // Where the program's memory ended: whole blocks of what it had.
+        // The program's memory may have ended. Only whole blocks are written.
         let whole = taken - taken % block;
         if whole == 0 {
             return Err(Errno::EFAULT);
@@ -210,12 +211,12 @@ pub(super) fn write(
         })?;
         Ok((whole, count))
     });
-    // Who read meanwhile may have brought old pages in.
+    // Tasks that read in between may have read old pages into the cache.
     cache.forget(range);
     written
 }
 
-/// Writes zeros by hand, for a disk that cannot make them itself.
+/// Writes zeros from frames, for a disk that cannot write zeros itself.
 pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     let frames = frames(cache, bytes(length))?;
     frames.iter().for_each(|frame| frame.zero(0, PAGE_SIZE));
@@ -231,7 +232,7 @@ pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), 
     Ok(())
 }
 
-/// A count of bytes that is known to be small.
+/// Converts a number of bytes that is known to be small.
 pub(super) fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! How much of disks may be changed in memory before it is written, and how often the kernel looks:
+//! The limits on dirty pages of disks, and the interval at which the kernel writes them:
 //! `vm.dirty_*`.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -6,25 +6,25 @@ use logic::errno::Errno;
 use machine::arch::clock::Nanos;
 use machine::memory::{self, PAGE_SIZE};
 
-/// A part of all memory, or a number of bytes: the one that was set last counts, and the other is
+/// A part of all memory, or a number of bytes. The one that was set last counts, and the other is
 /// 0.
 #[derive(Debug)]
 pub struct Limit {
     percent: AtomicU64,
     bytes: AtomicU64,
     least_bytes: u64,
-    /// Setting a number that holds already sets the other one to 0, too.
+    /// Whether setting a number to its present value also sets the other one to 0.
     always: bool,
 }
 
-/// The most pages that bytes can stand for.
+/// The most pages of a limit in bytes.
 const MOST_PAGES: u64 = u32::MAX as u64;
-/// The fewest bytes that may be dirty before writers wait.
+/// The smallest limit in bytes for writers.
 pub const LEAST_BYTES: u64 = 2 * PAGE_SIZE as u64;
 
-/// What may be dirty before the kernel begins to write.
+/// The limit above which the kernel begins to write.
 pub static BACKGROUND: Limit = Limit::of_percent(10, 1, true);
-/// What may be dirty before writers wait.
+/// The limit above which writers wait.
 pub static WRITERS: Limit = Limit::of_percent(20, LEAST_BYTES, false);
 
 impl Limit {
@@ -37,21 +37,21 @@ impl Limit {
         }
     }
 
-    /// The part of memory, in percent; 0: bytes count.
+    /// Returns the part of memory in percent. 0 if the limit is in bytes.
     pub fn percent(&self) -> u64 {
-        // Relaxed (all of them): values of their own.
+        // Relaxed, in all accesses: the values are independent.
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// The number of bytes; 0: the part of memory counts.
+    /// Returns the number of bytes. 0 if the limit is a part of memory.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets the part of memory.
+    /// Sets the limit as a part of memory.
     ///
     /// # Errors
-    /// `EINVAL` above 100.
+    /// Fails with `EINVAL` above 100.
     pub fn set_percent(&self, percent: u64) -> Result<(), Errno> {
         if percent > 100 {
             return Err(Errno::EINVAL);
@@ -62,16 +62,16 @@ impl Limit {
         Ok(())
     }
 
-    /// Sets the number of bytes.
+    /// Sets the limit in bytes.
     ///
     /// # Errors
-    /// `EINVAL` for less than the least, as on Linux: two pages of writers, one byte before the kernel begins;
-    /// `ERANGE` for more than 2^32 - 1 pages.
+    /// Fails with `EINVAL` below the minimum, which is as on Linux: two pages for writers, one byte
+    /// for the background. Fails with `ERANGE` for more than 2^32 - 1 pages.
     pub fn set_bytes(&self, bytes: u64) -> Result<(), Errno> {
         if bytes < self.least_bytes {
             return Err(Errno::EINVAL);
         }
-        // Linux's sum wraps, too.
+        // The sum wraps as it does on Linux.
         if bytes.wrapping_add(PAGE_SIZE as u64 - 1) / PAGE_SIZE as u64 > MOST_PAGES {
             return Err(Errno::ERANGE);
         }
@@ -81,7 +81,7 @@ impl Limit {
         Ok(())
     }
 
-    /// The limit in pages.
+    /// Returns the limit in pages.
     pub(super) fn pages(&self) -> u64 {
         match self.bytes() {
             0 => memory::allocator().managed_frames() / 100 * self.percent(),
@@ -90,20 +90,22 @@ impl Limit {
     }
 }
 
-/// Hundredths of a second between two looks of the kernel; 0 and less: it looks only when too much is dirty.
+/// The interval at which the kernel writes dirty pages, in hundredths of a second. At 0 and below
+/// it writes only above the limit.
 static INTERVAL_CENTIS: AtomicI32 = AtomicI32::new(500);
 
-/// Hundredths of a second between two looks of the kernel at what is dirty; 0 and less: there are none.
+/// Returns the interval at which the kernel writes dirty pages, in hundredths of a second. 0 and
+/// negative values mean that there is none.
 pub fn interval_centis() -> i32 {
     INTERVAL_CENTIS.load(Ordering::Relaxed)
 }
 
-/// Sets that.
+/// Sets the interval at which the kernel writes dirty pages, in hundredths of a second.
 pub(super) fn set_interval_centis(centis: i32) {
     INTERVAL_CENTIS.store(centis, Ordering::Relaxed);
 }
 
-/// The time between two looks, or `None`.
+/// Returns the interval at which the kernel writes dirty pages, or `None`.
 pub(super) fn interval() -> Option<Nanos> {
     match u64::try_from(interval_centis()) {
         Ok(0) | Err(_) => None,

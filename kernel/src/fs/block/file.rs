@@ -16,29 +16,30 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, pressure};
 use machine::sched;
 use machine::sync::SpinLock;
 
-/// Pages that are read ahead of who reads on and on, as Linux's 128 KiB.
+/// The most pages that are read ahead for a sequential reader: 128 KiB, as on Linux.
 const MOST_AHEAD: u64 = 32;
-/// What such a reader begins with.
+/// The number of pages that are read ahead at first.
 const FIRST_AHEAD: u64 = 4;
-/// Pages between two looks at how many are dirty.
+/// The number of written pages after which the dirty limits are checked.
 const THROTTLE_EVERY: u64 = 32;
-/// Attempts to change a page that others are reading again and again.
+/// Attempts to change a page that other tasks read again and again.
 const TRIES: u32 = 64;
 
-/// What was read ahead last.
+/// The last read-ahead.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The page that a reader who goes on wants next.
+    /// The page that a sequential reader wants next.
     next: u64,
-    /// The last pages that were asked for.
+    /// The pages that were last requested.
     window: Range<u64>,
 }
 
-/// A disk that somebody has opened.
+/// A disk that is open.
 pub(super) struct OpenDisk {
     cache: &'static Cache,
     ahead: SpinLock<Ahead>,
-    /// Write errors of the disk that this open file has told of, or that came before it.
+    /// The number of the disk's write errors that this open file has reported, or that happened
+    /// before it was opened.
     errors_told: AtomicU64,
 }
 
@@ -53,7 +54,7 @@ impl OpenDisk {
         }
     }
 
-    /// The page at `index`; `want` pages are to be read by this call.
+    /// Returns the page `index`. The present call will read `want` pages from there on.
     fn page(&self, index: u64, want: u64) -> Result<FrameRef, Errno> {
         let (ready, window, more) = {
             let mut ahead = self.ahead.lock();
@@ -74,7 +75,7 @@ impl OpenDisk {
                 ahead.window = index..index + pages;
                 (ready, pages, None)
             } else if goes_on && index == ahead.window.start + 1 && ahead.window.end > index + 1 {
-                // The reader has come into the last window: the next one is read meanwhile.
+                // The reader has reached the last window, so reading of the next one begins.
                 let last = ahead.window.end - ahead.window.start;
                 let start = ahead.window.end;
                 ahead.window = start..start + (last * 2).clamp(FIRST_AHEAD, MOST_AHEAD);
@@ -87,7 +88,7 @@ impl OpenDisk {
             && more.start < self.cache.pages()
             && self.cache.ready(more.start, true).is_none()
         {
-            // If there is no memory for it, the reader will ask again.
+            // If memory is short, the reader will read these pages itself.
             let _ = self.cache.read_in(more.start, more.end - more.start);
         }
         match ready {
@@ -96,7 +97,8 @@ impl OpenDisk {
         }
     }
 
-    /// Writes bytes of one page.
+    /// Writes up to `count` bytes at `offset`, all within one page. Returns the number of bytes
+    /// written.
     fn write_page(&self, from: &mut dyn ByteSource, offset: u64, count: usize) -> SysResult {
         let (index, within) = (offset / PAGE, in_page(offset));
         let last = bytes(self.cache.bytes().saturating_sub(index * PAGE)).min(PAGE_SIZE);
@@ -112,12 +114,14 @@ impl OpenDisk {
                 (frame, taken)
             }
             None => {
-                // A whole page: filled before anybody sees it, so it need not be read first.
+                // A whole page, which is filled before another task sees it, so it need not be read
+                // first.
                 (self.cache.make_room)(1);
                 let frame = memory::alloc_frame(Mobility::Movable)?;
                 let taken = from.take_frame(&frame, 0, count)?;
                 if taken < count {
-                    // The program's memory ended: the rest of the page is what the disk has.
+                    // The program's memory ended. The rest of the page keeps the content of the
+                    // disk.
                     let old = self.cache.page(index, 1)?;
                     copy_within_frames(&frame, &old, 0, taken);
                     (old, taken)
@@ -131,8 +135,8 @@ impl OpenDisk {
             match self.cache.enter_dirty(index, &frame) {
                 Ok(None) => return Ok(taken),
                 Ok(Some(other)) => {
-                    // Somebody read the page meanwhile. It may be on its way to the disk already:
-                    // it is marked again once it has the bytes.
+                    // Another task has read the page in between. The page may be on its way to the
+                    // disk already, so it is marked again once it has the bytes.
                     copy_within_frames(&frame, &other, within, taken);
                     match self.cache.mark_dirty(index, &other) {
                         Ok(()) => return Ok(taken),
@@ -141,7 +145,7 @@ impl OpenDisk {
                     }
                 }
                 Err(Errno::EAGAIN) => self.cache.wait_loaded(index)?,
-                // The tree itself may have lacked memory, where it must not wait for it.
+                // The tree may have lacked memory for its own nodes, which it must not wait for.
                 Err(Errno::ENOMEM) if pressure::shrink_caches() => {}
                 Err(error) => return Err(error),
             }
@@ -171,12 +175,12 @@ impl OpenDisk {
         })
     }
 
-    /// Makes a range stable, and tells of pages that could not be written.
+    /// Makes a range stable. Fails with `EIO` if a page could not be written since the last report.
     fn sync_range(&self, range: Range<u64>) -> Result<(), Errno> {
         self.cache.write_back(range);
         self.cache.disk.flush()?;
         let errors = self.cache.write_errors();
-        // Relaxed: whoever comes first tells of them.
+        // Relaxed: the first caller reports the errors.
         if self.errors_told.swap(errors, Ordering::Relaxed) == errors {
             Ok(())
         } else {
@@ -185,7 +189,7 @@ impl OpenDisk {
     }
 }
 
-/// The offset within a page.
+/// Returns the offset within its page.
 pub(super) fn in_page(offset: u64) -> usize {
     bytes(offset % PAGE)
 }
@@ -287,14 +291,16 @@ impl Drop for OpenDisk {
     fn drop(&mut self) {
         // AcqRel: pairs with the Acquire in `writeback::close`.
         if self.cache.opens.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Its pages go. Who drops us may hold locks, so the thread does it.
+            // The pages of the disk must be dropped. This drop may run under locks, so the thread
+            // does it.
             writeback::wake();
         }
     }
 }
 
-/// Moves up to `total` bytes by `part`, which is told where, how many there lie in a page, and how
-/// many are left; moves `offset` on. Ends where a part comes short, or as the task is being killed.
+/// Moves up to `total` bytes and advances `offset`. `part` moves bytes of one page. It gets their
+/// offset, their number, and the number of bytes left. The loop stops after a short part, and while
+/// the task is being killed.
 fn by_pages(
     offset: &mut u64,
     total: usize,

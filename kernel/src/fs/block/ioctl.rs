@@ -1,4 +1,4 @@
-//! What `ioctl` and `fallocate` do to a disk.
+//! `ioctl` and `fallocate` of a disk.
 
 use super::cache::{ALL, Cache, PAGE};
 use super::direct;
@@ -14,10 +14,10 @@ use linux_raw_sys::ioctl::{
 use logic::errno::{Errno, SysResult};
 use machine::sched;
 
-/// Sectors that are read ahead, 128 KiB.
+/// The sectors that are read ahead: 128 KiB.
 const READ_AHEAD_SECTORS: u64 = 256;
 
-/// `ioctl`.
+/// Performs an `ioctl`.
 pub(super) fn call(cache: &Cache, command: u32, argument: u64) -> SysResult {
     let disk = cache.disk;
     let limits = disk.limits();
@@ -28,7 +28,7 @@ pub(super) fn call(cache: &Cache, command: u32, argument: u64) -> SysResult {
         BLKGETSIZE64 => long(disk.bytes()),
         BLKGETSIZE => long(disk.sectors()),
         BLKSSZGET => int(limits.block_bytes),
-        // The size by which the cache works.
+        // The block size of the cache.
         BLKBSZGET => int(u32::try_from(PAGE).unwrap_or(u32::MAX)),
         BLKPBSZGET | BLKIOMIN => int(limits.physical_block_bytes),
         BLKIOOPT | BLKALIGNOFF | BLKDISCARDZEROES => int(0),
@@ -72,7 +72,8 @@ fn sectors_of_a_request(cache: &Cache) -> u16 {
     u16::try_from(sectors).unwrap_or(u16::MAX)
 }
 
-/// The sectors of a range that is to change.
+/// Returns the first sector and the number of sectors of a range that will change. Fails with
+/// `EPERM` for a read-only disk, and with `EINVAL` for partial blocks.
 fn sectors(cache: &Cache, start: u64, length: u64) -> Result<(u64, u64), Errno> {
     let disk = cache.disk;
     if disk.limits().read_only {
@@ -81,7 +82,8 @@ fn sectors(cache: &Cache, start: u64, length: u64) -> Result<(u64, u64), Errno> 
     whole_blocks(start, length, disk.limits().block_bytes, disk.sectors()).ok_or(Errno::EINVAL)
 }
 
-/// Pages whose bytes all lie in a range of bytes, and those at its ends that do so in part.
+/// Drops the pages of a range of bytes from the cache. Pages that are wholly in the range are not
+/// written. Pages that are partly in it are written first.
 fn forget_range(cache: &Cache, start: u64, length: u64) {
     let end = start + length;
     let whole = start.div_ceil(PAGE)..end / PAGE;
@@ -91,7 +93,7 @@ fn forget_range(cache: &Cache, start: u64, length: u64) {
     cache.forget(start / PAGE..end.div_ceil(PAGE));
 }
 
-/// `BLKDISCARD`: the bytes of a range are not needed any more.
+/// Discards the bytes of a range, which are not needed any more (`BLKDISCARD`).
 fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     let (sector, sectors) = sectors(cache, start, length)?;
     let most = cache.disk.limits().discard_sectors;
@@ -107,7 +109,8 @@ fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `BLKZEROOUT`, `fallocate`: the bytes of a range become zero, and with `unmap` need not be kept.
+/// Fills a range with zeros (`BLKZEROOUT`, `fallocate`). With `unmap` the disk need not keep memory
+/// for the range.
 pub(super) fn write_zeroes(
     cache: &Cache,
     start: u64,

@@ -1,15 +1,15 @@
 //! Block devices: the disks of `drivers::disk` as files.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `cache`, `view` | the pages of a disk that memory has, and mappings of them |
-//! | `writeback` | when changed pages go to the disk |
-//! | `memory` | how pages are given up where memory is short |
+//! | `cache`, `view` | the pages of a disk that are in memory, and mappings of them |
+//! | `writeback` | when dirty pages are written to the disk |
+//! | `memory` | how pages are dropped if memory is short |
 //! | `file`, `direct`, `ioctl` | what programs do with `/dev/vda` |
-//! | `tables` | `/sys/block`, `/proc/partitions` and their like |
+//! | `tables` | `/sys/block`, `/proc/partitions` and similar files |
 //!
-//! What a program wrote is in the cache until the thread `kflushd`, `fsync`, the last close or the
-//! end of the VM has it written. Of a disk that nobody has open no page is kept.
+//! Data that a program wrote is in the cache first. It reaches the disk by the thread `kflushd`,
+//! `fsync`, the last close or the end of the VM. No page is kept of a disk that is not open.
 
 mod cache;
 mod caches;
@@ -37,17 +37,18 @@ use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use view::View;
 
-/// The major number of virtio disks: what Linux gives them as a rule.
+/// The major number that virtio disks usually have on Linux.
 pub const MAJOR: u64 = 254;
-/// Minor numbers of a disk: itself and its partitions, which are not read here.
+/// The minor numbers of a disk: one for itself and the others for partitions, which are not
+/// supported.
 const MINORS: u64 = 16;
 
-/// The device number of a disk.
+/// Returns the major and the minor number of a disk.
 fn device(number: usize) -> (u64, u64) {
     (MAJOR, number as u64 * MINORS)
 }
 
-/// Gives every disk its cache.
+/// Creates a cache for every disk.
 pub(super) fn init() {
     for disk in disk::all() {
         let Some(slot) = CACHES.get(disk.number()) else {
@@ -61,12 +62,12 @@ pub(super) fn init() {
     }
 }
 
-/// Starts the thread that writes changed pages; when tasks can be made.
+/// Starts the thread that writes dirty pages. Tasks must be possible by then.
 pub fn start_thread() {
     writeback::start();
 }
 
-/// Fills `/dev`.
+/// Creates the nodes of the disks in `/dev`.
 pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for cache in caches() {
         let (major, minor) = device(cache.disk.number());
@@ -77,7 +78,7 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Opens the disk with this device number.
+/// Opens the disk with this device number. Fails with `ENXIO` if there is none.
 pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
     let cache = caches().find(|cache| {
         let (major, minor) = device(cache.disk.number());
@@ -86,10 +87,10 @@ pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
     Ok(Arc::new(file::OpenDisk::new(cache.ok_or(Errno::ENXIO)?)))
 }
 
-/// Makes stable what programs changed through mappings: `msync`.
+/// Makes stable what programs changed through mappings (`msync`).
 ///
 /// # Errors
-/// `EIO` when something could not be written.
+/// Fails with `EIO` if a page could not be written.
 pub fn sync_mapped() -> Result<(), Errno> {
     for cache in caches().filter(|cache| cache.is_mapped()) {
         let before = cache.write_errors();

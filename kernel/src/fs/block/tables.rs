@@ -1,4 +1,4 @@
-//! What `/sys` and `/proc` tell about disks.
+//! The files of `/sys` and `/proc` about disks.
 
 use super::super::synthetic::{Content, Directory};
 use super::super::text::Text;
@@ -75,7 +75,7 @@ fn cache_type(disk: &Disk) -> &'static str {
     }
 }
 
-/// The name that the host gave it.
+/// Shows the name that the host gave the disk.
 fn serial(text: &mut Text, disk: &Disk) -> Written {
     match disk.id() {
         Ok((id, len)) => text.push(&id[..len]),
@@ -97,7 +97,7 @@ impl Content for DiskFile {
     }
 }
 
-/// Fills `/sys/block`, `/sys/class/block` and `/sys/dev/block`; where Linux has links, these are
+/// Creates `/sys/block`, `/sys/class/block` and `/sys/dev/block`. Where Linux has links, these are
 /// directories with the same files.
 pub(crate) fn add(root: &Arc<Directory>) {
     for disk in disk::all() {
@@ -116,7 +116,7 @@ pub(crate) fn add(root: &Arc<Directory>) {
     }
 }
 
-/// `/proc/partitions`.
+/// Shows `/proc/partitions`.
 pub(crate) fn partitions(text: &mut Text) -> Written {
     writeln!(text, "major minor  #blocks  name\n")?;
     for disk in disk::all() {
@@ -127,7 +127,7 @@ pub(crate) fn partitions(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// `/proc/diskstats`.
+/// Shows `/proc/diskstats`.
 pub(crate) fn diskstats(text: &mut Text) -> Written {
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());
@@ -137,7 +137,7 @@ pub(crate) fn diskstats(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// What a disk has done, in the seventeen columns of Linux; times are not kept.
+/// Shows the counters of a disk, in the seventeen columns of Linux. Times are always 0.
 fn stat(text: &mut Text, disk: &Disk) -> Written {
     let counts = disk.counts();
     let value = |count: &AtomicU64| count.load(Ordering::Relaxed);

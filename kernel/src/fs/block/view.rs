@@ -1,8 +1,8 @@
 //! A disk as mappings see it.
 //!
-//! Page tables have no dirty bits that anybody looks at. So a mapping that may be stored to has a
-//! view of its own: what is asked of that one counts as dirty, and leaves the page tables before it
-//! is written.
+//! The kernel does not use the dirty bits of page tables. Mappings that may be stored to have their
+//! own view of the disk instead. Pages that are requested from this view count as dirty, and they
+//! are unmapped before they are written.
 
 use super::cache::Cache;
 use super::writeback;
@@ -12,13 +12,13 @@ use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 
-/// Attempts to mark a page that others drop or replace again and again.
+/// Attempts to mark a page that other tasks drop or replace again and again.
 const TRIES: u32 = 64;
 
-/// The disk as mappings see it.
+/// A disk as mappings see it.
 pub(super) struct View {
     cache: &'static Cache,
-    /// Pages that are asked for may be changed without a word.
+    /// Whether requested pages may be changed without another request.
     changes: bool,
     mappings: Mappings,
 }
@@ -35,7 +35,7 @@ impl View {
 
 impl PageSource for View {
     fn page(&self, index: u64, _: Wish) -> Result<Option<FrameRef>, Errno> {
-        /// Pages that are read together, as the fault maps them together.
+        /// The number of pages that are read together, as a fault maps them together.
         const AROUND: u64 = 16;
         for _ in 0..TRIES {
             if index >= self.cache.pages() {
@@ -54,7 +54,7 @@ impl PageSource for View {
             }
             match self.cache.enter_dirty(index, &frame) {
                 Ok(None) => return Ok(Some(frame)),
-                // Another has taken its place.
+                // Another page has taken its place.
                 Ok(Some(_)) | Err(Errno::EAGAIN) => {}
                 Err(error) => return Err(error),
             }
@@ -64,7 +64,7 @@ impl PageSource for View {
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         if self.changes {
-            // Only what is asked for counts as changed.
+            // Pages count as changed only if they are requested one by one.
             return;
         }
         self.cache.ready_row(first, pages);

@@ -1,4 +1,4 @@
-//! `/dev/kmsg`: the kernel log is written to, not read.
+//! `/dev/kmsg`, through which programs write to the kernel log. Reads return nothing.
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
@@ -10,24 +10,24 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::console;
 use machine::sync::WaitQueue;
 
-/// The longest record that is taken at once.
+/// The longest record that is logged; the rest of a write is ignored.
 const RECORD: usize = 256;
 
-/// The four numbers of `kernel.printk`.
+/// Returns the four numbers of `kernel.printk`.
 pub fn log_levels() -> [u32; 4] {
-    // Relaxed: numbers of their own.
+    // Relaxed: the numbers are independent.
     core::array::from_fn(|i| LEVELS[i].load(Ordering::Relaxed))
 }
 
-/// Sets them.
+/// Sets the four numbers of `kernel.printk`.
 pub fn set_log_levels(levels: [u32; 4]) {
     for (place, level) in LEVELS.iter().zip(levels) {
         place.store(level, Ordering::Relaxed);
     }
 }
 
-/// The priority that a message begins with (`<6>`), its level in the lowest three bits and who says it above, and the
-/// rest.
+/// Splits a message into its priority (`<6>`), if it has one, and the text. The lowest three bits
+/// of the priority are the level, the others the facility.
 fn level_of(text: &str) -> (Option<u32>, &str) {
     let numbered = text
         .strip_prefix('<')
@@ -39,8 +39,8 @@ fn level_of(text: &str) -> (Option<u32>, &str) {
     }
 }
 
-/// `kernel.printk`: messages of the first level and above are not printed; those without a level have
-/// the second.
+/// `kernel.printk`. Messages with a level of the first number or more are not printed. Messages
+/// without a level have the second number as their level.
 static LEVELS: [AtomicU32; 4] = [
     AtomicU32::new(7),
     AtomicU32::new(4),
@@ -48,13 +48,13 @@ static LEVELS: [AtomicU32; 4] = [
     AtomicU32::new(7),
 ];
 
-/// Who says something, where a program does not: a program.
+/// The facility of programs. Messages cannot claim facility 0, which is the kernel's.
 const USER: u32 = 1;
 
-/// Who waits for a line of the kernel log (`syslog(2)`).
+/// Tasks that wait for a line of the kernel log (`syslog(2)`).
 pub static LOG_READERS: WaitQueue = WaitQueue::new();
 
-/// Writes to the kernel log.
+/// The file of `/dev/kmsg`.
 pub(super) struct KernelLog;
 
 impl File for KernelLog {

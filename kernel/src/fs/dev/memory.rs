@@ -8,7 +8,7 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::random;
 use machine::memory::PAGE_SIZE;
 
-/// Nothing to read, and everything written is gone.
+/// The file of `/dev/null`: reads return nothing, and writes are discarded.
 pub(super) struct Null;
 
 impl File for Null {
@@ -29,12 +29,13 @@ impl File for Null {
     }
 }
 
-/// Endless zeros. `full` has no room for what is written.
+/// The file of `/dev/zero` and `/dev/full`, with endless zeros. Writes to `full` fail with
+/// `ENOSPC`.
 pub(super) struct Zero {
     pub(super) full: bool,
 }
 
-/// Reads until `to` is full, a piece at a time; a signal ends it between two pieces.
+/// Reads until `to` is full, a piece at a time. A signal ends the read between two pieces.
 fn endless(
     to: &mut dyn ByteSink,
     mut piece: impl FnMut(&mut dyn ByteSink, usize) -> SysResult,
@@ -84,10 +85,10 @@ impl File for Zero {
     }
 }
 
-/// Random bytes; never waits.
+/// The file of `/dev/random` and `/dev/urandom`. Random bytes never have to be waited for.
 pub(super) struct Random;
 
-/// Bytes that are made at once, on the stack.
+/// The number of random bytes that are made at once, on the stack.
 const PIECE: usize = 512;
 
 impl File for Random {
@@ -97,7 +98,7 @@ impl File for Random {
             let piece = count.min(PIECE);
             random::fill(&mut bytes[..piece]);
             let moved = to.put(&bytes[..piece])?;
-            // A full piece is as good as all that was asked for.
+            // `endless` stops after fewer than `count` bytes, so the rest of them is added here.
             Ok(if moved == piece && piece < count {
                 moved + fill_rest(to, count - piece)?
             } else {
@@ -116,9 +117,9 @@ impl File for Random {
         Ok(done + from.skip(from.left()))
     }
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
-        /// Stores how many random bits there are at least.
+        /// Stores the number of random bits in the pool.
         const RNDGETENTCNT: u32 = 0x8004_5200;
-        /// Linux's, once it is seeded: it never falls.
+        /// Linux's constant value once its pool is seeded.
         const BITS: i32 = 256;
         if command != RNDGETENTCNT {
             return Err(Errno::EINVAL);
@@ -137,7 +138,7 @@ impl File for Random {
     }
 }
 
-/// Puts `count` more random bytes, fewer if user memory ends.
+/// Stores `count` more random bytes, fewer if user memory ends. Returns their number.
 fn fill_rest(to: &mut dyn ByteSink, count: usize) -> SysResult {
     let mut done = 0;
     while done < count {

@@ -35,7 +35,7 @@ const LINKS: [(&[u8], &[u8]); 4] = [
     (b"stderr", b"/proc/self/fd/2"),
 ];
 
-/// Fills the directory `/dev`.
+/// Creates the entries of `/dev`.
 pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for (name, number, permissions) in NODES {
         directory.create(
@@ -51,17 +51,17 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     super::block::populate(directory)
 }
 
-/// Opens a terminal by its number.
+/// Opens a terminal by its device number.
 type OpenTerminal = fn(u64, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
 static TERMINALS: Once<OpenTerminal> = Once::new();
 
-/// Says who opens terminals: they know processes, and files do not.
+/// Sets the function that opens terminals. Terminals depend on processes, and files do not.
 pub fn set_terminals(open: OpenTerminal) {
     let _ = TERMINALS.set(open);
 }
 
-/// Opens the device with this number.
+/// Opens the character device with this number.
 pub(super) fn open(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     const NULL: u64 = number(1, 3);
     const ZERO: u64 = number(1, 5);

@@ -10,22 +10,23 @@ use linux_raw_sys::general::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP}
 use machine::sync::SpinLock;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bits of an interest that are no readiness.
+/// Bits of an interest that are not readiness.
 pub(super) const CONTROL: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
-/// Entries of removed items that the ready list keeps besides as many as there are items.
+/// The number of removed items that the ready list may keep in addition to the number of items in
+/// the set.
 const MOST_REMOVED: usize = 64;
 
-/// An event as the program gets it (`struct epoll_event`), which is packed on x86-64.
+/// An event in the program's format (`struct epoll_event`), which is packed on x86-64.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, packed)]
 pub struct Event {
-    /// Readiness, or what is of interest.
+    /// The readiness, or the readiness of interest.
     pub events: u32,
-    /// The program's own.
+    /// The value that the program chose.
     pub data: u64,
 }
 
-/// A descriptor and the open file behind it when it was added.
+/// A descriptor, and the address of its open file when it was added.
 pub(super) type Key = (i32, usize);
 
 /// A file in a set.
@@ -36,30 +37,30 @@ pub(super) struct Item {
     pub(super) epoll: Weak<Epoll>,
     /// `None` once the item has left the set.
     pub(super) notifier: SpinLock<Option<Arc<Notifier>>>,
-    /// What is of interest; no readiness bits while a one-shot item is spent.
+    /// The interest. It has no readiness bits while a one-shot item is spent.
     pub(super) interest: SpinLock<Event>,
-    /// Whether it is on the ready list; changed under the set's lock.
+    /// Whether the item is on the ready list. Changed under the set's lock.
     pub(super) queued: AtomicBool,
-    /// Whether it has left the set; changed under the set's lock.
+    /// Whether the item has left the set. Changed under the set's lock.
     pub(super) removed: AtomicBool,
-    /// The number of the epoll set that the file is, if it is one.
+    /// The number of the epoll set that the file is, if the file is one.
     pub(super) inner: Option<u64>,
-    /// Of several sets with this file, one is told of an event.
+    /// Whether only one of several exclusive sets with this file gets an event (`EPOLLEXCLUSIVE`).
     pub(super) exclusive: bool,
-    /// The file is a timer, which notifies no set when it goes off.
+    /// Whether the file is a timer, which notifies no set when it expires.
     pub(super) is_timer: bool,
-    /// The expiry of the timer that was last put on the ready list.
+    /// The last expiry of the timer that was put on the ready list.
     pub(super) seen_expiry: AtomicU64,
 }
 
 impl Item {
-    /// Whether it becomes ready by the time alone.
+    /// Returns whether the item becomes ready by the passage of time alone.
     pub(super) fn may_expire(&self) -> bool {
         self.is_timer || self.inner.is_some()
     }
 
-    /// Returns the event that a wait reports of `file`, the item's, and the item's interest. Returns `None`
-    /// if the file is not ready. Spends a one-shot item.
+    /// Returns the event that a wait reports for `file`, the item's file, and the item's interest.
+    /// Returns `None` if the file is not ready. A one-shot item is spent afterwards.
     pub(super) fn report(&self, file: &OpenFile) -> Option<(Event, u32)> {
         let Event { events, data } = *self.interest.lock();
         let asked = events & !CONTROL;
@@ -73,7 +74,7 @@ impl Item {
         if events & EPOLLONESHOT != 0 {
             let mut interest = self.interest.lock();
             if interest.events & !CONTROL == 0 {
-                // Another waiter was first.
+                // Another waiter has spent the item.
                 return None;
             }
             interest.events &= CONTROL;
@@ -85,16 +86,16 @@ impl Item {
         Some((event, events))
     }
 
-    /// Whether `file`, the item's, is ready for something that is of interest.
+    /// Returns whether `file`, the item's file, is ready for something of interest.
     pub(super) fn wants_now(&self, file: &OpenFile) -> bool {
         let mask = file.file().poll();
         !mask.is_empty() && self.wants(mask)
     }
 
-    /// Whether a change to this readiness is of interest.
+    /// Returns whether a change to the readiness `mask` matches the item's interest.
     fn wants(&self, mask: PollMask) -> bool {
         let events = self.interest.lock().events & !CONTROL;
-        // A change without a name is any change.
+        // An empty mask stands for any change.
         events != 0 && (mask.is_empty() || mask.bits() & events != 0)
     }
 }
@@ -120,19 +121,19 @@ impl Watcher for Item {
 }
 
 #[derive(Default)]
-/// What the lock of a set guards.
+/// The data that the lock of a set protects.
 pub(super) struct State {
     pub(super) items: BTreeMap<Key, Arc<Item>>,
-    /// Has room for every item, so that marking one ready never allocates.
+    /// The ready list. It has room for every item, so marking one ready never allocates.
     pub(super) ready: VecDeque<Arc<Item>>,
-    /// Entries of `ready` whose items have left the set.
+    /// The number of entries of `ready` whose items have left the set.
     pub(super) removed: usize,
-    /// A waiter found no item while another wait had some in its hands.
+    /// Whether a waiter found the list empty while another wait held items.
     pub(super) missed: bool,
 }
 
 impl State {
-    /// Puts an item at the end of the ready list unless it is there or has left the set.
+    /// Appends an item to the ready list unless it is there or has left the set.
     pub(super) fn queue(&mut self, item: Arc<Item>) {
         // Relaxed (both): under the lock.
         let removed = item.removed.load(Ordering::Relaxed);
@@ -141,7 +142,8 @@ impl State {
         }
     }
 
-    /// Takes the first item from the ready list, of which `left` places are looked at at most.
+    /// Takes the first item from the ready list. Looks at most at `left` entries and subtracts
+    /// these.
     pub(super) fn next(&mut self, left: &mut usize) -> Option<Arc<Item>> {
         while *left > 0 {
             let item = self.ready.pop_front()?;
@@ -156,7 +158,7 @@ impl State {
         None
     }
 
-    /// Marks an item as removed that is in `items` no more.
+    /// Marks as removed an item that is no longer in `items`.
     pub(super) fn remove(&mut self, item: &Item) {
         // Relaxed (all): under the lock.
         item.removed.store(true, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! epoll: a set of files, and the list of those of them that may be ready.
+//! epoll: a set of files, and the list of those that may be ready.
 //!
-//! An item is put on the ready list by its file's [`Notifier`] and taken off by a wait, which looks
-//! at the file itself: the list is a hint, the file's `poll` the truth. A level-triggered item that
-//! is still ready goes back to the list's end.
+//! A file's [`Notifier`] puts its item on the ready list. A wait takes the item off and looks at
+//! the file itself, because the list is only a hint. A level-triggered item that is still ready
+//! goes back to the end of the list.
 
 mod item;
 mod wait;
@@ -24,7 +24,7 @@ use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sync::SpinLock;
 
-/// Most files in one set.
+/// The most files in a set.
 const MAX_ITEMS: usize = 1 << 20;
 
 /// An epoll set.
@@ -32,17 +32,17 @@ pub struct Epoll {
     this: Weak<Epoll>,
     state: SpinLock<State>,
     notifier: Arc<Notifier>,
-    /// Tells it from all others.
+    /// The number of the set, which no other set has.
     number: u64,
-    /// Timers in this set, and sets in which there may be some.
+    /// The number of timers in this set, and of sets in it that may contain some.
     timers: AtomicUsize,
-    /// Waits that have items in their hands. Counted up under the lock.
+    /// The number of waits that hold items. Incremented under the lock.
     takers: AtomicUsize,
 }
 
-/// The number of the set that was made last.
+/// The number of the newest set.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// Which sets are in which, so that events travel bounded ways and never in a circle.
+/// The sets that each set contains. They limit the depth of nested sets and exclude cycles.
 static NESTS: SpinLock<Nests> = SpinLock::new(Nests::new());
 
 impl core::fmt::Debug for Epoll {
@@ -52,13 +52,13 @@ impl core::fmt::Debug for Epoll {
 }
 
 impl Epoll {
-    /// An empty set.
+    /// Returns an empty set.
     pub fn new() -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             state: SpinLock::new(State::default()),
             notifier: Arc::new(Notifier::new()),
-            // Relaxed: a number of its own.
+            // Relaxed: the number orders no other access.
             number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             timers: AtomicUsize::new(0),
             takers: AtomicUsize::new(0),
@@ -69,7 +69,7 @@ impl Epoll {
         (fd, Arc::as_ptr(file) as usize)
     }
 
-    /// Puts an item on the ready list and wakes those who wait. Returns whether any did.
+    /// Puts an item on the ready list and wakes the waiters. Returns whether there were any.
     fn mark_ready(&self, item: &Item) -> bool {
         let mut state = self.state.lock();
         // Relaxed (both): under the lock.
@@ -85,7 +85,12 @@ impl Epoll {
         self.notifier.notify(PollMask::READABLE)
     }
 
-    /// Adds the open file behind `fd`.
+    /// Adds the open file of `fd`.
+    ///
+    /// # Errors
+    /// Fails with `EPERM` if the file has no notifier, with `EINVAL` for the set itself, and with
+    /// `EEXIST` if the file is in the set. Fails with `ELOOP` if sets would be nested too deeply or
+    /// in a cycle, with `ENOSPC` if the set is full, and with `ENOMEM`.
     pub fn add(&self, fd: i32, file: &Arc<OpenFile>, mut interest: Event) -> Result<(), Errno> {
         let Some(notifier) = file.file().notifier() else {
             // Regular files and directories are always ready; Linux refuses them.
@@ -127,14 +132,14 @@ impl Epoll {
         }
         let replaced = entered?;
         if let Some(replaced) = replaced {
-            // An entry of a closed file whose memory this one got.
+            // The entry of a closed file whose address the new file has.
             self.forget(&replaced);
         }
         if let Err(error) = notifier.watch(item.clone()) {
             self.remove_item(&item);
             return Err(error);
         }
-        // It may be ready already, or have become so before it was watched.
+        // The file may be ready already, or have become ready before it was watched.
         if item.wants_now(file) {
             self.mark_ready(&item);
         }
@@ -159,7 +164,7 @@ impl Epoll {
         if state.items.len() >= MAX_ITEMS {
             return Err(Errno::ENOSPC);
         }
-        // Each item needs one place, also after it has left the set.
+        // Each item needs one entry, even after it has left the set.
         let needed = (state.items.len() + 1 + state.removed).saturating_sub(state.ready.len());
         state.ready.try_reserve(needed).map_err(|_| Errno::ENOMEM)?;
         let replaced = state.items.insert(key, item);
@@ -169,9 +174,10 @@ impl Epoll {
         Ok(replaced)
     }
 
-    /// Stops watching for an item that is out of the set.
+    /// Stops watching for an item that has left the set.
     fn forget(&self, item: &Arc<Item>) {
-        // Taken out, so that the ready list's count of the item keeps no more than the item.
+        // The item gives up the notifier, so that a reference from the ready list keeps only the
+        // item.
         let notifier = item.notifier.lock().take();
         if let Some(notifier) = notifier {
             let watcher: Arc<dyn Watcher> = item.clone();
@@ -189,7 +195,7 @@ impl Epoll {
         }
     }
 
-    /// Takes the item with this key out. Returns `false` if there is none.
+    /// Removes the item with this key. Returns `false` if there is none.
     fn remove_key(&self, key: Key) -> bool {
         let mut state = self.state.lock();
         let Some(item) = state.items.remove(&key) else {
@@ -201,7 +207,7 @@ impl Epoll {
         true
     }
 
-    /// Takes an item out unless that has been done.
+    /// Removes an item unless it has been removed.
     fn remove_item(&self, item: &Arc<Item>) {
         let mut state = self.state.lock();
         // Relaxed: under the lock. Another item may have the key of a removed one.
@@ -214,7 +220,7 @@ impl Epoll {
         self.forget(item);
     }
 
-    /// Takes the file out.
+    /// Removes a file from the set. Fails with `ENOENT` if it is not in the set.
     pub fn remove(&self, fd: i32, file: &Arc<OpenFile>) -> Result<(), Errno> {
         if self.remove_key(Self::key(fd, file)) {
             Ok(())
@@ -223,7 +229,8 @@ impl Epoll {
         }
     }
 
-    /// Changes what is of interest.
+    /// Changes the interest in a file. Fails with `ENOENT` if it is not in the set, and with
+    /// `EINVAL` for an `EPOLLEXCLUSIVE` item.
     pub fn modify(&self, fd: i32, file: &Arc<OpenFile>, mut interest: Event) -> Result<(), Errno> {
         interest.events |= PollMask::ALWAYS.bits();
         let key = Self::key(fd, file);
@@ -244,7 +251,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// When the first timer in the set goes off, or in a set in it; marks those ready that have.
+    /// Returns the first expiry of a timer in the set or in a nested set. Marks timers ready that
+    /// have expired.
     pub(super) fn next_timer(&self) -> Option<Nanos> {
         if self.timers.load(Ordering::Relaxed) == 0 {
             return None;
@@ -255,7 +263,7 @@ impl Epoll {
         {
             let state = self.state.lock();
             for item in state.items.values().filter(|item| item.may_expire()) {
-                // Without memory for all, some are found late: when something else happens.
+                // If memory is short, some timers are found late, when another event happens.
                 if waiting.try_reserve(1).is_err() {
                     break;
                 }
@@ -266,7 +274,7 @@ impl Epoll {
             let Some(file) = item.file.upgrade() else {
                 continue;
             };
-            // A set in this one tells by itself what is due in it.
+            // A nested set notifies this one of its expired timers.
             if let Some(inner) = file.file().downcast::<EpollFile>()
                 && let Some(at) = inner.0.next_timer()
             {
@@ -275,7 +283,7 @@ impl Epoll {
             if let Some(timer) = file.file().downcast::<TimerFile>() {
                 match timer.due_at() {
                     Due::Now(expiry) => {
-                        // An edge is one expiry.
+                        // Each expiry is one edge.
                         if item.seen_expiry.swap(expiry.0, Ordering::Relaxed) != expiry.0 {
                             due.push(item);
                         }
@@ -292,7 +300,7 @@ impl Epoll {
     }
 }
 
-/// An epoll descriptor's file.
+/// The file of an epoll descriptor.
 #[derive(Debug)]
 pub struct EpollFile(pub Arc<Epoll>);
 
@@ -310,15 +318,15 @@ impl File for EpollFile {
 }
 
 impl EpollFile {
-    /// When a timer in it goes off that makes it ready.
+    /// Returns the first expiry of a timer in the set.
     pub fn next_timer(&self) -> Option<Nanos> {
         self.0.next_timer()
     }
 }
 
 impl Drop for EpollFile {
-    /// The set ends with its descriptor, not with its last reference: that may be a notifier's,
-    /// whose lock `forget` takes.
+    /// Ends the set with its descriptor and not with its last reference. A notifier may hold that
+    /// one, and `forget` takes the lock of the notifier.
     fn drop(&mut self) {
         let items = core::mem::take(&mut self.0.state.lock().items);
         for item in items.into_values() {

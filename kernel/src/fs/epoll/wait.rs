@@ -1,4 +1,4 @@
-//! Waiting for the events of an epoll set.
+//! Waits for the events of an epoll set.
 
 use super::Epoll;
 use super::item::{CONTROL, Event, Item};
@@ -10,14 +10,14 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::clock::Nanos;
 use machine::sync::WaitEnd;
 
-/// Items that a wait takes from the ready list together.
+/// The number of items that a wait takes from the ready list together.
 const BATCH: usize = 8;
 /// Items that a wait has taken from the ready list.
 type Batch = [Option<Arc<Item>>; BATCH];
 
 impl Epoll {
-    /// Takes up to `most` items from the ready list, but none that comes to it after the first call with
-    /// the same `left`. Returns their number.
+    /// Takes up to `most` items from the ready list, but none that was added after the first call
+    /// with the same `left`. Returns their number.
     fn take(&self, batch: &mut Batch, most: usize, left: &mut Option<usize>) -> usize {
         let mut state = self.state.lock();
         let left = left.get_or_insert(state.ready.len());
@@ -36,7 +36,7 @@ impl Epoll {
         count
     }
 
-    /// Ends what `take` began: puts the items that are left in `batch` back on the ready list.
+    /// Ends a successful `take`: puts the items that are left in `batch` back on the ready list.
     fn put_back(&self, batch: &mut Batch) {
         let mut missed = false;
         if batch.iter().any(Option::is_some) {
@@ -46,30 +46,31 @@ impl Epoll {
             }
             missed = core::mem::take(&mut state.missed);
         }
-        // Relaxed: a thread that still sees this wait only reports a miss too many.
+        // Relaxed: a thread that still sees this wait only reports an unneeded miss.
         self.takers.fetch_sub(1, Ordering::Relaxed);
         if missed {
             self.notifier.notify(PollMask::READABLE);
         }
     }
 
-    /// Whether the ready list has items.
+    /// Returns whether the ready list has items. If not, notes a miss while another wait holds
+    /// items.
     fn has_ready(&self) -> bool {
         let mut state = self.state.lock();
         if !state.ready.is_empty() {
             return true;
         }
-        // Relaxed: counted up under the lock.
+        // Relaxed: incremented under the lock.
         if self.takers.load(Ordering::Relaxed) != 0 {
             state.missed = true;
         }
         false
     }
 
-    /// Hands up to `most` events to `give`, some at a time, without waiting. Returns their number.
+    /// Passes up to `most` events to `give`, some at a time, without waiting. Returns their number.
     ///
     /// # Errors
-    /// What `give` returns for the first events. Those that it refuses stay in the set.
+    /// Fails with the error of `give` for the first events. Events that it refuses stay in the set.
     fn collect(
         &self,
         most: usize,
@@ -93,7 +94,7 @@ impl Epoll {
                 let report = match item.file.upgrade() {
                     Some(file) => item.report(&file),
                     None => {
-                        // Closed without being taken out: it leaves the set, as on Linux.
+                        // The file was closed without being removed. As on Linux it leaves the set.
                         if let Some(item) = place.take() {
                             self.remove_item(&item);
                         }
@@ -119,7 +120,7 @@ impl Epoll {
                     let Some(item) = place else { continue };
                     let mut interest = item.interest.lock();
                     if interest.events & !CONTROL == 0 {
-                        // Spent for nothing.
+                        // The one-shot item was spent, but its event was not delivered.
                         interest.events = asked;
                     }
                 }
@@ -137,7 +138,7 @@ impl Epoll {
         Ok(done)
     }
 
-    /// Whether any item is ready; drops those from the list that are not.
+    /// Returns whether any item is ready. Removes items from the list that are not.
     pub(super) fn any_ready(&self) -> bool {
         let mut left = None;
         let mut batch = Batch::default();
@@ -150,7 +151,7 @@ impl Epoll {
                     asked != 0 && file.file().poll().bits() & asked != 0
                 }
                 (Some(item), None) => {
-                    // Its last event is taken here: nothing else would find it.
+                    // This was its last entry on the list, so no later call would find the item.
                     self.remove_item(item);
                     false
                 }
@@ -167,11 +168,11 @@ impl Epoll {
         false
     }
 
-    /// Waits for events, at most until `deadline` (`None`: without a limit), and hands up to `most` of
-    /// them to `give`, some at a time, with the number of those before. Returns their number.
+    /// Waits for events until `deadline` (`None`: without a limit). Passes up to `most` of them to
+    /// `give`, some at a time, with the number of those before. Returns their number.
     ///
     /// # Errors
-    /// `EINTR`; what `give` returns for the first events.
+    /// Fails with `EINTR`, and with the error of `give` for the first events.
     pub fn wait(
         &self,
         most: usize,
@@ -194,7 +195,7 @@ impl Epoll {
                 Some(deadline) => queue.wait_deadline(|| self.has_ready(), deadline),
                 None => queue.wait(|| self.has_ready()).map(|()| WaitEnd::Ready),
             };
-            // At the deadline the loop looks once more and leaves.
+            // At the deadline the loop looks once more and ends.
             let _: WaitEnd = ended.map_err(|_| Errno::EINTR)?;
         }
     }

@@ -1,4 +1,4 @@
-//! A folder of a volume that is open: its names are asked for once, when a listing begins.
+//! Open folders of a volume. The host is asked for the names once, when a listing begins.
 
 use super::super::file::File;
 use super::super::flags::{FileKind, OpenFlags};
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::sync::Mutex;
 
-/// Where names begin, behind `.` and `..`.
+/// The offset of the first name, behind `.` and `..`.
 const FIRST: u64 = 2;
 
 struct Name {
@@ -21,7 +21,7 @@ struct Name {
     kind: FileKind,
 }
 
-/// An open one.
+/// An open folder.
 pub(super) struct OpenDirectory {
     node: Arc<HostNode>,
     names: Mutex<Option<Vec<Name>>>,
@@ -38,7 +38,7 @@ impl OpenDirectory {
     fn ask(&self) -> Result<Vec<Name>, Errno> {
         let mut names = Vec::new();
         let mut from = 0;
-        // Ends: the numbers grow.
+        // Ends: `from` grows.
         loop {
             from = volume::list(self.node.handle, from, |entry| {
                 names.try_reserve(1).map_err(|_| Errno::ENOMEM)?;

@@ -1,21 +1,21 @@
-//! What could not be written: told once to each who had the file then.
+//! Write errors of a file. Each is reported once to every open file or view that existed then.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use machine::sync::SpinLock;
 
-/// Failures of one file.
+/// The write errors of one file.
 pub(super) struct Failures(SpinLock<State>);
 
 struct State {
-    /// How many there were.
+    /// The number of errors.
     count: u64,
-    /// Of how many somebody was told.
+    /// The number of errors that have been reported at least once.
     told: u64,
     last: Errno,
 }
 
-/// How many of them one has been told of.
+/// The number of errors that one open file or view has reported.
 pub(super) struct Seen(AtomicU64);
 
 impl Failures {
@@ -27,7 +27,7 @@ impl Failures {
         }))
     }
 
-    /// One more.
+    /// Counts an error.
     pub(super) fn note(&self, error: Errno) {
         let mut state = self.0.lock();
         state.count += 1;
@@ -42,12 +42,13 @@ impl Failures {
         self.0.lock().last
     }
 
-    /// For one who has the file from now on. Failures that nobody was told of are told to him.
+    /// Returns the state of a new open file or view. It will report errors that were never
+    /// reported.
     pub(super) fn begin(&self) -> Seen {
         Seen(AtomicU64::new(self.0.lock().told))
     }
 
-    /// Tells of what failed since this one was told last.
+    /// Fails with the last error, if there were errors since the last call with `seen`.
     pub(super) fn check(&self, seen: &Seen) -> Result<(), Errno> {
         let mut state = self.0.lock();
         state.told = state.count;

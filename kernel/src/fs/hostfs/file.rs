@@ -1,4 +1,4 @@
-//! A regular file of a volume that is open.
+//! Open regular files of a volume.
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
@@ -15,13 +15,13 @@ use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
-/// Pages that are read for one who reads.
+/// The most pages that a read fetches at once.
 const AHEAD: usize = 32;
 /// Bits of [`Opcode::Open`].
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
-/// An open one.
+/// An open regular file.
 pub(super) struct OpenHostFile {
     node: Arc<HostNode>,
     writes: bool,
@@ -35,20 +35,20 @@ impl OpenHostFile {
             node.fs.volume.open_writer()?;
             node.opens.fetch_add(1, Ordering::AcqRel);
         }
-        // From here on its drop takes that back.
+        // From here on, dropping `file` undoes this.
         let seen = node.failures.begin();
         let file = Arc::new(Self { node, writes, seen });
         let mut request = Request::new(Opcode::Open, file.node.handle);
         request.numbers[0] = (u64::from(flags.readable()) * READ) | (u64::from(writes) * WRITE);
         {
-            // Nobody closes it on the host meanwhile.
+            // Held so that no other task closes the file on the host.
             let _moving = file.node.moving.lock();
             if writes {
                 file.node.pinned.store(true, Ordering::Relaxed);
             }
             volume::done(&request)?;
         }
-        // What others wrote meanwhile is to be seen, by whatever way the file was found.
+        // Bytes that others wrote until now must be seen, however the file was found.
         file.node.attributes();
         writeback::use_lately(&file.node);
         Ok(file)
@@ -58,10 +58,11 @@ impl OpenHostFile {
 impl Drop for OpenHostFile {
     fn drop(&mut self) {
         if self.writes {
-            // AcqRel: pairs with the Acquire of who closes on the host.
+            // AcqRel: pairs with the Acquire of the task that closes the file on the host.
             let last = self.node.opens.fetch_sub(1, Ordering::AcqRel) == 1;
             if last && self.node.pinned.load(Ordering::Relaxed) {
-                // Whoever closed another one at the same time left that to us. Without memory the host has it open longer.
+                // A task that closed another open file at the same time left the rest to this one.
+                // Without memory the host keeps the file open longer.
                 let _ = writeback::note(&self.node);
             }
             self.node.fs.volume.close_writer();
@@ -69,7 +70,8 @@ impl Drop for OpenHostFile {
     }
 }
 
-/// Frames with the next bytes of `from`: the first of them `within` the first frame, up to `most`; how many.
+/// Copies up to `most` bytes of `from` into new frames, the first of them at `within` in the first
+/// frame. Returns the frames and the number of bytes.
 fn gather(
     from: &mut dyn ByteSource,
     within: usize,
@@ -89,7 +91,7 @@ fn gather(
         };
         let moved = match from.take_frame(&frame, at, count) {
             Ok(moved) => moved,
-            // What came before goes all the same.
+            // The bytes before are sent all the same.
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };
@@ -160,7 +162,8 @@ impl File for OpenHostFile {
         while done < total {
             let within = in_page(*offset);
             let most = (FRAMES_MAX * PAGE_SIZE - within).min(total - done);
-            // Before the file is held: the bytes may be a mapping of it.
+            // Gathered before `moving` is locked, because the bytes may be in a mapping of this
+            // file.
             let (frames, count) = match gather(from, within, most) {
                 Ok(gathered) => gathered,
                 Err(error) if done == 0 => return Err(error),
@@ -200,7 +203,7 @@ impl File for OpenHostFile {
         if offset >= size {
             return Err(Errno::ENXIO);
         }
-        // All of it is data, as far as anybody here knows.
+        // The guest does not know of holes, so all of it counts as data.
         Ok(if hole { size } else { offset })
     }
 
@@ -220,7 +223,7 @@ impl File for OpenHostFile {
         if self.node.is_dirty() {
             self.node.write_back();
         }
-        // This file is one of them still.
+        // This file still counts as open.
         self.node.close_unused(u32::from(self.writes));
     }
 

@@ -1,4 +1,4 @@
-//! Which files of the host's are known, and what it said of them last.
+//! Nodes in use, and their attributes as the host last reported them.
 
 use super::Hostfs;
 use super::node::{HostNode, Place};
@@ -10,19 +10,19 @@ use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::sync::{SpinLock, spin_locks_held};
 
-/// How long what the host said is taken for true where nobody looks at the name anew.
+/// How long attributes are trusted. A lookup of the name asks the host at any time.
 const TRUSTED: Nanos = Nanos::from_millis(50);
-/// Handles that are given back at most before a request.
+/// The most handles that are returned to the host before a request.
 const GIVEN_BACK: usize = 64;
 
-/// Handles to be given back, and how often they were given.
+/// Handles to be returned to the host, and how often it gave each.
 static LEFT: SpinLock<Vec<(u64, u64)>> = SpinLock::new(Vec::new());
 
-/// What the host said of a file.
+/// The attributes of a file as the host reported them.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) attributes: Attributes,
-    /// When.
+    /// When the host reported them. `None`: it must be asked again.
     at: Option<Nanos>,
 }
 
@@ -35,7 +35,7 @@ impl Known {
     }
 }
 
-/// How often a handle was given to us.
+/// How often the host gave us a node's handle.
 #[derive(Debug)]
 pub(super) struct Given(AtomicU64);
 
@@ -46,7 +46,8 @@ impl Given {
 }
 
 impl Hostfs {
-    /// The node that an answer told of, which gave its handle once more. A directory has this place.
+    /// Returns the node of an answer, which gave its handle once more. If it is a directory,
+    /// `place` becomes its place. Fails with `EIO` if the file type is unknown.
     pub(super) fn node_of(
         self: &Arc<Self>,
         attributes: &Attributes,
@@ -62,7 +63,7 @@ impl Hostfs {
             .get(&attributes.handle)
             .and_then(alloc::sync::Weak::upgrade);
         if let Some(node) = there {
-            // Relaxed: the sum is read when nobody else has the node.
+            // Relaxed: the sum is read when there is no other reference to the node.
             node.given.0.fetch_add(1, Ordering::Relaxed);
             drop(nodes);
             new.given.0.store(0, Ordering::Relaxed);
@@ -77,14 +78,14 @@ impl Hostfs {
         Ok(new)
     }
 
-    /// The first known node with a handle above this one.
+    /// Returns the first known node with a handle above `after`, and the handle.
     pub(super) fn next_node(&self, after: u64) -> Option<(u64, Option<Arc<HostNode>>)> {
         let nodes = self.nodes.lock();
         let (handle, node) = nodes.range(after + 1..).next()?;
         Some((*handle, node.upgrade()))
     }
 
-    /// A node is going.
+    /// Removes a node that is being dropped, and notes that its handle must be returned.
     pub(super) fn forget(&self, node: &HostNode) {
         {
             let mut nodes = self.nodes.lock();
@@ -99,18 +100,18 @@ impl Hostfs {
     }
 }
 
-/// Notes a handle that is to be given back.
+/// Notes that `handle`, which the host gave `times` times, must be returned.
 fn leave(handle: u64, times: u64) {
     if times > 0 {
         let mut left = LEFT.lock();
-        // Without memory the host keeps it.
+        // Without memory the host keeps the handle.
         if left.try_reserve(1).is_ok() {
             left.push((handle, times));
         }
     }
 }
 
-/// Gives handles back that nobody needs.
+/// Returns unused handles to the host.
 pub(super) fn give_back() {
     for _ in 0..GIVEN_BACK {
         let Some((handle, times)) = LEFT.lock().pop() else {
@@ -118,14 +119,14 @@ pub(super) fn give_back() {
         };
         let mut request = Request::new(Opcode::Forget, handle);
         request.numbers[0] = times;
-        // It knows no such handle: then there is nothing to give back.
+        // If the host does not know the handle, there is nothing to return.
         let _ = volume::done(&request);
     }
 }
 
 impl HostNode {
-    /// Takes what the host said just now. Called in the order of its answers; the pages of a file that others have changed go
-    /// with [`Self::settle`].
+    /// Takes over attributes that the host has just reported. Called in the order of its answers.
+    /// If others have changed the file, [`Self::settle`] drops its pages.
     pub(super) fn learn(&self, attributes: &Attributes) {
         let mut known = self.known.lock();
         let changed = attributes.version_before != known.attributes.version;
@@ -133,17 +134,18 @@ impl HostNode {
         known.at = Some(clock::now());
         drop(known);
         if changed {
-            // Relaxed: whoever learned of it settles it.
+            // Relaxed: the thread that sets the flag also calls `settle`.
             self.changed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What was said last is not to be relied on.
+    /// Has the next use of the attributes ask the host.
     pub(super) fn doubt(&self) {
         self.known.lock().at = None;
     }
 
-    /// What the host said, which is asked again where that was long ago.
+    /// Returns the attributes. Asks the host if they are older than [`TRUSTED`] and no spin lock is
+    /// held. If the host fails, returns the old ones.
     pub(super) fn attributes(&self) -> Attributes {
         let (attributes, at) = {
             let known = self.known.lock();
@@ -159,7 +161,7 @@ impl HostNode {
         }
     }
 
-    /// Asks the host.
+    /// Asks the host for the attributes.
     pub(super) fn ask(&self) -> Result<Attributes, Errno> {
         let request = Request::new(Opcode::GetAttributes, self.handle);
         let attributes = volume::attributes(&request, |attributes| {
@@ -170,7 +172,7 @@ impl HostNode {
         Ok(attributes)
     }
 
-    /// Bytes, as the host said.
+    /// Returns the size in bytes, as the host last reported it.
     pub(super) fn size(&self) -> u64 {
         self.known.lock().attributes.size
     }

@@ -1,19 +1,20 @@
-//! Folders of the host's that programs read and write: `--volume`. Its name and magic number are those that Linux has for the
-//! like (`hostfs` of User-Mode Linux).
+//! Folders of the host that programs read and write (`--volume`). The file system has the name and
+//! the magic number of Linux's counterpart (`hostfs` of User-Mode Linux).
 //!
 //! | file | what |
 //! |---|---|
 //! | `node` | files, folders and links, as nodes of the tree |
-//! | `known` | which of them there are, and what the host said of them last |
-//! | `pages` | bytes of files that are here, and which of them the host has not |
+//! | `known` | nodes in use, and their attributes as the host last reported them |
+//! | `pages` | pages of files in memory, and which of them the host does not have yet |
 //! | `view` | files as mappings see them |
-//! | `file`, `directory` | what is open |
-//! | `failures` | what could not be written, and who was told |
-//! | `writeback` | what was changed through mappings, on its way to the host |
+//! | `file`, `directory` | open files and folders |
+//! | `failures` | write errors, and which open files have reported them |
+//! | `writeback` | writing pages to the host that mappings have changed |
 //!
-//! What a program writes is the host's when the call returns; pages here are a cache for reading, and for mappings. Each look at a
-//! name asks the host, so what it made, removed or changed is seen at the next `open`; an answer that tells of a change that was
-//! not made here drops the file's pages.
+//! The host has the bytes of a `write` when the call returns. Pages in memory are a cache for
+//! reads, and for mappings. Each lookup of a name asks the host. So a file that the host made,
+//! removed or changed is seen at the next `open`. If an answer reports a change that the guest did
+//! not make, the file's pages are dropped.
 
 mod directory;
 mod failures;
@@ -47,10 +48,10 @@ use node::HostNode;
 /// Linux's magic number of hostfs.
 const MAGIC: u64 = 0x00c0_ffee;
 
-/// A volume.
+/// A mounted folder of the host.
 struct Hostfs {
     volume: Volume,
-    /// Files that somebody uses, by their handles.
+    /// Nodes in use, by their handles.
     nodes: SpinLock<BTreeMap<u64, Weak<HostNode>>>,
 }
 
@@ -75,10 +76,11 @@ impl FileSystem for Hostfs {
     }
 }
 
-/// Mounts the volume with this number at an absolute path, whose directories are made where there are none.
+/// Mounts the volume `number` at the absolute path `path`. Creates the directories of the path that
+/// do not exist.
 ///
 /// # Errors
-/// The host's, and those of making directories.
+/// Those of the host, and those of creating directories.
 pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result<(), Errno> {
     let point = make_way(path)?;
     let above = point.parent().ok_or(Errno::EBUSY)?;
@@ -91,7 +93,8 @@ pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result
     let before = clock::now();
     let (top, time) = volume::top(number, |attributes| fs.node_of(attributes, None))?;
     if number == 0 {
-        // The clock goes on from the host's, not behind it: what it writes just now is not of the future.
+        // The clock goes on from the host's time. Otherwise files that the host writes now would
+        // have times in the future.
         clock::set_realtime_offset(Nanos(time).saturating_sub(before));
     }
     let top: NodeRef = top;
@@ -100,7 +103,7 @@ pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result
     mounts::enter_permanent("hostfs", source, top, Some(point), Some(fs))
 }
 
-/// The directory at a path.
+/// Returns the directory at `path`. Creates the directories that do not exist.
 fn make_way(path: &[u8]) -> Result<NodeRef, Errno> {
     let root = super::root();
     let who = Credentials::root();

@@ -24,19 +24,19 @@ use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
 use machine::sync::{Mutex, SpinLock};
 
-/// Where a directory is.
+/// The place of a directory in the tree.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) parent: Above,
     pub(super) name: Box<[u8]>,
 }
 
-/// The directory that one is in.
+/// The parent of a directory.
 #[derive(Clone)]
 pub(super) enum Above {
-    /// One of the same volume.
+    /// A directory of the same volume.
     Own(Arc<HostNode>),
-    /// That in which the volume is seen.
+    /// The directory in which the volume is mounted.
     Other(Weak<dyn Node>),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct HostNode {
     kind: FileKind,
     pub(super) given: Given,
     pub(super) known: SpinLock<Known>,
-    /// Others than this guest have changed the file: its pages are old.
+    /// Others than this guest have changed the file, so its pages are old.
     pub(super) changed: AtomicBool,
     place: SpinLock<Option<Place>>,
     covered: SpinLock<Option<NodeRef>>,
@@ -57,19 +57,19 @@ pub(super) struct HostNode {
     pub(super) moving: Mutex<()>,
     pub(super) content: SpinLock<Content>,
     pub(super) views: Views,
-    /// Open files that may write.
+    /// The number of open files that may write.
     pub(super) opens: AtomicU32,
-    /// The host may have it open for writing.
+    /// The host may have the file open for writing.
     pub(super) pinned: AtomicBool,
     /// It is in the list of files with dirty pages. Changed with the list's lock held.
     pub(super) listed: AtomicBool,
-    /// What could not be written.
+    /// Errors of writing.
     pub(super) failures: Failures,
     pub(super) used: Used,
 }
 
 impl HostNode {
-    /// `None`: the host says what cannot be.
+    /// Creates a node. Returns `None` if the host reports an unknown file type.
     pub(super) fn new(
         fs: &Arc<Hostfs>,
         attributes: &Attributes,
@@ -99,7 +99,7 @@ impl HostNode {
         Some(node)
     }
 
-    /// Puts a directory to another place.
+    /// Sets the place of a directory.
     pub(super) fn move_to(&self, place: Place) {
         if self.kind == FileKind::Directory {
             let old = self.place.lock().replace(place);
@@ -118,7 +118,7 @@ impl HostNode {
         })
     }
 
-    /// What has a name, by a request that gives it.
+    /// Sends a request that returns the handle of a name. Returns the node of the name.
     fn have(&self, request: &Request<'_>) -> Result<Arc<Self>, Errno> {
         known::give_back();
         let place = self.child(request.name);
@@ -137,7 +137,7 @@ impl HostNode {
         })
     }
 
-    /// Makes a request that changes the file.
+    /// Sends a request that changes the file.
     fn change_by(&self, request: &Request<'_>) -> Result<(), Errno> {
         let result = volume::attributes(request, |attributes| {
             self.learn(attributes);
@@ -155,16 +155,16 @@ impl Drop for HostNode {
     }
 }
 
-/// A time as the host told it.
+/// Converts a time that the host reported.
 fn time((seconds, nanos): (i64, u64)) -> Timestamp {
     Timestamp {
         seconds,
-        // Below a billion.
+        // Below a billion, so it fits.
         nanos: u32::try_from(nanos.min(999_999_999)).unwrap_or(0),
     }
 }
 
-/// What the host told for 32 bits.
+/// Converts a number that the host reported to 32 bits.
 fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -233,7 +233,7 @@ impl Node for HostNode {
     fn change(&self, new: &AttributeChange) -> Result<(), Errno> {
         self.check_writable()?;
         let attributes = self.attributes();
-        // Who owns what is the host's affair; nothing changes for who gives it to whom it belongs.
+        // The host decides who owns a file. Setting the owner that a file has already is no change.
         let other = |new: Option<u32>, own| new.is_some_and(|id| u64::from(id) != own);
         if other(new.uid, attributes.uid) || other(new.gid, attributes.gid) {
             return Err(Errno::EPERM);
@@ -287,7 +287,7 @@ impl Node for HostNode {
         if self.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        // As on Linux, that it is there already comes first.
+        // As on Linux, an existing name is reported before a read-only volume.
         if self.check_writable().is_err() {
             return Err(match self.look(name) {
                 Ok(_) => Errno::EEXIST,
@@ -298,7 +298,7 @@ impl Node for HostNode {
             NewNode::Regular => Opcode::CreateFile,
             NewNode::Directory => Opcode::CreateFolder,
             NewNode::Symlink(_) => Opcode::CreateSymlink,
-            // The guest's own: on the host nobody would be at their other end.
+            // These are for the guest alone: on the host no process would be at their other end.
             NewNode::Fifo | NewNode::Character(_) | NewNode::Block(_) | NewNode::Socket => {
                 return Err(Errno::EPERM);
             }
@@ -478,7 +478,7 @@ impl Node for HostNode {
 }
 
 impl HostNode {
-    /// Notes that a name of `node` in this folder is gone.
+    /// Notes that `node` has lost a name in this folder.
     fn gone(&self, node: &Self) {
         self.doubt();
         if node.kind == FileKind::Directory {
@@ -492,7 +492,7 @@ impl HostNode {
             known.attributes.links == 0
         };
         if last {
-            // The host has the bytes as long as we have the handle.
+            // The host keeps the bytes as long as the node has the handle.
             writeback::use_no_more(node);
         }
     }

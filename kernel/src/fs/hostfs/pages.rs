@@ -1,7 +1,8 @@
-//! Bytes of files that are here, and which of them the host has not yet.
+//! Pages of files in memory, and which of them the host does not have yet.
 //!
-//! `moving` is held while bytes of a file go to the host or come from it, never while a program's memory is touched: that may be a
-//! mapping of the same file. `content` is held for moments.
+//! `moving` is held while bytes of a file go to the host or come from it. It is never held while a
+//! program's memory is accessed, which may be a mapping of the same file. `content` is held for
+//! moments.
 
 use super::super::used;
 use super::node::HostNode;
@@ -15,12 +16,12 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, spare_file_frame, sta
 use machine::sched;
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
-/// Pages that are dropped between two openings of the lock.
+/// Pages that are dropped in one hold of the lock.
 const BATCH: usize = 32;
-/// Pages that are looked at between two openings of the lock.
+/// Pages that are examined in one hold of the lock.
 const LOOKS: usize = 512;
 
-/// Frames on their way to the host.
+/// Frames that are being written to the host.
 type Row = [Option<FrameRef>; FRAMES_MAX];
 
 #[derive(Debug)]
@@ -30,21 +31,21 @@ struct Page {
     dirty: bool,
 }
 
-/// The pages of a file that are here.
+/// The pages of a file in memory.
 #[derive(Debug)]
 pub(super) struct Content {
     pages: RadixTree<Page>,
     dirty: u64,
 }
 
-/// Which pages go.
+/// Which pages to drop.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Those that the host has and nobody uses.
+    /// Unused pages that the host has.
     Unused,
-    /// Those that the host has: who uses one keeps what it was.
+    /// Pages that the host has. A task that uses one keeps its old content.
     Clean,
-    /// All.
+    /// All pages.
     All,
 }
 
@@ -58,13 +59,13 @@ impl Content {
 }
 
 impl HostNode {
-    /// The page at `index`, if it is here.
+    /// Returns the page at `index` if it is in memory.
     pub(super) fn ready(&self, index: u64) -> Option<FrameRef> {
         let content = self.content.lock();
         content.pages.get(index).map(|page| page.frame.clone())
     }
 
-    /// Those pages of a row that are here, each in its place.
+    /// Puts the pages from `first` on that are in memory into `row`, each in its place.
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let end = self.size().div_ceil(PAGE);
         let content = self.content.lock();
@@ -78,7 +79,8 @@ impl HostNode {
         self.used.renew();
     }
 
-    /// The page at `index`, and with it some of those behind it, `ahead` in all. `None`: the file ends before it.
+    /// Returns the page at `index`. If it is not in memory, reads it and pages behind it, up to
+    /// `ahead` in all. Returns `None` if the file ends before it.
     pub(super) fn fetch(&self, index: u64, ahead: usize) -> Result<Option<FrameRef>, Errno> {
         self.settle();
         self.used.renew();
@@ -105,7 +107,7 @@ impl HostNode {
         let mut frames = Vec::new();
         frames.try_reserve_exact(most).map_err(|_| Errno::ENOMEM)?;
         frames.push(memory::alloc_zeroed(Mobility::Movable)?);
-        // Those behind the page only as far as nobody would miss the memory.
+        // Pages behind it are only read while there is enough memory.
         while frames.len() < most
             && !memory::is_short(FRAMES_MAX as u64)
             && let Some(frame) = spare_file_frame()
@@ -117,7 +119,7 @@ impl HostNode {
             self.learn(attributes)
         })?;
         self.settle_held();
-        // The attributes are from before the read: the file may have been cut since.
+        // The attributes are older than the read, so the file may have been cut since.
         let (size, came) = (self.size(), index * PAGE + count as u64);
         let end = size.min(came).div_ceil(PAGE);
         let mut wanted = None;
@@ -126,7 +128,7 @@ impl HostNode {
                 wanted = Some(frame.clone());
             }
             if came < size && (at + 1) * PAGE > came {
-                // Not all of it came: it is read anew next time.
+                // The page is incomplete. It is read again next time.
                 break;
             }
             let page = Page {
@@ -148,7 +150,8 @@ impl HostNode {
         Ok(wanted)
     }
 
-    /// Notes that a mapping may change a page of a file that is listed; false if it is not the file's any more.
+    /// Notes that a mapping may change a page of a listed file. Returns `false` if `frame` is not
+    /// the page at `index` any more.
     pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> bool {
         let mut content = self.content.lock();
         let Some(page) = content.pages.get_mut(index) else {
@@ -169,21 +172,23 @@ impl HostNode {
         true
     }
 
-    /// Whether any page is here.
+    /// Returns whether any page is in memory.
     pub(super) fn has_pages(&self) -> bool {
         self.content.lock().pages.next_from(0).is_some()
     }
 
-    /// Whether the host has not all of it.
+    /// Returns whether any page has changes that the host does not have.
     pub(super) fn is_dirty(&self) -> bool {
         self.content.lock().dirty > 0
     }
 
-    /// Takes the mark of a run of dirty pages from `from` on away; the first, and how many frames there are now. Needs no memory.
+    /// Clears the dirty marks of the first run of dirty pages from `from` on. Puts their frames
+    /// into `frames`. Returns the first index and the number of pages, or `None` if no page is
+    /// dirty. Allocates nothing.
     fn take_dirty(&self, from: u64, frames: &mut Row) -> Option<(u64, usize)> {
         let mut len = 0;
         let mut at = from;
-        // Ends: the numbers grow.
+        // Ends: `at` grows.
         loop {
             let mut content = self.content.lock();
             if content.dirty == 0 {
@@ -217,19 +222,19 @@ impl HostNode {
         }
     }
 
-    /// Has the host have what mappings have changed up to now.
+    /// Writes the changes that mappings have made up to now to the host.
     pub(super) fn write_back(&self) {
         let mut from = 0;
-        // Each turn goes on behind the last.
+        // Each turn goes on behind the last one.
         loop {
-            // What is taken is the file's until the host has it: nobody cuts it meanwhile, or writes there.
+            // Held until the host has the pages: no other task cuts the file or writes there.
             let moving = self.moving.lock();
             let mut frames = [const { None }; FRAMES_MAX];
             let Some((first, len)) = self.take_dirty(from, &mut frames) else {
                 return;
             };
             from = first + len as u64;
-            // Who stores to them from now on asks for them again, and that marks them.
+            // A task that stores to them from now on requests them again, which marks them.
             self.views.take_stores(first..from);
             let left = self.size().saturating_sub(first * PAGE);
             let left = usize::try_from(left).unwrap_or(usize::MAX);
@@ -255,7 +260,7 @@ impl HostNode {
         }
     }
 
-    /// Drops pages of a range; up to `most`, how many.
+    /// Drops up to `most` pages of `range` that `choice` selects. Returns their number.
     pub(super) fn drop_range(&self, range: Range<u64>, choice: Choice, most: usize) -> usize {
         let (mut at, mut dropped) = (range.start, 0);
         while dropped < most {
@@ -305,12 +310,12 @@ impl HostNode {
         dropped
     }
 
-    /// Drops all pages: nobody has the file any more.
+    /// Drops all pages. Called when the node has no user left.
     pub(super) fn drop_pages(&self) {
         self.drop_range(0..u64::MAX, Choice::All, usize::MAX);
     }
 
-    /// If others have changed the file, its pages go, but those that a mapping has changed.
+    /// If others have changed the file, drops its pages but those that a mapping has changed.
     pub(super) fn settle(&self) {
         if self.changed.load(Ordering::Relaxed) {
             let _moving = self.moving.lock();
@@ -318,7 +323,7 @@ impl HostNode {
         }
     }
 
-    /// The same for who holds `moving`.
+    /// Does the same as [`Self::settle`]. The caller holds `moving`.
     pub(super) fn settle_held(&self) {
         // Relaxed: as in `learn`.
         if !self.changed.swap(false, Ordering::Relaxed) {
@@ -346,7 +351,7 @@ impl HostNode {
             if within > 0
                 && let Some(frame) = self.ready(size / PAGE)
             {
-                // What lies behind the end must read as zero if the file grows again.
+                // Bytes behind the end must read as zero if the file grows again.
                 frame.zero(within, PAGE_SIZE - within);
             }
             self.views.truncate(&(first_gone..u64::MAX));
@@ -354,7 +359,8 @@ impl HostNode {
         Ok(())
     }
 
-    /// Sends bytes to the host, and has pages that are here have them, too. How many, and from where on.
+    /// Writes `bytes` to the host, and to pages that are in memory. Returns the number of bytes and
+    /// their offset.
     pub(super) fn send(&self, bytes: &Outgoing<'_>) -> Result<(usize, u64), Errno> {
         let _moving = self.moving.lock();
         let result = volume::write(self.handle, bytes, |attributes| self.learn(attributes));
@@ -377,9 +383,9 @@ impl HostNode {
     }
 }
 
-/// The offset within a page.
+/// Returns the offset within a page.
 pub(super) fn in_page(offset: u64) -> usize {
-    // Below a page.
+    // Less than a page.
     usize::try_from(offset % PAGE).unwrap_or(0)
 }
 

@@ -1,7 +1,7 @@
 //! A file of a volume as mappings see it.
 //!
-//! As with disks, a mapping that may be stored to has a view of its own: what is asked of that one counts as changed, and leaves
-//! the page tables before it is written.
+//! As with disks, a mapping that may be stored to has a separate view. A page that this view hands
+//! out counts as changed, and is unmapped before it is written to the host.
 
 use super::failures::Seen;
 use super::node::HostNode;
@@ -14,15 +14,15 @@ use logic::errno::Errno;
 use machine::memory::FrameRef;
 use machine::sync::SpinLock;
 
-/// Attempts to mark a page that others drop or replace again and again.
+/// The most attempts to mark a page that other tasks drop or replace again and again.
 const TRIES: u32 = 64;
-/// Pages that are read together, as the fault maps them together.
+/// Pages that are read together, because a fault maps them together.
 const AROUND: usize = 16;
 
-/// A file as mappings see it.
+/// The page source of a file's mappings.
 pub(super) struct View {
     node: Arc<HostNode>,
-    /// Pages that are asked for may be changed without a word.
+    /// Pages that the view hands out may be changed without notice.
     changes: bool,
     mappings: Mappings,
     seen: Seen,
@@ -31,13 +31,13 @@ pub(super) struct View {
 impl Drop for View {
     fn drop(&mut self) {
         if self.changes {
-            // What it changed is still to be written, and the file to be closed on the host.
+            // Its changes must still be written, and the file must be closed on the host.
             let _ = writeback::note(&self.node);
         }
     }
 }
 
-/// The views of a file that somebody has: of who changes nothing, and of who may.
+/// The views of a file in use: that of mappings that do not store, and that of mappings that may.
 pub(super) struct Views(SpinLock<[Weak<View>; 2]>);
 
 impl Views {
@@ -45,7 +45,7 @@ impl Views {
         Self(SpinLock::new([const { Weak::new() }; 2]))
     }
 
-    /// The one that changes nothing, or may.
+    /// Returns the view whose pages may be changed if `changes`, else the other one.
     pub(super) fn get(&self, node: &Arc<HostNode>, changes: bool) -> Arc<View> {
         let new = Arc::new(View {
             node: node.clone(),
@@ -69,33 +69,33 @@ impl Views {
         self.0.lock()[usize::from(changes)].upgrade()
     }
 
-    /// Whether somebody may change pages.
+    /// Returns whether a mapping may change pages.
     pub(super) fn may_change(&self) -> bool {
         self.0.lock()[1].strong_count() > 0
     }
 
-    /// Has who may change these pages ask for them again.
+    /// Unmaps `pages` from mappings that may store, which request them again.
     pub(super) fn take_stores(&self, pages: Range<u64>) {
         if let Some(view) = self.there(true) {
             view.mappings.invalidate(&*view, pages);
         }
     }
 
-    /// Has all ask for these pages again.
+    /// Unmaps `pages` from all mappings, which request them again.
     pub(super) fn invalidate(&self, pages: &Range<u64>) {
         for view in [false, true].into_iter().filter_map(|is| self.there(is)) {
             view.mappings.invalidate(&*view, pages.clone());
         }
     }
 
-    /// The same, but for locked memory.
+    /// Unmaps all pages but those of locked memory. The mappings request them again.
     pub(super) fn ask_again(&self) {
         for view in [false, true].into_iter().filter_map(|is| self.there(is)) {
             view.mappings.ask_again(&*view, 0..u64::MAX);
         }
     }
 
-    /// The same where the file was cut.
+    /// Unmaps `pages` from all mappings, private copies included, because the file was cut.
     pub(super) fn truncate(&self, pages: &Range<u64>) {
         for view in [false, true].into_iter().filter_map(|is| self.there(is)) {
             view.mappings.truncate(&*view, pages.clone());
@@ -127,7 +127,7 @@ impl PageSource for View {
     }
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
-        // Only what is asked for counts as changed.
+        // A page that may be changed counts as changed, so it is handed out on request only.
         if !self.changes {
             self.node.ready_row(first, pages);
         }

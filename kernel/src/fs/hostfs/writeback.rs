@@ -1,5 +1,6 @@
-//! What was changed through mappings, on its way to the host: by a thread every few seconds, by who changes too much, and by
-//! `msync`, `fsync` and the last close. And which files' pages are kept, and given up.
+//! Writing pages to the host that mappings have changed. A thread does this every few seconds. A
+//! task does it when too many pages are dirty, and in `msync`, `fsync` and the last close. This
+//! module also decides which files' pages are kept, and which are dropped.
 
 use super::super::used::Cold;
 use super::failures::Seen;
@@ -19,22 +20,22 @@ use machine::sync::{Mutex, SpinLock, WaitQueue};
 
 /// How long a page may stay dirty.
 const INTERVAL: Nanos = Nanos::from_secs(5);
-/// Of all memory, the part that may be dirty.
+/// The part of all memory that may be dirty is one in this number.
 const LIMIT_PART: u64 = 20;
-/// Files that were open lately, whose pages stay.
+/// Recently opened files, whose pages are kept.
 const LATELY: usize = 256;
-/// Pages that are dropped for one allocation that found nothing.
+/// Pages that are dropped after a failed allocation.
 const RELIEF: usize = 512;
 
 /// Files with dirty pages, or that may get some.
 static DIRTY: SpinLock<Vec<Arc<HostNode>>> = SpinLock::new(Vec::new());
-/// Held by who writes all: another one who wants that waits until it is done.
+/// Held while all files are written. Another task that wants the same waits until it is done.
 static WRITING: Mutex<()> = Mutex::new(());
 static LAST: SpinLock<[Option<Arc<HostNode>>; LATELY]> = SpinLock::new([const { None }; LATELY]);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread; when there are volumes.
+/// Starts the thread. Called if there are volumes.
 pub fn start_thread() {
     sched::spawn_kernel("khostfs", run);
 }
@@ -48,13 +49,14 @@ fn run() {
     }
 }
 
-/// Lists a file that is to be written, or closed on the host, soon. False: there is no memory.
+/// Lists a file that must be written, or closed on the host, soon. Returns `false` if memory is
+/// short.
 pub(super) fn note(node: &HostNode) -> bool {
     let Some(node) = node.this.upgrade() else {
         return true;
     };
     let mut dirty = DIRTY.lock();
-    // Relaxed: it changes with the lock held.
+    // Relaxed: changed with the lock held.
     if node.listed.load(Ordering::Relaxed) {
         drop(dirty);
         return true;
@@ -68,7 +70,8 @@ pub(super) fn note(node: &HostNode) -> bool {
     true
 }
 
-/// Has the host have all that is dirty now, and with `stable` its disk. A file is listed until it was written.
+/// Writes all pages that are dirty now to the host and, if `stable`, to its disk. A file stays
+/// listed until it is written. Fails with the last error.
 fn write_all(stable: bool) -> Result<(), Errno> {
     let _writing = WRITING.lock();
     let mut result = Ok(());
@@ -91,13 +94,13 @@ fn write_all(stable: bool) -> Result<(), Errno> {
         node.close_unused(0);
         let gone = {
             let mut dirty = DIRTY.lock();
-            // Who may change it relies on its being listed.
+            // A view whose pages may be changed relies on the file being listed.
             if node.is_dirty() || node.views.may_change() || at >= dirty.len() {
                 at += 1;
                 None
             } else {
                 node.listed.store(false, Ordering::Relaxed);
-                // Nobody else takes any out.
+                // No other code removes entries.
                 Some(dirty.remove(at))
             }
         };
@@ -107,7 +110,8 @@ fn write_all(stable: bool) -> Result<(), Errno> {
 }
 
 impl HostNode {
-    /// Writes the file and has it be stable; tells what failed since this one was told last.
+    /// Writes the file to the host and its disk. Fails with an error since the last call with
+    /// `seen`.
     pub(super) fn sync(&self, seen: &Seen) -> Result<(), Errno> {
         self.write_back();
         let synced = volume::done(&Request::new(Opcode::Sync, self.handle));
@@ -115,10 +119,11 @@ impl HostNode {
         synced
     }
 
-    /// Closes the file on the host, so that it can be executed there, if nobody but `own` who are going may write it.
+    /// Closes the file on the host, so that it can be executed there. Does nothing if it has dirty
+    /// pages, if a mapping may change it, or if more than `own` open files may write it.
     pub(super) fn close_unused(&self, own: u32) {
         let _moving = self.moving.lock();
-        // Acquire: pairs with the AcqRel of the count.
+        // Acquire: pairs with the AcqRel of changes to the count.
         if self.opens.load(Ordering::Acquire) <= own
             && !self.is_dirty()
             && !self.views.may_change()
@@ -129,7 +134,8 @@ impl HostNode {
     }
 }
 
-/// Called before a page becomes dirty, without a spin lock: writes where there are too many.
+/// If too many pages are dirty, writes some to the host. Called before a page becomes dirty,
+/// without a spin lock.
 pub(super) fn throttle(node: &HostNode) {
     let limit = memory::allocator().managed_frames() / LIMIT_PART;
     if stats::unwritten().0 <= limit {
@@ -141,18 +147,18 @@ pub(super) fn throttle(node: &HostNode) {
     }
 }
 
-/// Has the host have all that was changed through mappings, and be stable: `sync`. Who has a file learns of errors by `fsync`
-/// all the same.
+/// `sync`: writes all pages that mappings have changed to the host and its disk. Open files still
+/// report the errors by `fsync`.
 ///
 /// # Errors
-/// What failed just now.
+/// The last error of this call.
 pub fn sync_all() -> Result<(), Errno> {
     write_all(true)
 }
 
-/// Keeps the pages of a file that is opened.
+/// Keeps the pages of a file that is being opened.
 pub(super) fn use_lately(node: &Arc<HostNode>) {
-    // Relaxed: a place to put it.
+    // Relaxed: only a place in the list.
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % LATELY;
     let old = {
         let mut last = LAST.lock();
@@ -164,7 +170,7 @@ pub(super) fn use_lately(node: &Arc<HostNode>) {
     drop(old);
 }
 
-/// Keeps a file no more.
+/// Ends what [`use_lately`] began.
 pub(super) fn use_no_more(node: &HostNode) {
     let mut last = LAST.lock();
     let own = last.iter_mut().find(|place| {
@@ -177,9 +183,9 @@ pub(super) fn use_no_more(node: &HostNode) {
     drop(old);
 }
 
-/// Calls `visit` with each known file while it returns true. No spin lock is held.
+/// Calls `visit` with each node in use until it returns `false`. No spin lock is held.
 fn each_node(mut visit: impl FnMut(&HostNode) -> bool) {
-    // Volumes are made before there are programs, and stay.
+    // Volumes are mounted before there are programs, and stay mounted.
     for number in 0.. {
         let fs: Arc<Hostfs> = match ALL.lock().get(number) {
             Some(fs) => fs.clone(),
@@ -221,7 +227,7 @@ impl Cold for HostNode {
     }
 }
 
-/// Calls `visit` with each known file; the sum of what it returns. No spin lock is held.
+/// Calls `visit` with each node in use. Returns the sum of its results. No spin lock is held.
 pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> usize {
     let mut sum = 0;
     each_node(|node| {
@@ -232,12 +238,13 @@ pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> 
     sum
 }
 
-/// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
+/// Drops pages after a failed allocation. Returns `true` if trying again may help. No spin lock may
+/// be held.
 pub fn relieve() -> bool {
     drop_some(RELIEF) > 0
 }
 
-/// Drops all pages that the host has and nobody uses, and files that nobody has open.
+/// Drops all unused pages that the host has, and files that are not open.
 pub fn drop_clean() {
     drop_some(usize::MAX);
     for at in 0..LATELY {

@@ -1,8 +1,7 @@
 //! Unpacks the initramfs into the tree.
 //!
-//! A file whose data starts at a page boundary gets the very frames that the boot loader put it in:
-//! nothing is copied, and nothing is freed that was not needed. All other frames of the archive go
-//! to the allocator once it is unpacked.
+//! A file whose data starts at a page boundary gets the frames that the boot loader put the data
+//! in. Nothing is copied then. All other frames of the archive are freed once it is unpacked.
 
 #![expect(
     unsafe_code,
@@ -24,23 +23,25 @@ use logic::path::PATH_MAX;
 use machine::arch::{PhysRange, phys_to_virt};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
-/// Frames that files took over, as ranges of physical addresses in rising order.
+/// The state of unpacking an archive.
 struct Unpacking<'a> {
     archive: &'a [u8],
     base: u64,
     root: NodeRef,
     who: Credentials,
+    /// Frames that files took over, as ranges of physical addresses in rising order.
     adopted: Vec<PhysRange>,
-    /// The first name of files that have several.
+    /// The first node of each file with several names, by inode number.
     linked: BTreeMap<u32, NodeRef>,
 }
 
-/// Unpacks the archive at `range` into the tree at `root` and gives its memory away. What cannot be
-/// unpacked is named on the console; the rest of the archive is then left out.
+/// Unpacks the archive at `range` into the tree at `root` and frees its memory. Members that cannot
+/// be unpacked are reported on the console and skipped. If the archive is damaged or memory is
+/// short, the rest of it is left out.
 pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
     let length = usize::try_from(range.bytes()).unwrap_or(0);
-    // SAFETY: the boot loader's module lies in RAM, which the physmap covers; nobody writes there
-    // before its frames are given away below, after the last use of the slice.
+    // SAFETY: the boot loader's module is in RAM, which the physmap covers. Its frames are freed
+    // below, after the last use of the slice, and nothing writes to them before.
     let archive = unsafe { core::slice::from_raw_parts(phys_to_virt(range.start), length) };
     let mut unpacking = Unpacking {
         archive,
@@ -73,7 +74,7 @@ pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
         release(free_from, taken.start);
         free_from = taken.end;
     }
-    // The module was claimed in whole frames.
+    // The module was reserved in whole frames.
     release(free_from, range.end.next_multiple_of(PAGE_SIZE as u64));
 }
 
@@ -115,7 +116,7 @@ impl Unpacking<'_> {
         };
         if let Some(there) = &found.node {
             if kind == FileKind::Directory && there.kind() == FileKind::Directory {
-                // The roots of `/proc` and `/sys` are as they are.
+                // The roots of `/proc` and `/sys` cannot be changed.
                 return if downcast::<TmpNode>(there.clone()).is_some() {
                     there.change(&change)
                 } else {
@@ -167,7 +168,7 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Makes the directories that lead to `name`.
+    /// Creates the directories that lead to `name`.
     fn make_parents(&self, name: &[u8]) -> Result<(), Errno> {
         for (at, _) in name.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             if at == 0 {
@@ -190,7 +191,7 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Gives the file its content.
+    /// Sets the content of the file.
     fn fill(&mut self, node: &NodeRef, member: &Member<'_>) -> Result<(), Errno> {
         let data = member.data.clone();
         if data.is_empty() {
@@ -213,7 +214,7 @@ impl Unpacking<'_> {
                 end: start + (adoptable * PAGE_SIZE) as u64,
             });
         }
-        // Adopted frames that the file does not take after all are freed with their references.
+        // Frames that the file does not take are freed with their references.
         let adopted = (0..adoptable).map(|page| memory::adopt(start + (page * PAGE_SIZE) as u64));
         let mut frames: Vec<FrameRef> = Vec::new();
         let total = data.len().div_ceil(PAGE_SIZE);
@@ -229,8 +230,8 @@ impl Unpacking<'_> {
         node.fill(frames.into_iter(), data.len() as u64)
     }
 
-    /// How many leading pages of `data` can be taken as they are: all whole ones, and the last one
-    /// too if only zeros follow the data in it.
+    /// Returns the number of leading pages of `data` that the file can take over. These are all
+    /// whole pages, and the last one too if only zeros follow the data in it.
     fn adoptable_pages(&self, data: &core::ops::Range<usize>) -> usize {
         let whole = data.len() / PAGE_SIZE;
         let page_end = data.start + data.len().next_multiple_of(PAGE_SIZE);

@@ -1,14 +1,15 @@
 //! Locks of files: `flock`, POSIX record locks, and those of open files (`F_OFD_*`).
 //!
-//! `table` says who holds what and who waits, `ranges` what one owner holds; neither needs a
-//! machine. Here are the waiting and the one spin lock around all of it. Under that lock a waker
-//! takes a wait queue's lock and the scheduler's, never the other way round: nobody drops an open
-//! file or a table of descriptors with one of those held.
+//! `table` has the holders and the waiting requests, `ranges` the locks of one owner; neither
+//! depends on the machine. This module has the waiting, and the one spin lock around the table.
+//! Under that lock a waker takes a wait queue's lock and the scheduler's, never the other way
+//! round. So no open file and no table of descriptors may be dropped with one of those held.
 //!
-//! Who waits sleeps on a ticket of its own. Whoever grants the lock settles the ticket under the
-//! spin lock and then wakes it; whoever stops waiting takes the request back under the same lock,
-//! or finds that it was settled. So a lock is never granted to somebody who has gone, and no
-//! wake-up is lost: the ticket is tested after the sleeper is on the queue.
+//! Each waiting task sleeps on its own ticket. The task that grants the lock settles the ticket
+//! under the spin lock and then wakes the sleeper. A task that stops waiting cancels its request
+//! under the same lock, or finds that the ticket was settled. So a lock is never granted to a task
+//! that has stopped waiting. No wake-up is lost, because the ticket is tested after the sleeper is
+//! on the queue.
 
 use super::file::OpenFile;
 use super::table::FileTable;
@@ -24,12 +25,12 @@ use machine::sync::{SpinLock, WaitQueue};
 
 static TABLE: SpinLock<Table<Arc<Ticket>>> = SpinLock::new(Table::new());
 
-/// Times that a list is begun anew because it has grown.
+/// The most attempts to read the table into a list, while the table grows.
 const MAX_TRIES: usize = 8;
 
-/// One wait for one lock.
+/// The wait of one task for one lock.
 struct Ticket {
-    /// One of [`WAITING`], [`GRANTED`], [`FAILED`]; leaves the first once.
+    /// [`WAITING`], [`GRANTED`] or [`FAILED`]. It changes once, from the first.
     state: AtomicU8,
     queue: WaitQueue,
 }
@@ -52,11 +53,11 @@ impl Ticket {
     }
 }
 
-/// Tells a sleeper how its wait ended; the table is locked.
+/// Sets the result of a wait and wakes the sleeper. The table is locked.
 fn settle(ticket: &Arc<Ticket>, result: Result<(), NoRoom>) {
     let state = if result.is_ok() { GRANTED } else { FAILED };
-    // Release: pairs with the Acquire in `state`; who sees the lock granted sees what was done
-    // under it before.
+    // Release: pairs with the Acquire in `state`. A task that sees the lock granted sees everything
+    // that was done under the lock before.
     ticket.state.store(state, Ordering::Release);
     ticket.queue.wake_all();
 }
@@ -68,23 +69,23 @@ fn subject(file: &OpenFile, world: World) -> Subject {
     Subject { file, world }
 }
 
-/// What tells an open file from all others, as long as it is open.
+/// Returns the identity of an open file, which is unique while the file is open.
 fn description(file: &OpenFile) -> u64 {
     core::ptr::from_ref(file) as u64
 }
 
-/// What tells a table of descriptors from all others, as long as a process uses it.
+/// Returns the identity of a table of descriptors, which is unique while a process uses the table.
 fn files_id(files: &FileTable) -> u64 {
     core::ptr::from_ref(files) as u64
 }
 
-/// Whose a lock shall be, and by which process it is placed.
+/// The owner of a lock, and the process that requests it.
 #[derive(Copy, Clone, Debug)]
 pub struct Holder<'a> {
     /// The process.
     pub pid: u32,
-    /// The lock belongs to all processes with this table (POSIX locks); without one, to the open file
-    /// (`F_OFD_*`, `flock`).
+    /// The table of descriptors whose processes own the lock (POSIX locks). `None` if the open file
+    /// owns it (`F_OFD_*`, `flock`).
     pub files: Option<&'a FileTable>,
 }
 
@@ -96,7 +97,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Notes that there may be locks to release in the end.
+    /// Notes that there may be locks to release at the end.
     fn note(self, file: &OpenFile) {
         match self.files {
             Some(files) => files.note_locks(),
@@ -119,7 +120,7 @@ impl Holder<'_> {
     }
 }
 
-/// Takes a lock; with `wait` it may sleep until it has it.
+/// Acquires a lock. With `wait` the task may sleep until it has the lock.
 fn acquire(subject: Subject, request: &Request, wait: bool) -> Result<(), Errno> {
     let first = TABLE.lock().acquire(subject, request, None, settle);
     match first {
@@ -146,12 +147,13 @@ fn acquire(subject: Subject, request: &Request, wait: bool) -> Result<(), Errno>
     }
 }
 
-/// Locks bytes of a file, or unlocks them with `None`. With `wait` it sleeps until nobody holds a
-/// lock against it.
+/// Locks bytes of a file, or unlocks them if `kind` is `None`. With `wait` the task sleeps until no
+/// other owner holds a conflicting lock.
 ///
 /// # Errors
-/// `EAGAIN`: somebody does; `EDEADLK`: whoever does waits for this owner; `ENOLCK`: no memory, or
-/// too many locks; a signal's when one breaks the wait off.
+/// Fails with `EAGAIN` if another owner holds a conflicting lock and `wait` is `false`. Fails with
+/// `EDEADLK` if that owner waits for this one, and with `ENOLCK` if memory is short or there are
+/// too many locks. Fails with the error of a signal that interrupts the wait.
 pub fn lock_span(
     file: &OpenFile,
     holder: Holder<'_>,
@@ -169,8 +171,8 @@ pub fn lock_span(
     acquire(subject, &holder.request(file, span, kind), wait)
 }
 
-/// The first lock of another owner that keeps this one from locking `span`; a process's number,
-/// unless it is an open file's.
+/// Returns the first lock of another owner that conflicts with a lock of `span`. The number is that
+/// of the process, or `None` if an open file owns the lock.
 pub fn blocker(
     file: &OpenFile,
     holder: Holder<'_>,
@@ -184,10 +186,10 @@ pub fn blocker(
     Some((shown_pid(World::Ranges, owner, &held), held))
 }
 
-/// `flock`: locks the whole file for whoever has this open file, or unlocks it with `None`.
+/// Locks the whole file for this open file, or unlocks it if `kind` is `None` (`flock`).
 ///
 /// # Errors
-/// As [`lock_span`], but there is no search for deadlocks.
+/// As [`lock_span`], but deadlocks are not detected.
 pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> Result<(), Errno> {
     let subject = subject(file, World::Whole);
     let Some(kind) = kind else {
@@ -201,7 +203,8 @@ pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> 
     acquire(subject, &request, wait)
 }
 
-/// Unlocks what the processes with this table hold of a file: one of them closed it.
+/// Releases the locks that the processes with this table hold on a file, because one of them closed
+/// it.
 pub(super) fn release_files(files: &FileTable, file: &OpenFile) {
     let owner = Owner::Files(files_id(files));
     TABLE
@@ -209,7 +212,7 @@ pub(super) fn release_files(files: &FileTable, file: &OpenFile) {
         .release(subject(file, World::Ranges), owner, settle);
 }
 
-/// Unlocks what an open file holds, at its end.
+/// Releases the locks that an open file holds, at its end.
 pub(super) fn release_description(file: &OpenFile) {
     let owner = Owner::Description(description(file));
     let mut table = TABLE.lock();
@@ -218,10 +221,10 @@ pub(super) fn release_description(file: &OpenFile) {
     }
 }
 
-/// Every lock and every request that waits, each request behind the lock that it waits for.
+/// Returns every lock and every waiting request. Each request follows the lock that it waits for.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub fn all() -> Result<Vec<Line>, Errno> {
     let mut lines = Vec::new();
     for _ in 0..MAX_TRIES {
@@ -233,16 +236,16 @@ pub fn all() -> Result<Vec<Line>, Errno> {
         if table.count() <= lines.capacity() {
             break;
         }
-        // There are more meanwhile; in the end some are left out.
+        // The table has grown in between. After the last attempt some entries are left out.
     }
     lines.sort_unstable_by_key(|line| (line.number, line.waits));
     Ok(lines)
 }
 
-/// The locks that a process with this table placed by one of its open files.
+/// Returns the locks that a process with this table placed through one of its open files.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno> {
     let via = description(file);
     let owners = [Owner::Files(files_id(files)), Owner::Description(via)];
@@ -252,7 +255,7 @@ pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno>
         let of_file = line.subject.file == key && line.held.label.via == via;
         of_file && !line.waits && owners.contains(&line.owner)
     });
-    // Those of the whole file first, as Linux has them.
+    // Locks of the whole file come first, as on Linux.
     lines.sort_unstable_by_key(|line| (line.subject.world == World::Ranges, line.number));
     for (at, line) in lines.iter_mut().enumerate() {
         line.number = at + 1;
@@ -260,7 +263,8 @@ pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno>
     Ok(lines)
 }
 
-/// The process of a lock as others see it: an open file's lock of bytes has none.
+/// Returns the process of a lock as programs see it. Locks of bytes that an open file owns have
+/// none.
 pub fn shown_pid(world: World, owner: Owner, held: &Held) -> Option<u32> {
     let of_file = world == World::Ranges && matches!(owner, Owner::Description(_));
     (!of_file).then_some(held.label.pid)

@@ -1,4 +1,4 @@
-//! Pipes, with a name (FIFO) and without.
+//! Pipes with a name (FIFO) and without.
 
 pub mod pages;
 pub mod quota;
@@ -22,41 +22,44 @@ use machine::sched::{self, work};
 use machine::sync::{Mutex, SpinLock};
 use quota::{Charge, MAX_CAPACITY, Maker, PIPE_MAX_SIZE};
 
-/// Writes of at most this many bytes are never torn.
+/// Writes of at most this number of bytes are never torn.
 pub const PIPE_BUF: usize = 4096;
-/// Bytes that a new pipe holds.
+/// The bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
 
 /// A pipe.
 ///
-/// `used` and `ends` are what readiness depends on. Each is changed before
-/// [`Notifier::notify`] and read after a waiter has registered, so no change is missed.
+/// Readiness depends on `used` and `ends`. Each is changed before [`Notifier::notify`] and read
+/// after a waiter has registered, so no change is missed.
 #[derive(Debug)]
 pub struct Pipe {
     ring: Mutex<Ring<FrameRef>>,
     /// Bytes in the ring, as of the last change under `ring`.
     used: AtomicUsize,
-    /// Bytes that have their place in the ring and are still to come, likewise.
+    /// Bytes with a reserved place in the ring that are still to come, as of the last change under
+    /// `ring`.
     reserved: AtomicUsize,
     capacity: AtomicUsize,
-    /// A writer that had to wait goes on when so much is free, and then it polls as writable. Many
-    /// writers at one pipe would else be woken by every read, for room that the first of them takes.
+    /// The free bytes with which a waiting writer continues and the pipe polls as writable. With a
+    /// smaller value, every read would wake all writers of the pipe for room that the first of them
+    /// takes.
     writable_room: usize,
     ends: Ends,
     notifier: Arc<Notifier>,
-    /// `None`: it counts for no user.
+    /// `None` if the pipe counts for no user.
     charge: Mutex<Option<Charge>>,
 }
 
-/// The bytes that a pipe gets which is asked to have so many; `None`: more than Linux lets be asked for.
+/// Returns the capacity for a pipe that is asked to hold `wanted` bytes. `None` if that is more
+/// than Linux accepts.
 pub fn rounded_capacity(wanted: u64) -> Option<u64> {
     let most = 1 << 31;
     (wanted <= most).then(|| wanted.max(1).next_power_of_two().max(PAGE_SIZE as u64))
 }
 
 impl Pipe {
-    /// An empty pipe without ends. It is writable with a page of room, as on Linux; no capacity is
-    /// smaller.
+    /// Returns an empty pipe without ends. It is writable with a page of room, as on Linux. No
+    /// capacity is smaller.
     fn new(charge: Option<Charge>, capacity: usize) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
             ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
@@ -80,7 +83,7 @@ impl Pipe {
             .saturating_sub(self.used() + self.reserved.load(Ordering::SeqCst))
     }
 
-    /// Moves what is there to `to`; 0 if nothing is.
+    /// Moves bytes from the ring to `to`. Returns their number; 0 if the ring is empty.
     #[inline(always)]
     fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
         let mut ring = self.ring.lock();
@@ -109,7 +112,7 @@ impl Pipe {
         let is_full = ring.room() < self.writable_room;
         drop(ring);
         if done > 0 {
-            // Whoever waits has seen it full after it had joined the queue.
+            // A waiting writer joined the queue before it saw the pipe full, so it is woken.
             if was_full && !is_full {
                 self.notifier.notify(PollMask::WRITABLE);
             }
@@ -118,7 +121,8 @@ impl Pipe {
         result.map(|()| 0)
     }
 
-    /// Moves up to `count` bytes in; 0 if fewer than `at_least` fit.
+    /// Moves up to `count` bytes into the ring. Returns their number; 0 if fewer than `at_least`
+    /// fit.
     #[inline(always)]
     fn fill(&self, from: &mut dyn ByteSource, count: usize, at_least: usize) -> SysResult {
         let mut ring = self.ring.lock();
@@ -161,7 +165,8 @@ impl Pipe {
             if was_empty {
                 self.notifier.notify(PollMask::READABLE);
             } else {
-                // Nobody waits for more than the first byte, but every write is an edge.
+                // Waiting readers need only the first byte, but for watchers every write is an
+                // edge.
                 self.notifier.notify_watchers(PollMask::READABLE);
             }
             return Ok(done);
@@ -169,13 +174,14 @@ impl Pipe {
         result.map(|()| 0)
     }
 
-    /// Reads what is there, at least one byte; 0 once nobody writes any more.
+    /// Reads the available bytes. Waits for the first one. Returns 0 if the pipe is empty and no
+    /// writer is left.
     pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
         }
         let result = self.read_some(to, nonblocking);
-        // As on Linux every read tells writers, whatever it gave.
+        // As on Linux, every read signals writers, regardless of its result.
         self.notifier.signal(Band::Out);
         result
     }
@@ -183,7 +189,7 @@ impl Pipe {
     #[inline]
     fn read_some(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         loop {
-            // Looked at before the ring: a writer writes first and leaves then.
+            // Read before the ring: a writer writes first and leaves then.
             let had_writers = self.ends.has_writers();
             let moved = self.drain(to)?;
             if moved > 0 || !had_writers {
@@ -199,14 +205,14 @@ impl Pipe {
         }
     }
 
-    /// Writes everything, or as much as fits at once.
+    /// Writes all bytes. If `nonblocking`, writes only those that fit now.
     pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         let total = from.left();
         if total == 0 {
             return Ok(0);
         }
         let result = self.write_all(from, total, nonblocking);
-        // As on Linux every write tells readers, whatever it gave.
+        // As on Linux, every write signals readers, regardless of its result.
         self.notifier.signal(Band::In);
         result
     }
@@ -217,15 +223,15 @@ impl Pipe {
         while done < total {
             if !self.ends.has_readers() {
                 if done > 0 {
-                    // As on Linux the signal comes, although the call succeeds.
+                    // As on Linux, the signal is sent although the call succeeds.
                     sched::current().add_work(work::BROKEN_PIPE);
                     return Ok(done);
                 }
                 return Err(Errno::BROKEN_PIPE);
             }
             let left = total - done;
-            // Small writes go in one piece or wait; large ones wait for a page's worth of room, so
-            // that writer and reader do not take turns byte by byte.
+            // Small writes are done in one piece or wait. Large ones wait for a page of room, so
+            // that writer and reader do not take turns for each byte.
             let at_least = if total <= PIPE_BUF {
                 total
             } else if nonblocking {
@@ -264,11 +270,11 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Changes how many bytes fit (`F_SETPIPE_SZ`). Returns what that became.
+    /// Changes the capacity (`F_SETPIPE_SZ`). Returns the new capacity in bytes.
     ///
     /// # Errors
-    /// `EINVAL` for more than Linux lets be asked for; `EPERM` beyond a limit; `EBUSY` for less than is in it;
-    /// `ENOMEM`.
+    /// Fails with `EINVAL` for more than Linux accepts, with `EPERM` beyond a limit, with `EBUSY`
+    /// for less than the pipe contains, and with `ENOMEM`.
     pub fn set_capacity(&self, wanted: u64, maker: Maker) -> SysResult {
         let capacity = rounded_capacity(wanted).ok_or(Errno::EINVAL)?;
         let grows = capacity > self.capacity.load(Ordering::SeqCst) as u64;
@@ -303,7 +309,7 @@ impl Pipe {
     }
 }
 
-/// An end of a pipe, or both (`O_RDWR` on a FIFO).
+/// An end of a pipe, or both ends (`O_RDWR` on a FIFO).
 #[derive(Debug)]
 pub struct PipeEnd {
     pipe: Arc<Pipe>,
@@ -322,12 +328,12 @@ impl PipeEnd {
         }
     }
 
-    /// The pipe.
+    /// Returns the pipe.
     pub fn pipe(&self) -> &Pipe {
         &self.pipe
     }
 
-    /// How many bytes fit (`F_GETPIPE_SZ`).
+    /// Returns the capacity in bytes (`F_GETPIPE_SZ`).
     pub fn capacity(&self) -> usize {
         self.pipe.capacity.load(Ordering::SeqCst)
     }
@@ -347,7 +353,7 @@ impl Drop for PipeEnd {
             self.pipe.notifier.notify(gone);
         }
         if last_reader || last_writer {
-            // Only one of the two has anybody left to tell.
+            // Only one side is left that can get a signal.
             self.pipe.notifier.signal(Band::In);
             self.pipe.notifier.signal(Band::Out);
         }
@@ -403,10 +409,10 @@ impl File for PipeEnd {
     }
 }
 
-/// A new pipe's two ends: for reading, for writing.
+/// Returns the two ends of a new pipe: for reading and for writing.
 ///
 /// # Errors
-/// `ENFILE`: `maker` has too many; `ENOMEM`.
+/// Fails with `ENFILE` if `maker` has too many pipes, and with `ENOMEM`.
 pub fn pair(
     flags: OpenFlags,
     owner: [u32; 2],
@@ -427,10 +433,10 @@ pub fn pair(
     Ok((end(flags), end(flags | OpenFlags::WRITE_ONLY)))
 }
 
-/// Opens a FIFO; `current` is the pipe behind the name while anybody has it open.
+/// Opens a FIFO. `current` is the pipe of the FIFO while it is open.
 ///
-/// A reader waits for a writer and the other way round, unless it must not block: then a reader
-/// gets its end at once, a writer without a reader `ENXIO`.
+/// A reader waits for a writer and the other way round, except with `NONBLOCK`. Then a reader gets
+/// its end at once, and a writer without a reader fails with `ENXIO`.
 pub(super) fn open_fifo(
     current: &SpinLock<Weak<Pipe>>,
     flags: OpenFlags,
@@ -448,7 +454,7 @@ pub(super) fn open_fifo(
     }
     let look = pipe.ends.look(reads);
     let end = PipeEnd::new(pipe.clone(), flags);
-    // Tells those who wait for a peer.
+    // Wakes the tasks that wait for a peer.
     pipe.notifier.notify(PollMask::empty());
     let both = reads && writes;
     if !both && !flags.nonblocking() {

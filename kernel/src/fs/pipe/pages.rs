@@ -1,24 +1,24 @@
-//! Bytes on their way from a file into a pipe: in pages that the pipe can take as they are.
+//! Bytes on their way from a file into a pipe, in pages that the pipe can take over.
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT, SliceSource};
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
-/// Takes what a file gives, up to a count that is bounded by the size of pipes.
+/// Receives the bytes that a file reads, up to a number that is limited by the size of pipes.
 #[derive(Debug, Default)]
 pub struct Pages {
-    /// One after the other full; those are gone that a pipe has taken.
+    /// The pages, each filled before the next. `None` for a page that a pipe has taken.
     pages: Vec<Option<FrameRef>>,
-    /// Bytes that came in.
+    /// The number of bytes received.
     filled: usize,
-    /// Bytes that went on.
+    /// The number of bytes passed on.
     passed: usize,
     most: usize,
 }
 
 impl Pages {
-    /// Takes up to so many bytes.
+    /// Returns an empty sink for up to `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -26,12 +26,13 @@ impl Pages {
         }
     }
 
-    /// Bytes that have come and not gone on.
+    /// Returns the number of bytes received and not passed on.
     pub fn left(&self) -> usize {
         self.filled - self.passed
     }
 
-    /// The page with the next bytes, the place of the first of them in it, and their number.
+    /// Returns the page with the next bytes, the offset of the first of them in it, and their
+    /// number.
     pub(super) fn next(&self) -> Option<(&FrameRef, usize, usize)> {
         let at = self.passed % PAGE_SIZE;
         let count = (PAGE_SIZE - at).min(self.left());
@@ -39,7 +40,7 @@ impl Pages {
         (count != 0).then_some((page, at, count))
     }
 
-    /// Takes the page with the next bytes away, all of which go on.
+    /// Takes the page with the next bytes. All of its bytes count as passed on.
     pub(super) fn take(&mut self) -> Option<FrameRef> {
         let (_, _, count) = self.next()?;
         let page = self.pages[self.passed / PAGE_SIZE].take();
@@ -47,7 +48,7 @@ impl Pages {
         page
     }
 
-    /// So many bytes of the page have gone on.
+    /// Counts `count` bytes of the page as passed on.
     pub(super) fn pass(&mut self, count: usize) {
         self.passed += count;
     }

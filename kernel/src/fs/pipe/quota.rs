@@ -1,6 +1,7 @@
-//! How much pipes may hold: `fs.pipe-max-size`, `fs.pipe-user-pages-soft` and `-hard`.
+//! The limits on pipes: `fs.pipe-max-size`, `fs.pipe-user-pages-soft` and `-hard`.
 //!
-//! Each user's pipes count by their capacities. FIFOs do not count: several users may have one open.
+//! Each user's pipes count with their capacities. FIFOs do not count, as several users may have one
+//! open.
 
 use alloc::collections::BTreeMap;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +9,10 @@ use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
 use machine::sync::SpinLock;
 
-/// Bytes that any pipe can be made to hold.
+/// The most bytes that any pipe can hold.
 pub(super) const MAX_CAPACITY: usize = 1 << 20;
 
-/// A knob.
+/// The value of a knob.
 #[derive(Debug)]
 pub struct Limit {
     value: AtomicU64,
@@ -26,16 +27,16 @@ impl Limit {
         }
     }
 
-    /// Returns its value.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
-        // Relaxed: a value of its own.
+        // Relaxed: the value orders no other access.
         self.value.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the value.
     ///
     /// # Errors
-    /// `EINVAL`: it cannot be so large.
+    /// Fails with `EINVAL` if `value` is too large.
     pub fn set(&self, value: u64) -> Result<(), Errno> {
         if value > self.most {
             return Err(Errno::EINVAL);
@@ -45,41 +46,42 @@ impl Limit {
     }
 }
 
-/// Bytes that a pipe may be made to hold without `CAP_SYS_RESOURCE`.
+/// The most bytes that a pipe can be set to hold without `CAP_SYS_RESOURCE`.
 pub static PIPE_MAX_SIZE: Limit = Limit::new(MAX_CAPACITY as u64, 1 << 31);
-/// Pages of a user's pipes from which on new ones are small and none grows; 0: no limit.
+/// The number of pages of a user's pipes above which new pipes are small and none can grow. 0 means
+/// no limit.
 pub static PIPE_PAGES_SOFT: Limit = Limit::new(16384, i64::MAX as u64);
-/// Pages of a user's pipes from which on there are no new ones; 0: no limit.
+/// The number of pages of a user's pipes above which no pipe can be created. 0 means no limit.
 pub static PIPE_PAGES_HARD: Limit = Limit::new(0, i64::MAX as u64);
 
-/// Bytes of a pipe that is made beyond the soft limit.
+/// The bytes of a pipe that is created beyond the soft limit.
 const SMALL_CAPACITY: usize = 2 * PAGE_SIZE;
 
-/// Who makes a pipe or changes it.
+/// The task that creates or changes a pipe.
 #[derive(Copy, Clone, Debug)]
 pub struct Maker {
     /// The real user.
     pub user: u32,
-    /// `fs.pipe-max-size` holds.
+    /// Whether `fs.pipe-max-size` applies to the task.
     pub size_limited: bool,
-    /// The limits on pages hold.
+    /// Whether the limits on pages apply to the task.
     pub pages_limited: bool,
 }
 
-/// Pages of each user's pipes. A user without pipes is not in it.
+/// The number of pages of each user's pipes. Users without pipes have no entry.
 static USERS: SpinLock<BTreeMap<u32, u64>> = SpinLock::new(BTreeMap::new());
 
 fn pages(bytes: usize) -> u64 {
     (bytes / PAGE_SIZE) as u64
 }
 
-/// Whether `pages` is above `limit`; a limit of 0 is none.
+/// Returns whether `pages` is above `limit`. A limit of 0 means none.
 fn exceeds(pages: u64, limit: &Limit) -> bool {
     let limit = limit.get();
     limit != 0 && pages > limit
 }
 
-/// What a pipe counts for, until this goes.
+/// The pages that a pipe counts for its user. The drop subtracts them.
 #[derive(Debug)]
 pub(super) struct Charge {
     user: u32,
@@ -87,7 +89,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Counts `pages` more for `user`. Returns the sum.
+    /// Adds `pages` for `user`. Returns the sum.
     fn add(user: u32, pages: u64) -> u64 {
         let mut users = USERS.lock();
         let sum = users.entry(user).or_default();
@@ -105,10 +107,11 @@ impl Charge {
         }
     }
 
-    /// Counts a new pipe that is to hold `capacity` bytes. Returns the charge and the bytes that the pipe gets.
+    /// Counts a new pipe that would hold `capacity` bytes. Returns the charge and the bytes that
+    /// the pipe may hold.
     ///
     /// # Errors
-    /// `ENFILE`: the user is beyond the hard limit.
+    /// Fails with `ENFILE` if the user is beyond the hard limit.
     pub(super) fn take(maker: Maker, capacity: usize) -> Result<(Self, usize), Errno> {
         let most = usize::try_from(PIPE_MAX_SIZE.get()).unwrap_or(capacity);
         let mut capacity = if maker.size_limited {
@@ -133,10 +136,10 @@ impl Charge {
         Ok((charge, capacity))
     }
 
-    /// Counts the pipe with another capacity, for the user that made it.
+    /// Changes the charge to another capacity, for the user that created the pipe.
     ///
     /// # Errors
-    /// `EPERM`: it grows, and the user is beyond a limit that holds for `maker`.
+    /// Fails with `EPERM` if the pipe grows and the user is beyond a limit that applies to `maker`.
     pub(super) fn change(&mut self, maker: Maker, capacity: usize) -> Result<(), Errno> {
         let wanted = pages(capacity);
         let sum = Self::add(self.user, wanted);

@@ -1,7 +1,7 @@
-//! From and to pipes without a way through the program: whole pages change hands where they come to
-//! the start of a page of the other pipe.
+//! Transfers from and to pipes that do not pass through the program. A whole page moves to another
+//! pipe without a copy if its bytes begin a page there.
 //!
-//! Of two pipes' rings the one at the lower address is locked first.
+//! When two rings are locked, the ring of the pipe at the lower address is locked first.
 
 use super::pages::Pages;
 use super::{PIPE_BUF, Pipe};
@@ -14,18 +14,18 @@ use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sync::MutexGuard;
 
-/// What is done with the bytes of the pipe that they come from.
+/// What happens to the bytes in the source pipe.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// They go (`splice`).
+    /// They are removed (`splice`).
     Move,
-    /// They stay (`tee`).
+    /// They remain (`tee`).
     Copy,
 }
 
 type Guard<'a> = MutexGuard<'a, Ring<FrameRef>>;
 
-/// The ring of a pipe under a change, and what holds of it before.
+/// The locked ring of a pipe that is being changed, and its state before.
 struct Change<'a> {
     pipe: &'a Pipe,
     ring: Guard<'a>,
@@ -47,7 +47,7 @@ impl<'a> Change<'a> {
         Self::new(pipe, pipe.ring.lock())
     }
 
-    /// Locks two pipes.
+    /// Locks the rings of two pipes.
     fn begin_both(from: &'a Pipe, to: &'a Pipe) -> (Self, Self) {
         let address = |pipe: &Pipe| core::ptr::from_ref(pipe).addr();
         if address(from) < address(to) {
@@ -59,7 +59,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// What others are to be told, once no ring is locked any more.
+    /// Ends the change. Returns the notifications to send once no ring is locked any more.
     fn end(self) -> Told<'a> {
         let (pipe, ring) = (self.pipe, self.ring);
         // SeqCst, as in `ends`.
@@ -104,7 +104,7 @@ impl Told<'_> {
     }
 }
 
-/// Copies bytes to the end of a ring, as many as there is room for.
+/// Copies the bytes that fit to the end of a ring. Returns their number.
 fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
     let mut done = 0;
     while from.left() > 0 && ring.room() > 0 {
@@ -116,7 +116,7 @@ fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
             }
         }
         let Some(run) = ring.back() else { break };
-        // Between frames nothing faults.
+        // Copies between frames never fault.
         let count = from.take_frame(run.page, run.offset, run.length)?;
         drop(ring.commit(count));
         done += count;
@@ -124,22 +124,22 @@ fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
     Ok(done)
 }
 
-/// Room in a pipe that no other writer gets: what is read for it fits, whatever happens meanwhile.
+/// Room in a pipe that no other writer gets, so that bytes read for it always fit.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     pipe: &'a Pipe,
     bytes: usize,
-    /// A page more than the bytes need, as they may begin within one.
+    /// One page more than the bytes need, as they may begin within a page.
     spare: Option<FrameRef>,
 }
 
 impl<'a> Reservation<'a> {
-    /// How much it is.
+    /// Returns the reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts `pages`, which have no more bytes than this, into the pipe.
+    /// Moves the bytes of `pages`, which are no more than were reserved, into the pipe.
     pub fn fill(mut self, pages: &mut Pages) {
         let mut change = self.release();
         let ring = &mut change.ring;
@@ -151,7 +151,8 @@ impl<'a> Reservation<'a> {
                 continue;
             }
             if ring.needs_page() {
-                // There is one: each of `pages` that is copied to its end is the next.
+                // There is a spare page here: each page that was copied to its end becomes the next
+                // one.
                 let Some(spare) = self.spare.take() else {
                     break;
                 };
@@ -159,7 +160,7 @@ impl<'a> Reservation<'a> {
             }
             let Some(run) = ring.back() else { break };
             let count_now = count.min(run.length);
-            // Between frames nothing faults.
+            // Copies between frames never fault.
             let copied = FrameSource::new(page, at, count_now, NO_LIMIT)
                 .take_frame(run.page, run.offset, count_now);
             let Ok(copied) = copied else { break };
@@ -192,10 +193,10 @@ impl Drop for Reservation<'_> {
 }
 
 impl Pipe {
-    /// Waits until there is something in it; false: nobody will write any more.
+    /// Waits until the pipe contains bytes. Returns `false` if it is empty and no writer is left.
     ///
     /// # Errors
-    /// `EAGAIN` instead of waiting; `ERESTARTSYS`.
+    /// Fails with `EAGAIN` instead of waiting if `nonblocking`, and with `ERESTARTSYS`.
     pub fn wait_for_bytes(&self, nonblocking: bool) -> Result<bool, Errno> {
         let look = || self.used() > 0 || !self.ends.has_writers();
         if !look() {
@@ -207,10 +208,11 @@ impl Pipe {
         Ok(self.used() > 0)
     }
 
-    /// Waits until a page has room.
+    /// Waits until the pipe has room for a page.
     ///
     /// # Errors
-    /// `BROKEN_PIPE`: nobody reads. `EAGAIN` instead of waiting; `ERESTARTSYS`.
+    /// Fails with `BROKEN_PIPE` if no reader is left, with `EAGAIN` instead of waiting if
+    /// `nonblocking`, and with `ERESTARTSYS`.
     fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
         loop {
             if !self.ends.has_readers() {
@@ -228,7 +230,7 @@ impl Pipe {
         }
     }
 
-    /// Moves what is there to `to`; 0 if nothing is.
+    /// Moves the available bytes to `to`. Returns their number; 0 if there are none.
     pub fn drain_to(&self, to: &mut dyn ByteSink) -> SysResult {
         let moved = self.drain(to)?;
         if moved > 0 {
@@ -237,7 +239,7 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Takes what fits of `from`, once there is room for anything.
+    /// Waits for room and takes the bytes of `from` that fit. Returns their number.
     pub fn take_some(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         loop {
             self.wait_for_room(nonblocking)?;
@@ -251,12 +253,13 @@ impl Pipe {
         }
     }
 
-    /// Waits for room as [`Self::wait_for_room`] does, and keeps as much of it as `count` bytes need.
+    /// Waits for room as [`Self::wait_for_room`] does, and reserves room for `count` bytes, or the
+    /// whole pages that are free if these are fewer.
     ///
     /// # Errors
-    /// As there; `ENOMEM`.
+    /// As [`Self::wait_for_room`], and fails with `ENOMEM`.
     pub fn reserve(&self, count: usize, nonblocking: bool) -> Result<Reservation<'_>, Errno> {
-        // What was taken from a file must not wait for memory either.
+        // Bytes that were taken from a file must not have to wait for memory.
         let spare = memory::alloc_frame(Mobility::Unmovable)?;
         loop {
             self.wait_for_room(nonblocking)?;
@@ -276,16 +279,17 @@ impl Pipe {
         }
     }
 
-    /// Carries up to `count` bytes, at least one, to another pipe.
+    /// Carries up to `count` bytes to another pipe. Waits for the first one. Returns the number of
+    /// bytes; 0 if this pipe is empty and no writer is left.
     ///
     /// # Errors
-    /// `BROKEN_PIPE`: nobody reads the other one. `EAGAIN` instead of waiting; `ERESTARTSYS`;
-    /// `ENOMEM`.
+    /// Fails with `BROKEN_PIPE` if no reader of the other pipe is left, with `EAGAIN` instead of
+    /// waiting if `nonblocking`, with `ERESTARTSYS`, and with `ENOMEM`.
     pub fn carry(&self, to: &Self, count: usize, how: Carry, nonblocking: bool) -> SysResult {
         loop {
             self.wait_for_bytes(nonblocking)?;
             to.wait_for_room(nonblocking)?;
-            // Looked at before the ring, as in `read`.
+            // Read before the ring, as in `read`.
             let had_writers = self.ends.has_writers();
             let (mut source, mut sink) = Change::begin_both(self, to);
             let moved = match how {

@@ -1,7 +1,7 @@
-//! What a socket sent and nobody has received: it is charged to the sender, up to `SO_SNDBUF`, and
-//! all sockets together have at most a quarter of RAM.
+//! Memory of data that was sent and not received. It is charged to the sender, up to `SO_SNDBUF`.
+//! All sockets together have at most a quarter of RAM.
 //!
-//! No process owns what is in flight, so killing one would not bring the memory back.
+//! No process owns data in flight, so killing a process would not free it.
 
 use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
@@ -9,18 +9,18 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::memory::{self, PAGE_SIZE};
 
-/// Bytes of all sockets.
+/// Bytes of memory charged for all sockets.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// A sender's account. SeqCst throughout, so that who waits for room and who gives it back see each
-/// other's changes in one order.
+/// A sender's account. SeqCst throughout, so that a sender that waits for room and a receiver that
+/// frees it see each other's changes in one order.
 #[derive(Debug)]
 pub(super) struct Account {
     used: AtomicUsize,
     limit: AtomicUsize,
-    /// Somebody found no room since a signal told of some.
+    /// A sender found no room since the last signal about room.
     lacked: AtomicBool,
-    /// Told when a sender that waited may go on.
+    /// Notified when a sender that waited may go on.
     notifier: Arc<Notifier>,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Charge {
 pub(super) enum NoRoom {
     /// The account is full.
     Full,
-    /// All sockets together have what they may have.
+    /// All sockets together have reached their limit.
     Memory,
 }
 
 impl Account {
-    /// With room for `limit` bytes.
+    /// Creates an account with room for `limit` bytes.
     pub(super) fn new(limit: usize, notifier: Arc<Notifier>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicUsize::new(0),
@@ -51,17 +51,17 @@ impl Account {
         })
     }
 
-    /// How much there is room for.
+    /// Returns the limit in bytes.
     pub(super) fn limit(&self) -> usize {
         self.limit.load(Ordering::SeqCst)
     }
 
-    /// How much is used (`SIOCOUTQ`).
+    /// Returns the bytes in use (`SIOCOUTQ`).
     pub(super) fn used(&self) -> usize {
         self.used.load(Ordering::SeqCst)
     }
 
-    /// Makes room for so much.
+    /// Sets the limit in bytes, and wakes senders that wait for room.
     pub(super) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::SeqCst);
         self.tell_of_room();
@@ -75,19 +75,19 @@ impl Account {
         }
     }
 
-    /// Somebody has found no room: a signal tells when there is some, if signals were asked for.
+    /// Notes that a sender found no room. If signals are on, one is sent when there is room again.
     pub(super) fn note_lack(&self) {
         self.lacked.store(true, Ordering::SeqCst);
     }
 
-    /// Whether something can be charged. A charge may go over the limit: so the bound is the limit
-    /// and one segment, and a long message fits at all.
+    /// Returns whether a segment can be charged. A charge may exceed the limit, so that a long
+    /// message fits at all. So the bound is the limit plus one segment.
     pub(super) fn has_room(&self) -> bool {
         self.used() < self.limit()
     }
 
-    /// Whether it polls as writable: not before a good part is free, as on Linux, or sender and
-    /// receiver would take turns segment by segment.
+    /// Returns whether the socket polls as writable. As on Linux a good part must be free, or
+    /// sender and receiver would take turns segment by segment.
     pub(super) fn is_writable(&self) -> bool {
         Self::is_quarter(self.used(), self.limit())
     }
@@ -97,10 +97,10 @@ impl Account {
     }
 }
 
-/// What all sockets may have.
+/// Returns the limit of all sockets together, in bytes.
 fn most() -> usize {
     static MOST: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: whoever is first writes what the others would.
+    // Relaxed: all tasks store the same value.
     let known = MOST.load(Ordering::Relaxed);
     if known != 0 {
         return known;
@@ -111,7 +111,7 @@ fn most() -> usize {
     most
 }
 
-/// Charges `bytes` to an account, or to nobody but all sockets together.
+/// Charges `bytes` to `account`, if there is one, and to the total of all sockets.
 pub(super) fn charge(account: Option<&Arc<Account>>, bytes: usize) -> Result<Charge, NoRoom> {
     if account.is_some_and(|account| !account.has_room()) {
         return Err(NoRoom::Full);
@@ -132,7 +132,7 @@ pub(super) fn charge(account: Option<&Arc<Account>>, bytes: usize) -> Result<Cha
 }
 
 impl Charge {
-    /// How much it is.
+    /// Returns the number of bytes charged.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -146,7 +146,8 @@ impl Drop for Charge {
         };
         let before = account.used.fetch_sub(self.bytes, Ordering::SeqCst);
         let limit = account.limit();
-        // Who waits has seen it full after it had joined the queue, and one of us crosses this mark.
+        // A waiting sender saw the account full after it had joined the queue. One of the receivers
+        // crosses this mark and wakes it.
         let crossed =
             !Account::is_quarter(before, limit) && Account::is_quarter(before - self.bytes, limit);
         if crossed {

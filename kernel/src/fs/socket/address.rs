@@ -1,10 +1,10 @@
-//! What sockets are called, and of which families and kinds they are.
+//! Addresses, families, types and protocols of sockets.
 
 use alloc::vec::Vec;
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, Endpoint, Ip, UnixName};
 use logic::socket::netlink::{self, AF_NETLINK};
 
-/// Families.
+/// Address families.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Family {
     /// `AF_UNIX`.
@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Linux's number.
+    /// Returns Linux's number.
     pub fn number(self) -> u16 {
         match self {
             Self::Unix => AF_UNIX,
@@ -29,7 +29,7 @@ impl Family {
     }
 }
 
-/// What a socket carries, with Linux's numbers (`SOCK_*`).
+/// The type of a socket, with Linux's numbers (`SOCK_*`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum SocketKind {
@@ -37,55 +37,55 @@ pub enum SocketKind {
     Stream = 1,
     /// Messages.
     Datagram = 2,
-    /// Messages, as `Datagram`; of netlink and ICMP.
+    /// Messages, as `Datagram`. For netlink and ICMP.
     Raw = 3,
-    /// Messages, with an end.
+    /// Messages over a connection that can end.
     SequencedPacket = 5,
 }
 
 impl SocketKind {
-    /// Whether two sockets are connected before anything is sent.
+    /// Returns whether sockets of this type connect before they send.
     pub fn connects(self) -> bool {
         matches!(self, Self::Stream | Self::SequencedPacket)
     }
 }
 
-/// Protocols: those that have ports, and netlink's second one.
+/// Protocols: those with ports, and netlink's second one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// A stream.
     Tcp,
     /// Messages.
     Udp,
-    /// Messages of which a part may be unchecked (RFC 3828).
+    /// Messages whose checksum may cover a part of the bytes (RFC 3828).
     UdpLite,
-    /// Errors, and requests that the machine answers.
+    /// Error reports, and requests that the machine answers.
     Icmp,
-    /// Of netlink: questions about sockets.
+    /// Netlink: questions about sockets.
     SockDiag,
 }
 
-/// The name of a socket.
+/// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Of `AF_UNIX`.
+    /// `AF_UNIX`.
     Unix(UnixName),
-    /// Of `AF_INET` and `AF_INET6`.
+    /// `AF_INET` and `AF_INET6`.
     Inet(Endpoint),
-    /// Of `AF_NETLINK`.
+    /// `AF_NETLINK`.
     Netlink {
-        /// Whose it is; the kernel's is 0.
+        /// The port of the socket; the kernel's is 0.
         port: u32,
-        /// What it wants to hear of.
+        /// The multicast groups that the socket subscribed to, as a mask.
         groups: u32,
     },
 }
 
 impl Address {
-    /// The kernel's, of `AF_NETLINK`.
+    /// The kernel's `AF_NETLINK` address.
     pub(super) const KERNEL: Self = Self::Netlink { port: 0, groups: 0 };
 
-    /// That of a socket that was not bound.
+    /// Returns the address of an unbound socket of `family`.
     pub(super) fn unbound(family: Family) -> Self {
         match family {
             Family::Unix => Self::Unix(UnixName::Nameless),
@@ -101,7 +101,7 @@ impl Address {
         }
     }
 
-    /// As programs read it from a socket of this family.
+    /// Returns the address as programs read it from a socket of `family`.
     pub fn to_bytes(&self, family: Family) -> Vec<u8> {
         match self {
             Self::Unix(name) => name.to_bytes(),

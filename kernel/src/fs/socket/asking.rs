@@ -1,4 +1,4 @@
-//! What a receiver asks its senders for: who they are, and when they sent.
+//! What a receiver asks its senders to add to messages: credentials, and the time of sending.
 
 use super::inbox::{WITH_CREDENTIALS, WITH_STAMP};
 use super::settings::Stamps;
@@ -7,7 +7,8 @@ use logic::errno::Errno;
 
 /// `SOF_TIMESTAMPING_RX_SOFTWARE`.
 const RECEIVE_STAMPS: u32 = 1 << 3;
-/// All of `SOF_TIMESTAMPING_*` but those that ask for the time when something is sent.
+/// All `SOF_TIMESTAMPING_*` but `TX_SOFTWARE`, `TX_SCHED` and `TX_ACK`, which ask for the time of
+/// sending.
 const KNOWN_STAMPING: u32 = 0xffff & !(1 << 1 | 1 << 8 | 1 << 9);
 
 impl Socket {
@@ -17,17 +18,17 @@ impl Socket {
         self.inbox.ask(WITH_CREDENTIALS, on);
     }
 
-    /// Sets how messages tell when they came.
+    /// Sets the form in which received messages carry their time. `None`: they carry no time.
     pub fn set_stamps(&self, stamps: Option<Stamps>) {
         let number = stamps.map_or(0, |stamps| stamps as u32);
         self.settings().stamps.set(number);
         self.ask_for_stamps();
     }
 
-    /// Sets the flags of `SO_TIMESTAMPING`.
+    /// Sets the flags of `SO_TIMESTAMPING`, or of its newer form if `new`.
     ///
     /// # Errors
-    /// `EINVAL`: a flag is unknown, or asks for the time when something was sent.
+    /// `EINVAL`: a flag is unknown, or asks for the time of sending.
     pub fn set_stamping(&self, flags: u32, new: bool) -> Result<(), Errno> {
         if flags & !KNOWN_STAMPING != 0 {
             return Err(Errno::EINVAL);

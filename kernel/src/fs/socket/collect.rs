@@ -1,12 +1,13 @@
-//! Sockets that are on their way to themselves: nobody can receive them, and they would last for
-//! ever. A thread looks for them a second after a socket was closed while others were on their way,
-//! and every ten seconds while any is.
+//! Collects sockets that are in flight to themselves. No task can receive them, so they would last
+//! for ever. A thread looks for them a second after a socket was closed while others were in
+//! flight. While any socket is in flight it also looks every ten seconds.
 //!
-//! A socket that is not held but by messages on their way is a candidate. Those that lie in the
-//! inbox of one that is held, or in that of a connection that waits at such a listener, can be
-//! received, and so on from them. What is left can not: the messages are dropped. Descriptors are
-//! put on their way and taken off it with the list locked, so what was found stays true. Work is
-//! bounded by how many may be on their way, and by what their inboxes hold.
+//! A socket that is held only by messages in flight is a candidate. A candidate can be received if
+//! it lies in the inbox of a socket that is not one. The same holds for the inbox of a connection
+//! in the backlog of such a socket. What lies in the inboxes of those can be received too, and
+//! so on. The messages of all other candidates are dropped. Descriptors enter and leave flight with
+//! the list locked, so the result stays true. The work is bounded by the number of descriptors in
+//! flight, and by the contents of their inboxes.
 
 use super::rights::{self, ANY_SOCKETS, Chain, FLIGHTS, Flights, LOOKER, Slot, WANTED};
 use super::state::{Embryo, Socket, set_caller};
@@ -21,10 +22,10 @@ use machine::sched;
 
 /// How long the thread waits for further closes before it looks.
 const DELAY: Nanos = Nanos::from_secs(1);
-/// How often it looks while a socket is on its way.
+/// How often it looks while a socket is in flight.
 const INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// Starts the thread; `caller` says who calls.
+/// Starts the thread. `caller` has the functions that return the caller's credentials.
 pub fn start(caller: [fn() -> Credentials; 2]) {
     set_caller(caller);
     sched::spawn_kernel("ksocketd", run);
@@ -50,9 +51,9 @@ fn run() {
     }
 }
 
-/// Shows the places of descriptors in what a socket is to receive, its connections that wait to be
-/// accepted included. Those are `held`: dropping one may drop messages, not with the list locked.
-/// `None`: memory is short.
+/// Calls `look` with the slot for descriptors of each segment in the inbox of `socket`. Includes
+/// the inboxes of connections in its backlog. Those are added to `held`, because dropping one may
+/// drop messages, which the locked list does not allow. Returns `None` if memory is short.
 fn for_each_slot(
     socket: &Socket,
     held: &mut Vec<Arc<Embryo>>,
@@ -65,7 +66,8 @@ fn for_each_slot(
         let waiting = listener.backlog.lock().len();
         held.try_reserve(waiting).ok()?;
         let backlog = listener.backlog.lock();
-        // Nothing is allocated under its lock: with more than there were the next round does it.
+        // No allocation is made under the backlog's lock. If it has grown, the next round does the
+        // work.
         if backlog.len() > held.capacity() - first {
             return None;
         }
@@ -78,7 +80,8 @@ fn for_each_slot(
     Some(())
 }
 
-/// The sockets among the files of all of a socket's messages, by their keys.
+/// Calls `look` with the key of each file that the messages of `socket` carry. Fails as
+/// [`for_each_slot`] does.
 fn carried(
     socket: &Socket,
     held: &mut Vec<Arc<Embryo>>,
@@ -91,9 +94,9 @@ fn carried(
     })
 }
 
-/// The sockets that nobody can receive. `files` are all that are on their way, which are held here
-/// once more. `None`: memory is short. What looks into inboxes allocates nothing: it is under their
-/// locks.
+/// Returns the sockets that no task can receive. `files` are all sockets in flight, each held once
+/// more by this map. Returns `None` if memory is short. What looks into inboxes allocates nothing,
+/// because it runs under their locks.
 fn unreachable(
     flights: &Flights,
     files: &BTreeMap<usize, Arc<OpenFile>>,
@@ -101,7 +104,8 @@ fn unreachable(
 ) -> Option<BTreeSet<usize>> {
     let on_their_way = |key: &usize| flights.sockets.get(key).map_or(0, |flight| flight.count);
     let mut lost: BTreeSet<usize> = BTreeSet::new();
-    // How often each lies with candidates: what lies elsewhere can be received.
+    // How often each candidate lies in inboxes of candidates. One that also lies elsewhere can be
+    // received.
     let mut inside: BTreeMap<usize, usize> = BTreeMap::new();
     for (key, file) in files {
         let held_elsewhere = Arc::strong_count(file) > on_their_way(key) + 1;
@@ -119,7 +123,7 @@ fn unreachable(
             })?;
         }
     }
-    // Each comes in here once, when it is not lost any more.
+    // Each candidate is added once, when it is found to be alive.
     let mut alive: Vec<usize> = Vec::new();
     alive.try_reserve_exact(lost.len()).ok()?;
     for (key, count) in &inside {
@@ -128,7 +132,7 @@ fn unreachable(
             alive.push(*key);
         }
     }
-    // And what lies with those, and so on; each socket is looked at once.
+    // Continues with the files in their inboxes. Each socket is looked at once.
     while let Some(key) = alive.pop() {
         if let Some(socket) = files[&key].file().downcast::<Socket>() {
             carried(socket, held, &mut |key| {
@@ -141,7 +145,7 @@ fn unreachable(
     Some(lost)
 }
 
-/// Drops the messages that nobody can receive. Where memory is short the next round does the rest.
+/// Drops the messages that no task can receive. If memory is short, the next round does the rest.
 fn collect() {
     let mut dropped = Chain::default();
     let mut held = Vec::new();
@@ -165,11 +169,11 @@ fn collect() {
         }
     }
     drop(flights);
-    // Without the lock: any of these may be the last to hold a socket.
+    // Dropped without the lock, as each of these may be the last reference to a socket.
     drop(dropped);
     drop(held);
     for file in files.into_values() {
-        // A close has this thread look once more, which is for nothing where others hold it.
+        // Closing has this thread look again, which is useless while others hold the file.
         if Arc::strong_count(&file) > 1 {
             drop(file);
         } else {

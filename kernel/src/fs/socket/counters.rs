@@ -17,21 +17,21 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// Returns the number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Connections of TCP that were begun; each was taken by the other side on this machine.
+/// Connections of TCP that were begun to a listener. Both sides are on this machine.
 pub static ACTIVE_OPENS: Counter = Counter::new();
-/// Connections of TCP that were begun to an address where no socket listens.
+/// Connections of TCP that were begun to an address without a listener.
 pub static ATTEMPT_FAILS: Counter = Counter::new();
 /// Messages of UDP that were sent.
 pub static UDP_OUT: Counter = Counter::new();
 /// Messages of UDP that reached a socket.
 pub static UDP_IN: Counter = Counter::new();
-/// Messages of UDP to ports of no socket.
+/// Messages of UDP to ports without a socket.
 pub static UDP_NO_PORT: Counter = Counter::new();
-/// Messages of UDP that found no room.
+/// Messages of UDP that were dropped because an inbox was full.
 pub static UDP_NO_ROOM: Counter = Counter::new();

@@ -1,4 +1,4 @@
-//! The end of a connection of TCP whose socket goes on (`connect` with `AF_UNSPEC`).
+//! Ending a TCP connection while its socket stays in use (`connect` with `AF_UNSPEC`).
 
 use super::address::Address;
 use super::state::{Phase, Socket};
@@ -7,8 +7,8 @@ use logic::errno::Errno;
 use logic::socket::address::Endpoint;
 
 impl Socket {
-    /// Ends a connection of TCP, or a listener, so that the socket can be used again. The other side
-    /// finds that it was reset.
+    /// Ends a connection of TCP, or a listener, so that the socket can be used again. The other
+    /// side finds the connection reset.
     pub(super) fn disconnect_stream(&self) {
         let mut state = self.state.lock();
         let (listener, peer) = (state.listener.take(), state.peer.take());
@@ -32,7 +32,8 @@ impl Socket {
                 } else {
                     any.ip
                 },
-                // As on Linux its name has the port even if that is not its own any more.
+                // As on Linux, the address keeps the port, even if the socket does not hold it any
+                // more.
                 port: local.port,
             }),
             _ => unbound,
@@ -50,7 +51,7 @@ impl Socket {
             peer.reset(Errno::ECONNRESET, Band::Error);
         }
         drop(bound);
-        // No peer is left to receive what is held back.
+        // No peer is left, so this drops the data that was held back.
         self.release_held();
     }
 }

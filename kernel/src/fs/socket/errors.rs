@@ -1,5 +1,5 @@
-//! Errors of packets that a socket asked for (`IP_RECVERR`): they wait until the program receives them
-//! (`MSG_ERRQUEUE`), each with the message that it is about.
+//! Errors of packets that a socket asked for (`IP_RECVERR`). Each is queued with the message that
+//! caused it, until the program receives it (`MSG_ERRQUEUE`).
 
 use super::address::Address;
 use super::inbox::Got;
@@ -13,13 +13,14 @@ use logic::socket::packet::Told;
 use logic::socket::report::Report;
 
 impl Socket {
-    /// Whether this socket asked for errors of packets of this version.
+    /// Returns whether the socket asked for errors of packets of version 4 (`four`) or version 6.
     pub(super) fn wants_errors(&self, four: bool) -> bool {
         let told = self.settings().told.get();
         told.contains(if four { Told::ERRORS4 } else { Told::ERRORS6 })
     }
 
-    /// Sets what a receiver is told. Turning reports of errors off drops the errors that wait.
+    /// Sets whether received messages come with `told`. Switching error reports off drops the
+    /// queued errors.
     pub fn tell(&self, told: Told, on: bool) {
         self.settings().told.set(told, on);
         if !on && told.intersects(Told::ERRORS4 | Told::ERRORS6) {
@@ -31,7 +32,7 @@ impl Socket {
         }
     }
 
-    /// Adds an error, which the next call is told as well.
+    /// Queues an error. The next call fails with it as well.
     pub(super) fn add_problem(&self, problem: Problem) {
         let mut list = self.problems.list.lock();
         if list.len() < MOST && list.try_reserve(1).is_ok() {
@@ -45,10 +46,10 @@ impl Socket {
         self.inbox.set_error(Report::ERROR);
     }
 
-    /// Receives the oldest error, with the message that it is about.
+    /// Receives the oldest queued error, with the message that caused it.
     ///
     /// # Errors
-    /// `EAGAIN`: none waits. `EFAULT`.
+    /// `EAGAIN`: no error is queued. `EFAULT`.
     pub fn receive_problem(&self, to: &mut dyn ByteSink) -> Result<Got, Errno> {
         let mut list = self.problems.list.lock();
         let problem = list.pop_front();
@@ -56,7 +57,7 @@ impl Socket {
         self.problems.any.store(more, Ordering::Release);
         drop(list);
         let problem = problem.ok_or(Errno::EAGAIN)?;
-        // The next call is told of the next one.
+        // The pending error belongs to `problem`. The next call fails with the next queued error.
         self.inbox.take_error();
         if more {
             self.inbox.put_error(Report::ERROR);

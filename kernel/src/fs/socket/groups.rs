@@ -1,5 +1,5 @@
-//! Groups of receivers (`IP_ADD_MEMBERSHIP`): a message to one reaches every socket at its port that
-//! joined it, or that takes messages of all groups that the machine is in.
+//! Multicast groups (`IP_ADD_MEMBERSHIP`). A message to a group reaches the sockets at its port
+//! that joined it. It also reaches those that receive from all groups of the machine.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use machine::sync::SpinLock;
 /// The most groups of one socket (`net.ipv4.igmp_max_memberships`).
 pub const MOST_GROUPS: usize = 20;
 
-/// The group that every machine is in.
+/// The group of all machines.
 const EVERYBODY: Ip = Ip::v4([224, 0, 0, 1]);
 
-/// How many sockets are in each group.
+/// The number of sockets in each group.
 static MEMBERS: SpinLock<BTreeMap<Ip, usize>> = SpinLock::new(BTreeMap::new());
 
 /// The groups of a socket.
@@ -26,7 +26,7 @@ impl Groups {
     }
 }
 
-/// Whether the machine is in a group.
+/// Returns whether the machine is a member of `group`.
 pub(super) fn has_members(group: Ip) -> bool {
     group == EVERYBODY || MEMBERS.lock().contains_key(&group)
 }
@@ -42,10 +42,11 @@ fn leave(group: Ip) {
 }
 
 impl Groups {
-    /// Joins a group.
+    /// Joins `group`.
     ///
     /// # Errors
-    /// `EADDRINUSE`: it is in it. `ENOBUFS`: it is in too many; no memory.
+    /// `EADDRINUSE`: the socket is a member already. `ENOBUFS`: the socket is in too many groups,
+    /// or memory is short.
     pub(super) fn join(&self, group: Ip) -> Result<(), Errno> {
         let mut groups = self.0.lock();
         if groups.contains(&group) {
@@ -59,10 +60,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Leaves a group.
+    /// Leaves `group`.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: it is not in it.
+    /// `EADDRNOTAVAIL`: the socket is not a member.
     pub(super) fn leave(&self, group: Ip) -> Result<(), Errno> {
         let mut groups = self.0.lock();
         let at = groups.iter().position(|one| *one == group);
@@ -72,7 +73,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether it is in a group.
+    /// Returns whether the socket is a member of `group`.
     pub(super) fn contains(&self, group: Ip) -> bool {
         self.0.lock().contains(&group)
     }

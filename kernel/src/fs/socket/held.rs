@@ -1,4 +1,4 @@
-//! What a socket holds back: bytes of TCP, or a message of UDP that is not complete.
+//! Data that a socket holds back: bytes of TCP, or an incomplete message of UDP.
 
 use super::account::Charge;
 use super::inbox::{Inbox, Refusal};
@@ -14,42 +14,42 @@ use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sync::Mutex;
 
-/// What a socket holds back.
+/// Data that a socket holds back.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Something may be held back.
+    /// Data may be held back.
     any: AtomicBool,
     pub(super) pieces: Mutex<Pieces>,
 }
 
-/// A message of UDP that is not complete.
+/// An incomplete message of UDP.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) head: Head,
     pub(super) source: Endpoint,
-    /// It goes where the socket is connected to.
+    /// The message goes to the address that the socket is connected to.
     pub(super) connected: bool,
     pub(super) bytes: Vec<u8>,
-    /// Keeps the memory of the longest message, which this one may become.
+    /// Charges the memory of the longest message, to which this one may grow.
     pub(super) charge: Charge,
 }
 
-/// What is held back.
+/// The data itself.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     /// Bytes of TCP.
     pub(super) segments: VecDeque<Arc<Segment>>,
     pub(super) bytes: usize,
-    /// Since when the first of them is.
+    /// When the first of `segments` was held back.
     pub(super) since: Option<Nanos>,
-    /// The thread knows of this socket.
+    /// The thread `kuncorkd` has the socket in its list.
     pub(super) known: bool,
     /// A message of UDP.
     pub(super) message: Option<Box<Message>>,
 }
 
 impl Held {
-    /// Nothing.
+    /// Holds nothing.
     pub(super) const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),
@@ -63,14 +63,15 @@ impl Held {
         }
     }
 
-    /// Whether something may be held back.
+    /// Returns whether data may be held back.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Acquire: pairs with the Release in `note`; what another thread pushed is in the inbox.
+        // Acquire: pairs with the Release in `note`, so bytes that another thread pushed are in the
+        // inbox.
         self.any.load(Ordering::Acquire)
     }
 
-    /// Notes whether something is held back, with the pieces locked.
+    /// Notes whether data is held back. The caller holds the lock of `pieces`.
     pub(super) fn note(&self, pieces: &Pieces) {
         let any = !pieces.segments.is_empty() || pieces.message.is_some();
         self.any.store(any, Ordering::Release);
@@ -78,8 +79,9 @@ impl Held {
 }
 
 impl Pieces {
-    /// Sends all bytes of TCP to `peer`, from the owner of the inbox `from`. Returns why this ended
-    /// early; the rest stays held if memory was short, and is lost otherwise.
+    /// Sends all bytes of TCP to `peer`, as the owner of the inbox `from`. Returns the reason if
+    /// this ended early. After [`Refusal::Memory`] the rest stays held; after any other reason it
+    /// is lost.
     pub(super) fn push(&mut self, peer: &Inbox, from: u64) -> Result<(), Refusal> {
         let mut result = Ok(());
         while let Some(segment) = self.segments.pop_front() {
@@ -87,7 +89,7 @@ impl Pieces {
             match peer.push(segment, from, Bounds::default()) {
                 Ok(()) => self.bytes -= length,
                 Err((Refusal::Memory, segment)) => {
-                    // There is room: it was just taken out.
+                    // The queue has room: the segment was just taken out.
                     self.segments.push_front(segment);
                     return Err(Refusal::Memory);
                 }

@@ -1,8 +1,10 @@
-//! What a socket holds back: bytes of TCP that are short of a full packet (`TCP_CORK`, `MSG_MORE`),
-//! and a message of UDP that is not complete (`UDP_CORK`, `MSG_MORE`).
+//! Sending data that a socket holds back: bytes of TCP that do not fill a packet (`TCP_CORK`,
+//! `MSG_MORE`), and an incomplete message of UDP (`UDP_CORK`, `MSG_MORE`).
 //!
-//! Bytes of TCP go when they fill a packet, when the socket sends without holding back, is uncorked,
-//! shut or closed, when there is no room for more, and after [`LONGEST`]. A thread sees to the last.
+//! Bytes of TCP are sent on the first of these events:
+//! - They fill a packet, or there is no room for more.
+//! - The socket sends without holding back, or is uncorked, shut down or closed.
+//! - The time [`LONGEST`] has passed. A thread sends them then.
 
 use super::held::Pieces;
 use super::inbox::{Inbox, Refusal};
@@ -16,14 +18,14 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// How long bytes of TCP are held back: what Linux waits before it probes.
+/// How long bytes of TCP are held back: Linux's delay before it probes.
 const LONGEST: Nanos = Nanos(200_000_000);
 /// Bytes of a full packet of TCP over the loopback interface.
 const FULL: usize = 32768;
 
-/// The sockets that hold bytes back, each once, and until when; the earliest first.
+/// The sockets that hold bytes back, with a deadline each, the earliest first. Each is listed once.
 static LATER: SpinLock<VecDeque<(Nanos, Weak<Socket>)>> = SpinLock::new(VecDeque::new());
-/// Where the thread waits for them.
+/// Where the thread waits for [`LATER`].
 static RELEASER: WaitQueue = WaitQueue::new();
 
 /// Starts the thread.
@@ -45,7 +47,7 @@ fn run() {
     }
 }
 
-/// Has the thread look at a socket at a time. Returns `false` if memory is short.
+/// Has the thread send the data of `socket` at `deadline`. Returns `false` if memory is short.
 fn release_at(deadline: Nanos, socket: &Socket) -> bool {
     let entry = (deadline, socket.weak());
     let mut later = LATER.lock();
@@ -60,7 +62,7 @@ fn release_at(deadline: Nanos, socket: &Socket) -> bool {
 }
 
 impl Socket {
-    /// Sets `TCP_CORK` or `UDP_CORK`; uncorked, it sends what it held back.
+    /// Sets `TCP_CORK` or `UDP_CORK`. Turning it off sends the data that was held back.
     pub fn set_cork(&self, on: bool) {
         self.settings().cork.set(on);
         if !on {
@@ -68,7 +70,7 @@ impl Socket {
         }
     }
 
-    /// Holds a segment of TCP back, until there are enough bytes for a full packet.
+    /// Holds a segment of TCP back, until a full packet can be sent.
     ///
     /// # Errors
     /// `ENOBUFS`: no memory.
@@ -79,7 +81,7 @@ impl Socket {
             return Err(Errno::ENOBUFS);
         }
         pieces.bytes += segment.payload.len();
-        // Few bytes join the few before them: what is held stays far below a thousand segments.
+        // Few bytes join the few before them, so there are far fewer than a thousand segments.
         let last = pieces.segments.back_mut().and_then(Arc::get_mut);
         let joined = last.is_some_and(|last| last.payload.append(&segment.payload));
         let joined = if joined {
@@ -94,12 +96,12 @@ impl Socket {
             self.push_held(&mut pieces);
         }
         drop(pieces);
-        // Without the lock: its memory is given back.
+        // Dropped without the lock, because this frees memory.
         drop(joined);
         Ok(())
     }
 
-    /// Has the thread send in time what is held back.
+    /// Has the thread send the held data in time.
     pub(super) fn release_later(&self) {
         let mut pieces = self.held.pieces.lock();
         let Some(since) = pieces.since else { return };
@@ -111,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Sends what is held back.
+    /// Sends the held data.
     pub fn release_held(&self) {
         if !self.held.any() {
             return;
@@ -120,19 +122,20 @@ impl Socket {
             let mut pieces = self.held.pieces.lock();
             self.push_held(&mut pieces);
         } else {
-            // The one who completes a message is told of its errors; as on Linux this is none.
+            // As on Linux, this call reports no error of the message. The call that completes a
+            // message does.
             let _ = self.send_held_message();
         }
     }
 
-    /// Sends what has been held back for long enough.
+    /// Sends data that has been held back for [`LONGEST`].
     fn release_in_time(&self) {
         let mut pieces = self.held.pieces.lock();
         pieces.known = false;
         let Some(since) = pieces.since else { return };
         let deadline = since.saturating_add(LONGEST);
         if clock::now() < deadline {
-            // What was held back then has gone, and this came later.
+            // The data of that time was sent, and this came later.
             pieces.known = release_at(deadline, self);
             if pieces.known {
                 return;
@@ -145,7 +148,8 @@ impl Socket {
         }
     }
 
-    /// Sends bytes of TCP that are held back to the other side, if there still is one.
+    /// Sends the held bytes of TCP to the other side. Drops them if there is no other side any
+    /// more.
     fn push_held(&self, pieces: &mut Pieces) {
         let peer = {
             let state = self.state.lock();
@@ -165,12 +169,12 @@ impl Socket {
         };
         self.held.note(pieces);
         if pushed == Err(Refusal::Closed) {
-            // As for what is sent at once: it is answered by a reset.
+            // As for data that is sent at once, the answer is a reset.
             self.inbox.reset(Errno::EPIPE, Band::Error);
         }
     }
 
-    /// Sends what a socket of TCP holds back at its end.
+    /// Sends the held bytes of TCP when the socket is dropped.
     pub(super) fn release_at_end(&self, peer: &Inbox) {
         if !self.held.any() {
             return;

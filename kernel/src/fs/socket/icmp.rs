@@ -1,5 +1,5 @@
-//! Sockets of ICMP over the loopback interface: those that send echo requests and receive the replies
-//! (`SOCK_DGRAM`), and raw ones, which receive all packets of ICMP. The machine answers requests.
+//! Sockets of ICMP over the loopback interface. Those of `SOCK_DGRAM` send echo requests and
+//! receive the replies. Raw ones receive all packets of ICMP. The machine answers requests.
 
 use super::account;
 use super::address::{Address, Family, Protocol, SocketKind};
@@ -20,14 +20,14 @@ use logic::socket::icmp;
 use logic::socket::packet::{Choice, Head, Told};
 use machine::sync::SpinLock;
 
-/// The longest packet without the head of version 4.
+/// The longest packet without its version 4 header.
 const LONGEST: usize = 65_515;
-/// The most raw sockets: each packet is shown to all.
+/// The most raw sockets. Each packet is examined for every one of them.
 const MOST_RAW: usize = 256;
 
-/// The groups whose members may have sockets that send echo requests, the first and the last
-/// (`net.ipv4.ping_group_range`); with the first above the last there are none. Relaxed: values of
-/// their own.
+/// The user groups whose members may have sockets that send echo requests: the first and the last
+/// (`net.ipv4.ping_group_range`). If the first is above the last, there are none. Relaxed: no other
+/// memory depends on them.
 pub static PING_GROUPS: [AtomicU32; 2] = [AtomicU32::new(1), AtomicU32::new(0)];
 
 /// All raw sockets.
@@ -50,15 +50,15 @@ impl Packet {
 }
 
 impl Socket {
-    /// Whether it is of ICMP.
+    /// Returns whether this is a socket of ICMP.
     pub fn is_icmp(&self) -> bool {
         self.protocol() == Some(Protocol::Icmp)
     }
 
-    /// Has a new raw socket receive packets.
+    /// Registers a new raw socket, so that it receives packets.
     ///
     /// # Errors
-    /// `ENOBUFS`: there are too many; no memory.
+    /// `ENOBUFS`: there are too many raw sockets, or memory is short.
     pub fn receive_raw(&self) -> Result<(), Errno> {
         let this = self.weak();
         let mut all = RAW.lock();
@@ -71,7 +71,7 @@ impl Socket {
         Ok(())
     }
 
-    /// `bind` of a raw socket: to an address alone.
+    /// `bind` of a raw socket, to an address without a port.
     pub(super) fn bind_raw(&self, local: Endpoint) {
         let mut state = self.state.lock();
         state.local = Address::Inet(Endpoint {
@@ -81,10 +81,10 @@ impl Socket {
         state.chose_address = !local.ip.is_any();
     }
 
-    /// Sends a packet of ICMP, and has the machine answer it.
+    /// Sends a packet of ICMP. If it is a request, the machine answers it.
     ///
     /// # Errors
-    /// As `sendmsg(2)`; `EINVAL`: it is no request, and only a raw socket may send others.
+    /// As `sendmsg(2)`. `EINVAL`: the packet is no request, and the socket is not raw.
     pub(super) fn send_icmp(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let length = from.left();
         if length > LONGEST {
@@ -155,7 +155,7 @@ impl Socket {
         Ok(length)
     }
 
-    /// Whether a raw socket receives a packet.
+    /// Returns whether a raw socket receives `packet`.
     fn receives(&self, packet: &Packet) -> bool {
         let v6 = packet.is_v6();
         let own = self.endpoint().ip;
@@ -166,7 +166,8 @@ impl Socket {
             && !self.settings().blocks(packet.bytes.first().copied())
     }
 
-    /// Puts a packet into the inbox, where there is room; raw sockets of version 4 see its head.
+    /// Puts `packet` into the inbox if there is room. Raw sockets of version 4 get the IP header as
+    /// well.
     fn put_packet(&self, packet: &Packet) -> Result<(), Errno> {
         let mut bytes = Vec::new();
         if self.kind() == SocketKind::Raw && !packet.is_v6() {
@@ -202,13 +203,13 @@ impl Socket {
         };
         let mut segment = Segment::new(payload, source, caller(), charge).with_head(head);
         segment.stamp(self.inbox.asks(WITH_STAMP));
-        // One that finds no room is lost.
+        // The packet is lost if there is no room.
         let _ = self.put(self, Arc::new(segment));
         Ok(())
     }
 }
 
-/// Shows a packet to raw sockets, and a reply to who asked for it.
+/// Delivers a packet to raw sockets, and a reply to the socket that sent the request.
 ///
 /// # Errors
 /// `ENOBUFS`: no memory.
@@ -232,7 +233,7 @@ fn deliver(packet: &Packet) -> Result<(), Errno> {
         ip: packet.to.ip,
         port: identifier,
     };
-    // Who is connected has chosen the port that comes with the reply.
+    // The port in the reply is the one that a connected socket chose.
     let from = Endpoint {
         ip: packet.from,
         port: packet.to.port,

@@ -1,4 +1,4 @@
-//! What a socket is to receive: a queue of segments, and what is known of who sends.
+//! The inbox of a socket: a queue of segments to receive, and the state of the senders.
 
 use super::address::Address;
 use super::queue::{Bounds, Mark, Queue};
@@ -29,10 +29,11 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// Waits at `notifier` until `ready`.
+    /// Waits at `notifier` until `ready` returns `true`.
     ///
     /// # Errors
-    /// `EAGAIN`: it takes too long. Those of a signal: a call with a deadline does not start again.
+    /// `EAGAIN`: no wait is allowed, or the deadline has passed. Those of a signal: a call with a
+    /// deadline does not start again.
     pub(super) fn wait(
         self,
         notifier: &Notifier,
@@ -53,57 +54,57 @@ impl Patience {
 /// How to receive.
 #[derive(Copy, Clone, Debug)]
 pub struct How {
-    /// `MSG_PEEK`: it stays.
+    /// `MSG_PEEK`: the data stays in the inbox.
     pub peek: bool,
-    /// Of a stream: not before so many bytes are there, or all that fit (`MSG_WAITALL`).
+    /// Streams: the number of bytes to wait for. With `MSG_WAITALL` it is all that fit.
     pub least: usize,
-    /// Credentials are asked for: bytes of two senders do not come together.
+    /// Credentials are asked for, so one call does not return bytes of two senders.
     pub by_sender: bool,
     /// How long to wait.
     pub patience: Patience,
 }
 
-/// What was received.
+/// The result of receiving.
 #[derive(Debug, Default)]
 pub struct Got {
-    /// Bytes that were put.
+    /// Bytes that were put into the buffer.
     pub count: usize,
-    /// Bytes that the message had; what did not fit is lost.
+    /// The length of the message. Bytes that did not fit are lost.
     pub length: usize,
-    /// Who sent it by name, if anything came.
+    /// The sender's address, if anything came.
     pub source: Option<Address>,
-    /// Who sent it.
+    /// The sender's credentials.
     pub credentials: Option<Credentials>,
-    /// What came with a message of UDP.
+    /// The header fields of a packet.
     pub head: Option<Head>,
-    /// When it was sent, since 1970, if that is known.
+    /// The time of sending since 1970, if it is known.
     pub stamp: Option<Nanos>,
-    /// The error that it is about, if it is none that was sent here.
+    /// The error report, if the message is from the queue of errors.
     pub report: Option<Report>,
     /// The descriptors that came with it.
     pub files: Vec<Arc<OpenFile>>,
 }
 
-/// Why an inbox takes nothing; the segment is given back with it.
+/// Why an inbox takes no segment. The segment is returned with it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The owner is gone.
     Closed,
     /// The owner does not read any more.
     Shut,
-    /// It has as much as it may have.
+    /// The inbox is full.
     Full,
-    /// The owner is connected to somebody else.
+    /// The owner is connected to another socket.
     Stranger,
-    /// No memory for a place in the queue.
+    /// There is no memory for a place in the queue.
     Memory,
 }
 
-/// What can be seen of an inbox at one moment.
+/// A snapshot of an inbox.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Look {
     pub(super) readable: bool,
-    /// An urgent byte may be received.
+    /// An urgent byte can be received.
     pub(super) urgent: bool,
     pub(super) ended: bool,
     pub(super) peer_ended: bool,
@@ -117,32 +118,31 @@ pub(super) struct Look {
 pub(super) struct Inbox {
     id: u64,
     state: SpinLock<Queue>,
-    /// Held by who receives, while it copies: what is first stays so.
+    /// Held by a receiver while it copies, so that the first segment stays first.
     receiving: Mutex<()>,
-    /// Those that wait for bytes of a stream: no signal tells of what they get.
+    /// Receivers that wait for bytes of a stream. No signal is sent for bytes that they get.
     awaiting: AtomicUsize,
-    /// What senders put into segments: [`WITH_CREDENTIALS`], [`WITH_STAMP`].
+    /// What senders add to segments: [`WITH_CREDENTIALS`], [`WITH_STAMP`].
     asked: AtomicU8,
-    /// Messages that found no room.
+    /// Messages that were dropped because the inbox was full.
     drops: AtomicU32,
-    /// The owner's.
+    /// The owner's notifier.
     notifier: Arc<Notifier>,
 }
 
-/// The owner asks who sent a message (`SO_PASSCRED`), or may once it is accepted.
+/// The owner asks for the sender's credentials (`SO_PASSCRED`), or may do so once it is accepted.
 pub(super) const WITH_CREDENTIALS: u8 = 1;
-/// The owner asks when it was sent (`SO_TIMESTAMP` and its like).
+/// The owner asks for the time of sending (`SO_TIMESTAMP` and its like).
 pub(super) const WITH_STAMP: u8 = 2;
 
-/// The number of no inbox.
+/// The ID that no inbox has.
 const NOBODY: u64 = 0;
 
-/// With this number of notifiers to tell that it has room, an inbox forgets those of sockets that
-/// are gone.
+/// If this number of notifiers wait for room, the inbox drops those of sockets that are gone.
 const MANY_WAITING: usize = 64;
-/// Who receives a stream lets others run after so many segments.
+/// A receiver of a stream lets other tasks run after this number of segments.
 const BREATH: usize = 32;
-/// An empty inbox keeps memory for so many segments.
+/// An empty inbox keeps memory for this number of segments at most.
 const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
@@ -177,20 +177,20 @@ impl Inbox {
         }
     }
 
-    /// Whether the connection was reset.
+    /// Returns whether the connection was reset.
     #[inline]
     pub(super) fn is_reset(&self) -> bool {
         self.state.lock().reset
     }
 
-    /// Whether the owner takes nothing any more: it is gone, or has shut it.
+    /// Returns whether the owner takes no more data: it is gone, or has shut the inbox.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.closed || state.shut
     }
 
-    /// Bytes to be received, and those of the first message.
+    /// Returns the number of bytes to receive, and the length of the first message.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.state.lock();
         let first = state
@@ -199,7 +199,7 @@ impl Inbox {
             .map_or(0, |first| first.payload.len());
         let all = state.bytes - state.skipped;
         match state.urgent {
-            // Those in front of the urgent one.
+            // The bytes in front of the urgent one.
             Some(urgent) if !state.urgent_inline => {
                 let before = urgent.at.saturating_sub(state.next());
                 (usize::try_from(before).unwrap_or(all), first)
@@ -208,28 +208,29 @@ impl Inbox {
         }
     }
 
-    /// Memory of what is to be received.
+    /// Returns the memory of data to be received, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.state.lock().memory
     }
 
-    /// Sets `SO_OOBINLINE`: what was not to be read may be now.
+    /// Sets `SO_OOBINLINE`. The urgent byte may become readable by it.
     pub(super) fn set_urgent_inline(&self, on: bool) {
         self.state.lock().urgent_inline = on;
         self.notifier.notify(PollMask::READABLE);
     }
 
-    /// Whether it is.
+    /// Returns whether `SO_OOBINLINE` is set.
     pub(super) fn is_urgent_inline(&self) -> bool {
         self.state.lock().urgent_inline
     }
 
-    /// Whether the next byte is the urgent one (`SIOCATMARK`).
+    /// Returns whether the next byte is the urgent one (`SIOCATMARK`).
     pub(super) fn is_at_urgent(&self) -> bool {
         self.state.lock().is_at_urgent()
     }
 
-    /// The urgent byte, if it stands apart and was not received; with `take` it is received.
+    /// Returns the urgent byte, if it stands apart and was not received. With `take` it is
+    /// received.
     pub(super) fn urgent_byte(&self, take: bool) -> Option<u8> {
         let mut state = self.state.lock();
         if state.urgent_inline {
@@ -249,8 +250,8 @@ impl Inbox {
         byte
     }
 
-    /// Drops bytes that are passed over, unless somebody receives, who passes over them. A sender of
-    /// nothing but urgent bytes is not charged for them for ever.
+    /// Drops bytes that are skipped, unless a receiver is active and skips them itself. So a sender
+    /// of nothing but urgent bytes is not charged for them for ever.
     fn drop_skipped(&self) {
         let Some(guard) = self.receiving.try_lock() else {
             return;
@@ -267,25 +268,25 @@ impl Inbox {
         drop(guard);
     }
 
-    /// Messages from others than `id` are refused.
+    /// Refuses messages from any inbox but `id`. `None` admits all.
     pub(super) fn receive_only_from(&self, id: Option<u64>) {
         self.state.lock().only_from = id;
     }
 
-    /// Whether the owner is connected to the owner of the inbox `id`.
+    /// Returns whether the owner is connected to the owner of the inbox `id`.
     pub(super) fn receives_only_from(&self, id: u64) -> bool {
         self.state.lock().only_from == Some(id)
     }
 
-    /// Whether the owner takes messages from the owner of the inbox `id`.
+    /// Returns whether the owner takes messages from the owner of the inbox `id`.
     pub(super) fn admits(&self, id: u64) -> bool {
         self.state.lock().only_from.is_none_or(|only| only == id)
     }
 
-    /// Adds a segment of the sender with this inbox.
+    /// Adds a segment that the owner of the inbox `from` sent.
     ///
     /// # Errors
-    /// [`Refusal`], with the segment: it is not to be dropped under a lock.
+    /// [`Refusal`], with the segment: the caller drops it without a lock.
     pub(super) fn push(
         &self,
         segment: Arc<Segment>,
@@ -310,8 +311,9 @@ impl Inbox {
             drop(state);
             return Err((refusal, segment));
         }
-        // Who waits has seen it empty after it had joined the queue, or without what can be read, or is
-        // counted; who waits for urgent bytes may see all else.
+        // A waiting receiver joined the queue before it looked. It saw the inbox empty or without
+        // readable bytes, or is counted in `behind`. One that waits for urgent bytes may have seen
+        // any others.
         let waited_for = state.segments.is_empty()
             || state.behind > 0
             || state.has_only_urgent()
@@ -333,7 +335,7 @@ impl Inbox {
         if waited_for {
             self.notifier.notify(mask);
         } else {
-            // Every segment is an edge.
+            // An edge-triggered watcher gets an event for every segment.
             self.notifier.notify_watchers(mask);
         }
         if mask.contains(PollMask::PRI) {
@@ -343,14 +345,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// Whether the owner asks for this of what is sent.
+    /// Returns whether the owner asks senders for `what`.
     #[inline]
     pub(super) fn asks(&self, what: u8) -> bool {
         // Relaxed: an option orders nothing.
         self.asked.load(Ordering::Relaxed) & what != 0
     }
 
-    /// The owner asks for this from now on, or not any more.
+    /// Sets whether the owner asks senders for `what`.
     pub(super) fn ask(&self, what: u8, on: bool) {
         if on {
             self.asked.fetch_or(what, Ordering::Relaxed);
@@ -359,26 +361,26 @@ impl Inbox {
         }
     }
 
-    /// Counts a message that found no room.
+    /// Counts a message that was dropped because the inbox was full.
     pub(super) fn count_drop(&self) {
         self.drops.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Messages that found no room.
+    /// Returns the number of messages that were dropped because the inbox was full.
     pub(super) fn drops(&self) -> u32 {
         self.drops.load(Ordering::Relaxed)
     }
 
-    /// Bytes of a stream that came.
+    /// Returns the number of bytes of a stream that have come.
     pub(super) fn received(&self) -> u64 {
         let state = self.state.lock();
         state.gone + state.bytes as u64
     }
 
-    /// The last byte that was sent is urgent after all: nothing more is sent with it.
+    /// Makes the last byte that was sent urgent, because no more is sent with it.
     pub(super) fn mark_last_urgent(&self) {
         let last = self.state.lock().segments.back().cloned();
-        // Received already, it is as any other.
+        // A byte that was received already stays a normal one.
         if let Some(last) = last
             && let Some(byte) = last.payload.last_byte()
         {
@@ -395,7 +397,8 @@ impl Inbox {
         self.notifier.owners().tell_urgent();
     }
 
-    /// Whether a sender of messages would have to wait; it is told of the end of that.
+    /// Returns whether a sender of messages would have to wait. If so, `sender` is notified when
+    /// there is room.
     pub(super) fn is_full_for(&self, sender: &Arc<Notifier>, bounds: Bounds) -> bool {
         let mut state = self.state.lock();
         if state.closed || state.shut || !state.is_full(bounds) {
@@ -413,21 +416,21 @@ impl Inbox {
         true
     }
 
-    /// Tells by signals of what came, unless somebody waits for it.
+    /// Sends the signal for data that came, unless a receiver waits for it.
     #[inline]
     fn signal_arrival(&self, band: Band) {
-        // SeqCst: who waits has said so before it looked.
+        // SeqCst: a receiver counts itself in `awaiting` before it looks.
         if self.awaiting.load(Ordering::SeqCst) == 0 {
             self.notifier.signal(band);
         }
     }
 
-    /// The owner has stopped writing.
+    /// Notes that the owner has stopped writing.
     pub(super) fn note_owner_ended(&self) {
         self.state.lock().owner_ended = true;
     }
 
-    /// The peer of a connection of TCP sends nothing any more; false: it has said so before.
+    /// Ends what the peer of a TCP connection sends. Returns `false` if it had ended before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
             let state = self.state.lock();
@@ -437,17 +440,18 @@ impl Inbox {
             state.owner_ended
         };
         self.end_by(None, if both { Band::HangUp } else { Band::In }, true);
-        // As on Linux the end counts as bytes, too.
+        // As on Linux, the end also sends the signal for data.
         self.signal_arrival(Band::In);
         true
     }
 
-    /// The peer sends nothing any more; with `error` if it should have. Signals tell of it by `band`.
+    /// Ends what the peer sends, with `error` if it should not have ended. The signal has the band
+    /// `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         self.end_by(error, band, false);
     }
 
-    /// The same; `finished` if TCP said so in order.
+    /// Does the work of [`Self::end`]. `finished` says that TCP ended in order.
     fn end_by(&self, error: Option<Errno>, band: Band, finished: bool) {
         let mut state = self.state.lock();
         state.finished |= finished && !state.peer_ended;
@@ -471,18 +475,18 @@ impl Inbox {
         }
     }
 
-    /// The connection is no more, in either direction.
+    /// Ends the connection in both directions.
     pub(super) fn reset(&self, error: Errno, band: Band) {
         self.state.lock().reset = true;
         self.end(Some(error), band);
     }
 
-    /// An error for the owner's next call, who is told later.
+    /// Sets the error of the owner's next call. The caller notifies the owner later.
     pub(super) fn put_error(&self, error: Errno) {
         self.state.lock().error = Some(error);
     }
 
-    /// An error for the owner's next call.
+    /// Sets the error of the owner's next call, and notifies the owner.
     pub(super) fn set_error(&self, error: Errno) {
         self.put_error(error);
         self.notifier
@@ -490,12 +494,12 @@ impl Inbox {
         self.notifier.signal(Band::Error);
     }
 
-    /// Takes the error (`SO_ERROR`).
+    /// Takes the pending error (`SO_ERROR`).
     pub(super) fn take_error(&self) -> Option<Errno> {
         self.state.lock().error.take()
     }
 
-    /// The owner reads no more than what is there; with `refuse` nobody may send either.
+    /// Ends reading behind the data that is there. With `refuse` senders are refused as well.
     pub(super) fn shut(&self, refuse: bool) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -504,7 +508,7 @@ impl Inbox {
         self.tell_of_change();
     }
 
-    /// Tells the owner, and who waits for room.
+    /// Notifies the owner, and senders that wait for room.
     pub(super) fn tell_of_change(&self) {
         let waiting = core::mem::take(&mut self.state.lock().waiting);
         self.notifier
@@ -514,7 +518,7 @@ impl Inbox {
         }
     }
 
-    /// The owner goes: what is there is lost. Says whether there was something.
+    /// Closes the inbox for its owner's end, and drops its data. Returns whether there was any.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = true;
@@ -532,9 +536,9 @@ impl Inbox {
         any
     }
 
-    /// Makes it as new, for a further connection, with an error for the next call. It takes nothing
-    /// before [`Self::readmit`]: the old peer may not know yet. Returns the segments that no call
-    /// received, to be dropped without a lock.
+    /// Empties the inbox for a further connection, with an error for the next call. It takes
+    /// nothing before [`Self::readmit`], because the old peer may not know of the end yet. Returns
+    /// the segments that were not received, to be dropped without a lock.
     #[must_use]
     pub(super) fn renew(&self, error: Option<Errno>) -> Vec<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -550,7 +554,7 @@ impl Inbox {
         old.segments.into()
     }
 
-    /// An inbox that took nothing takes what the owner of the inbox `id` sends.
+    /// After [`Self::renew`], admits data from the owner of the inbox `id`.
     pub(super) fn readmit(&self, id: u64) {
         let mut state = self.state.lock();
         if state.only_from == Some(NOBODY) {
@@ -558,15 +562,17 @@ impl Inbox {
         }
     }
 
-    /// Shows the descriptors' places of all segments; under the lock of flights.
+    /// Calls `look` with the slot for descriptors of each segment. The caller holds the lock of
+    /// flights.
     pub(super) fn for_each_slot(&self, mut look: impl FnMut(&Slot)) {
         for segment in &self.state.lock().segments {
             look(&segment.rights);
         }
     }
 
-    /// The segment that `passed` others with `peeked` bytes stand in front of, what of it was
-    /// received, and how far an urgent byte is.
+    /// Returns the segment behind the first `passed` segments, how many of its bytes have been
+    /// received, and the distance to the next urgent byte after `peeked` bytes. Returns `None` if
+    /// there is no such segment.
     fn nth(&self, passed: usize, peeked: usize) -> Option<(Arc<Segment>, usize, Mark)> {
         let state = self.state.lock();
         let segment = state.segments.get(passed)?.clone();
@@ -574,8 +580,8 @@ impl Inbox {
         Some((segment, head, state.mark(peeked)))
     }
 
-    /// Passes over the next byte if it is not received with others. Dropped by the caller without a
-    /// lock.
+    /// Skips the next byte if it is not received with others. Returns a segment that this used up;
+    /// the caller drops it without a lock.
     #[must_use]
     fn pass_over(&self) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -585,16 +591,16 @@ impl Inbox {
         state.advance(1)
     }
 
-    /// `count` bytes of the first segment were received; with the last of them it goes, or with
-    /// `all`. Dropped by the caller without a lock.
+    /// Takes `count` bytes of the first segment, or the whole segment if `all`. Returns the segment
+    /// if it is used up; the caller drops it without a lock.
     #[must_use]
     fn consume(&self, count: usize, all: bool) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();
-        // A close may have been faster.
+        // A concurrent close may have emptied the queue.
         let length = state.segments.front()?.payload.len();
         let count = if all { length - state.head } else { count };
         let gone = state.advance(count)?;
-        // What many segments needed is given back with the last of them.
+        // The memory of a long queue is freed with its last segment.
         let many = state.segments.is_empty() && state.segments.capacity() > MANY_SEGMENTS;
         if many || !state.waiting.is_empty() {
             Self::finish_consuming(state, many);
@@ -602,7 +608,7 @@ impl Inbox {
         Some(gone)
     }
 
-    /// Tells those who wait for room, and gives back what many segments needed.
+    /// Notifies senders that wait for room, and frees the memory of a long queue.
     #[cold]
     fn finish_consuming(mut state: SpinGuard<'_, Queue>, many: bool) {
         let waiting = core::mem::take(&mut state.waiting);
@@ -614,14 +620,14 @@ impl Inbox {
         }
     }
 
-    /// What a receiver finds behind `passed` segments: an error, the end (`Ok(true)`), or nothing
-    /// yet. A segment may have come since it looked.
+    /// Returns what a receiver finds behind `passed` segments: an error, the end (`Ok(true)`), or
+    /// nothing yet (`Ok(false)`). A segment may have come since the receiver looked.
     fn without_segment(&self, passed: usize) -> Result<bool, Errno> {
         let mut state = self.state.lock();
         if state.segments.len() > passed {
             return Ok(false);
         }
-        // As on Linux an error that came behind the end stays for who asks for it.
+        // As on Linux, an error behind the end stays until a call asks for it.
         if !state.finished
             && let Some(error) = state.error.take()
         {
@@ -630,13 +636,13 @@ impl Inbox {
         Ok(state.ended)
     }
 
-    /// Bytes of a stream that were received or passed over.
+    /// Returns how many bytes of the stream were received or skipped.
     fn gone(&self) -> u64 {
         self.state.lock().gone
     }
 
-    /// Waits for a segment behind `passed` others, which begin at a place of the stream, or until
-    /// they are others.
+    /// Waits for a segment behind `passed` others, which begin at the place `begin` of the stream.
+    /// Also ends when those are no longer the first ones.
     fn wait(&self, patience: Patience, passed: usize, begin: u64) -> Result<(), Errno> {
         let behind = usize::from(passed > 0);
         if behind > 0 {
@@ -653,8 +659,9 @@ impl Inbox {
         result
     }
 
-    /// Receives as many bytes of a stream as `to` has room for, if the first segment has all of them
-    /// and nothing but bytes. `None`: [`Self::receive_stream`] has to look, nothing was received.
+    /// Receives all the bytes of a stream that `to` has room for, if the first segment has all of
+    /// them and nothing but bytes. Otherwise returns `None` and receives nothing; call
+    /// [`Self::receive_stream`] then.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -685,25 +692,28 @@ impl Inbox {
         Some(Ok(count))
     }
 
-    /// Receives bytes of a stream; 0 is the end. Descriptors end what is received at once.
+    /// Receives bytes of a stream. A count of 0 is the end. A call returns at a segment with
+    /// descriptors.
     ///
     /// # Errors
     /// Those of the connection, `EAGAIN`, `EFAULT`, those of a signal.
     pub(super) fn receive_stream(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         let mut got = Got::default();
-        // Segments that were looked at and stay, bytes of them and of the next one.
+        // The number of segments peeked at, of bytes in them, and of bytes peeked at in the next
+        // one.
         let mut passed = 0;
         let mut peeked = 0;
         let mut within = 0;
         let mut looked = 0_usize;
-        // Why it waits no more: what came at the last moment is received all the same, as no signal tells of it.
+        // Why the wait ended. Data that came at the last moment is received all the same, because
+        // no signal was sent for it.
         let mut ended = None;
         let mut guard = self.receiving.lock();
-        // Where what it has looked at begins.
+        // The place in the stream at which the peeked data begins.
         let mut begin = self.gone();
         loop {
             if how.peek && self.gone() != begin {
-                // Others have received it meanwhile.
+                // Another thread has received that data.
                 if got.count > 0 {
                     return Ok(got);
                 }
@@ -717,7 +727,7 @@ impl Inbox {
                     Ok(true) => return Ok(got),
                     Err(error) if got.count == 0 => return Err(error),
                     Err(error) => {
-                        // The next call's.
+                        // Left for the next call.
                         self.put_error(error);
                         return Ok(got);
                     }
@@ -749,7 +759,7 @@ impl Inbox {
                 return Ok(got);
             }
             if mark.before == 0 && mark.apart {
-                // It is passed over.
+                // The byte is skipped.
                 if !how.peek {
                     let gone = self.pass_over();
                     drop(segment);
@@ -765,7 +775,7 @@ impl Inbox {
                 continue;
             }
             let most = match mark.before {
-                // It is received with what follows.
+                // The urgent byte is received with the bytes behind it.
                 0 => usize::MAX,
                 before => before,
             };
@@ -811,7 +821,7 @@ impl Inbox {
         }
     }
 
-    /// Receives one message. Nothing at all is the end.
+    /// Receives one message. A result without a source is the end.
     ///
     /// # Errors
     /// As [`Self::receive_stream`].

@@ -15,10 +15,12 @@ use logic::socket::backlog::Place;
 use logic::socket::control::Credentials;
 use logic::socket::options;
 
-/// The hops of a packet where nobody says how many (`net.ipv4.ip_default_ttl`).
+/// The hop limit of a packet if neither the message nor the socket has one
+/// (`net.ipv4.ip_default_ttl`).
 pub const DEFAULT_HOPS: u8 = 64;
 
-/// The first port that anybody may bind to (`net.ipv4.ip_unprivileged_port_start`). Relaxed: a value of its own.
+/// The first port that any task may bind to (`net.ipv4.ip_unprivileged_port_start`). Relaxed: no
+/// other memory depends on the value.
 pub static UNPRIVILEGED: AtomicU64 = AtomicU64::new(1024);
 
 impl Socket {
@@ -26,11 +28,12 @@ impl Socket {
         self.state.lock().bound.clone()?.downcast().ok()
     }
 
-    /// Takes a port; `local` is what it is called then.
+    /// Takes the port of `local`, or a free one if that is 0, and stores it in the socket's
+    /// address. Fails with `EINVAL` if the socket is bound already.
     fn take_port(&self, local: Endpoint) -> Result<(), Errno> {
-        // Packets of ICMP are of one version.
+        // A socket of ICMP has packets of one IP version only.
         let v6_only = self.settings().v6_only.get() || self.is_icmp();
-        // A socket of AF_UNIX does not come here.
+        // Sockets of `AF_UNIX` do not come here.
         let protocol = self.protocol().unwrap_or(Protocol::Udp);
         let binding = Binding::new(protocol, local, v6_only, self);
         let port = Arc::new(PortUse::take(binding)?);
@@ -51,7 +54,7 @@ impl Socket {
         let v6 = self.family() == Family::Inet6;
         let (family, _) = split_family(bytes)?;
         let local = match Endpoint::parse(bytes, v6) {
-            // As on Linux no family is that of version 4 where the address is none either.
+            // As on Linux, `AF_UNSPEC` counts as version 4 if the address is the wildcard.
             Err(Errno::EAFNOSUPPORT) if !v6 && family == AF_UNSPEC => {
                 let mut bytes = bytes.to_vec();
                 bytes[..2].copy_from_slice(&self.family().number().to_le_bytes());
@@ -86,7 +89,7 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         if local.port == 0 && self.settings().kept.is_on(options::NO_PORT) {
-            // It gets a port when it connects.
+            // The socket gets a port when it connects.
             let mut state = self.state.lock();
             state.local = Address::Inet(local);
             state.chose_address = !local.ip.is_any();
@@ -99,7 +102,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether it may be bound to addresses that this machine does not have.
+    /// Returns whether the socket may bind to addresses that this machine does not have.
     fn may_be_anywhere(&self, v6: bool) -> bool {
         let options: &[usize] = if v6 {
             &[
@@ -114,8 +117,9 @@ impl Socket {
         options.iter().any(|at| self.settings().kept.is_on(*at))
     }
 
-    /// Where a program's address leads. Messages of a socket of version 6 may go to an address of
-    /// version 4 as such; `unreachable` is the error where it serves version 6 alone.
+    /// Returns the destination that the address `bytes` names; a wildcard becomes the loopback
+    /// address. Messages of a socket of version 6 may go to a plain address of version 4. Fails
+    /// with `unreachable` if the socket serves version 6 alone.
     pub(super) fn destination(&self, bytes: &[u8], unreachable: Errno) -> Result<Endpoint, Errno> {
         let v6 = self.family() == Family::Inet6;
         let messages = !self.is_tcp();
@@ -127,7 +131,7 @@ impl Socket {
                 }
                 Endpoint::parse(bytes, false)?
             }
-            // As on Linux no family is that of version 4.
+            // As on Linux, `AF_UNSPEC` counts as version 4.
             AF_UNSPEC if !v6 && messages => {
                 let mut bytes = bytes.to_vec();
                 bytes[..2].copy_from_slice(&AF_INET.to_le_bytes());
@@ -143,7 +147,8 @@ impl Socket {
         Ok(to)
     }
 
-    /// The address that `to` is reached from; `interface` is the one that a message chose, or 0.
+    /// Returns the source address of packets to `to`. `interface` is the one that a message chose,
+    /// or 0.
     pub(super) fn route(&self, to: Endpoint, interface: u32) -> Result<Ip, Errno> {
         let v6 = self.family() == Family::Inet6;
         let settings = self.settings();
@@ -173,7 +178,7 @@ impl Socket {
         };
         debug_assert!(is_v4 || !is_many, "groups of version 6 have no route");
         if from.to_v4().is_some() != is_v4 {
-            // Bound to an address of the other version.
+            // The socket is bound to an address of the other version.
             return Err(if v6 {
                 Errno::ENETUNREACH
             } else {
@@ -183,7 +188,7 @@ impl Socket {
         Ok(from)
     }
 
-    /// Gives it a port if it has none.
+    /// Binds the socket to a free port at the address `from`, if it has no port.
     pub(super) fn bind_to_any_port(&self, from: Ip) -> Result<(), Errno> {
         if self.state.lock().bound.is_some() {
             return Ok(());
@@ -205,7 +210,7 @@ impl Socket {
         if !matches!(phase, Phase::Idle | Phase::Listening | Phase::Refused) {
             return Err(Errno::EINVAL);
         }
-        // One that has chosen an address without a port stays there.
+        // With `IP_BIND_ADDRESS_NO_PORT` the socket has an address without a port, and keeps it.
         self.bind_to_any_port(self.endpoint().ip)?;
         if let Some(port) = self.port_use() {
             port.listen()?;
@@ -214,14 +219,14 @@ impl Socket {
         Ok(())
     }
 
-    /// It stopped to listen.
+    /// Marks the port as one without a listener.
     pub(super) fn stop_at_port(&self) {
         if let Some(port) = self.port_use() {
             port.stop_listening();
         }
     }
 
-    /// `SO_REUSEADDR` was changed.
+    /// Applies a change of `SO_REUSEADDR` to the port.
     pub(super) fn reuse_address_changed(&self, on: bool) {
         if let Some(port) = self.port_use() {
             port.0.set_reuse_address(on);
@@ -293,7 +298,7 @@ impl Socket {
         result
     }
 
-    /// Connects a socket to itself: it was bound to the address that it connects to, and no socket
+    /// Connects a socket to itself. It was bound to the address that it connects to, and no socket
     /// listens there.
     fn connect_to_itself(&self, to: Endpoint) {
         let peer = self.inbox.clone();
@@ -334,7 +339,7 @@ impl Socket {
         };
         match placed {
             Err(Errno::ECONNREFUSED) if patience == Patience::None => {
-                // As on Linux the answer comes after the call.
+                // As on Linux, a nonblocking call does not return the refusal itself.
                 self.state.lock().phase = Phase::Refused;
                 self.inbox.set_error(Errno::ECONNREFUSED);
                 Err(Errno::EINPROGRESS)
@@ -349,7 +354,7 @@ impl Socket {
         }
     }
 
-    /// What a connection has of its listener: the port, and options.
+    /// Copies the options that a connection inherits from its listener `parent`.
     fn inherit(&self, parent: &Self) {
         self.settings().inherit(parent.settings());
         self.set_urgent_inline(parent.is_urgent_inline());
@@ -359,7 +364,7 @@ impl Socket {
         }
     }
 
-    /// Waits until a connection that was begun is established, or is no more.
+    /// Waits until a connection attempt has succeeded or failed.
     fn wait_for_turn(&self, patience: Patience) -> Result<(), Errno> {
         let waited = patience.wait(&self.notifier, || {
             self.state.lock().phase != Phase::Connecting || self.inbox.look().error
@@ -370,7 +375,8 @@ impl Socket {
         }
         let error = self.take_error();
         let mut state = self.state.lock();
-        // The listener went with all that waited; another thread may have asked for the error.
+        // The listener closed with all its waiting connections. Another thread may have taken the
+        // error.
         if error.is_some() || state.phase == Phase::Refused {
             state.phase = Phase::Idle;
             return Err(match error {
@@ -383,7 +389,7 @@ impl Socket {
         Ok(())
     }
 
-    /// `connect` of UDP: what it sends goes there, and it receives from there alone.
+    /// `connect` of UDP or ICMP: sets the only address that the socket sends to and receives from.
     fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
         if family == AF_UNSPEC {
             self.aim_at_nobody();
@@ -396,7 +402,7 @@ impl Socket {
         }
         let port = self.endpoint().port;
         let mut state = self.state.lock();
-        // One that is bound to a group or to all receives from there still.
+        // A socket that is bound to a group or to the broadcast address still receives there.
         let bound = state.local.endpoint();
         let many = bound.is_some_and(|bound| bound.ip.is_group() || bound.ip.is_broadcast());
         if !many {
@@ -411,7 +417,8 @@ impl Socket {
         Ok(())
     }
 
-    /// UDP receives from all again, and keeps of its name what the program chose.
+    /// Has the socket receive from all addresses again. It keeps the address and port that the
+    /// program chose.
     fn aim_at_nobody(&self) {
         if let Some(port) = self.port_use() {
             port.0.set_connection(None);

@@ -1,4 +1,4 @@
-//! What the calls of every socket tell of the one interface, the loopback one (netdevice(7)).
+//! `ioctl` commands of sockets for the one interface, the loopback one (netdevice(7)).
 
 use super::address::Family;
 use super::state::caller_is_admin;
@@ -22,24 +22,24 @@ const SIOCGIFINDEX: u32 = 0x8933;
 const SIOCGIFTXQLEN: u32 = 0x8942;
 const SIOCGIFMAP: u32 = 0x8970;
 
-// What would change the interface.
+// Commands that would change the interface.
 const SIOCSIFFLAGS: u32 = 0x8914;
 const SIOCSIFADDR: u32 = 0x8916;
 const SIOCSIFNETMASK: u32 = 0x891c;
 const SIOCSIFMETRIC: u32 = 0x891e;
 const SIOCSIFMTU: u32 = 0x8922;
 const SIOCSIFTXQLEN: u32 = 0x8943;
-/// Routes of older programs.
+/// Commands of older programs for routes.
 const SIOCADDRT: u32 = 0x890b;
 const SIOCDELRT: u32 = 0x890c;
 
-/// The flags that programs can change, of which only this one is set: it is up.
+/// The flags that programs can change. Only [`IFF_UP`] of them is set.
 const CHANGEABLE: u16 = 0x1 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x4000;
 const IFF_UP: u16 = 0x1;
 
 /// Bytes of `struct ifreq`: a name, then a value.
 const REQUEST: usize = 40;
-/// Bytes of the name.
+/// Bytes of the name in it.
 const NAME_ROOM: usize = 16;
 
 type Request = [u8; REQUEST];
@@ -51,7 +51,7 @@ fn with_value(value: &[u8]) -> Request {
     request
 }
 
-/// `struct sockaddr_in` with this address, to its end.
+/// Returns the `struct sockaddr_in` of `ip`, up to the end of the address.
 fn address(ip: [u8; 4]) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..2].copy_from_slice(&AF_INET.to_le_bytes());
@@ -59,15 +59,15 @@ fn address(ip: [u8; 4]) -> [u8; 8] {
     bytes
 }
 
-/// Does what a socket of `family` is asked of the interface.
+/// Executes `command` on a socket of `family`.
 ///
 /// # Errors
-/// `ENODEV`: of another one. `ENOTTY`: nobody knows this. `EFAULT`.
+/// `ENODEV`: the interface is another one. `ENOTTY`: the command is unknown. `EFAULT`.
 pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
     if command == SIOCGIFCONF {
         return list(argument);
     }
-    // Sockets of other families do not tell of addresses of version 4.
+    // Sockets of other families do not report addresses of version 4.
     let four = family == Family::Inet;
     let answer = match command {
         SIOCGIFNAME | SIOCGIFINDEX => with_value(&LOOPBACK.to_le_bytes()),
@@ -78,7 +78,7 @@ pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
         SIOCSIFADDR | SIOCSIFNETMASK if four => return keep(command, argument),
         SIOCADDRT | SIOCDELRT if family != Family::Unix => {
             need_admin()?;
-            // There are none but that to the interface, which stays.
+            // The only route is that to the interface, and it stays.
             return Err(Errno::EOPNOTSUPP);
         }
         SIOCGIFFLAGS => with_value(&(IFF_UP_RUNNING | IFF_LOOPBACK).to_le_bytes()),
@@ -117,10 +117,11 @@ fn need_admin() -> Result<(), Errno> {
     }
 }
 
-/// Sets what the interface has already.
+/// Accepts a setting that the interface has already.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: it is to be changed, which it cannot. `ENODEV`: it is another one. `EPERM`, `EFAULT`.
+/// `EOPNOTSUPP`: the setting is different, and cannot change. `ENODEV`: the interface is another
+/// one. `EPERM`, `EFAULT`.
 fn keep(command: u32, argument: u64) -> SysResult {
     let mut asked: Request = [0; REQUEST];
     uaccess::copy_in(&mut asked, argument)?;
@@ -148,13 +149,14 @@ fn keep(command: u32, argument: u64) -> SysResult {
     }
 }
 
-/// Lists the interfaces that have an address of version 4, in `struct ifconf`: a length, and where.
+/// Lists the interfaces that have an address of version 4. `argument` is the address of a `struct
+/// ifconf`: a length, and a pointer.
 fn list(argument: u64) -> SysResult {
     let mut asked = [0; 16];
     uaccess::copy_in(&mut asked, argument)?;
     let (length, place) = asked.split_at(8);
     let number = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
-    // The upper half of the first word is nobody's.
+    // The upper half of the first word is padding.
     let room = number(length) & u64::from(u32::MAX);
     let place = number(place);
     let mut filled = REQUEST;

@@ -1,20 +1,19 @@
-//! Sockets: `AF_UNIX`, TCP and UDP over the loopback interface, and netlink, which tells of it.
+//! Sockets: `AF_UNIX`, TCP, UDP and ICMP over the loopback interface, and netlink.
 //!
 //! ```text
 //! Socket --sends--> Inbox of the peer: Segments --received by--> the peer
 //!    |                        |
 //! Account <--charge of each segment, until it is received
 //! ```
-//! Every socket has an [`inbox`]: a queue of segments. Who sends puts a segment into the inbox of
-//! the socket that is to receive it, and is charged for its memory until it is received, as on
-//! Linux. A stream reads across segments, a datagram is one.
+//! Every socket has an [`inbox`]: a queue of segments. A sender puts a segment into the inbox of
+//! the receiving socket. As on Linux, the sender is charged for the segment's memory until it is
+//! received. A read of a stream can take bytes of several segments; a datagram is one segment.
 //!
-//! TCP and UDP reach this machine alone, so they have no packets: a connection is a pair of sockets
-//! that know each other's inbox, as with `AF_UNIX`, and what is TCP's is its ports, its states and
-//! its errors. A stack of protocols (smoltcp is the one we would take) would split, check, order,
-//! acknowledge and time what cannot be lost here, would need its polls driven under one lock, and
-//! would keep its buffers at full size for each connection, while these take and give back memory
-//! by the segment.
+//! TCP and UDP reach this machine alone, so there are no packets. A connection is a pair of sockets
+//! that know each other's inbox, as with `AF_UNIX`. TCP adds ports, states and errors. A protocol
+//! stack such as smoltcp would split, check, order, acknowledge and time data that cannot be lost
+//! here. It would be polled under one lock, and would keep full-size buffers for each connection.
+//! The inboxes allocate and free memory by the segment.
 
 mod account;
 mod address;
@@ -61,8 +60,9 @@ pub use settings::{KEEP_ALIVE, Settings, Stamps, Timeout};
 pub use state::{DEFAULT_BUFFER, MAX_MESSAGES, Socket};
 pub use view::{Stage, View};
 
-/// Starts the threads of sockets. `caller` says who calls, as the real user and as whom it acts, and
-/// `is_admin` whether that is somebody who may change networks.
+/// Starts the kernel threads of sockets. `caller` returns the credentials of the calling process:
+/// first with the real, then with the effective user. `is_admin` returns whether the caller may
+/// change networks.
 pub fn start(caller: [fn() -> Credentials; 2], is_admin: fn() -> bool) {
     state::set_admin(is_admin);
     collect::start(caller);

@@ -1,4 +1,4 @@
-//! The names of `AF_UNIX` sockets: nodes in the tree, and names in no directory.
+//! The names of `AF_UNIX` sockets: nodes in the file tree, and abstract names.
 
 use super::address::SocketKind;
 use super::state::Socket;
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::Errno;
 use machine::sync::SpinLock;
 
-/// A name in no directory; as on Linux each kind of socket has names of its own.
+/// An abstract name. As on Linux, each type of socket has its own set of names.
 type AbstractKey = (SocketKind, Arc<[u8]>);
 
 struct Names {
@@ -19,13 +19,14 @@ struct Names {
     nodes: BTreeMap<NodeId, Weak<Socket>>,
 }
 
-/// Taken with no other lock held that a socket's end takes: what is found is dropped without it.
+/// Locked while no lock is held that dropping a socket takes. Values found are dropped after it is
+/// unlocked.
 static NAMES: SpinLock<Names> = SpinLock::new(Names {
     abstracts: BTreeMap::new(),
     nodes: BTreeMap::new(),
 });
 
-/// Keeps a name in no directory.
+/// Keeps an abstract name until it is dropped.
 struct AbstractName(AbstractKey);
 
 impl Drop for AbstractName {
@@ -35,7 +36,8 @@ impl Drop for AbstractName {
     }
 }
 
-/// Keeps what leads from a node to a socket, and the node, so that its number stays its own.
+/// Keeps the entry that leads from a node to a socket. Also keeps the node, so that no other one
+/// gets its number.
 struct NodeName {
     node: NodeRef,
     /// Keeps the file system mounted.
@@ -49,7 +51,7 @@ impl Drop for NodeName {
     }
 }
 
-/// Gives a socket a name in no directory; it has it as long as the result exists.
+/// Gives `socket` an abstract name until the result is dropped.
 ///
 /// # Errors
 /// `EADDRINUSE`.
@@ -64,7 +66,7 @@ pub(super) fn take_abstract(socket: &Socket, name: &Arc<[u8]>) -> Result<Hold, E
     Ok(Arc::new(AbstractName(key)))
 }
 
-/// Gives it a name of five digits that is free, as Linux does for who binds to no name.
+/// Gives `socket` a free abstract name of five digits, as Linux does for a `bind` without a name.
 ///
 /// # Errors
 /// `ENOSPC`: all are taken.
@@ -82,7 +84,7 @@ pub(super) fn take_any(socket: &Socket) -> Result<(Arc<[u8]>, Hold), Errno> {
     Err(Errno::ENOSPC)
 }
 
-/// Makes a new node lead to a socket.
+/// Makes the new node `node` lead to `socket` until the result is dropped.
 pub(super) fn take_node(socket: &Socket, node: NodeRef) -> Hold {
     let old = NAMES.lock().nodes.insert(node.id(), socket.weak());
     debug_assert!(old.is_none(), "a new node leads nowhere");
@@ -90,13 +92,13 @@ pub(super) fn take_node(socket: &Socket, node: NodeRef) -> Hold {
     Arc::new(NodeName { node, _hold })
 }
 
-/// The socket of this kind with a name in no directory.
+/// Returns the socket of this type with an abstract name.
 pub(super) fn find_abstract(kind: SocketKind, name: &Arc<[u8]>) -> Option<Arc<Socket>> {
     let found = NAMES.lock().abstracts.get(&(kind, name.clone())).cloned();
     found?.upgrade()
 }
 
-/// The socket that a node leads to.
+/// Returns the socket that a node leads to.
 pub(super) fn find_node(node: &NodeRef) -> Option<Arc<Socket>> {
     let found = NAMES.lock().nodes.get(&node.id()).cloned();
     found?.upgrade()

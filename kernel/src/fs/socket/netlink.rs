@@ -1,5 +1,5 @@
-//! Sockets of netlink: programs ask the kernel of interfaces and addresses (`NETLINK_ROUTE`), and of
-//! sockets (`NETLINK_SOCK_DIAG`), which it tells in `/proc/net` alone.
+//! Netlink sockets: programs ask the kernel about interfaces and addresses (`NETLINK_ROUTE`), and
+//! about sockets (`NETLINK_SOCK_DIAG`). The kernel lists sockets in `/proc/net` alone.
 
 use super::account::{self, NoRoom};
 use super::address::{Address, Family, Protocol};
@@ -22,10 +22,10 @@ use logic::socket::control::Credentials;
 use logic::socket::netlink::{self, Topic};
 use machine::sync::SpinLock;
 
-/// The ports that sockets have.
+/// The ports in use.
 static PORTS: SpinLock<BTreeSet<u32>> = SpinLock::new(BTreeSet::new());
 
-/// Keeps a port.
+/// Keeps a port until it is dropped.
 struct PortUse(u32);
 
 impl Drop for PortUse {
@@ -43,7 +43,7 @@ impl PortUse {
         }
     }
 
-    /// The number of the process, or, where that is taken, one that no process has.
+    /// Takes the number of the calling process or, if that is taken, one that no process has.
     fn take_any() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0x8000_0000);
         let mut port = caller().pid;
@@ -58,7 +58,7 @@ impl PortUse {
 }
 
 impl Socket {
-    /// `bind`: 0 is any port.
+    /// `bind`. Port 0 takes any port.
     pub(super) fn bind_netlink(&self, bytes: &[u8]) -> Result<(), Errno> {
         let (port, groups) = netlink::parse_address(bytes)?;
         self.take_netlink_port(port, groups)
@@ -95,7 +95,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Its port; it gets one if it has none.
+    /// Returns the socket's port. Takes one if it has none.
     fn netlink_port(&self) -> Result<u32, Errno> {
         if !self.is_bound() {
             match self.take_netlink_port(0, 0) {
@@ -110,7 +110,7 @@ impl Socket {
         }
     }
 
-    /// `connect`: what it sends goes to the kernel anyway.
+    /// `connect`: checks the address and takes a port. All messages go to the kernel anyway.
     pub(super) fn connect_netlink(&self, bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         if split_family(bytes)?.0 == AF_UNSPEC {
             return Ok(());
@@ -127,7 +127,7 @@ impl Socket {
         }
     }
 
-    /// Sends requests, whose answers it can receive then.
+    /// Sends requests to the kernel, which puts the answers into the socket's inbox.
     pub(super) fn send_netlink(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let port = self.netlink_port()?;
         if let Some((bytes, caller)) = out.to {
@@ -159,12 +159,13 @@ impl Socket {
         Ok(length)
     }
 
-    /// Whether it is one of netlink.
+    /// Returns whether this is a netlink socket.
     pub fn is_netlink(&self) -> bool {
         self.family() == Family::Netlink
     }
 
-    /// Puts a message of the kernel into its inbox. One that finds no room is lost, and the receiver is told.
+    /// Puts a message from the kernel into the inbox. If there is no room, the message is lost and
+    /// the next call fails with `ENOBUFS`.
     pub fn receive_from_kernel(&self, answer: &[u8]) {
         // Relaxed: an option orders nothing.
         let room = self.settings().receive_buffer.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What programs do with sockets: by their calls, and as files.
+//! The operations on sockets: system calls, and those of a file.
 
 use super::address::{Family, Protocol, SocketKind};
 use super::inbox::{Got, How, Patience};
@@ -21,44 +21,44 @@ use logic::socket::control::Credentials;
 /// The longest backlog (`net.core.somaxconn`).
 pub const MAX_BACKLOG: usize = 4096;
 
-/// Whether the urgent byte of a stream is next.
+/// Asks whether the next byte of a stream is the urgent one.
 const SIOCATMARK: u32 = 0x8905;
-/// Bytes of a stream that were not sent.
+/// Asks for the number of bytes of a stream that were not sent.
 const SIOCOUTQNSD: u32 = 0x894b;
 
-/// Who calls, and where it stands in the tree.
+/// The calling task.
 #[derive(Copy, Clone, Debug)]
 pub struct Caller<'a> {
-    /// Where it stands.
+    /// Its root, its current directory and its umask.
     pub context: &'a Context,
-    /// Who it acts as.
+    /// The credentials that it acts with.
     pub who: &'a Subject,
 }
 
-/// A message on its way out.
+/// A message to send.
 pub struct Outgoing<'a> {
-    /// To whom, where the socket is not connected.
+    /// The destination, if the call names one, and the caller.
     pub to: Option<(&'a [u8], Caller<'a>)>,
-    /// Control messages to go with a message of UDP.
+    /// Control messages that go with a packet of UDP or ICMP.
     pub control: &'a [u8],
-    /// Open files that go with it, and how many may be on their way.
+    /// Open files that go with it.
     pub files: Vec<Arc<OpenFile>>,
-    /// The sender's limit of those.
+    /// The most descriptors in flight that the sender's limit allows.
     pub files_limit: usize,
-    /// Who the sender says that it is.
+    /// The credentials that the sender claims.
     pub credentials: Option<Credentials>,
-    /// It does not wait.
+    /// The call does not wait.
     pub nonblocking: bool,
-    /// Of TCP: its last byte is urgent.
+    /// TCP: the last byte is urgent.
     pub urgent: bool,
-    /// More follow (`MSG_MORE`).
+    /// More data follows (`MSG_MORE`).
     pub more: bool,
     /// The caller may mark packets.
     pub may_mark: bool,
 }
 
 impl Outgoing<'_> {
-    /// Bytes and nothing else.
+    /// Returns a message of bytes and nothing else.
     pub const fn plain(nonblocking: bool) -> Self {
         Self {
             to: None,
@@ -81,12 +81,12 @@ pub struct Incoming {
     pub peek: bool,
     /// `MSG_WAITALL`.
     pub all: bool,
-    /// It does not wait.
+    /// The call does not wait.
     pub nonblocking: bool,
 }
 
 impl Socket {
-    /// An open file of this socket.
+    /// Returns a new open file of this socket.
     pub fn to_file(self: Arc<Self>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
         let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
         let name = self.protocol_name();
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// A new pair of connected sockets.
+    /// Creates a pair of connected sockets of `AF_UNIX`.
     pub fn pair(
         kind: SocketKind,
         flags: OpenFlags,
@@ -149,7 +149,7 @@ impl Socket {
         }
     }
 
-    /// `listen(2)`; a negative backlog is the longest.
+    /// `listen(2)`. A negative backlog is the longest.
     pub fn listen(&self, backlog: i32) -> Result<(), Errno> {
         let backlog = usize::try_from(backlog).unwrap_or(MAX_BACKLOG);
         let backlog = backlog.min(MAX_BACKLOG);
@@ -167,7 +167,7 @@ impl Socket {
         }
         let listening = self.is_listening();
         if self.is_tcp() && ((reading && listening) || self.is_connecting()) {
-            // As on Linux there is nothing to end in order.
+            // As on Linux, the socket is disconnected, because there is no stream to end in order.
             if listening {
                 self.stop_at_port();
             }
@@ -185,7 +185,7 @@ impl Socket {
         }
     }
 
-    /// Sends bytes, or a message.
+    /// Sends bytes of a stream, or a message.
     ///
     /// # Errors
     /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
@@ -204,7 +204,7 @@ impl Socket {
             None
         };
         if let Some(error) = refused {
-            // Each may be the last reference by now.
+            // Each reference may be the last by now.
             out.files.into_iter().for_each(OpenFile::close);
             return Err(error);
         }
@@ -230,7 +230,7 @@ impl Socket {
         }
     }
 
-    /// Receives bytes, or a message.
+    /// Receives bytes of a stream, or a message.
     ///
     /// # Errors
     /// As `recvmsg(2)`.
@@ -254,16 +254,16 @@ impl Socket {
         }
         let got = self.inbox.receive_message(to, how)?;
         if got.source.is_none() && !self.kind().connects() && patience == Patience::None {
-            // As on Linux only who waits finds the end of messages.
+            // As on Linux, only a call that waits finds the end of messages.
             return Err(Errno::EAGAIN);
         }
         Ok(got)
     }
 
-    /// Receives the urgent byte of a stream, or only looks at it.
+    /// Returns the urgent byte of a stream. Without `peek` it is then received.
     ///
     /// # Errors
-    /// `EINVAL`: there is none; `ENOTCONN`: it is a listener.
+    /// `EINVAL`: there is no urgent byte. `ENOTCONN`: the socket is a listener.
     pub fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
         if self.is_listening() {
             return Err(Errno::ENOTCONN);
@@ -276,12 +276,12 @@ impl Socket {
         self.inbox.set_urgent_inline(on);
     }
 
-    /// Whether it is set.
+    /// Returns whether `SO_OOBINLINE` is set.
     pub fn is_urgent_inline(&self) -> bool {
         self.inbox.is_urgent_inline()
     }
 
-    /// Whether something may come at all.
+    /// Checks whether the socket can receive anything.
     fn check_receives(&self, patience: Patience) -> Result<(), Errno> {
         if !self.kind().connects() || self.can_receive() {
             return Ok(());
@@ -305,7 +305,7 @@ impl Socket {
 
 impl File for Socket {
     fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
-        // Reading nothing takes no message, as it does on Linux; `recv` of nothing does.
+        // As on Linux, a `read` of no bytes takes no message, while a `recv` of no bytes takes one.
         if to.room() == 0 {
             return Ok(0);
         }
@@ -318,7 +318,7 @@ impl File for Socket {
             nonblocking: flags.nonblocking(),
             ..Incoming::default()
         };
-        // Descriptors that come with it are lost, as on Linux.
+        // Descriptors that come with the data are closed, as on Linux.
         self.receive(to, how).map(|got| {
             got.files.into_iter().for_each(OpenFile::close);
             got.count

@@ -6,25 +6,26 @@ use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
-/// Up to so many bytes lie in the heap: in a page they would waste more than half of it.
+/// The most bytes that are kept in the heap. In a page they would waste at least half of it.
 const SMALL: usize = PAGE_SIZE / 2;
 
-/// The most bytes that lie in the segment itself: 128 with the other fields of the enum.
+/// The most bytes that are kept in the segment itself: 128 with the other fields of the enum.
 const FEW: usize = 126;
 
 /// The bytes of a segment.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// A few: how many, and they.
+    /// A few bytes: their number, and the bytes.
     Few(u8, [u8; FEW]),
-    /// More.
+    /// More bytes, in the heap.
     Small(Box<[u8]>),
-    /// Many: pages that are full but for the last.
+    /// Many bytes, and their number: pages that are full but for the last.
     Pages(Vec<FrameRef>, usize),
 }
 
 impl Payload {
-    /// `length` bytes that are zero, if these are few: to be filled where they are.
+    /// Returns `length` zeros to be filled in the segment itself. Returns `None` if they do not
+    /// fit.
     pub(super) fn few(length: usize) -> Option<Self> {
         let length = u8::try_from(length)
             .ok()
@@ -32,10 +33,10 @@ impl Payload {
         Some(Self::Few(length, [0; FEW]))
     }
 
-    /// Fills what [`Self::few`] made.
+    /// Fills the bytes that [`Self::few`] made.
     ///
     /// # Errors
-    /// `EFAULT` if `from` gives fewer bytes.
+    /// `EFAULT`: `from` gives fewer bytes.
     pub(super) fn fill_few(&mut self, from: &mut dyn ByteSource) -> Result<(), Errno> {
         match self {
             Self::Few(length, bytes) => from.fill(&mut bytes[..usize::from(*length)]),
@@ -43,8 +44,8 @@ impl Payload {
         }
     }
 
-    /// Adds the few bytes of `more` behind its own few. Returns `false` if there is no room for them in
-    /// the segment itself.
+    /// Appends the few bytes of `more` to a payload of few bytes. Returns `false` if they do not
+    /// fit in the segment itself.
     pub(super) fn append(&mut self, more: &Self) -> bool {
         let (Self::Few(length, bytes), Self::Few(count, added)) = (self, more) else {
             return false;
@@ -59,7 +60,7 @@ impl Payload {
         true
     }
 
-    /// The memory that so many bytes take.
+    /// Returns the memory that `length` bytes take.
     pub(super) fn memory(length: usize) -> usize {
         if length <= SMALL {
             length
@@ -68,10 +69,10 @@ impl Payload {
         }
     }
 
-    /// Takes the next `length` bytes of `from`. User memory may fault: no lock is held.
+    /// Takes the next `length` bytes of `from`. Call this without a lock: user memory may fault.
     ///
     /// # Errors
-    /// `EFAULT` if it gives fewer, `ENOBUFS` when there is no memory.
+    /// `EFAULT`: `from` gives fewer bytes. `ENOBUFS`: no memory.
     pub(super) fn take(from: &mut dyn ByteSource, length: usize) -> Result<Self, Errno> {
         if let Some(mut few) = Self::few(length) {
             few.fill_few(from)?;
@@ -107,7 +108,7 @@ impl Payload {
         Ok(Self::Pages(pages, length))
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Few(length, _) => usize::from(*length),
@@ -116,7 +117,7 @@ impl Payload {
         }
     }
 
-    /// Its byte, if there is one alone.
+    /// Returns the byte of a payload of one byte.
     pub(super) fn only_byte(&self) -> Option<u8> {
         match self {
             Self::Few(1, bytes) => bytes.first().copied(),
@@ -124,7 +125,7 @@ impl Payload {
         }
     }
 
-    /// Its last byte, if it has any.
+    /// Returns the last byte, if there is one.
     pub(super) fn last_byte(&self) -> Option<u8> {
         let mut byte = [0];
         let at = self.len().checked_sub(1)?;
@@ -132,10 +133,11 @@ impl Payload {
         (put == Ok(1)).then_some(byte[0])
     }
 
-    /// Puts up to `count` bytes from `offset` on; tells how many. No lock is held.
+    /// Puts up to `count` bytes from `offset` on into `to`. Returns how many. Call this without a
+    /// lock.
     ///
     /// # Errors
-    /// `EFAULT` if none could be put.
+    /// `EFAULT`: no byte could be put.
     pub(super) fn put(&self, offset: usize, to: &mut dyn ByteSink, count: usize) -> SysResult {
         let count = count.min(self.len() - offset).min(to.room());
         match self {

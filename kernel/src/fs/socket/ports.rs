@@ -1,4 +1,4 @@
-//! Ports: which sockets of TCP and UDP are bound where, and who is meant by an address.
+//! Ports: which sockets are bound where, and which socket an address reaches.
 
 use super::address::Protocol;
 use super::state::Socket;
@@ -11,18 +11,18 @@ use logic::socket::address::{Endpoint, Ip};
 use machine::arch::random;
 use machine::sync::SpinLock;
 
-/// The ports that who asks for none gets (`net.ipv4.ip_local_port_range`).
+/// The ports for sockets that do not choose one (`net.ipv4.ip_local_port_range`).
 pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
 
-/// The most uses of one port: all are looked at with the ports locked.
+/// The most bindings of one port. All are examined with the ports locked.
 const MOST_USERS: usize = 4096;
 
-/// One socket's use of a port.
+/// The binding of one socket to a port.
 #[derive(Debug)]
 pub(super) struct Binding {
     protocol: Protocol,
     local: Endpoint,
-    /// Of version 6 and for it alone.
+    /// At the wildcard of version 6, serves version 6 alone.
     v6_only: bool,
     reuse_address: AtomicBool,
     reuse_port: bool,
@@ -31,26 +31,26 @@ pub(super) struct Binding {
     socket: Weak<Socket>,
 }
 
-/// What connecting a socket makes of its use of a port.
+/// The part of a binding that `connect` sets.
 #[derive(Copy, Clone, Debug, Default)]
 struct Connection {
-    /// The only one that UDP receives from, and the other side of TCP.
+    /// The only address that UDP receives from, and the other side of TCP.
     remote: Option<Endpoint>,
-    /// Its own address, if it was bound to none.
+    /// The socket's own address, if it was bound to the wildcard.
     local: Option<Ip>,
 }
 
-/// Keeps a port. A connection that was accepted has its listener's.
+/// Keeps a port until it is dropped. An accepted connection shares that of its listener.
 #[derive(Debug)]
 pub(super) struct PortUse(pub(super) Arc<Binding>);
 
 type Key = (Protocol, u16);
 
-/// Nothing is dropped under it but weak references.
+/// Nothing but weak references is dropped under this lock.
 static PORTS: SpinLock<BTreeMap<Key, Vec<Arc<Binding>>>> = SpinLock::new(BTreeMap::new());
 
 impl Binding {
-    /// For a socket that is to be bound to `local` with its options as they are.
+    /// Creates the binding of `socket` to `local` with the socket's current options.
     pub(super) fn new(protocol: Protocol, local: Endpoint, v6_only: bool, socket: &Socket) -> Self {
         let settings = socket.settings();
         Self {
@@ -69,7 +69,7 @@ impl Binding {
         (self.protocol, self.local.port)
     }
 
-    /// Where it is: a connected socket is where its connection is.
+    /// Returns the address of the binding, or, if it is connected, that of the connection.
     fn ip(&self) -> Ip {
         self.connection.lock().local.unwrap_or(self.local.ip)
     }
@@ -78,7 +78,7 @@ impl Binding {
         self.covers_from(self.ip(), ip)
     }
 
-    /// Whether it serves `ip` where it is at `own`.
+    /// Returns whether the binding serves `ip` if its own address is `own`.
     fn covers_from(&self, own: Ip, ip: Ip) -> bool {
         own == ip
             || (own == Ip::ANY4 && ip.to_v4().is_some())
@@ -86,7 +86,7 @@ impl Binding {
     }
 
     fn listens(&self) -> bool {
-        // Relaxed: changed under the lock of all ports, as it is read.
+        // Relaxed: set and read with `PORTS` locked. Clearing it orders nothing.
         self.listening.load(Ordering::Relaxed) && self.socket.strong_count() > 0
     }
 
@@ -100,13 +100,13 @@ impl Binding {
         overlap && !shared
     }
 
-    /// `SO_REUSEADDR` was changed.
+    /// Applies a change of `SO_REUSEADDR`.
     pub(super) fn set_reuse_address(&self, on: bool) {
         self.reuse_address.store(on, Ordering::Relaxed);
     }
 
-    /// Its socket is connected: messages from others than `remote` are for others. Where it was bound
-    /// to no address it is at `local`. `None`: it is connected no more.
+    /// Connects the binding: it receives messages from `remote` alone. If it was bound to the
+    /// wildcard, its address becomes `local`. `None` disconnects it.
     pub(super) fn set_connection(&self, connection: Option<(Ip, Endpoint)>) {
         let new = connection.map_or_else(Connection::default, |(local, remote)| Connection {
             remote: Some(remote),
@@ -117,10 +117,10 @@ impl Binding {
 }
 
 impl PortUse {
-    /// Takes the port, or, where that is 0, one that nobody has.
+    /// Takes the port of `binding`, or a free one if that is 0.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `ENOBUFS`: no memory, or too many share it.
+    /// `EADDRINUSE`; `ENOBUFS`: no memory, or too many sockets share the port.
     pub(super) fn take(mut binding: Binding) -> Result<Self, Errno> {
         let mut ports = PORTS.lock();
         if binding.local.port == 0 {
@@ -150,19 +150,19 @@ impl PortUse {
         Ok(Self(binding))
     }
 
-    /// Where it is.
+    /// Returns the address that was bound.
     pub(super) fn local(&self) -> Endpoint {
         self.0.local
     }
 
-    /// Its socket listens from now on.
+    /// Marks the socket as a listener.
     ///
     /// # Errors
-    /// `EADDRINUSE`: another one does there.
+    /// `EADDRINUSE`: another socket listens there.
     pub(super) fn listen(&self) -> Result<(), Errno> {
         let ports = PORTS.lock();
         let users = ports.get(&self.0.key());
-        // As a listener it shares the port with no listener and no other.
+        // Set first: `conflicts` does not let a listener share its port by `SO_REUSEADDR`.
         let was = self.0.listening.swap(true, Ordering::Relaxed);
         let others = users.into_iter().flatten();
         let taken = others
@@ -175,11 +175,11 @@ impl PortUse {
         Ok(())
     }
 
-    /// Connects TCP from this port at `local`, unless another socket is connected from there to the
-    /// same address.
+    /// Connects TCP from this port at `local`, unless another socket of the port has the same
+    /// connection.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: one is.
+    /// `EADDRNOTAVAIL`: another socket has it.
     pub(super) fn connect(&self, local: Ip, remote: Endpoint) -> Result<(), Errno> {
         let ports = PORTS.lock();
         let mut others = ports.get(&self.0.key()).into_iter().flatten();
@@ -195,7 +195,7 @@ impl PortUse {
         Ok(())
     }
 
-    /// It does not listen any more.
+    /// Marks the socket as no listener.
     pub(super) fn stop_listening(&self) {
         self.0.listening.store(false, Ordering::Relaxed);
     }
@@ -213,7 +213,7 @@ impl Drop for PortUse {
     }
 }
 
-/// A port that nobody has, from a random one on.
+/// Returns a free port, searching from a random one. Returns `None` if all are taken.
 fn free_port(ports: &BTreeMap<Key, Vec<Arc<Binding>>>, protocol: Protocol) -> Option<u16> {
     let mut bytes = [0; 2];
     random::fill(&mut bytes);
@@ -221,12 +221,13 @@ fn free_port(ports: &BTreeMap<Key, Vec<Arc<Binding>>>, protocol: Protocol) -> Op
     let count = last - first + 1;
     let start = u16::from_le_bytes(bytes) % count;
     (0..count)
-        // Both are below the count, and twice that fits.
+        // No overflow: both are below `count`, and twice that fits.
         .map(|n| first + (start + n) % count)
         .find(|port| !ports.contains_key(&(protocol, *port)))
 }
 
-/// How exactly a binding wants what comes `from` to `to`. `None`: not at all.
+/// Returns how exactly a binding matches data that comes `from` one address to `to`. `None`: it
+/// does not match.
 fn score(binding: &Binding, to: Endpoint, from: Endpoint) -> Option<u32> {
     let Connection { remote, local } = *binding.connection.lock();
     let own = local.unwrap_or(binding.local.ip);
@@ -242,8 +243,8 @@ fn score(binding: &Binding, to: Endpoint, from: Endpoint) -> Option<u32> {
     Some(exact + narrow + if remote.is_some() { 4 } else { 0 })
 }
 
-/// The binding that says most exactly that it wants what comes `from` to `to`; of equals that share a
-/// port by `SO_REUSEPORT` that of the flow, and of others, as on Linux, the last one.
+/// Returns the binding that matches most exactly. Of equal ones that all share the port by
+/// `SO_REUSEPORT`, the flow selects one. Of others, as on Linux, the last one is taken.
 fn choose(users: &[Arc<Binding>], to: Endpoint, from: Endpoint) -> Option<&Arc<Binding>> {
     if let [only] = users {
         return score(only, to, from).map(|_| only);
@@ -271,11 +272,11 @@ fn choose(users: &[Arc<Binding>], to: Endpoint, from: Endpoint) -> Option<&Arc<B
     let mut same = users
         .iter()
         .filter(|binding| score(binding, to, from) == Some(top));
-    // Connections change without the lock of the ports: there may be fewer than a moment ago.
+    // Connections change without the lock of the ports, so fewer bindings may match by now.
     Some(same.nth(nth).unwrap_or(last))
 }
 
-/// A number that is the same for all that goes between two addresses.
+/// Returns a number that is the same for all data between two addresses.
 fn flow(to: Endpoint, from: Endpoint) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let ends = [from, to];
@@ -290,8 +291,8 @@ fn flow(to: Endpoint, from: Endpoint) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// The socket that accepts connections to `to`, or that receives a message of UDP that comes `from`
-/// there.
+/// Returns the socket that accepts connections to `to`, or that receives a message that comes
+/// `from` there.
 pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<Arc<Socket>> {
     let ports = PORTS.lock();
     let users = ports.get(&(protocol, to.port))?;
@@ -300,8 +301,8 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
     socket.upgrade()
 }
 
-/// All sockets that receive a message of UDP to many receivers. Those at other addresses than `to` do
-/// not, nor do those of version 6.
+/// Returns all sockets that receive a message to a group or by broadcast. Sockets at other
+/// addresses than `to` do not receive it, nor do those that serve version 6 alone.
 ///
 /// # Errors
 /// `ENOBUFS`: no memory.
@@ -319,7 +320,7 @@ pub(super) fn find_all(
     let ports = PORTS.lock();
     let users = ports.get(&(protocol, to.port)).into_iter().flatten();
     let wanted = users.filter(|binding| score(binding, to, from).is_some());
-    // Who came since has missed it.
+    // A socket that was bound since misses the message.
     all.extend(wanted.take(count).map(|binding| binding.socket.clone()));
     drop(ports);
     let alive = all

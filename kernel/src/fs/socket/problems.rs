@@ -1,4 +1,4 @@
-//! The errors of packets that wait until a program receives them.
+//! Errors of packets, queued until a program receives them.
 
 use super::segment::Segment;
 use alloc::collections::VecDeque;
@@ -7,19 +7,19 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::socket::report::Report;
 use machine::sync::SpinLock;
 
-/// The most errors that wait; further ones are told by the next call alone, as on Linux where the
-/// buffer is full.
+/// The most queued errors of a socket. A further error is reported by the next call alone, as on
+/// Linux when the buffer is full.
 pub(super) const MOST: usize = 64;
 
-/// An error that waits.
+/// A queued error.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) report: Report,
-    /// The message that it is about.
+    /// The message that caused the error.
     pub(super) segment: Arc<Segment>,
 }
 
-/// The errors that wait, the oldest first.
+/// The queued errors, the oldest first.
 #[derive(Debug)]
 pub(super) struct Problems {
     pub(super) any: AtomicBool,
@@ -34,9 +34,9 @@ impl Problems {
         }
     }
 
-    /// Whether any waits.
+    /// Returns whether an error is queued.
     pub(super) fn any(&self) -> bool {
-        // Acquire: pairs with the Release of who adds one.
+        // Acquire: pairs with the Release in `Socket::add_problem`.
         self.any.load(Ordering::Acquire)
     }
 }

@@ -12,72 +12,75 @@ use logic::errno::Errno;
 pub(super) struct Urgent {
     /// Its place in the stream.
     pub(super) at: u64,
-    /// It, until it is received by itself (`MSG_OOB`).
+    /// The byte itself, until it is received alone (`MSG_OOB`).
     pub(super) byte: Option<u8>,
 }
 
-/// How far the urgent byte of a stream is.
+/// The distance to the urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Mark {
-    /// Bytes in front of it: no call receives more than these. `usize::MAX`: there is none.
+    /// Bytes in front of the urgent byte. No call receives more than these. `usize::MAX`: there is
+    /// no urgent byte.
     pub(super) before: usize,
-    /// It is not received with others.
+    /// The urgent byte is not received with others.
     pub(super) apart: bool,
 }
 
-/// What an inbox holds and knows.
+/// The contents and the state of an inbox.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) segments: VecDeque<Arc<Segment>>,
-    /// Bytes of a stream that were received or passed over.
+    /// Bytes of the stream that were received or skipped.
     pub(super) gone: u64,
-    /// The last one, until it is passed.
+    /// The latest urgent byte, until the reader has passed it.
     pub(super) urgent: Option<Urgent>,
-    /// Next bytes that are passed over: they were urgent and next when another urgent one came.
+    /// The number of next bytes to skip: each was urgent and next when another urgent byte came.
     pub(super) skipped: usize,
-    /// `SO_OOBINLINE`: it is received with the others.
+    /// `SO_OOBINLINE`: the urgent byte is received with the others.
     pub(super) urgent_inline: bool,
-    /// Bytes of the first that were received already.
+    /// Bytes of the first segment that were received already.
     pub(super) head: usize,
-    /// Bytes that were not.
+    /// Bytes of all segments that were not received yet.
     pub(super) bytes: usize,
-    /// Memory of all segments.
+    /// Memory that is charged for all segments.
     pub(super) memory: usize,
-    /// Nobody will send any more: the peer has stopped writing, or is gone, or the owner has shut it.
+    /// No more data comes: the peer has stopped writing or is gone, or the owner has shut the
+    /// inbox.
     pub(super) ended: bool,
-    /// The peer will not.
+    /// The peer sends no more.
     pub(super) peer_ended: bool,
-    /// It said so by itself, over TCP, before any error: that is what a receiver finds, then.
+    /// The peer ended a stream of TCP in order, before any error. A receiver then finds the end,
+    /// not an error.
     pub(super) finished: bool,
     /// The owner has stopped writing.
     pub(super) owner_ended: bool,
-    /// The owner has shut it.
+    /// The owner has shut it for senders.
     pub(super) shut: bool,
     /// The owner is gone.
     pub(super) closed: bool,
     /// The connection was reset.
     pub(super) reset: bool,
     pub(super) error: Option<Errno>,
-    /// The inbox of the only one that may send messages: the owner is connected to it.
+    /// The inbox of the only socket that may send messages: the owner is connected to that socket.
     pub(super) only_from: Option<u64>,
-    /// Receivers that wait for more than a first segment.
+    /// The number of receivers that wait for a segment behind others.
     pub(super) behind: usize,
-    /// Who found it full and wants to know when it is not.
+    /// Notifiers of senders that found the inbox full and wait for room.
     pub(super) waiting: Vec<Arc<Notifier>>,
 }
 
-/// What an inbox takes.
+/// The limits of an inbox.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Bounds {
-    /// Not more messages than this and one.
+    /// The inbox is full with more messages than this.
     pub(super) messages: Option<usize>,
-    /// Not more memory than this.
+    /// The inbox is full with more bytes of memory than this.
     pub(super) memory: Option<usize>,
 }
 
 impl Queue {
-    /// Passes bytes of the first segment; with the last of them it goes, to be dropped without a
-    /// lock.
+    /// Passes `count` bytes of the first segment. Returns the segment if these were its last bytes;
+    /// drop it without a lock.
     pub(super) fn advance(&mut self, count: usize) -> Option<Arc<Segment>> {
         self.bytes -= count;
         self.head += count;
@@ -95,8 +98,8 @@ impl Queue {
         Some(gone)
     }
 
-    /// A byte at this place of the stream is the urgent one from now on. One that was next stays apart, and
-    /// others become as the rest.
+    /// Makes `byte`, at the place `at` of the stream, the urgent one. If the old urgent byte was
+    /// next, it stays apart and is skipped. Otherwise it becomes a normal byte.
     pub(super) fn set_urgent(&mut self, at: u64, byte: u8) {
         if self.is_at_urgent() && !self.urgent_inline {
             self.skipped += 1;
@@ -105,7 +108,7 @@ impl Queue {
         self.urgent = Some(Urgent { at, byte });
     }
 
-    /// How far the urgent byte is behind `peeked` ones.
+    /// Returns the distance to the urgent byte behind the next `peeked` bytes.
     pub(super) fn mark(&self, peeked: usize) -> Mark {
         if peeked < self.skipped {
             return Mark {
@@ -127,17 +130,17 @@ impl Queue {
         self.urgent.is_some_and(|urgent| urgent.at == self.next())
     }
 
-    /// The place of the next byte that is not passed over.
+    /// Returns the place of the next byte that is not skipped.
     pub(super) fn next(&self) -> u64 {
         self.gone + self.skipped as u64
     }
 
-    /// How many of the next bytes are not received with others.
+    /// Returns how many of the next bytes are not received with others.
     pub(super) fn apart(&self) -> usize {
         self.skipped + usize::from(self.is_at_urgent() && !self.urgent_inline)
     }
 
-    /// There is nothing but bytes that are not received with others.
+    /// Returns whether the queue has bytes, but none that can be received with others.
     pub(super) fn has_only_urgent(&self) -> bool {
         let apart = self.apart();
         apart > 0 && apart == self.bytes

@@ -1,9 +1,10 @@
-//! Descriptors on their way (`SCM_RIGHTS`): open files that a message in an inbox holds.
+//! Descriptors in flight (`SCM_RIGHTS`): open files that a message in an inbox holds.
 //!
-//! All that are on their way are counted, and there are never more than a sender's `RLIMIT_NOFILE`
-//! (`ETOOMANYREFS`). Sockets among them are listed: a socket may be on its way to itself, through
-//! however many others, and then only [`super::collect`] finds that nobody will ever receive it.
-//! It relies on this: descriptors are put on their way and taken off it with [`FLIGHTS`] locked.
+//! All descriptors in flight are counted. A message is refused if the count would exceed the
+//! sender's `RLIMIT_NOFILE` (`ETOOMANYREFS`). Sockets in flight are listed as well. A socket may be
+//! in flight to itself, through any number of others. Only [`super::collect`] finds out that no
+//! task can receive it. It relies on one rule: descriptors enter and leave flight with [`FLIGHTS`]
+//! locked.
 
 use crate::fs::{FileKind, OpenFile};
 use alloc::boxed::Box;
@@ -14,62 +15,62 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use machine::sync::{Mutex, SpinLock, WaitQueue};
 
-/// A socket on its way.
+/// A socket in flight.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) file: Weak<OpenFile>,
-    /// How often it is on its way.
+    /// How often the socket is in flight.
     pub(super) count: usize,
 }
 
-/// All that is on its way.
+/// All descriptors in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// Descriptors of all kinds.
+    /// The number of descriptors, of all file types.
     total: usize,
-    /// Sockets, by the place of their open file.
+    /// Sockets, by the memory address of their open file.
     pub(super) sockets: BTreeMap<usize, Flight>,
 }
 
-/// Taken with no spin lock held; the locks of slots and inboxes are taken under it.
+/// Taken with no spin lock held. The locks of slots and inboxes are taken under it.
 pub(super) static FLIGHTS: Mutex<Flights> = Mutex::new(Flights {
     total: 0,
     sockets: BTreeMap::new(),
 });
 
-/// Whether a socket is on its way; changed with the list locked.
+/// Whether a socket is in flight. Changed with [`FLIGHTS`] locked.
 pub(super) static ANY_SOCKETS: AtomicBool = AtomicBool::new(false);
 
-/// Something was closed while a socket was on its way.
+/// The collector must look: something was closed while a socket was in flight.
 pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
-/// Where the thread waits that looks for sockets that nobody can receive.
+/// Where the collector thread of [`super::collect`] waits.
 pub(super) static LOOKER: WaitQueue = WaitQueue::new();
 
-/// Has that thread look, if there can be something to find.
+/// Wakes the collector thread if a socket is in flight.
 pub(super) fn look_soon() {
-    // Relaxed: a socket that was put on its way since is looked for later.
+    // Relaxed: a later round looks at a socket that was put in flight since.
     if !ANY_SOCKETS.load(Ordering::Relaxed) {
         return;
     }
-    // Release: pairs with the Acquire of the thread.
+    // Release: pairs with the Acquire of the collector thread.
     if !WANTED.swap(true, Ordering::Release) {
         LOOKER.wake_one();
     }
 }
 
-/// What the list knows an open file by.
+/// Returns the key of an open file in [`Flights`].
 pub(super) fn key(file: &Arc<OpenFile>) -> usize {
     Arc::as_ptr(file) as usize
 }
 
-/// Files to be closed, in a list so that dropping needs no memory.
+/// Files to be closed, in a list so that dropping allocates nothing.
 #[derive(Debug)]
 struct Batch {
     files: Vec<Arc<OpenFile>>,
     next: Option<Box<Self>>,
 }
 
-/// The descriptors of one message, on their way.
+/// The descriptors of one message in flight.
 #[derive(Debug)]
 pub(super) struct Rights(Option<Box<Batch>>);
 
@@ -92,11 +93,12 @@ impl Flights {
     }
 
     fn note(&self) {
-        // Relaxed: only says whether it is worth while to look.
+        // Relaxed: the flag only says whether a look is worthwhile.
         ANY_SOCKETS.store(!self.sockets.is_empty(), Ordering::Relaxed);
     }
 
-    /// Says whether a socket is on its way still.
+    /// Takes `files` out of flight. Returns whether a socket among them is still in flight
+    /// elsewhere.
     fn end(&mut self, files: &[Arc<OpenFile>]) -> bool {
         debug_assert!(self.total >= files.len(), "what ends has started");
         self.total -= files.len();
@@ -117,16 +119,16 @@ impl Flights {
 }
 
 impl Rights {
-    /// Puts files on their way, of which there may be `limit` then.
+    /// Puts `files` in flight, unless there would be more than `limit` descriptors in flight.
     ///
     /// # Errors
-    /// `ETOOMANYREFS`.
+    /// `ETOOMANYREFS`. The files are then closed.
     pub(super) fn send(files: Vec<Arc<OpenFile>>, limit: usize) -> Result<Self, Errno> {
         let mut batch = Box::new(Batch { files, next: None });
         let mut flights = FLIGHTS.lock();
         if flights.total.saturating_add(batch.files.len()) > limit {
             drop(flights);
-            // Not on their way yet: nothing to take back. Each may be the last reference by now.
+            // The files are not in flight yet. Each reference may be the last by now.
             let files = core::mem::take(&mut batch.files);
             files.into_iter().for_each(OpenFile::close);
             return Err(Errno::ETOOMANYREFS);
@@ -135,13 +137,13 @@ impl Rights {
         Ok(Self(Some(batch)))
     }
 
-    /// The files.
+    /// Returns the files.
     pub(super) fn files(&self) -> &[Arc<OpenFile>] {
         self.0.as_ref().map_or(&[], |batch| &batch.files)
     }
 }
 
-/// Takes the files of a message off their way; none if somebody else has.
+/// Takes the files of a message out of flight. Returns none if another task has taken them.
 pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
     let mut flights = FLIGHTS.lock();
     let Some(mut rights) = slot.lock().take() else {
@@ -152,7 +154,7 @@ pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
     files
 }
 
-/// The files of a message, which stay on their way (`MSG_PEEK`).
+/// Returns the files of a message, which stay in flight (`MSG_PEEK`).
 pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
     let _flights = FLIGHTS.lock();
     slot.lock()
@@ -161,7 +163,7 @@ pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
         .unwrap_or_default()
 }
 
-/// The sockets on their way.
+/// Returns the sockets in flight.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -175,7 +177,7 @@ pub fn on_their_way() -> Result<Vec<Arc<OpenFile>>, Errno> {
     Ok(all)
 }
 
-/// Whether a message has files.
+/// Returns whether a message has files.
 pub(super) fn any(slot: &Slot) -> bool {
     slot.lock().is_some()
 }
@@ -191,12 +193,12 @@ impl Drop for Rights {
     }
 }
 
-/// The descriptors of several messages, in a list so that adding needs no memory.
+/// The descriptors of several messages, in a list so that adding allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Chain(Option<Box<Batch>>);
 
 impl Chain {
-    /// Adds those of one message.
+    /// Adds the descriptors of one message.
     pub(super) fn add(&mut self, mut rights: Rights) {
         if let Some(mut batch) = rights.0.take() {
             batch.next = self.0.take();
@@ -214,7 +216,7 @@ impl Drop for Chain {
     }
 }
 
-/// Files that nobody received, and whether somebody closes them.
+/// Files that were not received, and whether a task is closing them.
 struct Undelivered {
     first: Option<Box<Batch>>,
     closing: bool,
@@ -225,8 +227,8 @@ static UNDELIVERED: SpinLock<Undelivered> = SpinLock::new(Undelivered {
     closing: false,
 });
 
-/// Closes files that nobody received. Their inboxes may hold further files, and so on: whoever
-/// closes one already does the others as well, one after the other, so nothing recurses.
+/// Closes files that were not received. Their inboxes may hold further files, and so on. A task
+/// that is closing already closes these as well, one after the other, so nothing recurses.
 fn close(mut batch: Box<Batch>) {
     let mut list = UNDELIVERED.lock();
     batch.next = list.first.take();

@@ -1,4 +1,4 @@
-//! What lies in an inbox: a message, or a piece of a stream.
+//! Segments: the entries of an inbox.
 
 use super::account::Charge;
 use super::address::Address;
@@ -16,17 +16,17 @@ use machine::sync::SpinLock;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) payload: Payload,
-    /// The name of who sent it.
+    /// The sender's address.
     pub(super) source: Address,
     pub(super) credentials: Credentials,
     pub(super) rights: Slot,
-    /// It was sent with descriptors, whether or not they were received.
+    /// The segment was sent with descriptors, even if they have been received already.
     pub(super) has_rights: bool,
-    /// Of UDP.
+    /// The header fields of a UDP or ICMP packet.
     pub(super) head: Option<Head>,
-    /// When it was sent, since 1970, if the receiver asks for that.
+    /// The time of sending since 1970, if the receiver asked for it.
     pub(super) stamp: Option<Nanos>,
-    /// Of TCP: its only byte, which is urgent.
+    /// TCP: the only byte of the segment, if it is urgent.
     pub(super) urgent: Option<u8>,
     pub(super) charge: Charge,
 }
@@ -51,8 +51,8 @@ impl Segment {
         }
     }
 
-    /// One of `AF_UNIX` or TCP with the next `length` bytes of `from` and descriptors. User memory
-    /// may fault: no lock is held.
+    /// Makes a segment from the next `length` bytes of `from`, with the descriptors in `rights`.
+    /// Call this without a lock: user memory may fault.
     ///
     /// # Errors
     /// Those of [`Payload::take`].
@@ -76,18 +76,18 @@ impl Segment {
             ..Self::new(payload, source, credentials, charge)
         });
         if is_few && let Some(own) = Arc::get_mut(&mut segment) {
-            // Where they stay, so that they are not moved once more.
+            // Filled in place, which saves copying the bytes once more.
             own.payload.fill_few(from)?;
         }
         Ok(segment)
     }
 
-    /// Whether it is bytes of a stream and nothing else.
+    /// Returns whether the segment is only bytes of a stream: no descriptors and no urgent byte.
     pub(super) fn is_plain(&self) -> bool {
         !self.has_rights && self.urgent.is_none()
     }
 
-    /// A message of UDP.
+    /// Adds the header fields of a packet.
     pub(super) fn with_head(self, head: Head) -> Self {
         Self {
             head: Some(head),
@@ -95,14 +95,14 @@ impl Segment {
         }
     }
 
-    /// Stamps it with the time, if the receiver asks for that.
+    /// If `asked`, sets the time of sending to now.
     pub(super) fn stamp(&mut self, asked: bool) {
         if asked {
             self.stamp = Some(clock::now().saturating_add(clock::realtime_offset()));
         }
     }
 
-    /// Makes it a byte of TCP that is urgent; longer ones are not.
+    /// Makes the byte of a one-byte TCP segment urgent. A longer segment does not change.
     pub(super) fn make_urgent(&mut self) {
         self.urgent = self.payload.only_byte();
     }

@@ -5,23 +5,23 @@ use logic::socket::options::{Kept, NUMBERS, SWITCHES};
 use logic::socket::packet::Told;
 use machine::arch::clock::{self, Nanos};
 
-/// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits; 0 is for ever.
+/// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits. 0 is for ever.
 #[derive(Debug, Default)]
 pub struct Timeout(AtomicU64);
 
 impl Timeout {
-    /// In nanoseconds.
+    /// Returns the time in nanoseconds.
     pub fn get(&self) -> u64 {
         // Relaxed (all of this file): an option orders nothing.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the time in nanoseconds.
     pub fn set(&self, nanos: u64) {
         self.0.store(nanos, Ordering::Relaxed);
     }
 
-    /// When a call that begins now gives up.
+    /// Returns when a call that begins now gives up. `None`: never.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         match self.get() {
             0 => None,
@@ -30,49 +30,49 @@ impl Timeout {
     }
 }
 
-/// A switch.
+/// An option that is on or off.
 #[derive(Debug, Default)]
 pub struct Switch(AtomicBool);
 
 impl Switch {
-    /// Whether it is on.
+    /// Returns whether the option is on.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the option.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Relaxed);
     }
 }
 
-/// A number.
+/// An option with a number.
 #[derive(Debug, Default)]
 pub struct Number(AtomicU32);
 
 impl Number {
-    /// What it is.
+    /// Returns the number.
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the number.
     pub fn set(&self, value: u32) {
         self.0.store(value, Ordering::Relaxed);
     }
 }
 
-/// What a receiver is told of packets.
+/// The kinds of control messages that a receiver gets.
 #[derive(Debug, Default)]
 pub struct ToldSet(AtomicU32);
 
 impl ToldSet {
-    /// All of it.
+    /// Returns the whole set.
     pub fn get(&self) -> Told {
         Told::from_bits_truncate(self.0.load(Ordering::Relaxed))
     }
 
-    /// Adds it, or takes it away.
+    /// Adds `told` to the set, or removes it.
     pub fn set(&self, told: Told, on: bool) {
         if on {
             self.0.fetch_or(told.bits(), Ordering::Relaxed);
@@ -82,8 +82,8 @@ impl ToldSet {
     }
 }
 
-/// The options that are kept for programs to read again. Each is kept as the difference from its
-/// first value, so that a new socket has zeros.
+/// The options of [`SWITCHES`] and [`NUMBERS`], kept for programs to read again. Each is stored as
+/// the difference from its initial value, so that a new socket has zeros.
 #[derive(Debug, Default)]
 pub struct KeptValues {
     switches: AtomicU64,
@@ -91,7 +91,7 @@ pub struct KeptValues {
 }
 
 impl KeptValues {
-    /// What an option is.
+    /// Returns the value of an option.
     pub fn get(&self, kept: Kept) -> i32 {
         match kept {
             Kept::Switch(at) => self.is_on(at).into(),
@@ -102,7 +102,7 @@ impl KeptValues {
         }
     }
 
-    /// Whether the switch at this place of [`SWITCHES`] is on.
+    /// Returns whether the switch at the place `at` of [`SWITCHES`] is on.
     pub fn is_on(&self, at: usize) -> bool {
         let changed = self.switches.load(Ordering::Relaxed) & (1 << at) != 0;
         SWITCHES[at].initial != changed
@@ -133,7 +133,7 @@ impl KeptValues {
     }
 }
 
-/// How a receiver is told when a message came.
+/// The form in which a receiver gets the time of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stamps {
     /// `SO_TIMESTAMP`.
@@ -147,39 +147,39 @@ pub enum Stamps {
 }
 
 impl Stamps {
-    /// Every way.
+    /// All forms.
     const ALL: [Self; 4] = [Self::Micros, Self::Nanos, Self::NewMicros, Self::NewNanos];
 }
 
-/// When idle connections are probed where a program does not say so (`net.ipv4.tcp_keepalive_*`):
-/// kept and shown by the options. Relaxed: values of their own.
+/// When idle connections are probed, if a program does not set it (`net.ipv4.tcp_keepalive_*`). The
+/// values are kept and shown by the options. Relaxed: no other memory depends on them.
 #[derive(Debug)]
 pub struct KeepAlive {
     /// Seconds before the first probe.
     pub idle: AtomicU64,
     /// Seconds between probes.
     pub interval: AtomicU64,
-    /// How many there are.
+    /// The number of probes.
     pub probes: AtomicU64,
 }
 
-/// Those of all connections.
+/// The values for all connections.
 pub static KEEP_ALIVE: KeepAlive = KeepAlive {
     idle: AtomicU64::new(7200),
     interval: AtomicU64::new(75),
     probes: AtomicU64::new(9),
 };
 
-/// All options.
+/// All options of a socket.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// How long a receiver waits.
+    /// How long a receiving call waits.
     pub receive_timeout: Timeout,
-    /// How long a sender waits.
+    /// How long a sending call waits.
     pub send_timeout: Timeout,
-    /// `SO_RCVBUF`: the bytes that UDP holds for it.
+    /// `SO_RCVBUF`: the memory of messages that UDP holds for the socket.
     pub receive_buffer: AtomicUsize,
-    /// `SO_PASSCRED`: messages come with who sent them.
+    /// `SO_PASSCRED`: messages come with the sender's credentials.
     pub pass_credentials: Switch,
     /// `SO_REUSEADDR`.
     pub reuse_address: Switch,
@@ -187,11 +187,12 @@ pub struct Settings {
     pub reuse_port: Switch,
     /// `SO_KEEPALIVE`: kept and shown; a peer on the same machine needs no probes.
     pub keep_alive: Switch,
-    /// `SO_BROADCAST`: kept and shown.
+    /// `SO_BROADCAST`: messages may be sent to broadcast addresses.
     pub broadcast: Switch,
     /// `SO_DONTROUTE`: kept and shown.
     pub no_route: Switch,
-    /// `SO_BINDTODEVICE`: the interface's number, or 0; kept and shown, as there is one.
+    /// `SO_BINDTODEVICE`: the number of the interface, or 0. If set, messages to groups leave by
+    /// it.
     pub interface: Number,
     /// `TCP_CONGESTION` is `reno`: kept and shown.
     pub reno: Switch,
@@ -199,44 +200,44 @@ pub struct Settings {
     pub priority: Number,
     /// `SO_RCVLOWAT`; 0 is 1.
     pub receive_least: Number,
-    /// `SO_LINGER`: on, and seconds. What was sent is with the peer already, so that a close waits
-    /// for nothing; with 0 seconds it resets the connection.
+    /// `SO_LINGER` is on. Sent data is with the peer already, so a close waits for nothing. With 0
+    /// seconds it resets the connection.
     pub linger: Switch,
-    /// Its seconds.
+    /// The seconds of `SO_LINGER`.
     pub linger_seconds: Number,
     /// `TCP_NODELAY`: kept and shown; nothing is delayed.
     pub no_delay: Switch,
-    /// `TCP_CORK` or `UDP_CORK`: what is sent is held back.
+    /// `TCP_CORK` or `UDP_CORK`: sent data is held back.
     pub cork: Switch,
-    /// `TCP_QUICKACK` is on unless it was switched off: kept and shown.
+    /// `TCP_QUICKACK` was switched off: kept and shown.
     pub slow_ack: Switch,
-    /// `TCP_KEEPIDLE` and its like, in the order that the calls have them: kept and shown. 0: Linux's
-    /// default.
+    /// `TCP_KEEPIDLE` and its like, in the order of the calls: kept and shown. 0: Linux's default.
     pub tcp: [Number; 6],
-    /// `IP_TOS`: UDP tells its receivers.
+    /// `IP_TOS`: UDP passes it to receivers.
     pub service: Number,
-    /// `IP_TTL`: UDP tells its receivers. 0: Linux's default.
+    /// `IP_TTL`: UDP passes it to receivers. 0: Linux's default.
     pub hops: Number,
-    /// `IP_MTU_DISCOVER` and 1: kept and shown; no packet is too large for the loopback interface.
+    /// `IP_MTU_DISCOVER` plus 1: kept and shown. No packet is too large for the loopback interface.
     /// 0: Linux's default.
     pub discovery: Number,
-    /// `IPV6_TCLASS`: UDP tells its receivers.
+    /// `IPV6_TCLASS`: UDP passes it to receivers.
     pub service6: Number,
-    /// `IPV6_UNICAST_HOPS` and 1: UDP tells its receivers. 0: Linux's default.
+    /// `IPV6_UNICAST_HOPS` plus 1: UDP passes it to receivers. 0: Linux's default.
     pub hops6: Number,
-    /// `IPV6_MTU_DISCOVER`, likewise.
+    /// `IPV6_MTU_DISCOVER` plus 1, likewise.
     pub discovery6: Number,
     /// `IPV6_DONTFRAG`: kept and shown.
     pub whole: Switch,
-    /// What comes with received messages.
+    /// The control messages that come with received data.
     pub told: ToldSet,
-    /// `UDPLITE_SEND_CSCOV`: bytes of a message, its head included, that are checked; 0 is all.
+    /// `UDPLITE_SEND_CSCOV`: bytes of a message, its header included, that the checksum covers. 0
+    /// is all.
     pub coverage: Number,
-    /// `UDPLITE_RECV_CSCOV` and 1: messages with fewer are lost. 0: none are.
+    /// `UDPLITE_RECV_CSCOV` plus 1: messages that cover fewer bytes are lost. 0: no message is.
     pub least_coverage: Number,
     /// `IPV6_V6ONLY`.
     pub v6_only: Switch,
-    /// The options without a place of their own here.
+    /// The options without a field here.
     pub kept: KeptValues,
     /// `SO_DEBUG`: kept and shown.
     pub debug: Switch,
@@ -246,18 +247,18 @@ pub struct Settings {
     pub unpaced: AtomicU64,
     /// [`Stamps`], or 0.
     pub(super) stamps: Number,
-    /// The flags of `SO_TIMESTAMPING`, and whether those are of its newer form.
+    /// The flags of `SO_TIMESTAMPING`. `new_stamping` says that its newer form set them.
     pub(super) stamping: Number,
     pub(super) new_stamping: Switch,
     /// `IP_MULTICAST_IF`: the interface that messages to groups leave by, or 0.
     pub group_interface4: Number,
-    /// The address that named it, as programs read it.
+    /// The address that chose the interface, as programs read it.
     pub group_source4: Number,
     /// `IPV6_MULTICAST_IF`: kept and shown, as no message to a group of version 6 has a route.
     pub group_interface6: Number,
-    /// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`: kept and shown, as there is one interface.
+    /// `IP_UNICAST_IF`: kept and shown, as there is one interface.
     pub unicast_interface4: Number,
-    /// The latter.
+    /// `IPV6_UNICAST_IF`, likewise.
     pub unicast_interface6: Number,
     /// `IPV6_ADDR_PREFERENCES`: kept and shown.
     pub preferences: Number,
@@ -267,20 +268,20 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How messages tell when they came. `None`: not at all.
+    /// Returns the form in which messages carry their time. `None`: they carry no time.
     pub fn stamps(&self) -> Option<Stamps> {
         let set = self.stamps.get();
         Stamps::ALL.into_iter().find(|stamps| *stamps as u32 == set)
     }
 
-    /// Whether a raw socket does not receive packets of this type.
+    /// Returns whether a raw socket does not receive packets of the type `kind`.
     pub(super) fn blocks(&self, kind: Option<u8>) -> bool {
         let kind = kind.unwrap_or(0);
         let word = self.blocked[usize::from(kind / 32)].get();
         word & 1 << (kind % 32) != 0
     }
 
-    /// The flags of `SO_TIMESTAMPING`, if they were set by that form of it.
+    /// Returns the flags of `SO_TIMESTAMPING` if they were set by the form `new`, else 0.
     pub fn stamping_of(&self, new: bool) -> u32 {
         if self.new_stamping.get() == new {
             self.stamping.get()
@@ -289,7 +290,8 @@ impl Settings {
         }
     }
 
-    /// Takes over what a connection has of its listener: all but `SO_PRIORITY`.
+    /// Copies the options that a connection inherits from its listener. `SO_PRIORITY` is not among
+    /// them.
     pub(super) fn inherit(&self, parent: &Self) {
         let timeouts = [
             (&self.receive_timeout, &parent.receive_timeout),

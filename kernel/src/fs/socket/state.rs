@@ -19,42 +19,43 @@ use logic::socket::backlog::{Backlog, Place, Refused};
 use logic::socket::control::Credentials;
 use machine::sync::{Mutex, MutexGuard, Once, SpinLock};
 
-/// What a socket may have sent before it is received (Linux's `net.core.wmem_default`), and what UDP
-/// holds for it (`rmem_default`).
+/// The default limit of sent data that is not received (Linux's `net.core.wmem_default`), and of
+/// data that UDP holds for a receiver (`rmem_default`). In bytes.
 pub const DEFAULT_BUFFER: usize = 212_992;
-/// The same of TCP before it is connected, and what Linux makes of it over the loopback interface.
+/// The same limits for TCP: sent data before a connection, sent data on a loopback connection as on
+/// Linux, and received data.
 const TCP_SEND_BUFFER: usize = 16_384;
 const TCP_CONNECTED_BUFFER: usize = 2_626_560;
 const TCP_RECEIVE_BUFFER: usize = 131_072;
-/// An unconnected receiver of `AF_UNIX` holds so many messages and one
+/// An unconnected receiver of `AF_UNIX` holds one message more than this
 /// (`net.unix.max_dgram_qlen`).
 pub const MAX_MESSAGES: usize = 10;
 
-/// How far a socket is.
+/// The phase of a socket's connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Neither connected nor listening.
     Idle,
-    /// It waits for its turn at a listener.
+    /// Waits in a listener's full backlog.
     Connecting,
-    /// It is connected; `reported` once `connect` has said so.
+    /// Connected. `reported` says that `connect` has returned success.
     Connected { reported: bool },
-    /// It accepts connections.
+    /// Accepts connections.
     Listening,
-    /// A connection that was begun was refused, which `connect` has not said.
+    /// An attempt to connect was refused, and `connect` has not returned the error yet.
     Refused,
 }
 
-/// Where connections wait.
+/// The queue of connections to be accepted.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) backlog: SpinLock<Backlog<Arc<Embryo>>>,
     pub(super) notifier: Arc<Notifier>,
-    /// Of who called `listen`.
+    /// The credentials of the task that called `listen`.
     pub(super) credentials: Credentials,
 }
 
-/// A connection that nobody has accepted.
+/// A connection that is not accepted yet.
 #[derive(Debug)]
 pub(super) struct Embryo {
     pub(super) server: Arc<Socket>,
@@ -67,32 +68,33 @@ pub(super) struct Embryo {
 pub(super) struct State {
     pub(super) local: Address,
     pub(super) remote: Option<Address>,
-    /// Where what it sends goes.
+    /// The inbox of the other side.
     pub(super) peer: Option<Arc<Inbox>>,
     pub(super) phase: Phase,
     pub(super) listener: Option<Arc<Listener>>,
-    /// At which listener it waits for its turn.
+    /// The listener in whose full backlog it waits.
     pub(super) waits_at: Option<Weak<Listener>>,
-    /// Keeps its name.
+    /// Keeps its address.
     pub(super) bound: Option<Hold>,
     /// It has stopped writing.
     pub(super) shut_write: bool,
-    /// Who made the other side (`SO_PEERCRED`).
+    /// The credentials of the task that connected the other side or made it listen (`SO_PEERCRED`).
     pub(super) peer_credentials: Credentials,
     /// A program has set `SO_SNDBUF`.
     pub(super) send_buffer_set: bool,
-    /// A program has chosen its address, and its port: it keeps them when it is connected no more.
+    /// A program has chosen the address, or the port. The socket keeps them when it is
+    /// disconnected.
     pub(super) chose_address: bool,
     pub(super) chose_port: bool,
 }
 
-/// A socket. Its lock is taken before those of inboxes, never before that of another socket or a
-/// backlog.
+/// A socket. The lock of `state` is taken before those of inboxes, never before that of another
+/// socket or a backlog.
 #[derive(Debug)]
 pub struct Socket {
     family: Family,
     kind: SocketKind,
-    /// `None`: of `AF_UNIX`, or of netlink about routes.
+    /// `None` for `AF_UNIX`, and for netlink about routes.
     protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,
@@ -100,48 +102,48 @@ pub struct Socket {
     pub(super) account: Arc<Account>,
     settings: Settings,
     pub(super) state: SpinLock<State>,
-    /// Held by who connects it, so that it gets one peer.
+    /// Held while the socket is being connected, so that it gets one peer.
     connecting: Mutex<()>,
-    /// Of netlink: held while requests are answered, so that answers to two threads do not mix.
+    /// Netlink: held while requests are answered, so that answers to two threads do not mix.
     pub(super) answering: Mutex<()>,
-    /// What it sent and holds back.
+    /// Sent data that the socket holds back.
     pub(super) held: Held,
-    /// Errors that it asked for.
+    /// Queued errors that it asked for.
     pub(super) problems: Problems,
     pub(super) groups: Groups,
-    /// `IPV6_ADDRFORM`: it is of version 4 from now on.
+    /// `IPV6_ADDRFORM`: the socket has become one of version 4.
     became_four: AtomicBool,
 }
 
-/// Who calls: as the real user, and as whom it acts.
+/// The functions that return the caller's credentials: with its real and with its effective user.
 static CALLER: Once<[fn() -> Credentials; 2]> = Once::new();
 
-/// Says how to find out who calls.
+/// Sets the functions that return the caller's credentials.
 pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
-    // The first call sets it: there is one.
+    // The kernel calls this once.
     let _ = CALLER.set(caller);
 }
 
-/// Whether the caller may change networks.
+/// Returns whether the caller may change networks.
 static ADMIN: Once<fn() -> bool> = Once::new();
 
-/// Says how to find out whether the caller may change networks.
+/// Sets the function that returns whether the caller may change networks.
 pub(super) fn set_admin(is_admin: fn() -> bool) {
-    // The first call sets it: there is one.
+    // The kernel calls this once.
     let _ = ADMIN.set(is_admin);
 }
 
-/// Whether the caller may change networks (`CAP_NET_ADMIN`).
+/// Returns whether the caller may change networks (`CAP_NET_ADMIN`).
 pub(super) fn caller_is_admin() -> bool {
     ADMIN.get().is_some_and(|is_admin| is_admin())
 }
 
-/// Who calls.
+/// Returns the caller's credentials, with its real user.
 pub(super) fn caller() -> Credentials {
     CALLER.get().map_or(Credentials::NOBODY, |[real, _]| real())
 }
 
-/// Who calls, as whom it acts: what peers see.
+/// Returns the caller's credentials, with its effective user. Peers see these.
 fn acting_caller() -> Credentials {
     CALLER
         .get()
@@ -149,7 +151,7 @@ fn acting_caller() -> Credentials {
 }
 
 impl Socket {
-    /// A new socket.
+    /// Creates a socket with the protocol that its family and type imply.
     pub fn new(family: Family, kind: SocketKind) -> Arc<Self> {
         let protocol = match (family, kind) {
             (Family::Unix | Family::Netlink, _) => None,
@@ -159,7 +161,7 @@ impl Socket {
         Self::with_protocol(family, kind, protocol)
     }
 
-    /// A new socket with a protocol that its family and kind do not tell.
+    /// Creates a socket whose protocol is not implied by its family and type.
     pub fn with_protocol(
         family: Family,
         kind: SocketKind,
@@ -173,9 +175,9 @@ impl Socket {
         } else {
             (DEFAULT_BUFFER, DEFAULT_BUFFER)
         };
-        // As on Linux several may have one identifier.
+        // As on Linux, several sockets of ICMP may have one identifier.
         settings.reuse_address.set(protocol == Some(Protocol::Icmp));
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other task has the socket yet.
         settings.receive_buffer.store(receive, Ordering::Relaxed);
         Arc::new_cyclic(|this| Self {
             family,
@@ -209,7 +211,7 @@ impl Socket {
         })
     }
 
-    /// Its family.
+    /// Returns the address family, which [`Self::become_version_4`] may have changed.
     pub fn family(&self) -> Family {
         // Relaxed: an option orders nothing.
         if self.became_four.load(Ordering::Relaxed) {
@@ -218,10 +220,11 @@ impl Socket {
         self.family
     }
 
-    /// Makes a socket of version 6 that is connected by version 4 one of version 4.
+    /// Makes a socket of version 6 that is connected over version 4 a socket of version 4.
     ///
     /// # Errors
-    /// `ENOTCONN`: it is not connected. `EADDRNOTAVAIL`: not by version 4.
+    /// `ENOTCONN`: the socket is not connected. `EADDRNOTAVAIL`: it is not connected over version
+    /// 4.
     pub fn become_version_4(&self) -> Result<(), Errno> {
         let remote = self.remote().and_then(|remote| remote.endpoint());
         let remote = remote.ok_or(Errno::ENOTCONN)?;
@@ -232,32 +235,32 @@ impl Socket {
         Ok(())
     }
 
-    /// A number that no other socket has (`SO_COOKIE`).
+    /// Returns a number that no other socket has (`SO_COOKIE`).
     pub fn number(&self) -> u64 {
         self.inbox.id()
     }
 
-    /// Memory of what waits to be received.
+    /// Returns the memory of data that waits to be received, in bytes.
     pub fn memory(&self) -> usize {
         self.inbox.memory()
     }
 
-    /// Messages that found no room.
+    /// Returns the number of messages that were dropped because the inbox was full.
     pub fn drops(&self) -> u32 {
         self.inbox.drops()
     }
 
-    /// What it carries.
+    /// Returns the type of the socket.
     pub fn kind(&self) -> SocketKind {
         self.kind
     }
 
-    /// Its protocol, if that has a number above 0.
+    /// Returns the protocol, if its number is above 0.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 
-    /// Its options.
+    /// Returns the options.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -274,13 +277,13 @@ impl Socket {
         self.this.clone()
     }
 
-    /// Its name.
+    /// Returns the socket's own address.
     pub fn local(&self) -> Address {
         self.state.lock().local.clone()
     }
 
-    /// The name of the other side, if it is connected. TCP that was reset, or ended on both sides,
-    /// has none.
+    /// Returns the address of the other side, or `None` if the socket is not connected. A
+    /// connection of TCP that was reset, or ended on both sides, has none either.
     pub fn peer_name(&self) -> Option<Address> {
         let over = || {
             let look = self.inbox.look();
@@ -292,7 +295,7 @@ impl Socket {
         self.remote()
     }
 
-    /// The name that the other side has, or had.
+    /// Returns the address that the other side has, or had.
     pub fn remote(&self) -> Option<Address> {
         if self.family == Family::Netlink {
             return Some(Address::KERNEL);
@@ -304,59 +307,59 @@ impl Socket {
         }
     }
 
-    /// Who made the other side (`SO_PEERCRED`).
+    /// Returns the credentials of the other side (`SO_PEERCRED`).
     pub fn peer_credentials(&self) -> Credentials {
         self.state.lock().peer_credentials
     }
 
-    /// Whether it accepts connections (`SO_ACCEPTCONN`).
+    /// Returns whether the socket accepts connections (`SO_ACCEPTCONN`).
     pub fn is_listening(&self) -> bool {
         self.state.lock().phase == Phase::Listening
     }
 
-    /// Takes the error that waits (`SO_ERROR`).
+    /// Takes the pending error (`SO_ERROR`).
     pub fn take_error(&self) -> Option<Errno> {
         self.inbox.take_error()
     }
 
-    /// Whether it has a name.
+    /// Returns whether the socket is bound.
     pub fn is_bound(&self) -> bool {
         self.state.lock().bound.is_some()
     }
 
-    /// What it may have sent before it is received (`SO_SNDBUF`).
+    /// Returns the limit of sent data that is not received (`SO_SNDBUF`), in bytes.
     pub fn send_buffer(&self) -> usize {
         self.account.limit()
     }
 
-    /// Sets that.
+    /// Sets the limit of sent data that is not received, in bytes.
     pub fn set_send_buffer(&self, bytes: usize) {
         self.state.lock().send_buffer_set = true;
         self.account.set_limit(bytes);
     }
 
-    /// Whether a receiver may wait for something, or is at the end.
+    /// Returns whether a receive call may wait for data, or finds the end of a TCP stream.
     pub(super) fn can_receive(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Connected { .. })
             || (self.is_tcp() && self.inbox.look().ended)
     }
 
-    /// Whether it waits for its turn at a listener.
+    /// Returns whether the socket waits in a listener's full backlog.
     pub(super) fn is_connecting(&self) -> bool {
         self.state.lock().phase == Phase::Connecting
     }
 
-    /// Bytes that wait to be received, and those of the first message.
+    /// Returns the number of bytes that wait to be received, and the length of the first message.
     pub fn waiting(&self) -> (usize, usize) {
         self.inbox.waiting()
     }
 
-    /// Memory of what it sent and nobody has received.
+    /// Returns the memory of sent data that is not received, in bytes.
     pub fn unreceived(&self) -> usize {
         self.account.used()
     }
 
-    /// How long a call of a sender or a receiver waits.
+    /// Returns how long a call waits: one that sends if `sends`, else one that receives.
     pub(super) fn patience(&self, nonblocking: bool, sends: bool) -> Patience {
         if nonblocking {
             return Patience::None;
@@ -380,15 +383,15 @@ impl Socket {
         }
     }
 
-    /// Connects it alone, as long as the result exists.
+    /// Has this thread alone connect the socket, until the result is dropped.
     ///
     /// # Errors
-    /// `EALREADY`: another thread does.
+    /// `EALREADY`: another thread is connecting it.
     pub(super) fn connect_alone(&self) -> Result<MutexGuard<'_, ()>, Errno> {
         self.connecting.try_lock().ok_or(Errno::EALREADY)
     }
 
-    /// It is connected to the owner of this inbox.
+    /// Connects the socket to the owner of the inbox `peer`.
     pub(super) fn set_connected(
         &self,
         peer: Arc<Inbox>,
@@ -423,7 +426,7 @@ impl Socket {
         }
     }
 
-    /// `connect` says that it is connected.
+    /// Notes that `connect` returns success.
     pub(super) fn set_reported(&self) {
         let mut state = self.state.lock();
         if let Phase::Connected { reported } = &mut state.phase {
@@ -431,7 +434,7 @@ impl Socket {
         }
     }
 
-    /// Its turn at a listener has come.
+    /// Completes a connection that has moved up in the listener's backlog.
     fn establish(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Connecting {
@@ -443,14 +446,14 @@ impl Socket {
         self.signal_connected();
     }
 
-    /// As on Linux TCP tells by signals that it is connected, and others do not.
+    /// Sends the signal for a new connection. As on Linux, only TCP has one.
     fn signal_connected(&self) {
         if self.is_tcp() {
             self.notifier.signal(Band::Out);
         }
     }
 
-    /// The listener went, and nobody accepts its connection any more.
+    /// Ends a connection that its listener did not accept before it closed.
     fn abandon(&self) {
         let mut state = self.state.lock();
         match state.phase {
@@ -458,7 +461,8 @@ impl Socket {
                 state.phase = Phase::Refused;
                 state.remote = None;
                 let (peer, waits_at) = (state.peer.take(), state.waits_at.take());
-                // Who sees that it does not wait sees why.
+                // Put before the lock is released: a task that sees the new phase also sees the
+                // error.
                 self.inbox.put_error(Errno::ECONNREFUSED);
                 drop(state);
                 drop((peer, waits_at));
@@ -476,12 +480,12 @@ impl Socket {
                 };
                 self.inbox.reset(Errno::ECONNRESET, band);
             }
-            // It is not connected yet, and finds out when it is.
+            // The socket is not connected yet. `connect_to` will find the closed backlog.
             Phase::Idle | Phase::Refused | Phase::Listening => {}
         }
     }
 
-    /// Whether it may not write: by itself, or by the other side.
+    /// Returns whether sending fails, because of this socket or of the other side.
     pub(super) fn cannot_send(&self, state: &State) -> bool {
         state.shut_write
             || self.inbox.is_reset()
@@ -490,7 +494,7 @@ impl Socket {
                 && state.peer.as_ref().is_some_and(|peer| peer.is_over()))
     }
 
-    /// What it is ready for.
+    /// Returns the events that the socket is ready for.
     pub(super) fn ready(&self) -> PollMask {
         let mut mask = PollMask::empty();
         let state = self.state.lock();
@@ -535,8 +539,9 @@ impl Socket {
         mask
     }
 
-    /// Whether a message to the owner of this inbox would have to wait; this socket is told when
-    /// not. Who is connected to us takes all that we may have sent.
+    /// Returns whether a message to the owner of `peer` would have to wait. If so, the socket is
+    /// notified when there is room. A receiver that is connected to this socket always has room for
+    /// it.
     fn peer_is_full(&self, peer: &Arc<Inbox>) -> bool {
         !peer.receives_only_from(self.inbox.id())
             && peer.is_full_for(
@@ -548,7 +553,7 @@ impl Socket {
             )
     }
 
-    /// Begins to accept connections, or changes how many may wait.
+    /// Begins to accept connections, or changes the limit of the backlog.
     pub(super) fn start_listening(&self, backlog: usize) {
         let listener = Arc::new(Listener {
             backlog: SpinLock::new(Backlog::new(backlog)),
@@ -568,16 +573,16 @@ impl Socket {
                 let Some(embryo) = promoted else { break };
                 embryo.establish();
             }
-            // Who found it full.
+            // Wakes tasks that found the backlog full.
             self.notifier.notify(PollMask::empty());
         }
     }
 
-    /// Makes the other side of a connection of this socket, and puts it to those that wait at a
-    /// listener. A stream of TCP waits for its turn there, others wait here.
+    /// Makes `server` the other side of this socket's connection, and puts it into the backlog of
+    /// `listener`. If the backlog is full, TCP waits in it, and other sockets wait in this call.
     ///
     /// # Errors
-    /// `ECONNREFUSED`: the listener is gone. `EAGAIN`; those of a signal.
+    /// `ECONNREFUSED`: the listener is gone. `ENOBUFS`: no memory. `EAGAIN`; those of a signal.
     pub(super) fn connect_to(
         &self,
         listener: &Arc<Listener>,
@@ -611,7 +616,7 @@ impl Socket {
                 }
             };
             if let Some(error) = failed {
-                // The other side never was: its end means nothing to this one.
+                // Without a peer, dropping `server` does not end the stream of this socket.
                 let peer = back.server.state.lock().peer.take();
                 drop(peer);
                 return Err(error);
@@ -623,8 +628,8 @@ impl Socket {
             Place::Waiting => (Phase::Connecting, Some(Arc::downgrade(listener))),
         };
         self.set_peer(peer, remote, listener.credentials, phase, waits_at);
-        // The listener may have gone before we said that we are connected, and our turn may have
-        // come before we said that we wait for it.
+        // The listener may have closed before this socket was marked as connected. Its turn may
+        // have come before it was marked as waiting.
         let backlog = listener.backlog.lock();
         // Relaxed: changed under the same lock.
         let abandoned = backlog.is_closed() && !ours.accepted.load(Ordering::Relaxed);
@@ -644,10 +649,11 @@ impl Socket {
         Ok(place)
     }
 
-    /// Takes the oldest connection that waits.
+    /// Takes the oldest connection from the backlog. Waits for one unless `nonblocking`.
     ///
     /// # Errors
-    /// `EINVAL`: it does not listen. `EAGAIN`; those of a signal.
+    /// `EOPNOTSUPP`: the type has no connections. `EINVAL`: the socket does not listen. `EAGAIN`;
+    /// those of a signal.
     pub fn accept(&self, nonblocking: bool) -> Result<Arc<Self>, Errno> {
         if !self.kind.connects() {
             return Err(Errno::EOPNOTSUPP);
@@ -670,7 +676,7 @@ impl Socket {
                 if let Some(promoted) = promoted {
                     promoted.establish();
                 }
-                // Who waits for a place in the backlog.
+                // Wakes tasks that wait for a place in the backlog.
                 listener.notifier.notify(PollMask::empty());
                 if self.is_unix() {
                     let pass = self.settings.pass_credentials.get();
@@ -688,11 +694,11 @@ impl Socket {
         }
     }
 
-    /// Ends a listener's work: those that nobody accepts are told.
+    /// Closes the backlog of `listener`, and ends the connections in it.
     pub(super) fn stop_listening(listener: &Listener) {
         let abandoned = listener.backlog.lock().close();
         for embryo in &abandoned {
-            // Its end means nothing to the other side, which is told here.
+            // Without a peer, dropping `server` does not end the client. `abandon` does that here.
             let peer = embryo.server.state.lock().peer.take();
             drop(peer);
             if let Some(client) = embryo.client.upgrade() {
@@ -702,7 +708,7 @@ impl Socket {
         listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
     }
 
-    /// Takes the connection of the client at this place out of those that wait at a listener.
+    /// Takes the connection of `client` out of the backlog of `listener`.
     pub(super) fn give_turn_up(listener: &Listener, client: *const Self) {
         let gone = {
             let mut backlog = listener.backlog.lock();
@@ -714,10 +720,10 @@ impl Socket {
         }
     }
 
-    /// Closes one direction or both.
+    /// Closes the reading direction, the writing direction, or both.
     ///
     /// # Errors
-    /// `ENOTCONN`: it is not connected, and its protocol cares.
+    /// `ENOTCONN`: the socket is neither connected nor listening, and not of `AF_UNIX`.
     pub fn shut_down(&self, reading: bool, writing: bool) -> Result<(), Errno> {
         if writing && self.is_tcp() {
             self.release_held();
@@ -733,7 +739,7 @@ impl Socket {
         if reading {
             self.inbox.shut(self.is_unix());
             if let Some(peer) = peer.as_ref().filter(|_| self.is_unix()) {
-                // It cannot write any more.
+                // The peer cannot write any more.
                 peer.tell_of_change();
             }
         }
@@ -751,14 +757,14 @@ impl Socket {
             }
             self.inbox.tell_of_change();
         }
-        // As on Linux what was asked for is done all the same.
+        // As on Linux, the error does not undo the shutdown.
         if unconnected {
             return Err(Errno::ENOTCONN);
         }
         Ok(())
     }
 
-    /// Where an `IPv4` or `IPv6` socket is bound.
+    /// Returns the address that an `IPv4` or `IPv6` socket is bound to.
     pub(super) fn endpoint(&self) -> Endpoint {
         self.local().endpoint().unwrap_or(Endpoint {
             ip: Ip::ANY4,
@@ -808,7 +814,7 @@ impl Drop for Socket {
             }
         }
         drop(bound);
-        // Who watches it finds that it is gone, and forgets it.
+        // Watchers find that the socket is gone, and forget it.
         self.notifier.notify_watchers(PollMask::HUP);
     }
 }

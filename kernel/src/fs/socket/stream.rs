@@ -1,4 +1,4 @@
-//! Sending bytes of a stream, of `AF_UNIX` or TCP.
+//! Sending on streams, of `AF_UNIX` or TCP.
 
 use super::account::{self, NoRoom};
 use super::address::Address;
@@ -15,28 +15,28 @@ use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 use machine::sched;
 
-/// The memory that a segment takes besides its bytes, with what lists it.
+/// The memory that a segment takes besides its bytes, its place in the queue included.
 pub(super) const OVERHEAD: usize = 512;
 /// The most bytes in one segment of a stream.
 const LONGEST: usize = 32 << 10;
 
-/// How bytes of a stream are sent.
+/// The options of one send call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct With {
-    /// Who the sender says that it is.
+    /// The credentials that the sender claims.
     pub(super) credentials: Option<Credentials>,
     pub(super) patience: Patience,
-    /// The last of them is urgent.
+    /// The last byte is urgent.
     pub(super) urgent: bool,
-    /// More follow (`MSG_MORE`): of TCP they are held back.
+    /// More data follows (`MSG_MORE`): TCP holds the bytes back.
     pub(super) more: bool,
 }
 
 impl Socket {
-    /// Charges a segment of so many bytes to this socket, waiting for room.
+    /// Charges a segment of `length` bytes to this socket. Waits for room as `patience` allows.
     ///
     /// # Errors
-    /// `EAGAIN`, `ENOBUFS`; those of a signal. `EPIPE`: it cannot send any more.
+    /// `EAGAIN`, `ENOBUFS`; those of a signal. `EPIPE`: the socket cannot send any more.
     pub(super) fn charge(
         &self,
         length: usize,
@@ -51,7 +51,7 @@ impl Socket {
             }
             self.account.note_lack();
             if self.account.has_room() {
-                // It came before anybody could be told.
+                // Room came before the lack was noted.
                 continue;
             }
             patience.wait(&self.notifier, || {
@@ -63,8 +63,8 @@ impl Socket {
         }
     }
 
-    /// Sends everything, or as much as there is room for at once; descriptors go with the first
-    /// bytes.
+    /// Sends all bytes of `from`, or those for which there is room without waiting. Descriptors go
+    /// with the first bytes.
     ///
     /// # Errors
     /// As `send(2)`; `BROKEN_PIPE` where Linux sends a signal.
@@ -90,7 +90,7 @@ impl Socket {
         self.send_pieces(from, &mut rights, with, false)
     }
 
-    /// Whether bytes are to be held back, or some are, which go first.
+    /// Returns whether bytes must be held back, or are held and must be sent first.
     #[inline]
     fn may_hold(&self, more: bool) -> bool {
         more || self.held.any() || self.settings().cork.get()
@@ -125,7 +125,7 @@ impl Socket {
                     }
                     return Ok(done);
                 }
-                // An error of the connection comes first; a pipe that is broken is no news.
+                // As on Linux, a pending error comes before the broken pipe.
                 Err(Errno::EPIPE) if self.is_tcp() => {
                     return Err(match self.take_error() {
                         None | Some(Errno::EPIPE) => Errno::BROKEN_PIPE,
@@ -142,13 +142,13 @@ impl Socket {
         Ok(done)
     }
 
-    /// The inbox of who is to receive a stream, and the name that its bytes come with.
+    /// Returns the inbox of the peer, and the source address of the bytes.
     fn receiver(&self) -> Result<(Arc<Inbox>, Address), Errno> {
         let state = self.state.lock();
         let peer = match state.phase {
             Phase::Connected { .. } => state.peer.clone(),
             Phase::Connecting => return Err(Errno::EAGAIN),
-            // TCP tells who never was connected by the broken pipe.
+            // TCP that was never connected fails with a broken pipe.
             _ if self.is_tcp() => return Err(Errno::EPIPE),
             _ => None,
         };
@@ -192,9 +192,9 @@ impl Socket {
             ..
         } = with;
         let (peer, source) = self.receiver()?;
-        // Two of them fit, so that one is received while the next one is sent.
+        // Two segments fit, so that one is received while the next one is sent.
         let longest = (self.account.limit() / 2).clamp(OVERHEAD, LONGEST + OVERHEAD) - OVERHEAD / 2;
-        // An urgent byte stands alone.
+        // An urgent byte is a segment of its own.
         let is_urgent = with.urgent && left == 1;
         let before_urgent = left - usize::from(with.urgent && left > 1);
         let count = before_urgent.min(longest.min(LONGEST));
@@ -220,7 +220,8 @@ impl Socket {
             Ok(()) => Ok(count),
             Err((Refusal::Memory | Refusal::Full, _)) => Err(Errno::ENOBUFS),
             Err((Refusal::Closed, segment)) if self.is_tcp() => {
-                // The first bytes to who is gone are sent, and answered by a reset.
+                // As on Linux, the first bytes after the peer has gone are sent, and the answer is
+                // a reset.
                 drop(segment);
                 self.inbox.reset(Errno::EPIPE, Band::Error);
                 Ok(count)

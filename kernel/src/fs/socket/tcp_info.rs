@@ -1,4 +1,4 @@
-//! What `TCP_INFO` shows.
+//! The contents of `TCP_INFO`.
 
 use super::state::Socket;
 use super::view::Stage;
@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use logic::socket::tcp_info::TcpInfo;
 
 impl Stage {
-    /// Linux's number of this state of TCP.
+    /// Returns Linux's number of this state of TCP.
     pub fn tcp_number(self) -> u8 {
         match self {
             Self::Connected => 1,
@@ -21,7 +21,7 @@ impl Stage {
 }
 
 impl Socket {
-    /// `struct tcp_info` of this socket.
+    /// Returns the `struct tcp_info` of this socket.
     pub fn tcp_info(&self) -> Vec<u8> {
         let stage = self.view().stage;
         let peer = self.state.lock().peer.clone();

@@ -27,22 +27,22 @@ use logic::socket::packet::{Choice, Head, Told, Version};
 use logic::socket::report::Report;
 use machine::sched;
 
-/// The longest message of UDP: what a packet has without its heads.
+/// The longest UDP payload: a packet of 65,535 bytes without its IP and UDP headers.
 const LONGEST_MESSAGE: usize = 65_507;
 
-/// Bytes in front of a message of UDP.
+/// Bytes of a UDP header.
 const UDP_HEADER: usize = 8;
 
-/// Where a message goes, and what goes with it.
+/// The source address and the header fields of a message.
 struct Parcel {
     source: Endpoint,
     head: Head,
-    /// It goes where the socket is connected to.
+    /// The message goes to the address that the socket is connected to.
     connected: bool,
 }
 
 impl Parcel {
-    /// The message with the next `length` bytes of `from`.
+    /// Makes a segment of the next `length` bytes of `from`.
     ///
     /// # Errors
     /// Those of [`Payload::take`].
@@ -67,7 +67,8 @@ impl Socket {
         }
     }
 
-    /// What goes with a packet: what its sender chose, or what the socket has.
+    /// Returns the header fields of a packet to `to`: values of `choice`, else those of the
+    /// socket's options.
     pub(super) fn head(&self, to: Endpoint, choice: Choice) -> Head {
         let settings = self.settings();
         let (hops, service) = if to.ip.is_group() {
@@ -90,8 +91,9 @@ impl Socket {
         }
     }
 
-    /// Whether it receives a message of `length` bytes whose checksum covers `coverage` bytes, with
-    /// the header (`UDPLITE_RECV_CSCOV`). A coverage of 0 is the whole message.
+    /// Returns whether the socket receives a message of `length` bytes whose checksum covers
+    /// `coverage` bytes, header included (`UDPLITE_RECV_CSCOV`). A `coverage` of 0 is the whole
+    /// message.
     pub(super) fn takes_coverage(&self, coverage: u32, length: usize) -> bool {
         let partly = coverage != 0 && (coverage as usize) < length + UDP_HEADER;
         match self.settings().least_coverage.get().checked_sub(1) {
@@ -100,28 +102,30 @@ impl Socket {
         }
     }
 
-    /// Joins a group of receivers.
+    /// Joins the multicast group `group`.
     ///
     /// # Errors
-    /// `EADDRINUSE`: it is in it. `ENOBUFS`: it is in too many; no memory.
+    /// `EADDRINUSE`: the socket is a member already. `ENOBUFS`: the socket is in too many groups,
+    /// or memory is short.
     pub fn join_group(&self, group: Ip) -> Result<(), Errno> {
         self.groups.join(group)
     }
 
-    /// Leaves a group.
+    /// Leaves the multicast group `group`.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: it is not in it.
+    /// `EADDRNOTAVAIL`: the socket is not a member.
     pub fn leave_group(&self, group: Ip) -> Result<(), Errno> {
         self.groups.leave(group)
     }
 
-    /// Whether it takes messages to a group that the machine is in.
+    /// Returns whether the socket receives messages to `group`. The machine must be a member.
     fn takes_group(&self, group: Ip) -> bool {
         self.settings().kept.is_on(options::ALL_GROUPS4) || self.groups.contains(group)
     }
 
-    /// Looks where a message goes.
+    /// Determines source, destination and header fields of the message `out`. Binds the socket to a
+    /// free port if it has none.
     ///
     /// # Errors
     /// As `sendmsg(2)`.
@@ -132,7 +136,7 @@ impl Socket {
         }
         let connected = self.remote().and_then(|remote| remote.endpoint());
         let named = match out.to {
-            // As on Linux no family is no address to a socket of version 6.
+            // As on Linux, `AF_UNSPEC` counts as no address on a socket of version 6.
             Some((bytes, _)) if v6 && split_family(bytes)?.0 == AF_UNSPEC => None,
             Some((bytes, _)) => Some(self.destination(bytes, Errno::ENETUNREACH)?),
             None => None,
@@ -183,10 +187,11 @@ impl Socket {
         Ok(length)
     }
 
-    /// Adds bytes to a message that is held back, or begins one; without `more` it is complete.
+    /// Appends bytes to the message that is held back, or starts one. Without `more` the message is
+    /// complete and is sent.
     ///
     /// # Errors
-    /// As `sendmsg(2)`; what was held back is lost then.
+    /// As `sendmsg(2)`. The message that was held back is then lost.
     fn add_to_held(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>, more: bool) -> SysResult {
         let length = from.left();
         let mut pieces = self.held.pieces.lock();
@@ -228,7 +233,7 @@ impl Socket {
         Ok(length)
     }
 
-    /// Sends a message that is held back, if there is one.
+    /// Sends the message that is held back, if there is one.
     ///
     /// # Errors
     /// `ENOBUFS`: no memory.
@@ -303,7 +308,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The same to all sockets that take messages to a group, or to everybody.
+    /// Puts one message into the inboxes of all receivers of its group or broadcast address.
     fn deliver_to_many(&self, parcel: &Parcel, mut segment: Arc<Segment>) -> Result<(), Errno> {
         let Parcel { source, head, .. } = *parcel;
         let group = head.to.ip;
@@ -330,7 +335,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Puts a message of UDP into the inbox of a receiver, where there is room.
+    /// Puts a message of UDP into the inbox of `receiver` if there is room, and counts the result.
     fn put_counted(&self, receiver: &Self, segment: Arc<Segment>) {
         match self.put(receiver, segment) {
             Ok(()) => UDP_IN.count(),
@@ -339,10 +344,10 @@ impl Socket {
         }
     }
 
-    /// Puts a message into the inbox of a receiver, where there is room.
+    /// Puts a message into the inbox of `receiver` if there is room.
     ///
     /// # Errors
-    /// [`Refusal`]: it is lost.
+    /// [`Refusal`]: the message is lost.
     pub(super) fn put(&self, receiver: &Self, segment: Arc<Segment>) -> Result<(), Refusal> {
         // Relaxed: an option orders nothing.
         let room = receiver.settings().receive_buffer.load(Ordering::Relaxed);
@@ -359,10 +364,10 @@ impl Socket {
     }
 }
 
-/// Charges a message of UDP to all sockets together.
+/// Charges a UDP message of `length` bytes to the limit that all sockets share.
 ///
 /// # Errors
-/// `ENOBUFS`: they have what they may have.
+/// `ENOBUFS`: the limit is reached.
 fn charge(length: usize) -> Result<Charge, Errno> {
     let bytes = Payload::memory(length) + OVERHEAD;
     account::charge(None, bytes).map_err(|_| Errno::ENOBUFS)

@@ -18,9 +18,9 @@ use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, UnixName, split_family};
 use logic::socket::control::Credentials;
 
-/// What a message's length is short of the buffer at least, as on Linux.
+/// A message is shorter than the send buffer by this at least, as on Linux.
 const BUFFER_REST: usize = 32;
-/// How often one that does not wait tries again to send to who had room a moment ago.
+/// How often a nonblocking call tries again to send to a full inbox that has room a moment later.
 const TRIES: usize = 8;
 
 impl Socket {
@@ -36,7 +36,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Gives it a name if it has none: who is to answer needs one.
+    /// Binds the socket to a free name if it has none. A receiver that is to answer needs the name.
     fn bind_to_any(&self) -> Result<(), Errno> {
         if self.is_bound() {
             return Ok(());
@@ -91,7 +91,7 @@ impl Socket {
         }
     }
 
-    /// The socket of this kind with a name.
+    /// Returns the socket of this type with a name.
     fn find(
         &self,
         name: &UnixName,
@@ -150,7 +150,7 @@ impl Socket {
         let server = Self::new(self.family(), self.kind());
         let local = other.local();
         server.state.lock().local = local.clone();
-        // Until it is accepted it may still ask who sends.
+        // The server may still ask for credentials once it is accepted, so messages get them now.
         server.inbox.ask(WITH_CREDENTIALS, true);
         drop(other);
         self.connect_to(&listener, server, local, patience)?;
@@ -158,7 +158,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What this datagram socket sends goes to `other`, and it receives from nobody else.
+    /// Connects this datagram socket to `other`. It sends there, and receives from there alone.
     fn aim(&self, other: &Self) -> Result<(), Errno> {
         if !other.inbox.admits(self.inbox.id()) {
             return Err(Errno::EPERM);
@@ -170,7 +170,7 @@ impl Socket {
         Ok(())
     }
 
-    /// This datagram socket has no peer any more.
+    /// Disconnects this datagram socket from its peer.
     pub(super) fn disconnect_messages(&self) {
         let mut state = self.state.lock();
         let old = state.peer.take();
@@ -194,7 +194,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Where a message goes, and whether that is to whom it is connected.
+    /// Returns the inbox that a message goes to, and whether it is that of the connected peer.
     fn receiver_of_message(
         &self,
         to: Option<(&[u8], Caller<'_>)>,
@@ -209,7 +209,7 @@ impl Socket {
         Ok((peer.ok_or(Errno::ENOTCONN)?, true))
     }
 
-    /// Sends a message, of this socket or of a connection that keeps boundaries.
+    /// Sends a message from a datagram socket, or over a connection that keeps boundaries.
     pub(super) fn send_message(
         &self,
         from: &mut dyn ByteSource,
@@ -239,7 +239,7 @@ impl Socket {
         if let Some(own) = Arc::get_mut(&mut segment) {
             own.stamp(inbox.asks(WITH_STAMP));
         }
-        // Who is connected to us takes all that we may have sent.
+        // A receiver that is connected to this socket takes everything that the account allows.
         let mutual = self.kind().connects() || inbox.receives_only_from(self.inbox.id());
         let bounds = Bounds {
             messages: (!mutual).then_some(MAX_MESSAGES),
@@ -253,7 +253,8 @@ impl Socket {
                     segment = back;
                     let full = || inbox.is_full_for(&self.notifier, bounds);
                     if patience == Patience::None {
-                        // It is told of room from the look on: of none that came before that.
+                        // `full` registers the socket for notification. Room that came before that
+                        // is not notified.
                         if full() || tries == 0 {
                             return Err(Errno::EAGAIN);
                         }

@@ -1,4 +1,4 @@
-//! How a socket is at one moment, for who looks at all of them (`/proc/net`).
+//! Snapshots of sockets, for readers of all sockets (`/proc/net`).
 
 use super::address::{Address, Family, Protocol, SocketKind};
 use super::state::{Phase, Socket};
@@ -6,20 +6,20 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
 
-/// How far a socket is.
+/// The state of a socket's connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is not connected, or not any more.
+    /// Not connected, or not any more.
     Closed,
-    /// It accepts connections.
+    /// Accepts connections.
     Listening,
-    /// It waits for its turn at a listener.
+    /// Waits in a listener's full backlog.
     Connecting,
-    /// It is connected.
+    /// Connected.
     Connected,
-    /// It is, and has stopped writing.
+    /// Connected, and has stopped writing.
     WriteEnded,
-    /// It is, and the other side has stopped writing.
+    /// Connected, and the other side has stopped writing.
     PeerEnded,
 }
 
@@ -28,26 +28,26 @@ pub enum Stage {
 pub struct View {
     /// Its family.
     pub family: Family,
-    /// What it carries.
+    /// Its type.
     pub kind: SocketKind,
-    /// Its protocol, if that has a number above 0.
+    /// Its protocol, if the protocol's number is above 0.
     pub protocol: Option<Protocol>,
-    /// Its name.
+    /// Its own address.
     pub local: Address,
-    /// The other side's; an unbound one if there is none.
+    /// The address of the other side, or an unbound one if there is none.
     pub remote: Address,
-    /// It has a name that others can send to.
+    /// It has an address that others can send to.
     pub bound: bool,
-    /// How far it is.
+    /// The state of its connection.
     pub stage: Stage,
-    /// What waits for the owner: bytes of a stream, memory of messages, connections at a listener.
+    /// What waits for the owner: bytes of a stream, memory of messages, or connections to accept.
     pub waiting: usize,
-    /// Messages that found no room.
+    /// Messages that were dropped because the inbox was full.
     pub drops: u32,
 }
 
 impl Socket {
-    /// How it is now.
+    /// Returns the current state of the socket.
     pub fn view(&self) -> View {
         let state = self.state.lock();
         let look = self.inbox.look();
@@ -86,7 +86,8 @@ impl Socket {
         }
     }
 
-    /// The other sides of connections that wait to be accepted: no descriptor leads to them.
+    /// Returns the server sides of connections that wait to be accepted. No descriptor leads to
+    /// them.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -100,7 +101,7 @@ impl Socket {
         all.try_reserve_exact(waiting).map_err(|_| Errno::ENOMEM)?;
         let room = all.capacity();
         let backlog = listener.backlog.lock();
-        // Nothing is allocated under its lock: who has come since is not seen.
+        // No allocation is made under the backlog's lock, so newer connections are left out.
         let seen = backlog.established().take(room);
         all.extend(seen.map(|embryo| embryo.server.clone()));
         drop(backlog);

@@ -1,9 +1,10 @@
-//! What a file system in memory shows of the host's tree, which lies below it ([`crate::drivers::root`]).
+//! The host's tree that lies below a file system in memory ([`crate::drivers::root`]).
 //!
-//! A directory that has one below it gets that one's entries when they are asked for, each once; from then on they are like any
-//! other. So nothing tells a file that was changed from one that was not, and what was removed is a name that the host is not
-//! asked for again. A file's pages come when they are read, and those of a file that nobody has opened for writing may go again;
-//! so may entries that nobody has changed.
+//! A directory with a host directory below it fetches each entry once, when it is needed. From then
+//! on the entry is like any other. So a changed file is like an unchanged one, and a removed name
+//! is not fetched again. A file's pages are read when they are needed. They may be dropped again if
+//! no program has opened the file for writing. Entries may be dropped again if no program has
+//! changed them.
 
 use super::beside::Beside;
 use super::directory::Directory;
@@ -24,63 +25,64 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, stats};
 use machine::sched;
 use machine::sync::{Mutex, Once, SpinLock};
 
-/// Pages that are dropped for one allocation that found nothing.
+/// Pages that are dropped after a failed allocation.
 const RELIEF: usize = 512;
 
-/// Bytes of a file that keeps its pages while a program has it open: a script that waits and goes on reads the file that it
-/// began with, though the host has another one by then.
+/// The most bytes of a file that keeps its pages while a program has it open. So a script that
+/// waits and goes on reads the file that it began with, even if the host has another one by then.
 const SMALL: u64 = 1 << 20;
 
-/// The directory of the host's below one.
+/// The host's directory below a directory.
 #[derive(Clone, Debug)]
 pub(super) enum Below {
-    /// Nobody has asked yet.
+    /// Not known yet.
     Unknown,
-    /// None.
+    /// There is none.
     Nothing,
-    /// The one with this path, of which entries may still come.
+    /// The one with this path. Some of its entries may not be here yet.
     Folder(Arc<[u8]>),
-    /// The one with this path, of which all entries are here.
+    /// The one with this path. All of its entries are here.
     Whole(Arc<[u8]>),
 }
 
-/// The file of the host's that a regular file was.
+/// The host's file that a regular file was made from.
 #[derive(Debug)]
 pub(super) struct FileBelow {
-    /// The path of the folder that it lies in, which all files there have in common.
+    /// The path of its folder, which all files from there share.
     pub(super) folder: Arc<[u8]>,
     pub(super) name: Arc<[u8]>,
     pub(super) version: u64,
     pub(super) asked: Asked,
-    /// It is among those that may have pages to drop.
+    /// It is in the list of files that may have pages to drop.
     noted: AtomicBool,
     used: Used,
-    /// Open files that read it.
+    /// The number of open files that read it.
     readers: AtomicI32,
 }
 
-/// Entries that are forgotten for one allocation that found nothing.
+/// Entries that are forgotten after a failed allocation.
 const FORGOTTEN: usize = 2048;
 
-/// Directories from the root down that are looked at for entries to forget.
+/// The most levels of directories that are searched for entries to forget.
 const DEPTH: usize = 64;
 
-/// A directory on the way to another, and where in it to go on.
+/// A directory on the path to another one, and the cookie to go on with.
 type Stop = (Arc<TmpNode>, u64);
 
-/// The way to the directory that is looked at.
+/// The path to the directory that is being searched.
 type Way = [Option<Stop>; DEPTH];
 
-/// The way to the directory whose entries are forgotten. Who holds it gives up pages or entries that the host still has.
+/// The path to the directory whose entries are being forgotten. Its holder drops pages or entries
+/// that the host still has.
 static WAY: Mutex<Way> = Mutex::new([const { None }; DEPTH]);
 
-/// Whether the last holder of [`WAY`] gave something up.
+/// Whether the last holder of [`WAY`] dropped anything.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
-/// The roots that have a folder of the host's below them: that of all, and that of `/tmp`.
+/// The roots with a folder of the host below them: that of the whole tree, and that of `/tmp`.
 static TOPS: [Once<Arc<TmpNode>>; 2] = [const { Once::new() }; 2];
 
-/// The file whose pages are the next to be dropped.
+/// The index of the next file to drop pages of.
 static HAND: AtomicUsize = AtomicUsize::new(0);
 
 /// Files that may have pages to drop.
@@ -101,13 +103,13 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(path)
 }
 
-/// Whether the host says that there is nothing.
+/// Returns whether `error` says that the host has no such file.
 pub(super) fn is_nothing(error: Errno) -> bool {
     matches!(error, Errno::ENOENT | Errno::ENOTDIR)
 }
 
 impl Tmpfs {
-    /// Whether a tree of the host's is below it.
+    /// Returns whether a tree of the host is below the file system.
     pub(super) fn has_below(&self) -> bool {
         // Relaxed: set once, before there are tasks.
         self.below.load(Ordering::Relaxed)
@@ -115,10 +117,11 @@ impl Tmpfs {
 }
 
 impl TmpNode {
-    /// Has a folder of the host's be below this root of a file system. What is in it stays, and hides what is below.
+    /// Puts a folder of the host below this root of a file system. Entries that are here stay, and
+    /// hide those below.
     ///
     /// # Panics
-    /// If there are as many as may be already: nothing would ever be forgotten of another one.
+    /// If there are too many such roots. The entries of another one would never be forgotten.
     pub fn show_below(&self, folder: &[u8]) {
         if let (Ok(directory), Some(top)) = (self.directory(), self.this.upgrade()) {
             directory.set_below(Below::Folder(folder.into()));
@@ -129,7 +132,8 @@ impl TmpNode {
         }
     }
 
-    /// The directory of the host's below this one.
+    /// Returns the host's directory below this one, or `None` if there is none. Asks the host if
+    /// that is not known.
     pub(super) fn folder_below(&self) -> Result<Option<Arc<[u8]>>, Errno> {
         let mut unknown: Vec<Arc<Self>> = Vec::new();
         let mut here = self.this.upgrade().ok_or(Errno::ENOENT)?;
@@ -163,7 +167,7 @@ impl TmpNode {
             }
             let below = folder.clone().map_or(Below::Nothing, Below::Folder);
             node.directory()?.set_below(below);
-            // Somebody else may have been faster, by another name that it had.
+            // Another task may have set it before, by another name of the directory.
             folder = match node.directory()?.below() {
                 Below::Folder(path) | Below::Whole(path) => Some(path),
                 Below::Unknown | Below::Nothing => None,
@@ -172,7 +176,7 @@ impl TmpNode {
         Ok(folder)
     }
 
-    /// Has the entry `name` be here, if there is one below.
+    /// Fetches the entry `name` from the host, if the host has one.
     pub(super) fn fetch_entry(&self, name: &[u8]) -> Result<(), Errno> {
         if !self.fs.has_below() {
             return Ok(());
@@ -194,7 +198,8 @@ impl TmpNode {
         Ok(())
     }
 
-    /// The same for an entry that is to be removed: it is known then whether the host could bring it back.
+    /// Does the same for an entry that will be removed. Afterwards it is known whether the host
+    /// could bring the entry back.
     pub(super) fn fetch_to_remove(&self, name: &[u8]) -> Result<(), Errno> {
         self.fetch_entry(name)?;
         if self.fs.has_below() {
@@ -203,7 +208,7 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Has all entries be here that there are below.
+    /// Fetches all entries that the host has.
     pub(super) fn fetch_all(&self) -> Result<(), Errno> {
         if !self.fs.has_below() {
             return Ok(());
@@ -218,7 +223,7 @@ impl TmpNode {
         let beside = &mut Beside::of(self, &folder);
         let names = beside.take_names();
         let mut from = 0;
-        // Ends: the numbers grow.
+        // Ends: `from` grows.
         loop {
             let mut of_this = true;
             let listed = root::list(&folder, from, Names::new(&names), |entry| {
@@ -235,7 +240,7 @@ impl TmpNode {
                 Ok(())
             });
             from = match listed {
-                // The host has removed it: what is here is all.
+                // The host has removed the folder, so no more entries come.
                 Err(error) if is_nothing(error) => 0,
                 other => other?,
             };
@@ -247,7 +252,8 @@ impl TmpNode {
         }
     }
 
-    /// Enters what the host has in `folder`, which is below this directory, unless something is here already.
+    /// Enters `entry` of the host's `folder`, which is below this directory, unless the name is
+    /// known here.
     fn enter_entry(&self, folder: &Arc<[u8]>, entry: &Entry<'_>) -> Result<(), Errno> {
         let directory = self.directory()?;
         if !directory.knows(entry.name) {
@@ -258,7 +264,8 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Has all entries of the directory `name` be here: it can only go, or be replaced, if there are none.
+    /// Fetches all entries of the directory `name`. Only without entries can it be removed or
+    /// replaced.
     pub(super) fn fetch_all_of(&self, name: &[u8]) -> Result<(), Errno> {
         match self.directory()?.get(name) {
             Some(node) if node.directory().is_ok() => node.fetch_all(),
@@ -266,7 +273,7 @@ impl TmpNode {
         }
     }
 
-    /// Has the entry `name` be here, with what is below it known: it can move.
+    /// Fetches the entry `name`, and the host's directory below it, so that the entry can move.
     pub(super) fn settle_entry(&self, name: &[u8]) -> Result<(), Errno> {
         self.fetch_to_remove(name)?;
         match self.directory()?.get(name) {
@@ -277,7 +284,7 @@ impl TmpNode {
         }
     }
 
-    /// The node for what the host has in `folder` under `name`.
+    /// Creates the node of the host's `entry`, which has the name `name` in `folder`.
     pub(super) fn node_of(
         &self,
         folder: &Arc<[u8]>,
@@ -324,27 +331,28 @@ impl TmpNode {
             attributes.modified = time;
             attributes.changed = time;
         }
-        // Relaxed: nobody else has the node.
+        // Relaxed: no other task has the node.
         node.as_below.store(true, Ordering::Relaxed);
         Ok(node)
     }
 
-    /// Notes that it is not as the host has it any more, or not where.
+    /// Notes that the node, or its place, is not as on the host any more.
     pub(super) fn keep(&self) {
-        // Relaxed: who forgets nodes looks while nobody else has them, under the lock by which it was found.
+        // Relaxed: a node is forgotten only while no other task has it, under the lock that a
+        // lookup takes.
         if self.as_below.load(Ordering::Relaxed) {
             self.as_below.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Whether it can be had again.
+    /// Returns whether the node can be fetched from the host again, unchanged.
     pub(super) fn is_as_below(&self) -> bool {
         self.as_below.load(Ordering::Relaxed)
     }
 }
 
-/// Forgets about `most` entries that the host still has and no program uses. `way` is locked by the caller. Returns how
-/// many entries it forgot.
+/// Forgets about `most` entries that the host still has and no program uses. The caller holds the
+/// lock of `way`. Returns how many entries it forgot.
 fn forget(way: &mut Way, most: usize) -> usize {
     let tops = TOPS.iter().filter_map(Once::get);
     tops.fold(0, |done, top| {
@@ -356,8 +364,8 @@ fn forget(way: &mut Way, most: usize) -> usize {
     })
 }
 
-/// Calls `work`, which gives up pages or entries and returns how many, or waits while another thread does such work.
-/// Returns whether something was given up, by this thread or by the other.
+/// Calls `work`, which drops pages or entries and returns how many. If another thread does such
+/// work, waits for its end instead. Returns whether this thread or the other one dropped anything.
 fn give_up(work: impl FnOnce(&mut Way) -> usize) -> bool {
     if let Some(mut way) = WAY.try_lock() {
         let some = work(&mut way) > 0;
@@ -365,15 +373,16 @@ fn give_up(work: impl FnOnce(&mut Way) -> usize) -> bool {
         GAVE_UP.store(some, Ordering::Relaxed);
         return some;
     }
-    // If this returned false while another thread frees memory, a program would be killed for nothing.
+    // If this returned `false` while another thread frees memory, a program would be killed for
+    // nothing.
     let _way = WAY.lock();
     GAVE_UP.load(Ordering::Relaxed)
 }
 
-/// Forgets about `most` entries below `top` that the host still has and no program uses. Returns how many it forgot.
-/// Allocates nothing, since memory may be short.
+/// Forgets about `most` entries below `top` that the host still has and no program uses. Returns
+/// how many it forgot. Allocates nothing, since memory may be short.
 fn forget_some(way: &mut Way, top: &Arc<TmpNode>, most: usize) -> usize {
-    // Of a directory the parent has two references, and the way there one.
+    // A directory has two references from its parent, and one from `way`.
     const HOLDERS: usize = 3;
     let mut depth = 0;
     way[0] = Some((top.clone(), 0));
@@ -394,7 +403,7 @@ fn forget_some(way: &mut Way, top: &Arc<TmpNode>, most: usize) -> usize {
             way[depth] = Some((inner, 0));
             continue;
         }
-        // The root is in everybody's hands; its own few entries stay.
+        // All programs use the root, so its own few entries stay.
         if depth == 0 {
             break;
         }
@@ -416,7 +425,7 @@ impl Regular {
         regular
     }
 
-    /// Notes that somebody may change the file from now on.
+    /// Notes that a program may change the file from now on.
     pub(super) fn will_change(&self) {
         if self.below.is_some() {
             let mut content = self.content.lock();
@@ -425,15 +434,16 @@ impl Regular {
         }
     }
 
-    /// Counts an open file that reads this one (1), or does no more (-1).
+    /// Adds `change`, 1 or -1, to the number of open files that read this one.
     pub(super) fn count_reader(&self, change: i32) {
         if let Some(below) = &self.below {
-            // Relaxed: a count of its own.
+            // Relaxed: a count that orders nothing.
             below.readers.fetch_add(change, Ordering::Relaxed);
         }
     }
 
-    /// Whether its pages had better stay though no program used them lately: one has it open, and it is small.
+    /// Returns whether the pages should stay even if no program has used them lately: the file is
+    /// open and small.
     fn is_script(&self) -> bool {
         let open = |below: &FileBelow| below.readers.load(Ordering::Relaxed) > 0;
         self.below.as_ref().is_some_and(open) && self.content.lock().below_bytes <= SMALL
@@ -446,7 +456,9 @@ impl Regular {
         }
     }
 
-    /// Has the page at `index` be here if the host has it, and some of those behind it.
+    /// Returns the page at `index`. If it is not here and the host has it, reads it and some of
+    /// those behind it. Returns `None` if neither has it. Fails with `ESTALE` if the host has
+    /// another file by now.
     pub(super) fn fetch(&self, node: &TmpNode, index: u64) -> Result<Option<FrameRef>, Errno> {
         let Some(below) = &self.below else {
             return Ok(None);
@@ -474,7 +486,7 @@ impl Regular {
         for _ in 0..count {
             match memory::alloc_zeroed(Mobility::Movable) {
                 Ok(frame) => frames.push(frame),
-                // Those behind the page can come another time.
+                // The pages behind it can be read another time.
                 Err(_) if !frames.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -482,7 +494,7 @@ impl Regular {
         let expected = expected.min((frames.len() * PAGE_SIZE) as u64);
         let path = join(&below.folder, &below.name)?;
         let came = root::read(&path, below.version, index * PAGE, &frames);
-        // Fewer bytes, or more, are not those of the file as it was.
+        // If there are fewer bytes, or more, the host has another file.
         let is_other = came.is_ok_and(|came| came as u64 != expected);
         if is_other || matches!(came, Err(Errno::ESTALE | Errno::ENOENT)) {
             below.asked.doubt();
@@ -493,7 +505,7 @@ impl Regular {
             below.noted.store(false, Ordering::Relaxed);
         }
         below.used.renew();
-        // Those behind the page may go again at once, and it too; whoever asked has it all the same.
+        // These pages may be dropped again at once. The caller gets its page all the same.
         let mut pages = (index..).zip(frames);
         let wanted = match pages.next() {
             Some((index, frame)) => self.enter_fetched(&node.fs, index, frame)?,
@@ -508,7 +520,8 @@ impl Regular {
         Ok(wanted)
     }
 
-    /// Enters a page that came, unless the file was cut or has the page meanwhile; the page that it has now.
+    /// Enters a page that was read. Returns the page that the file has now, which may be another
+    /// one, or `None` if the file was cut.
     fn enter_fetched(
         &self,
         fs: &Tmpfs,
@@ -537,7 +550,7 @@ impl Regular {
         Ok(Some(frame))
     }
 
-    /// Has all of the file be here; `writing` is held.
+    /// Fetches the whole file from the host. The caller holds `writing`.
     pub(super) fn fetch_whole(&self, node: &TmpNode) -> Result<(), Errno> {
         let end = self.content.lock().below_bytes.div_ceil(PAGE);
         for index in 0..end {
@@ -548,7 +561,7 @@ impl Regular {
         Ok(())
     }
 
-    /// Drops pages that the host still has and nobody uses; how many.
+    /// Drops up to `most` unused pages that the host still has. Returns their number.
     fn drop_unused(&self, fs: &Tmpfs, most: usize) -> usize {
         if self.below.is_none() {
             return 0;
@@ -597,12 +610,12 @@ impl Regular {
 }
 
 impl Content {
-    /// Whether the page at `index`, if it is not here, is to come from the host.
+    /// Returns whether the page at `index`, if it is not here, comes from the host.
     pub(super) fn comes_from_below(&self, index: u64) -> bool {
         index < self.below_bytes.div_ceil(PAGE)
     }
 
-    /// Notes that up to `pages` clean pages went, or are the file's own from here on.
+    /// Notes that up to `pages` clean pages were dropped, or are the guest's own from now on.
     pub(super) fn forget_clean(&mut self, pages: u64) {
         let gone = self.clean.min(pages);
         if gone > 0 {
@@ -618,7 +631,8 @@ impl Cold for TmpNode {
         below.map_or(0, |below| below.used.age())
     }
 
-    /// Nothing: the host may have another file there by now, and a program needs the one that it maps.
+    /// Does nothing. The host may have another file there by now, and a program needs the one that
+    /// it maps.
     fn unmap(&self) {}
 
     fn drop_unused(&self) -> usize {
@@ -629,10 +643,11 @@ impl Cold for TmpNode {
     }
 }
 
-/// Calls `visit` with each file that may have pages to drop; the sum of what it returns. No spin lock is held.
+/// Calls `visit` with each file that may have pages to drop. Returns the sum of its results. No
+/// spin lock is held.
 pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> usize {
     let mut sum = 0;
-    // Files that come meanwhile are young.
+    // Files that are added from here on are young.
     let count = FILES.lock().len();
     for at in 0..count {
         let file = FILES.lock().get(at).and_then(Weak::upgrade);
@@ -644,7 +659,7 @@ pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> 
     sum
 }
 
-/// Notes a file of which pages came; false: there is no memory for that.
+/// Lists a file whose pages were read. Returns `false` if memory is short.
 fn note(node: &TmpNode) -> bool {
     let mut files = FILES.lock();
     if files.len() == files.capacity() {
@@ -657,7 +672,7 @@ fn note(node: &TmpNode) -> bool {
     room
 }
 
-/// Drops up to `most` pages that the host still has and nobody uses; how many.
+/// Drops up to `most` unused pages that the host still has. Returns their number.
 fn drop_some(most: usize) -> usize {
     let mut dropped = 0;
     let count = FILES.lock().len();
@@ -665,13 +680,13 @@ fn drop_some(most: usize) -> usize {
         if dropped >= most {
             break;
         }
-        // In turn, so that no file's pages go first each time.
+        // In turn, so that another file's pages are the first to be dropped each time.
         let file = {
             let files = FILES.lock();
             if files.is_empty() {
                 break;
             }
-            // Relaxed: a place to begin.
+            // Relaxed: only a place to begin.
             let at = HAND.fetch_add(1, Ordering::Relaxed) % files.len();
             files[at].upgrade()
         };
@@ -684,17 +699,20 @@ fn drop_some(most: usize) -> usize {
     dropped
 }
 
-/// For a file system that is full: gives up pages that the host still has.
+/// Drops pages that the host still has, for a file system that is full. Returns whether any were
+/// dropped.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
-/// For a file system that has no room for another file: forgets entries that the host still has.
+/// Forgets entries that the host still has, for a file system without room for another file.
+/// Returns whether any were forgotten.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
-/// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
+/// Drops pages, or forgets entries, after a failed allocation. Returns `true` if trying again may
+/// help. No spin lock may be held.
 pub fn relieve() -> bool {
     give_up(|way| match drop_some(RELIEF) {
         0 => forget(way, FORGOTTEN),
@@ -702,13 +720,13 @@ pub fn relieve() -> bool {
     })
 }
 
-/// Drops all pages that the host still has and nobody uses.
+/// Drops all unused pages that the host still has.
 pub fn drop_clean() {
     let _way = WAY.lock();
     GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
 }
 
-/// Forgets all entries that the host still has and nobody uses.
+/// Forgets all unused entries that the host still has.
 pub fn forget_unused() {
     let mut way = WAY.lock();
     GAVE_UP.store(forget(&mut way, usize::MAX) > 0, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! Listings that come along with another.
+//! Listings of further folders that are fetched together with one.
 //!
-//! Who walks through a tree has the entries of one folder after the other, and a question about one takes as long as hundreds of
-//! entries do. So a question about a folder names some beside it, and their entries come along as far as there is room.
+//! A program that walks through a tree lists one folder after the other. One request to the host
+//! takes as long as hundreds of entries. So a request for one folder names some beside it, and
+//! their entries are sent as well, as far as there is room.
 
 use super::TmpNode;
 use super::below::Below;
@@ -10,33 +11,34 @@ use crate::fs::node::{Node, downcast};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The most folders that one question names besides its own.
+/// The most folders that one request names besides its own.
 const MOST: usize = 64;
 
-/// How many more come along for each that was asked for before.
+/// The number of further folders in a request, for each listing before.
 const GROWTH: usize = 4;
 
-/// Folders beside one that is listed.
+/// Folders beside the one that is being listed.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     names: Vec<u8>,
     folders: Vec<(Arc<TmpNode>, Arc<[u8]>)>,
-    /// Those before this one had their turn.
+    /// Folders before this index have been handled.
     next: usize,
-    /// The one whose entries are coming.
+    /// The folder whose entries are being received.
     current: Option<usize>,
-    /// The directory that they all are in.
+    /// The directory that contains all of them.
     above: Option<Arc<TmpNode>>,
 }
 
-/// The last name of a path.
+/// Returns the last name of a path.
 fn last_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 impl Beside {
-    /// Those whose entries may come along with those of `node`, which has the host's `folder` below it: the more, the more folders
-    /// were listed beside it and beside the one above. Who looks at one folder of many asks for no more.
+    /// Returns the folders whose entries may be fetched with those of `node`, which shows the
+    /// host's `folder`. Their number grows with the listings beside it and beside the directory
+    /// above. So a program that lists one folder of many fetches no others.
     pub(super) fn of(node: &TmpNode, folder: &[u8]) -> Self {
         Self::gathered(node, folder).unwrap_or_default()
     }
@@ -47,14 +49,14 @@ impl Beside {
             return None;
         }
         let directory = above.directory().ok()?;
-        // The one above was listed itself, on the way here.
+        // The directory above was listed itself on the way here, which does not count.
         let further_up = Node::parent(&*above)
             .and_then(downcast::<TmpNode>)
             .and_then(|node| Some(node.directory().ok()?.listings()))
             .map_or(0, |listings| listings.saturating_sub(1));
         let wanted = (GROWTH * (directory.count_listing() + further_up)).min(MOST);
         let mut beside = Self::default();
-        // Without memory nothing comes along.
+        // Without memory no other folder is fetched.
         beside.folders.try_reserve_exact(wanted).ok()?;
         let bytes = SIBLINGS_MAX.min(wanted * (1 + NAME_MAX));
         beside.names.try_reserve_exact(bytes).ok()?;
@@ -68,7 +70,7 @@ impl Beside {
             let Ok(Below::Folder(path)) = other.directory().map(|inner| inner.below()) else {
                 continue;
             };
-            // One that came here from elsewhere is not beside it on the host.
+            // A directory that was moved here is not beside `folder` on the host.
             let name = last_name(&path);
             if path[..path.len() - name.len()] != *parent {
                 continue;
@@ -84,12 +86,13 @@ impl Beside {
         Some(beside)
     }
 
-    /// Their names, to ask for.
+    /// Takes the names of the folders, for the request.
     pub(super) fn take_names(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.names)
     }
 
-    /// All entries of the one before are here, and those of `name` come. Others than were asked for go nowhere.
+    /// Ends the folder before, and begins that with the last name `name`. Entries of a folder that
+    /// was not requested are ignored.
     pub(super) fn turn_to(&mut self, name: &[u8]) {
         self.finish();
         let left = self.folders.get(self.next..).unwrap_or_default();
@@ -100,17 +103,18 @@ impl Beside {
         }
     }
 
-    /// Where entries go that come now, and the path of that on the host.
+    /// Returns the directory that the entries go to now, and its path on the host.
     pub(super) fn current(&self) -> Option<&(Arc<TmpNode>, Arc<[u8]>)> {
         self.folders.get(self.current?)
     }
 
-    /// Some of the entries that come now could not be entered: whoever wants them asks.
+    /// Gives up the current folder, because an entry could not be entered. It is fetched when a
+    /// program needs it.
     pub(super) fn give_up(&mut self) {
         self.current = None;
     }
 
-    /// All entries that came are here.
+    /// Notes that all entries of the current folder are here.
     pub(super) fn finish(&mut self) {
         if let Some((node, path)) = self.current.take().and_then(|at| self.folders.get(at))
             && let Ok(directory) = node.directory()

@@ -8,7 +8,8 @@ use machine::memory::huge::FRAMES;
 use machine::memory::percpu::{self, Count};
 
 impl Regular {
-    /// The policy's answer for the block of pages from `first` on, which is not there; `content` is this file's.
+    /// Returns whether the policy allows a huge block for the pages from `first` on,
+    /// which are not present. `content` is that of this file.
     fn wants_block(fs: &Tmpfs, content: &Content, first: u64, wish: Wish) -> bool {
         let pages = content.size.div_ceil(PAGE);
         wants_block(fs.block_policy(), wish, first, pages)
@@ -16,7 +17,8 @@ impl Regular {
             && content.pages.has_room_for_block(first)
     }
 
-    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there.
+    /// Makes a huge block for the 2 MiB around page `index`, if the file may have blocks and has no
+    /// page there.
     pub(super) fn make_block(&self, node: &TmpNode, index: u64, wish: Wish, place: Place) {
         let (fs, first) = (&*node.fs, region_of(index));
         if !fs.may_have_blocks() {
@@ -38,7 +40,7 @@ impl Regular {
         let wanted = (place == Place::Any || content.holds(index))
             && Self::wants_block(fs, &content, first, wish);
         let cut = content.size < (first + FRAMES) * PAGE;
-        // Who is short of memory must find what its end cuts off.
+        // A listed file gives up the pages behind its end when memory is short.
         let entered = wanted
             && (!cut || content.has_tail || tails::note(node))
             && content
@@ -54,7 +56,8 @@ impl Regular {
         }
     }
 
-    /// The block of pages from `first` on, for an entry that maps all of it: none of it is behind the end.
+    /// Returns the block of pages from `first` on, for an entry that maps all of it. Returns
+    /// [`Block::None`] if the block reaches behind the end of the file.
     pub(super) fn share_block(&self, fs: &Tmpfs, first: u64, wish: Wish) -> Block {
         let content = self.content.lock();
         if content.size.div_ceil(PAGE) < first + FRAMES {
@@ -67,7 +70,8 @@ impl Regular {
         }
     }
 
-    /// Frees what a huge block has behind the end of the file; whether there was any. `None`: somebody writes just now.
+    /// Frees the pages of a huge block behind the end of the file. Returns whether there were any,
+    /// or `None` if a task is writing the file.
     pub(super) fn trim(&self, fs: &Tmpfs) -> Option<bool> {
         let _writing = self.writing.try_lock()?;
         let end = {
@@ -79,7 +83,7 @@ impl Regular {
             }
             end
         };
-        // Nobody maps what is behind the end.
+        // Pages behind the end are not mapped.
         self.free_pages(fs, end..region_of(end) + FRAMES, Pace::Straight);
         Some(true)
     }

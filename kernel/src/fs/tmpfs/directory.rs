@@ -1,8 +1,8 @@
 //! Directories of tmpfs.
 //!
-//! Locks: an operation on one directory takes that directory's lock alone. Whoever needs several
-//! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other; a holder of
-//! one lock never waits for a second.
+//! Locks: an operation on one directory takes that directory's lock alone. One that needs several
+//! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other. A holder of
+//! one lock never waits for a second without it.
 
 use super::super::covers;
 use super::super::directory::Listing;
@@ -21,10 +21,10 @@ use logic::errno::Errno;
 use machine::arch::random;
 use machine::sync::{Once, SpinLock};
 
-/// Held by whoever takes more than one directory's lock.
+/// Held while a task takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
 
-/// What names are hashed with.
+/// The key with which names are hashed.
 static KEY: Once<u64> = Once::new();
 
 fn key() -> u64 {
@@ -33,10 +33,10 @@ fn key() -> u64 {
     u64::from_le_bytes(key)
 }
 
-/// Entries that are looked at under one hold of the lock.
+/// Entries that are examined in one hold of the lock.
 const LOOKS: usize = 256;
 
-/// Names that the host does not have are noted as long as there are not more.
+/// Absent names of the host are noted while there are fewer names than this.
 const MAX_ABSENT: usize = 1024;
 
 /// Listing offsets 0 and 1 are `.` and `..`; entries come behind.
@@ -46,9 +46,9 @@ const FIRST_COOKIE: u64 = 2;
 struct Entry {
     name: Arc<[u8]>,
     node: Arc<TmpNode>,
-    /// Where a listing finds it: unchanged while the entry lives, whatever is added or removed.
+    /// The offset of the entry in listings. Changes of other entries do not change it.
     cookie: u64,
-    /// The host may have something of that name, so it is hidden once this is removed.
+    /// The host may have an entry of this name, which stays hidden once this one is removed.
     may_return: bool,
 }
 
@@ -59,15 +59,17 @@ struct State {
     next_cookie: u64,
     /// The directory above; `None` for the tree's root.
     above: Option<Weak<dyn Node>>,
-    /// Own name in the directory above.
+    /// The directory's own name in the directory above.
     name: Box<[u8]>,
-    /// Nothing may be entered any more.
+    /// The directory was removed: no entry may be added.
     removed: bool,
-    /// The root of what is mounted here; [`Directory::is_covered`] says whether there is one.
+    /// The root of the file system that is mounted here. [`Directory::is_covered`] says whether
+    /// there is one.
     covered_by: Option<NodeRef>,
     /// The host's directory whose entries may come here.
     below: Below,
-    /// Names that do not come from there: they were removed here, or there is nothing.
+    /// Names that do not come from the host: they were removed here, or the host does not have
+    /// them.
     hidden: BTreeSet<Box<[u8]>>,
 }
 
@@ -75,9 +77,9 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
-    /// Something is mounted here: all who walk through look, and mostly need no lock to.
+    /// Something is mounted here. Every path walk checks this flag, and mostly needs no lock then.
     is_covered: AtomicBool,
-    /// Of how many directories in it all entries came from the host.
+    /// The number of directories in this one whose entries were all fetched from the host.
     listings: AtomicUsize,
 }
 
@@ -88,9 +90,9 @@ impl Named for Entry {
 }
 
 impl State {
-    /// Enters a node; it `came` from the host.
+    /// Enters a node. `came` says that it is from the host.
     fn insert(&mut self, name: Arc<[u8]>, node: Arc<TmpNode>, came: bool) {
-        // What was packed hides what nobody has asked for.
+        // An entry that was packed hides one of the host that is not known yet.
         let may_return = came || matches!(self.below, Below::Unknown);
         let cookie = self.next_cookie;
         self.next_cookie += 1;
@@ -113,7 +115,8 @@ impl State {
         Some(entry.node)
     }
 
-    /// Has an entry lead elsewhere; gives where it led.
+    /// Makes the entry `name` lead to `node`. Returns the two old references, or `None` if there is
+    /// no such entry.
     fn exchange(&mut self, name: &[u8], node: &Arc<TmpNode>) -> Option<[Arc<TmpNode>; 2]> {
         let entry = self.by_name.get_mut(name)?;
         let listed = self.by_cookie.get_mut(&entry.cookie)?;
@@ -140,12 +143,13 @@ impl Directory {
         }
     }
 
-    /// What is below it.
+    /// Returns the host's directory below this one.
     pub(super) fn below(&self) -> Below {
         self.state.lock().below.clone()
     }
 
-    /// Notes what is below it, once that is known; later, that all of that is here.
+    /// Notes the host's directory below this one once it is known, and later that all its entries
+    /// are here. Ignores anything else.
     pub(super) fn set_below(&self, below: Below) {
         let mut state = self.state.lock();
         let is_news = match state.below {
@@ -160,7 +164,7 @@ impl Directory {
         }
     }
 
-    /// Whether the host need not be asked for `name`.
+    /// Returns whether the host need not be asked for `name`.
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         let state = self.state.lock();
         matches!(state.below, Below::Nothing | Below::Whole(_))
@@ -168,7 +172,7 @@ impl Directory {
             || state.hidden.contains(name)
     }
 
-    /// Enters what the host has, unless that was removed, or something else made, meanwhile.
+    /// Enters a node of the host, unless its name was removed or made here since.
     pub(super) fn enter_below(&self, name: Arc<[u8]>, node: Arc<TmpNode>) {
         let mut state = self.state.lock();
         let stands = matches!(state.below, Below::Folder(_))
@@ -183,7 +187,7 @@ impl Directory {
         }
     }
 
-    /// Notes that the host has nothing of that name, so that it is not asked again and again.
+    /// Notes that the host has no entry `name`, so that it is not asked again and again.
     pub(super) fn note_absent(&self, name: &[u8]) {
         let mut state = self.state.lock();
         if matches!(state.below, Below::Folder(_)) && state.hidden.len() < MAX_ABSENT {
@@ -213,7 +217,7 @@ impl Directory {
             state.insert(name.into(), node, false);
             return Ok(());
         };
-        // The lock goes before the node does.
+        // The lock is released before the node is dropped.
         drop(state);
         drop(node);
         Err(error)
@@ -247,10 +251,12 @@ impl Directory {
         Ok(node)
     }
 
-    /// Takes an empty directory, whose identity is `id`, out of the tree; `SEVERAL` is held.
+    /// Takes an empty directory, whose identity is `id`, out of the tree. The caller holds
+    /// `SEVERAL`.
     fn retire(&self, id: NodeId) -> Result<(), Errno> {
         let mut state = self.state.lock();
-        // A mount on what a bind mount shows of it enters first and then looks whether it is removed.
+        // A mount through a bind mount registers first, and then checks whether the directory is
+        // removed.
         if state.covered_by.is_some() || covers::anywhere_on(id) {
             return Err(Errno::EBUSY);
         }
@@ -258,16 +264,16 @@ impl Directory {
             return Err(Errno::ENOTEMPTY);
         }
         if matches!(state.below, Below::Folder(_)) {
-            // Another directory came here since its entries were asked for.
+            // Another directory took this name since the entries were fetched.
             return Err(Errno::EAGAIN);
         }
         // `above` stays: `..` of a removed working directory still leads there. It is weak, so a
-        // chain of removed directories does not hang together.
+        // removed directory does not keep another one allocated.
         state.removed = true;
         Ok(())
     }
 
-    /// The first directory whose cookie is `from` or above, and that cookie.
+    /// Returns the first directory with a cookie of at least `from`, and its cookie.
     pub(super) fn next_directory(&self, mut from: u64) -> Option<(u64, Arc<TmpNode>)> {
         loop {
             let state = self.state.lock();
@@ -285,19 +291,21 @@ impl Directory {
         }
     }
 
-    /// Counts a directory in it of which all entries come from the host; how many there were before.
+    /// Counts a directory in this one whose entries were all fetched from the host. Returns the
+    /// number before.
     pub(super) fn count_listing(&self) -> usize {
-        // Relaxed: it says how much to ask for at once, nothing else.
+        // Relaxed: the number only says how much to fetch at once.
         self.listings.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How often that was.
+    /// Returns the number that [`Self::count_listing`] counts.
     pub(super) fn listings(&self) -> usize {
-        // Relaxed: as above.
+        // Relaxed: see `count_listing`.
         self.listings.load(Ordering::Relaxed)
     }
 
-    /// Adds directories that a listing shows soon behind the entry `name`, up to `most`; `found` has room for them.
+    /// Adds up to `most` directories that come soon behind the entry `name` in a listing to
+    /// `found`. That list must have room for them.
     pub(super) fn directories_behind(
         &self,
         name: &[u8],
@@ -313,8 +321,9 @@ impl Directory {
         found.extend(directories.take(most).map(|(_, (_, node))| node.clone()));
     }
 
-    /// Forgets entries that the host still has and nobody uses; how many. `holders` is how many references there are to
-    /// this directory where nobody uses it: whoever lists it must not meet an entry twice.
+    /// Forgets unused entries that the host still has. Returns their number. Does nothing if there
+    /// are more than `holders` references to this directory: a program that lists it must not meet
+    /// an entry twice.
     pub(super) fn forget(&self, this: &Arc<TmpNode>, holders: usize) -> usize {
         let (mut forgotten, mut from) = (0, 0);
         loop {
@@ -363,8 +372,8 @@ impl Directory {
         }
     }
 
-    /// Has the entry `name` lead to `new` if it leads to `old`. The new node gets the attributes
-    /// that a program has given to the old one. Returns the node that the entry leads to then, and
+    /// Makes the entry `name` lead to `new` if it leads to `old`. The new node gets the attributes
+    /// that a program has given to the old one. Returns the node that the entry leads to then, or
     /// `None` if there is no such entry.
     ///
     /// # Errors
@@ -393,8 +402,8 @@ impl Directory {
         Ok(Some(new.clone()))
     }
 
-    /// Forgets the entry `name` if it leads to `node`, so that the host is asked for it the next time. Returns the node that it
-    /// leads to if that is another one.
+    /// Forgets the entry `name` if it leads to `node`, so that the host is asked for it the next
+    /// time. Returns the node that it leads to if that is another one.
     pub(super) fn forget_entry(&self, name: &[u8], node: &Arc<TmpNode>) -> Option<Arc<TmpNode>> {
         let mut state = self.state.lock();
         let now = state.by_name.get(name)?.node.clone();
@@ -426,7 +435,7 @@ impl Directory {
     }
 
     pub(super) fn covered_by(&self) -> Option<NodeRef> {
-        // Relaxed: who walks through while something is mounted may come before it or after.
+        // Relaxed: a path walk during a mount may come before it or after.
         if !self.is_covered.load(Ordering::Relaxed) {
             return None;
         }
@@ -451,7 +460,7 @@ impl Directory {
         state.name = name.into();
     }
 
-    /// Takes all entries out of a directory that nobody can reach any more.
+    /// Takes all entries out of a directory that no task can reach any more.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Arc<TmpNode>> + use<> {
         let state = self.state.get_mut();
         state.by_cookie.clear();
@@ -459,7 +468,8 @@ impl Directory {
     }
 }
 
-/// Whether `directory` is `ancestor` or lies below it; `SEVERAL` is held, so the tree stands still.
+/// Returns whether `directory` is `ancestor` or lies below it. The caller holds `SEVERAL`, so the
+/// tree does not change.
 fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
     let mut here = directory.this.upgrade();
     // Each step goes up one level of a finite tree.
@@ -534,8 +544,8 @@ pub(super) fn rename(
             (false, false) => {}
         }
     }
-    // Only this function and `remove_directory` can retire `to`, and both hold `SEVERAL`; but a
-    // file may come or go under a single lock, so each step looks again.
+    // Only this function and `remove_directory` can retire `to`, and both hold `SEVERAL`. But a
+    // file may be added or removed under a single lock, so each step checks again.
     if target_dir.state.lock().removed {
         return Err(Errno::ENOENT);
     }
@@ -577,7 +587,7 @@ pub(super) fn rename(
     }))
 }
 
-/// Swaps two entries; `SEVERAL` is held.
+/// Swaps two entries. The caller holds `SEVERAL`.
 fn exchange(
     from: &TmpNode,
     name: &[u8],
@@ -598,7 +608,7 @@ fn exchange(
         }
         Ok(())
     };
-    // They are not where the host has them any more.
+    // This also notes that they are not where the host has them any more.
     source.add_links(0);
     target.add_links(0);
     swap(from, name, target)?;
@@ -612,8 +622,8 @@ fn exchange(
     Ok(())
 }
 
-/// Frees what nobody else has of `entries`, and of what is in those that are directories: in a list,
-/// as a tree may be deeper than a stack. `each` runs before a node goes.
+/// Frees the nodes of `entries` that have no other reference, and those in the trees below them.
+/// Uses a list, because a tree may be deeper than a stack. Calls `each` before a node is freed.
 pub(super) fn free_trees(
     entries: impl Iterator<Item = Arc<TmpNode>>,
     mut each: impl FnMut(&TmpNode),
@@ -631,14 +641,15 @@ pub(super) fn free_trees(
     }
 }
 
-/// Entries that a listing takes under one hold of the lock.
+/// Entries that a listing takes in one hold of the lock.
 const LISTED_AT_ONCE: usize = 16;
 
-/// An entry of a listing: its cookie, and what is shown.
+/// An entry of a listing: its cookie, name, inode number and file type.
 type Listed = (u64, Arc<[u8]>, u64, FileKind);
 
 impl TmpNode {
-    /// The first entries at `cookie` or above; fewer than there is room for: these are the last.
+    /// Returns the first entries with a cookie of at least `cookie`. If there are fewer than fit,
+    /// they are the last ones.
     fn entries_from(&self, cookie: u64) -> [Option<Listed>; LISTED_AT_ONCE] {
         let mut listed = [const { None }; LISTED_AT_ONCE];
         if let Ok(directory) = self.directory() {

@@ -1,4 +1,5 @@
-//! hugetlbfs: a tmpfs whose regular files are of huge pages of the pool. They are mapped and read, not written.
+//! hugetlbfs: a tmpfs whose regular files consist of huge pages of the pool. They are mapped and
+//! read, not written.
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
@@ -30,13 +31,13 @@ const DEFAULT_MODE: u32 = 0o755;
 /// The largest file.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// The type.
+/// The file system type.
 pub const TYPE: FileSystemType = FileSystemType {
     name: "hugetlbfs",
     maker: Maker::Anew(make),
 };
 
-/// Reads options and the size of pages that they ask for.
+/// Returns the mount options, and the page size that they choose.
 fn parse(text: &[u8]) -> Result<(HugetlbfsOptions, PageSize), Errno> {
     let size = match HugetlbfsOptions::page_bytes(text)? {
         Some(bytes) => PageSize::of_bytes(bytes).ok_or(Errno::EINVAL)?,
@@ -49,7 +50,7 @@ fn parse(text: &[u8]) -> Result<(HugetlbfsOptions, PageSize), Errno> {
 fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     let (options, size) = parse(options)?;
     if options.files == Some(0) {
-        // The root directory is one, too.
+        // The root directory counts as a file.
         return Err(Errno::ENOMEM);
     }
     let mut flags = flags;
@@ -77,7 +78,7 @@ fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     })
 }
 
-/// What `mount -o remount` and `/proc/mounts` see.
+/// The file system as `mount -o remount` and `/proc/mounts` see it.
 struct Mounted(Arc<Tmpfs>);
 
 impl FileSystem for Mounted {
@@ -120,7 +121,7 @@ impl FileSystem for Mounted {
 }
 
 impl Tmpfs {
-    /// The file system of memory files without a name of huge pages of a size.
+    /// Creates the file system of memory files without a name, with huge pages of `size`.
     pub fn huge_nameless(device: u64, size: PageSize) -> Arc<Self> {
         let limits = Limits { pages: 0, nodes: 0 };
         let mut fs = Self::new(Volume::permanent(device), limits, DEFAULT_MODE, [0; 2]);
@@ -128,7 +129,7 @@ impl Tmpfs {
         Arc::new(fs)
     }
 
-    /// The content of a new regular file.
+    /// Returns the content of a new regular file.
     pub(super) fn new_content(&self) -> Body {
         match &self.huge {
             Some(subpool) => Body::Huge(Huge {
@@ -145,7 +146,7 @@ impl Tmpfs {
 #[derive(Debug)]
 pub(super) struct Huge {
     file: Arc<HugeFile>,
-    /// Held by who changes the size or the pages by a call, and while seals are added.
+    /// Held while a call changes the size or the pages, and while seals are added.
     changing: Mutex<()>,
     seals: Seals,
 }
@@ -199,7 +200,7 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
     }))
 }
 
-/// Who may write a file, so that its file system is not made read-only meanwhile.
+/// A writer of a file. While there is one, the file system is not made read-only.
 struct Writer(Arc<TmpNode>);
 
 impl Drop for Writer {

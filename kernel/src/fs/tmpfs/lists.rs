@@ -1,4 +1,4 @@
-//! Access lists of files in memory, which are kept as extended attributes.
+//! Access lists of files in memory, which are stored as extended attributes.
 
 use super::{Attributes, Body, TmpNode};
 use crate::fs::node::AttributeChange;
@@ -15,10 +15,11 @@ use logic::xattrs::{Attribute, When};
 const HAS_ACCESS: u8 = 1;
 const HAS_DEFAULT: u8 = 2;
 
-/// The most bytes of a list, which is looked through with the attributes locked: 500 entries.
+/// The most bytes of a list: 500 entries. A list is searched with the attributes locked.
 const MOST_BYTES: usize = 4 + 500 * 8;
 
-/// Which lists a file has. Changed with its attributes locked: a caller that depends on it looks again with them locked.
+/// Which lists a file has. Changed with its attributes locked. A caller that depends on it checks
+/// again with them locked.
 #[derive(Debug)]
 pub(super) struct Lists(AtomicU8);
 
@@ -27,27 +28,27 @@ impl Lists {
         Self(AtomicU8::new(0))
     }
 
-    // Relaxed (all): a hint, as above.
+    // Relaxed (all): the bits are hints.
 
-    /// Whether it has a list that says who may use it.
+    /// Returns whether the file has an access list, which says who may use it.
     #[inline]
     pub(super) fn has_access(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HAS_ACCESS != 0
     }
 
-    /// Whether it has a list for files that are made in it.
+    /// Returns whether the directory has a default list, for files that are made in it.
     #[inline]
     fn has_default(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HAS_DEFAULT != 0
     }
 
-    /// Notes that it has the lists that another file has, whose attributes are locked.
+    /// Copies the bits of `other`. The attributes of that file are locked.
     pub(super) fn copy_from(&self, other: &Self) {
         self.0
             .store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Notes whether it has one of the two.
+    /// Notes whether the file has the default list (if `default`) or the access list.
     fn note(&self, default: bool, has: bool) {
         let bit = if default { HAS_DEFAULT } else { HAS_ACCESS };
         if has {
@@ -58,7 +59,7 @@ impl Lists {
     }
 }
 
-/// The attribute with one of the two lists.
+/// Returns the name of the attribute with the default list (if `default`) or the access list.
 const fn name(default: bool) -> &'static [u8] {
     if default { DEFAULT } else { ACCESS }
 }
@@ -73,12 +74,12 @@ fn copy(bytes: &[u8]) -> Result<Box<[u8]>, Errno> {
 }
 
 impl Attributes {
-    /// The list of an attribute.
+    /// Returns the list in the attribute `name`.
     fn list(&self, name: &[u8]) -> Option<&[u8]> {
         self.extended.as_ref()?.all().get(name)
     }
 
-    /// Has the list say what the permission bits say.
+    /// Makes the access list agree with the permission bits.
     pub(super) fn adjust_list(&mut self) {
         let permissions = self.permissions;
         let list = self.extended.as_mut().and_then(|all| all.get_mut(ACCESS));
@@ -89,7 +90,7 @@ impl Attributes {
 }
 
 impl TmpNode {
-    /// Whether `who` may use it so, by its list.
+    /// Checks by the access list whether `who` may use the file as `wanted`.
     ///
     /// # Errors
     /// Fails with `EACCES` if not.
@@ -109,11 +110,11 @@ impl TmpNode {
         }
     }
 
-    /// Gives it a list and other attributes, or takes the list away.
+    /// Sets or removes a list, and applies `change`.
     ///
     /// # Errors
-    /// Fails with `EROFS`, with `EAGAIN` if what the change was decided by is not so any more, with `ENOSPC` for too many
-    /// entries, and as [`Extended::set`].
+    /// Fails with `EROFS`, and with `ENOSPC` for too many entries. Fails with `EAGAIN` if the
+    /// attributes on which `change` was based have changed. Otherwise fails as [`Extended::set`].
     pub(super) fn put_list(
         &self,
         default: bool,
@@ -161,7 +162,8 @@ impl TmpNode {
         result
     }
 
-    /// Gives a new node, which is to be entered in this directory, the lists that this directory has for it.
+    /// Gives the new node `node`, which will be entered in this directory, the lists that it
+    /// inherits.
     ///
     /// # Errors
     /// Fails with `ENOMEM` or `ENOSPC`.

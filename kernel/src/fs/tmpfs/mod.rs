@@ -1,7 +1,8 @@
-//! The file system in memory: the root, `/tmp`, `/dev`, nameless files (memfd), and what programs mount.
+//! The file system in memory. It serves the root, `/tmp`, `/dev`, nameless files (memfd), and
+//! mounts by programs.
 //!
-//! A file's pages are ordinary frames, allocated when they are first written and freed at once by
-//! truncation or when the last name and the last open file are gone.
+//! A file's pages are ordinary frames, allocated when they are first written. They are freed at
+//! once by truncation, or when the last name and the last open file are gone.
 
 mod below;
 mod beside;
@@ -55,45 +56,45 @@ use machine::sync::SpinLock;
 /// Linux's magic number of tmpfs.
 pub const MAGIC: u64 = 0x0102_1994;
 
-/// One file system: a tree of its own with limits of its own.
+/// A file system: a tree with limits.
 #[derive(Debug)]
 pub struct Tmpfs {
     volume: Volume,
     next_inode: AtomicU64,
-    /// Frames behind its files.
+    /// The number of frames that its files have.
     pages: AtomicU64,
-    /// The most frames; 0: no limit.
+    /// The most frames. 0: no limit.
     page_limit: AtomicU64,
     nodes: AtomicU64,
-    /// The most files; 0: no limit.
+    /// The most files. 0: no limit.
     node_limit: AtomicU64,
-    /// What it was mounted with, to be shown.
+    /// The mode of the root directory at the mount, to be shown.
     root_mode: u32,
     root_owner: [u32; 2],
-    /// What its regular files have in common, where they are of huge pages.
+    /// The huge pages that its regular files share, if they consist of huge pages.
     huge: Option<Arc<Subpool>>,
-    /// Where its regular files have huge blocks (`huge=`). `None`: as `shmem_enabled` says.
+    /// The policy for huge blocks of its regular files (`huge=`). `None`: that of `shmem_enabled`.
     blocks: Option<SharedPolicyCell>,
-    /// A tree of the host's is below it.
+    /// A tree of the host is below it.
     below: AtomicBool,
-    /// Files whose numbers are handles.
+    /// Files whose inode numbers are in use as handles.
     handles: SpinLock<BTreeMap<u64, Weak<TmpNode>>>,
 }
 
-/// How much a [`Tmpfs`] holds.
+/// The limits of a [`Tmpfs`].
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
-    /// Pages; 0: no limit.
+    /// Pages. 0: no limit.
     pages: u64,
-    /// Files; 0: no limit.
+    /// Files. 0: no limit.
     nodes: u64,
 }
 
 impl Limits {
-    /// None.
+    /// No limits.
     pub const NONE: Self = Self { pages: 0, nodes: 0 };
 
-    /// As Linux's: pages for half of RAM, and as many files.
+    /// Linux's defaults: pages for half of RAM, and one file for each page.
     pub fn half_of_ram() -> Self {
         let pages = ram_pages() / 2;
         Self {
@@ -103,18 +104,18 @@ impl Limits {
     }
 }
 
-/// Pages of RAM that there are to have.
+/// Returns the number of pages of RAM that can be allocated.
 fn ram_pages() -> u64 {
     memory::allocator().managed_frames()
 }
 
-/// Whether `used` and one more are within `limit`, of which 0 is none.
+/// Returns whether `used` and one more are within `limit`. 0 is no limit.
 fn fits(used: u64, limit: u64) -> bool {
     limit == 0 || used < limit
 }
 
 impl Tmpfs {
-    /// A file system that stays mounted, with device number `device`.
+    /// Creates a file system that stays mounted, with the device number `device`.
     pub fn permanent(device: u64, limits: Limits) -> Arc<Self> {
         Arc::new(Self::new(
             Volume::permanent(device),
@@ -141,7 +142,7 @@ impl Tmpfs {
         }
     }
 
-    /// Its root directory, to be mounted in `parent` as `name`.
+    /// Creates the root directory, to be mounted in `parent` as `name`.
     pub fn make_root(
         self: &Arc<Self>,
         parent: Option<&NodeRef>,
@@ -153,7 +154,7 @@ impl Tmpfs {
         TmpNode::new(self, body, Beginning::of_root(mode))
     }
 
-    /// The file system of files without a name.
+    /// Creates the file system of files without a name.
     pub fn nameless(device: u64) -> Arc<Self> {
         let volume = Volume::permanent(device);
         let mut fs = Self::new(volume, Limits::NONE, mounted::DEFAULT_MODE, [0; 2]);
@@ -161,13 +162,13 @@ impl Tmpfs {
         Arc::new(fs)
     }
 
-    /// Where regular files have huge blocks.
+    /// Returns the policy for huge blocks of regular files.
     fn block_policy(&self) -> SharedPolicy {
         let own = self.blocks.as_ref().unwrap_or(&SHARED);
         file_block::in_effect(own.get())
     }
 
-    /// Whether any of its files may get a huge block.
+    /// Returns whether any file may get a huge block.
     #[inline]
     fn may_have_blocks(&self) -> bool {
         let policy = match &self.blocks {
@@ -177,9 +178,9 @@ impl Tmpfs {
         !matches!(policy, SharedPolicy::Never | SharedPolicy::Deny)
     }
 
-    /// Counts pages of a huge block, if the limit allows them.
+    /// Counts the pages of a huge block. Fails with `ENOSPC` if the limit does not allow them.
     fn charge_pages(&self, count: u64) -> Result<(), Errno> {
-        // Relaxed: as below.
+        // Relaxed: a count that orders nothing.
         let counted = self.pages.fetch_add(count, Ordering::Relaxed);
         let limit = self.page_limit.load(Ordering::Relaxed);
         if limit != 0 && counted + count > limit {
@@ -190,7 +191,7 @@ impl Tmpfs {
         Ok(())
     }
 
-    /// Counts one page, if the limit allows it.
+    /// Counts one page. Fails with `ENOSPC` if the limit does not allow it.
     fn charge_page(&self) -> Result<(), Errno> {
         // Relaxed: a count that orders nothing.
         let counted = self.pages.fetch_add(1, Ordering::Relaxed);
@@ -202,7 +203,7 @@ impl Tmpfs {
         Ok(())
     }
 
-    /// Counts one page, whatever the limit says.
+    /// Counts one page, even if the limit does not allow it.
     fn count_page(&self) {
         self.pages.fetch_add(1, Ordering::Relaxed);
         memory::count_file_frames(1);
@@ -213,7 +214,7 @@ impl Tmpfs {
         memory::count_file_frames(-(count.cast_signed()));
     }
 
-    /// A regular file without a name.
+    /// Creates a regular file without a name.
     pub fn make_nameless(self: &Arc<Self>, beginning: Beginning) -> Result<Arc<TmpNode>, Errno> {
         self.check_node_room()?;
         let node = TmpNode::new(self, self.new_content(), beginning);
@@ -264,11 +265,12 @@ pub struct TmpNode {
     this: Weak<Self>,
     attributes: SpinLock<Attributes>,
     body: Body,
-    /// It is as the host has it, where the host has it: it can be had again.
+    /// The node is an unmodified copy of a host file, at its place. It can be dropped and fetched
+    /// again.
     as_below: AtomicBool,
     /// Which access lists it has.
     lists: Lists,
-    /// Its number is a handle.
+    /// Its inode number is in use as a handle.
     has_handle: AtomicBool,
     /// It has `security.capability`. Changed with `attributes` locked.
     has_capabilities: AtomicBool,
@@ -305,7 +307,7 @@ impl TmpNode {
         })
     }
 
-    /// A node as `new` says, below the directory `parent`, not yet entered there.
+    /// Creates a node as `new` says, to be entered in this directory as `name`.
     fn make(
         &self,
         name: &[u8],
@@ -323,7 +325,7 @@ impl TmpNode {
                 }
                 Body::Directory(directory)
             }
-            // The text of a link would need an ordinary page: Linux refuses it, too.
+            // The text of a link would need an ordinary page. Linux refuses it, too.
             NewNode::Symlink(_) if self.fs.huge.is_some() => return Err(Errno::EINVAL),
             NewNode::Symlink(target) => Body::Symlink(target.into()),
             NewNode::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
@@ -340,7 +342,7 @@ impl TmpNode {
         Ok(Self::new(&self.fs, body, beginning))
     }
 
-    /// The regular file's content.
+    /// Returns the content of a regular file.
     pub fn regular(&self) -> Option<&Regular> {
         match &self.body {
             Body::Regular(regular) => Some(regular),
@@ -355,8 +357,8 @@ impl TmpNode {
         }
     }
 
-    /// A read happened: as with Linux's `relatime`, the access time moves only if it would
-    /// otherwise be older than the last change, or older than a day.
+    /// Notes a read. As with Linux's `relatime`, the access time changes only if it would otherwise
+    /// be older than the last change, or older than a day.
     fn touch_accessed(&self) {
         const DAY: i64 = 24 * 60 * 60;
         let flags = self.fs.volume.flags();
@@ -388,7 +390,7 @@ impl TmpNode {
         attributes.changed = now;
     }
 
-    /// Sets the times as an archive has them, after the content is in place.
+    /// Sets the times that an archive has, after the content is in place.
     pub fn set_times(&self, time: Timestamp) {
         let mut attributes = self.attributes.lock();
         attributes.accessed = time;
@@ -444,7 +446,7 @@ impl Node for TmpNode {
                 let pages = huge.file().pages() * huge.file().page_size().frames();
                 (huge.file().bytes(), pages, 0)
             }
-            // On Linux hugetlbfs counts nothing, and tmpfs that for an entry.
+            // As on Linux: hugetlbfs shows no size, and tmpfs one that grows with each entry.
             Body::Directory(_) if self.fs.huge.is_some() => (0, 0, 0),
             Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
             Body::Symlink(target) => (target.len() as u64, 0, 0),
@@ -485,8 +487,8 @@ impl Node for TmpNode {
         let pages = fs.page_limit.load(Ordering::Relaxed);
         let files = fs.node_limit.load(Ordering::Relaxed);
         if let Some(subpool) = &fs.huge {
-            // As Linux has it: figures where pages have a limit, and all files that there could be where there is none
-            // for them.
+            // As on Linux: all figures are 0 without a limit of pages. Without one of files, their
+            // number is the largest possible.
             let room = subpool.room();
             let (blocks, free_blocks) = room.unwrap_or((0, 0));
             let (files, free_files) = match (room, files) {
@@ -562,7 +564,7 @@ impl Node for TmpNode {
         change(&mut attributes.extended);
         let all = attributes.extended.as_ref().map(|extended| extended.all());
         let has = all.is_some_and(|all| all.get(xattr::CAPABILITY).is_some());
-        // Relaxed: a caller that depends on it looks with the lock held.
+        // Relaxed: a caller that depends on it checks again with the lock held.
         self.has_capabilities.store(has, Ordering::Relaxed);
         Ok(())
     }
@@ -635,11 +637,11 @@ impl Node for TmpNode {
     }
 
     fn note_handle(&self) -> Result<(), Errno> {
-        // It must be found as long as it has a name.
+        // A node with a handle must be found as long as it has a name, so it is not forgotten.
         self.keep();
         let mut handles = self.fs.handles.lock();
         handles.insert(self.inode, self.this.clone());
-        // Relaxed: read by the drop.
+        // Relaxed: read when the node is dropped.
         self.has_handle.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -739,7 +741,7 @@ impl Node for TmpNode {
     fn remove_directory(&self, name: &[u8], meant: NodeId) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         self.fetch_to_remove(name)?;
-        // Another turn is due when another directory came to that name meanwhile.
+        // Another directory may get the name in between. Then its entries must be fetched as well.
         let removed = loop {
             self.fetch_all_of(name)?;
             match self.directory()?.remove_directory(name, meant) {
@@ -770,7 +772,7 @@ impl Node for TmpNode {
         self.settle_entry(name)?;
         to.settle_entry(new_name)?;
         if how == RenameMode::Replace {
-            // As for removing one.
+            // As in `remove_directory`.
             loop {
                 to.fetch_all_of(new_name)?;
                 match directory::rename(self, name, &to, new_name, how, meant) {
@@ -834,8 +836,8 @@ impl Node for TmpNode {
         self.regular().map_or(Ok(()), Regular::forbid_writing)
     }
 
-    /// Frees the content if nobody can reach the node but the `holders` references that the caller
-    /// knows of: in small steps, where the last drop would do it in one.
+    /// Frees the content if the node has no name, and no references but the `holders` that the
+    /// caller knows. Does this in small steps, where the last drop would do it in one.
     fn release_if_last(self: Arc<Self>, holders: usize) {
         if let Body::Regular(regular) = &self.body
             && self.attributes.lock().links == 0

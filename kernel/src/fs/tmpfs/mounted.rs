@@ -1,4 +1,4 @@
-//! tmpfs as programs mount it.
+//! Mounting a tmpfs, and its mount options.
 
 use super::super::text::Text;
 use super::super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Volume};
@@ -13,7 +13,7 @@ use machine::memory::file_block::{SharedPolicy, SharedPolicyCell};
 /// Permissions of a root directory, unless `mode=` says otherwise.
 pub(super) const DEFAULT_MODE: u32 = 0o1777;
 
-/// The type.
+/// The file system type.
 pub const TYPE: FileSystemType = FileSystemType {
     name: "tmpfs",
     maker: Maker::Anew(make),
@@ -38,7 +38,8 @@ fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     Ok(Made { fs, top })
 }
 
-/// A new limit in the place of `old`: what is in use must fit, and what had no limit gets none.
+/// Returns the new limit `wanted` in place of `old`; `None` keeps that. Fails with `EINVAL` if more
+/// than the limit is `used`, or if there was no limit and `wanted` is one.
 fn new_limit(wanted: Option<u64>, old: &AtomicU64, used: &AtomicU64) -> Result<Option<u64>, Errno> {
     let Some(limit) = wanted else {
         return Ok(None);
@@ -50,7 +51,7 @@ fn new_limit(wanted: Option<u64>, old: &AtomicU64, used: &AtomicU64) -> Result<O
     Ok(wanted)
 }
 
-/// What a value of `huge=` asks for.
+/// Returns the policy that a value of `huge=` names.
 fn block_policy(value: Option<&[u8]>) -> Result<Option<SharedPolicy>, Errno> {
     let Some(value) = value else {
         return Ok(None);
@@ -76,14 +77,15 @@ impl FileSystem for Tmpfs {
     }
 
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
-        // As on Linux the root directory stays as it is, whatever `mode=` and the like say.
+        // As on Linux, the root directory stays as it is. Options such as `mode=` have no effect on
+        // it.
         let options = TmpfsOptions::parse(options, ram_pages())?;
         block_policy(options.blocks)?;
         let pages = new_limit(options.pages, &self.page_limit, &self.pages)?;
         let nodes = new_limit(options.files, &self.node_limit, &self.nodes)?;
         for (limit, new) in [(&self.page_limit, pages), (&self.node_limit, nodes)] {
             if let Some(new) = new {
-                // Relaxed: a page that is being charged goes by either.
+                // Relaxed: a page that is being charged may see either limit.
                 limit.store(new, Ordering::Relaxed);
             }
         }

@@ -1,8 +1,9 @@
 //! Regular files of tmpfs.
 //!
-//! Two locks: `writing` (a mutex) keeps writers, truncation and appends apart and may be held while
-//! user memory faults; `content` (a spin lock) guards the page tree for moments. A page fault on a
-//! mapping takes `content` alone, so a write whose source is a mapping of the same file is served.
+//! There are two locks. `writing` (a mutex) keeps writers, truncation and appends apart, and may be
+//! held while user memory faults. `content` (a spin lock) guards the page tree for moments. A page
+//! fault on a mapping takes `content` alone, so a write whose source is a mapping of the same file
+//! is served.
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
@@ -29,15 +30,15 @@ use machine::sync::{Mutex, SpinLock};
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
 const MAX_SIZE: u64 = i64::MAX as u64;
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
-/// Pages that are freed between two looks at whether others should run.
+/// Pages that are freed before other tasks may run.
 const FREE_BATCH: usize = 64;
 
-/// Whether a long release of memory lets others run meanwhile.
+/// Whether a long release of memory lets other tasks run.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It does; the caller holds no spin lock.
+    /// Other tasks may run. The caller holds no spin lock.
     Breathing,
-    /// It does not: the caller may hold one.
+    /// No other task runs. The caller may hold a spin lock.
     Straight,
 }
 
@@ -45,20 +46,20 @@ pub(super) enum Pace {
 pub(super) struct Content {
     pub(super) pages: Pages,
     pub(super) size: u64,
-    /// Somebody has had memory kept behind the end.
+    /// A program has allocated memory behind the end.
     pub(super) reaches_beyond: bool,
-    /// It is among those that have a huge block cut by their end (`tails`).
+    /// The file is in the list of those with a huge block that reaches behind the end (`tails`).
     pub(super) has_tail: bool,
-    /// The first bytes that come from the host where their page is not here.
+    /// The number of first bytes that come from the host if their page is not here.
     pub(super) below_bytes: u64,
-    /// Somebody could write it: its pages stay.
+    /// A program may have changed the file, so its pages stay.
     pub(super) changes: bool,
-    /// Pages that came from the host and are still as it has them; none where `changes`.
+    /// The number of pages that came from the host and are unchanged. 0 if `changes`.
     pub(super) clean: u64,
 }
 
 impl Content {
-    /// Whether the page at `index` lies in the file, if only in part.
+    /// Returns whether the page at `index` lies in the file, at least in part.
     pub(super) fn holds(&self, index: u64) -> bool {
         index < self.size.div_ceil(PAGE)
     }
@@ -67,17 +68,17 @@ impl Content {
 /// Where a page may be entered.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Anywhere: `writing` is held, so nobody cuts the file.
+    /// Anywhere. `writing` is held, so the file is not cut.
     Any,
-    /// Where the file has not been cut meanwhile: a page behind its end would stay for ever.
+    /// In the file, which may have been cut before. A page behind its end would stay for ever.
     InFile,
 }
 
-/// What came of entering a page.
+/// The result of entering a page.
 enum Entered {
-    /// It is the file's.
+    /// The page belongs to the file.
     Own,
-    /// Another was there already.
+    /// The file had this page already.
     Other(FrameRef),
     /// The file ends before it.
     Beyond,
@@ -90,7 +91,7 @@ pub struct Regular {
     pub(super) writing: Mutex<()>,
     pub(super) mappings: Mappings,
     seals: Seals,
-    /// The file of the host's that it was, if any.
+    /// The host's file that it was made from, if any.
     pub(super) below: Option<FileBelow>,
     /// Positive: open files that may write. Negative: running programs that forbid it.
     writers: AtomicI32,
@@ -108,8 +109,8 @@ impl Regular {
         }
     }
 
-    /// Counts a writer (`by` 1) or a running program (`by` -1); `ETXTBSY` if there are some of the
-    /// other kind.
+    /// Counts a writer (`by` 1) or a running program (`by` -1). Fails with `ETXTBSY` if there are
+    /// some of the other kind.
     fn claim(&self, by: i32) -> Result<(), Errno> {
         // Relaxed: the count itself is all that matters.
         let step = |count: i32| {
@@ -133,24 +134,25 @@ impl Regular {
         self.writers.fetch_sub(by, Ordering::Relaxed);
     }
 
-    /// Forbids writing, as long as the file is a running program.
+    /// Forbids writing while the file is a running program. Fails with `ETXTBSY` if there are
+    /// writers.
     pub(super) fn forbid_writing(&self) -> Result<(), Errno> {
         self.claim(-1)
     }
 
-    /// Takes [`Self::forbid_writing`] back.
+    /// Undoes [`Self::forbid_writing`].
     pub(super) fn permit_writing(&self) {
         self.release(-1);
     }
 
-    /// Size in bytes, and pages behind it.
+    /// Returns the size in bytes, and the number of pages.
     pub(super) fn extent(&self) -> (u64, u64) {
         let content = self.content.lock();
         let below = content.below_bytes.div_ceil(PAGE);
         (content.size, below.max(content.pages.len() as u64))
     }
 
-    /// The seals.
+    /// Returns the seals.
     pub(super) fn seals(&self) -> &Seals {
         &self.seals
     }
@@ -158,13 +160,14 @@ impl Regular {
     /// Adds seals.
     ///
     /// # Errors
-    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store.
+    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
+    /// may store.
     pub(super) fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         let _writing = self.writing.lock();
         self.seals.add(seals, &self.mappings)
     }
 
-    /// Takes a frame that already holds page `index`, as the archive's unpacking does.
+    /// Enters a frame that already holds the content of page `index`. For unpacking the archive.
     pub(super) fn adopt(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
         fs.charge_page()?;
         self.mappings.own(&frame, index);
@@ -184,7 +187,7 @@ impl Regular {
         content.below_bytes = content.below_bytes.min(size);
     }
 
-    /// The page at `index`, made of zeros where there is a hole, for who holds `writing`.
+    /// Returns the page at `index`. Fills a hole with a page of zeros. The caller holds `writing`.
     fn page_or_new(&self, node: &TmpNode, index: u64) -> Result<FrameRef, Errno> {
         let fs = &*node.fs;
         if let Some(frame) = self.content.lock().pages.get(index) {
@@ -200,8 +203,8 @@ impl Regular {
         }
     }
 
-    /// The page at `index` as a mapping sees it, made of zeros where there is a hole. `None`: the
-    /// file ends before it.
+    /// Returns the page at `index` for a mapping. Fills a hole with a page of zeros. Returns `None`
+    /// if the file ends before it.
     fn mapped_page(
         &self,
         node: &TmpNode,
@@ -238,7 +241,7 @@ impl Regular {
         })
     }
 
-    /// Enters a charged page, unless another came first.
+    /// Enters a charged page. Uncharges it if the file ends before it or has another page there.
     fn enter(
         &self,
         node: &TmpNode,
@@ -246,7 +249,7 @@ impl Regular {
         frame: &FrameRef,
         place: Place,
     ) -> Result<Entered, Errno> {
-        // With the first page: many a file never gets one.
+        // Done with the first page, because many files never get one.
         node.let_move(self);
         self.mappings.own(frame, index);
         let outcome = {
@@ -291,7 +294,7 @@ impl Regular {
         }
     }
 
-    /// Frees everything; nobody uses the file any more.
+    /// Frees all pages. Called when the file has no user left.
     pub(super) fn free_all(&self, fs: &Tmpfs, pace: Pace) {
         self.free_pages(fs, 0..u64::MAX, pace);
     }
@@ -304,7 +307,7 @@ impl Regular {
         }
     }
 
-    /// Makes the bytes of `range` zero: whole pages are freed, `writing` is held.
+    /// Makes the bytes of `range` zero, and frees whole pages. The caller holds `writing`.
     fn punch(&self, node: &TmpNode, range: Range<u64>) -> Result<(), Errno> {
         let fs = &*node.fs;
         self.fetch_whole(node)?;
@@ -328,10 +331,11 @@ impl Regular {
     }
 }
 
-/// A page that counts against the file system's limit.
+/// Returns the page that `make` allocates, charged to the limit of `fs`. If `fs` is full, frees
+/// pages first.
 fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result<FrameRef, Errno> {
     while let Err(error) = fs.charge_page() {
-        // Bounded by the files that have something to give up.
+        // Bounded by the number of files with pages to free.
         if !tails::trim_of(fs) && !below::make_page_room(fs) {
             return Err(error);
         }
@@ -339,12 +343,12 @@ fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result
     make().inspect_err(|_| fs.discharge_pages(1))
 }
 
-/// The offset within a page.
+/// Returns the offset within a page.
 fn in_page(offset: u64) -> usize {
     bytes(offset % PAGE)
 }
 
-/// A count of bytes that is known to be small.
+/// Converts a count of bytes that is known to be small.
 fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
@@ -355,7 +359,7 @@ pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
     if size > MAX_SIZE {
         return Err(Errno::EFBIG);
     }
-    // One who has it open for writing is counted already.
+    // Fails for a running program. A caller that has the file open for writing is counted already.
     regular.claim(1)?;
     let result = resize(node, regular, size);
     regular.release(1);
@@ -369,17 +373,18 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     if size < old {
         regular.seals.check(F_SEAL_SHRINK)?;
         if !size.is_multiple_of(PAGE) {
-            // What is cut within its page could not be told from what is not there.
+            // Fetched now: a later fetch would find more bytes in the host's page than are left,
+            // and take the file for another one.
             regular.fetch(node, size / PAGE)?;
         }
         regular.set_size_field(size);
         let first_gone = size.div_ceil(PAGE);
         if !size.is_multiple_of(PAGE) {
-            // What lies behind the end must read as zero if the file grows again.
+            // Bytes behind the end must read as zero if the file grows again.
             regular.zero_within_page(size..first_gone * PAGE);
         }
         regular.free_pages(&node.fs, first_gone..u64::MAX, Pace::Breathing);
-        // Page tables show no page behind the end.
+        // Page tables must not map a page behind the end.
         if first_gone < old.div_ceil(PAGE) {
             regular.mappings.truncate(node, first_gone..u64::MAX);
         }
@@ -473,13 +478,13 @@ impl PageSource for TmpNode {
 
 /// An open regular file.
 enum OpenRegular {
-    /// It does not count as a writer.
+    /// Does not count as a writer.
     Reads(Reader),
-    /// It does.
+    /// Counts as a writer.
     Writes(Arc<Writer>),
 }
 
-/// Who reads a file: an open file.
+/// A reader of a file: an open file.
 struct Reader(Arc<TmpNode>);
 
 impl Reader {
@@ -499,7 +504,7 @@ impl Drop for Reader {
     }
 }
 
-/// Who may write a file: an open file, and the mappings that were made of it.
+/// A writer of a file: an open file, and the mappings that were made of it.
 struct Writer(Arc<TmpNode>);
 
 impl Writer {
@@ -534,7 +539,7 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
 }
 
 impl TmpNode {
-    /// Has the pages that the file gets from here on be movable.
+    /// Makes the pages movable that the file gets from here on.
     pub(super) fn let_move(&self, regular: &Regular) {
         regular.mappings.let_move(|| {
             let this: Weak<Self> = self.this.clone();
@@ -542,7 +547,7 @@ impl TmpNode {
         });
     }
 
-    /// Opens a new memfd. Unlike other writers its maker does not keep it from being executed.
+    /// Opens a new memfd. Unlike other writers, its maker does not prevent that it is executed.
     pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
         Arc::new(OpenRegular::Reads(Reader::of(self.clone())))
     }
@@ -560,7 +565,8 @@ impl OpenRegular {
         self.node().regular().ok_or(Errno::EINVAL)
     }
 
-    /// Writes up to the end of one page, of which the first `offset` bytes stay.
+    /// Writes the next `count` bytes of `from`, which lie within one page, at the file offset
+    /// `offset`. Returns how many bytes were written.
     fn write_page(
         &self,
         regular: &Regular,
@@ -585,7 +591,7 @@ impl OpenRegular {
             let frame = regular.page_or_new(self.node(), index)?;
             return from.take_frame(&frame, in_page(offset), count);
         }
-        // A whole new page: filled before anybody sees it, so it need not be cleared first.
+        // A whole new page is filled before any task sees it, so it need not be cleared first.
         let mut taken = 0;
         let filled = charged(fs, || {
             let frame = memory::alloc_frame(Mobility::Movable)?;
@@ -594,8 +600,8 @@ impl OpenRegular {
             Ok(frame)
         })?;
         if let Entered::Other(first) = regular.enter(self.node(), index, &filled, Place::Any)? {
-            // A page fault made the page meanwhile. It gets the bytes that there were, and keeps
-            // what was stored behind them.
+            // A page fault has made the page since. It gets the bytes that were taken, and keeps
+            // those that were stored behind them.
             copy_within_frames(&filled, &first, 0, taken);
         }
         Ok(taken)
@@ -672,7 +678,7 @@ impl File for OpenRegular {
         if regular.seals.get() & F_SEAL_GROW != 0 {
             let end = *offset + (from.left() as u64).min(room);
             if end > old_size {
-                // As on Linux the page that the end is in is written wholly, or not.
+                // As on Linux, the page that holds the end is written as a whole or not at all.
                 room = (old_size / PAGE * PAGE).saturating_sub(*offset);
                 if room == 0 {
                     return Err(Errno::EPERM);
@@ -792,7 +798,7 @@ impl File for OpenRegular {
         for index in pages {
             regular.make_block(self.node(), index, Wish::None, Place::Any);
             if let Err(error) = regular.page_or_new(self.node(), index) {
-                // As Linux: what was not there before goes again.
+                // As on Linux, the pages behind the old end are freed.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
                 regular.free_pages(&self.node().fs, beyond, Pace::Breathing);
                 return Err(error);

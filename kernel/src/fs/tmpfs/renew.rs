@@ -1,8 +1,9 @@
-//! Files of the host's that others change while the guest runs.
+//! Files of the host that others change while the guest runs.
 //!
-//! A look at the name of such a file asks the host, unless it was asked a moment before. If the host has another file there, or
-//! the same one with other bytes, the name leads to a new node. Who has the old node open keeps it: it has the pages that were
-//! read, and reading others fails with `ESTALE`.
+//! A lookup of such a file asks the host, unless it was asked a moment before. If the host has
+//! another file there, or the same one with other bytes, the name leads to a new node. A program
+//! that has the old node open keeps it with the pages that were read. Reading other pages of it
+//! fails with `ESTALE`.
 
 use super::below::{FileBelow, is_nothing, join};
 use super::{Body, TmpNode};
@@ -14,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 
-/// How long an answer of the host's is taken for true.
+/// How long an answer of the host is trusted.
 const TRUSTED: Nanos = Nanos::from_millis(50);
 
 /// When the host was last asked about a file.
@@ -22,7 +23,7 @@ const TRUSTED: Nanos = Nanos::from_millis(50);
 pub(super) struct Asked(AtomicU64);
 
 impl Asked {
-    /// It was asked just now.
+    /// Returns the state of a file about which the host was just asked.
     pub(super) fn now() -> Self {
         Self(AtomicU64::new(clock::now().0))
     }
@@ -33,7 +34,7 @@ impl Asked {
         self.0.store(clock::now().0, Ordering::Relaxed);
     }
 
-    /// Has the next look at the name ask the host.
+    /// Has the next lookup of the name ask the host.
     pub(super) fn doubt(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -55,18 +56,18 @@ enum News {
 }
 
 impl TmpNode {
-    /// The file of the host's that this one shows, if it is time to ask the host about it.
+    /// Returns the host's file that this node shows, if the host must be asked about it.
     fn to_renew(&self) -> Option<&FileBelow> {
         let Body::Regular(regular) = &self.body else {
             return None;
         };
         let below = regular.below.as_ref()?;
-        // Bytes that a program may have changed are its own.
+        // If a program may have changed the bytes, they are the guest's own.
         (below.asked.is_old() && !regular.content.lock().changes).then_some(below)
     }
 
-    /// Returns the node that has the entry `name` of this directory, which `node` had a moment ago. Asks the host if `node` shows
-    /// a file of its that may have changed.
+    /// Returns the node that the entry `name` of this directory leads to. A moment ago that was
+    /// `node`. Asks the host if `node` shows a file that may have changed there.
     ///
     /// # Errors
     /// Fails with `ENOENT` if the host has removed the file, and with `ENOMEM`.
@@ -74,7 +75,8 @@ impl TmpNode {
         let Some(below) = node.to_renew() else {
             return Ok(node);
         };
-        // Before the question: what comes meanwhile is not asked again, and what was changed meanwhile is asked later.
+        // Set before the host is asked: other lookups do not ask again, and a later change is found
+        // later.
         below.asked.again();
         let path = join(&below.folder, &below.name)?;
         let news = root::look(&path, false, |entry| {
@@ -99,12 +101,13 @@ impl TmpNode {
             Ok(News::Gone) => self.without(name, node),
             Err(error) if is_nothing(error) => self.without(name, node),
             Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
-            // What is known of the file stays so until the host answers.
+            // The node stays as it is until the host answers.
             Err(_) => Ok(node),
         }
     }
 
-    /// Removes the entry `name`, unless a program has changed or moved `node`, which has that name.
+    /// Removes the entry `name` and fails with `ENOENT`. Returns `node` if a program has changed or
+    /// moved it, or another node that has the name by now.
     fn without(&self, name: &[u8], node: Arc<Self>) -> Result<Arc<Self>, Errno> {
         if !node.is_as_below() {
             return Ok(node);
@@ -116,7 +119,7 @@ impl TmpNode {
     /// Takes over the mode and the owner that the host's file has now.
     fn take_over(&self, mode: u32, [uid, gid]: [u32; 2]) {
         let mut attributes = self.attributes.lock();
-        // Who changes them says so first, and takes the lock then.
+        // A task that changes attributes calls `keep` first, and then takes the lock.
         if self.is_as_below() {
             attributes.permissions = mode & 0o7777;
             (attributes.uid, attributes.gid) = (uid, gid);
@@ -124,13 +127,13 @@ impl TmpNode {
     }
 
     /// Copies the mode, the owner and the extended attributes that a program has given to `old`.
-    /// That node keeps its own for those that have it open. This one is not entered yet.
+    /// That node keeps its own for programs that have it open. This node is not entered yet.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
     pub(super) fn copy_attributes_of(&self, old: &Self) -> Result<(), Errno> {
         let theirs = old.attributes.lock();
-        // Who changes them says so first, and takes the lock then.
+        // A task that changes attributes calls `keep` first, and then takes the lock.
         if old.is_as_below() {
             return Ok(());
         }
@@ -143,14 +146,14 @@ impl TmpNode {
         attributes.permissions = theirs.permissions;
         (attributes.uid, attributes.gid) = (theirs.uid, theirs.gid);
         attributes.extended = extended;
-        // Relaxed: only a hint, as the attributes are looked at with the lock held.
+        // Relaxed: only a hint. The attributes are checked with the lock held.
         let has = old.has_capabilities.load(Ordering::Relaxed);
         self.has_capabilities.store(has, Ordering::Relaxed);
         self.lists.copy_from(&old.lists);
         Ok(())
     }
 
-    /// Notes that the node has lost its name.
+    /// Notes that the node has lost a name.
     pub(super) fn is_nameless_now(&self) {
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_sub(1);

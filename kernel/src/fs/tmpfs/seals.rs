@@ -1,4 +1,4 @@
-//! What a memory file is sealed against.
+//! The seals of a memory file.
 
 use super::{Body, TmpNode};
 use crate::vm::Mappings;
@@ -6,26 +6,28 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use linux_raw_sys::general::{F_SEAL_FUTURE_WRITE, F_SEAL_SEAL, F_SEAL_WRITE};
 use logic::errno::Errno;
 
-/// `F_SEAL_*` bits of a file. They are changed and asked under the lock that its content is changed under.
+/// `F_SEAL_*` bits of a file. They are read and changed under the lock that changes of its content
+/// hold.
 #[derive(Debug)]
 pub(super) struct Seals(AtomicU32);
 
 impl Seals {
-    /// Of a file that cannot be sealed: only a memfd that asks for it can.
+    /// Returns the seals of a file that cannot be sealed. Only a memfd that asks for it can be.
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(F_SEAL_SEAL))
     }
 
-    /// The seals.
+    /// Returns the seals.
     pub(super) fn get(&self) -> u32 {
-        // Relaxed (all): the file's lock orders those who act on it.
+        // Relaxed (all): the file's lock orders the tasks that act on the seals.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds seals; the file's lock is held.
+    /// Adds seals. The caller holds the file's lock.
     ///
     /// # Errors
-    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store.
+    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
+    /// may store.
     pub(super) fn add(&self, seals: u32, mappings: &Mappings) -> Result<(), Errno> {
         let old = self.get();
         if old & F_SEAL_SEAL != 0 {
@@ -41,10 +43,10 @@ impl Seals {
         Ok(())
     }
 
-    /// Whether the file has none of these seals.
+    /// Checks that the file has no seal in `any_of`.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM`: the file has one.
     pub(super) fn check(&self, any_of: u32) -> Result<(), Errno> {
         if self.get() & any_of == 0 {
             Ok(())
@@ -63,15 +65,15 @@ impl TmpNode {
         }
     }
 
-    /// The seals.
+    /// Returns the seals.
     ///
     /// # Errors
-    /// `EINVAL`: it is no regular file.
+    /// `EINVAL`: this is no regular file.
     pub fn seals(&self) -> Result<u32, Errno> {
         Ok(self.seals_of_file()?.get())
     }
 
-    /// Opens the file for sealing (a memfd with `MFD_ALLOW_SEALING`).
+    /// Allows that seals are added (a memfd with `MFD_ALLOW_SEALING`).
     pub fn allow_seals(&self) {
         if let Ok(seals) = self.seals_of_file() {
             seals.0.store(0, Ordering::Relaxed);
@@ -81,8 +83,8 @@ impl TmpNode {
     /// Adds seals.
     ///
     /// # Errors
-    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store; `EINVAL`: it is no
-    /// regular file.
+    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
+    /// may store. `EINVAL`: this is no regular file.
     pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         match &self.body {
             Body::Regular(regular) => regular.add_seals(seals),

@@ -1,5 +1,5 @@
-//! Huge blocks that the end of their file cuts: what is behind the end is given up when memory is short, or the file system is
-//! full.
+//! Huge blocks that reach behind the end of their file. The pages behind the end are freed when
+//! memory is short or the file system is full.
 
 use super::{TmpNode, Tmpfs};
 use alloc::sync::Weak;
@@ -9,7 +9,7 @@ use machine::sync::SpinLock;
 /// Files that may have such a block.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
 
-/// Notes a file that is not there yet; false: there is no memory for that.
+/// Lists a file that is not listed yet. Returns `false` if memory is short.
 pub(super) fn note(node: &TmpNode) -> bool {
     let mut files = FILES.lock();
     if files.len() == files.capacity() {
@@ -22,13 +22,13 @@ pub(super) fn note(node: &TmpNode) -> bool {
     room
 }
 
-/// For an allocation that found nothing: frees what is behind the ends of files. True when it may help to try again. No
-/// spin lock is held.
+/// Frees pages behind the ends of files, after a failed allocation. Returns `true` if trying again
+/// may help. No spin lock may be held.
 pub fn trim_all() -> bool {
     trim(|_| true)
 }
 
-/// The same of the files of one file system, which is full.
+/// Does the same for the files of `fs`, which is full.
 pub(super) fn trim_of(fs: &Tmpfs) -> bool {
     trim(|node| core::ptr::eq(&raw const *node.fs, fs))
 }
@@ -45,7 +45,7 @@ fn trim(wanted: impl Fn(&TmpNode) -> bool) -> bool {
             if is_wanted {
                 files.swap_remove(index);
             }
-            // It goes, if this was the last of it, when the lock is open.
+            // Dropped after the lock, because this may be the last reference.
             (file, is_wanted)
         };
         let Some(node) = file.filter(|_| is_wanted) else {
@@ -57,7 +57,7 @@ fn trim(wanted: impl Fn(&TmpNode) -> bool) -> bool {
         match regular.trim(&node.fs) {
             Some(true) => return true,
             Some(false) => {}
-            // Another time.
+            // A task is writing. Try another time.
             None => drop(note(&node)),
         }
     }

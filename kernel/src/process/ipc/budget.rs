@@ -1,4 +1,4 @@
-//! How much memory of the kernel's messages and semaphores take: no more than a quarter of RAM.
+//! Limits the kernel memory of messages and semaphores to a quarter of RAM.
 //!
 //! No process owns them, so killing one would not bring their memory back.
 
@@ -10,13 +10,13 @@ use machine::sync::Once;
 /// Bytes in use.
 static USED: AtomicU64 = AtomicU64::new(0);
 
-/// Memory that counts as used while this exists.
+/// Counts as used memory until it is dropped. The field is the size in bytes.
 #[derive(Debug)]
 pub(super) struct Charge(u64);
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // Relaxed: a sum of its own.
+        // Relaxed: no other data depends on the sum.
         USED.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
@@ -24,18 +24,18 @@ impl Drop for Charge {
 fn most() -> u64 {
     static MOST: Once<u64> = Once::new();
     if MOST.get().is_none() {
-        // Whoever is first: they all say the same.
+        // Every CPU computes the same value, so the first may set it.
         let _ = MOST.set(memory::stats::frames().managed_frames * PAGE_SIZE as u64 / 4);
     }
     MOST.get().copied().unwrap_or(0)
 }
 
-/// Takes so many bytes.
+/// Charges `bytes` bytes.
 ///
 /// # Errors
-/// `ENOMEM`: more than there may be.
+/// `ENOMEM` if the sum would exceed the limit.
 pub(super) fn charge(bytes: u64) -> Result<Charge, Errno> {
-    // Relaxed: as above.
+    // Relaxed: no other data depends on the sum.
     let sum = USED.fetch_add(bytes, Ordering::Relaxed);
     let charge = Charge(bytes);
     if sum.checked_add(bytes).is_none_or(|sum| sum > most()) {

@@ -1,9 +1,9 @@
-//! What processes share by number, key or name: System V shared memory, semaphores and message
-//! queues, and POSIX message queues.
+//! Objects that processes share by number, key or name: System V shared memory, semaphores and
+//! message queues, and POSIX message queues.
 //!
-//! Each kind has one lock for its table and its objects. It is held for the steps that `logic` does;
-//! callers wait without it, and are told under it ([`sleeper::Sleeper`]). An object's owner and its
-//! permission bits say who may use it.
+//! Each kind has one lock for its table and its objects. The lock is held during the steps that
+//! `logic` does. Callers wait without the lock and get their result under it
+//! ([`sleeper::Sleeper`]). An object's owner and permission bits decide which tasks may use it.
 
 mod budget;
 pub mod mqueue;
@@ -26,31 +26,32 @@ use sleeper::Sleeper;
 const IPC_CREAT: u32 = 0o1000;
 const IPC_EXCL: u32 = 0o2000;
 
-/// To look at what is in an object.
+/// The right to read an object's contents.
 pub const READ: u32 = 4;
-/// To change it.
+/// The right to change an object's contents.
 pub const WRITE: u32 = 2;
 
-/// The most objects of a kind that the limits can be set to.
+/// The highest value of the limits on the number of objects of a kind.
 pub const MAX_OBJECTS: u64 = MAX_PLACES as u64;
 
-/// Who made an object, and whose it is.
+/// The creator, owner and permissions of an object.
 #[derive(Copy, Clone, Debug)]
 pub struct Owner {
-    /// Its key; 0 if it has none.
+    /// The object's key; 0 if it has none.
     pub key: i32,
-    /// Owner: user and group.
+    /// The owner: user and group.
     pub owner: [u32; 2],
-    /// Maker: user and group.
+    /// The creator: user and group.
     pub maker: [u32; 2],
-    /// Permissions.
+    /// The permission bits.
     pub mode: u32,
-    /// When it was made or changed, in seconds since 1970.
+    /// The time of creation or of the last change, in seconds since 1970.
     pub changed: i64,
 }
 
 impl Owner {
-    /// The process that runs makes an object with the flags of `semget` or `msgget`.
+    /// Makes the owner of an object that the current process creates with the flags of a `get`
+    /// call.
     fn new(key: i32, flags: u32) -> Self {
         let task = process::current();
         let credentials = task.credentials();
@@ -72,32 +73,32 @@ impl Owner {
         }
     }
 
-    /// Whether the calling task may read (4) or change (2) what is in the object.
+    /// Checks that the calling task may read (4) or change (2) the object's contents.
     ///
     /// # Errors
-    /// `EACCES`.
+    /// `EACCES` if it may not.
     pub fn check(&self, wanted: u32) -> Result<(), Errno> {
         process::current()
             .credentials()
             .may_use_ipc(&self.owned(), wanted)
     }
 
-    /// Whether what the flags of a `get` call ask for is granted to it.
+    /// Checks that the calling task has the rights that the flags of a `get` call ask for.
     fn check_get(&self, flags: u32) -> Result<(), Errno> {
         self.check((flags >> 6 | flags >> 3 | flags) & 7)
     }
 
-    /// Whether it may change or remove the object itself.
+    /// Checks that the calling task may change or remove the object itself.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM` if it may not.
     pub fn check_change(&self) -> Result<(), Errno> {
         process::current()
             .credentials()
             .may_change_ipc(&self.owned())
     }
 
-    /// `IPC_SET`.
+    /// `IPC_SET`: changes the owner and the permissions. Fails with `EINVAL` if an ID is -1.
     fn set(&mut self, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
         if owner.contains(&u32::MAX) {
             return Err(Errno::EINVAL);
@@ -109,17 +110,18 @@ impl Owner {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the time in seconds since 1970.
 fn seconds() -> i64 {
     Timestamp::now().seconds
 }
 
-/// The number of the process that runs.
+/// Returns the number of the current process.
 fn pid() -> u32 {
     process::current().process().pid()
 }
 
-/// The object with this key, if the flags are for one that exists; `None` if one is to be made.
+/// Returns the object with this key if the call is for one that exists. Returns `None` if the call
+/// must create it.
 fn find<T>(ids: &IpcIds<T>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
     if key == PRIVATE {
         return Ok(None);
@@ -132,7 +134,7 @@ fn find<T>(ids: &IpcIds<T>, key: i32, flags: u32) -> Result<Option<i32>, Errno> 
     }
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Debug)]
 pub struct Body {
     bytes: Vec<u8>,
@@ -140,13 +142,13 @@ pub struct Body {
 }
 
 impl Body {
-    /// The memory that a message takes besides its bytes.
+    /// The memory that a message takes besides its contents, in bytes.
     const BESIDES: u64 = 256;
 
-    /// A message's bytes; `fill` writes them.
+    /// Makes the contents of a message of `size` bytes, which `fill` writes.
     ///
     /// # Errors
-    /// `ENOMEM`; those of `fill`.
+    /// `ENOMEM`; the errors of `fill`.
     pub fn new(
         size: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Errno>,
@@ -162,13 +164,13 @@ impl Body {
         })
     }
 
-    /// The bytes.
+    /// Returns the bytes of the message.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// What one who waits at a queue of messages is told.
+/// The result for a task that waits at a queue of messages.
 #[derive(Debug)]
 enum Told {
     Received(Result<Message<Body>, Errno>),
@@ -186,7 +188,7 @@ impl Party<Body> for QueueSleeper {
     }
 }
 
-/// How a wait ended that was not told of its end.
+/// The end of a wait that ended without a result.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum BrokenOff {
     TimedOut,

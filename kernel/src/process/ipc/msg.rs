@@ -11,12 +11,12 @@ use logic::ipc_ids::IpcIds;
 use logic::message_queue::{Mark, Message, Queue, Taking};
 use machine::sync::SpinLock;
 
-/// How much there may be, as `/proc/sys/kernel/msg*` says.
+/// The limits that `/proc/sys/kernel/msg*` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Bytes of a message.
+    /// Bytes in a message.
     pub message: AtomicU64,
-    /// Bytes of a new queue.
+    /// Bytes in a new queue.
     pub queue: AtomicU64,
     /// Queues.
     pub queues: AtomicU64,
@@ -35,16 +35,16 @@ struct MessageQueue {
     _charge: Charge,
 }
 
-/// Taken with no other lock held; a sleeper's is taken under it.
+/// Taken with no other lock held. A sleeper's lock is taken under it.
 static TABLE: SpinLock<IpcIds<MessageQueue>> = SpinLock::new(IpcIds::new());
 
-/// A limit that is a count of bytes here.
+/// Returns a limit as a number of bytes or objects.
 fn bytes(limit: &AtomicU64) -> usize {
-    // Relaxed, as all limits: each a value of its own.
+    // Relaxed, as for all limits: no other data depends on them.
     usize::try_from(limit.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
 }
 
-/// The process that runs, now.
+/// Returns the current process and time.
 fn mark() -> Mark {
     Mark {
         pid: pid(),
@@ -52,7 +52,8 @@ fn mark() -> Mark {
     }
 }
 
-/// The queue with this key, if the flags are for one that exists; `None` if one is to be made.
+/// Returns the queue with this key if the call is for one that exists. Returns `None` if the call
+/// must create it.
 fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
     let found = super::find(table, key, flags)?;
     if let Some(id) = found {
@@ -61,7 +62,8 @@ fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option
     Ok(found)
 }
 
-/// `msgget(2)`: the number of the queue with this key, which is made if the flags say so.
+/// `msgget(2)`: returns the number of the queue with this key. Creates the queue if the flags say
+/// so.
 ///
 /// # Errors
 /// As `msgget(2)`.
@@ -75,7 +77,7 @@ pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
         _charge: budget::charge(512)?,
     };
     let mut table = TABLE.lock();
-    // Another may have been faster.
+    // Another task may have created it in between.
     if let Some(id) = existing(&table, key, flags)? {
         return Ok(id);
     }
@@ -114,7 +116,7 @@ pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> 
             return Err(Errno::ERESTARTNOHAND);
         }
     }
-    // Who was taken out was told why.
+    // A sleeper that was taken out has been given a result.
     match sleeper.take() {
         Some(Told::Sent(result)) => result,
         _ => Err(Errno::EIDRM),
@@ -153,11 +155,12 @@ pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, E
     }
 }
 
-/// `msgrcv(2)` with `MSG_COPY`: copies the message with `n` others before it into `room`; gives its
-/// type and size.
+/// `msgrcv(2)` with `MSG_COPY`: copies the message that has `n` others before it into `room`.
+/// Returns its type and its size in bytes.
 ///
 /// # Errors
-/// `ENOMSG`: there is none. `E2BIG`: it is too large for `taken`. `EINVAL`: it is too large for `room`.
+/// `ENOMSG` if there is no such message. `E2BIG` if it is too large for `taking`. `EINVAL` if it is
+/// too large for `room`.
 pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, usize), Errno> {
     let table = TABLE.lock();
     let one = table.get(id)?;
@@ -170,22 +173,22 @@ pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, us
     Ok((message.kind, message.bytes))
 }
 
-/// What `msgctl` tells of a queue.
+/// What `msgctl` returns about a queue.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
-    /// Its number.
+    /// The queue's number.
     pub id: i32,
-    /// Whose it is.
+    /// The queue's owner.
     pub owner: Owner,
-    /// The last sender.
+    /// The last sender, and when it sent.
     pub sent: Mark,
-    /// The last receiver.
+    /// The last receiver, and when it received.
     pub received: Mark,
-    /// Bytes in it.
+    /// Bytes in the queue.
     pub bytes: usize,
-    /// Messages in it.
+    /// Messages in the queue.
     pub messages: usize,
-    /// Bytes that it is for.
+    /// The most bytes that the queue may hold.
     pub most_bytes: usize,
 }
 
@@ -202,44 +205,45 @@ fn status_of(table: &IpcIds<MessageQueue>, id: i32) -> Result<Status, Errno> {
     })
 }
 
-/// What there is of a queue.
+/// Returns the status of a queue.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no queue has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     status_of(&TABLE.lock(), id)
 }
 
-/// What there is of the queue in a place of the table.
+/// Returns the status of the queue at a place in the table.
 ///
 /// # Errors
-/// `EINVAL`: none is there.
+/// `EINVAL` if no queue is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     status_of(&table, table.at(place)?)
 }
 
-/// The first queue in this place of the table or behind it, and the place behind it.
+/// Returns the first queue at this place or behind it, and the place behind that queue. Returns
+/// `None` if there is none.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.next_from(place)?;
     Some((status_of(&table, id).ok()?, next))
 }
 
-/// All queues together.
+/// Figures for all queues together.
 #[derive(Copy, Clone, Debug)]
 pub struct Totals {
-    /// How many there are.
+    /// The number of queues.
     pub queues: usize,
     /// The highest place in use.
     pub highest: usize,
-    /// Their messages.
+    /// The number of their messages.
     pub messages: usize,
-    /// The bytes of these.
+    /// The bytes of these messages.
     pub bytes: usize,
 }
 
-/// All queues together.
+/// Returns the figures for all queues together.
 pub fn totals() -> Totals {
     let table = TABLE.lock();
     let mut totals = Totals {
@@ -255,10 +259,11 @@ pub fn totals() -> Totals {
     totals
 }
 
-/// `IPC_SET`: gives a queue another owner, other permissions and another size.
+/// `IPC_SET`: gives a queue another owner, other permissions and another size in bytes.
 ///
 /// # Errors
-/// `EINVAL`: none has this number, or the owner is nobody.
+/// `EINVAL` if no queue has this number, or if an ID of `owner` is -1. `EPERM` if the caller may
+/// not change it.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let one = table.get_mut(id)?;
@@ -269,10 +274,10 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Resul
     Ok(())
 }
 
-/// `IPC_RMID`: the queue goes with its messages, and who waits at it gets `EIDRM`.
+/// `IPC_RMID`: removes the queue with its messages. Its waiters get `EIDRM`.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no queue has this number. `EPERM` if the caller may not remove it.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -285,7 +290,7 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Room for a copy of a message of at most so many bytes, zeros at first.
+/// Returns a zeroed buffer of `size` bytes, or of the largest message's size if that is less.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -297,12 +302,12 @@ pub fn room(size: usize) -> Result<Vec<u8>, Errno> {
     Ok(room)
 }
 
-/// Returns the number that the next queue is to have, if one was asked for.
+/// Returns the number that the next queue gets, if one was requested.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().next_id()
 }
 
-/// Has the next queue get this number.
+/// Requests `id` as the number of the next queue.
 pub fn set_next_id(id: i32) {
     TABLE.lock().set_next_id(id);
 }

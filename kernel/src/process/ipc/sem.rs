@@ -15,14 +15,14 @@ use logic::semaphores::{Attempt, Caller, MAX_VALUE, Operation, Set};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
 
-/// How much there may be, as `/proc/sys/kernel/sem` says.
+/// The limits that `/proc/sys/kernel/sem` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Semaphores of a set (`SEMMSL`).
+    /// Semaphores in a set (`SEMMSL`).
     pub of_set: AtomicU64,
-    /// Semaphores of all together (`SEMMNS`).
+    /// Semaphores in all sets together (`SEMMNS`).
     pub all: AtomicU64,
-    /// Operations of a call (`SEMOPM`).
+    /// Operations in one call (`SEMOPM`).
     pub operations: AtomicU64,
     /// Sets (`SEMMNI`).
     pub sets: AtomicU64,
@@ -36,14 +36,14 @@ pub static LIMITS: Limits = Limits {
     sets: AtomicU64::new(32_000),
 };
 
-/// The most semaphores of a set, whatever the limit: their numbers have 16 bits.
+/// The most semaphores in a set, even if the limit is higher: their indices have 16 bits.
 const MAX_OF_SET: u64 = u16::MAX as u64;
 
 type Waiter = Arc<Sleeper<Result<(), Errno>>>;
 
 struct Semaphores {
     owner: Owner,
-    /// When an operation was last done, in seconds since 1970; 0: never.
+    /// The time of the last operation, in seconds since 1970; 0 if there was none.
     used: i64,
     set: Set<Waiter>,
     _charge: Charge,
@@ -51,28 +51,28 @@ struct Semaphores {
 
 struct Table {
     sets: IpcIds<Semaphores>,
-    /// Semaphores of all sets.
+    /// The number of semaphores in all sets.
     count: u64,
-    /// Who has adjustments in which set, with the memory for them.
+    /// The memory charge for each undo list's adjustments, by undo list and set.
     adjusted: BTreeMap<(u64, i32), Charge>,
 }
 
-/// Taken with no other lock held; a sleeper's is taken under it.
+/// Taken with no other lock held. A sleeper's lock is taken under it.
 static TABLE: SpinLock<Table> = SpinLock::new(Table {
     sets: IpcIds::new(),
     count: 0,
     adjusted: BTreeMap::new(),
 });
 
-/// What `SEM_UNDO` has noted for a task, or for tasks that share it (`CLONE_SYSVSEM`). With the last
-/// reference it is carried out: drop that without a lock held.
+/// The adjustments that `SEM_UNDO` has noted for a task, or for tasks that share the list
+/// (`CLONE_SYSVSEM`). Dropping the last reference applies them, so drop it without a lock held.
 #[derive(Debug)]
 pub struct UndoList {
     id: u64,
 }
 
 impl UndoList {
-    /// An empty one.
+    /// Makes an empty list.
     pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number itself matters.
@@ -83,7 +83,7 @@ impl UndoList {
 
 impl Drop for UndoList {
     fn drop(&mut self) {
-        // Each turn ends with one entry less; nobody adds any.
+        // Ends: each turn removes one entry, and no task adds any.
         loop {
             let mut table = TABLE.lock();
             let mut own = table.adjusted.range((self.id, 0)..=(self.id, i32::MAX));
@@ -105,7 +105,8 @@ fn tell(waiter: Waiter, result: Result<(), Errno>) {
 }
 
 impl Semaphores {
-    /// Lets those go on that can since these semaphores changed.
+    /// Completes the waiting operations that have become possible since the semaphores `changed`
+    /// got new values.
     fn settle(&mut self, changed: impl IntoIterator<Item = u16>) {
         if self.set.settle(changed, &mut tell) {
             self.used = seconds();
@@ -126,7 +127,8 @@ impl Semaphores {
     }
 }
 
-/// The set with this key, if the flags are for one that exists; `None` if one is to be made.
+/// Returns the set with this key if the call is for one that exists. Returns `None` if the call
+/// must create it.
 fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.sets, key, flags)? else {
         return Ok(None);
@@ -139,13 +141,13 @@ fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// `semget(2)`: the number of the set with this key, which is made if the flags say so.
+/// `semget(2)`: returns the number of the set with this key. Creates the set if the flags say so.
 ///
 /// # Errors
 /// As `semget(2)`.
 pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     let count = u64::try_from(count).map_err(|_| Errno::EINVAL)?;
-    // Relaxed, as all limits: each a value of its own.
+    // Relaxed, as for all limits: no other data depends on them.
     if count > LIMITS.of_set.load(Ordering::Relaxed).min(MAX_OF_SET) {
         return Err(Errno::EINVAL);
     }
@@ -173,7 +175,7 @@ pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     };
     let most = usize::try_from(LIMITS.sets.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let mut table = TABLE.lock();
-    // Another may have been faster.
+    // Another task may have created it in between.
     if let Some(id) = existing(&table, key, count, flags)? {
         return Ok(id);
     }
@@ -183,7 +185,7 @@ pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     Ok(id)
 }
 
-/// `semop(2)` and `semtimedop(2)`: does all operations, or waits until they can be done.
+/// `semop(2)` and `semtimedop(2)`: does all operations at once, or waits until they can be done.
 ///
 /// # Errors
 /// As `semtimedop(2)`.
@@ -235,25 +237,25 @@ pub fn operate(
         if set.is_ok_and(|one| one.set.cancel(ticket).is_some()) {
             return Err(match why {
                 BrokenOff::TimedOut => Errno::EAGAIN,
-                // Never started again, as on Linux.
+                // Never restarted, as on Linux.
                 BrokenOff::Interrupted => Errno::EINTR,
             });
         }
     }
-    // Who was taken out was told why.
+    // A sleeper that was taken out has been given a result.
     sleeper.take().unwrap_or(Err(Errno::EIDRM))
 }
 
-/// What `semctl` tells of a set.
+/// What `semctl` returns about a set.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
-    /// Its number.
+    /// The set's number.
     pub id: i32,
-    /// Whose it is.
+    /// The set's owner.
     pub owner: Owner,
-    /// When an operation was last done, in seconds since 1970; 0: never.
+    /// The time of the last operation, in seconds since 1970; 0 if there was none.
     pub used: i64,
-    /// Semaphores.
+    /// The number of semaphores.
     pub count: usize,
 }
 
@@ -269,53 +271,54 @@ impl Table {
     }
 }
 
-/// What there is of a set.
+/// Returns the status of a set.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no set has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
 
-/// What there is of the set in a place of the table.
+/// Returns the status of the set at a place in the table.
 ///
 /// # Errors
-/// `EINVAL`: none is there.
+/// `EINVAL` if no set is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     table.status(table.sets.at(place)?)
 }
 
-/// The first set in this place of the table or behind it, and the place behind it.
+/// Returns the first set at this place or behind it, and the place behind that set. Returns `None`
+/// if there is none.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.sets.next_from(place)?;
     Some((table.status(id).ok()?, next))
 }
 
-/// How many sets and semaphores there are, and the highest place in use.
+/// Returns the number of sets, the number of semaphores, and the highest place in use.
 pub fn totals() -> (usize, u64, usize) {
     let table = TABLE.lock();
     (table.sets.len(), table.count, table.sets.highest())
 }
 
-/// What [`look`] tells of one semaphore.
+/// What [`look`] returns about one semaphore.
 #[derive(Copy, Clone, Debug)]
 pub struct Look {
-    /// Its value.
+    /// The semaphore's value.
     pub value: u16,
-    /// The process that did the last operation on it; 0: none.
+    /// The process that did the last operation on it; 0 if there was none.
     pub pid: u32,
-    /// Calls that wait for it to grow.
+    /// The number of calls that wait for it to grow.
     pub growing: usize,
-    /// Calls that wait for it to be zero.
+    /// The number of calls that wait for it to become zero.
     pub zero: usize,
 }
 
-/// One semaphore of a set.
+/// Returns the state of one semaphore of a set.
 ///
 /// # Errors
-/// `EINVAL`: there is none.
+/// `EINVAL` if there is no such semaphore.
 pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     let table = TABLE.lock();
     let one = table.sets.get(id)?;
@@ -329,16 +332,16 @@ pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     })
 }
 
-/// `GETALL`: all values of a set.
+/// `GETALL`: returns all values of a set.
 ///
 /// # Errors
-/// `EINVAL`: none has this number. `ENOMEM`.
+/// `EINVAL` if no set has this number. `ENOMEM`.
 pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
     let count = status(id)?.count;
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
     let table = TABLE.lock();
-    // A set keeps its size, and a number its set for long enough.
+    // A set keeps its size, and its number is not reused within this time.
     let set = &table.sets.get(id)?.set;
     values.extend(set.values().take(count));
     Ok(values)
@@ -347,7 +350,7 @@ pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
 /// `SETALL`: gives all semaphores of a set new values.
 ///
 /// # Errors
-/// `EINVAL`: none has this number. `ERANGE`.
+/// `EINVAL` if no set has this number. `ERANGE` if a value is too large.
 pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
     if values.iter().any(|&value| value > MAX_VALUE) {
         return Err(Errno::ERANGE);
@@ -363,7 +366,8 @@ pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
 /// `SETVAL`: gives one semaphore a new value.
 ///
 /// # Errors
-/// `ERANGE`; `EINVAL`: there is no such semaphore; what `may` says of its owner. In this order.
+/// `ERANGE` if `value` is out of range. `EINVAL` if there is no such semaphore. The error of `may`
+/// for the set's owner. Checked in this order.
 pub fn set_value(
     id: i32,
     semaphore: i32,
@@ -384,18 +388,18 @@ pub fn set_value(
     Ok(())
 }
 
-/// `IPC_SET`: gives a set another owner and other permissions.
+/// `IPC_SET`: gives a set another owner and other permissions. The caller has checked that it may.
 ///
 /// # Errors
-/// `EINVAL`: none has this number, or the owner is nobody.
+/// `EINVAL` if no set has this number, or if an ID of `owner` is -1.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     TABLE.lock().sets.get_mut(id)?.owner.set(owner, permissions)
 }
 
-/// `IPC_RMID`: the set goes, and who waits at it gets `EIDRM`.
+/// `IPC_RMID`: removes the set. Its waiters get `EIDRM`. The caller has checked that it may.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no set has this number.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -412,12 +416,12 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the number that the next set is to have, if one was asked for.
+/// Returns the number that the next set gets, if one was requested.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().sets.next_id()
 }
 
-/// Has the next set get this number.
+/// Requests `id` as the number of the next set.
 pub fn set_next_id(id: i32) {
     TABLE.lock().sets.set_next_id(id);
 }

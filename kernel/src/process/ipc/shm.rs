@@ -1,8 +1,9 @@
-//! System V shared memory: segments that processes find by number or key and attach to their memory.
+//! System V shared memory: segments that processes find by number or key and attach to their
+//! memory.
 //!
 //! A segment lasts until it is removed and the last process has detached it. Each attachment is a
-//! mapping that tells the segment of its end ([`Attachment`]), whichever way it comes: `shmdt`,
-//! `munmap`, exec or exit. Who may use it, its owner and its bits say.
+//! mapping that notifies the segment of its end ([`Attachment`]), whether by `shmdt`, `munmap`,
+//! exec or exit. A segment's owner and mode decide which tasks may use it.
 
 use super::{Owner, READ, WRITE, pid, seconds};
 use crate::process::task::limits;
@@ -32,25 +33,26 @@ const SHM_RDONLY: u32 = 0o10000;
 const SHM_RND: u32 = 0o20000;
 const SHM_REMAP: u32 = 0o40000;
 const SHM_EXEC: u32 = 0o100_000;
-/// In a segment's mode: it goes with its last attachment.
+/// In a segment's mode: the segment is destroyed with its last attachment.
 const SHM_DEST: u32 = 0o1000;
-/// In a segment's mode: its pages stay in memory, as they do anyway.
+/// In a segment's mode: the pages stay in memory, as they do without it.
 const SHM_LOCKED: u32 = 0o2000;
 
-/// How much there may be, as `/proc/sys/kernel/shm*` says.
+/// The limits that `/proc/sys/kernel/shm*` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Bytes of a segment.
+    /// Bytes in a segment.
     pub bytes: AtomicU64,
-    /// Pages of all together.
+    /// Pages in all segments together.
     pub pages: AtomicU64,
     /// Segments.
     pub segments: AtomicU64,
-    /// A segment goes with its last attachment, or with its maker, removed or not: 0 or 1.
+    /// 0 or 1. If 1, a segment that was not removed is also destroyed with its last attachment, or
+    /// with its creator.
     pub force_removal: AtomicU64,
 }
 
-/// Linux's defaults: as good as no limits.
+/// Linux's defaults, which are practically no limits.
 pub static LIMITS: Limits = Limits {
     bytes: AtomicU64::new(u64::MAX - (1 << 24)),
     pages: AtomicU64::new(u64::MAX - (1 << 24)),
@@ -60,20 +62,20 @@ pub static LIMITS: Limits = Limits {
 
 impl Limits {
     fn forces_removal(&self) -> bool {
-        // Relaxed, as all limits: a value of its own.
+        // Relaxed, as for all limits: no other data depends on them.
         self.force_removal.load(Ordering::Relaxed) != 0
     }
 }
 
-/// The memory of a segment, and what was committed for it.
+/// The memory of a segment, and the number of pages committed for it.
 struct Memory {
     source: Arc<dyn PageSource>,
     committed: u64,
 }
 
 impl Memory {
-    /// Memory of so many bytes, with the flags of `shmget`. Here is where memory of another kind is made
-    /// when the flags ask for it.
+    /// Makes memory of `bytes` bytes with the flags of `shmget`. Flags that ask for another kind of
+    /// memory are handled here.
     fn new(bytes: u64, flags: u32) -> Result<Self, Errno> {
         if flags & SHM_HUGETLB != 0 {
             let size = hugetlb::named_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
@@ -105,22 +107,22 @@ impl Drop for Memory {
     }
 }
 
-/// What `shmctl` tells of a segment.
+/// What `shmctl` returns about a segment.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
-    /// Its number.
+    /// The segment's number.
     pub id: i32,
-    /// Whose it is. `SHM_DEST` and `SHM_LOCKED` are among the permissions.
+    /// The owner. `mode` also holds `SHM_DEST` and `SHM_LOCKED`.
     pub owner: Owner,
-    /// Bytes, as they were asked for.
+    /// The size in bytes that `shmget` asked for.
     pub bytes: u64,
-    /// Process that made it, and the last one that attached or detached it.
+    /// The process that created it, and the process that last attached or detached it.
     pub pids: [u32; 2],
-    /// Attachments.
+    /// The number of attachments.
     pub attached: u64,
-    /// When it was last attached, and detached, in seconds since 1970; 0: never.
+    /// The times of the last attachment and detachment, in seconds since 1970; 0 if there was none.
     pub times: [i64; 2],
-    /// Pages of it that are in memory.
+    /// The number of its pages that are in memory.
     pub resident: u64,
 }
 
@@ -132,7 +134,7 @@ struct Segment {
     memory: Memory,
     name: Arc<[u8]>,
     maker: Weak<Process>,
-    /// All but what the table and the memory know.
+    /// The status without the fields that the memory knows.
     status: Status,
 }
 
@@ -141,13 +143,13 @@ impl Segment {
         self.status.bytes.div_ceil(PAGE)
     }
 
-    /// Notes an attachment or a detachment by the process that runs.
+    /// Notes an attachment or a detachment (`which`) by the current process.
     fn note(&mut self, which: usize) {
         self.status.times[which] = seconds();
         self.status.pids[1] = pid();
     }
 
-    /// Whether it goes now.
+    /// Returns whether the segment must be destroyed now.
     fn is_done(&self) -> bool {
         let removed = self.status.owner.mode & SHM_DEST != 0;
         self.status.attached == 0 && (removed || LIMITS.forces_removal())
@@ -156,7 +158,7 @@ impl Segment {
 
 struct Table {
     segments: IpcIds<Segment>,
-    /// Pages of all, there or not.
+    /// Pages in all segments, in memory or not.
     pages: u64,
 }
 
@@ -167,7 +169,7 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
 });
 
 impl Table {
-    /// Takes a segment out if it goes now: to be dropped without a lock held.
+    /// Takes a segment out if it must be destroyed now. The caller drops it without a lock held.
     fn take_if_done(&mut self, id: i32) -> Option<Segment> {
         self.segments.get(id).ok().filter(|s| s.is_done())?;
         self.take(id)
@@ -191,14 +193,14 @@ impl Table {
 /// One attachment of a segment.
 struct Attached {
     id: i32,
-    /// The mapping was made: its end is an event.
+    /// The mapping exists, so its end counts as a detachment.
     is_mapped: AtomicBool,
 }
 
 impl Attached {
-    /// Notes that the mapping is there.
+    /// Notes that the mapping exists.
     fn enter(&self) {
-        // Relaxed: the table's lock orders it with `leave`.
+        // Relaxed: the table's lock orders it before the load in `leave`.
         self.is_mapped.store(true, Ordering::Relaxed);
         if let Ok(segment) = TABLE.lock().segments.get_mut(self.id) {
             segment.note(ATTACHED);
@@ -233,7 +235,8 @@ impl Attachment for Attached {
     }
 }
 
-/// `shmget(2)`: the number of the segment with this key, which is made if the flags say so.
+/// `shmget(2)`: returns the number of the segment with this key. Creates the segment if the flags
+/// say so.
 ///
 /// # Errors
 /// As `shmget(2)`.
@@ -262,7 +265,7 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     let most = usize::try_from(LIMITS.segments.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
 
     let mut table = TABLE.lock();
-    // Another may have been faster. Whoever was not drops its memory without the lock.
+    // Another task may have created it in between. The loser drops its memory without the lock.
     if key != PRIVATE {
         let found = existing(&table, key, bytes, flags);
         match found {
@@ -292,7 +295,8 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     Ok(id)
 }
 
-/// The segment with this key, if the flags are for one that exists; `None` if one is to be made.
+/// Returns the segment with this key if the call is for one that exists. Returns `None` if the call
+/// must create it.
 fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.segments, key, flags)? else {
         return Ok(None);
@@ -305,8 +309,8 @@ fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// `shmat(2)`: attaches a segment to the memory of the process that runs; `address` 0 leaves the place
-/// to the kernel.
+/// `shmat(2)`: attaches a segment to `space`, the memory of the current process, and returns its
+/// address. With `address` 0 the kernel chooses the address.
 ///
 /// # Errors
 /// As `shmat(2)`.
@@ -348,7 +352,7 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
         (source, segment.name.clone(), segment.status.bytes)
     };
     if source.as_huge().is_some() {
-        // What is promised was so when the segment was made.
+        // Pages that need a reservation were reserved when the segment was made.
         map |= MapFlags::NORESERVE;
     }
     let mut file = MappedFile::new(source, name, u64::from(id.cast_unsigned()), shared::DEVICE);
@@ -369,52 +373,53 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
     Ok(start)
 }
 
-/// `shmdt(2)`: detaches what was attached at `address`.
+/// `shmdt(2)`: detaches the segment at `address`.
 ///
 /// # Errors
-/// `EINVAL` if nothing was.
+/// `EINVAL` if no segment is attached there.
 pub fn detach(address: u64) -> Result<(), Errno> {
     current_space().ok_or(Errno::EINVAL)?.detach(address)
 }
 
-/// What there is of a segment.
+/// Returns the status of a segment.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no segment has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
 
-/// What there is of the segment in a place of the table.
+/// Returns the status of the segment at a place in the table.
 ///
 /// # Errors
-/// `EINVAL`: none is there.
+/// `EINVAL` if no segment is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     table.status(table.segments.at(place)?)
 }
 
-/// The first segment in this place of the table or behind it, and the place behind it.
+/// Returns the first segment at this place or behind it, and the place behind that segment. Returns
+/// `None` if there is none.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.segments.next_from(place)?;
     Some((table.status(id).ok()?, next))
 }
 
-/// All segments together.
+/// Figures for all segments together.
 #[derive(Copy, Clone, Debug)]
 pub struct Totals {
-    /// How many there are.
+    /// The number of segments.
     pub segments: usize,
     /// The highest place in use.
     pub highest: usize,
-    /// Their pages, there or not.
+    /// Their pages, in memory or not.
     pub pages: u64,
-    /// Those that are there.
+    /// Their pages in memory.
     pub resident: u64,
 }
 
-/// All segments together.
+/// Returns the figures for all segments together.
 pub fn totals() -> Totals {
     let table = TABLE.lock();
     let segments = &table.segments;
@@ -427,10 +432,10 @@ pub fn totals() -> Totals {
     }
 }
 
-/// `IPC_RMID`: the segment goes, at once or with its last attachment.
+/// `IPC_RMID`: destroys the segment, at once or with its last attachment.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no segment has this number. `EPERM` if the caller may not remove it.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -448,7 +453,8 @@ pub fn remove(id: i32) -> Result<(), Errno> {
 /// `IPC_SET`: gives a segment another owner and other permissions.
 ///
 /// # Errors
-/// `EINVAL`: none has this number, or the owner is nobody.
+/// `EINVAL` if no segment has this number, or if an ID of `owner` is -1. `EPERM` if the caller may
+/// not change it.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
@@ -459,10 +465,11 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `SHM_LOCK` and `SHM_UNLOCK`: pages are never taken away, so this is kept to be shown.
+/// `SHM_LOCK` and `SHM_UNLOCK`: notes the flag, which is only shown, because pages are never
+/// evicted.
 ///
 /// # Errors
-/// `EINVAL`: none has this number.
+/// `EINVAL` if no segment has this number. `EPERM` if the caller may not lock it.
 pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
@@ -477,7 +484,7 @@ pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
         }
     }
     if segment.memory.source.as_huge().is_some() {
-        // As on Linux: they stay anyway.
+        // As on Linux: huge pages stay in memory anyway.
         return Ok(());
     }
     let mode = &mut segment.status.owner.mode;
@@ -485,17 +492,17 @@ pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Removes what nobody has attached and nobody will, where the limits say so: of processes that are
-/// gone, and of `ends`, which is about to go.
+/// If `force_removal` is set, destroys the segments that no process has attached and whose creator
+/// is gone. `ends` is a process that is about to end and counts as gone.
 pub fn remove_forced(ends: Option<&Process>) {
     if !LIMITS.forces_removal() {
         return;
     }
     let mut place = 0;
-    // Ends with the last segment.
+    // Ends after the last segment.
     while let Some((status, next)) = next_from(place) {
         place = next;
-        // Not under the lock: the last reference to a process may go here.
+        // The reference is dropped without the lock, because it may be the last one to the process.
         let maker = TABLE
             .lock()
             .segments
@@ -512,12 +519,12 @@ pub fn remove_forced(ends: Option<&Process>) {
     }
 }
 
-/// Returns the number that the next segment is to have, if one was asked for.
+/// Returns the number that the next segment gets, if one was requested.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().segments.next_id()
 }
 
-/// Has the next segment get this number.
+/// Requests `id` as the number of the next segment.
 pub fn set_next_id(id: i32) {
     TABLE.lock().segments.set_next_id(id);
 }

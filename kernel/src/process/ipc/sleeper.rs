@@ -1,15 +1,15 @@
-//! A caller that waits for what another one tells it.
+//! A task that waits for a result from another task.
 //!
-//! Whoever tells does so under the lock of the object that the caller waits at, after it has taken the
-//! caller out. A caller whose wait is broken off takes itself out under that lock: either it was there
-//! still, or it has been told.
+//! The other task takes the sleeper out of the object that it waits at, then gives it the result,
+//! both under the object's lock. If the wait is broken off, the sleeper takes itself out under that
+//! lock. Either it was still there, or it has the result.
 
 use super::BrokenOff;
 use alloc::sync::Arc;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitEnd, WaitQueue};
 
-/// Who waits to be told a `T`.
+/// A task that waits for a `T`.
 #[derive(Debug)]
 pub(super) struct Sleeper<T> {
     queue: WaitQueue,
@@ -17,7 +17,7 @@ pub(super) struct Sleeper<T> {
 }
 
 impl<T> Sleeper<T> {
-    /// One that was told nothing yet.
+    /// Makes a sleeper without a result.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             queue: WaitQueue::new(),
@@ -25,18 +25,19 @@ impl<T> Sleeper<T> {
         })
     }
 
-    /// Tells and wakes it, once.
+    /// Gives the sleeper its result and wakes it. Called once.
     pub(super) fn tell(&self, what: T) {
         *self.told.lock() = Some(what);
         self.queue.wake_all();
     }
 
-    /// What it was told.
+    /// Takes the result, or `None` if there is none.
     pub(super) fn take(&self) -> Option<T> {
         self.told.lock().take()
     }
 
-    /// Waits until it is told, at most until `deadline`; says what broke the wait off.
+    /// Waits for the result, at most until `deadline`. Returns why the wait was broken off, or
+    /// `None` if the result has arrived.
     pub(super) fn sleep(&self, deadline: Option<Nanos>) -> Option<BrokenOff> {
         let ready = || self.told.lock().is_some();
         let end = match deadline {

@@ -1,8 +1,9 @@
-//! Who traces whom, and how that begins and ends.
+//! The relation of tracer and tracee, its beginning and its end.
 //!
-//! All of it changes under the process table's lock: the tracer's list of tracees, what the tracee knows
-//! of its tracer, and what the tracee's process knows, if the tracee is its main thread. A tracee that has
-//! ended stays in the list, with its number, until its tracer has waited for it or is gone itself.
+//! It changes under the process table's lock. It consists of the tracer's list of tracees and the
+//! tracee's state. If the tracee is a main thread, its process has a reference to the tracer's
+//! process, too. An ended tracee keeps its number and stays in the list until its tracer has waited
+//! for it or is gone.
 
 use super::resume::{self, Way};
 use super::tracee::{State, wait_for_trap};
@@ -20,16 +21,16 @@ use logic::ptrace::Options;
 use machine::sched;
 use machine::sched::work;
 
-/// Counts of a tracer and its process that a tracee has given up.
+/// References to a tracer and its process that a tracee has given up.
 type Unlinked = (Option<Arc<Task>>, Option<Arc<Process>>);
 
-/// Room for one more tracee in a tracer's list; the table is locked.
+/// Reserves room for one more tracee in a tracer's list. The caller holds the table's lock.
 fn reserve(tracer: &Task) -> Result<(), Errno> {
     let mut relations = tracer.process().relations.lock();
     relations.tracees.try_reserve(1).map_err(|_| Errno::ENOMEM)
 }
 
-/// Enters a tracee; `reserve` has made room.
+/// Makes `tracee` a tracee of `tracer`. The caller has called `reserve`.
 fn link(tracer: &Arc<Task>, tracee: &Arc<Task>, mut state: Box<State>) {
     let process = tracer.process();
     process.relations.lock().tracees.push(tracee.clone());
@@ -40,13 +41,13 @@ fn link(tracer: &Arc<Task>, tracee: &Arc<Task>, mut state: Box<State>) {
     let old = {
         let mut place = tracee.tracee().lock();
         if tracee.work() & work::STEPS != 0 {
-            // It steps for its last tracer still.
+            // The thread still steps for its last tracer.
             let old = place.as_deref();
             state.steps = true;
             state.forced_step = old.is_none_or(|old| old.forced_step);
         }
         if let Some(old) = place.as_deref_mut() {
-            // It is on its way out of a stop of its last tracer's.
+            // The thread is on its way out of a stop for its last tracer.
             state.inside = old.inside;
             state.code = old.code;
             state.info = old.info;
@@ -61,8 +62,8 @@ fn is_leader(task: &Task) -> bool {
     task.tid() == task.process().pid()
 }
 
-/// Takes a tracee from its tracer; one that stands goes on. What comes back is to be dropped without
-/// the table's lock.
+/// Takes a tracee from its tracer. A tracee in a ptrace-stop continues. The caller drops the result
+/// without the table's lock.
 #[must_use]
 fn unlink(tracee: &Task) -> Unlinked {
     tracee.clear_work(work::TRACED | work::TRACED_CALLS);
@@ -74,7 +75,7 @@ fn unlink(tracee: &Task) -> Unlinked {
         let tracer = state.tracer.take();
         state.end_steps(tracee);
         state.place = None;
-        // Who is in a stop still takes it along when it leaves that.
+        // A thread in a stop drops the state when it leaves the stop.
         let stays = state.inside;
         (tracer, if stays { None } else { place.take() })
     };
@@ -95,13 +96,13 @@ fn unlink(tracee: &Task) -> Unlinked {
     } else {
         None
     };
-    // The list's count of the tracee keeps it until the caller lets go; the tracer's own likewise.
+    // The caller's reference keeps the tracee, and `tracer` keeps the tracer.
     drop(listed);
     let stops = tracee.process().group.lock().stop != Stop::No;
     if stops {
         sched::notify(tracee, work::STOP);
         if process.is_some() {
-            // A parent that has traced it has not waited for the process's stop.
+            // A parent that has traced the process has not waited for the process's stop.
             let parent = tracee.process().relations.lock().parent.clone();
             if let Some(parent) = parent {
                 parent.child_events.wake_all();
@@ -113,13 +114,14 @@ fn unlink(tracee: &Task) -> Unlinked {
     (Some(tracer), process)
 }
 
-/// The thread that a process's parent means by making it, or another one of the parent's.
+/// Returns the parent's thread that made the process, or another thread of the parent if that has
+/// ended. Returns `None` if no thread of the parent can trace.
 fn parent_thread(process: &Process) -> Option<Arc<Task>> {
     let parent = process.relations.lock().parent.clone()?;
     let maker = process.maker.load(Ordering::Relaxed);
     let group = parent.group.lock();
     let usable = |task: &&Arc<Task>| {
-        // Relaxed: under the table's lock.
+        // Relaxed: the table's lock guards the flag.
         !task.is_kernel() && !task.tracee().traces_no_more.load(Ordering::Relaxed)
     };
     let named = group.tasks.iter().filter(usable);
@@ -131,10 +133,10 @@ fn parent_thread(process: &Process) -> Option<Arc<Task>> {
         .cloned()
 }
 
-/// `PTRACE_TRACEME`: the parent traces the current thread from now on.
+/// `PTRACE_TRACEME`: makes the parent trace the current thread from now on.
 ///
 /// # Errors
-/// `EPERM` where somebody does already, and for children of init; `ENOMEM`.
+/// `EPERM` if the thread is traced already, and for children of init; `ENOMEM`.
 pub(crate) fn trace_me() -> Result<(), Errno> {
     let task = process::current();
     let table = table::lock();
@@ -149,7 +151,7 @@ pub(crate) fn trace_me() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Begins to trace the thread with a number.
+/// Makes the current thread trace the thread `tid`, with `seized` as options if it is seized.
 fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
     let tracer = process::current().to_arc();
@@ -181,7 +183,7 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     }
     drop(table);
     if stops && stands {
-        // The tracer may use it at once, without a wait.
+        // The tracer may use the tracee at once, without a wait.
         wait_for_trap(&tracee);
     }
     Ok(())
@@ -190,9 +192,8 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
 /// `PTRACE_ATTACH`.
 ///
 /// # Errors
-/// `ESRCH`; `EPERM` for the kernel's threads, those of the caller's process, what somebody traces, and what the caller
-/// may not look into;
-/// `ENOMEM`.
+/// `ESRCH`. `EPERM` for kernel threads, threads of the caller's process, traced threads, and
+/// threads that the caller may not inspect. `ENOMEM`.
 pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
     begin(tid, None)
 }
@@ -200,15 +201,15 @@ pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
 /// `PTRACE_SEIZE`.
 ///
 /// # Errors
-/// As [`attach`].
+/// Those of [`attach`].
 pub(crate) fn seize(tid: i32, options: Options) -> Result<(), Errno> {
     begin(tid, Some(options))
 }
 
-/// `PTRACE_DETACH` of a tracee that stands; it goes on with a signal.
+/// `PTRACE_DETACH` of a tracee in a ptrace-stop. It continues with the signal in `data`.
 ///
 /// # Errors
-/// `EIO` for what is no signal; `ESRCH`.
+/// `EIO` if `data` is no signal; those of [`super::at_stop`].
 pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     let code = resume::signal(data)?;
     let table = table::lock();
@@ -223,10 +224,10 @@ pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `PTRACE_INTERRUPT` of a seized tracee, standing or not.
+/// `PTRACE_INTERRUPT` of a seized tracee, in a ptrace-stop or not.
 ///
 /// # Errors
-/// `ESRCH` where it is not the current thread's; `EIO` where it was not seized.
+/// `ESRCH` if `tracee` is no tracee of the current thread; `EIO` if it was not seized.
 pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
     {
         let mut state = tracee.tracee().lock();
@@ -244,7 +245,8 @@ pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The process stops or goes on: the tracer of a seized thread is to see it. The group is locked.
+/// Makes the tracer of a seized thread see that the process stops or continues. The caller holds
+/// the group's lock.
 pub(crate) fn notify_seized(task: &Task) {
     if task.work() & work::TRACED == 0 {
         return;
@@ -260,7 +262,8 @@ pub(crate) fn notify_seized(task: &Task) {
     sched::notify(task, work::TRAP);
 }
 
-/// Makes room for a child of `parent`'s in the list of its tracer. The table is locked.
+/// Reserves room for a child of `parent` in the list of the parent's tracer, if it has one. The
+/// caller holds the table's lock.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -271,8 +274,8 @@ pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
     }
 }
 
-/// A tracee's child is traced by its tracer, too, from its first instruction on. The table is locked, and
-/// `has_room` was asked.
+/// Makes the tracer of `parent` trace a child from the child's first instruction on. The caller
+/// holds the table's lock and has called `has_room`.
 pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     let known = {
         let state = parent.tracee().lock();
@@ -296,7 +299,8 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     }
 }
 
-/// A traced thread ends, and is in the table no more. Gives what is to be dropped without the lock.
+/// Notes the end of a traced thread, which leaves the table. The caller drops the result without
+/// the lock.
 #[must_use]
 pub(crate) fn end_of_tracee(
     table: &mut Table,
@@ -315,10 +319,10 @@ pub(crate) fn end_of_tracee(
         return table.remove_task(task.tid());
     };
     let is_leader = is_leader(&task);
-    // It counts until it is in the tracer's list no more.
+    // The thread counts until it has left the tracer's list.
     let gone = table.keep_task(task.tid(), !is_leader);
     if is_leader {
-        // Its tracer is told with the whole process.
+        // The tracer is notified when the whole process has ended.
         return gone;
     }
     let mut info = signal::child_info(task.process(), Signal::SIGCHLD, status);
@@ -330,19 +334,19 @@ pub(crate) fn end_of_tracee(
     gone
 }
 
-/// How a process's end is told whose main thread is traced.
+/// The receiver of the report that a process with a traced main thread has ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderGone {
-    /// Nobody traces it: to the parent.
+    /// No thread traces it: the parent.
     Untraced,
-    /// By its parent: to that, which has to wait for it.
+    /// The parent traces it: the parent, which must wait for it.
     ByParent,
-    /// By another process: to that; the parent hears of it afterwards.
+    /// Another process traces it: that process, and the parent afterwards.
     ByOther,
 }
 
 impl LeaderGone {
-    /// How it is with this process; the table is locked.
+    /// Returns the receiver for this process. The caller holds the table's lock.
     pub(crate) fn of(process: &Process) -> Self {
         let relations = process.relations.lock();
         match (&relations.tracer, &relations.parent) {
@@ -353,8 +357,8 @@ impl LeaderGone {
     }
 }
 
-/// What is left of a tracee's end, once its tracer has seen it or will not; the table is locked. What
-/// comes back is to be dropped without.
+/// Finishes the end of a tracee once its tracer has seen it, or cannot see it any more. The caller
+/// holds the table's lock and drops the result without it.
 #[must_use]
 fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Process>> {
     let process = tracee.process();
@@ -376,14 +380,15 @@ fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Pr
     }
 }
 
-/// Takes the tracees of a thread that ends from it.
+/// Takes all tracees from a thread that ends.
 #[cold]
 pub(crate) fn end_of_tracer(task: TaskRef) {
-    // Before this place in the list all are other threads' tracees, or were.
+    // No task before this index in the list is a tracee of this thread, unless a removal has moved
+    // it there.
     let mut from = 0;
     loop {
         let mut table = table::lock();
-        // Relaxed: under the table's lock.
+        // Relaxed: the table's lock guards the flag.
         let own = task.tracee();
         own.traces_no_more.store(true, Ordering::Relaxed);
         let tracee = {
@@ -401,7 +406,7 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
             if from == 0 {
                 break;
             }
-            // One of the others may have moved one of ours to the front.
+            // A removal by another thread may have moved one of our tracees to the front.
             from = 0;
             continue;
         };
@@ -431,8 +436,8 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
     }
 }
 
-/// The tracer of an ended tracee has waited for it; the table is locked. What comes back is to be
-/// dropped without.
+/// Removes an ended tracee that its tracer has waited for. The caller holds the table's lock and
+/// drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());
@@ -446,8 +451,9 @@ pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process
     (reaped, unlinked)
 }
 
-/// Another thread takes the main thread's number over in exec: nobody waits for the old one any more. The
-/// table is locked; what comes back is to be dropped without.
+/// Removes the ended main thread, whose number another thread takes over in exec, from its tracer.
+/// No tracer waits for it any more. The caller holds the table's lock and drops the result without
+/// it.
 #[must_use]
 pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<Arc<Task>> {
     let tracer = process.relations.lock().tracer.clone()?;
@@ -457,12 +463,12 @@ pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<
         tracees.find(|task| task.tid() == process.pid()).cloned()
     }?;
     drop(unlink(&old));
-    // It has ended.
+    // The old main thread has ended.
     table.uncount(&old);
     Some(old)
 }
 
-/// The current thread has the main thread's number now.
+/// Notes the tracer for the process of a thread that has become the main thread.
 pub(crate) fn is_leader_now(task: &Task) {
     if let Some(tracer) = super::tracer_of(task) {
         task.process().relations.lock().tracer = Some(tracer.process().clone());

@@ -9,7 +9,7 @@ use machine::arch::USER_END;
 use machine::arch::debug::{Breakpoints, DR6_QUIET};
 use machine::sched::work;
 
-/// What a tracer reads of register `n`.
+/// Returns the value that a tracer reads from debug register `n`.
 pub(crate) fn read(state: &State, n: usize) -> u64 {
     match n {
         0..4 => state.breakpoints.addresses[n],
@@ -19,10 +19,11 @@ pub(crate) fn read(state: &State, n: usize) -> u64 {
     }
 }
 
-/// Sets register `n` of a standing tracee.
+/// Sets debug register `n` of a tracee in a ptrace-stop.
 ///
 /// # Errors
-/// `EINVAL` for what is no breakpoint of user memory; `EIO` for registers that are none.
+/// `EINVAL` for a breakpoint that is invalid or not in user memory; `EIO` for a register that does
+/// not exist.
 pub(crate) fn write(tracee: &Task, state: &mut State, n: usize, value: u64) -> Result<(), Errno> {
     let mut new = state.breakpoints;
     match n {
@@ -47,7 +48,7 @@ pub(crate) fn write(tracee: &Task, state: &mut State, n: usize, value: u64) -> R
     Ok(())
 }
 
-/// This CPU leaves one thread for another, and one of them has breakpoints.
+/// Unloads or loads breakpoints when this CPU switches threads and one of them has breakpoints.
 #[cold]
 pub(crate) fn switch(previous: &Task, next: &Task) {
     if previous.work() & work::BREAKPOINTS != 0 {
@@ -56,7 +57,7 @@ pub(crate) fn switch(previous: &Task, next: &Task) {
     load(next);
 }
 
-/// Loads those of a thread that runs here, or is about to.
+/// Loads the breakpoints of a thread that runs on this CPU, or is about to.
 fn load(task: &Task) {
     if task.work() & work::BREAKPOINTS == 0 {
         return;
@@ -77,12 +78,12 @@ fn load(task: &Task) {
     }
 }
 
-/// The current thread's may have changed.
+/// Loads the current thread's breakpoints again, because its tracer may have changed them.
 pub(super) fn reload(task: &Task) {
     load(task);
 }
 
-/// The current thread runs another program, or ends.
+/// Removes the current thread's breakpoints, because it runs another program or ends.
 pub(crate) fn forget(task: TaskRef) {
     if task.work() & work::BREAKPOINTS != 0 {
         if let Some(state) = task.tracee().lock().as_deref_mut() {
@@ -92,7 +93,8 @@ pub(crate) fn forget(task: TaskRef) {
     }
 }
 
-/// The current thread is traced no more: it has no breakpoints from now on. Says whether it had.
+/// Removes the breakpoints of the current thread, which is not traced any more. Returns whether it
+/// had any.
 pub(crate) fn drop_left(task: TaskRef) -> bool {
     let had = task.work() & work::BREAKPOINTS != 0;
     if had {
@@ -102,8 +104,8 @@ pub(crate) fn drop_left(task: TaskRef) -> bool {
     had
 }
 
-/// The CPU tells of a step or breakpoints by these bits of DR6; says whether an instruction is about to run
-/// that one is at.
+/// Notes the bits of DR6 that the CPU reports for a step or breakpoints. Returns `true` if the next
+/// instruction has an execution breakpoint.
 pub(crate) fn note(task: TaskRef, status: u64) -> bool {
     if !task.is_traced() {
         return false;

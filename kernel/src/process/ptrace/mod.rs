@@ -1,16 +1,18 @@
-//! `ptrace(2)`: one thread, the tracer, looks into others, its tracees, and lets them go step by step.
+//! `ptrace(2)`: one thread, the tracer, inspects others, its tracees, and runs them step by step.
+//! While it may do so, the tracee is in a ptrace-stop.
 //!
-//! - `tracee`: what a thread knows of its tracer, and what the tracer reaches while it stands.
-//! - `stop`: a tracee stands: for a signal, at a call, for an event, with its process.
-//! - `attach`: who traces whom, and how that begins and ends.
-//! - `resume`: a tracee goes on, by steps or from call to call.
-//! - `registers`: what user code holds, as tracers see it.
+//! - `tracee`: a tracee's tracing state, and what the tracer may access during a ptrace-stop.
+//! - `stop`: the ptrace-stops: for a signal, at a call, for an event, with the process.
+//! - `attach`: the relation of tracer and tracee, its beginning and its end.
+//! - `resume`: a tracee continues, by single steps or from call to call.
+//! - `registers`: the registers of user code, as tracers see them.
 //! - `breakpoints`: the CPU's debug registers.
 //!
-//! Locks: who traces whom changes under the process table's lock. What a tracee knows of it has a lock of
-//! its own, inside all others but run queues'. A tracee stands while its `place` is set: it is taken away
-//! under that lock, and a tracer looks at registers under it, so nobody goes on under a tracer's hands.
-//! Nothing sleeps or touches user memory meanwhile.
+//! Locks: the relation of tracer and tracee changes under the process table's lock. A tracee's
+//! tracing state has its own lock, inside all others but run queues'. A tracee is in a ptrace-stop
+//! while its `place` is set. `place` is cleared under the state's lock, and a tracer accesses
+//! registers under that lock. So a tracee does not continue while its tracer accesses it. The
+//! holder of the lock does not sleep and does not touch user memory.
 
 pub(crate) mod attach;
 pub(crate) mod breakpoints;

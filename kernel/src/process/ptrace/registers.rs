@@ -1,4 +1,5 @@
-//! What user code holds, as tracers see it: `struct user_regs_struct` and the floating-point images.
+//! The registers of user code, as tracers see them: `struct user_regs_struct` and the
+//! floating-point images.
 
 #![expect(unsafe_code, reason = "a task lends its own frame and FPU state")]
 
@@ -13,7 +14,7 @@ use machine::arch::frame::{RFLAGS_FIXED, RFLAGS_IF, RFLAGS_TF, USER_CS, USER_SS}
 use machine::arch::{self, USER_END, UserFrame};
 use machine::sched::work;
 
-/// Words of `struct user_regs_struct`.
+/// The number of words in `struct user_regs_struct`.
 pub(crate) use crate::process::task::REGISTERS as WORDS;
 /// Flags that a tracer may set: CF PF AF ZF SF TF DF OF NT RF AC.
 const FLAGS: u64 = 0x0005_4dd5;
@@ -34,20 +35,21 @@ const SS: usize = 20;
 const FS_BASE: usize = 21;
 const GS_BASE: usize = 22;
 
-/// What a standing tracee lends its tracer.
+/// The registers that a tracee lends its tracer during a ptrace-stop.
 #[derive(Debug)]
 pub(crate) struct Registers {
     frame: NonNull<UserFrame>,
     pub(super) floats: TraceImage,
-    /// The tracer has set them.
+    /// The tracer has set the floating-point registers.
     floats_set: bool,
 }
 
 impl Registers {
-    /// Lends those of the current task.
+    /// Lends the registers of the current task.
     pub(super) fn lend(task: TaskRef, frame: &mut UserFrame) -> Self {
         let user = task.user_state().expect("a user task is traced");
-        // SAFETY: we are the task, and nobody has a reference to its state.
+        // SAFETY: the current task is the state's owner, and no other reference to the state
+        // exists.
         let floats = TraceImage::of(unsafe { user.fpu.get() }, frame);
         Self {
             frame: NonNull::from(frame),
@@ -56,31 +58,33 @@ impl Registers {
         }
     }
 
-    /// The current task goes on with what its tracer has left.
+    /// Loads the registers as the tracer left them, before the current task continues.
     pub(super) fn take_back(mut self, task: TaskRef) {
         let user = task.user_state().expect("a user task is traced");
         let image = self.floats.clone();
         let set = self.floats_set;
         let frame = self.frame();
         if frame.rip >= USER_END {
-            // As `UserFrame::sanitize`: it faults in the program.
+            // As in `UserFrame::sanitize`: the program faults.
             frame.rip = USER_END;
         }
         if set {
-            // SAFETY: we are the task, and nobody has a reference to its state.
+            // SAFETY: the current task is the state's owner, and no other reference to the state
+            // exists.
             image.load(unsafe { user.fpu.get() }, frame);
         }
         arch::set_fs_base(user.fs_base());
         arch::set_gs_base_user(user.gs_base());
     }
 
-    /// The frame of the entry from user mode.
+    /// Returns the frame of the entry from user mode.
     pub(crate) fn frame(&mut self) -> &mut UserFrame {
-        // SAFETY: its owner has lent it by a unique reference, which it uses again after `take_back`.
+        // SAFETY: the owner has lent the frame by a unique reference, and uses it again only after
+        // `take_back`.
         unsafe { self.frame.as_mut() }
     }
 
-    /// All general registers.
+    /// Returns all general registers.
     pub(crate) fn words(&mut self, tracee: &Task, state: &Tracing) -> [u64; WORDS] {
         let user = tracee.user_state().expect("a user task is traced");
         let mut words = user.registers(self.frame());
@@ -90,10 +94,10 @@ impl Registers {
         words
     }
 
-    /// Sets one of them.
+    /// Sets general register `n`.
     ///
     /// # Errors
-    /// `EIO` for what user code cannot have there.
+    /// `EIO` if user code cannot have `value` there.
     pub(crate) fn set_word(
         &mut self,
         tracee: &Task,
@@ -103,7 +107,7 @@ impl Registers {
     ) -> Result<(), Errno> {
         let user = tracee.user_state().expect("a user task is traced");
         if let Some((_, selector)) = SELECTORS.iter().find(|(at, _)| *at == n) {
-            // Selectors have 16 bits. Programs have no others here.
+            // Selectors have 16 bits, and programs have no others than these.
             return if value & 0xffff == *selector {
                 Ok(())
             } else {
@@ -131,7 +135,8 @@ impl Registers {
             RIP => &mut frame.rip,
             RFLAGS => {
                 let mut flags = frame.rflags & !FLAGS | value & FLAGS;
-                // The program's own step flag, from now on; or ours stays.
+                // A step flag in `value` is the program's own from now on. Without one, the
+                // tracer's flag stays.
                 if value & RFLAGS_TF != 0 {
                     state.forced_step = false;
                 } else if state.forced_step {
@@ -154,18 +159,19 @@ impl Registers {
         Ok(())
     }
 
-    /// Has the program stop after its next instruction, which `sets_flags` or not.
+    /// Makes the program stop after its next instruction. `sets_flags`: that instruction writes the
+    /// flags register.
     pub(super) fn step(&mut self, tracee: &Task, state: &mut Tracing, sets_flags: bool) {
         tracee.add_work(work::STEPS);
         let frame = self.frame();
-        // As on Linux a flag that is gone after a step counts as the program's doing.
+        // As on Linux, a flag that is cleared after a step counts as cleared by the program.
         let own = (frame.rflags & RFLAGS_TF != 0 || state.steps) && !state.forced_step;
         frame.rflags |= RFLAGS_TF;
         state.forced_step = !own && !sets_flags;
         state.steps = true;
     }
 
-    /// Has it go on without.
+    /// Makes the program run without steps.
     pub(super) fn run(&mut self, tracee: &Task, state: &mut Tracing) {
         if state.steps {
             state.steps = false;
@@ -176,20 +182,20 @@ impl Registers {
         }
     }
 
-    /// The floating-point registers.
+    /// Returns the floating-point registers.
     pub(crate) fn floats(&self) -> &TraceImage {
         &self.floats
     }
 
-    /// The same, to be set.
+    /// Returns the floating-point registers for the tracer to set.
     pub(crate) fn floats_to_set(&mut self) -> &mut TraceImage {
         self.floats_set = true;
         &mut self.floats
     }
 }
 
-/// The frame that a handler returns to, and the handler, have no step flag of a tracer's; says whether
-/// the thread steps.
+/// Clears a step flag that the tracer has set, before a handler's frame is made. So neither the
+/// frame nor the handler has it. Returns whether a tracer steps the thread.
 pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
     if task.work() & work::STEPS == 0 {
         return false;
@@ -201,7 +207,7 @@ pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
             state.steps = false;
             core::mem::take(&mut state.forced_step)
         }
-        // Its tracer has gone in the middle of a step.
+        // The tracer has gone during a step.
         None => true,
     };
     if forced {
@@ -210,7 +216,8 @@ pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
     state.is_some()
 }
 
-/// A child of the current thread does not step as that does.
+/// Clears a tracer's step flag in the frame of a child of the current thread. The child does not
+/// step.
 pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
     if task.work() & work::STEPS != 0 {
         let state = task.tracee().lock();
@@ -220,8 +227,8 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// Of a thread that waits: the number of its call, the arguments, the stack pointer and where it goes on.
-/// `None` for one that runs, or has run meanwhile.
+/// Returns a blocked thread's call number, its six arguments, its stack pointer and its instruction
+/// pointer. Returns `None` if the thread runs, or ran during the read.
 pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
     let top = task.stack_top()?;
     task.user_state()?;
@@ -230,8 +237,9 @@ pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
         return None;
     }
     let frame = top.cast::<UserFrame>().wrapping_sub(1);
-    // SAFETY: the frame of the entry from user mode stands at the top of the stack, which lives as long as the task.
-    // The thread may wake and change it meanwhile: then what was read is not used, so words are read as such.
+    // SAFETY: the frame of the entry from user mode lies at the top of the stack, which lives as
+    // long as the task. The thread may wake and change the frame during the read. Then the values
+    // are not used, so the reads are volatile.
     let words = unsafe {
         [
             &raw const (*frame).orig_rax,

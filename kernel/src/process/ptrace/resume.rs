@@ -1,4 +1,4 @@
-//! A tracee goes on, by steps or from call to call.
+//! A tracee continues, by single steps or from call to call.
 
 use super::registers::Registers;
 use super::tracee::{State, at_stop};
@@ -9,10 +9,10 @@ use logic::ptrace;
 use machine::sched;
 use machine::sched::work;
 
-/// How far a tracee goes.
+/// How far a tracee runs. By default, until something else stops it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Way {
-    /// To the next call, or the end of this one.
+    /// To the next call, or to the end of this one.
     pub(crate) calls: bool,
     /// To the next call, which is not made.
     pub(crate) emulates: bool,
@@ -20,10 +20,10 @@ pub(crate) struct Way {
     pub(crate) steps: bool,
 }
 
-/// What a tracee goes on with: a signal, or 0.
+/// Returns the signal in `data` with which a tracee continues, or 0.
 ///
 /// # Errors
-/// `EIO`: it is none.
+/// `EIO` if `data` is no signal.
 pub(super) fn signal(data: u64) -> Result<u32, Errno> {
     u32::try_from(data)
         .ok()
@@ -31,10 +31,10 @@ pub(super) fn signal(data: u64) -> Result<u32, Errno> {
         .ok_or(Errno::EIO)
 }
 
-/// Lets a standing tracee of the current thread go on.
+/// Continues a tracee of the current thread that is in a ptrace-stop, with the signal in `data`.
 ///
 /// # Errors
-/// `EIO` for what is no signal; `ESRCH`.
+/// `EIO` if `data` is no signal; those of [`at_stop`].
 pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     let code = signal(data)?;
     let mut sets_flags = false;
@@ -42,7 +42,7 @@ pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
         let rip = at_stop(tracee, |_, registers| Ok(registers.frame().rip))?;
         let mut instruction = [0; ptrace::INSTRUCTION_BYTES];
         let space = tracee.process().vm();
-        // Where it ends at a page's end fewer bytes are there; no prefix is as long.
+        // At a page's end fewer bytes may be readable. No prefix is as long as the buffer.
         for byte in 0..instruction.len() {
             let at = rip.wrapping_add(byte as u64);
             let read = space
@@ -67,7 +67,8 @@ pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Prepares a standing tracee for its way.
+/// Prepares a tracee in a ptrace-stop to run as `way` says. `sets_flags`: its next instruction
+/// writes the flags register.
 pub(super) fn set_way(
     tracee: &Task,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! A tracee stands: for a signal, at a call, for an event, with its process.
+//! The ptrace-stops: for a signal, at a call, for an event, with the process.
 
 use super::registers::Registers;
 use super::tracee::{Place, State};
@@ -15,9 +15,9 @@ use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
-/// `si_code` for the tracer of what stands with its process.
+/// `si_code` of the tracer's SIGCHLD when a tracee stops with its process.
 const CLD_STOPPED: i32 = 5;
-/// `si_code` of all other stops.
+/// `si_code` of the tracer's SIGCHLD for all other stops.
 const CLD_TRAPPED: i32 = 4;
 
 /// `PTRACE_EVENTMSG_SYSCALL_ENTRY`.
@@ -25,34 +25,34 @@ pub(crate) const CALL_ENTRY: u64 = 1;
 /// `PTRACE_EVENTMSG_SYSCALL_EXIT`.
 pub(crate) const CALL_EXIT: u64 = 2;
 
-/// One stop.
+/// The data of one ptrace-stop.
 struct Standing {
-    /// How it is told.
+    /// The status that the tracer sees.
     code: u32,
     /// `si_code` of the tracer's SIGCHLD.
     why: i32,
     message: u64,
     info: Option<SigInfo>,
-    /// It is in the middle of a call.
+    /// The tracee is in the middle of a call.
     in_call: bool,
 }
 
-/// What the tracer has let it go with.
+/// What the tracer has made the tracee continue with.
 struct Released {
-    /// A signal; 0: none.
+    /// The signal; 0 if none.
     code: u32,
     info: Option<SigInfo>,
-    /// Who was the tracer when it began.
+    /// The tracer when the stop began.
     tracer: Arc<Task>,
 }
 
-/// What comes with a stop that no signal made.
+/// Returns the details of a stop that no signal caused.
 fn trap_info(task: TaskRef, signal: Signal, code: u32) -> SigInfo {
     let uid = task.process().credentials().users.real;
     SigInfo::user(signal, code.cast_signed(), task.tid(), uid)
 }
 
-/// Tells a tracer of a stop.
+/// Sends a tracer SIGCHLD for a stop and wakes its waits.
 fn tell(tracer: &Task, task: TaskRef, why: i32, code: u32) {
     let usage = Usage::of_task(&task);
     let process = tracer.process();
@@ -72,8 +72,8 @@ fn tell(tracer: &Task, task: TaskRef, why: i32, code: u32) {
     process.child_events.wake_all();
 }
 
-/// The current thread stands until its tracer lets it go, or it is killed. `None`: nobody traces it,
-/// or it is being killed.
+/// Stops the current thread until its tracer continues it, or until it is killed. Returns `None` if
+/// no thread traces it, or if it is being killed.
 fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Released> {
     if task.work() & work::TRACED == 0 || task.killed() {
         return None;
@@ -89,7 +89,7 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         state.info = standing.info;
         state.in_call = standing.in_call;
         state.listening = false;
-        // Any stop is one that it was asked for.
+        // This stop also serves a request for an interrupt.
         state.interrupted = false;
         state.trapping = false;
         state.inside = true;
@@ -116,14 +116,15 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
     (!task.killed()).then_some(Released { code, info, tracer })
 }
 
-/// The current thread leaves its stop. Gives the signal that it goes on with, and what came with it.
+/// Ends the current thread's stop. Returns the signal with which the thread continues, and its
+/// details.
 fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
     let mut all = task.tracee().lock();
-    // Nobody takes it away from who is inside.
+    // The state stays while the tracee is inside a stop.
     let Some(state) = all.as_deref_mut() else {
         return (0, None);
     };
-    // Who leaves by itself is killed.
+    // A thread that leaves without its tracer is killed.
     let stands = state.place.take().is_some();
     let code = if stands { 0 } else { state.code };
     let info = state.info.take();
@@ -141,7 +142,8 @@ fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
     (code, info)
 }
 
-/// What `look` finds of the current thread's tracing; `None`: nobody traces it.
+/// Returns the result of `look` for the current thread's tracing state, or `None` if no thread
+/// traces it.
 fn of<R>(task: TaskRef, look: impl FnOnce(&mut State) -> R) -> Option<R> {
     if task.work() & work::TRACED == 0 {
         return None;
@@ -151,7 +153,8 @@ fn of<R>(task: TaskRef, look: impl FnOnce(&mut State) -> R) -> Option<R> {
     state.tracer.is_some().then(|| look(state))
 }
 
-/// A signal is about to be delivered: the tracer may change it, or keep it (`None`).
+/// Stops for a signal that is about to be delivered. Returns the signal that the tracer lets
+/// through, or `None`.
 #[cold]
 pub(crate) fn signal_stop(task: TaskRef, frame: &mut UserFrame, info: SigInfo) -> Option<SigInfo> {
     let standing = Standing {
@@ -181,14 +184,14 @@ pub(crate) fn signal_stop(task: TaskRef, frame: &mut UserFrame, info: SigInfo) -
     Some(info)
 }
 
-/// The tracer lets a stop end with a signal that is to be sent then.
+/// Sends the current thread the signal with which its tracer has ended a stop.
 fn send_released(task: TaskRef, released: Option<Released>) {
     if let Some(signal) = released.and_then(|released| Signal::new(released.code)) {
         let _ = signal::send_to_task(&task, SigInfo::kernel(signal));
     }
 }
 
-/// A stop at a call.
+/// Stops at a call: at its entry or its exit, as `message` says.
 fn call_stop(task: TaskRef, frame: &mut UserFrame, options: Options, message: u64) {
     let code = ptrace::call_code(options);
     let standing = Standing {
@@ -202,7 +205,8 @@ fn call_stop(task: TaskRef, frame: &mut UserFrame, options: Options, message: u6
     send_released(task, released);
 }
 
-/// A call of a traced thread begins; false: it is not made. Its result, if nothing else comes, is in `frame` already.
+/// Stops at the entry of a call of a traced thread. Returns `false` if the call is not made. Its
+/// result is then already in `frame`, unless something else sets it.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     let found = of(task, |state| {
@@ -221,7 +225,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     !emulates && !task.killed()
 }
 
-/// A call of a traced thread has ended.
+/// Stops at the exit of a call of a traced thread.
 #[cold]
 pub(crate) fn end_call(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::CALL_END);
@@ -239,7 +243,7 @@ fn event_stop(task: TaskRef, frame: &mut UserFrame, event: Event, signal: Signal
         Event::Exit => (CLD_TRAPPED, false),
         _ => (CLD_TRAPPED, true),
     };
-    // What the tracer has put there at the beginning of a call stays.
+    // At the beginning of a call, the value that the tracer has put there stays.
     if in_call && event != Event::Seccomp {
         frame.rax = Errno::ENOSYS.to_return();
     }
@@ -253,7 +257,7 @@ fn event_stop(task: TaskRef, frame: &mut UserFrame, event: Event, signal: Signal
     stand(task, frame, standing);
 }
 
-/// Something has happened that the tracer may want to see.
+/// Stops for `event` if the tracer asked for it.
 #[cold]
 pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message: u64) {
     if of(task, |state| state.options.contains(event.option())) == Some(true) {
@@ -261,7 +265,8 @@ pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message:
     }
 }
 
-/// A filter wants the tracer to see a call, and to know this; false: it does not want to see it, or there is none.
+/// Stops because a filter of calls wants the tracer to see a call, and passes `data`. Returns
+/// `false` if there is no tracer or it did not ask for such stops.
 pub(crate) fn filter_stop(task: TaskRef, frame: &mut UserFrame, data: u16) -> bool {
     let seen = of(task, |state| state.options.contains(Options::SECCOMP)) == Some(true);
     if seen {
@@ -270,14 +275,15 @@ pub(crate) fn filter_stop(task: TaskRef, frame: &mut UserFrame, data: u16) -> bo
     seen
 }
 
-/// Whether the tracer has filters of calls not asked.
+/// Returns whether the tracer has suspended the filters of calls.
 pub(crate) fn suspends_filters(task: TaskRef) -> bool {
     of(task, |state| {
         state.options.contains(Options::SUSPEND_SECCOMP)
     }) == Some(true)
 }
 
-/// What a clone is to the tracer of who makes it, if it wants to see it; and whether the child is traced, too.
+/// Returns the event that the tracer of a cloning thread sees, if any, and whether the child is
+/// traced, too. `unseen` is `CLONE_UNTRACED`, and `asks` is `CLONE_PTRACE`.
 pub(crate) fn clone_event(
     task: TaskRef,
     is_vfork: bool,
@@ -293,12 +299,13 @@ pub(crate) fn clone_event(
     }
 }
 
-/// The child of a `vfork` has let go of the memory.
+/// Stops for the event that the child of a `vfork` has released the memory.
 pub(crate) fn vfork_done(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     event(task, frame, Event::VforkDone, u64::from(tid));
 }
 
-/// The current thread runs another program; it had the number `tid` before.
+/// Stops for the event that the current thread runs another program. Its number was `tid` before. A
+/// tracer that did not seize it and did not ask for the event makes it get SIGTRAP instead.
 #[cold]
 pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     let asks = of(task, |state| {
@@ -319,22 +326,22 @@ pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     }
 }
 
-/// The current thread is about to end.
+/// Stops for the event that the current thread is about to end.
 #[cold]
 pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatus) {
     if of(task, |state| state.options.contains(Options::EXIT)) == Some(true) {
         let process = task.process();
         if process.oom_victim.load(Ordering::Relaxed) {
-            // Its memory is wanted.
+            // The OOM killer waits for its memory.
             return;
         }
         {
             let group = process.group.lock();
             if group.exit.is_some_and(|exit| exit != status) {
-                // The process has been killed since: nothing stands any more.
+                // The process has been killed since, so the thread does not stop.
                 return;
             }
-            // What ends it has been taken; what comes from now on ends the stop.
+            // The signal that ends the thread has been taken. Another one ends the stop.
             task.clear_work(work::KILL);
         }
         event_stop(
@@ -347,7 +354,7 @@ pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatu
     }
 }
 
-/// A handler of a stepping thread is set up: the step ends at its first instruction.
+/// Stops a stepping thread at the first instruction of a handler.
 #[cold]
 pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
     let code = Signal::SIGTRAP.number();
@@ -361,8 +368,8 @@ pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
     stand(task, frame, standing);
 }
 
-/// What the current thread was to see of its process it sees in the stop that comes now. The group is
-/// locked, so what changes afterwards is something new.
+/// Notes that the stop that follows shows the tracer all changes of the process so far. The caller
+/// holds the group's lock, so a later change is a new one.
 pub(crate) fn sees_group(task: TaskRef) {
     of(task, |state| {
         state.interrupted = false;
@@ -370,8 +377,8 @@ pub(crate) fn sees_group(task: TaskRef) {
     });
 }
 
-/// The process stands by this signal, and its tracer sees that of this thread; it goes on when the tracer
-/// says so.
+/// Stops the current thread for its tracer, because the process has stopped by `signal`. It
+/// continues when the tracer says so.
 #[cold]
 pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
     match of(task, |state| state.seized) {
@@ -390,7 +397,7 @@ pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
     }
 }
 
-/// What a thread does whose work word says TRAP.
+/// Serves the TRAP bit of the thread's work word.
 #[cold]
 pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::TRAP);
@@ -399,7 +406,7 @@ pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
         (due, state.seized)
     });
     let Some((due, seized)) = due else {
-        // Its tracer is gone: it is stopped as its process is.
+        // The tracer is gone, so the thread stops with its process.
         let group = task.process().group.lock();
         if group.stop != Stop::No {
             task.add_work(work::STOP);
@@ -412,7 +419,7 @@ pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
     {
         let group = task.process().group.lock();
         if group.stop != Stop::No {
-            // The group's stop is what it stands for.
+            // The thread stops with the group.
             task.add_work(work::STOP);
             return;
         }

@@ -1,4 +1,4 @@
-//! What a thread knows of its tracer, and what the tracer reaches while it stands.
+//! A tracee's tracing state, and what the tracer may access during a ptrace-stop.
 
 #![expect(unsafe_code, reason = "a tracer uses what a standing tracee lends it")]
 
@@ -16,41 +16,42 @@ use logic::ptrace::Options;
 use machine::arch::debug::Breakpoints;
 use machine::sync::{SpinGuard, SpinLock};
 
-/// A thread's part in tracing.
+/// A thread's tracing data.
 #[derive(Debug, Default)]
 pub(crate) struct Tracee {
-    /// None: nobody traces it.
+    /// `None` if no thread traces it.
     state: SpinLock<Option<Box<State>>>,
-    /// It traces others, or has.
+    /// The thread traces others, or has done so.
     traces: AtomicBool,
-    /// It is at its end and may trace nobody any more; set under the table's lock.
+    /// The thread is ending and may not become a tracer; set under the table's lock.
     pub(super) traces_no_more: AtomicBool,
 }
 
 impl Tracee {
-    /// Whether the thread traces others, or has. Relaxed: it has set it itself, or a child that has held
-    /// the table's lock.
+    /// Returns whether the thread traces others, or has done so. Relaxed: the thread itself has set
+    /// the flag, or a child that has held the table's lock.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
         self.traces.load(Ordering::Relaxed)
     }
 
-    /// It traces others from now on.
+    /// Notes that the thread traces others from now on.
     pub(super) fn set_traces(&self) {
         self.traces.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the lock of what it knows of its tracer.
+    /// Locks the thread's tracing state.
     pub(super) fn lock(&self) -> SpinGuard<'_, Option<Box<State>>> {
         self.state.lock()
     }
 }
 
-/// Where a standing tracee has put what its tracer may use: on its own stack.
+/// The address of the registers that a tracee in a ptrace-stop lends. They lie on its own stack.
 #[derive(Copy, Clone)]
 pub(crate) struct Place(pub(super) NonNull<Registers>);
 
-// SAFETY: whoever uses it holds the state's lock, without which the tracee does not leave its place.
+// SAFETY: a user of the pointer holds the state's lock, without which the tracee does not leave its
+// stop.
 unsafe impl Send for Place {}
 
 impl fmt::Debug for Place {
@@ -59,50 +60,52 @@ impl fmt::Debug for Place {
     }
 }
 
-/// What a traced thread knows.
+/// The tracing state of a traced thread.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, which requests set and stops look at"
 )]
 pub(crate) struct State {
-    /// None: the tracer is gone, and the tracee is on its way out of its last stop.
+    /// `None` if the tracer is gone and the tracee is on its way out of its last stop.
     pub(super) tracer: Option<Arc<Task>>,
-    /// By `PTRACE_SEIZE`.
+    /// Traced by `PTRACE_SEIZE`.
     pub(super) seized: bool,
     pub(crate) options: Options,
-    /// It is in a stop, or on its way out of one.
+    /// The tracee is in a ptrace-stop, or on its way out of one.
     pub(super) inside: bool,
-    /// The tracee stands; see the module.
+    /// `Some` while the tracee is in a ptrace-stop; see the module.
     pub(super) place: Option<Place>,
-    /// How its stop is told; 0: it was waited for. Then the signal that it goes on with.
+    /// During a stop, the status that the tracer sees; 0 once the tracer has waited for it.
+    /// Afterwards the signal with which the tracee continues.
     pub(super) code: u32,
     /// `PTRACE_GETEVENTMSG`.
     pub(crate) message: u64,
-    /// What came with the signal that it stands for; none: its process stops.
+    /// The details of the signal that the tracee has stopped for. `None` if its process stops.
     pub(crate) info: Option<SigInfo>,
-    /// `PTRACE_LISTEN`: it stands, for its process's sake, until something happens.
+    /// `PTRACE_LISTEN`: the tracee stays stopped with its process until something happens.
     pub(super) listening: bool,
-    /// It was stopped when its tracer came, which waits until it stands for it.
+    /// The tracee's process was stopped when the tracer attached. The tracer waits until the tracee
+    /// is in a ptrace-stop.
     pub(super) trapping: bool,
-    /// It is to stop, for no reason of its own.
+    /// The tracee must stop, without a signal or event of its own.
     pub(super) interrupted: bool,
-    /// Its process stops or goes on, and its tracer is to see it.
+    /// The process stops or continues, and the tracer must see it.
     pub(super) notified: bool,
-    /// It stops at calls.
+    /// The tracee stops at calls.
     pub(super) calls: bool,
-    /// Its calls are not made.
+    /// The tracee's calls are not made.
     pub(super) emulates: bool,
-    /// It stops after each instruction.
+    /// The tracee stops after each instruction.
     pub(super) steps: bool,
-    /// The step flag is the tracer's doing, not the program's own.
+    /// The tracer has set the step flag, not the program.
     pub(super) forced_step: bool,
-    /// It stands in the middle of a call.
+    /// The tracee has stopped in the middle of a call.
     pub(super) in_call: bool,
     pub(super) breakpoints: Breakpoints,
-    /// What DR6 has told of them.
+    /// The last status of the breakpoints in DR6.
     pub(super) breakpoint_status: u64,
-    /// It has ended so.
+    /// The status with which the tracee has ended.
     pub(super) ended: Option<WaitStatus>,
 }
 
@@ -132,15 +135,16 @@ impl State {
         }
     }
 
-    /// Its tracer is gone, and steps it no more where it stands.
+    /// Ends the steps of a tracee in a ptrace-stop, because its tracer is gone.
     pub(super) fn end_steps(&mut self, tracee: &Task) {
         if let Some(mut place) = self.place {
-            // SAFETY: as in `at_stop`; `&mut self` comes from the lock.
+            // SAFETY: the tracee does not touch the registers during its stop. `&mut self` comes
+            // from the state's lock, without which the tracee does not leave the stop.
             unsafe { place.0.as_mut() }.run(tracee, self);
         }
     }
 
-    /// One that listens leaves its stop, for another one.
+    /// Makes a listening tracee leave its stop, so that it stops again.
     pub(super) fn stop_listening(&mut self) {
         if core::mem::take(&mut self.listening) {
             self.code = 0;
@@ -148,15 +152,17 @@ impl State {
         }
     }
 
-    /// Whether the tracer is this thread.
+    /// Returns whether `tracer` is the tracer.
     pub(super) fn is_of(&self, tracer: &Task) -> bool {
         self.tracer
             .as_ref()
             .is_some_and(|own| core::ptr::eq(Arc::as_ptr(own), tracer))
     }
 
-    /// `PTRACE_LISTEN` of one that stands for its process's sake; where something has happened to that
-    /// meanwhile it is to stand anew. Whoever calls this wakes it.
+    /// `PTRACE_LISTEN` for a tracee that has stopped with its process. If something has happened to
+    /// the process since, the tracee leaves its stop to stop again. The caller wakes the tracee.
+    ///
+    /// Fails with `EIO` if the tracee was not seized or has not stopped with its process.
     pub(crate) fn listen(&mut self) -> Result<(), Errno> {
         let stands = self.info.is_some_and(|info| info.code >> 8 == 128);
         if !self.seized || !stands {
@@ -170,10 +176,12 @@ impl State {
     }
 }
 
-/// Uses what a tracee of the current thread has lent, which stands.
+/// Calls `work` with the state and the registers of a tracee of the current thread that is in a
+/// ptrace-stop.
 ///
 /// # Errors
-/// `ESRCH` where it is no tracee of the current thread, or does not stand; those of `work`.
+/// `ESRCH` if `tracee` is no tracee of the current thread, or is not in a ptrace-stop; those of
+/// `work`.
 pub(crate) fn at_stop<R>(
     tracee: &Task,
     work: impl FnOnce(&mut State, &mut Registers) -> Result<R, Errno>,
@@ -184,12 +192,14 @@ pub(crate) fn at_stop<R>(
         return Err(Errno::ESRCH);
     }
     let mut place = state.place.ok_or(Errno::ESRCH)?;
-    // SAFETY: the tracee leaves the function that owns them only after it has taken this lock and
-    // found its place gone, or taken it away itself; it touches nothing of them before.
+    // SAFETY: the tracee leaves the function that owns the registers only after it has taken this
+    // lock. It leaves when `place` is gone, or clears `place` itself. It does not touch the
+    // registers before.
     work(state, unsafe { place.0.as_mut() })
 }
 
-/// The current thread does not stand for a tracer that has come while it was stopped: it goes on.
+/// Wakes a tracer that waits for the current thread's first ptrace-stop, because the thread
+/// continues without one.
 pub(crate) fn trapping_ends(task: &Task) {
     let tracer = {
         let mut state = task.tracee().lock();
@@ -203,8 +213,8 @@ pub(crate) fn trapping_ends(task: &Task) {
     }
 }
 
-/// Waits until a thread that was stopped when the current one began to trace it stands, or will not. A killed
-/// tracer does not wait.
+/// Waits until a thread that was stopped when the current one attached is in a ptrace-stop, or will
+/// not be. A killed tracer does not wait.
 pub(super) fn wait_for_trap(tracee: &Task) {
     let tracer = process::current();
     let is_over = || {
@@ -216,26 +226,26 @@ pub(super) fn wait_for_trap(tracee: &Task) {
     let _ = tracer.process().child_events.wait_killable(is_over);
 }
 
-/// Who traces a thread.
+/// Returns the tracer of a thread, or `None`.
 pub(crate) fn tracer_of(task: &Task) -> Option<Arc<Task>> {
     task.tracee().lock().as_ref()?.tracer.clone()
 }
 
-/// What a tracer learns by waiting.
+/// What a tracer's wait returns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The tracee stands so.
+    /// The tracee is in a ptrace-stop with this status.
     Stopped(u32),
-    /// It has ended.
+    /// The tracee has ended.
     Ended(WaitStatus),
-    /// Nothing.
+    /// There is nothing to report.
     None,
-    /// It is not this thread's.
+    /// The thread is not a tracee of the caller.
     Foreign,
 }
 
-/// What there is to be told of a tracee, to one thread alone or to all of a process; a stop is told once
-/// unless it is to be kept.
+/// Returns what a tracee has to report, to the thread `only_to` or to any thread of its tracer's
+/// process. A stop is reported once, unless `keep`.
 pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Report {
     let mut state = tracee.tracee().lock();
     let Some(state) = state.as_deref_mut() else {
@@ -257,7 +267,7 @@ pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Repor
     Report::Stopped(code)
 }
 
-/// Whether a thread stands for its tracer.
+/// Returns whether a thread is in a ptrace-stop.
 pub(crate) fn stands(task: &Task) -> bool {
     let state = task.tracee().lock();
     state.as_ref().is_some_and(|state| state.place.is_some())

@@ -1,4 +1,4 @@
-//! What a program wants done with its signals.
+//! The actions that a program has chosen for its signals.
 
 use super::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 use machine::sync::SpinLock;
@@ -14,13 +14,13 @@ pub const SA_NOCLDSTOP: u64 = 1;
 pub const SA_NOCLDWAIT: u64 = 2;
 /// `sa_flags`: run on the alternate stack.
 pub const SA_ONSTACK: u64 = 0x0800_0000;
-/// `sa_flags`: calls start again.
+/// `sa_flags`: interrupted calls are restarted.
 pub const SA_RESTART: u64 = 0x1000_0000;
 /// `sa_flags`: the signal is not blocked in its handler.
 pub const SA_NODEFER: u64 = 0x4000_0000;
 /// `sa_flags`: the handler is used once.
 pub const SA_RESETHAND: u64 = 0x8000_0000;
-/// One signal's action, as the kernel's `struct sigaction` has it.
+/// One signal's action, laid out as the kernel's `struct sigaction`.
 #[derive(Copy, Clone, Debug, Default)]
 #[repr(C)]
 pub struct Action {
@@ -28,21 +28,21 @@ pub struct Action {
     pub handler: u64,
     /// `SA_*`.
     pub flags: u64,
-    /// Where the handler returns to.
+    /// The address that the handler returns to.
     pub restorer: u64,
-    /// Blocked while the handler runs.
+    /// The signals that are blocked while the handler runs.
     pub mask: SigSet,
 }
 
 impl Action {
-    /// Whether the signal would be dropped.
+    /// Returns whether the signal is dropped.
     pub fn ignores(&self, signal: Signal) -> bool {
         self.handler == SIG_IGN
             || self.handler == SIG_DFL && signal.default_action() == DefaultAction::Ignore
             || self.handler == SIG_DFL && signal.default_action() == DefaultAction::Continue
     }
 
-    /// Whether the program handles the signal itself.
+    /// Returns whether the program handles the signal itself.
     pub fn is_handler(&self) -> bool {
         self.handler != SIG_DFL && self.handler != SIG_IGN
     }
@@ -55,7 +55,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// All default.
+    /// Makes default actions for all signals.
     pub const fn new() -> Self {
         const DEFAULT: Action = Action {
             handler: SIG_DFL,
@@ -68,14 +68,15 @@ impl Actions {
         }
     }
 
-    /// A copy of its own, as for a new process.
+    /// Returns a separate copy, as for a new process.
     pub fn duplicate(&self) -> Self {
         Self {
             table: SpinLock::new(*self.table.lock()),
         }
     }
 
-    /// A copy after exec: handlers become the default, ignored signals stay ignored.
+    /// Returns a copy for a new program: handlers become the default, and ignored signals stay
+    /// ignored.
     pub fn after_exec(&self) -> Self {
         let copy = self.duplicate();
         for action in copy.table.lock().iter_mut() {
@@ -92,17 +93,18 @@ impl Actions {
         copy
     }
 
-    /// The action of a signal.
+    /// Returns the action of a signal.
     pub fn get(&self, signal: Signal) -> Action {
         self.table.lock()[signal.index()]
     }
 
-    /// Changes the action of a signal; gives what `change` gives.
+    /// Changes the action of a signal and returns the result of `change`.
     pub fn change<R>(&self, signal: Signal, change: impl FnOnce(&mut Action) -> R) -> R {
         change(&mut self.table.lock()[signal.index()])
     }
 
-    /// The signals that the program ignores, and those that it handles; for `/proc/PID/status`.
+    /// Returns the signals that the program ignores, and those that it handles; for
+    /// `/proc/PID/status`.
     pub fn summary(&self) -> (SigSet, SigSet) {
         let (mut ignored, mut caught) = (SigSet::EMPTY, SigSet::EMPTY);
         for (action, number) in self.table.lock().iter().zip(1..) {

@@ -12,11 +12,12 @@ use logic::errno::Errno;
 use machine::arch::UserFrame;
 use machine::sched::work;
 
-/// Sets or clears the SIGNAL bit of the current task according to what waits for it.
+/// Sets or clears the SIGNAL bit of the current task, according to its pending signals that are not
+/// blocked.
 pub(crate) fn recalculate(task: &Task) {
     let group = task.process().group.lock();
     let waiting = group.pending.set().union(task.signals().pending().set());
-    // Under the group's lock: nobody adds a signal meanwhile.
+    // Under the group's lock no task adds a signal.
     if waiting.without(task.blocked()).is_empty() {
         task.clear_work(work::SIGNAL);
     } else {
@@ -24,7 +25,7 @@ pub(crate) fn recalculate(task: &Task) {
     }
 }
 
-/// Takes the next signal that is not blocked. With none left the SIGNAL bit is cleared.
+/// Takes the next pending signal of `wanted`, or returns `None` and clears the SIGNAL bit.
 fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut group = task.process().group.lock();
     let own = task.signals().pending().take(wanted);
@@ -37,14 +38,14 @@ fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     info
 }
 
-/// Timers learn that their signals were taken.
+/// Notifies the timer, if any, that its signal was taken.
 fn told(task: TaskRef, info: &mut Option<SigInfo>) {
     if let Some(info) = info {
         task.process().timers.posix.taken(info);
     }
 }
 
-/// Takes a signal of `wanted` for `rt_sigtimedwait`, blocked or not.
+/// Takes a pending signal of `wanted` for `rt_sigtimedwait`, blocked or not.
 pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut info = {
         let mut group = task.process().group.lock();
@@ -56,7 +57,7 @@ pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     info
 }
 
-/// What the result of a call says about starting again.
+/// Returns the restart code in the result of a call, or `None`.
 fn restart_code(frame: &UserFrame) -> Option<Errno> {
     if !frame.is_syscall() {
         return None;
@@ -71,10 +72,10 @@ fn restart_code(frame: &UserFrame) -> Option<Errno> {
     .find(|errno| errno.to_return() == frame.rax)
 }
 
-/// Bytes of the `syscall` instruction.
+/// Length of the `syscall` instruction in bytes.
 const SYSCALL_BYTES: u64 = 2;
 
-/// Makes the program repeat its call, when no handler runs.
+/// Makes the program repeat its call if the result asks for it. Called if no handler runs.
 fn restart(frame: &mut UserFrame) {
     let Some(code) = restart_code(frame) else {
         return;
@@ -88,7 +89,7 @@ fn restart(frame: &mut UserFrame) {
     frame.orig_rax = UserFrame::NO_SYSCALL;
 }
 
-/// What the interrupted call gives when a handler runs.
+/// Sets the result of the interrupted call, or repeats the call, when a handler runs.
 fn settle_call(frame: &mut UserFrame, action: &Action) {
     let Some(code) = restart_code(frame) else {
         return;
@@ -103,10 +104,10 @@ fn settle_call(frame: &mut UserFrame, action: &Action) {
     }
 }
 
-/// Delivers what waits for the current task: at most one handler is set up, the rest follows when
-/// its frame is loaded.
+/// Delivers the pending signals of the current task. Sets up at most one handler. The others follow
+/// when the handler's frame is loaded.
 pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
-    // Each turn takes one signal; more can only come from others, and the queue is bounded.
+    // Each turn takes one signal. Only other tasks can send more, and the queue is bounded.
     while let Some(mut info) = take(task, task.blocked().complement()) {
         if task.is_traced() {
             let kept = ptrace::signal_stop(task, frame, info);
@@ -119,7 +120,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
             }
         }
         let signal = info.signal;
-        // Nothing here may own anything further on: `exit_group` does not come back to drop it.
+        // Nothing here may own memory from this point on, because `exit_group` does not return to
+        // drop it.
         let action = task.process().actions().change(signal, |action| {
             let now = *action;
             if now.is_handler() && now.flags & SA_RESETHAND != 0 {
@@ -140,7 +142,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
             DefaultAction::Stop => {
                 if signal == Signal::SIGSTOP || !is_of_orphans(task) {
                     stop::begin_stop(task, signal);
-                    // The caller sees the STOP bit, and comes back here afterwards, if only to start the call again.
+                    // The caller sees the STOP bit and comes back here afterwards, at least to
+                    // restart the call.
                     task.add_work(work::RESTART);
                     return;
                 }
@@ -153,7 +156,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
     super::restore_mask();
 }
 
-/// Whether nobody could continue the process group after a stop by the terminal.
+/// Returns whether the task's process group is orphaned, so that no process could continue it after
+/// a stop by the terminal.
 fn is_of_orphans(task: TaskRef) -> bool {
     let table = table::lock();
     let (pgid, session) = {
@@ -163,8 +167,8 @@ fn is_of_orphans(task: TaskRef) -> bool {
     is_orphaned(&table, pgid, session)
 }
 
-/// Whether no member of this process group has a parent outside of it in the same session, who could let
-/// it go on.
+/// Returns whether no member of this process group has a parent in another group of the same
+/// session. Such a parent could continue the group.
 pub(crate) fn is_orphaned(table: &Table, pgid: u32, session: u32) -> bool {
     for process in table.processes() {
         let parent = {
@@ -184,8 +188,8 @@ pub(crate) fn is_orphaned(table: &Table, pgid: u32, session: u32) -> bool {
 }
 
 fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &SigInfo) {
-    // A call with a temporary mask was interrupted: the handler runs with that one, and the frame
-    // holds the one from before.
+    // If a call with a temporary mask was interrupted, the handler runs with the temporary mask,
+    // and the frame holds the earlier mask.
     let mask = if task.work() & work::RESTORE_MASK != 0 {
         task.signals().saved_mask()
     } else {
@@ -194,8 +198,8 @@ fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &Sig
     let steps = ptrace::registers::end_step(task, frame);
     let ready = rseq::before_handler(task, frame).is_ok();
     if !ready || frame::push(task, frame, action, info, mask).is_err() {
-        // The handler's stack cannot be written. The program may have a handler for that, on
-        // another stack; where that one's cannot either, it ends.
+        // The handler's stack cannot be written. The program may have a handler for SIGSEGV on
+        // another stack. If that stack cannot be written either, the process ends.
         if info.signal == Signal::SIGSEGV {
             fault::force_fatal(Signal::SIGSEGV);
         } else {

@@ -1,4 +1,4 @@
-//! Exceptions of user mode become signals.
+//! Converts exceptions of user mode to signals.
 
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
@@ -12,8 +12,8 @@ use machine::arch::frame::RFLAGS_RF;
 use machine::arch::{USER_END, UserFrame, debug};
 use machine::sched::work;
 
-/// Raises a signal that the current task cannot refuse, for a fault at `address`: where it blocks
-/// or ignores the signal, the process ends.
+/// Raises a signal that the current task cannot refuse, for a fault at `address`. If the task
+/// blocks or ignores the signal, the process ends.
 pub fn force(signo: u32, code: i32, address: u64) {
     let Some(signal) = Signal::new(signo) else {
         return;
@@ -26,19 +26,21 @@ pub fn force(signo: u32, code: i32, address: u64) {
     });
 }
 
-/// Raises SIGSEGV in the current task: a signal's frame can be written or read no more.
+/// Raises SIGSEGV in the current task, because a signal's frame cannot be written or read.
 pub(crate) fn force_bad_frame() {
     force_info(SigInfo::kernel(Signal::SIGSEGV));
 }
 
-/// Ends the current process by a signal whatever it has said about it: its handler has no frame.
+/// Ends the current process by a signal even if it has a handler, because the handler's frame
+/// cannot be written.
 pub(super) fn force_fatal(signal: Signal) {
     let actions = process::current().process().actions();
     actions.change(signal, |action| action.handler = SIG_DFL);
     force_info(SigInfo::kernel(signal));
 }
 
-/// Raises a signal that the current task cannot refuse: where it blocks or ignores it, the process ends.
+/// Raises a signal that the current task cannot refuse. If the task blocks or ignores the signal,
+/// the process ends.
 pub(crate) fn force_info(info: SigInfo) {
     let task = process::current();
     let signal = info.signal;
@@ -53,7 +55,7 @@ pub(crate) fn force_info(info: SigInfo) {
         mask.remove(signal);
         task.signals().set_blocked(mask);
     }
-    // One entry is always kept: it is the fault's own.
+    // The limit does not apply, so that this entry is kept. It can only lack memory.
     let _ = task.signals().pending().add(info, usize::MAX);
     task.add_work(work::SIGNAL);
 }
@@ -72,24 +74,24 @@ const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
 const TRAP_HWBKPT: i32 = 4;
 
-/// DR6: a step.
+/// DR6: a single step.
 const STEPPED: u64 = 1 << 14;
-/// DR6: breakpoints.
+/// DR6: the four breakpoints.
 const BROKE: u64 = 0xf;
 
-/// A step, or a breakpoint of the debug registers.
+/// Handles a single step, or a breakpoint of the debug registers.
 fn on_debug(frame: &mut UserFrame) {
     let status = debug::take_status();
     let task = process::current();
     if ptrace::breakpoints::note(task, status) {
-        // It runs when the program goes on there.
+        // The instruction then runs when the program continues.
         frame.rflags |= RFLAGS_RF;
     }
     if !task.is_traced() {
         let stepped = task.work() & work::STEPS != 0;
         ptrace::registers::end_step(task, frame);
         if ptrace::breakpoints::drop_left(task) || stepped {
-            // What its tracer wanted, who is gone.
+            // The tracer that wanted this is gone.
             return;
         }
     }
@@ -101,7 +103,7 @@ fn on_debug(frame: &mut UserFrame) {
     force(Signal::SIGTRAP.number(), code, frame.rip);
 }
 
-/// A stepping thread has made a call: that counts as an instruction.
+/// Raises SIGTRAP for a stepping thread that has made a call, which counts as an instruction.
 pub(crate) fn step_over_call(frame: &UserFrame) {
     force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
 }
@@ -127,9 +129,9 @@ pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64)
         return force(Signal::SIGSEGV.number(), SEGV_ACCERR, address);
     }
     if let Err(fault) = vm::on_user_fault(address, error) {
-        /// The CPU's error code: the page was there.
+        /// The CPU's error code: the page was present.
         const PRESENT: u64 = 1;
-        // As on Linux nobody learns which of the kernel's pages are.
+        // As on Linux, programs do not learn which pages of the kernel are present.
         let hidden = if address >= USER_END { PRESENT } else { 0 };
         process::current()
             .signals()
@@ -138,7 +140,7 @@ pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64)
     }
 }
 
-/// An exception in user mode other than a page fault: raises its signal.
+/// Raises the signal for an exception in user mode other than a page fault.
 pub fn on_exception(frame: &mut UserFrame, vector: u8) {
     let task = process::current();
     task.signals().note_trap(vector, frame.error, None);
@@ -153,7 +155,7 @@ pub fn on_exception(frame: &mut UserFrame, vector: u8) {
         17 => (Signal::SIGBUS, BUS_ADRALN, 0),
         18 => (Signal::SIGTRAP, TRAP_BRKPT, frame.rip),
         14 => (Signal::SIGSEGV, SEGV_MAPERR, 0),
-        // General protection and whatever else a program can cause.
+        // General protection, and all other exceptions that a program can cause.
         _ => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
     };
     force(signal.number(), code, address);

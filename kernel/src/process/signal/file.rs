@@ -1,7 +1,7 @@
 //! signalfd: signals that are read from a descriptor.
 //!
-//! The file has a set of signals and nothing else. What waits is the reader's: its thread's and its
-//! process's.
+//! The file holds only a set of signals. The signals that it returns are those pending for the
+//! reading thread and its process.
 
 use super::{AUDIT_ARCH, Detail, SigInfo, SigSet, take_awaited};
 use crate::fs::io::ByteSink;
@@ -13,7 +13,7 @@ use logic::errno::{Errno, SysResult};
 use machine::sync::SpinLock;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Bytes of `struct signalfd_siginfo`.
+/// Size in bytes of `struct signalfd_siginfo`.
 const RECORD_BYTES: usize = 128;
 
 /// A signalfd's file.
@@ -86,7 +86,7 @@ impl From<&SigInfo> for Record {
             }
             Detail::Any(_) => {}
             Detail::Descriptor { band, fd } => {
-                // The events that there are have small numbers.
+                // All existing events have small numbers.
                 record.band = u32::try_from(band).unwrap_or(0);
                 record.fd = fd;
             }
@@ -101,14 +101,14 @@ impl From<&SigInfo> for Record {
 }
 
 impl SignalFile {
-    /// One for these signals.
+    /// Makes a file that returns these signals.
     pub fn new(wanted: SigSet) -> Self {
         Self {
             wanted: SpinLock::new(wanted.blockable()),
         }
     }
 
-    /// Sets which signals are read from it.
+    /// Sets the signals that are read from the file.
     pub fn set(&self, wanted: SigSet) {
         *self.wanted.lock() = wanted.blockable();
         process::current()
@@ -117,7 +117,7 @@ impl SignalFile {
             .notify(PollMask::READABLE);
     }
 
-    /// Which signals are read from it.
+    /// Returns the signals that are read from the file.
     pub fn wanted(&self) -> SigSet {
         *self.wanted.lock()
     }
@@ -146,7 +146,8 @@ impl File for SignalFile {
         }
         let mut count = 0;
         while let Some(info) = taken {
-            // Taken is taken, as on Linux, where the place for it is a bad one.
+            // A signal that was taken is lost if the reader's buffer cannot be written, as on
+            // Linux.
             match to.put(Record::from(&info).as_bytes()) {
                 Ok(RECORD_BYTES) => count += RECORD_BYTES,
                 Ok(_) | Err(_) if count != 0 => break,

@@ -1,8 +1,8 @@
-//! What a handler finds on its stack (`struct rt_sigframe`), and the way back.
+//! The stack frame of a handler (`struct rt_sigframe`), and the return from it.
 //!
 //! From the stack pointer of the handler upwards: return address, `ucontext`, `siginfo`, and the
-//! FPU image, 64-byte aligned. The program may change all of it, and `rt_sigreturn` takes what it
-//! finds: every value is checked there or made harmless.
+//! FPU image, 64-byte aligned. The program may change all of it. `rt_sigreturn` therefore checks
+//! every value of the frame or makes it harmless.
 
 #![expect(unsafe_code, reason = "a task looks at its own FPU state")]
 
@@ -57,11 +57,11 @@ struct SigContext {
 pub(crate) struct StackT {
     /// Lowest address.
     pub(crate) base: u64,
-    /// `SS_*`.
+    /// Bits `SS_*`.
     pub(crate) flags: i32,
     /// Unused.
     pub(crate) padding: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
 }
 
@@ -94,27 +94,27 @@ const _: () = {
 
 /// `uc_flags`: the FPU image has the extended part.
 const UC_FP_XSTATE: u64 = 1;
-/// `uc_flags`: ss is saved.
+/// `uc_flags`: the frame holds `ss`.
 const UC_SIGCONTEXT_SS: u64 = 2;
-/// `uc_flags`: ss is to be restored whatever it is.
+/// `uc_flags`: `ss` must be restored, whichever value it has.
 const UC_STRICT_RESTORE_SS: u64 = 4;
 
 /// `ss_flags`: no alternate stack.
 pub(crate) const SS_DISABLE: i32 = 2;
 /// `ss_flags`: on the alternate stack.
 pub(crate) const SS_ONSTACK: i32 = 1;
-/// `ss_flags`: off while a handler runs on it.
+/// `ss_flags`: the alternate stack is disabled while a handler runs on it.
 pub(crate) const SS_AUTODISARM: u32 = 1 << 31;
 
-/// The part of the stack below its pointer that leaf functions use.
+/// The size of the area below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
 
-/// The least size of a stack on which a handler can run (`AT_MINSIGSTKSZ`).
+/// Returns the smallest size of a stack on which a handler can run (`AT_MINSIGSTKSZ`).
 pub(crate) const fn minimum_stack() -> usize {
     size_of::<RtFrame>() + SIGNAL_IMAGE_BYTES + 64 + 16 + 128
 }
 
-/// An alternate stack as the ABI shows it to a task whose stack pointer is `stack_pointer`.
+/// Returns an alternate stack as the ABI shows it to a task whose stack pointer is `stack_pointer`.
 pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
     let mut flags = if stack.size == 0 {
         SS_DISABLE
@@ -135,10 +135,10 @@ pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
 }
 
 /// Puts a handler's frame on the user's stack and makes `frame` enter the handler. `mask` is the
-/// one to go back to.
+/// mask that is restored afterwards.
 ///
 /// # Errors
-/// `EFAULT`: there is no room for it.
+/// `EFAULT` if the stack has no room for the frame or cannot be written.
 pub(super) fn push(
     task: TaskRef,
     frame: &mut UserFrame,
@@ -154,10 +154,10 @@ pub(super) fn push(
         top = alt.base.wrapping_add(alt.size);
     }
     let user = task.user_state().ok_or(Errno::EFAULT)?;
-    // SAFETY: we are the task.
+    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
     let (image, image_bytes) = unsafe { user.fpu.get() }.signal_image(frame);
     let fpstate = top.wrapping_sub(image_bytes as u64) & !63;
-    // The handler starts as a called function does: 8 below a multiple of 16.
+    // The handler starts like a called function: 8 bytes below a multiple of 16.
     let at = (fpstate.wrapping_sub(size_of::<RtFrame>() as u64) & !15).wrapping_sub(8);
     if (on_alt || enters_alt) && (at < alt.base || at >= alt.base.wrapping_add(alt.size)) {
         return Err(Errno::EFAULT);
@@ -183,8 +183,8 @@ pub(super) fn push(
     if alt.autodisarm && (enters_alt || alt.contains(frame.rsp)) {
         task.signals().set_alt_stack(AltStack::default());
     }
-    // The copies may have blocked.
-    // SAFETY: we are the task.
+    // The copies may have blocked, so the reference is made again.
+    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
     unsafe { user.fpu.get() }.reset();
     frame.xmm = [0; 16];
     frame.rip = action.handler;
@@ -219,7 +219,7 @@ fn save(frame: &UserFrame, trap: Trap, mask: SigSet, fpstate: u64) -> SigContext
         rsp: frame.rsp,
         rip: frame.rip,
         eflags: frame.rflags,
-        // What Linux programs find in their selectors, not what is in ours.
+        // The selectors of Linux programs, not those of this kernel.
         cs: LINUX_CS,
         gs: 0,
         fs: 0,
@@ -236,22 +236,22 @@ fn save(frame: &UserFrame, trap: Trap, mask: SigSet, fpstate: u64) -> SigContext
 const LINUX_CS: u16 = 0x33;
 const LINUX_SS: u16 = 0x2b;
 
-/// Why arithmetic of the x87 (vector 16) or of SSE failed (`FPE_*`): the first of the exceptions that are pending and not
-/// masked.
+/// Returns the reason why x87 (vector 16) or SSE arithmetic failed (`FPE_*`): the first pending
+/// exception that is not masked.
 pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
-    /// Bits of exceptions, and the codes.
+    /// Bits of exceptions and their codes.
     const CODES: [(u32, i32); 5] = [
         (1, fault::FPE_FLTINV),
         (1 << 2, fault::FPE_FLTDIV),
         (1 << 3, fault::FPE_FLTOVF),
-        // A number that is too small to be normal counts as the second of them.
+        // A denormal number counts as an underflow.
         (1 << 4 | 1 << 1, fault::FPE_FLTUND),
         (1 << 5, fault::FPE_FLTRES),
     ];
     let Some(user) = task.user_state() else {
         return fault::FPE_FLTINV;
     };
-    // SAFETY: we are the task.
+    // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
     let state = unsafe { user.fpu.get() };
     let pending = if vector == 16 {
         state.pending_x87()
@@ -262,8 +262,8 @@ pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
     found.map_or(fault::FPE_FLTINV, |(_, code)| code)
 }
 
-/// `rt_sigreturn`: takes back what the handler's frame holds. The result is the interrupted code's
-/// rax; 0, and a SIGSEGV, when the frame cannot be read.
+/// `rt_sigreturn`: restores the state from the handler's frame. Returns the interrupted code's rax.
+/// If the frame cannot be read, returns 0 and raises SIGSEGV.
 pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
     match restore(process::current(), frame) {
         Ok(()) => frame.rax,
@@ -275,14 +275,14 @@ pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
 }
 
 fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
-    // The handler's `ret` has taken the return address off.
+    // The handler's `ret` has popped the return address.
     let at = frame.rsp.wrapping_sub(8);
     let mut context = UContext::new_zeroed();
     let place = at.wrapping_add(offset_of!(RtFrame, context) as u64);
     uaccess::copy_in(context.as_mut_bytes(), place)?;
     let saved = &context.context;
-    // As under Linux, the mask and the registers are those of the frame also when the rest of it
-    // turns out to be bad.
+    // As on Linux, the mask and the registers are restored even if the rest of the frame is
+    // invalid.
     super::set_mask(SigSet(context.mask));
     frame.r8 = saved.r8;
     frame.r9 = saved.r9;
@@ -304,7 +304,8 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     frame.rflags = saved.eflags;
     frame.sanitize();
     restore_fpu(task, frame, saved.fpstate)?;
-    // Best effort, as under Linux: a handler's frame from before an exec is none of ours.
+    // Best effort, as on Linux: the values are not checked, because the kernel may not have written
+    // this frame.
     let stack = &context.stack;
     if stack.flags & (SS_DISABLE | SS_ONSTACK) == 0
         && stack.flags.cast_unsigned() & SS_AUTODISARM != 0
@@ -323,8 +324,9 @@ fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(),
     let mut image = [0; SIGNAL_IMAGE_BYTES];
     let mut legacy = [0; FXSAVE_BYTES];
     if fpstate == 0 {
-        // A program may ask for a fresh state so.
-        // SAFETY: we are the task.
+        // A program may request a fresh state with a null pointer.
+        // SAFETY: only the current task uses its FPU state, and no other reference to the state
+        // exists.
         unsafe { user.fpu.get() }.reset();
         frame.xmm = [0; 16];
         return Ok(());
@@ -337,7 +339,8 @@ fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(),
         image[..FXSAVE_BYTES].copy_from_slice(&legacy);
         FXSAVE_BYTES
     };
-    // SAFETY: we are the task; the copies above may have blocked, so the reference is made now.
+    // SAFETY: only the current task uses its FPU state. The copies above may have blocked, so the
+    // reference is made only now.
     unsafe { user.fpu.get() }.set_signal_image(frame, &image[..bytes]);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! What comes with a signal: `siginfo_t`.
+//! The details of a signal: `siginfo_t`.
 
 use super::Signal;
 
-/// Bytes of the ABI's `siginfo_t`.
+/// Size in bytes of the ABI's `siginfo_t`.
 pub const SIGINFO_BYTES: usize = 128;
 
 /// `si_code` of `kill`.
@@ -11,7 +11,7 @@ pub const SI_USER: i32 = 0;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of `tkill` and `tgkill`.
 pub const SI_TKILL: i32 = -6;
-/// `si_code` of a descriptor where the signal's own codes mean something else.
+/// `si_code` of a signal for a descriptor whose own codes mean something else.
 pub const SI_SIGIO: i32 = -5;
 /// `si_code` of a POSIX message queue.
 pub const SI_MESGQ: i32 = -3;
@@ -20,17 +20,17 @@ pub const SI_TIMER: i32 = -2;
 
 /// `si_code` of a call that a filter refuses.
 const SYS_SECCOMP: i32 = 1;
-/// `AUDIT_ARCH_X86_64`: whose numbers calls have.
+/// `AUDIT_ARCH_X86_64`: the architecture whose call numbers apply.
 pub const AUDIT_ARCH: u32 = 0xc000_003e;
 
-/// What a signal's receiver learns.
+/// A signal with the details that its receiver gets.
 #[derive(Copy, Clone, Debug)]
 pub struct SigInfo {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
     /// `si_errno`.
     pub errno: i32,
-    /// `si_code`: where it came from.
+    /// `si_code`: the signal's origin.
     pub code: i32,
     /// The rest, according to the code.
     pub detail: Detail,
@@ -41,34 +41,34 @@ pub struct SigInfo {
 pub enum Detail {
     /// A process sent it.
     Sender {
-        /// Its number.
+        /// The sender's number.
         pid: u32,
-        /// Its user.
+        /// The sender's user.
         uid: u32,
     },
     /// A process sent it with a value.
     Queued {
-        /// Its number.
+        /// The sender's number.
         pid: u32,
-        /// Its user.
+        /// The sender's user.
         uid: u32,
         /// `si_value`.
         value: u64,
     },
-    /// A POSIX timer ran out.
+    /// A POSIX timer expired.
     Timer {
         /// `si_timerid`.
         id: i32,
-        /// Expirations since the last delivery, less one.
+        /// Expirations since the last delivery, minus one.
         overrun: i32,
         /// `si_value`.
         value: u64,
     },
-    /// A child changed.
+    /// A child changed its state.
     Child {
-        /// The child.
+        /// The child's number.
         pid: u32,
-        /// Its user.
+        /// The child's user.
         uid: u32,
         /// Exit code or signal number.
         status: i32,
@@ -77,7 +77,7 @@ pub enum Detail {
         /// System time in clock ticks.
         stime: i64,
     },
-    /// Whatever a tracer has put there: bytes 16 to 47.
+    /// Bytes 16 to 47, as a tracer has set them.
     Any([u64; 4]),
     /// Something happened to a descriptor.
     Descriptor {
@@ -93,7 +93,7 @@ pub enum Detail {
     },
     /// A filter refused a call.
     Call {
-        /// `si_call_addr`: where the program goes on.
+        /// `si_call_addr`: the address at which the program continues.
         address: u64,
         /// `si_syscall`.
         number: i32,
@@ -101,7 +101,7 @@ pub enum Detail {
 }
 
 impl SigInfo {
-    /// A signal from the kernel.
+    /// Makes a signal from the kernel.
     pub const fn kernel(signal: Signal) -> Self {
         Self {
             signal,
@@ -111,7 +111,7 @@ impl SigInfo {
         }
     }
 
-    /// A signal from a process.
+    /// Makes a signal from a process.
     pub const fn user(signal: Signal, code: i32, pid: u32, uid: u32) -> Self {
         Self {
             signal,
@@ -121,7 +121,8 @@ impl SigInfo {
         }
     }
 
-    /// `SIGSYS` for a call of this number, made before `address`, about which a filter says `data`.
+    /// Makes the `SIGSYS` for a call with this number, made just before `address`. `data` comes
+    /// from the filter.
     pub const fn refused_call(number: i32, address: u64, data: u16) -> Self {
         Self {
             signal: Signal::SIGSYS,
@@ -131,7 +132,7 @@ impl SigInfo {
         }
     }
 
-    /// The bytes of a `siginfo_t`.
+    /// Returns the bytes of a `siginfo_t`.
     pub fn to_bytes(self) -> [u8; SIGINFO_BYTES] {
         let mut bytes = [0; SIGINFO_BYTES];
         let mut put = |offset: usize, value: &[u8]| {
@@ -187,7 +188,8 @@ impl SigInfo {
         bytes
     }
 
-    /// Takes what a tracer passes to `PTRACE_SETSIGINFO`; `None`: it is of no signal.
+    /// Converts the bytes that a tracer passes to `PTRACE_SETSIGINFO`. Returns `None` if their
+    /// signal's number is invalid.
     pub fn of_tracer(bytes: &[u8; SIGINFO_BYTES]) -> Option<Self> {
         let (words, _) = bytes.as_chunks::<8>();
         let word = |n: usize| u64::from_ne_bytes(words[n]);
@@ -200,7 +202,7 @@ impl SigInfo {
         })
     }
 
-    /// Takes what a program passes to `rt_sigqueueinfo`: its code, sender and value.
+    /// Converts the bytes that a program passes to `rt_sigqueueinfo`: code, sender and value.
     pub fn from_bytes(signal: Signal, bytes: &[u8; SIGINFO_BYTES]) -> Self {
         let word = |offset: usize| {
             let mut word = [0; 4];

@@ -1,12 +1,12 @@
 //! Signals.
 //!
-//! - [`SigSet`], [`SigInfo`], [`Action`]: the ABI's terms.
-//! - `send`: a signal comes into being, finds its process and a thread to take it.
+//! - [`SigSet`], [`SigInfo`], [`Action`]: the types of the ABI.
+//! - `send`: sends a signal to a process and chooses a thread to take it.
 //! - `deliver`: a thread takes its signals on its way to user mode.
-//! - `frame`: what a handler finds on its stack, and the way back.
+//! - `frame`: the stack frame of a handler, and the return from it.
 //! - `stop`: job control.
 //! - `fault`, `repeats`: exceptions become signals, and page faults that repeat for ever.
-//! - `file`: signals are read from a descriptor.
+//! - `file`: signals that are read from a descriptor.
 
 mod action;
 mod deliver;
@@ -50,7 +50,7 @@ use machine::sched::work;
 /// Reads a set that a program passes with its size in bytes.
 ///
 /// # Errors
-/// `EINVAL` for another size than 8; `EFAULT`.
+/// `EINVAL` if `size` is not 8; `EFAULT`.
 pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
     if size != size_of::<u64>() {
         return Err(Errno::EINVAL);
@@ -67,8 +67,8 @@ pub fn set_mask(mask: SigSet) {
     recalculate(&task);
 }
 
-/// Sets a mask until the present call ends (`ppoll`, `pselect`, `epoll_pwait`, `sigsuspend`): then
-/// the old one comes back, after a handler that interrupted the call has run with this one.
+/// Sets a mask until the present call ends (`ppoll`, `pselect`, `epoll_pwait`, `sigsuspend`). Then
+/// the old mask is restored. A handler that interrupts the call runs with this mask first.
 pub fn set_temporary_mask(mask: SigSet) {
     let task = process::current();
     if task.work() & work::RESTORE_MASK == 0 {
@@ -81,13 +81,13 @@ pub fn set_temporary_mask(mask: SigSet) {
 /// Blocks the signals in the set of `size` bytes at `address` until the call ends.
 ///
 /// # Errors
-/// As [`read_set`].
+/// Those of [`read_set`].
 pub fn block_for_call(address: u64, size: usize) -> Result<(), Errno> {
     set_temporary_mask(read_set(address, size)?);
     Ok(())
 }
 
-/// Puts back the mask that [`set_temporary_mask`] replaced, if it did.
+/// Restores the mask that [`set_temporary_mask`] replaced, if it did.
 pub(crate) fn restore_mask() {
     let task = process::current();
     if task.work() & work::RESTORE_MASK != 0 {
@@ -96,7 +96,8 @@ pub(crate) fn restore_mask() {
     }
 }
 
-/// Sends a signal to the current process, as from the kernel (SIGPIPE, SIGXFSZ).
+/// Sends the current thread a signal from the kernel (SIGPIPE, SIGXFSZ). Does nothing in a kernel
+/// thread.
 pub fn raise(signal: Signal) {
     let task = process::current();
     if !task.is_kernel() {

@@ -1,19 +1,19 @@
-//! Signals that wait to be delivered.
+//! Pending signals.
 
 use super::{SigInfo, SigSet, info};
 use alloc::collections::VecDeque;
 use logic::errno::Errno;
 
-/// Signals that wait, of a task or of a whole process.
+/// The pending signals of a task or of a whole process.
 #[derive(Debug, Default)]
 pub struct Pending {
     set: SigSet,
-    /// What came with them, oldest first; a signal of the set may lack an entry.
+    /// The details of the signals, oldest first. A signal of the set may lack an entry.
     queue: VecDeque<SigInfo>,
 }
 
 impl Pending {
-    /// None.
+    /// Makes an empty set.
     pub const fn new() -> Self {
         Self {
             set: SigSet::EMPTY,
@@ -21,17 +21,17 @@ impl Pending {
         }
     }
 
-    /// Which signals wait.
+    /// Returns the pending signals.
     pub fn set(&self) -> SigSet {
         self.set
     }
 
-    /// Adds a signal; at most `limit` entries are kept. A signal below 32 that waits already is not
-    /// added again.
+    /// Adds a signal. At most `limit` entries are kept. A signal below 32 that is pending already
+    /// is not added again.
     ///
     /// # Errors
-    /// `EAGAIN` when a realtime signal sent with a value finds no room. Others are then kept
-    /// without their details.
+    /// `EAGAIN` if a realtime signal that was sent with a value finds no room. Other signals are
+    /// then added without their details.
     pub fn add(&mut self, info: SigInfo, limit: usize) -> Result<(), Errno> {
         let signal = info.signal;
         if !signal.is_realtime() && self.set.contains(signal) {
@@ -46,7 +46,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Takes out the signal of `wanted` that is delivered first.
+    /// Takes the signal of `wanted` that is delivered first. Returns `None` if none is pending.
     pub fn take(&mut self, wanted: SigSet) -> Option<SigInfo> {
         let signal = self.set.intersection(wanted).first()?;
         let mut found = None;
@@ -57,13 +57,13 @@ impl Pending {
             self.set.remove(signal);
         }
         if self.queue.is_empty() {
-            // What a burst of signals took goes back at once.
+            // Frees the memory that a burst of signals has taken.
             self.queue = VecDeque::new();
         }
         Some(found.unwrap_or(SigInfo::user(signal, info::SI_USER, 0, 0)))
     }
 
-    /// The entry at a place of the queue.
+    /// Returns the entry at index `place` of the queue.
     pub fn entry(&self, place: usize) -> Option<SigInfo> {
         self.queue.get(place).copied()
     }
@@ -77,7 +77,8 @@ impl Pending {
         self.queue.retain(|entry| !unwanted.contains(entry.signal));
     }
 
-    /// Whether the signal waits with these details by `same`; for timers, which wait once.
+    /// Returns whether `same` returns `true` for an entry of the queue, which it may change. For
+    /// timers, whose signals are queued only once.
     pub fn find(&mut self, mut same: impl FnMut(&mut SigInfo) -> bool) -> bool {
         self.queue.iter_mut().any(&mut same)
     }

@@ -1,4 +1,4 @@
-//! Threads, processes and groups that signals tell of descriptors (`F_SETOWN`).
+//! Threads, processes and groups that get signals about descriptors (`F_SETOWN`).
 
 use super::info::SI_SIGIO;
 use super::{Detail, SigInfo, Signal, send_to_process, send_to_task};
@@ -14,23 +14,25 @@ struct Whole(Weak<Process>);
 
 struct Thread {
     task: Weak<Task>,
-    /// The signals are its process's, for which its number stood: it is not the first there.
+    /// The signals go to its process. The process was named by the number of this thread, which is
+    /// not its main thread.
     whole: bool,
 }
 
-/// By its number: a group is whoever is in it at the time.
+/// A group by its number. Its members at the time of a signal get it.
 struct Group(u32);
 
-/// Who sends lets others run after so many processes that it has looked at.
+/// The sender yields the CPU after this number of examined processes.
 const BREATH: u32 = 64;
 
-/// Whether the users of who named an owner may send it signals, as on Linux.
+/// Returns whether the users of the task that named an owner may send the owner signals, as on
+/// Linux.
 fn may_tell([real, effective]: [u32; 2], to: &Credentials) -> bool {
     let theirs = [to.users.real, to.users.saved];
     effective == 0 || theirs.contains(&effective) || theirs.contains(&real)
 }
 
-/// Signals with codes of their own.
+/// Returns whether the signal has its own values of `si_code`.
 fn has_codes(signal: Signal) -> bool {
     matches!(
         signal,
@@ -44,8 +46,9 @@ fn has_codes(signal: Signal) -> bool {
     )
 }
 
-/// Sends to who has these credentials, if that is allowed: the chosen signal, and SIGIO where none is chosen or it
-/// finds no room; SIGURG.
+/// Sends a signal about `notice` to the owner with credentials `to`, if that is allowed. Sends the
+/// chosen signal. Sends SIGIO if none is chosen or the chosen one finds no room. Sends SIGURG for
+/// urgent data.
 fn tell(notice: Notice, to: &Credentials, send: impl Fn(SigInfo) -> Result<(), Errno>) {
     if !may_tell(notice.users, to) {
         return;
@@ -75,7 +78,7 @@ fn tell(notice: Notice, to: &Credentials, send: impl Fn(SigInfo) -> Result<(), E
             Signal::SIGIO
         }
     };
-    // Without details it needs no room.
+    // A signal without details needs no room.
     let _ = send(SigInfo::kernel(plain));
 }
 
@@ -123,7 +126,7 @@ impl Recipient for Group {
     fn tell(&self, notice: Notice) {
         let mut next = table::next_process(1);
         let mut looked = 0_u32;
-        // Once through the table.
+        // Ends: visits each process of the table once.
         while let Some(process) = next {
             if process.pgid() == self.0 {
                 tell(notice, &process.credentials(), |info| {
@@ -139,7 +142,7 @@ impl Recipient for Group {
     }
 }
 
-/// Who has this number; `None`: it stands for nothing.
+/// Returns the recipient with this number, or `None` if the number is unused.
 pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)> {
     let table = table::lock();
     if !table.is_used(number) {
@@ -161,7 +164,7 @@ pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)
     Some((kind, recipient))
 }
 
-/// The calling process.
+/// Returns the calling process as a recipient.
 pub(crate) fn caller() -> Option<(Kind, Arc<dyn Recipient>)> {
     let process = Arc::downgrade(process::current().process());
     Some((Kind::Process, Arc::new(Whole(process))))

@@ -1,4 +1,4 @@
-//! Page faults of a thread that repeat for ever, which its program is told of.
+//! Page faults of a thread that repeat for ever, so that the program must get a signal.
 
 use crate::vm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,21 +6,22 @@ use logic::repeats::{Fault, Repeats};
 use machine::console;
 use machine::sync::SpinLock;
 
-/// The faults of a thread that came last.
+/// The most recent faults of a thread.
 #[derive(Debug, Default)]
 pub(super) struct FaultRepeats {
-    /// The address of the last one.
+    /// The address of the last fault.
     address: AtomicU64,
-    /// The one before had the same address.
+    /// The last fault had the same address as the one before.
     is_again: AtomicBool,
     repeats: SpinLock<Repeats>,
 }
 
 impl FaultRepeats {
-    /// Notes a fault of the current thread, the owner. Returns whether it repeats for ever.
+    /// Notes a fault of the current thread, which owns this. Returns whether the fault repeats for
+    /// ever.
     #[inline]
     pub(super) fn note(&self, fault: Fault) -> bool {
-        // Relaxed (all): the thread itself alone uses them.
+        // Relaxed (all): only the thread itself uses them.
         if self.address.load(Ordering::Relaxed) != fault.address {
             self.address.store(fault.address, Ordering::Relaxed);
             self.is_again.store(false, Ordering::Relaxed);
@@ -40,7 +41,7 @@ impl FaultRepeats {
             }
             repeats.note(fault, look)
         };
-        // Relaxed: the first thread that comes here tells.
+        // Relaxed: only the first thread that comes here reports it.
         if forever && !TOLD.swap(true, Ordering::Relaxed) {
             console!(
                 "the CPU refuses the program at {:#x} an access to {:#x} that its page tables allow",

@@ -1,4 +1,4 @@
-//! A signal comes into being.
+//! Sends signals.
 
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
 use crate::process::ptrace;
@@ -18,34 +18,34 @@ mod child_code {
     pub(super) const CONTINUED: i32 = 6;
 }
 
-/// Sends a signal to a process; one of its threads takes it.
+/// Sends a signal to a process. One of its threads takes it.
 ///
 /// # Errors
-/// `EAGAIN` when a realtime signal finds no room.
+/// `EAGAIN` if a realtime signal finds no room.
 pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
     send(process, Target::Process(None), info)
 }
 
-/// Sends a signal to the process of `task`, of whose threads `task` takes it if it has not blocked it.
+/// Sends a signal to the process of `task`. The thread `task` takes it if it has not blocked it.
 ///
 /// # Errors
-/// As [`send_to_process`].
+/// Those of [`send_to_process`].
 pub(crate) fn send_to_process_of(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Process(Some(task)), info)
 }
 
-/// Who a signal is for.
+/// The receiver of a signal.
 #[derive(Copy, Clone)]
 enum Target<'a> {
     Thread(&'a Task),
-    /// A process, whose thread named here takes it before all others.
+    /// A process. The thread named here takes the signal if it can.
     Process(Option<&'a Task>),
 }
 
 /// Sends a signal to one thread.
 ///
 /// # Errors
-/// As [`send_to_process`].
+/// Those of [`send_to_process`].
 pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Thread(task), info)
 }
@@ -62,7 +62,7 @@ fn send(process: &Arc<Process>, target: Target<'_>, info: SigInfo) -> Result<(),
     let mut group = process.group.lock();
     if group.exit.is_some() || group.tasks.is_empty() {
         if signal == Signal::SIGKILL && group.dump.is_some() {
-            // Its core file is not wanted any more.
+            // The process's core file is not needed any more.
             kill_group(&mut group, WaitStatus::signalled(signal));
         }
         return Ok(());
@@ -86,10 +86,10 @@ fn send(process: &Arc<Process>, target: Target<'_>, info: SigInfo) -> Result<(),
     result
 }
 
-/// More entries than this are never queued for one process, whatever its limit.
+/// The most entries that are queued for one process, even if its limit is higher.
 const MAX_QUEUED: usize = 1 << 15;
 
-/// Lets a stopped process go on; says whether it was stopped.
+/// Continues a stopped process. Returns whether it was stopped.
 fn continue_group(group: &mut Group) -> bool {
     discard(group, SigSet::STOP);
     for task in &group.tasks {
@@ -143,7 +143,7 @@ fn queue(
             // The main thread is the first one unless it has ended.
             let mut takers = group.tasks.iter().filter(|task| takes(task, signal));
             let first = takers.next();
-            // One that stands for its tracer takes it when that lets it go on.
+            // A thread in a ptrace-stop would take the signal only when its tracer continues it.
             let taker = match first {
                 Some(task) if task.is_traced() && ptrace::stands(task) => {
                     takers.find(|task| !ptrace::stands(task)).or(first)
@@ -158,24 +158,24 @@ fn queue(
     Ok(())
 }
 
-/// Whether a thread keeps an ignored signal pending: it has blocked it, and may change its mind, or its
-/// tracer is to see it.
+/// Returns whether a thread keeps an ignored signal pending: it has blocked the signal and may
+/// change its mind, or its tracer must see the signal.
 fn holds_back(task: &Task, signal: Signal) -> bool {
     task.is_traced() || task.blocked().contains(signal) || task.signals().awaited().contains(signal)
 }
 
-/// Whether a thread would take the signal now.
+/// Returns whether a thread would take the signal now.
 fn takes(task: &Task, signal: Signal) -> bool {
     !task.blocked().contains(signal) || task.signals().awaited().contains(signal)
 }
 
-/// Whether a process has said that it does not want to wait for its children.
+/// Returns whether a process has declared that it does not wait for its children.
 pub(crate) fn children_ignored(parent: &Process) -> bool {
     let action = parent.actions().get(Signal::SIGCHLD);
     action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
 }
 
-/// What a parent learns of a child's change.
+/// Returns the signal that tells a parent of a child's change.
 pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) -> SigInfo {
     let (code, value) = describe(status);
     let usage = child.usage_of_tasks();
@@ -193,7 +193,7 @@ pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) ->
     }
 }
 
-/// `si_code` and `si_status` of a change.
+/// Returns `si_code` and `si_status` for a change.
 pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
     let signal = status.signal();
     if status == WaitStatus::CONTINUED {
@@ -215,7 +215,7 @@ pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
     }
 }
 
-/// Nanoseconds in clock ticks of 10 ms.
+/// Converts nanoseconds to clock ticks of 10 ms.
 fn ticks(ns: u64) -> i64 {
     (ns / 10_000_000).cast_signed()
 }

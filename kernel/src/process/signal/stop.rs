@@ -1,4 +1,4 @@
-//! Job control: processes that stop and go on.
+//! Job control: processes that stop and continue.
 
 use super::{SA_NOCLDSTOP, SIG_IGN, SigInfo, Signal, child_info, send_to_process};
 use crate::process::TaskRef;
@@ -10,15 +10,16 @@ use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
-/// How many processes are stopped.
+/// The number of stopped processes.
 static STOPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any process is stopped.
+/// Returns whether any process is stopped.
 pub(crate) fn any_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed) != 0
 }
 
-/// The process is stopped no more, because it goes on or has ended; says whether it was.
+/// Ends a process's stop, because the process continues or has ended. Returns whether it was
+/// stopped.
 pub(crate) fn end_stop(group: &mut Group) -> bool {
     let was = core::mem::replace(&mut group.stop, Stop::No) != Stop::No;
     if was {
@@ -27,7 +28,7 @@ pub(crate) fn end_stop(group: &mut Group) -> bool {
     was
 }
 
-/// The current process is to stop: all its threads stand still on their way to user mode.
+/// Begins a stop of the current process: all its threads stop on their way to user mode.
 pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     let mut group = task.process().group.lock();
     if group.exit.is_some() {
@@ -37,10 +38,11 @@ pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     if !stopped {
         group.stop = Stop::By(signal);
         group.stop_told = false;
-        // Relaxed: who looks for stopped jobs a moment too early meets one that nobody has seen stop.
+        // Relaxed: a reader of this count may miss a job that stops now. No task has seen that job
+        // stop yet.
         STOPPED.fetch_add(1, Ordering::Relaxed);
     }
-    // Of a stopped process a tracer may have let some go on.
+    // A tracer may have continued some threads of a stopped process.
     for other in &group.tasks {
         if !stopped || !other.signals().is_stopped() {
             sched::notify(other, work::STOP);
@@ -48,8 +50,8 @@ pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     }
 }
 
-/// What a thread does whose work word says STOP: it stands still until the process goes on or is
-/// killed, or its tracer lets it go on.
+/// Serves the STOP bit of the thread's work word: stops the thread until the process continues or
+/// is killed, or until its tracer continues it.
 pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     let process = task.process();
     let mut group = process.group.lock();
@@ -78,7 +80,7 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
                 break;
             }
             if task.is_traced() {
-                // It stands for its tracer from now on, or without one again.
+                // The thread stops again, for a new tracer or without one.
                 task.add_work(work::STOP);
                 break;
             }
@@ -93,10 +95,11 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// All threads stand still: tells the parent.
+/// Notifies the parent that all threads of the process have stopped.
 pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     let guard = table::lock();
-    // A parent that traces it sees the stops of its threads, and learns of this when it does no more.
+    // A parent that traces the process sees the stops of its threads. It learns of this stop when
+    // it stops tracing.
     let told = LeaderGone::of(process) != LeaderGone::ByParent;
     let parent = {
         let mut relations = process.relations.lock();
@@ -110,7 +113,7 @@ pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     drop(guard);
 }
 
-/// The process goes on: tells the parent.
+/// Notifies the parent that the process continues.
 pub(crate) fn report_continue(process: &Arc<Process>) {
     let guard = table::lock();
     let parent = {
@@ -125,7 +128,8 @@ pub(crate) fn report_continue(process: &Arc<Process>) {
     drop(guard);
 }
 
-/// Sends a parent or tracer what it learns of a stop, if it wants that.
+/// Sends a parent or tracer `info` about a stop, unless it ignores SIGCHLD or has set
+/// `SA_NOCLDSTOP`.
 pub(crate) fn tell_of_stop(parent: &Arc<Process>, info: SigInfo) {
     let action = parent.actions().get(Signal::SIGCHLD);
     if action.handler != SIG_IGN && action.flags & SA_NOCLDSTOP == 0 {

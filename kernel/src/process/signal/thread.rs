@@ -1,4 +1,4 @@
-//! What a thread has of signals.
+//! A thread's signal state.
 
 use super::repeats::FaultRepeats;
 use super::{Pending, SigSet};
@@ -9,10 +9,10 @@ use logic::errno::SysResult;
 use logic::repeats::Fault;
 use machine::sync::{SpinGuard, SpinLock};
 
-/// What `restart_syscall` goes on with.
+/// A call that `restart_syscall` continues.
 #[derive(Copy, Clone)]
 pub struct Restart {
-    /// The handler.
+    /// The function that continues the call.
     pub call: fn(&Args) -> SysResult,
     /// Its arguments.
     pub args: Args,
@@ -29,27 +29,27 @@ impl fmt::Debug for Restart {
 pub struct AltStack {
     /// Its lowest address.
     pub base: u64,
-    /// Its length in bytes; 0: there is none.
+    /// Its length in bytes; 0 if there is none.
     pub size: u64,
-    /// `SS_AUTODISARM` was asked for.
+    /// `SS_AUTODISARM` was requested.
     pub autodisarm: bool,
 }
 
 impl AltStack {
-    /// Whether a stack pointer is on it.
+    /// Returns whether `stack_pointer` is on this stack.
     pub fn contains(&self, stack_pointer: u64) -> bool {
         self.size != 0 && stack_pointer > self.base && stack_pointer - self.base <= self.size
     }
 }
 
-/// An exception that became a signal: what handlers find in their frames, of whatever signal.
+/// The last exception that became a signal. The frames of handlers of any signal show it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Trap {
     /// The exception's number.
     pub(super) vector: u64,
     /// The CPU's error code.
     pub(super) error: u64,
-    /// Of the last page fault: where.
+    /// The address of the last page fault.
     pub(super) address: u64,
 }
 
@@ -61,32 +61,33 @@ impl Trap {
     };
 }
 
-/// A thread's signals: its masks, what waits for it alone, its alternate stack.
+/// A thread's signal state: its masks, its own pending signals, its alternate stack.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
-    /// Blocked signals; changed by the thread itself alone, or by its tracer while it stands.
+    /// Blocked signals. Only the thread itself changes them, or its tracer during a ptrace-stop.
     blocked: AtomicU64,
-    /// The mask to go back to, while `work::RESTORE_MASK` is set.
+    /// The mask to restore, while `work::RESTORE_MASK` is set.
     saved_mask: AtomicU64,
     /// Signals that `rt_sigtimedwait` waits for.
     awaited: AtomicU64,
     pending: SpinLock<Pending>,
     alt_stack: SpinLock<AltStack>,
     restart: SpinLock<Option<Restart>>,
-    /// Counted among the process's stopped threads; under the group's lock.
+    /// Whether the thread is counted among its process's stopped threads; under the group's lock.
     stopped: AtomicBool,
     trap: SpinLock<Trap>,
     faults: FaultRepeats,
 }
 
 impl ThreadSignals {
-    /// Notes a page fault of the thread, the current one. Returns whether it repeats for ever.
+    /// Notes a page fault of the current thread, which owns this. Returns whether the fault repeats
+    /// for ever.
     #[inline]
     pub(super) fn note_fault(&self, fault: Fault) -> bool {
         self.faults.note(fault)
     }
 
-    /// Nothing blocked, nothing waiting.
+    /// Makes a state without blocked or pending signals.
     pub(crate) fn new() -> Self {
         Self {
             blocked: AtomicU64::new(0),
@@ -105,12 +106,13 @@ impl ThreadSignals {
         }
     }
 
-    /// The last exception of its own that became a signal.
+    /// Returns the thread's last exception that became a signal.
     pub(super) fn trap(&self) -> Trap {
         *self.trap.lock()
     }
 
-    /// An exception becomes a signal; one that has an address leaves it to those that have none, as on Linux.
+    /// Notes an exception that becomes a signal. Without an `address`, the address of the last one
+    /// stays, as on Linux.
     pub(super) fn note_trap(&self, vector: u8, error: u64, address: Option<u64>) {
         let mut trap = self.trap.lock();
         trap.vector = vector.into();
@@ -118,7 +120,8 @@ impl ThreadSignals {
         trap.address = address.unwrap_or(trap.address);
     }
 
-    /// What the child of a thread begins with; a thread on the same memory needs a stack of its own.
+    /// Copies the state that the child of a thread starts with. A thread on the same memory does
+    /// not get the alternate stack (`with_alt_stack` is `false`).
     pub(crate) fn inherit(&self, parent: &Self, with_alt_stack: bool) {
         self.set_blocked(parent.blocked());
         if with_alt_stack {
@@ -126,13 +129,13 @@ impl ThreadSignals {
         }
     }
 
-    /// Forgets what a new program does not have.
+    /// Resets the state that a new program does not inherit.
     pub(crate) fn reset_for_exec(&self) {
         self.set_alt_stack(AltStack::default());
         *self.restart.lock() = None;
     }
 
-    /// Blocked signals.
+    /// Returns the blocked signals.
     pub(crate) fn blocked(&self) -> SigSet {
         SigSet(self.blocked.load(Ordering::Relaxed))
     }
@@ -142,33 +145,34 @@ impl ThreadSignals {
         self.blocked.store(mask.0, Ordering::Relaxed);
     }
 
-    /// The mask to go back to.
+    /// Returns the mask to restore.
     pub(crate) fn saved_mask(&self) -> SigSet {
         SigSet(self.saved_mask.load(Ordering::Relaxed))
     }
 
-    /// Keeps the present mask to go back to.
+    /// Saves the present mask, to restore it later.
     pub(super) fn save_mask(&self) {
         let mask = self.blocked.load(Ordering::Relaxed);
         self.saved_mask.store(mask, Ordering::Relaxed);
     }
 
-    /// Signals that the thread waits for though it may block them.
+    /// Returns the signals that the thread waits for, even if it blocks them.
     pub(super) fn awaited(&self) -> SigSet {
         SigSet(self.awaited.load(Ordering::SeqCst))
     }
 
-    /// Sets what the current thread waits for: senders wake it for these though it blocks them.
+    /// Sets the signals that the current thread waits for. Senders wake it for these even if it
+    /// blocks them.
     pub(crate) fn set_awaited(&self, wanted: SigSet) {
         self.awaited.store(wanted.0, Ordering::SeqCst);
     }
 
-    /// Signals that wait for this thread alone.
+    /// Returns the pending signals of this thread alone.
     pub(crate) fn pending(&self) -> SpinGuard<'_, Pending> {
         self.pending.lock()
     }
 
-    /// The alternate stack.
+    /// Returns the alternate stack.
     pub(crate) fn alt_stack(&self) -> AltStack {
         *self.alt_stack.lock()
     }
@@ -178,22 +182,22 @@ impl ThreadSignals {
         *self.alt_stack.lock() = stack;
     }
 
-    /// Says how the present call goes on after a signal without a handler.
+    /// Sets how the present call continues after a signal without a handler.
     pub(crate) fn set_restart(&self, restart: Restart) {
         *self.restart.lock() = Some(restart);
     }
 
-    /// How the broken-off call goes on, once.
+    /// Takes the continuation of the interrupted call, if any.
     pub(crate) fn take_restart(&self) -> Option<Restart> {
         self.restart.lock().take()
     }
 
-    /// Whether the thread stands still.
+    /// Returns whether the thread has stopped with its process.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the thread stands still; under the group's lock.
+    /// Notes whether the thread has stopped with its process. The caller holds the group's lock.
     pub(super) fn set_stopped(&self, stopped: bool) {
         self.stopped.store(stopped, Ordering::Relaxed);
     }

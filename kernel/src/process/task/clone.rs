@@ -22,20 +22,21 @@ use machine::arch::fpu::FpuState;
 use machine::memory::KernelStack;
 use machine::sched::{self, work};
 
-/// What clone is asked for.
+/// The arguments of a clone.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CloneRequest {
     /// `CLONE_*`, without the signal number in the low byte.
     pub(crate) flags: u64,
-    /// For the parent when the child ends; 0: none.
+    /// The signal for the parent when the child ends; 0 if none.
     pub(crate) exit_signal: u32,
-    /// The child's stack pointer; 0: the parent's.
+    /// The child's stack pointer; 0 for the parent's.
     pub(crate) stack: u64,
-    /// Where the child's number is stored in the parent's memory.
+    /// The address in the parent's memory where the child's number is stored.
     pub(crate) parent_tid: u64,
-    /// Where a descriptor of the child is stored in the parent's memory (`CLONE_PIDFD`).
+    /// The address in the parent's memory where a descriptor of the child is stored
+    /// (`CLONE_PIDFD`).
     pub(crate) pidfd: u64,
-    /// Where it is stored and cleared in the child's memory.
+    /// The address in the child's memory where the child's number is stored and cleared.
     pub(crate) child_tid: u64,
     /// The child's FS base.
     pub(crate) tls: u64,
@@ -60,7 +61,7 @@ const IO: u64 = raw::CLONE_IO as u64;
 const PIDFD: u64 = raw::CLONE_PIDFD as u64;
 const CLEAR_SIGHAND: u64 = 1 << 32;
 
-/// Flags that are done or make no difference here.
+/// Flags that are implemented or make no difference here.
 const KNOWN: u64 = VM
     | FS
     | FILES
@@ -85,7 +86,7 @@ impl CloneRequest {
         self.flags & flag != 0
     }
 
-    /// Checks the flags by Linux's rules on what goes together.
+    /// Checks the flags by Linux's rules on combinations.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         let thread = self.has(THREAD);
         if self.flags & !KNOWN != 0
@@ -105,11 +106,11 @@ impl CloneRequest {
     }
 }
 
-/// Makes a thread or process that goes on like the current task, whose registers are in `frame`,
-/// but with 0 as its result. Gives the child's number.
+/// Makes a thread or process that continues like the current task, whose registers are in `frame`,
+/// but with 0 as its result. Returns the child's number.
 ///
 /// # Errors
-/// `EINVAL` for flags that do not go together; `EAGAIN` at a limit; `ENOMEM`.
+/// `EINVAL` for a bad combination of flags; `EAGAIN` at a limit; `ENOMEM`.
 pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();
@@ -145,7 +146,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
             return Err(error);
         }
     };
-    // A bad address is not an error in Linux either: the child exists.
+    // As on Linux a bad address is no error, because the child exists.
     if request.has(PARENT_SETTID) {
         let _ = uaccess::copy_out(request.parent_tid, &tid.to_ne_bytes());
     }
@@ -179,12 +180,12 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
     Ok(tid)
 }
 
-/// Waits until a child has let go of the parent's memory. Only SIGKILL ends the wait early, for a thread also
-/// when it executes a program: that ends the parent.
+/// Waits until a vfork's child has released the parent's memory. Only SIGKILL ends the wait early.
+/// If the child is a thread and executes a program, the parent is killed.
 fn wait_for_vfork(child: &Task, is_thread: bool) {
     let process = child.process();
     let _ = if is_thread {
-        // SeqCst: as its other accesses. Set before `thread_events` is told of the thread's end.
+        // SeqCst: as all other accesses. Set before `thread_events` is woken for the thread's end.
         let is_gone = || child.marks().is_gone.load(Ordering::SeqCst) != 0;
         process.thread_events.wait_killable(is_gone)
     } else {
@@ -193,7 +194,7 @@ fn wait_for_vfork(child: &Task, is_thread: bool) {
     };
 }
 
-/// Gives the parent a descriptor of the child, whose number goes to `address`.
+/// Gives the parent a descriptor of the child, and writes its number to `address`.
 fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errno> {
     let file = pidfd::open(task.process().clone(), false);
     let fd = caller::install(file.clone(), true)?;
@@ -204,8 +205,8 @@ fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errn
     Ok((fd, file))
 }
 
-/// Makes the task, and its process, with copies or shares of what the parent has. Nobody knows
-/// them yet.
+/// Makes the task, and its process if new, with copies or shares of the parent's resources. They
+/// are not in the table yet.
 fn make(
     request: &CloneRequest,
     frame: &UserFrame,
@@ -272,7 +273,7 @@ fn make(
 }
 
 fn fpu_copy(parent: &UserState) -> FpuState {
-    // SAFETY: we are the parent.
+    // SAFETY: the parent is the current task, and no other reference to its FPU state exists.
     let fpu = unsafe { parent.fpu.get() };
     fpu.save();
     FpuState::clone(fpu)
@@ -316,7 +317,7 @@ fn new_process(
     Arc::new(process)
 }
 
-/// Copies what a task inherits besides the big things.
+/// Copies the small parts of a task's state that are inherited.
 fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     task.inherit(&parent);
     if !request.has(VM) {
@@ -335,7 +336,7 @@ fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     }
 }
 
-/// Makes the task known: to its process, the table, its parent.
+/// Enters the task into its process, the table and its parent's children.
 fn enter(
     request: &CloneRequest,
     parent: TaskRef,
@@ -349,7 +350,7 @@ fn enter(
     }
     if request.has(THREAD) {
         let mut group = process.group.lock();
-        // The process ends, or another thread executes a program: no new threads.
+        // No new threads while the process ends or another thread executes a program.
         if group.exit.is_some() || group.exec.is_some() {
             return Err(Errno::EAGAIN);
         }
@@ -366,7 +367,7 @@ fn enter(
         return Ok(());
     }
     let own = parent.process();
-    // A signal that arrived during the call is dealt with first, by the parent alone.
+    // Only the parent takes a signal that has arrived during the call.
     {
         let group = own.group.lock();
         if group.exit.is_some() {
@@ -413,15 +414,15 @@ fn enter(
     Ok(())
 }
 
-/// Takes a task apart that was made and not entered.
+/// Takes apart a task that was made but not entered.
 fn discard(task: &Arc<Task>) {
     if task.process().pid() == task.tid() {
-        // Undoes the reference cycle between a process and its tasks.
+        // Breaks the reference cycle between a process and its tasks.
         let tasks = core::mem::take(&mut task.process().group.lock().tasks);
         drop(tasks);
         let resources = core::mem::take(&mut *task.process().resources.lock());
         drop(resources);
-        // Others may have a descriptor of it already, and wait.
+        // Other tasks may already have a descriptor of the process and wait.
         task.process().relations.lock().zombie = Some(WaitStatus(0));
         task.process().tell_end_readers();
     }

@@ -1,8 +1,9 @@
-//! Core files: what a process was when a signal ended it.
+//! Core files: the state of a process when a signal ended it.
 //!
-//! The thread that the signal came to ends the process as any other would, but waits first until its other threads
-//! have come to their end, where each notes its registers and waits until the file is written. SIGKILL to the process,
-//! the OOM killer's too, breaks all of that off: nobody waits for anything but a thread that is on its way.
+//! The thread that takes the signal ends the process as any other signal would. But first it waits
+//! until the other threads have reached their end. Each of them notes its registers there and waits
+//! until the file is written. SIGKILL to the process, also from the OOM killer, aborts this:
+//! threads then wait only for a thread that is on its way to its end.
 
 #![expect(unsafe_code, reason = "a thread looks at its own registers")]
 
@@ -45,7 +46,7 @@ impl Pattern {
         Self { bytes, len }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the pattern.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -53,18 +54,18 @@ impl Pattern {
 
 static PATTERN: SpinLock<Pattern> = SpinLock::new(Pattern::new(b"core"));
 
-/// `kernel.core_uses_pid`; 0: no.
+/// `kernel.core_uses_pid`; 0 if the number is not appended.
 pub(crate) static USES_PID: AtomicU64 = AtomicU64::new(0);
 
-/// What core files are called.
+/// Returns the pattern of core files' names.
 pub(crate) fn pattern() -> Pattern {
     *PATTERN.lock()
 }
 
-/// Says what core files are called; cut to 127 bytes, as on Linux.
+/// Sets the pattern of core files' names, cut to 127 bytes, as on Linux.
 ///
 /// # Errors
-/// `EINVAL`: to a program, through a pipe.
+/// `EINVAL` for a pipe to a program.
 pub(crate) fn set_pattern(text: &[u8]) -> Result<(), Errno> {
     if text.starts_with(b"|") {
         return Err(Errno::EINVAL);
@@ -73,17 +74,17 @@ pub(crate) fn set_pattern(text: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A core file that is being written, as the process's threads see it.
+/// The state of a core file that is being written, shared by the process's threads.
 #[derive(Debug)]
 pub(crate) struct Dump {
     signal: Signal,
-    /// Threads that wait for its end.
+    /// The number of threads that wait for the file.
     standing: usize,
-    /// What they noted, as far as there was memory for it.
+    /// The notes of these threads, as far as memory allowed.
     notes: Vec<Notes>,
 }
 
-/// Ends the current process by a signal that wants a core file.
+/// Ends the current process by a signal that causes a core file.
 pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
     let status = WaitStatus::signalled(info.signal);
     if is_wanted(task.process()) && stop_others(task, info.signal, status) {
@@ -91,7 +92,7 @@ pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
         let process = task.process();
         let dump = {
             let mut group = process.group.lock();
-            // SIGKILL has come otherwise.
+            // Otherwise SIGKILL has arrived.
             if written && group.exit == Some(status) {
                 group.exit = Some(status.with_core());
             }
@@ -100,23 +101,24 @@ pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
         drop(dump);
         process.dump_done.wake_all();
     }
-    // Nothing is owned here any more: this does not come back.
+    // This function owns nothing here, because `exit_group` does not return.
     exit_group(status)
 }
 
-/// Whether the process may have a core file at all.
+/// Returns whether the process may have a core file at all.
 fn is_wanted(process: &Process) -> bool {
-    // Linux writes none that would be less than a page.
+    // Like Linux, write no core file of less than a page.
     process.dumpable.load(Ordering::Relaxed) == 1
         && process.limit(limits::index::CORE) >= PAGE_SIZE as u64
 }
 
-/// Settles how the process ends, and waits until all its other threads stand still. False: it ends otherwise already.
+/// Decides the process's status, and waits until all its other threads have stopped. Returns
+/// `false` if the process already ends for another reason.
 fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
     let process = task.process();
     let mut notes = Vec::new();
     let threads = process.thread_count();
-    // Threads that come meanwhile have no note, then.
+    // Threads that are created in the meantime have no note.
     let _ = notes.try_reserve_exact(threads);
     let mut group = process.group.lock();
     if group.exit.is_some() || group.exec.is_some() {
@@ -127,7 +129,7 @@ fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
         standing: 0,
         notes,
     });
-    // Release: who sees this sees the dump; pairs with `stand_by`.
+    // Release: a thread that sees this flag sees the dump; pairs with `stand_by`.
     process.dumping.store(true, Ordering::Release);
     kill_others(&mut group, status, Some(&task));
     drop(group);
@@ -136,16 +138,17 @@ fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
         let standing = group.dump.as_ref().map_or(0, |dump| dump.standing);
         standing + 1 >= group.tasks.len()
     };
-    // Where it is killed there is no file; `write` sees that.
+    // If the process is killed, there is no file; `write` notices that.
     let _ = process.thread_events.wait_killable(all_stand);
     true
 }
 
-/// What a thread does first that ends: where a core file of its process is being written, it notes its registers and
-/// waits.
+/// Called first by a thread that ends. If a core file of its process is being written, the thread
+/// notes its registers and waits.
 pub(super) fn stand_by(task: TaskRef) {
     let process = task.process();
-    // Acquire: pairs with the Release in `stop_others`. Who comes too early for it is not waited for when it is gone.
+    // Acquire: pairs with the Release in `stop_others`. A thread that reads the flag too early
+    // leaves the group and is not waited for.
     if !process.dumping.load(Ordering::Acquire) {
         return;
     }
@@ -153,8 +156,8 @@ pub(super) fn stand_by(task: TaskRef) {
     let Some(signal) = signal else { return };
     let top = task.stack_top().expect("a user task has a stack");
     let frame = top.cast::<UserFrame>().wrapping_sub(1);
-    // SAFETY: the frame of the entry from user mode stands at the top of the stack, and nobody uses it any more: the
-    // thread does not go back to user mode.
+    // SAFETY: the frame of the entry from user mode lies at the top of the stack. No reference to
+    // it exists, because the thread does not return to user mode.
     let frame = unsafe { frame.read() };
     let mut notes = Notes::default();
     let noted = note_thread(&mut notes, task, &frame, signal)
@@ -174,7 +177,7 @@ pub(super) fn stand_by(task: TaskRef) {
         .wait_uninterruptible(|| process.group.lock().dump.is_none());
 }
 
-/// How a task hangs together with others.
+/// Returns a task's number with the numbers of its parent, group and session.
 fn kin(task: &Task, number: u32) -> Kin {
     let process = task.process();
     Kin {
@@ -214,19 +217,19 @@ fn note_thread(
     notes.thread(&thread).map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes its floating-point registers.
+/// Notes the current thread's floating-point registers.
 fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<(), Errno> {
     let user = task.user_state().expect("a user task");
-    // SAFETY: we are the task, and nobody has a reference to its state.
+    // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
     let (mut image, _) = unsafe { user.fpu.get() }.signal_image(frame);
-    // What only signal frames say there.
+    // Clears the bytes that only signal frames use.
     image[464..FXSAVE_BYTES].fill(0);
     notes
         .floats(&image[..FXSAVE_BYTES])
         .map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes what is known of the process as a whole.
+/// Notes the state of the process as a whole.
 fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Result<(), Errno> {
     let process = task.process();
     let mut arguments = [0; 79];
@@ -248,7 +251,7 @@ fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Resul
     notes.process(&about).map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes what the program found behind its environment, as far as it still stands there.
+/// Notes the auxiliary vector of the program, if its memory is still mapped.
 fn note_auxiliary(notes: &mut Notes, space: &AddressSpace) -> Result<(), Errno> {
     let range = space.aux_range();
     let mut words = [0; 512];
@@ -260,7 +263,7 @@ fn note_auxiliary(notes: &mut Notes, space: &AddressSpace) -> Result<(), Errno> 
     notes.auxiliary(words).map_err(|_| Errno::ENOMEM)
 }
 
-/// The areas of a space, at most as many as a core file can have.
+/// Returns the areas of a space, at most the number that a core file can have.
 fn areas(space: &AddressSpace) -> Result<Vec<VmaInfo>, Errno> {
     let mut areas = Vec::new();
     let mut all = true;
@@ -276,7 +279,7 @@ fn areas(space: &AddressSpace) -> Result<Vec<VmaInfo>, Errno> {
     if all { Ok(areas) } else { Err(Errno::ENOMEM) }
 }
 
-/// Makes the file: what has its name already loses it.
+/// Creates the file. Removes a file that has its name.
 fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     let process = task.process();
     let credentials = process.credentials();
@@ -310,7 +313,7 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     }
     .map_err(|_| Errno::ENOMEM)?;
     let context = task.fs();
-    // Where that fails the file cannot be made either.
+    // If this fails, the creation fails, too.
     let _ = lookup::resolve(
         task.credentials(),
         &context.root(),
@@ -331,21 +334,23 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     Ok(file)
 }
 
-/// Where the next bytes of a core file go, and how many there may be.
+/// The position in a core file and the space left.
 struct Writer<'a> {
     task: TaskRef,
     file: &'a OpenFile,
     at: u64,
-    /// What `RLIMIT_CORE` leaves; holes are free.
+    /// The bytes that `RLIMIT_CORE` leaves; holes are free.
     left: u64,
 }
 
-/// Why a core file ends before its end: it has its limit, its file system is full, or nobody wants it any more.
+/// The core file must end early: its limit is reached, its file system is full, or the process was
+/// killed.
 #[derive(Debug)]
 struct Cut;
 
 impl Writer<'_> {
-    /// Writes bytes that are whole for the reader only in units of so many: the limit cuts between them.
+    /// Writes bytes that a reader can use only in units of `unit`. The limit cuts between two
+    /// units.
     fn put(&mut self, bytes: &[u8], unit: usize) -> Result<(), Cut> {
         if self.task.killed() {
             return Err(Cut);
@@ -363,8 +368,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes what the space has of a range; what it has not stays a hole. Pages that a private mapping of a file shows
-    /// are read of the file where nobody has touched them.
+    /// Writes the present pages of a range; absent ones stay holes. Untouched pages of a private
+    /// file mapping are read from the file.
     fn put_pages(
         &mut self,
         space: &AddressSpace,
@@ -378,13 +383,13 @@ impl Writer<'_> {
         let start = self.at;
         let end = area.start + bytes;
         let mut at = area.start;
-        // Each turn gets on by a page at least.
+        // Ends: each turn advances by at least a page.
         while at < end {
             let found = space.copy_present(at..end, buffer);
             if fills {
                 while at < found.at {
                     self.at = start + (at - area.start);
-                    // Behind the file's end there is none.
+                    // The read fails behind the file's end.
                     if space.read_bytes(at, page).is_ok() {
                         self.put(page, PAGE_SIZE)?;
                     }
@@ -407,12 +412,13 @@ impl Writer<'_> {
     }
 }
 
-/// Writes the core file of the current process, whose other threads stand still. Where it is cut that is no error.
+/// Writes the core file of the current process, whose other threads have stopped. A file that ends
+/// early is no error.
 ///
 /// # Errors
-/// There is no file.
+/// Fails if no file could be made.
 fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> {
-    /// Bytes of memory that are written together, and a page besides.
+    /// The number of bytes of memory that are written together, plus a page.
     const PIECE: usize = 17 * PAGE_SIZE;
     if task.killed() {
         return Err(Errno::EINTR);
@@ -484,7 +490,7 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
         // The last pages may be a hole.
         file.node().set_size(writer.at).map_err(|_| Cut)
     };
-    // What is there of a file that was cut is of use, too.
+    // A file that ends early is useful, too.
     let _ = fill();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The task that runs, and what only it may look at.
+//! The current task, and its state that only the task itself may access.
 
 #![expect(unsafe_code, reason = "the current task is found by its thread")]
 
@@ -14,15 +14,15 @@ use core::sync::atomic::Ordering;
 use logic::credentials::Credentials;
 use machine::sched;
 
-/// The task that runs on this CPU. It stays alive as long as it runs, so the reference is good
-/// wherever it can be used: on that task's own stack.
+/// The task that runs on this CPU. The task stays alive while it runs. The reference cannot leave
+/// that task's own stack, so it is always valid.
 #[derive(Copy, Clone, Debug)]
 pub struct TaskRef {
     task: NonNull<Task>,
     _not_send: PhantomData<*mut ()>,
 }
 
-/// The task that runs on this CPU.
+/// Returns the task that runs on this CPU.
 #[inline]
 pub fn current() -> TaskRef {
     TaskRef {
@@ -33,37 +33,38 @@ pub fn current() -> TaskRef {
 }
 
 impl TaskRef {
-    /// A counted reference to the task.
+    /// Returns a counted reference to the task.
     pub fn to_arc(self) -> Arc<Task> {
-        // SAFETY: every task is in an `Arc`, and the running one is counted by its CPU.
+        // SAFETY: every task is in an `Arc`, and the CPU holds a reference to the running one.
         unsafe {
             Arc::increment_strong_count(self.task.as_ptr());
             Arc::from_raw(self.task.as_ptr())
         }
     }
 
-    /// Whether it is this task.
+    /// Returns whether this is `task`.
     pub fn is(self, task: &Task) -> bool {
         core::ptr::eq(self.task.as_ptr(), task)
     }
 
-    /// The task's address space; `None` for a kernel thread and at a task's end.
+    /// Returns the task's address space; `None` for a kernel thread and at a task's end.
     #[inline]
     pub fn vm(&self) -> Option<&Arc<AddressSpace>> {
         let user = self.user.as_ref()?;
-        // SAFETY: the task itself asks, and it changes the field in exec and exit only, where no
-        // reference from here is in use.
+        // SAFETY: the caller is the task itself, which changes the field only in exec and exit. No
+        // reference from here is in use there.
         unsafe { user.vm.look() }.as_deref()
     }
 
-    /// Who it acts as. Nobody keeps the reference over [`Self::act_as`].
+    /// Returns the task's credentials. No caller keeps the reference across [`Self::act_as`].
     #[inline]
     pub fn credentials(&self) -> &Arc<Credentials> {
-        // SAFETY: the task itself asks.
+        // SAFETY: the caller is the task itself.
         unsafe { self.own_credentials() }
     }
 
-    /// Has it act as somebody else. A process that may hold now what is not its new owner's hides it.
+    /// Sets the task's credentials. If the process may now hold data that its new user must not
+    /// see, it becomes non-dumpable and loses its death signal.
     pub(crate) fn act_as(&self, new: Credentials) {
         if new.hides_from(self.credentials()) {
             self.process.dumpable.store(0, Ordering::Relaxed);
@@ -73,66 +74,72 @@ impl TaskRef {
         if from != to {
             table::lock().move_task(from, to);
         }
-        // SAFETY: we are the task, and callers hold no reference from `credentials`.
+        // SAFETY: the caller is the task itself, and holds no reference from `credentials`.
         unsafe { self.set_credentials(Arc::new(new)) };
     }
 
-    /// Its open files.
+    /// Returns the task's open files.
     ///
     /// # Panics
     /// In a kernel thread, and at a task's end.
     #[inline]
     pub fn files(&self) -> &Arc<fs::FileTable> {
         let user = self.user.as_ref().expect("a user task");
-        // SAFETY: as in `vm`.
+        // SAFETY: the caller is the task itself, and changes the field only where no reference is
+        // in use.
         unsafe { user.files.look() }
             .as_deref()
             .expect("files last until the task's end")
     }
 
-    /// Its root, working directory and umask.
+    /// Returns the task's root, working directory and umask.
     ///
     /// # Panics
-    /// As [`Self::files`].
+    /// Those of [`Self::files`].
     #[inline]
     pub fn fs(&self) -> &Arc<fs::Context> {
         let user = self.user.as_ref().expect("a user task");
-        // SAFETY: as in `vm`.
+        // SAFETY: the caller is the task itself, and changes the field only where no reference is
+        // in use.
         unsafe { user.fs.look() }
             .as_ref()
             .expect("the context lasts until the task's end")
     }
 
-    /// What `SEM_UNDO` notes for it, alone or with those that share it.
+    /// Returns the list of the task's `SEM_UNDO` adjustments, which other tasks may share. Makes
+    /// the list if there is none.
     ///
     /// # Panics
-    /// As [`Self::files`], but for a task's end.
+    /// In a kernel thread.
     pub(crate) fn undo_list(&self) -> &Arc<UndoList> {
         let user = self.user.as_ref().expect("a user task");
-        // SAFETY: as in `vm`.
+        // SAFETY: the caller is the task itself, and changes the field only where no reference is
+        // in use.
         if unsafe { user.undo.look() }.is_none() {
-            // SAFETY: we are the task, and nobody has a reference to what is not there.
+            // SAFETY: the caller is the task itself, and no reference to a list exists, because
+            // there is none.
             *unsafe { user.undo.get() } = Some(UndoList::new());
             user.mark_undo_list();
         }
-        // SAFETY: as in `vm`.
+        // SAFETY: the caller is the task itself, and changes the field only where no reference is
+        // in use.
         unsafe { user.undo.look() }.as_ref().expect("made above")
     }
 
-    /// Carries out what `SEM_UNDO` has noted, unless others share it; from now on it has a list of its
-    /// own.
+    /// Drops the task's reference to its `SEM_UNDO` list, which applies the adjustments unless
+    /// other tasks share the list. The task has no list afterwards.
     pub(crate) fn leave_undo_list(&self) {
         let Some(user) = &self.user else { return };
-        // SAFETY: we are the task, and callers hold no reference from `undo_list`.
+        // SAFETY: the caller is the task itself, and holds no reference from `undo_list`.
         drop(unsafe { user.undo.get() }.take());
         user.mark_undo_list();
     }
 
-    /// Gives the task, but no other one of its process, other files.
+    /// Replaces the files of this task only, not those of its process's other tasks.
     pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
         let Some(user) = &self.user else { return };
         let own = FilesOfTask::new(files.clone());
-        // SAFETY: we are the task, and callers hold no reference from `files`.
+        // SAFETY: the caller is the task itself, and holds no reference from `files`.
         let old = unsafe { user.files.get() }.replace(own);
         let shown = self
             .is_main()
@@ -140,16 +147,17 @@ impl TaskRef {
         drop((old, shown));
     }
 
-    /// Whether the task is the main thread of its process, whose files and place in the tree others see as
-    /// the process's.
+    /// Returns whether the task is the main thread of its process. Others see its files and its
+    /// root and working directory as the process's.
     fn is_main(&self) -> bool {
         self.tid() == self.process.pid()
     }
 
-    /// Gives the task, but no other one of its process, another place in the tree.
+    /// Replaces the root, working directory and umask of this task only, not those of its process's
+    /// other tasks.
     pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
         let Some(user) = &self.user else { return };
-        // SAFETY: we are the task, and callers hold no reference from `fs`.
+        // SAFETY: the caller is the task itself, and holds no reference from `fs`.
         let old = unsafe { user.fs.get() }.replace(context.clone());
         let shown = self
             .is_main()
@@ -162,7 +170,8 @@ impl Deref for TaskRef {
     type Target = Task;
     #[inline]
     fn deref(&self) -> &Task {
-        // SAFETY: see the type.
+        // SAFETY: the running task stays alive, and the reference does not leave its stack; see the
+        // type.
         unsafe { self.task.as_ref() }
     }
 }

@@ -1,17 +1,17 @@
 //! `PR_SET_PDEATHSIG`: the signal that a process gets when the thread that made it ends.
 //!
-//! The children of a thread that ends without its process become those of another thread of it, whose end is
-//! told again.
+//! If a thread ends without its process, its children become those of another thread of that
+//! process. They get the signal again when that thread ends.
 
 use super::{Process, table};
 use crate::process::signal::{self, SigInfo, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-/// Sets the signal that `process` gets when the thread ends that made it; 0: none.
+/// Sets the signal that `process` gets when the thread that made it ends; 0 for none.
 pub(crate) fn set(process: &Process, signal: u32) {
     let guard = table::lock();
-    // Relaxed (all here): under the table's lock.
+    // Relaxed (all here): the table's lock guards them.
     process.death_signal.store(signal, Ordering::Relaxed);
     let parent = process.relations.lock().parent.clone();
     if let Some(parent) = parent.filter(|_| signal != 0) {
@@ -24,7 +24,7 @@ pub(crate) fn set(process: &Process, signal: u32) {
     drop(guard);
 }
 
-/// Makes `child` the child of any thread of `parent` that is left.
+/// Makes `child` the child of a live thread of `parent`, if there is one.
 fn pass_on(parent: &Process, child: &Process) {
     let heir = parent.group.lock().tasks.first().map(|task| task.tid());
     if let Some(heir) = heir {
@@ -32,15 +32,15 @@ fn pass_on(parent: &Process, child: &Process) {
     }
 }
 
-/// Sends their signals to the children of the thread `tid`, which is in the group of `parent` no more, while
-/// others are.
+/// Signals the children of the thread `tid`. It has left the group of `parent`, which has other
+/// threads.
 pub(super) fn end_of_thread(parent: &Process, tid: u32) {
     if !parent.has_mourners.load(Ordering::Relaxed) {
         return;
     }
     let guard = table::lock();
     let mut next = parent.relations.lock().first_child.clone();
-    // One turn for each child.
+    // Ends: visits each child once.
     while let Some(child) = next {
         if child.maker.load(Ordering::Relaxed) == tid {
             pass_on(parent, &child);
@@ -51,8 +51,8 @@ pub(super) fn end_of_thread(parent: &Process, tid: u32) {
     drop(guard);
 }
 
-/// Sends `child` the signal that it has asked for, because its maker, a thread of the process `parent`, has
-/// ended. The table is locked.
+/// Sends `child` its death signal, if set, because its maker, a thread of the process `parent`, has
+/// ended. The caller holds the table's lock.
 pub(super) fn tell(child: &Arc<Process>, parent: u32) {
     let asked = child.death_signal.load(Ordering::Relaxed);
     if let Some(signal) = Signal::new(asked) {

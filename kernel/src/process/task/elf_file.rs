@@ -1,4 +1,4 @@
-//! ELF files of programs and of what loads them: what they say, and how they get into memory.
+//! ELF files of programs and of their interpreters: parses them and maps them.
 
 use crate::fs::{self, OpenFile};
 use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Prot};
@@ -13,7 +13,7 @@ use machine::memory;
 
 const PAGE: u64 = 4096;
 
-/// A file that has been looked at.
+/// A parsed ELF file.
 pub(super) struct ElfFile {
     pub(super) file: Arc<OpenFile>,
     pub(super) header: Header,
@@ -29,11 +29,11 @@ fn zeros(bytes: usize) -> Result<Vec<u8>, Errno> {
 }
 
 impl ElfFile {
-    /// Looks at a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// `ENOEXEC` when it is none that can run here; the console says why. `ETXTBSY` when somebody
-    /// has it open for writing.
+    /// `ENOEXEC` if the file cannot run here; the console shows why. `ETXTBSY` if the file is open
+    /// for writing.
     pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
         file.forbid_writing()?;
         let mut bytes = [0; elf::HEADER_BYTES];
@@ -51,10 +51,10 @@ impl ElfFile {
         })
     }
 
-    /// The path of the program that loads it, if it names one.
+    /// Returns the path of the file's interpreter, if it names one.
     ///
     /// # Errors
-    /// `ENOEXEC` when that is no path, `EIO` when the file ends before it, `ENOMEM`.
+    /// `ENOEXEC` if the path is malformed, `EIO` if the file ends before it, `ENOMEM`.
     pub(super) fn interpreter(&self) -> Result<Option<Vec<u8>>, Errno> {
         let Some(found) = self.layout.interpreter else {
             return Ok(None);
@@ -73,19 +73,20 @@ impl ElfFile {
         Ok(Some(path))
     }
 
-    /// Its first instruction, where `bias` is added to the addresses in it. Sums wrap around: it may be put below where it
-    /// would be by itself.
+    /// Returns the address of the first instruction. `bias` is added to the addresses in the file,
+    /// with wrap-around: the file may be mapped below its own addresses.
     pub(super) fn entry(&self, bias: u64) -> u64 {
         bias.wrapping_add(self.header.entry)
     }
 
-    /// Its program headers in memory likewise; 0: they are not there.
+    /// Returns the address of the program headers in memory, with `bias` added; 0 if they are not
+    /// mapped.
     pub(super) fn headers(&self, bias: u64) -> u64 {
         let headers = self.layout.headers;
         headers.map_or(0, |at| bias.wrapping_add(at))
     }
 
-    /// Maps its segments.
+    /// Maps the segments, with `bias` added to their addresses.
     ///
     /// # Errors
     /// `ENOMEM`, `ENOEXEC` for a file that cannot be mapped.
@@ -96,10 +97,10 @@ impl ElfFile {
         Ok(())
     }
 
-    /// The same where there is room, unless it says where it wants to be; gives the bias.
+    /// Maps the segments at a free address, unless the file has a fixed one. Returns the bias.
     ///
     /// # Errors
-    /// As [`Self::map_at`].
+    /// Those of [`Self::map_at`].
     pub(super) fn map_anywhere(&self, vm: &Arc<AddressSpace>) -> Result<u64, Errno> {
         let mut bias = 0;
         if !self.header.fixed {
@@ -149,7 +150,7 @@ impl ElfFile {
                 let zeros = [0; memory::PAGE_SIZE];
                 let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
                 let zeroed = vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true);
-                // As on Linux a page behind the file's end is found missing when it is used.
+                // As on Linux a page behind the file's end faults only when it is used.
                 zeroed.or_else(|error| match error {
                     Errno::EFAULT => Ok(()),
                     other => Err(other),
@@ -182,12 +183,12 @@ fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
     ))
 }
 
-/// Says on the console why a file cannot run.
+/// Prints on the console why a file cannot run. Returns `ENOEXEC`.
 fn refuse(file: &OpenFile, error: ElfError) -> Errno {
     let path = file.path();
     let path = path::printable(&path);
     match error {
-        // Shells try such files as scripts: nothing to say.
+        // Shells try such files as scripts, so nothing is printed.
         ElfError::NotElf => {}
         ElfError::WrongMachine => console!("exec: {path} is not an x86-64 program"),
         ElfError::NotExecutable => console!("exec: {path} is an ELF file, but no program"),

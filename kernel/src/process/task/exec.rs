@@ -1,4 +1,4 @@
-//! Running another program.
+//! Executes another program.
 
 #![expect(unsafe_code, reason = "a task changes its own memory and FPU state")]
 
@@ -24,48 +24,49 @@ use machine::console;
 use machine::sched;
 use machine::sched::work;
 
-/// Scripts that may be run by scripts.
+/// The most scripts that run each other in a chain.
 const MAX_SCRIPTS: usize = 4;
-/// Strings between two looks at whether others wait.
+/// The number of strings that are copied before the task yields the CPU if needed.
 const BREATH: usize = 256;
 
-/// A program's name, arguments and environment where the caller of exec has them.
+/// A program's path, arguments and environment, as the caller of exec passes them.
 #[derive(Debug)]
 pub(crate) struct UserStrings {
     pub(crate) path: Vec<u8>,
-    /// Address of the vector of arguments; 0: none.
+    /// Address of the vector of arguments; 0 if there is none.
     pub(crate) args: u64,
-    /// Address of the vector of the environment; 0: none.
+    /// Address of the vector of the environment; 0 if there is none.
     pub(crate) env: u64,
-    /// The path leads through a descriptor that exec closes, so that no interpreter can open it.
+    /// The path leads through a descriptor that exec closes, so no interpreter can open it.
     pub(crate) closes: bool,
-    /// The task is called as the file is that runs, not by the path.
+    /// The task's name comes from the executed file, not from `path`.
     pub(crate) by_file: bool,
 }
 
-/// Arguments and environment for a new program, and what they may take with what scripts add.
+/// Copies of the arguments and the environment, and their common limit, which also holds for the
+/// additions of scripts.
 struct Gathered {
     args: Strings,
     env: Strings,
-    /// Bytes that the path and all strings may take.
+    /// The most bytes that the path and all strings may take.
     room: usize,
 }
 
 impl UserStrings {
-    /// Copies them.
+    /// Copies the strings from user memory.
     fn gather(&self) -> Result<Gathered, Errno> {
         let (args, env) = (count_strings(self.args)?, count_strings(self.env)?);
         let stack = process::current().process().limit(limits::index::STACK);
         let room = strings::room(stack, args, env).ok_or(Errno::E2BIG)?;
         let mut left = room.checked_sub(self.path.len() + 1).ok_or(Errno::E2BIG)?;
-        // In Linux's order, for who gives several reasons to refuse.
+        // In Linux's order, which decides the error if there are several.
         let env = copy_strings(self.env, env, &mut left)?;
         let args = copy_strings(self.args, args, &mut left)?;
         Ok(Gathered { args, env, room })
     }
 }
 
-/// Lets others run now and then in long work; `EINTR` when the task is being killed.
+/// Yields the CPU now and then in long work. Fails with `EINTR` if the task is being killed.
 fn breathe(count: usize) -> Result<(), Errno> {
     if count.is_multiple_of(BREATH) {
         sched::cond_resched();
@@ -76,10 +77,10 @@ fn breathe(count: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// How many strings there are before a vector's null pointer.
+/// Returns the number of strings before a vector's null pointer.
 fn count_strings(vector: u64) -> Result<usize, Errno> {
     const WORD: usize = size_of::<u64>();
-    /// Pointers that are looked at together.
+    /// The number of pointers that are read together.
     const BATCH: usize = 64;
     if vector == 0 {
         return Ok(0);
@@ -102,7 +103,7 @@ fn count_strings(vector: u64) -> Result<usize, Errno> {
     Err(Errno::E2BIG)
 }
 
-/// Copies `count` strings, which use up `room`.
+/// Copies `count` strings and subtracts their bytes from `room`.
 fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, Errno> {
     let mut strings = Strings::default();
     for at in 0..count {
@@ -122,12 +123,12 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
     Ok(strings)
 }
 
-/// Follows scripts to the program that runs them; `args` become that program's. `closes`: the path of a
-/// script leads to nothing once the program runs.
+/// Follows scripts to the program that runs them, and turns `args` into that program's arguments.
+/// With `closes`, the path of a script leads nowhere once the program runs.
 ///
 /// # Errors
-/// `ENOEXEC`, `ENOENT` for a script whose path leads to nothing, `ETXTBSY` for what is open for writing,
-/// `ELOOP`, `ENOMEM`; what opening an interpreter gives.
+/// `ENOEXEC`; `ENOENT` for a script whose path leads nowhere; `ETXTBSY` for a file that is open for
+/// writing; `ELOOP`; `ENOMEM`; the errors of opening an interpreter.
 pub(super) fn find_program(
     context: &fs::Context,
     who: &Credentials,
@@ -178,7 +179,7 @@ fn copy(path: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// The name of a task that runs the file at `path`.
+/// Returns the name of a task that runs the file at `path`.
 pub(super) fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
@@ -186,7 +187,7 @@ pub(super) fn name_of(path: &[u8]) -> &[u8] {
 /// Replaces the current program by the one in `file`.
 ///
 /// # Errors
-/// As `execve(2)`; the old program goes on then.
+/// Those of `execve(2)`; the old program continues then.
 pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
     let task = process::current();
     let process = task.process();
@@ -197,19 +198,20 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         room,
     } = user.gather()?;
     if args.count() == 0 {
-        // Programs rely on a name; Linux gives an empty one too.
+        // Programs rely on a first argument. Linux adds an empty one, too.
         args.push(b"").map_err(|_| Errno::ENOMEM)?;
     }
     let named = (&**path, user.closes);
     let program = find_program(task.fs(), task.credentials(), file, named, &mut args)?;
-    // Scripts have added to it.
+    // Scripts have added arguments.
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
     let (credentials, secure) = task.credentials().for_program();
     let who = (&credentials, secure);
     let loaded = program.load(path, &args, &env, who, &process.limits())?;
-    // The table stays, and with it the locks that it owns, unless others share it that live on.
+    // The table of files and the locks that it owns stay, unless tasks share the table that live
+    // on.
     let is_shared = task.files().is_shared();
     let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
     let actions = Arc::new(process.actions().after_exec());
@@ -217,7 +219,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     let tid = task.tid();
     end_other_threads(task)?;
     let files = if task.files().is_shared() {
-        // None: somebody shared it meanwhile, by a clone.
+        // `None` means that a clone in the meantime has shared the table.
         copy.ok_or(Errno::EAGAIN)?
     } else {
         task.files().clone()
@@ -227,7 +229,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     let own = users.effective == users.real && groups.effective == groups.real;
     let dumpable = own && program.readable;
     if !dumpable {
-        // Nobody looks into the program when it is there.
+        // No process may inspect the new program before its credentials are set.
         process.dumpable.store(0, Ordering::Relaxed);
     }
     let own_path = program.file.file.path();
@@ -239,7 +241,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     replace(task, name, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
-    // Who has more than before hides it.
+    // A program with more rights than before becomes non-dumpable.
     task.act_as(credentials);
     if task.is_traced() {
         drop(program);
@@ -248,14 +250,14 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     Ok(0)
 }
 
-/// Ends all other threads of the process and waits until they are gone; this one becomes its main
-/// thread.
+/// Ends all other threads of the process and waits until they are gone. The current thread becomes
+/// the main thread.
 fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     let process = task.process();
     {
         let mut group = process.group.lock();
         if group.exit.is_some() || group.exec.is_some() {
-            // Somebody else was first; this thread has its KILL bit.
+            // Another thread was first; this thread has its KILL bit.
             return Err(Errno::EAGAIN);
         }
         if group.tasks.len() > 1 {
@@ -274,7 +276,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
             return false;
         }
         drop(group);
-        // The main thread's number is free only when it is out of the table.
+        // The main thread's number is free only after the thread has left the table.
         task.tid() == pid || table::find_task(pid).is_none()
     };
     let waited = process.thread_events.wait_killable(alone);
@@ -291,7 +293,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Puts a program in the place of the current one; the task gets `name`.
+/// Replaces the current program. The task gets `name`.
 fn replace(
     task: TaskRef,
     name: &[u8],
@@ -320,7 +322,8 @@ fn replace(
     futex_pi::release_for_exec(&task);
     super::robust::clear_child_tid(task);
     vm.activate();
-    // SAFETY: we are the task, and no reference from `TaskRef::vm` or `files` is in use.
+    // SAFETY: only the current task uses its own state, and no reference from `TaskRef::vm` or
+    // `files` is in use.
     let (old_vm, old_files) = unsafe {
         (
             user.vm.get().replace(UsedSpace::new(vm)),
@@ -343,7 +346,7 @@ fn replace(
     ptrace::breakpoints::forget(task);
     user.set_fs_base(0);
     user.set_gs_base(0);
-    // SAFETY: we are the task.
+    // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
     unsafe { user.fpu.get() }.reset();
     let number = frame.orig_rax;
     *frame = UserFrame::new_user(entry, stack);

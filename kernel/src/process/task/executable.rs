@@ -1,4 +1,4 @@
-//! Which files may be run.
+//! Opens files for execution.
 
 use crate::fs::volume::MountFlags;
 use crate::fs::watch::Events;
@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use logic::credentials::{Credentials, Wanted};
 use logic::errno::Errno;
 
-/// Opens a file to run it.
+/// Opens the file at `path` for execution, from the working directory.
 pub(super) fn open(
     context: &fs::Context,
     who: &Credentials,
@@ -16,7 +16,7 @@ pub(super) fn open(
     open_at(context, who, context.cwd(), path, OpenFlags::empty())
 }
 
-/// Opens it from a directory.
+/// Opens the file at `path` for execution, from the directory `start`.
 pub(crate) fn open_at(
     context: &fs::Context,
     who: &Credentials,
@@ -27,7 +27,8 @@ pub(crate) fn open_at(
     lookup::open_to_execute(context, who, start, path, flags, |node| check(who, node))
 }
 
-/// Whether a file may be run.
+/// Checks that `who` may execute a file. Fails with `EACCES` if it is no regular file or its mount
+/// forbids execution.
 pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
     let mount = node.fs_stats().flags;
     let forbidden = mount & MountFlags::NO_EXECUTION.bits() != 0;
@@ -37,10 +38,11 @@ pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
     permission::check(who, &**node, Wanted::EXECUTE)
 }
 
-/// Opens the file behind a descriptor once more, to run it; the descriptor's may only name it.
+/// Opens the file behind a descriptor again, for execution. The descriptor may be one that only
+/// names the file.
 ///
 /// # Errors
-/// `ELOOP` for a symbolic link, `EACCES` where it may not be run; what opening it gives.
+/// `ELOOP` for a symbolic link; `EACCES` if the file may not be executed; the errors of opening it.
 pub(crate) fn open_again(who: &Credentials, file: &OpenFile) -> Result<Arc<OpenFile>, Errno> {
     let node = file.node();
     if node.kind() == FileKind::Symlink {

@@ -1,4 +1,4 @@
-//! A program's memory as it starts: its file, its heap, its stack.
+//! Builds a program's initial memory: its file, its heap, its stack.
 
 use super::elf_file::ElfFile;
 use super::{executable, limits, vdso};
@@ -19,27 +19,27 @@ use machine::console;
 use machine::memory;
 
 const PAGE: u64 = 4096;
-/// Where position-independent programs go; Linux's two thirds of the address space.
+/// The base of position-independent programs; Linux's two thirds of the address space.
 const PIE_BASE: u64 = 0x5555_5555_4000;
-/// Stacks end below this; the vDSO's page is between.
+/// The upper bound of stacks. The vDSO's page lies between the stack and this.
 const STACK_TOP: u64 = 0x7fff_ffff_e000;
-/// Stack that is mapped at first besides the arguments; it grows on demand.
+/// The size of the stack that is mapped at first, besides the arguments. It grows on demand.
 const STACK_START: u64 = 128 << 10;
-/// Pages that ASLR spreads programs and heaps over.
+/// The number of pages over which ASLR spreads programs and heaps.
 const RANDOM_PAGES: u64 = 1 << 16;
-/// Pages that it spreads stacks over.
+/// The number of pages over which ASLR spreads stacks.
 const RANDOM_STACK_PAGES: u64 = 1 << 14;
 
-/// Whether programs are placed at random (`ebb.aslr=off` on the command line turns it off).
+/// Whether programs are placed at random. `ebb.aslr=off` on the command line turns it off.
 static RANDOMIZE: AtomicBool = AtomicBool::new(true);
 
-/// Turns address space randomisation on or off; before the first program starts.
+/// Turns address space randomisation on or off. Called before the first program starts.
 pub(super) fn set_randomize(on: bool) {
     RANDOMIZE.store(on, Ordering::Relaxed);
 }
 
 fn random_pages(pages: u64) -> u64 {
-    /// Of `personality(2)`.
+    /// A flag of `personality(2)`.
     const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
     let task = crate::process::current();
     let declined = task.process().personality() & ADDR_NO_RANDOMIZE != 0;
@@ -54,28 +54,28 @@ fn random_pages(pages: u64) -> u64 {
 /// A program that can be loaded.
 pub(super) struct Program {
     pub(super) file: ElfFile,
-    /// What loads it in its turn, if it is dynamic.
+    /// The program that loads `file`, if it is dynamic.
     interpreter: Option<ElfFile>,
-    /// Who runs it may read it, too.
+    /// The user who runs the program may also read it.
     pub(super) readable: bool,
 }
 
-/// Where the two files are: what is added to the addresses in them.
+/// The load biases of the two files.
 #[derive(Copy, Clone)]
 struct Place {
     program: u64,
-    /// 0: there is none.
+    /// 0 if there is no interpreter.
     interpreter: u64,
 }
 
-/// What a program starts with.
+/// The initial state of a program.
 pub(super) struct Loaded {
     pub(super) vm: Arc<AddressSpace>,
     pub(super) entry: u64,
     pub(super) stack: u64,
 }
 
-/// Opens what loads a program; errors are those of Linux.
+/// Opens the program that loads another. The errors are Linux's.
 fn open_interpreter(
     context: &fs::Context,
     who: &Credentials,
@@ -86,7 +86,7 @@ fn open_interpreter(
     }
     let file = executable::open(context, who, path)?;
     let is_short = file.metadata().size < elf::HEADER_BYTES as u64;
-    // Its own interpreter, if it names one, is not asked for.
+    // If it names an interpreter itself, that is ignored.
     ElfFile::open(file).map_err(|error| match error {
         Errno::ENOEXEC if is_short => Errno::EIO,
         Errno::ENOEXEC => Errno::ELIBBAD,
@@ -95,10 +95,10 @@ fn open_interpreter(
 }
 
 impl Program {
-    /// Looks at an ELF file, and at the interpreter that it names.
+    /// Parses an ELF file, and the interpreter that it names.
     ///
     /// # Errors
-    /// As [`ElfFile::open`]; what opening the interpreter gives.
+    /// Those of [`ElfFile::open`]; the errors of opening the interpreter.
     pub(super) fn open(
         context: &fs::Context,
         who: &Credentials,
@@ -169,7 +169,7 @@ impl Program {
         })
     }
 
-    /// Maps the stack and fills in what the ABI promises; gives the stack pointer.
+    /// Maps the stack and fills in the ABI's initial contents. Returns the stack pointer.
     fn build_stack(
         &self,
         vm: &Arc<AddressSpace>,
@@ -211,7 +211,7 @@ impl Program {
             stack.word(value)?;
         }
         vm.set_aux_range(aux_start..stack.at());
-        // What the alignment of the pointers has left, less than 16 bytes.
+        // Padding for the alignment of the pointers, less than 16 bytes.
         let gap = usize::try_from(strings.start - stack.at()).unwrap_or(0);
         stack.bytes(&[0; 16][..gap])?;
         stack.bytes(&random)?;
@@ -267,9 +267,9 @@ impl Program {
 
 const PLATFORM: &[u8] = b"x86_64\0";
 
-/// Addresses of what lies at the top of the stack.
+/// Addresses of the data at the top of the stack.
 struct StringArea {
-    /// The random bytes; the platform's name follows.
+    /// The random bytes, followed by the platform's name.
     start: u64,
     args: u64,
     env: u64,
@@ -278,7 +278,7 @@ struct StringArea {
 
 impl StringArea {
     fn below(top: u64, path: &[u8], args: &Strings, env: &Strings) -> Self {
-        // A null word ends the stack.
+        // The stack ends with a null word.
         let path = top - 8 - (path.len() as u64 + 1);
         let env = path - env.bytes() as u64;
         let args = env - args.bytes() as u64;
@@ -295,13 +295,13 @@ impl StringArea {
 /// Fills a new program's stack, upwards.
 struct Writer<'a> {
     vm: &'a AddressSpace,
-    /// Where `buffer` goes.
+    /// The address at which `buffer` will be written.
     start: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    /// Bytes that are written together.
+    /// The number of bytes that are written together.
     const BUFFER: usize = 4 * memory::PAGE_SIZE;
 
     fn new(vm: &'a AddressSpace, start: u64) -> Result<Self, Errno> {
@@ -312,13 +312,13 @@ impl<'a> Writer<'a> {
         Ok(Self { vm, start, buffer })
     }
 
-    /// Where the next byte goes.
+    /// Returns the address of the next byte.
     fn at(&self) -> u64 {
         self.start + self.buffer.len() as u64
     }
 
     fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
-        // Each turn but the last fills the buffer.
+        // Ends: each turn but the last fills the buffer.
         while !bytes.is_empty() {
             let room = Self::BUFFER - self.buffer.len();
             let (now, later) = bytes.split_at(bytes.len().min(room));

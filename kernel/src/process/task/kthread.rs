@@ -12,10 +12,10 @@ use machine::memory::KernelStack;
 use machine::sched;
 use machine::sync::Once;
 
-/// The process that kernel threads belong to; it is in no table.
+/// The process that kernel threads belong to. It is not in the table.
 static KERNEL: Once<Arc<Process>> = Once::new();
 
-/// The kernel's own process, number 0.
+/// Returns the kernel's own process, number 0.
 pub(crate) fn kernel_process() -> &'static Arc<Process> {
     if let Some(process) = KERNEL.get() {
         return process;
@@ -27,30 +27,30 @@ pub(crate) fn kernel_process() -> &'static Arc<Process> {
         Limits::initial(0),
         root_credentials(),
     );
-    // Another CPU may have been first; then ours goes.
+    // Another CPU may have been first; then this one is dropped.
     let _ = KERNEL.set(Arc::new(process));
     KERNEL.get().expect("set just now")
 }
 
-/// Root's credentials, which the kernel's own threads have.
+/// Returns root's credentials, which the kernel's own threads have.
 pub(crate) fn root_credentials() -> Arc<Credentials> {
     static ROOT: Once<Arc<Credentials>> = Once::new();
     if ROOT.get().is_none() {
-        // Another CPU may have been first; then ours go.
+        // Another CPU may have been first; then these are dropped.
         let _ = ROOT.set(Arc::new(Credentials::root()));
     }
     ROOT.get().expect("set just now").clone()
 }
 
-/// Starts a kernel thread that runs `body`.
+/// Starts a kernel thread that runs `body`. Called while the machine starts.
 ///
 /// # Panics
-/// When there is no memory for it: threads are started while the machine is.
+/// Panics if memory is out.
 pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
     try_spawn(name, body).expect("memory for a kernel thread's stack");
 }
 
-/// Starts a kernel thread that runs `body`, at any time.
+/// Starts a kernel thread that runs `body`. May be called at any time.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -61,7 +61,7 @@ pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes a kernel thread that has not started.
+/// Makes a kernel thread without starting it.
 pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
     let stack = KernelStack::new().expect("memory for a kernel thread's stack");
     with_stack(process, tid, name, stack, body)

@@ -7,19 +7,19 @@ use machine::sync::SpinLock;
 /// Number of limits.
 pub const COUNT: usize = 16;
 
-/// One limit; `u64::MAX` is none.
+/// One limit. `u64::MAX` means that there is none.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What holds now.
+    /// The limit in force.
     pub current: u64,
-    /// How far `current` may be raised.
+    /// The highest value to which `current` may be raised.
     pub maximum: u64,
 }
 
 /// No limit.
 pub const INFINITY: u64 = u64::MAX;
 
-/// A process's limits, by `RLIMIT_*`.
+/// A process's limits, indexed by `RLIMIT_*`.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits(pub [Limit; COUNT]);
 
@@ -30,7 +30,7 @@ pub mod index {
     pub const CPU: usize = raw::RLIMIT_CPU as usize;
     /// Size of files.
     pub const FSIZE: usize = raw::RLIMIT_FSIZE as usize;
-    /// Private writable memory.
+    /// Private writable memory, in bytes.
     pub const DATA: usize = raw::RLIMIT_DATA as usize;
     /// The main thread's stack.
     pub const STACK: usize = raw::RLIMIT_STACK as usize;
@@ -48,22 +48,23 @@ pub mod index {
     pub const SIGPENDING: usize = raw::RLIMIT_SIGPENDING as usize;
     /// Bytes in message queues.
     pub const MSGQUEUE: usize = raw::RLIMIT_MSGQUEUE as usize;
-    /// Greatest nice value.
+    /// The lowest nice value that may be set, given as 20 minus that value.
     pub const NICE: usize = raw::RLIMIT_NICE as usize;
-    /// Greatest realtime priority.
+    /// Highest real-time priority.
     pub const RTPRIO: usize = raw::RLIMIT_RTPRIO as usize;
 }
 
-/// The limits of one process. What holds now its threads read without a lock: calls do so all the time.
+/// The limits of one process. Threads read the limits in force without a lock, because system calls
+/// do so often.
 #[derive(Debug)]
 pub struct OwnLimits {
     all: SpinLock<Limits>,
-    /// What `all` has as `current`, written with its lock held.
+    /// The `current` values of `all`, written with its lock held.
     current: [AtomicU64; COUNT],
 }
 
 impl OwnLimits {
-    /// These.
+    /// Makes these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             all: SpinLock::new(limits),
@@ -71,18 +72,18 @@ impl OwnLimits {
         }
     }
 
-    /// What holds now for one resource.
+    /// Returns the limit in force for one resource.
     pub fn current(&self, index: usize) -> u64 {
-        // Relaxed: each a value of its own.
+        // Relaxed: no other data depends on the limits.
         self.current[index].load(Ordering::Relaxed)
     }
 
-    /// All of them.
+    /// Returns all limits.
     pub fn all(&self) -> Limits {
         *self.all.lock()
     }
 
-    /// Changes one, and gives all.
+    /// Changes one limit, and returns all.
     pub fn set(&self, index: usize, limit: Limit) -> Limits {
         let mut all = self.all.lock();
         all.0[index] = limit;
@@ -92,7 +93,8 @@ impl OwnLimits {
 }
 
 impl OwnLimits {
-    /// Raises what holds for one resource by one, if it is still `current`; returns whether it was.
+    /// Raises the limit in force for one resource by one if it is still `current`. Returns whether
+    /// it was.
     pub fn raise(&self, index: usize, current: u64) -> bool {
         let mut all = self.all.lock();
         let limit = &mut all.0[index];
@@ -105,11 +107,12 @@ impl OwnLimits {
     }
 }
 
-/// Bytes of stack that a program gets unless it asks for another limit.
+/// Default size of the stack limit in bytes.
 pub const DEFAULT_STACK: u64 = 8 << 20;
 
 impl Limits {
-    /// What the first program starts with; `tasks` bounds its processes and threads.
+    /// Returns the limits that the first program starts with. `tasks` bounds its processes and
+    /// threads.
     pub fn initial(tasks: u64) -> Self {
         let unlimited = Limit {
             current: INFINITY,
@@ -141,7 +144,7 @@ impl Limits {
         Self(limits)
     }
 
-    /// What holds now for one resource.
+    /// Returns the limit in force for one resource.
     pub fn current(&self, index: usize) -> u64 {
         self.0[index].current
     }

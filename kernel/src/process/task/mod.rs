@@ -1,8 +1,8 @@
-//! Tasks (threads) and processes: how they begin, what they are, how they end.
+//! Tasks (threads) and processes: creation, state and end.
 //!
-//! Locks, in the order in which they may be taken: the process table ([`table`]), a process's
-//! relations, a process's group, a task's pending signals, wait queues and timer queues, run queues.
-//! Of two processes' locks of one kind only one is held at a time.
+//! Locks, in the order in which they are taken: the process table ([`table`]), a process's
+//! relations, a process's group, a task's pending signals, wait queues and timer queues, run
+//! queues. Of two processes' locks of the same kind only one is held at a time.
 
 mod clone;
 pub(crate) mod core_dump;

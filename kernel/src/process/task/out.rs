@@ -1,4 +1,4 @@
-//! Files for the host: what sends them when the program has ended (`ebb run --out`).
+//! Starts the program that sends files to the host when the program has ended (`ebb run --out`).
 
 use super::image::Program;
 use super::start::{self, init_process};
@@ -11,14 +11,14 @@ use logic::errno::Errno;
 use logic::strings::Strings;
 use machine::console;
 
-/// The program that sends them, opened before there is anybody who could put another in its place.
+/// The program that sends the files. It is opened before any other process could replace it.
 pub(super) struct Sender {
     program: Program,
     arguments: Strings,
 }
 
 impl Sender {
-    /// The one of `/.ebb/out`; none where nothing is to be sent.
+    /// Opens the program that `/.ebb/out` names. Returns `None` if no files are to be sent.
     pub(super) fn prepare() -> Option<Self> {
         let context = fs::Context::new(fs::root());
         let who = root_credentials();
@@ -41,7 +41,8 @@ impl Sender {
         }
     }
 
-    /// Runs it, once nobody else is left who could change the files. What goes wrong the host learns by what does not come.
+    /// Runs the program once no other process is left that could change the files. The host notices
+    /// a failure by the missing data.
     pub(super) fn run(self) {
         end_all();
         let ended = self.start().and_then(|pid| {
@@ -79,7 +80,7 @@ impl Sender {
 fn end_all() {
     let options = WaitOptions::EXITED | WaitOptions::ALL;
     loop {
-        // Again for each that has gone: one that was being made may have been missed.
+        // Repeated after each end, because a process that was being created may have been missed.
         let all = table::lock().collect(|process| process.pid() > 1);
         for process in all.unwrap_or_default() {
             let _ = send_to_process(&process, SigInfo::kernel(Signal::SIGKILL));

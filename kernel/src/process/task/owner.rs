@@ -1,4 +1,4 @@
-//! What the scheduler asks of tasks, whose first part its threads are.
+//! The scheduler's callbacks for tasks. A task's first field is its thread.
 
 #![expect(unsafe_code, reason = "a thread is the first part of a task")]
 
@@ -27,28 +27,29 @@ static OWNER: Owner = Owner {
     describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
 };
 
-/// Hands a count of a task to the scheduler.
+/// Hands a reference to a task to the scheduler.
 pub(super) fn to_thread(task: Arc<Task>) -> Owned {
     let thread = Arc::into_raw(task).cast::<Thread>().cast_mut();
-    // SAFETY: the thread is the first part of the task, and `release` takes the count back.
+    // SAFETY: the thread is the first field of the task, and `release` takes the reference back.
     unsafe { Owned::from_raw(NonNull::new_unchecked(thread)) }
 }
 
-/// The task that a thread is the first part of.
+/// Returns the task whose first field is this thread.
 #[inline]
 fn task_of(thread: &Thread) -> &Task {
-    // SAFETY: `to_thread` alone hands threads to the scheduler.
+    // SAFETY: only `to_thread` hands threads to the scheduler, so each is part of a task.
     unsafe { NonNull::from(thread).cast::<Task>().as_ref() }
 }
 
 /// # Safety
-/// As [`Owner::release`].
+/// The contract of [`Owner::release`].
 unsafe fn release(thread: NonNull<Thread>) {
-    // SAFETY: `to_thread` made the pointer; the count is the caller's.
+    // SAFETY: `to_thread` made the pointer, and the caller owns the reference.
     drop(unsafe { Arc::from_raw(thread.cast::<Task>().as_ptr()) });
 }
 
-/// Changes what few tasks have, of whom one of these is one by its `marks`.
+/// Switches the rarely used state of tasks: breakpoints and `NO_TSC`. `marks` holds the bits that
+/// either task has.
 #[cold]
 fn switch_marked(previous: &Task, next: &Task, marks: u32) {
     if marks & work::BREAKPOINTS != 0 {
@@ -59,7 +60,7 @@ fn switch_marked(previous: &Task, next: &Task, marks: u32) {
     }
 }
 
-/// Changes what user code sees besides its registers.
+/// Switches the state that user code sees besides its registers.
 fn switch(previous: &Thread, next: &Thread) {
     let (previous, next) = (task_of(previous), task_of(next));
     let marks = previous.work() | next.work();
@@ -68,7 +69,7 @@ fn switch(previous: &Thread, next: &Thread) {
     }
     let mut previous_vm = None;
     if let Some(user) = &previous.user {
-        // SAFETY: we are still the previous task.
+        // SAFETY: this CPU still runs the previous task, so no other code uses its cells.
         unsafe {
             user.fpu.get().save();
             previous_vm = user.vm.look().as_deref();
@@ -83,7 +84,7 @@ fn switch(previous: &Thread, next: &Thread) {
         }
         return;
     };
-    // SAFETY: the next task does not run yet and is ours.
+    // SAFETY: the next task does not run yet, and this CPU owns it.
     let next_vm = unsafe { user.vm.look() }.as_deref();
     match (previous_vm, next_vm) {
         (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
@@ -91,13 +92,13 @@ fn switch(previous: &Thread, next: &Thread) {
         (Some(from), None) => from.deactivate(),
         (None, None) => {}
     }
-    // SAFETY: as above.
+    // SAFETY: the next task does not run yet, and this CPU owns it.
     unsafe { user.fpu.get() }.restore();
     arch::set_fs_base(user.fs_base());
     arch::set_gs_base_user(user.gs_base());
 }
 
-/// The first code of a task.
+/// The first code that a task runs.
 fn begin() -> ! {
     let task = current();
     if let Some(body) = task.body {
@@ -111,7 +112,7 @@ fn begin() -> ! {
     unsafe { arch::context::enter_user(frame) }
 }
 
-/// An idle CPU keeps no frames to itself.
+/// Returns this CPU's cached frames to the allocator when the CPU becomes idle.
 fn resting() {
     memory::percpu::drain();
     give_back::kick();

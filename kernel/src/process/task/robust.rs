@@ -1,13 +1,13 @@
-//! What a task's end does to futexes: the robust list, and the word that joiners wait for.
+//! Futexes at a task's end: the robust list, and the word that `pthread_join` waits on.
 
 use crate::process::TaskRef;
 use crate::process::futex;
 use crate::vm::uaccess;
 use core::sync::atomic::Ordering;
 
-/// Entries of a robust list that are looked at; Linux's `ROBUST_LIST_LIMIT`.
+/// The most entries of a robust list that are processed; Linux's `ROBUST_LIST_LIMIT`.
 const LIMIT: usize = 2048;
-/// Futex word: somebody waits.
+/// Futex word: tasks wait.
 const WAITERS: u32 = 0x8000_0000;
 /// Futex word: the owner died.
 const OWNER_DIED: u32 = 0x4000_0000;
@@ -20,8 +20,8 @@ fn read_u64(address: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-/// Marks the futexes that the task holds, and wakes one waiter of each. The list is the program's
-/// word: whatever is wrong with it ends the walk.
+/// Marks the futexes that the task holds, and wakes one waiter of each. The program may have put
+/// anything into the list, so the walk ends at the first error.
 pub(super) fn release_list(task: TaskRef) {
     let head = task.marks().robust_list.swap(0, Ordering::Relaxed);
     if head == 0 {
@@ -54,7 +54,8 @@ fn release(task: TaskRef, address: u64, priority_inheriting: bool) -> Option<()>
         return None;
     }
     let mut word = uaccess::atomic::load_u32(address).ok()?;
-    // Each turn another thread changed the word; bounded, as others may do so for ever.
+    // Each turn means that another thread has changed the word. Bounded, because others may do so
+    // for ever.
     for _ in 0..LIMIT {
         if word & TID_MASK != task.tid() {
             return Some(());
@@ -72,11 +73,11 @@ fn release(task: TaskRef, address: u64, priority_inheriting: bool) -> Option<()>
     Some(())
 }
 
-/// Clears the word that `pthread_join` waits for, and wakes the waiter.
+/// Clears the word that `pthread_join` waits on, and wakes the waiter.
 pub(super) fn clear_child_tid(task: TaskRef) {
     let address = task.marks().clear_child_tid.swap(0, Ordering::Relaxed);
     if address != 0 && uaccess::copy_out(address, &0u32.to_ne_bytes()).is_ok() {
-        // Joiners may wait with either kind of futex.
+        // A joiner may wait on a private or a shared futex.
         let _ = futex::wake(address, false, 1, u32::MAX);
         let _ = futex::wake(address, true, 1, u32::MAX);
     }

@@ -1,4 +1,4 @@
-//! How a thread is scheduled, as programs set and see it; of a main thread that has ended, too.
+//! Scheduling parameters of threads, as programs set and see them, also of an ended main thread.
 
 use super::table::{self, Table};
 use super::{Process, Task};
@@ -9,16 +9,16 @@ use logic::errno::Errno;
 use machine::sched::{self, realtime};
 use machine::sync::SpinLock;
 
-/// What calls on scheduling set.
+/// The parameters that system calls on scheduling set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// `SCHED_*`.
     pub(crate) policy: u32,
-    /// Real-time priority: 1 to 99 of `SCHED_FIFO` and `SCHED_RR`, 0 of the others.
+    /// Real-time priority: 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, 0 for the others.
     pub(crate) priority: u32,
     /// Nice value, -20 to 19.
     pub(crate) nice: i32,
-    /// Its children begin with the usual policy and no negative nice value (`SCHED_RESET_ON_FORK`).
+    /// Its children start with the usual policy and no negative nice value (`SCHED_RESET_ON_FORK`).
     pub(crate) resets_on_fork: bool,
     /// `ioprio_set(2)`.
     pub(crate) io_priority: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Of a new thread that inherits nothing.
+    /// The parameters of a new thread that inherits nothing.
     pub(crate) const USUAL: Self = Self {
         policy: raw::SCHED_NORMAL,
         priority: 0,
@@ -37,12 +37,12 @@ impl Scheduling {
         cpus: u64::MAX,
     };
 
-    /// Whether the policy is one with a priority.
+    /// Returns whether the policy is a real-time policy.
     pub(crate) fn is_realtime(&self) -> bool {
         matches!(self.policy, raw::SCHED_FIFO | raw::SCHED_RR)
     }
 
-    /// Returns what a child of a thread with this begins with.
+    /// Returns the parameters with which a child of a thread with these starts.
     pub(crate) fn of_child(self) -> Self {
         let mut child = Self {
             resets_on_fork: false,
@@ -61,14 +61,14 @@ impl Scheduling {
     }
 }
 
-/// The scheduling of a live thread, and what the scheduler is told of it.
+/// The parameters of a live thread, and the inherited priority.
 #[derive(Debug)]
 pub(super) struct OwnScheduling(SpinLock<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     own: Scheduling,
-    /// The highest priority of the threads that wait for a lock that it owns; 0: none has one.
+    /// The highest priority of the threads that wait for a lock that it owns; 0 if none has one.
     inherited: u32,
 }
 
@@ -82,13 +82,13 @@ impl OwnScheduling {
 }
 
 impl Task {
-    /// How it is scheduled.
+    /// Returns its scheduling parameters.
     pub(crate) fn scheduling(&self) -> Scheduling {
         self.scheduling.0.lock().own
     }
 
-    /// Its place among those that wait for one thing by urgency, the least first: a priority comes
-    /// before all nice values.
+    /// Returns its rank among the waiters for an object; the lowest is served first. A real-time
+    /// priority comes before all nice values.
     pub(crate) fn rank(&self) -> i32 {
         match self.priority() {
             0 => self.nice(),
@@ -96,17 +96,17 @@ impl Task {
         }
     }
 
-    /// Changes how it is scheduled, at once.
+    /// Changes its scheduling parameters, at once.
     pub(crate) fn change_scheduling(&self, change: impl FnOnce(&mut Scheduling)) {
-        // Never fails.
+        // The closure never fails.
         let _ = self.try_change_scheduling(|own| {
             change(own);
             Ok(())
         });
     }
 
-    /// The same unless `change` fails, which runs with the lock held: what it looks at stays until
-    /// the change is made.
+    /// Changes its scheduling parameters unless `change` fails. `change` runs with the lock held,
+    /// so the parameters that it reads stay until the change is made.
     fn try_change_scheduling(
         &self,
         change: impl FnOnce(&mut Scheduling) -> Result<(), Errno>,
@@ -124,14 +124,14 @@ impl Task {
         Ok(())
     }
 
-    /// Tells the scheduler of the priority.
+    /// Passes the effective priority to the scheduler.
     fn set_priority(&self, inner: &Inner) {
         let (own, inherited) = (&inner.own, inner.inherited);
         let round_robin = own.policy == raw::SCHED_RR;
         realtime::set(self, own.priority.max(inherited), round_robin);
     }
 
-    /// Gives it the priority of those that wait for it, 0 to take that back.
+    /// Sets the priority that it inherits from its waiters; 0 for none.
     pub(crate) fn inherit_priority(&self, priority: u32) {
         let mut inner = self.scheduling.0.lock();
         if inner.inherited != priority {
@@ -140,24 +140,24 @@ impl Task {
         }
     }
 
-    /// Whether it has inherited a priority.
+    /// Returns whether it has inherited a priority.
     pub(crate) fn has_inherited(&self) -> bool {
         self.scheduling.0.lock().inherited != 0
     }
 }
 
-/// A thread that a call on scheduling means.
+/// The thread that a system call on scheduling refers to.
 #[derive(Clone)]
 pub(crate) enum Scheduled {
-    /// A live one.
+    /// A live thread.
     Live(Arc<Task>),
-    /// The main thread of this process, which has ended. As on Linux all can be set and seen until the
-    /// process is waited for.
+    /// The main thread of this process, which has ended. As on Linux its parameters can be set and
+    /// read until the process is waited for.
     Ended(Arc<Process>),
 }
 
 impl Scheduled {
-    /// The thread with this number.
+    /// Returns the thread with this number.
     pub(crate) fn find(tid: u32) -> Option<Self> {
         Self::find_in(&table::lock(), tid)
     }
@@ -167,7 +167,7 @@ impl Scheduled {
         live.or_else(|| table.process(tid).cloned().map(Self::Ended))
     }
 
-    /// The live thread.
+    /// Returns the live thread, if it is one.
     pub(crate) fn task(&self) -> Option<&Arc<Task>> {
         match self {
             Self::Live(task) => Some(task),
@@ -175,7 +175,7 @@ impl Scheduled {
         }
     }
 
-    /// The process that it belongs to.
+    /// Returns the process that it belongs to.
     pub(crate) fn process(&self) -> &Arc<Process> {
         match self {
             Self::Live(task) => task.process(),
@@ -183,7 +183,7 @@ impl Scheduled {
         }
     }
 
-    /// Who it acts as, or did last.
+    /// Returns its credentials, or its last ones.
     pub(crate) fn credentials(&self) -> Arc<Credentials> {
         match self {
             Self::Live(task) => task.credentials_for_others(),
@@ -191,7 +191,7 @@ impl Scheduled {
         }
     }
 
-    /// How it is scheduled.
+    /// Returns its scheduling parameters.
     pub(crate) fn get(&self) -> Scheduling {
         match self {
             Self::Live(task) => task.scheduling(),
@@ -199,12 +199,12 @@ impl Scheduled {
         }
     }
 
-    /// Changes how it is scheduled in one step: `change` gets what it has, and no other call sets
-    /// anything before what `change` makes of that is in force. It runs with a spin lock held, and
-    /// may take those of credentials and limits.
+    /// Changes its scheduling parameters in one step. `change` gets the present ones, and no other
+    /// call sets any until its result is in force. It runs with a spin lock held, and may take the
+    /// locks of credentials and limits.
     ///
     /// # Errors
-    /// Those of `change`; nothing is changed then.
+    /// Those of `change`; then no parameter changes.
     pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut Scheduling) -> Result<(), Errno>,

@@ -1,4 +1,4 @@
-//! The first processes: init (1), and the program that the VM runs (2).
+//! The first processes: init (1), and the VM's program (2).
 
 use super::image::{self, Loaded, Program};
 use super::limits::Limits;
@@ -33,39 +33,39 @@ use machine::memory::{self, KernelStack};
 use machine::sched;
 use machine::sync::Once;
 
-/// Linux wait status when the program cannot be run, as shells have it: 127 when there is none,
-/// 126 when it cannot be executed.
+/// Linux wait status if the program cannot be run, as in shells: 127 if it does not exist, 126 if
+/// it cannot be executed.
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
-/// The same when the boot line asks for a setting that there is not: as `ebb`'s own failures.
+/// The exit code if the boot line has an unknown setting, as for failures of `ebb` itself.
 const NOT_SET_UP: i32 = 125;
 
 /// The program's number.
 const PROGRAM: u32 = 2;
 
-/// Memory that a task takes at the very least, in frames, to bound their number: its stack, its
-/// page tables, its descriptors.
+/// The least number of frames that a task takes, for its stack, page tables and descriptors. It
+/// bounds the number of tasks.
 const FRAMES_PER_TASK: u64 = 24;
 
-/// Bytes of `/.ebb/argv` and `/.ebb/env` that are read.
+/// The most bytes of `/.ebb/argv` and `/.ebb/env` that are read.
 const MAX_STRINGS: u64 = 4 << 20;
 
-/// Words of `/.ebb/volumes` for each.
+/// Words for each volume in `/.ebb/volumes`.
 const VOLUME_WORDS: usize = 3;
 
 static INIT: Once<Arc<Process>> = Once::new();
 
-/// Process 1, to which orphans go.
+/// Returns process 1, the parent of orphans.
 pub(crate) fn init_process() -> &'static Arc<Process> {
     INIT.get().expect("init is made before any other process")
 }
 
-/// Obeys the settings of the boot line, in init before the program starts. An error, which it has
-/// named on the console, keeps the program from starting.
+/// Applies the settings of the boot line, in init before the program starts. After an error, which
+/// it has named on the console, the program does not start.
 type Settings = fn() -> Result<(), Errno>;
 static SETTINGS: Once<Settings> = Once::new();
 
-/// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2
+/// Starts the first tasks on the first CPU and enters the idle loop. `/.ebb/argv` becomes PID 2
 /// after `settings` was called.
 pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
     assert!(SETTINGS.set(settings).is_ok(), "tasks are started once");
@@ -123,7 +123,7 @@ pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
 
 static FIRST: Once<Arc<Task>> = Once::new();
 
-/// Init: starts the program, buries orphans, and ends the VM with the program.
+/// Init: starts the program, reaps orphans, and ends the VM with the program.
 fn init() {
     if SETTINGS.get().is_some_and(|settings| settings().is_err()) {
         end(WaitStatus::exited(NOT_SET_UP));
@@ -154,7 +154,7 @@ fn init() {
 }
 
 fn end(status: WaitStatus) -> ! {
-    // Nobody is left to be told of errors.
+    // No task is left that could handle errors.
     let _ = fs::hostfs::sync_all();
     fs::block::sync_for_the_last_time();
     arch::power_off(ExitRecord {
@@ -181,7 +181,7 @@ fn start_program() -> Result<(), StartError> {
         if error == Errno::EACCES {
             say_what_is_closed(&context, &who, &path);
         }
-        // The host looks for these words, and tells the user what follows.
+        // The host looks for these words and shows the user the rest of the line.
         console!("init: cannot run {shown}: {error}");
         if error == Errno::ENOENT {
             (NOT_FOUND, "the program is missing")
@@ -191,7 +191,8 @@ fn start_program() -> Result<(), StartError> {
     })
 }
 
-/// Says on the console which folder on the way to `path`, or whether the file itself, is closed to `who`.
+/// Prints on the console which folder on the way to `path`, or whether the file itself, is closed
+/// to `who`.
 fn say_what_is_closed(context: &fs::Context, who: &Credentials, path: &[u8]) {
     let root = context.root();
     let find = |path: &[u8]| {
@@ -201,7 +202,7 @@ fn say_what_is_closed(context: &fs::Context, who: &Credentials, path: &[u8]) {
     let user = who.users.effective;
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     for (at, _) in slashes {
-        // The root itself is the path up to the first slash, and it.
+        // Up to the first slash the path is empty; the root folder includes the slash.
         let folder = &path[..at.max(1)];
         let Ok(node) = find(folder) else { return };
         if fs::permission::check_search(who, &*node).is_err() {
@@ -220,7 +221,7 @@ fn say_what_is_closed(context: &fs::Context, who: &Credentials, path: &[u8]) {
     }
 }
 
-/// Who the program runs as: root, unless the host names another user.
+/// Returns the program's credentials: root's, unless the host names another user.
 fn user(context: &fs::Context) -> Result<Arc<Credentials>, StartError> {
     let strings = match read_strings(context, USER.as_bytes()) {
         Err(Errno::ENOENT) => return Ok(root_credentials()),
@@ -266,7 +267,7 @@ fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Has the program begin in the folder that the host names; in the root where that is not to be found.
+/// Makes the program start in the folder that the host names, or in the root if that is not found.
 fn go_to_folder(context: &fs::Context, who: &Credentials) {
     let root = context.root();
     let found = read_strings(context, FOLDER.as_bytes())
@@ -317,8 +318,8 @@ fn spawn(
     Ok(())
 }
 
-/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number. It has these
-/// arguments and environment.
+/// Makes a process with these arguments and environment, and returns its number. The process is
+/// init's only child and leads a new session, which the terminal `own` controls, if given.
 pub(super) fn start_process(
     program: &Program,
     context: Arc<fs::Context>,
@@ -378,7 +379,7 @@ pub(super) fn start_process(
     Ok(pid)
 }
 
-/// Sends a signal to the process group of the program that the VM runs (the host's Ctrl-C).
+/// Sends a signal to the process group of the VM's program (the host's Ctrl-C).
 fn signal_program(signo: u32) {
     let Some(signal) = Signal::new(signo) else {
         return;

@@ -1,4 +1,5 @@
-//! All processes and tasks by their numbers; its lock guards how processes hang together.
+//! All processes and tasks by their numbers. The table's lock also guards the relations between
+//! processes.
 
 use super::{Process, Task};
 use alloc::sync::Arc;
@@ -9,10 +10,10 @@ use machine::sync::{SpinGuard, SpinLock};
 
 /// Numbers in one chunk of the table.
 const CHUNK: usize = 128;
-/// Chunks that are got together.
+/// The number of chunks that are allocated together.
 const GROUP_CHUNKS: usize = GROUP as usize / CHUNK;
 
-/// What a number stands for; a number is free again when it stands for nothing.
+/// The objects with a number. The number is free if there are none.
 #[derive(Debug, Default)]
 struct Slot {
     /// A live thread.
@@ -21,7 +22,7 @@ struct Slot {
     process: Option<Arc<Process>>,
     /// Reserved for a task that is being made.
     reserved: bool,
-    /// Of a thread that has ended, for which its tracer is to wait.
+    /// A thread with this number has ended, and its tracer must wait for it.
     kept: bool,
     /// Processes of the group with this number.
     group_members: u32,
@@ -40,7 +41,7 @@ impl Slot {
     }
 }
 
-/// Slots for [`CHUNK`] numbers in a row; empty while none of them is in use.
+/// Slots for [`CHUNK`] consecutive numbers; empty while all of them are free.
 #[derive(Debug)]
 struct Chunk {
     slots: Vec<Slot>,
@@ -53,7 +54,7 @@ impl Chunk {
         used: 0,
     };
 
-    /// The chunk with the slot of a number, which it makes if need be.
+    /// Returns the chunk with the slot of a number, and makes it if necessary.
     fn of(groups: &mut [Vec<Self>; GROUPS], number: u32) -> Result<&mut Self, Errno> {
         let group = &mut groups[(number / GROUP) as usize];
         if group.is_empty() {
@@ -77,15 +78,15 @@ impl Chunk {
 /// The table; see [`lock`].
 pub(crate) struct Table {
     numbers: Numbers,
-    /// By groups of numbers; none where none of a group was ever used.
+    /// Chunks by groups of numbers. A group is empty until one of its numbers is used.
     chunks: [Vec<Chunk>; GROUPS],
-    /// User tasks, those being made too.
+    /// User tasks, including those being made.
     tasks: usize,
-    /// Processes, zombies too.
+    /// Processes, including zombies.
     processes: usize,
-    /// How many there may be.
+    /// The limit on user tasks.
     max_tasks: usize,
-    /// Tasks of users but root, those being made too.
+    /// The number of tasks for each user except root, including those being made.
     users: Vec<(u32, u64)>,
 }
 
@@ -112,7 +113,7 @@ impl Table {
             .get(number as usize % CHUNK)
     }
 
-    /// Changes the slot of a number in use, and frees the number when nothing is left there.
+    /// Changes the slot of a number in use, and frees the number if the slot becomes empty.
     fn change<R>(&mut self, number: u32, change: impl FnOnce(&mut Slot) -> R) -> R {
         let group = &mut self.chunks[(number / GROUP) as usize];
         let chunk = &mut group[number as usize / CHUNK % GROUP_CHUNKS];
@@ -128,30 +129,31 @@ impl Table {
         result
     }
 
-    /// Limits the number of tasks.
+    /// Sets the limit on the number of tasks.
     pub(crate) fn set_max_tasks(&mut self, max: usize) {
         self.max_tasks = max.min(PID_MAX as usize - 1);
     }
 
-    /// How many tasks there may be.
+    /// Returns the limit on the number of tasks.
     pub(crate) fn max_tasks(&self) -> usize {
         self.max_tasks
     }
 
-    /// How many there are.
+    /// Returns the number of tasks.
     pub(crate) fn tasks(&self) -> usize {
         self.tasks
     }
 
-    /// Takes a free number for a new task of a user, who may have so many, but for root.
+    /// Reserves a free number for a new task of a user. `limit` bounds the user's tasks, except
+    /// root's.
     ///
     /// # Errors
-    /// `EAGAIN` when there are too many tasks; `ENOMEM`.
+    /// `EAGAIN` if there are too many tasks; `ENOMEM`.
     pub(crate) fn reserve(&mut self, uid: u32, limit: u64) -> Result<u32, Errno> {
         if self.tasks >= self.max_tasks || self.tasks_of(uid) >= limit {
             return Err(Errno::EAGAIN);
         }
-        // No more users than tasks, so none of them fails to change its own.
+        // There are no more users than tasks, so with this room a task can always change its user.
         let room = (self.tasks + 1).saturating_sub(self.users.len());
         self.users.try_reserve(room).map_err(|_| Errno::ENOMEM)?;
         let number = self.reserve_number()?;
@@ -159,13 +161,14 @@ impl Table {
         Ok(number)
     }
 
-    /// Tasks of a user; root's are not counted.
+    /// Returns the number of a user's tasks; 0 for root, whose tasks are not counted.
     fn tasks_of(&self, uid: u32) -> u64 {
         let known = self.users.iter().find(|(user, _)| *user == uid);
         known.map_or(0, |(_, count)| *count)
     }
 
-    /// Counts a task to a user, or away from it. [`Self::reserve`] has made room for one user a task.
+    /// Adds a task to a user's count if `comes`, else subtracts it. [`Self::reserve`] has made room
+    /// for one user for each task.
     fn count_user(&mut self, uid: u32, comes: bool) {
         if uid == 0 {
             return;
@@ -183,7 +186,7 @@ impl Table {
         }
     }
 
-    /// A task belongs to another user from now on.
+    /// Moves a task from one user's count to another's.
     pub(super) fn move_task(&mut self, from: u32, to: u32) {
         self.count_user(from, false);
         self.count_user(to, true);
@@ -204,7 +207,7 @@ impl Table {
         Ok(number)
     }
 
-    /// Gives a reserved number back: the task was not made.
+    /// Releases a reserved number, because the task was not made.
     pub(crate) fn unreserve(&mut self, uid: u32, number: u32) {
         self.tasks -= 1;
         self.count_user(uid, false);
@@ -224,7 +227,7 @@ impl Table {
         });
     }
 
-    /// Takes a task out; what comes back is to be dropped without the lock.
+    /// Takes a task out of the table. The caller drops the result without the lock.
     #[must_use]
     pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
         self.tasks -= 1;
@@ -236,8 +239,8 @@ impl Table {
         gone
     }
 
-    /// Takes a task out that counts until [`Self::uncount`]; its number may stay, too, until
-    /// [`Self::release_number`].
+    /// Takes a task out that still counts until [`Self::uncount`]. With `keep_number`, its number
+    /// stays in use until [`Self::release_number`].
     #[must_use]
     pub(crate) fn keep_task(&mut self, number: u32, keep_number: bool) -> Option<Arc<Task>> {
         self.change(number, |slot| {
@@ -246,25 +249,25 @@ impl Table {
         })
     }
 
-    /// Such a task is gone.
+    /// Ends the counting of a task that [`Self::keep_task`] took out.
     pub(crate) fn uncount(&mut self, task: &Task) {
         self.tasks -= 1;
         let uid = task.credentials_for_others().users.real;
-        // Less needs no memory.
+        // A decrease needs no memory.
         self.count_user(uid, false);
     }
 
-    /// Gives such a number back.
+    /// Releases a number that [`Self::keep_task`] has kept.
     pub(crate) fn release_number(&mut self, number: u32) {
         self.change(number, |slot| slot.kept = false);
     }
 
-    /// Whether the number is such a one.
+    /// Returns whether [`Self::keep_task`] has kept the number.
     pub(crate) fn is_kept(&self, number: u32) -> bool {
         self.slot(number).is_some_and(|slot| slot.kept)
     }
 
-    /// Takes a process out that has been waited for.
+    /// Takes out a process that has been waited for.
     #[must_use]
     pub(crate) fn remove_process(&mut self, number: u32) -> Option<Arc<Process>> {
         let gone = self.change(number, |slot| slot.process.take());
@@ -272,7 +275,7 @@ impl Table {
         gone
     }
 
-    /// Lets a thread take over its process's number from the main thread, which has ended (exec).
+    /// Gives a thread the number of its process's main thread, which has ended (exec).
     #[must_use]
     pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
         let old = task.tid();
@@ -283,7 +286,8 @@ impl Table {
         entry
     }
 
-    /// Counts a process into or out of a process group; keeps the group's number from being reused.
+    /// Adds a process to a process group, or removes it. The group's number is not reused while it
+    /// has members.
     pub(crate) fn count_group(&mut self, group: u32, join: bool) {
         if group != 0 {
             self.change(group, |slot| {
@@ -296,7 +300,7 @@ impl Table {
         }
     }
 
-    /// The same for a session.
+    /// Adds a process to a session, or removes it.
     pub(crate) fn count_session(&mut self, session: u32, join: bool) {
         if session != 0 {
             self.change(session, |slot| {
@@ -309,27 +313,27 @@ impl Table {
         }
     }
 
-    /// Whether the process group exists.
+    /// Returns whether the process group exists.
     pub(crate) fn group_exists(&self, group: u32) -> bool {
         self.slot(group).is_some_and(|slot| slot.group_members != 0)
     }
 
-    /// The process with this number, zombies too.
+    /// Returns the process with this number, also if it is a zombie.
     pub(crate) fn process(&self, number: u32) -> Option<&Arc<Process>> {
         self.slot(number)?.process.as_ref()
     }
 
-    /// Whether the number stands for anything: a task, a process, a group or a session.
+    /// Returns whether a task, a process, a group or a session has this number.
     pub(crate) fn is_used(&self, number: u32) -> bool {
         self.slot(number).is_some_and(|slot| !slot.is_free())
     }
 
-    /// The live thread with this number.
+    /// Returns the live thread with this number.
     pub(crate) fn task(&self, number: u32) -> Option<&Arc<Task>> {
         self.slot(number)?.task.as_ref()
     }
 
-    /// All processes, by number, zombies too.
+    /// Returns all processes in the order of their numbers, zombies included.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
         self.processes_from(0)
     }
@@ -347,7 +351,7 @@ impl Table {
             .skip_while(move |process| process.pid() < number)
     }
 
-    /// The processes that `choose` picks.
+    /// Returns the processes that `choose` picks.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -366,32 +370,32 @@ impl Table {
     }
 }
 
-/// The process with this number, zombies too.
+/// Returns the process with this number, also if it is a zombie.
 pub fn find(pid: u32) -> Option<Arc<Process>> {
     lock().process(pid).cloned()
 }
 
-/// The live thread with this number.
+/// Returns the live thread with this number.
 pub fn find_task(tid: u32) -> Option<Arc<Task>> {
     lock().task(tid).cloned()
 }
 
-/// The process with the lowest number that is not below `pid`.
+/// Returns the process with the lowest number that is not below `pid`.
 pub fn next_process(pid: u32) -> Option<Arc<Process>> {
     lock().processes_from(pid).next().cloned()
 }
 
-/// What new numbers of tasks are below.
+/// Returns the limit that new numbers of tasks are below.
 pub fn number_limit() -> u32 {
     lock().numbers.limit()
 }
 
-/// Sets that.
+/// Sets the limit that new numbers of tasks are below.
 ///
 /// # Errors
-/// `EINVAL` for fewer than the kernel's own tasks may need, and for more than there can be.
+/// `EINVAL` for fewer numbers than the kernel's own tasks may need, and for more than there can be.
 pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
-    /// Linux's `RESERVED_PIDS` and one.
+    /// Linux's `RESERVED_PIDS` plus one.
     const LEAST: u32 = 301;
     let limit = u32::try_from(limit).map_err(|_| Errno::EINVAL)?;
     if !(LEAST..=PID_MAX).contains(&limit) {
@@ -401,17 +405,17 @@ pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The number of the task that was made last.
+/// Returns the number of the most recently created task.
 pub fn last_number() -> u32 {
     lock().numbers.last()
 }
 
-/// How many processes there are, zombies too.
+/// Returns the number of processes, zombies included.
 pub fn process_count() -> usize {
     lock().processes
 }
 
-/// User tasks: how many there are, and how many there may be (`threads-max`).
+/// Returns the number of user tasks, and the limit on it (`threads-max`).
 pub fn task_count() -> (usize, usize) {
     let table = lock();
     (table.tasks(), table.max_tasks())

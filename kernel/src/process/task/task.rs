@@ -32,14 +32,14 @@ use machine::memory::KernelStack;
 use machine::sched::{Thread, work};
 use machine::sync::SpinLock;
 
-/// Bytes of a task's name with its NUL.
+/// Size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// A cell of a task that only the task itself uses, while it runs (or its maker, before).
 pub(crate) struct Own<T>(UnsafeCell<T>);
 
-// SAFETY: see the type: one CPU at a time uses it, and tasks change CPUs by way of the scheduler's
-// locks.
+// SAFETY: only one CPU at a time uses the cell; see the type. Tasks change CPUs under the
+// scheduler's locks.
 unsafe impl<T: Send> Sync for Own<T> {}
 
 impl<T> Own<T> {
@@ -47,51 +47,51 @@ impl<T> Own<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// The value, to look at.
+    /// Returns a shared reference to the value.
     ///
     /// # Safety
     /// The caller is the task itself (or the CPU that switches it), and no reference from
     /// [`Self::get`] is in use.
     pub(crate) unsafe fn look(&self) -> &T {
-        // SAFETY: by the contract.
+        // SAFETY: the caller is the task itself, and no reference from `get` is in use.
         unsafe { &*self.0.get() }
     }
 
-    /// The value, to change.
+    /// Returns an exclusive reference to the value.
     ///
     /// # Safety
     /// The caller is the task itself (or its maker), and no reference to the value is in use.
     #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
     pub(crate) unsafe fn get(&self) -> &mut T {
-        // SAFETY: by the contract.
+        // SAFETY: the caller is the task or its maker, and no other reference is in use.
         unsafe { &mut *self.0.get() }
     }
 }
 
-/// The state that user code sees besides its frame; kernel threads have none.
+/// The state that user code sees besides its frame. Kernel threads have none.
 pub(crate) struct UserState {
-    /// x87, MXCSR, AVX.
+    /// The x87, MXCSR and AVX state.
     pub(crate) fpu: Own<Box<FpuState>>,
-    /// The address space. Processes hold it too; this is the fast way for the task itself.
+    /// The address space. The process holds it too; this one is fast to reach for the task itself.
     pub(crate) vm: Own<Option<UsedSpace>>,
     /// Open files.
     pub(crate) files: Own<Option<FilesOfTask>>,
     /// Root, working directory, umask.
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
-    /// What `SEM_UNDO` has noted; none yet, mostly.
+    /// The `SEM_UNDO` adjustments; usually `None`.
     pub(crate) undo: Own<Option<Arc<UndoList>>>,
-    /// The address of that list, for others to compare; 0: none.
+    /// The address of that list, for other tasks to compare; 0 if there is none.
     undo_mark: AtomicU64,
     /// FS base (the thread pointer) and GS base.
     bases: [AtomicU64; 2],
 }
 
-/// Returns what tells a list from others; 0 for none.
+/// Returns a mark that identifies a list; 0 for none.
 fn mark_of(list: Option<&Arc<UndoList>>) -> u64 {
     list.map_or(0, |list| Arc::as_ptr(list).addr() as u64)
 }
 
-/// Words of `struct user_regs_struct`.
+/// The number of words in `struct user_regs_struct`.
 pub(crate) const REGISTERS: usize = 27;
 
 impl UserState {
@@ -115,28 +115,28 @@ impl UserState {
         }
     }
 
-    /// Notes which list the task, the current one, has for `SEM_UNDO` now.
+    /// Updates the mark of the current task's `SEM_UNDO` list.
     pub(super) fn mark_undo_list(&self) {
-        // SAFETY: the task itself asks.
+        // SAFETY: the caller is the task itself.
         let list = unsafe { self.undo.look() };
-        // Relaxed: others compare the mark, no more.
+        // Relaxed: other tasks only compare the mark.
         self.undo_mark
             .store(mark_of(list.as_ref()), Ordering::Relaxed);
     }
 
-    /// The FS base: the thread pointer.
+    /// Returns the FS base: the thread pointer.
     #[inline]
     pub(crate) fn fs_base(&self) -> u64 {
         self.bases[0].load(Ordering::Relaxed)
     }
 
-    /// The GS base.
+    /// Returns the GS base.
     #[inline]
     pub(crate) fn gs_base(&self) -> u64 {
         self.bases[1].load(Ordering::Relaxed)
     }
 
-    /// `struct user_regs_struct`: what user code holds, with the frame of its entry.
+    /// Returns `struct user_regs_struct`: the registers of user code, with `frame` of its entry.
     pub(crate) fn registers(&self, frame: &UserFrame) -> [u64; REGISTERS] {
         [
             frame.r15,
@@ -169,7 +169,7 @@ impl UserState {
         ]
     }
 
-    /// Sets the FS base (0) or GS base (1) of a task that stands for its tracer.
+    /// Sets the FS base (0) or GS base (1) of a task in a ptrace-stop.
     pub(crate) fn lend_base(&self, which: usize, address: u64) {
         self.bases[which].store(address, Ordering::Relaxed);
     }
@@ -187,34 +187,34 @@ impl UserState {
     }
 }
 
-/// User words that say where a task began and that it has ended: addresses, 0 for none.
+/// User words that announce a task's start and end, and its locks. Addresses are 0 if unset.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// Where the new task stores its number before it starts.
+    /// The address where the new task stores its number before it starts.
     pub(crate) set_child_tid: AtomicU64,
-    /// Cleared, and its futex woken, when the task ends.
+    /// The address of a word that is cleared, and whose futex is woken, when the task ends.
     pub(crate) clear_child_tid: AtomicU64,
     /// Head of the robust futex list.
     pub(crate) robust_list: AtomicU64,
-    /// The owner of the lock that the task waits for (`futex_pi`); 0: none.
+    /// The owner of the lock that the task waits for (`futex_pi`); 0 if it waits for none.
     pub(crate) waits_for: AtomicU32,
-    /// Whether anybody has waited for the task to unlock.
+    /// Whether any task has waited for this one to unlock.
     pub(crate) is_waited_for: AtomicU32,
-    /// Whether it has ended, and unlocks nothing any more.
+    /// Whether the task has ended and will not unlock anything.
     pub(crate) is_gone: AtomicU32,
 }
 
 /// A thread of a process, or of the kernel.
 #[repr(C)]
 pub struct Task {
-    /// The scheduler's part. First: the scheduler knows a task by it alone.
+    /// The scheduler's part. It must be first, because the scheduler refers to a task by it.
     thread: Thread,
-    /// None: a kernel thread.
+    /// `None` for a kernel thread.
     pub(super) user: Option<UserState>,
     pub(super) process: Arc<Process>,
-    /// Thread number; changes only when a thread takes over its group's in exec.
+    /// Thread number. It changes only when a thread takes over its group's number in exec.
     pub(super) tid: AtomicU32,
-    /// Where it stands among the threads of its process; guarded by their lock.
+    /// Its index among the threads of its process; guarded by their lock.
     pub(super) place: AtomicUsize,
     name: SpinLock<[u8; NAME_BYTES]>,
     start_time: Nanos,
@@ -223,25 +223,25 @@ pub struct Task {
     rseq: Registration,
     tracee: Tracee,
     confinement: Confinement,
-    /// How it is scheduled.
+    /// Its scheduling parameters.
     pub(super) scheduling: OwnScheduling,
-    /// It ends, and makes no more calls.
+    /// The thread is ending, and makes no more calls.
     ends: AtomicBool,
     /// `set_mempolicy`.
     memory_policy: AtomicU8,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     timer_slack: AtomicU64,
-    /// The timer slack that it began with, its maker's.
+    /// The timer slack that it started with, its maker's.
     usual_timer_slack: AtomicU64,
-    /// Who it acts as, for itself.
+    /// Its credentials, for the task itself.
     own_credentials: Own<Arc<Credentials>>,
-    /// The same for others.
+    /// Its credentials, for other tasks.
     credentials: SpinLock<Arc<Credentials>>,
     /// Body of a kernel thread.
     pub(super) body: Option<fn()>,
 }
 
-/// What is needed to make a task.
+/// The arguments for making a task.
 pub(crate) struct NewTask<'a> {
     pub(crate) process: Arc<Process>,
     pub(crate) tid: u32,
@@ -250,7 +250,8 @@ pub(crate) struct NewTask<'a> {
 }
 
 impl Task {
-    /// Returns what tells its list for `SEM_UNDO` from those of others; 0: it has none.
+    /// Returns the mark of the task's `SEM_UNDO` list, which differs from those of other lists; 0
+    /// if it has none.
     pub(crate) fn undo_mark(&self) -> u64 {
         self.user
             .as_ref()
@@ -284,7 +285,7 @@ impl Task {
         task
     }
 
-    /// A task that has never run; it begins in user mode with `frame`.
+    /// Makes a task that has never run. It starts in user mode with `frame`.
     pub(crate) fn user(
         new: NewTask<'_>,
         user: UserState,
@@ -292,19 +293,19 @@ impl Task {
         frame: UserFrame,
     ) -> Self {
         let place = stack.top().cast::<UserFrame>().wrapping_sub(1);
-        // SAFETY: the stack is new, the task's own, and larger than a frame; its top is aligned as
-        // the frame is.
+        // SAFETY: the stack is new, belongs to the task, and is larger than a frame. Its top is
+        // aligned for a frame.
         unsafe { place.write(frame) };
         let thread = Thread::new(Some(stack), size_of::<UserFrame>());
         Self::new(new, thread, Some(user), None)
     }
 
-    /// A kernel thread that has never run.
+    /// Makes a kernel thread that has never run.
     pub(super) fn kernel(new: NewTask<'_>, stack: KernelStack, body: fn()) -> Self {
         Self::new(new, Thread::new(Some(stack), 0), None, Some(body))
     }
 
-    /// The idle task of the CPU that calls this.
+    /// Makes the idle task of the calling CPU.
     pub(super) fn idle() -> Self {
         let new = NewTask {
             process: super::kthread::kernel_process().clone(),
@@ -315,39 +316,39 @@ impl Task {
         Self::new(new, Thread::new(None, 0), None, None)
     }
 
-    /// Stores the task's number where clone was asked to; it is the task itself that runs.
+    /// Stores the task's number where clone was asked to store it. The caller is the task itself.
     pub(super) fn store_child_tid(&self) {
         let address = self.marks.set_child_tid.load(Ordering::Relaxed);
         if address != 0 {
-            // A bad address is nobody's fault but the program's: it gets no number.
+            // With a bad address the program gets no number, and no error.
             let _ = uaccess::copy_out(address, &self.tid().to_ne_bytes());
         }
     }
 
-    /// Thread number.
+    /// Returns the thread number.
     pub fn tid(&self) -> u32 {
-        // Relaxed: a number, it orders nothing.
+        // Relaxed: no other data depends on the number.
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// The process that the task belongs to.
+    /// Returns the process that the task belongs to.
     #[inline]
     pub fn process(&self) -> &Arc<Process> {
         &self.process
     }
 
-    /// What user code sees; `None` for a kernel thread.
+    /// Returns the state that user code sees; `None` for a kernel thread.
     #[inline]
     pub(crate) fn user_state(&self) -> Option<&UserState> {
         self.user.as_ref()
     }
 
-    /// Whether it is a thread of the kernel, without user memory.
+    /// Returns whether it is a thread of the kernel, without user memory.
     pub fn is_kernel(&self) -> bool {
         self.user.is_none()
     }
 
-    /// Its name (`comm`), without the NULs.
+    /// Returns its name (`comm`), without the NULs.
     pub fn name(&self) -> Name {
         Name(*self.name.lock())
     }
@@ -364,17 +365,18 @@ impl Task {
         *self.name.lock() = bytes;
     }
 
-    /// Who it acts as, whoever asks.
+    /// Returns its credentials. Any task may call this.
     pub fn credentials_for_others(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
     }
 
-    /// It acts as somebody else from now on.
+    /// Sets its credentials.
     ///
     /// # Safety
-    /// The caller is the task itself, and no reference to the present ones is in use.
+    /// The caller is the task itself, and no reference to the present credentials is in use.
     pub(super) unsafe fn set_credentials(&self, new: Arc<Credentials>) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller is the task itself, and no reference to the present credentials is in
+        // use.
         let own = unsafe { self.own_credentials.get() };
         let old = core::mem::replace(own, new.clone());
         if self.tid() == self.process.pid() {
@@ -384,68 +386,68 @@ impl Task {
         drop((old, shown));
     }
 
-    /// Who it acts as.
+    /// Returns its credentials.
     ///
     /// # Safety
     /// The caller is the task itself.
     #[inline]
     pub(super) unsafe fn own_credentials(&self) -> &Arc<Credentials> {
-        // SAFETY: by the contract.
+        // SAFETY: the caller is the task itself.
         unsafe { self.own_credentials.look() }
     }
 
-    /// What it has of signals.
+    /// Returns its signal state.
     #[inline]
     pub(crate) fn signals(&self) -> &ThreadSignals {
         &self.signals
     }
 
-    /// Blocked signals.
+    /// Returns its blocked signals.
     pub fn blocked(&self) -> SigSet {
         self.signals.blocked()
     }
 
-    /// The user words that tell of its beginning and its end.
+    /// Returns the user words that announce its start and its end.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// Its restartable sequence.
+    /// Returns its registration for restartable sequences.
     #[inline]
     pub(crate) fn rseq(&self) -> &Registration {
         &self.rseq
     }
 
-    /// Its part in tracing.
+    /// Returns its tracing data.
     #[inline]
     pub(crate) fn tracee(&self) -> &Tracee {
         &self.tracee
     }
 
-    /// What it may call.
+    /// Returns its seccomp state.
     #[inline]
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
     }
 
-    /// Whether it has begun to end.
+    /// Returns whether the thread has begun to end.
     pub(super) fn ends(&self) -> bool {
-        // Relaxed: who was told of its end by a futex has taken a lock after it.
+        // Relaxed: a task that learned of the end by a futex has taken a lock after the store.
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// It begins to end.
+    /// Notes that the thread begins to end.
     pub(super) fn note_end(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody traces it.
+    /// Returns whether a thread traces it.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.thread.work() & work::TRACED != 0
     }
 
-    /// Takes over what a thread or a process inherits besides the big things.
+    /// Copies the small parts of the state that a thread or a process inherits.
     pub(super) fn inherit(&self, parent: &Self) {
         let inherited = parent.scheduling().of_child();
         if inherited != Scheduling::USUAL {
@@ -460,7 +462,7 @@ impl Task {
         }
     }
 
-    /// The letter for `/proc/PID/stat`, without regard to zombies.
+    /// Returns the letter for `/proc/PID/stat`. It is never `Z`.
     pub fn state_letter(&self) -> u8 {
         match self.thread.state() {
             State::Blocked if self.is_traced() && ptrace::stands(self) => b't',
@@ -471,28 +473,29 @@ impl Task {
         }
     }
 
-    /// When it was made, on the monotonic clock.
+    /// Returns the time of its creation on the monotonic clock.
     pub fn start_time(&self) -> Nanos {
         self.start_time
     }
 
-    /// Its memory policy, as `set_mempolicy(2)` has it.
+    /// Returns its memory policy (`set_mempolicy(2)`).
     pub fn memory_policy(&self) -> Policy {
-        // Relaxed (both): a value of its own.
+        // Relaxed (both): no other data depends on the policy.
         Policy::from_bits(self.memory_policy.load(Ordering::Relaxed))
     }
 
-    /// Gives it another memory policy.
+    /// Sets its memory policy.
     pub fn set_memory_policy(&self, policy: Policy) {
         self.memory_policy.store(policy.bits(), Ordering::Relaxed);
     }
 
-    /// Its timer slack, in nanoseconds.
+    /// Returns its timer slack in nanoseconds.
     pub fn timer_slack(&self) -> u64 {
         self.timer_slack.load(Ordering::Relaxed)
     }
 
-    /// Sets the timer slack, 0 for the one that it began with; timers are exact whatever it says.
+    /// Sets the timer slack in nanoseconds; 0 for the one that it started with. Timers are exact
+    /// with any slack.
     pub fn set_timer_slack(&self, slack: u64) {
         let slack = match slack {
             0 => self.usual_timer_slack.load(Ordering::Relaxed),
@@ -527,12 +530,12 @@ impl fmt::Debug for Task {
 pub struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// A name from its bytes with NULs after them.
+    /// Makes a name of bytes that are padded with NULs.
     pub const fn from_padded(bytes: [u8; NAME_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, without the NULs.
+    /// Returns the bytes without the NULs.
     pub fn as_bytes(&self) -> &[u8] {
         let len = self
             .0
@@ -541,7 +544,7 @@ impl Name {
             .unwrap_or(NAME_BYTES);
         &self.0[..len]
     }
-    /// Its bytes with the NULs after them.
+    /// Returns the bytes padded with NULs.
     pub fn padded(&self) -> &[u8; NAME_BYTES] {
         &self.0
     }

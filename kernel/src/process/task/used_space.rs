@@ -1,12 +1,13 @@
-//! Address spaces that tasks use, and what ends with the last of these tasks.
+//! Counts the tasks that use an address space, and cleans up after the last one.
 
 use crate::fs::aio;
 use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::ops::Deref;
 
-/// A task's use of an address space. With the last one the contexts of asynchronous requests end,
-/// even if others still look at the space. Drop it where the task may wait.
+/// A task's use of an address space. Dropping the last one ends the contexts of asynchronous
+/// requests, even if others still have references to the space. Drop it only where the task may
+/// block.
 pub(crate) struct UsedSpace(Arc<AddressSpace>);
 
 impl UsedSpace {

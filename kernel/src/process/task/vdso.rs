@@ -1,5 +1,5 @@
-//! The vDSO: a page of code that every program is started with, by which it reads the clocks and its CPU's number
-//! without a call.
+//! The vDSO: a page of code in every program's memory. With it a program reads the clocks and its
+//! CPU's number without a system call.
 
 use crate::vm::pages::Wish;
 use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Mappings, PageSource, Prot};
@@ -10,16 +10,16 @@ use machine::arch;
 use machine::arch::once::Once;
 use machine::memory::{self, FrameRef, Mobility};
 
-/// The page, once a program was started.
+/// The page, once a program has been started.
 static PAGE: Once<Arc<Page>> = Once::new();
 
-/// A file of one page, in which only the kernel changes anything.
+/// A file of one page, which only the kernel changes.
 struct Page {
     frame: FrameRef,
-    /// Where in the page the code begins.
+    /// The offset of the code in the page.
     code: usize,
     mappings: Mappings,
-    /// What `/proc/PID/maps` shows.
+    /// The name that `/proc/PID/maps` shows.
     name: Arc<[u8]>,
 }
 
@@ -69,14 +69,15 @@ impl PageSource for Page {
     }
 }
 
-/// Has the page ask the kernel for the wall clock, before that runs at a rate of its own.
+/// Makes the page call the kernel for the wall clock. Called before the wall clock runs at its own
+/// rate.
 pub(crate) fn ask_for_clock() {
     if let Some(page) = PAGE.get() {
         page.frame.store_word(page.code + arch::vdso::SLEWS, 1);
     }
 }
 
-/// Has the page tell the wall clock as it is set now.
+/// Updates the page to the present setting of the wall clock.
 pub(crate) fn follow_clock() {
     if let Some(page) = PAGE.get() {
         let slews = arch::clock::wall_rate() != 0;
@@ -88,7 +89,7 @@ pub(crate) fn follow_clock() {
     }
 }
 
-/// Maps it at an address.
+/// Maps the page at `address`.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -98,7 +99,7 @@ pub(super) fn map(vm: &Arc<AddressSpace>, address: u64) -> Result<(), Errno> {
         None => {
             let new = Arc::new(Page::new()?);
             let page = PAGE.get_or_init(|| new);
-            // It may have been set since the page was made.
+            // The clock may have been set since the page was made.
             follow_clock();
             page
         }

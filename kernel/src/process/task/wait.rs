@@ -1,4 +1,4 @@
-//! Waiting for children.
+//! Waits for children.
 
 use super::table::Table;
 use super::{Process, Task, Usage, WaitStatus, exit, table};
@@ -11,21 +11,21 @@ use linux_raw_sys::general as raw;
 use logic::errno::Errno;
 use machine::sync::SpinGuard;
 
-/// Which children.
+/// Which children to wait for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum WaitFor<'a> {
     /// All.
     Any,
-    /// The one with a number.
+    /// The child with this number.
     Pid(u32),
-    /// This one.
+    /// This child.
     Process(&'a Arc<Process>),
-    /// A process group.
+    /// The children in this process group.
     Group(u32),
 }
 
 bitflags::bitflags! {
-    /// Which of their changes, and how.
+    /// Which changes to wait for, and how.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub(crate) struct WaitOptions: u32 {
         /// Do not wait.
@@ -40,9 +40,9 @@ bitflags::bitflags! {
         const NOWAIT = raw::WNOWAIT;
         /// Not the children and tracees of other threads.
         const NOTHREAD = 0x2000_0000;
-        /// All children, whatever their signal.
+        /// All children, whichever exit signal they have.
         const ALL = 0x4000_0000;
-        /// Only children with another signal than SIGCHLD.
+        /// Only children whose exit signal is not SIGCHLD.
         const CLONE = 0x8000_0000;
     }
 }
@@ -53,22 +53,23 @@ pub(crate) struct Waited {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) status: WaitStatus,
-    /// A tracee stands so; `status` says the same.
+    /// The code of the tracee's ptrace-stop, if that is the change; `status` contains it, too.
     pub(crate) trapped: Option<u32>,
     pub(crate) usage: Usage,
 }
 
-/// What a look at the children finds.
+/// The result of a search among the children.
 enum Look {
     Found(Waited),
     Nothing,
     NoChild,
 }
 
-/// Waits for a change of one of `process`'s children; `None`: none yet, with `NOHANG`.
+/// Waits for a change of one of `process`'s children. Returns `None` if there is none yet and
+/// `NOHANG` is set.
 ///
 /// # Errors
-/// `ECHILD` when there is no such child; `ERESTARTSYS`.
+/// `ECHILD` if there is no such child; `ERESTARTSYS`.
 pub(crate) fn wait_for_child(
     process: &Arc<Process>,
     which: WaitFor<'_>,
@@ -109,14 +110,14 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
         WaitFor::Any | WaitFor::Group(_) => process.relations.lock().first_child.clone(),
     };
     let mut result = Look::NoChild;
-    // One turn for each child, or for the one; the table's lock keeps them together.
+    // Ends: visits each child, or the one, once. The table's lock keeps the list unchanged.
     while let Some(candidate) = child {
-        // A zombie has no other change to report than its end.
+        // A zombie reports only its end.
         let ended = candidate.relations.lock().zombie.is_some();
         let reportable = options.contains(WaitOptions::EXITED) || !ended;
         let tracing = LeaderGone::of(&candidate);
         if tracing == LeaderGone::ByParent || ended && tracing == LeaderGone::ByOther {
-            // Its tracer sees its stops, and its end first.
+            // The tracer sees its stops, and its end first.
             if matches(&candidate, which, options) {
                 result = Look::Nothing;
                 if let Some(waited) = take_continued(&candidate, options) {
@@ -145,7 +146,8 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
     look_at_tracees(table, process, which, options, result)
 }
 
-/// Looks at what threads of the process trace, where its children have given this.
+/// Searches the tracees of the process's threads, after the search among its children gave
+/// `result`.
 fn look_at_tracees(
     mut table: SpinGuard<'_, Table>,
     process: &Arc<Process>,
@@ -156,7 +158,7 @@ fn look_at_tracees(
     let current = process::current();
     let only = options.contains(WaitOptions::NOTHREAD).then_some(&*current);
     let keep = options.contains(WaitOptions::NOWAIT);
-    // One turn for each tracee; the table's lock keeps them together.
+    // Ends: visits each tracee once. The table's lock keeps the list unchanged.
     for place in 0.. {
         let Some(tracee) = process.relations.lock().tracees.get(place).cloned() else {
             break;
@@ -180,7 +182,7 @@ fn look_at_tracees(
                     let settled = tracee.process().group.lock().exit;
                     Some(settled.unwrap_or(status))
                 };
-                // A main thread's end is told when all its process has ended.
+                // A main thread's end is reported when its whole process has ended.
                 let Some(status) = status.filter(|_| options.contains(WaitOptions::EXITED)) else {
                     if is_leader || options.intersects(WaitOptions::EXITED) {
                         result = Look::Nothing;
@@ -203,7 +205,7 @@ fn look_at_tracees(
     result
 }
 
-/// Whether a tracee is one of these.
+/// Returns whether a tracee is one of `which`.
 fn is_meant(tracee: &Task, which: WaitFor<'_>) -> bool {
     match which {
         WaitFor::Any => true,
@@ -228,7 +230,7 @@ fn waited_of(tracee: &Task, status: WaitStatus) -> Waited {
     }
 }
 
-/// That a traced child goes on is the parent's to know, too.
+/// Takes the continuation of a traced child, which the parent may see, too.
 fn take_continued(child: &Process, options: WaitOptions) -> Option<Waited> {
     if child.relations.lock().zombie.is_some() {
         return None;
@@ -241,7 +243,7 @@ fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
     let relations = child.relations.lock();
     let maker = child.maker.load(Ordering::Relaxed);
     if options.contains(WaitOptions::NOTHREAD) && maker != process::current().tid() {
-        // One that has ended leaves its children to the others.
+        // A maker that has ended leaves its children to the other threads.
         let parent = relations.parent.as_ref();
         if parent.is_some_and(|parent| parent.thread(maker).is_some()) {
             return false;
@@ -258,7 +260,7 @@ fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
         && (options.contains(WaitOptions::ALL) || is_clone == options.contains(WaitOptions::CLONE))
 }
 
-/// The child's change that `options` ask for, taken unless they say to leave it.
+/// Returns the child's change that `options` ask for. Clears it unless `NOWAIT` is set.
 fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     let keep = options.contains(WaitOptions::NOWAIT);
     let status = {
@@ -292,7 +294,7 @@ fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     })
 }
 
-/// Adds what a child used, and its children, to its parent's account of children.
+/// Adds the usage of a child and its children to its parent's account of children.
 fn count_usage(parent: &Process, child: &Process) {
     let mut usage = child.usage_of_tasks();
     usage.add(&child.children_usage());

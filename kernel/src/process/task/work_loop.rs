@@ -1,4 +1,4 @@
-//! What a task does on its way back to user mode when its work word is not zero.
+//! The work of a task on its way back to user mode, if its work word is not zero.
 
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
@@ -11,17 +11,18 @@ use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
-/// Does what is due before the current task returns to user mode: another task's turn, its end, a
-/// stop, signals. The exit paths call it when the task's work word is not zero.
+/// Does the work that is due before the current task returns to user mode: switches to another
+/// task, ends the task, stops it, delivers signals. The exit paths call this if the task's work
+/// word is not zero.
 ///
-/// Each turn of the loop clears the bit that it serves; bits set meanwhile by others are served in
-/// further turns, so nothing is left when user mode is entered.
+/// Each turn of the loop clears the bit that it serves. Bits that others set in the meantime are
+/// served in further turns, so no work is left when user mode is entered.
 #[cold]
 #[unsafe(export_name = "ebb_exit_to_user")]
 pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
     let task = process::current();
     loop {
-        // Acquire: what was written before a bit was set is seen by those who serve it.
+        // Acquire: the server of a bit sees all that was written before the bit was set.
         let bits = task.work();
         if bits & work::KILL != 0 {
             let status = task.process().group.lock().exit;
@@ -47,7 +48,7 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
             task.clear_work(work::RESTART);
             signal::deliver(task, frame);
         } else {
-            // The standing bits alone are left.
+            // Only bits that describe a state are left.
             debug_assert_eq!(bits & work::DUE, 0);
             return;
         }

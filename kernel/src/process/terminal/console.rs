@@ -1,7 +1,7 @@
-//! The terminal behind which the host is: the program's, if it is to have one (`ebb run -t`).
+//! The program's terminal on the host, if it gets one (`ebb run -t`).
 //!
-//! A kernel thread carries what the host sends to the line. What is shown goes to the host at once,
-//! or, where the port is full, when its interrupt says that there is room.
+//! A kernel thread carries input from the host to the line. Output goes to the host at once. If the
+//! port is full, output continues when the port's interrupt reports room.
 
 use super::device::{CHUNK, Kind, Terminal};
 use super::line::Line;
@@ -23,27 +23,28 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{Once, SpinLock, WaitQueue};
 
-/// Its number, as Linux has a virtio console: `hvc0`.
+/// Its device number, which Linux gives a virtio console: `hvc0`.
 pub(super) const DEVICE: u64 = number(229, 0);
 /// Its path.
 const PATH: &[u8] = b"/dev/hvc0";
 
-/// How long to wait where there is no memory.
+/// The wait before the next attempt after an allocation failed.
 const RETRY: Nanos = Nanos(10_000_000);
 
-/// There was no memory to send what is shown.
+/// An allocation failed while output was sent.
 static STALLED: AtomicBool = AtomicBool::new(false);
-/// Waits for that, and for the end of whoever looks.
+/// Waits until `STALLED` is set, or until the host has closed the port.
 static TENDED: WaitQueue = WaitQueue::new();
 
 static TERMINAL: Once<Arc<Terminal>> = Once::new();
 
-/// The terminal, if the host has one for the program.
+/// Returns the terminal, or `None` if the host provides none for the program.
 pub(super) fn terminal() -> Option<&'static Arc<Terminal>> {
     TERMINAL.get()
 }
 
-/// `/dev/console`: the terminal, or the program's streams. It is nobody's own by this.
+/// Opens `/dev/console`: the terminal, or the program's streams. This does not make the terminal
+/// the caller's controlling terminal.
 pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match terminal() {
         Some(terminal) => Ok(Line::open(terminal.clone(), true)?),
@@ -51,7 +52,7 @@ pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     }
 }
 
-/// Makes the terminal, if the boot line names one; before there are programs.
+/// Creates the terminal if the boot line names one. Called before there are programs.
 pub fn start(boot: &BootInfo) {
     let Some(size) = boot.option(PARAMETER).map(Size::parse) else {
         return;
@@ -91,7 +92,7 @@ fn window(size: Size) -> super::device::Window {
     [size.rows, size.columns, 0, 0]
 }
 
-/// The host's window has another size.
+/// Sets the terminal's size when the host's window changes.
 fn resize(size: Size) {
     if let Some(terminal) = terminal() {
         terminal.set_window(window(size));
@@ -101,10 +102,11 @@ fn resize(size: Size) {
 /// A terminal, and an open file of it.
 type OpenTerminal = (Arc<Terminal>, Arc<OpenFile>);
 
-/// Opens the terminal for descriptors 0, 1 and 2 of the first program, if it has one.
+/// Opens the terminal for descriptors 0, 1 and 2 of the first program. Returns `None` if there is
+/// no terminal.
 ///
 /// # Errors
-/// As `open`.
+/// Those of `open`.
 pub fn open_for_program(
     context: &fs::Context,
     who: &Credentials,
@@ -121,7 +123,7 @@ pub fn open_for_program(
     Ok(Some((terminal.clone(), file)))
 }
 
-/// Sends what the line shows to the host, as much as it takes now.
+/// Sends as much of the line's output to the host as the port takes now.
 pub(super) fn send_output(terminal: &Terminal) {
     /// Held while bytes move, so that they keep their order.
     static SENDING: SpinLock<()> = SpinLock::new(());
@@ -135,7 +137,7 @@ pub(super) fn send_output(terminal: &Terminal) {
             if count == 0 {
                 break;
             }
-            // Nobody reads any more: what is shown is shown to nobody.
+            // The host does not read any more, so the output is dropped.
             let taken = match port.write(&buffer[..count], true, true) {
                 Err(Errno::EPIPE) => count,
                 Ok(taken) if taken > 0 => taken,
@@ -163,12 +165,13 @@ fn wait_for_memory() {
     sched::sleep_until(clock::now().saturating_add(RETRY));
 }
 
-/// Sends again what there was no memory to send, and hangs the terminal up once nobody sees it any more.
+/// Retries output after a failed allocation. Hangs the terminal up once the host has closed its
+/// end.
 fn tend_output() {
     let Some(terminal) = terminal() else { return };
     let is_closed = || port::stdio().is_closed();
     while !is_closed() {
-        // SeqCst (also above): set before the wake-up, and looked at after the waiter has registered.
+        // SeqCst (also above): set before the wake-up, and read after the waiter has registered.
         TENDED.wait_uninterruptible(|| is_closed() || STALLED.load(Ordering::SeqCst));
         if STALLED.swap(false, Ordering::SeqCst) {
             wait_for_memory();
@@ -188,13 +191,13 @@ fn carry_input() {
             Ok(0) => break,
             Ok(count) => count,
             Err(_) => {
-                // Kernel threads have no signals; whatever it was, ask again.
+                // Kernel threads get no signals. Retry after any error.
                 wait_for_memory();
                 continue;
             }
         };
         let mut rest = &buffer[..count];
-        // What is typed at a terminal that nobody sees is for nobody.
+        // Input to a terminal whose host end is closed is dropped.
         while !rest.is_empty() && !terminal.is_master_gone() {
             let taken = terminal.type_bytes(rest);
             rest = &rest[taken..];
@@ -208,7 +211,7 @@ fn carry_input() {
             sched::cond_resched();
         }
     }
-    // The host's terminal is gone.
+    // The host has closed its end.
     terminal.master_gone.store(true, Ordering::SeqCst);
     terminal.hang_up();
 }

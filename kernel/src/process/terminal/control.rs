@@ -1,4 +1,4 @@
-//! Calls on a terminal (`ioctl_tty(2)`).
+//! The ioctls of a terminal (`ioctl_tty(2)`).
 
 use super::device::{Kind, Terminal};
 use super::{devpts, jobs};
@@ -13,19 +13,19 @@ use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::tty::{Characters, Control, Flow, NEW_BYTES, OLD_BYTES, TERMIO_BYTES, Termios, When};
 
-/// The one line discipline that there is, `N_TTY`.
+/// The only line discipline, `N_TTY`.
 const N_TTY: u32 = 0;
 
-/// Which side of the terminal a call came from.
+/// The side of the terminal that an ioctl came from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Where the program is; how often the terminal was hung up when it was opened.
+    /// The program's side, with the terminal's generation when it was opened.
     Program(u32),
-    /// The other one.
+    /// The master's side.
     Master,
 }
 
-/// The error of a call on a terminal that was hung up.
+/// Returns the error of an ioctl on a terminal that was hung up.
 pub(super) fn of_hung_up(command: u32) -> Errno {
     if command == abi::TIOCSPGRP {
         Errno::ENOTTY
@@ -47,10 +47,10 @@ fn get(argument: u64) -> Result<u32, Errno> {
     UserPtr::<u32>::new(argument).read()
 }
 
-/// A call on a terminal.
+/// Runs an ioctl on a terminal.
 ///
 /// # Errors
-/// `ENOTTY`: there is no such call.
+/// `ENOTTY` if the command is unknown; those of the command.
 pub(super) fn ioctl(
     terminal: &Arc<Terminal>,
     side: Side,
@@ -113,7 +113,7 @@ pub(super) fn ioctl(
         abi::TIOCOUTQ => put_count(argument, terminal.unsent()),
         abi::TCFLSH => flush(terminal, side, argument),
         abi::TCXONC => flow(terminal, side, argument),
-        // There is no line that could break.
+        // No physical line exists on which a break could be sent.
         abi::TCSBRK | abi::TCSBRKP | abi::TIOCSBRK => {
             changes(terminal, side)?;
             terminal.drain().map_err(|_| Errno::EINTR)?;
@@ -135,14 +135,14 @@ pub(super) fn ioctl(
             }
         }
         abi::TIOCEXCL | abi::TIOCNXCL => {
-            // Relaxed: shown, and nothing else.
+            // Relaxed: the flag is only shown.
             let on = command == abi::TIOCEXCL;
             terminal.exclusive.store(on, Ordering::Relaxed);
             Ok(0)
         }
         abi::TIOCGEXCL => put(argument, terminal.exclusive.load(Ordering::Relaxed).into()),
         abi::TIOCGDEV => {
-            // Both numbers are small.
+            // Both device numbers are small.
             let device = match side {
                 Side::Program(_) => terminal.device(),
                 Side::Master => devpts::MASTER,
@@ -158,7 +158,7 @@ pub(super) fn ioctl(
     }
 }
 
-/// The calls about sessions and jobs.
+/// Runs an ioctl about sessions and jobs.
 fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u64) -> SysResult {
     let unseen = side != Side::Master && !jobs::is_own(terminal);
     match command {
@@ -179,7 +179,7 @@ fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u6
             jobs::set_foreground(terminal, get(argument)?.cast_signed())
         }
         abi::TIOCGSID if !unseen => {
-            // Relaxed: a number of its own.
+            // Relaxed: no other data depends on the number.
             match terminal.session.load(Ordering::Relaxed) {
                 0 => Err(Errno::ENOTTY),
                 session => put(argument, session),
@@ -190,7 +190,7 @@ fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u6
     }
 }
 
-/// The calls that masters alone have.
+/// Runs an ioctl that only masters have.
 fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResult {
     let Kind::Pseudo(number) = terminal.kind else {
         return Err(Errno::ENOTTY);
@@ -198,7 +198,8 @@ fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResu
     match command {
         abi::TIOCGPTN => put(argument, number),
         abi::TIOCSPTLCK => {
-            // Relaxed (both): who opens it later sees it, as the number of the terminal came later still.
+            // Relaxed (both): a program that opens the terminal later learns its number later
+            // still, so it sees the flag.
             terminal
                 .locked
                 .store(get(argument)? != 0, Ordering::Relaxed);
@@ -230,7 +231,7 @@ fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResu
     }
 }
 
-/// The caller is about to change how the terminal works, which stops it in the background.
+/// Checks that the caller may change the terminal's state. A caller in the background is stopped.
 fn changes(terminal: &Terminal, side: Side) -> Result<(), Errno> {
     if side == Side::Master {
         return Ok(());
@@ -245,7 +246,7 @@ fn settings(terminal: &Terminal, argument: u64, size: usize) -> SysResult {
 }
 
 fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult {
-    // Also from the master: the settings are those of the program's side.
+    // Also for the master, because the settings are those of the program's side.
     jobs::check(terminal, Signal::SIGTTOU)?;
     let mut bytes = [0; NEW_BYTES];
     uaccess::copy_in(&mut bytes[..size], argument)?;
@@ -257,7 +258,7 @@ fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult
     Ok(0)
 }
 
-/// Sets what a `struct termio` at `argument` has.
+/// Sets the settings that a `struct termio` at `argument` contains.
 fn set_termio(terminal: &Terminal, argument: u64, when: When) -> SysResult {
     jobs::check(terminal, Signal::SIGTTOU)?;
     let mut bytes = [0; TERMIO_BYTES];
@@ -301,7 +302,7 @@ fn flush(terminal: &Terminal, side: Side, which: u64) -> SysResult {
     Ok(0)
 }
 
-/// `tcflow`. A master's own output cannot be held back.
+/// `tcflow`. A master cannot hold back its own output.
 fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
     const OUTPUT_OFF: u64 = 0;
     const OUTPUT_ON: u64 = 1;
@@ -333,7 +334,7 @@ fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
     Ok(0)
 }
 
-/// `TIOCSTI`: a byte as if it had come from the other side.
+/// `TIOCSTI`: inserts a byte as if the other side had sent it.
 fn insert(terminal: &Terminal, side: Side, argument: u64) -> SysResult {
     if !jobs::is_own(terminal) {
         caller::need(Capabilities::SYS_ADMIN)?;

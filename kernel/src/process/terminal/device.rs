@@ -1,4 +1,4 @@
-//! A terminal: what its two sides share.
+//! A terminal: the state that its two sides share.
 
 use super::{console, devpts, jobs};
 use crate::fs::devices::number;
@@ -12,13 +12,14 @@ use logic::tty::{Discipline, Keys, Termios};
 use machine::sched::cond_resched;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-/// Bytes that one hold of a terminal's lock serves: a byte may have a whole line shown again.
+/// Bytes processed during one hold of a terminal's lock. One byte may cause the output of a whole
+/// line.
 pub(super) const CHUNK: usize = 256;
 
-/// Holds of the lock at most after which all is looked at that was typed before the first.
+/// The most times that [`Terminal::change`] takes the lock again to process earlier input.
 const CATCHING_UP: usize = 64;
 
-/// Who is on the far side.
+/// The far side of a terminal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A program at the master of this pseudo-terminal.
@@ -30,10 +31,10 @@ pub(super) enum Kind {
 /// Rows, columns, and the same in pixels: `struct winsize`.
 pub(super) type Window = [u16; 4];
 
-/// Takes the turn to write.
+/// Takes the turn to write, so that other writers wait.
 ///
 /// # Errors
-/// `EAGAIN`: another call writes, and this one does not wait; `ERESTARTSYS`: a signal came.
+/// `EAGAIN` if another call writes and `nonblocking` is set; `ERESTARTSYS` if a signal arrives.
 pub(super) fn take_turn(turn: &Mutex<()>, nonblocking: bool) -> Result<MutexGuard<'_, ()>, Errno> {
     match turn.try_lock() {
         Some(guard) => Ok(guard),
@@ -42,10 +43,10 @@ pub(super) fn take_turn(turn: &Mutex<()>, nonblocking: bool) -> Result<MutexGuar
     }
 }
 
-/// Between two pieces of a long write.
+/// Yields the CPU if needed, between two pieces of a long write.
 ///
 /// # Errors
-/// `ERESTARTSYS`: a signal waits.
+/// `ERESTARTSYS` if a signal is pending.
 pub(super) fn breathe() -> Result<(), Errno> {
     cond_resched();
     if machine::sched::current().signal_pending() {
@@ -55,20 +56,20 @@ pub(super) fn breathe() -> Result<(), Errno> {
     }
 }
 
-/// Who has the program's side open.
+/// The open files of the program's side.
 #[derive(Copy, Clone, Debug, Default)]
 struct Opens {
     count: usize,
-    /// All who had it are gone: the master's reader learns of it.
+    /// The last file was closed. The master's reader sees this.
     all_closed: bool,
 }
 
-/// What signals tell of a change.
+/// Changes that processes are notified of by signals.
 #[derive(Copy, Clone, Debug)]
 struct Signalled {
-    /// How often that something can be read.
+    /// How often input became readable.
     arrivals: u32,
-    /// Something is shown.
+    /// There is new output.
     shown: bool,
     /// The program may write.
     writable: bool,
@@ -76,32 +77,32 @@ struct Signalled {
 
 /// A terminal.
 ///
-/// `line`, `opens`, `generation` and `master_gone` are what readiness depends on. Each is changed before
-/// a notifier is called, and read after a waiter has registered.
+/// The readiness of a terminal depends on `line`, `opens`, `generation` and `master_gone`. Each is
+/// changed before a notifier is called, and read after a waiter has registered.
 pub struct Terminal {
     pub(super) kind: Kind,
     line: SpinLock<Discipline>,
-    /// The program's side.
+    /// Notifies the program's side.
     pub(super) near: Arc<Notifier>,
-    /// The far side.
+    /// Notifies the far side.
     pub(super) far: Arc<Notifier>,
-    /// Held by who writes, so that what one call writes stays together: on the program's side, and on the
-    /// master's.
+    /// Held by a writer on the program's side (`writing`) or on the master's (`typing`), so that
+    /// the data of one call stays together.
     pub(super) writing: Mutex<()>,
     pub(super) typing: Mutex<()>,
     window: SpinLock<Window>,
     opens: SpinLock<Opens>,
-    /// How often it was hung up: who opened it before has nothing of it any more.
+    /// How often the terminal was hung up. A file that was opened before the last time is dead.
     generation: AtomicU32,
     pub(super) master_gone: AtomicBool,
-    /// A write of the program's ended with bytes left: a signal tells when there is room.
+    /// A write on the program's side ended with bytes left. A signal is sent when there is room.
     pub(super) cut_short: AtomicBool,
     /// `TIOCSPTLCK`: the program's side cannot be opened.
     pub(super) locked: AtomicBool,
-    /// `TIOCEXCL`: shown, and refuses nothing to root.
+    /// `TIOCEXCL`: only shown. No open is refused because of it.
     pub(super) exclusive: AtomicBool,
-    /// The session that it controls, and its process group in the foreground; 0: none. Changed under
-    /// the process table's lock.
+    /// The session that the terminal controls, and its foreground process group; 0 if there is
+    /// none. Changed under the process table's lock.
     pub(super) session: AtomicU32,
     pub(super) foreground: AtomicU32,
 }
@@ -141,7 +142,7 @@ impl Terminal {
         })
     }
 
-    /// Its device number.
+    /// Returns the terminal's device number.
     pub fn device(&self) -> u64 {
         match self.kind {
             Kind::Pseudo(n) => number(devpts::MAJOR, n.into()),
@@ -149,13 +150,14 @@ impl Terminal {
         }
     }
 
-    /// The process group in the foreground; 0: none.
+    /// Returns the foreground process group; 0 if there is none.
     pub fn foreground(&self) -> u32 {
-        // Relaxed: a signal that comes a moment later meets the new group.
+        // Relaxed: a signal may go to the old group or to the new one.
         self.foreground.load(Ordering::Relaxed)
     }
 
-    // SeqCst (generation, `master_gone`), as `Opens` by its lock: see the type.
+    // SeqCst (`generation`, `master_gone`): see the type. The lock of `opens` orders `Opens` in the
+    // same way.
     pub(super) fn generation(&self) -> u32 {
         self.generation.load(Ordering::SeqCst)
     }
@@ -164,12 +166,12 @@ impl Terminal {
         self.master_gone.load(Ordering::SeqCst)
     }
 
-    /// Looks at the line.
+    /// Calls `look` with the line.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Discipline) -> R) -> R {
         look(&self.line.lock())
     }
 
-    /// Does something to the line, and tells of it whoever waits.
+    /// Changes the line and notifies the waiters of both sides.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Discipline) -> R) -> R {
         let (result, keys, told) = {
             let mut line = self.line.lock();
@@ -184,7 +186,7 @@ impl Terminal {
         };
         self.tell(keys);
         self.signal(told);
-        // Whoever types meanwhile does the same, so nothing is left.
+        // Another writer that adds input in the meantime does the same, so no input is left.
         for _ in 0..CATCHING_UP {
             let (keys, arrivals) = {
                 let mut line = self.line.lock();
@@ -203,10 +205,11 @@ impl Terminal {
         result
     }
 
-    /// A write of the program's ended with bytes left: once there is room, a signal tells.
+    /// Notes that a write on the program's side ended with bytes left. Once there is room, a signal
+    /// is sent.
     pub(super) fn note_cut_short(&self) {
         self.cut_short.store(true, Ordering::SeqCst);
-        // Room that came before is told of here.
+        // Room may have appeared before the flag was set.
         let writable = self.look(|line| line.is_writable());
         self.signal_room(writable);
     }
@@ -220,7 +223,7 @@ impl Terminal {
         }
     }
 
-    /// Tells by signals, where somebody has asked for them.
+    /// Sends the signals that processes have requested.
     fn signal(&self, told: Signalled) {
         for _ in 0..told.arrivals {
             self.near.signal(Band::In);
@@ -258,7 +261,7 @@ impl Terminal {
         self.far.notify(far_ready);
     }
 
-    /// Bytes of output that are not the far side's yet. A master has them at once.
+    /// Returns the bytes of output that the far side has not got yet. A master gets them at once.
     pub(super) fn unsent(&self) -> usize {
         match self.kind {
             Kind::Pseudo(_) => 0,
@@ -266,48 +269,49 @@ impl Terminal {
         }
     }
 
-    /// Waits until there are none.
+    /// Waits until no output is unsent.
     ///
     /// # Errors
-    /// `ERESTARTSYS`: a signal came.
+    /// `ERESTARTSYS` if a signal arrives.
     pub(super) fn drain(&self) -> Result<(), Errno> {
         let generation = self.generation();
         let gone = || self.unsent() == 0 || self.generation() != generation;
         Ok(self.near.queue().wait(gone)?)
     }
 
-    /// Somebody at the far side types; gives how many bytes were taken.
+    /// Processes input from the far side. Returns the number of bytes taken.
     pub(super) fn type_bytes(&self, bytes: &[u8]) -> usize {
         self.change(|line| line.receive(bytes))
     }
 
-    /// The host has taken so many bytes of what is shown.
+    /// Removes `count` bytes of output that the host has taken.
     pub(super) fn consume_shown(&self, count: usize) {
         self.line.lock().consume_output(count);
     }
 
-    /// It controls the session of this process, whose group is in the foreground. The table is locked.
+    /// Makes the terminal control the session of process `pid`, whose group becomes the foreground.
+    /// The caller holds the table's lock.
     pub(crate) fn begin_session(&self, pid: u32) {
         self.session.store(pid, Ordering::Relaxed);
         self.foreground.store(pid, Ordering::Relaxed);
     }
 
-    /// Sends a signal to the jobs in the foreground.
+    /// Sends a signal to the foreground process group.
     pub(super) fn signal_foreground(&self, signal: Signal) {
         let group = self.foreground();
-        // Relaxed: as `foreground`.
+        // Relaxed: a signal may go to the old group or to the new one.
         let session = self.session.load(Ordering::Relaxed);
         if group != 0 {
             jobs::signal_group(session, group, signal);
         }
     }
 
-    /// How large it is.
+    /// Returns the window's size.
     pub(super) fn window(&self) -> Window {
         *self.window.lock()
     }
 
-    /// Sets that, and tells the jobs in the foreground if it changed.
+    /// Sets the window's size, and signals the foreground process group if it changed.
     pub(super) fn set_window(&self, window: Window) {
         let old = core::mem::replace(&mut *self.window.lock(), window);
         if old != window {
@@ -315,12 +319,12 @@ impl Terminal {
         }
     }
 
-    /// The program's side is opened.
+    /// Counts an open file of the program's side.
     ///
     /// # Errors
-    /// `EIO`: the master is gone, or has it locked.
+    /// `EIO` if the master is closed, or has locked the terminal.
     pub(super) fn enter(&self) -> Result<(), Errno> {
-        // Relaxed: whoever unlocked it did so before.
+        // Relaxed: the unlock happened before the program learned of the terminal.
         if self.is_master_gone() || self.locked.load(Ordering::Relaxed) {
             return Err(Errno::EIO);
         }
@@ -330,7 +334,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// It is closed.
+    /// Counts the close of a file of the program's side.
     pub(super) fn leave(&self) {
         let last = {
             let mut opens = self.opens.lock();
@@ -343,15 +347,16 @@ impl Terminal {
         }
     }
 
-    /// Whether all who had the program's side open are gone.
+    /// Returns whether the program's side was opened and all its files are closed again.
     pub(super) fn is_closed(&self) -> bool {
         self.opens.lock().all_closed
     }
 
-    /// Takes it from everybody: who has it open gets nothing more of it, and its session learns of that.
+    /// Hangs the terminal up: open files become dead, and the session loses the terminal and is
+    /// notified.
     pub(super) fn hang_up(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
-        // Who had it open is told nothing more.
+        // The owners of files that were open get no signals any more.
         self.near.owners().clear();
         jobs::hang_up(self);
         self.change(|line| line.hang_up(Termios::usual()));

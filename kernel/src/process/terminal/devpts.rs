@@ -1,4 +1,4 @@
-//! `/dev/ptmx` and `/dev/pts`: pseudo-terminals by their numbers.
+//! `/dev/ptmx` and `/dev/pts`: pseudo-terminals and their numbers.
 
 use super::device::{Kind, Terminal};
 use super::line::Line;
@@ -21,28 +21,28 @@ use logic::errno::Errno;
 use logic::tty::Termios;
 use machine::sync::{Once, SpinLock};
 
-/// The major of pseudo-terminals.
+/// The major number of pseudo-terminals.
 pub(super) const MAJOR: u64 = 136;
-/// `/dev/ptmx`.
+/// The device number of `/dev/ptmx`.
 pub(super) const MASTER: u64 = number(5, 2);
-/// `/dev/tty`.
+/// The device number of `/dev/tty`.
 const OWN: u64 = number(5, 0);
-/// `/dev/console`.
+/// The device number of `/dev/console`.
 const CONSOLE: u64 = number(5, 1);
-/// Pseudo-terminals at most (`kernel.pty.max`).
+/// The most pseudo-terminals (`kernel.pty.max`).
 const MOST: usize = 4096;
-/// Linux's magic number of the type.
+/// Linux's magic number of the file system.
 const MAGIC: u64 = 0x1cd1;
-/// Inode numbers: of the directory, of `ptmx`, and what is added to a terminal's number.
+/// Inode numbers: of the directory, of `ptmx`, and of terminal 0.
 const DIRECTORY_INODE: u64 = 1;
 const MASTER_INODE: u64 = 2;
 const FIRST_INODE: u64 = 3;
-/// What `stat` calls a block there.
+/// The block size that `stat` shows.
 const BLOCK_SIZE: u32 = 1024;
 /// The group `tty`, which may write to terminals.
 const TTY_GROUP: u32 = 5;
 
-/// Permission bits, user and group, and when the terminal was made.
+/// Permission bits, user, group, and the time when the terminal was created.
 #[derive(Copy, Clone, Debug)]
 struct Attributes {
     permissions: u32,
@@ -57,12 +57,12 @@ struct Slot {
     attributes: Attributes,
 }
 
-/// By their numbers; a number is free once nobody has the terminal any more.
+/// Terminals by their numbers. A number is free once the terminal has been dropped.
 static TERMINALS: SpinLock<Vec<Option<Slot>>> = SpinLock::new(Vec::new());
 
 static DIRECTORY: Once<Arc<Directory>> = Once::new();
 
-/// A terminal is gone for good.
+/// Frees the number of a terminal that has been dropped.
 pub(super) fn free(number: u32) {
     let mut slots = TERMINALS.lock();
     if let Some(slot) = slots.get_mut(number as usize) {
@@ -112,7 +112,8 @@ fn make() -> Result<Arc<Terminal>, Errno> {
     Ok(terminal)
 }
 
-/// The terminal with this number, while it has a master, and its attributes.
+/// Returns the terminal with this number and its attributes. Returns `None` if it does not exist or
+/// its master is closed.
 fn find(number: u32) -> Option<(Arc<Terminal>, Attributes)> {
     let (terminal, attributes) = {
         let slots = TERMINALS.lock();
@@ -122,7 +123,7 @@ fn find(number: u32) -> Option<(Arc<Terminal>, Attributes)> {
     (!terminal.is_master_gone()).then_some((terminal, attributes))
 }
 
-/// The terminal with the lowest number that is not below this one.
+/// Returns the lowest number of an existing terminal that is at least `number`.
 fn next(number: u32) -> Option<u32> {
     let count = TERMINALS.lock().len();
     let count = u32::try_from(count).unwrap_or(0);
@@ -151,7 +152,7 @@ fn open_device(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     }
 }
 
-/// `TIOCGPTPEER`: opens the program's side without a look for its name.
+/// `TIOCGPTPEER`: opens the program's side without a path lookup.
 pub(super) fn open_peer(
     terminal: &Arc<Terminal>,
     flags: OpenFlags,
@@ -167,7 +168,7 @@ pub(super) fn open_peer(
     OpenFile::open(parent.lookup(&place.name)?, Some(place), flags)
 }
 
-/// Mounts `/dev/pts`, and has `/dev` open terminals.
+/// Mounts `/dev/pts`, and makes `/dev` open terminals.
 pub fn mount() {
     fs::dev::set_terminals(open_device);
     let dev = fs::root().lookup(b"dev").map(fs::lookup::through_mounts);
@@ -235,7 +236,7 @@ impl Node for Directory {
         if name == b"ptmx" {
             return Ok(Arc::new(MasterNode));
         }
-        // A number as it is listed, and in no other form.
+        // Only the form in which a number is listed.
         let text = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let number: u32 = text.parse().map_err(|_| Errno::ENOENT)?;
         let canonical = text == "0" || !text.starts_with(['0', '+']);

@@ -1,7 +1,8 @@
-//! Sessions and jobs: whom a terminal controls, who may use it, who hears of its end.
+//! Sessions and jobs: the controlling terminal of a session, access from the background, and
+//! signals at the terminal's end.
 //!
 //! A process's terminal, and a terminal's session and group, change under the process table's lock.
-//! Signals are sent without it: `SIGCONT` takes it itself.
+//! Signals are sent without the lock, because `SIGCONT` takes it.
 
 use super::device::Terminal;
 use crate::process;
@@ -16,17 +17,17 @@ use logic::errno::{Errno, SysResult};
 /// Sends a signal to the members of a process group in this session.
 pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
     let mut next = next_process(1);
-    // Once through the table.
+    // Ends: visits each process of the table once.
     while let Some(process) = next {
         if process.pgid() == group && process.session() == session {
-            // One that ends meanwhile needs none.
+            // An error means that the process has just ended and needs no signal.
             let _ = signal::send_to_process(&process, SigInfo::kernel(signal));
         }
         next = next_process(process.pid() + 1);
     }
 }
 
-/// The calling process's terminal.
+/// Returns the calling process's controlling terminal.
 pub(super) fn own() -> Option<Arc<Terminal>> {
     terminal_of(process::current().process())
 }
@@ -35,12 +36,13 @@ fn terminal_of(process: &Process) -> Option<Arc<Terminal>> {
     process.relations.lock().terminal.clone()
 }
 
-/// Whether this is the calling process's terminal.
+/// Returns whether `terminal` is the calling process's controlling terminal.
 pub(super) fn is_own(terminal: &Terminal) -> bool {
     own().is_some_and(|own| core::ptr::eq(Arc::as_ptr(&own), terminal))
 }
 
-/// What `/proc/PID/stat` says: the terminal's device number, and its process group in the foreground.
+/// Returns the values in `/proc/PID/stat`: the terminal's device number, and its foreground process
+/// group. Returns 0 and -1 if the process has no terminal.
 pub fn numbers(process: &Process) -> (u64, i32) {
     match terminal_of(process) {
         Some(terminal) => (terminal.device(), terminal.foreground().cast_signed()),
@@ -48,11 +50,11 @@ pub fn numbers(process: &Process) -> (u64, i32) {
     }
 }
 
-/// Looks whether the calling process may read its terminal (`SIGTTIN`) or change it (`SIGTTOU`).
+/// Checks that the calling process may read its terminal (`SIGTTIN`) or change it (`SIGTTOU`).
 ///
 /// # Errors
-/// `ERESTARTSYS`: it is in the background, and its job gets the signal. `EIO`: nobody could let the job go
-/// on, or it reads and does not want to be stopped.
+/// `ERESTARTSYS` if it is in the background; its job gets the signal. `EIO` if no process could
+/// continue the job, or if it reads and ignores or blocks the signal.
 pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
     if !is_own(terminal) {
         return Ok(());
@@ -79,16 +81,17 @@ pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
     Err(Errno::ERESTARTSYS)
 }
 
-/// A terminal is opened by whoever may want it as its own: the leader of a session without one.
-/// Not if the terminal was hung up since it had that `generation`.
+/// Makes `terminal` the controlling terminal of the calling process if that leads a session without
+/// one. Does nothing if the terminal has been hung up since it had that `generation`.
 pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
     let process = process::current().process().clone();
     let _table = table::lock();
-    // Who hangs it up counts that first and takes it from its session then, under this lock.
+    // A hang-up counts the generation first. Then it takes the terminal from its session, under
+    // this lock.
     if terminal.generation() != generation {
         return;
     }
-    // Relaxed (all of `session`, `foreground` here): changed under the table's lock.
+    // Relaxed (all of `session` and `foreground` here): changed under the table's lock.
     if terminal.session.load(Ordering::Relaxed) != 0 {
         return;
     }
@@ -103,11 +106,11 @@ pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
         .store(relations.group, Ordering::Relaxed);
 }
 
-/// `TIOCSCTTY`: the terminal becomes the session's, with `steal` another session loses it.
+/// `TIOCSCTTY`: makes the terminal the session's. With `steal` another session loses it.
 pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) -> SysResult {
     let process = process::current().process().clone();
     let table = table::lock();
-    // As in `offer`.
+    // A hang-up counts the generation first, as in `offer`.
     if terminal.generation() != generation {
         return Err(Errno::EIO);
     }
@@ -136,18 +139,19 @@ pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) ->
     Ok(0)
 }
 
-/// Takes their terminal from all processes of a session.
+/// Clears the terminal of all processes of a session.
 fn forget(table: &table::Table, session: u32) {
     for process in table.processes() {
         let mut relations = process.relations.lock();
         if relations.session == session {
-            // Others have it, so nothing ends here.
+            // Other references exist, so the terminal is not dropped here.
             relations.terminal = None;
         }
     }
 }
 
-/// A session loses its terminal; says which group hears of it: that in the foreground. Another's stays (0).
+/// Takes the terminal from `session` and returns its foreground group, which must be notified.
+/// Returns 0 if the terminal is another session's.
 fn release(table: &table::Table, terminal: &Terminal, session: u32) -> u32 {
     if terminal.session.load(Ordering::Relaxed) != session {
         return 0;
@@ -157,7 +161,8 @@ fn release(table: &table::Table, terminal: &Terminal, session: u32) -> u32 {
     terminal.foreground.swap(0, Ordering::Relaxed)
 }
 
-/// `TIOCNOTTY`: the calling process gives its terminal up; a leader for its session.
+/// `TIOCNOTTY`: the calling process gives up its terminal. A session leader gives it up for the
+/// whole session.
 pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
     let process = process::current().process().clone();
     let (session, group) = {
@@ -169,7 +174,7 @@ pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
         if session == process.pid() {
             (session, release(&table, terminal, session))
         } else {
-            // The caller has it, so nothing ends here.
+            // The caller has a reference, so the terminal is not dropped here.
             process.relations.lock().terminal = None;
             return Ok(0);
         }
@@ -181,7 +186,7 @@ pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
     Ok(0)
 }
 
-/// `TIOCSPGRP`: another job comes to the foreground.
+/// `TIOCSPGRP`: makes `group` the foreground process group.
 pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     let session = process::current().process().session();
     let table = table::lock();
@@ -192,7 +197,7 @@ pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     let named = if table.group_exists(group) {
         table.processes().find(|process| process.pgid() == group)
     } else {
-        // A process that may lead one later.
+        // A process that may lead a group later.
         table.process(group)
     };
     match named {
@@ -204,8 +209,8 @@ pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     Ok(0)
 }
 
-/// The terminal is gone for its session: the leader hears of it now, and the group in the foreground when
-/// the leader ends.
+/// Takes a hung-up terminal from its session. The leader is notified now, and the foreground group
+/// when the leader ends.
 pub(super) fn hang_up(terminal: &Terminal) {
     let leader = {
         let table = table::lock();
@@ -228,15 +233,15 @@ pub(super) fn hang_up(terminal: &Terminal) {
     }
 }
 
-/// The calling process's terminal is hung up (`vhangup`).
+/// Hangs up the calling process's terminal (`vhangup`).
 pub fn hang_up_own() {
     if let Some(terminal) = own() {
         terminal.hang_up();
     }
 }
 
-/// A process has ended: if it led a session, that has no terminal any more, and the jobs in the foreground
-/// hear of it.
+/// Handles the end of a process. If it led a session, the session loses its terminal, and the
+/// foreground group is notified.
 pub(crate) fn end_of_leader(process: &Process) {
     if process.session() != process.pid() {
         return;
@@ -261,17 +266,17 @@ pub(crate) fn end_of_leader(process: &Process) {
     }
 }
 
-/// A process group whose parent in the session ended: its number, and the session's.
+/// An orphaned process group: its number, and its session's.
 pub(crate) type Orphans = (u32, u32);
 
-/// Whether the group has a stopped member, and nobody could let it go on.
+/// Returns whether the group has a stopped member that no process could continue.
 fn is_stuck(table: &table::Table, (group, session): Orphans) -> bool {
     let mut members = table.processes().filter(|process| process.pgid() == group);
     members.any(|member| member.is_stopped()) && signal::is_orphaned(table, group, session)
 }
 
-/// The group of a process that has just ended, if it was the last one with a parent who could let the group
-/// go on, and somebody stopped there.
+/// Returns the group of a process that has just ended if its end has orphaned the group and a
+/// member is stopped. Otherwise returns `None`.
 pub(crate) fn own_orphans(table: &table::Table, process: &Process) -> Option<Orphans> {
     if !signal::any_stopped() {
         return None;
@@ -287,15 +292,15 @@ pub(crate) fn own_orphans(table: &table::Table, process: &Process) -> Option<Orp
     (counted && is_stuck(table, (group, session))).then_some((group, session))
 }
 
-/// Tells stopped jobs that nobody could let go on any more, now that a process has ended: they go on. `own` is
-/// the process's group, if it is such a one; with `children` those are looked for whose parent it was.
-/// The table is not locked.
+/// Sends SIGHUP and SIGCONT to stopped jobs that a process's end has orphaned. `own` is the
+/// process's own group, if orphaned. With `children`, also searches the groups of its children. The
+/// caller does not hold the table's lock.
 pub(crate) fn tell_orphans(own: Option<Orphans>, children: bool) {
     if let Some(orphans) = own {
         hang_up_orphans(orphans);
     }
     let mut next = if children { next_process(1) } else { None };
-    // Once through the table.
+    // Ends: visits each process of the table once.
     while let Some(process) = next {
         let orphans = {
             let table = table::lock();

@@ -15,12 +15,12 @@ use logic::tty::Local;
 use machine::arch::clock::{self, Nanos};
 use machine::sync::WaitEnd;
 
-/// The longest line, and the most that a read moves at once.
+/// The longest line, and the most bytes that a read moves at once.
 const MOST: usize = 4096;
 /// The unit of VTIME.
 const TENTH: Nanos = Nanos(100_000_000);
 
-/// A buffer for so many bytes, or for as many as are moved at once.
+/// Returns a buffer of `size` bytes, at most [`MOST`]. Fails with `ENOMEM`.
 fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
     let mut buffer = Vec::new();
     let size = size.min(MOST);
@@ -33,19 +33,20 @@ fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
 #[derive(Debug)]
 pub(super) struct Line {
     terminal: Arc<Terminal>,
-    /// The terminal's, when it was opened.
+    /// The terminal's generation when it was opened.
     generation: u32,
-    /// Reads and writes stop no jobs: it was opened as `/dev/console`.
+    /// Opened as `/dev/console`: reads and writes from the background are allowed.
     free: bool,
 }
 
 impl Line {
-    /// Opens a terminal.
+    /// Opens a terminal. With `free`, reads and writes from the background are allowed.
     ///
     /// # Errors
-    /// As [`Terminal::enter`].
+    /// Those of [`Terminal::enter`].
     pub(super) fn open(terminal: Arc<Terminal>, free: bool) -> Result<Arc<Self>, Errno> {
-        // Before it is looked whether the master is gone: if it goes now, this is hung up with it.
+        // Read before the check whether the master is gone. If the master goes now, the hang-up
+        // then affects this file.
         let generation = terminal.generation();
         terminal.enter()?;
         Ok(Arc::new(Self {
@@ -55,10 +56,10 @@ impl Line {
         }))
     }
 
-    /// Opens a terminal, which may become the process's own.
+    /// Opens a terminal, which may become the process's controlling terminal.
     ///
     /// # Errors
-    /// As [`Terminal::enter`].
+    /// Those of [`Terminal::enter`].
     pub(super) fn open_as_own(
         terminal: &Arc<Terminal>,
         flags: OpenFlags,
@@ -74,7 +75,7 @@ impl Line {
         self.terminal.generation() != self.generation
     }
 
-    /// Waits until there may be something to read; false once `deadline` has passed.
+    /// Waits until there may be input. Returns `false` once `deadline` has passed.
     fn wait_for_input(&self, deadline: Option<Nanos>) -> Result<bool, Errno> {
         let ready = || self.is_hung_up() || self.terminal.look(|line| line.is_readable(false));
         let queue = self.terminal.near.queue();
@@ -87,7 +88,8 @@ impl Line {
         Ok(true)
     }
 
-    /// Reads into `to` until it has as much as the terminal's settings ask for.
+    /// Reads into `to` until the terminal's settings are satisfied, and adds the bytes read to
+    /// `done`.
     fn gather(
         &self,
         to: &mut dyn ByteSink,
@@ -106,7 +108,8 @@ impl Line {
         let at_once = patience == Some([0, 0]);
         loop {
             if self.is_hung_up() {
-                // Who waits when the master goes learns of it as of an error, who comes later as of an end.
+                // A reader that waits when the master closes gets an error. A later reader gets an
+                // end of file.
                 return if self.terminal.is_master_gone() {
                     Err(Errno::EIO)
                 } else {
@@ -137,7 +140,7 @@ impl Line {
         }
     }
 
-    /// Writes all of `bytes`, and counts them.
+    /// Writes all of `bytes`, and adds the bytes written to `done`.
     fn put(&self, bytes: &[u8], flags: OpenFlags, done: &mut usize) -> Result<(), Errno> {
         let mut rest = bytes;
         while !rest.is_empty() {

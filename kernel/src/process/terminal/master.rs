@@ -1,4 +1,4 @@
-//! The master of a pseudo-terminal: its far side, as a file.
+//! The master of a pseudo-terminal as a file.
 
 use super::control;
 use super::device::{CHUNK, Terminal, breathe, take_turn};
@@ -12,10 +12,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 
-/// The most that a read gives, as on Linux.
+/// The most bytes that a read returns, as on Linux.
 const MOST: usize = 4095;
 
-/// An open master. The terminal is hung up with it.
+/// An open master. Closing it hangs the terminal up.
 #[derive(Debug)]
 pub(super) struct Master(pub(super) Arc<Terminal>);
 
@@ -36,7 +36,7 @@ impl File for Master {
         buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         buffer.resize(size, 0);
         loop {
-            // Looked at before the output: who writes does so first and closes then.
+            // Read before the output: a writer writes first and closes then.
             let closed = self.0.is_closed();
             let mut told = None;
             let count = self.0.change(|line| {
@@ -44,7 +44,7 @@ impl File for Master {
                 if told.is_some() {
                     return 0;
                 }
-                // In packet mode a byte says that text follows.
+                // In packet mode a byte before the data announces it.
                 let before = usize::from(line.is_in_packet_mode());
                 if line.output_bytes() == 0 {
                     return 0;
@@ -110,7 +110,7 @@ impl File for Master {
                     Err(_) => return Ok(done),
                 }
             }
-            // Something is done, which is what it gives then.
+            // Bytes were written, so the call returns their count.
             if breathe().is_err() {
                 break;
             }

@@ -1,8 +1,9 @@
-//! Terminals: pseudo-terminals, the one that the host has for the program, and who is controlled by them.
+//! Terminals: pseudo-terminals, the terminal that the host provides for the program, sessions and
+//! jobs.
 //!
-//! What a terminal does with bytes stands in [`logic::tty`]. Here are its two sides as files ([`line`],
-//! [`master`]), the calls on them ([`control`]), sessions and jobs ([`jobs`]), `/dev/pts` ([`devpts`])
-//! and the terminal behind which the host is ([`console`]).
+//! [`logic::tty`] processes a terminal's bytes. Here are a terminal's two sides as files ([`line`],
+//! [`master`]), their ioctls ([`control`]), sessions and jobs ([`jobs`]), `/dev/pts` ([`devpts`]),
+//! and the host's terminal ([`console`]).
 
 mod console;
 mod control;

@@ -1,5 +1,5 @@
-//! A thread that does what timers of the clock ask for: a walk over all processes is too long for an
-//! interrupt. It is started when such a timer may be set for the first time.
+//! A thread that does the work of the wall clock's timers, because a walk over all processes is too
+//! long for an interrupt. It starts when such a timer may be set for the first time.
 
 use super::steering;
 use crate::process::task;
@@ -7,20 +7,20 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use logic::errno::Errno;
 use machine::sync::{Mutex, WaitQueue};
 
-/// Tokens of timers that have run out, one bit each.
+/// Tokens of expired timers, one bit each.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// Whether the thread was started.
+/// Whether the thread has been started.
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// Held by who starts it.
+/// Held by a task that starts the thread.
 static STARTING: Mutex<()> = Mutex::new(());
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread, unless it runs.
+/// Starts the thread, unless it runs already.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub(super) fn start() -> Result<(), Errno> {
-    // Relaxed (both): the lock orders them where it matters.
+    // Relaxed (both): the lock orders the accesses that matter.
     if STARTED.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -32,9 +32,9 @@ pub(super) fn start() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has the thread do what the timer with `token` is for.
+/// Makes the thread do the work of the timer with `token`.
 pub(super) fn serve(token: u64) {
-    // SeqCst: comes before the look at who waits.
+    // SeqCst: ordered before the check for waiters in `wake_one`.
     DUE.fetch_or(1 << token, Ordering::SeqCst);
     WORKER.wake_one();
 }

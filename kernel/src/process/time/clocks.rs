@@ -1,4 +1,4 @@
-//! Linux's clocks by their numbers.
+//! Linux's clocks and their numbers.
 
 use super::steering;
 use super::wall::{self, Deadline};
@@ -10,27 +10,27 @@ use machine::arch::clock::{self, Nanos};
 /// A clock that can be read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Since 1970.
+    /// Time since 1970.
     Realtime,
-    /// The same to be read alone.
+    /// Time since 1970, on a clock that can only be read.
     RealtimeToRead,
-    /// The same without leap seconds: ahead by what `ADJ_TAI` set.
+    /// Time since 1970 without leap seconds: ahead by the value that `ADJ_TAI` set.
     Atomic,
-    /// Since the kernel started.
+    /// Time since the kernel started.
     Monotonic,
-    /// The same to be read alone.
+    /// Time since the kernel started, on a clock that can only be read.
     MonotonicToRead,
-    /// CPU time of a process; 0: the current one.
+    /// CPU time of a process; 0 for the current one.
     Process(u32),
-    /// CPU time of a thread; 0: the current one.
+    /// CPU time of a thread; 0 for the current one.
     Thread(u32),
 }
 
 impl Clock {
-    /// The clock with Linux's number, which may name a process or thread.
+    /// Returns the clock with Linux's number, which may name a process or thread.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` for an unknown number.
     pub fn from_number(number: i32) -> Result<Self, Errno> {
         match number {
             // REALTIME, REALTIME_ALARM
@@ -57,10 +57,10 @@ impl Clock {
         }
     }
 
-    /// The time on it.
+    /// Returns the time on the clock.
     ///
     /// # Errors
-    /// `EINVAL` when there is no such process or thread.
+    /// `EINVAL` if there is no such process or thread.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
             Self::Realtime | Self::RealtimeToRead => wall::now(),
@@ -85,11 +85,11 @@ impl Clock {
         })
     }
 
-    /// The clock that a timer of the current process may follow: its own CPU time's and that of its
-    /// threads, and those that go on by themselves.
+    /// Returns the clock for a timer of the current process. Allowed are CPU time of the process
+    /// and its threads, and clocks that run by themselves.
     ///
     /// # Errors
-    /// `EINVAL` for CPU time of others, `EOPNOTSUPP` for clocks that can be read alone.
+    /// `EINVAL` for CPU time of others; `EOPNOTSUPP` for clocks that can only be read.
     pub fn for_timer(self) -> Result<Self, Errno> {
         let current = process::current();
         let own = current.process();
@@ -104,15 +104,15 @@ impl Clock {
         }
     }
 
-    /// Whether it goes on only while somebody runs.
+    /// Returns whether the clock advances only while threads run.
     pub fn is_cpu_time(self) -> bool {
         matches!(self, Self::Process(_) | Self::Thread(_))
     }
 
-    /// The end of a wait until this clock shows `time`.
+    /// Returns the deadline of a wait until this clock shows `time`.
     ///
     /// # Errors
-    /// `EINVAL` for clocks that nobody can wait for.
+    /// `EINVAL` for clocks that do not support waits.
     pub fn deadline(self, time: Nanos) -> Result<Deadline, Errno> {
         match self {
             Self::Realtime => Ok(Deadline::Wall(time)),

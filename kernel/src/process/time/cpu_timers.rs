@@ -1,7 +1,7 @@
-//! Timers and limits on CPU time: `ITIMER_VIRTUAL`, `ITIMER_PROF`, `RLIMIT_CPU`, POSIX timers on CPU clocks.
+//! Timers and limits on CPU time: `ITIMER_VIRTUAL`, `ITIMER_PROF`, `RLIMIT_CPU`, POSIX timers on
+//! CPU clocks.
 //!
-//! They are looked at in a tick that runs only while one of them is set, so they are exact to
-//! [`TICK`].
+//! A tick checks them, and runs only while one of them is set. So they are exact to [`TICK`].
 
 use crate::process::TaskRef;
 use crate::process::signal::{SigInfo, Signal, send_to_process, send_to_process_of};
@@ -13,31 +13,31 @@ use machine::sched;
 use machine::sched::work;
 use machine::sync::SpinLock;
 
-/// Between two looks.
+/// The time between two checks.
 const TICK: Nanos = Nanos::from_millis(10);
 
 /// One interval timer, in CPU time of the process.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CpuTimer {
-    /// Expires when that much was used; `None`: not set.
+    /// The CPU time at which the timer expires; `None` if it is not set.
     pub(crate) at: Option<Nanos>,
-    /// Zero: once.
+    /// Zero if the timer expires once.
     pub(crate) interval: Nanos,
 }
 
 struct Inner {
-    /// On user time; on user and system time.
+    /// A timer on user time, and one on user and system time.
     timers: [CpuTimer; 2],
 }
 
 /// A process's timers on CPU time.
 pub(crate) struct CpuTimers {
     inner: SpinLock<Inner>,
-    /// Whether any is set.
+    /// Whether any timer or limit is set.
     armed: Armed,
 }
 
-/// Which interval timer.
+/// The kind of interval timer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// `ITIMER_VIRTUAL`: user time.
@@ -66,19 +66,19 @@ impl CpuTimers {
         }
     }
 
-    /// Has the limit of a new process looked at, if it has one.
+    /// Starts the checks of a new process's limit, if it has one.
     pub(crate) fn begin(&self, limits: &Limits) {
         if limits.current(limits::index::CPU) != limits::INFINITY {
             self.armed.arm();
         }
     }
 
-    /// Ends all of them; the next look finds none.
+    /// Ends all timers. The next check finds none.
     pub(crate) fn clear(&self) {
         self.inner.lock().timers = [CpuTimer::default(); 2];
     }
 
-    /// What is left of a timer, and its interval.
+    /// Returns the time left of a timer, and its interval.
     pub(crate) fn get(&self, process: &Process, which: Which) -> (Nanos, Nanos) {
         let now = used(process, which);
         let timer = self.inner.lock().timers[which as usize];
@@ -96,7 +96,7 @@ impl CpuTimers {
     }
 }
 
-/// Starts the tick on all CPUs that run the process, as a timer or limit was set.
+/// Starts the tick on all CPUs that run the process, because a timer or limit was set.
 pub(crate) fn arm(process: &Process) {
     process.timers.cpu.armed.arm();
     for task in &process.group.lock().tasks {
@@ -104,8 +104,8 @@ pub(crate) fn arm(process: &Process) {
     }
 }
 
-/// In the timer interrupt: asks the running task to look at its timers. Gives when the next tick is
-/// wanted.
+/// Called in the timer interrupt: makes the running task check its timers. Returns the time of the
+/// next tick, or `None`.
 pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
     if !task.process().timers.cpu.armed.is_armed() {
         return None;
@@ -114,18 +114,18 @@ pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
     Some(now.saturating_add(TICK))
 }
 
-/// When the tick of a task that gets a CPU now is wanted.
+/// Returns the time of the first tick of a task that gets a CPU now, or `None`.
 #[inline]
 pub(crate) fn tick_for(task: &Task, now: Nanos) -> Option<Nanos> {
     let armed = task.process().timers.cpu.armed.is_armed();
     armed.then(|| now.saturating_add(TICK))
 }
 
-/// Looks at the timers and the limit of the current task's process.
+/// Checks the timers and the limit of the current task's process.
 pub(crate) fn check(task: TaskRef) {
     let process = task.process();
     let cpu = &process.timers.cpu;
-    // Before anything is looked at: a timer that is set from here on leaves it armed.
+    // Before the checks: a timer that is set from here on leaves it armed.
     let look = cpu.armed.look();
     let times = [used(process, Which::Virtual), used(process, Which::Prof)];
     let signals = [Signal::SIGVTALRM, Signal::SIGPROF];
@@ -136,7 +136,7 @@ pub(crate) fn check(task: TaskRef) {
         for ((timer, now), due) in inner.timers.iter_mut().zip(times).zip(&mut due) {
             if timer.at.is_some_and(|at| at <= now) {
                 *due = true;
-                // From now: expirations finer than the tick are not made up for.
+                // Counted from now: expirations that are closer than the tick are lost.
                 timer.at = (timer.interval.0 != 0).then(|| now.saturating_add(timer.interval));
             }
             any |= timer.at.is_some();
@@ -144,7 +144,7 @@ pub(crate) fn check(task: TaskRef) {
     }
     for (signal, due) in signals.into_iter().zip(due) {
         if due {
-            // To the thread that runs, by which profilers see who uses the CPU.
+            // Goes to the running thread, so that profilers see which thread uses the CPU.
             let _ = send_to_process_of(&task, SigInfo::kernel(signal));
         }
     }
@@ -156,8 +156,8 @@ pub(crate) fn check(task: TaskRef) {
     }
 }
 
-/// `RLIMIT_CPU`: SIGXCPU each second from the soft limit on, SIGKILL at the hard one. Returns whether
-/// there is a limit.
+/// `RLIMIT_CPU`: sends SIGXCPU each second from the soft limit on, and SIGKILL at the hard limit.
+/// Returns whether there is a limit to check.
 fn check_limit(task: TaskRef, used: Nanos) -> bool {
     let process = task.process();
     let limit = process.limits().0[limits::index::CPU];

@@ -1,4 +1,4 @@
-//! Timers, and the C library's views of time.
+//! Timers, clocks, and the setting of the wall clock.
 
 mod clock_thread;
 pub mod clocks;

@@ -1,4 +1,4 @@
-//! `timer_create` and its kin.
+//! POSIX timers: `timer_create` and related calls.
 
 use super::clocks::Clock;
 use super::cpu_timers;
@@ -14,20 +14,20 @@ use machine::sched;
 use machine::sched::timer::KernelTimer;
 use machine::sync::SpinLock;
 
-/// Timers that one process may have.
+/// The most timers of one process.
 pub(crate) const MAX_TIMERS: usize = 1024;
-/// Timers that follow the wall clock under one hold of their lock.
+/// The number of timers that are adjusted to a changed wall clock under one hold of their lock.
 const TIMERS_AT_ONCE: usize = 16;
 
 /// Linux's `DELAYTIMER_MAX`.
 const MAX_OVERRUN: u64 = 0x7fff_ffff;
 
-/// What an expiry does.
+/// The notification of an expiry.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Notify {
-    /// Nothing; the program reads the timer.
+    /// None; the program reads the timer.
     Nothing,
-    /// A signal for the process, or one of its threads.
+    /// A signal for the process, or for one of its threads.
     Signal {
         signal: Signal,
         value: u64,
@@ -38,23 +38,24 @@ pub(crate) enum Notify {
 struct Timer {
     clock: Clock,
     notify: Notify,
-    /// In the time of the clock where that is CPU time, else on the monotonic clock.
+    /// In CPU time if the clock counts that, else on the monotonic clock.
     setting: Setting,
-    /// The deadline on the wall clock, where the timer follows that.
+    /// The deadline on the wall clock, if the timer follows that.
     at_wall: Option<Nanos>,
-    /// How long before the machine's start the deadline was: expirations of that time count, too.
+    /// The time from the deadline to the machine's start, if the deadline was before it.
+    /// Expirations of that time count, too.
     before_start: Nanos,
-    /// Expirations that the signal that waits stands for besides its own.
+    /// The expirations that the pending signal stands for, minus one.
     overrun: u64,
-    /// The same of the signal that was taken last.
+    /// The same for the signal that was taken last.
     told: u64,
-    /// Tells this timer from earlier ones with its number.
+    /// Distinguishes this timer from earlier ones with its number.
     serial: u32,
     kernel: KernelTimer,
 }
 
 impl Timer {
-    /// Sets the deadline to the time `at` of the wall clock as that runs now.
+    /// Sets the deadline to the time `at` of the wall clock, at its present setting and rate.
     fn follow(&mut self, at: Nanos) {
         self.before_start = clock::realtime_offset().saturating_sub(at);
         self.setting.deadline = Some(clock::monotonic_at(at));
@@ -64,7 +65,7 @@ impl Timer {
 #[derive(Default)]
 struct Timers {
     list: Vec<Option<Timer>>,
-    /// The numbers that are taken; those of timers that are being made, too.
+    /// The numbers in use, including those of timers that are being made.
     used: UsedSlots,
     serial: u32,
 }
@@ -72,7 +73,7 @@ struct Timers {
 /// A process's POSIX timers.
 pub(crate) struct PosixTimers(SpinLock<Timers>);
 
-/// What a timer is set to and what is left.
+/// The time left of a timer, and its interval.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) left: Nanos,
@@ -88,11 +89,11 @@ impl PosixTimers {
         }))
     }
 
-    /// Makes a timer; gives its number. `notify` is told the number, which may be the signal's
-    /// value.
+    /// Makes a timer and returns its number. `notify` gets the number, because it may be the
+    /// signal's value.
     ///
     /// # Errors
-    /// `EAGAIN` when there are too many; `ENOMEM`.
+    /// `EAGAIN` if there are too many timers; `ENOMEM`.
     pub(crate) fn create(
         &self,
         process: &Arc<Process>,
@@ -135,7 +136,7 @@ impl PosixTimers {
             return Err(Errno::EAGAIN);
         };
         if place.is_some() {
-            // Another thread was quicker with the same number.
+            // Another thread has taken the number.
             drop(timers);
             return Err(Errno::EAGAIN);
         }
@@ -152,13 +153,13 @@ impl PosixTimers {
         timer.map(call).ok_or(Errno::EINVAL)
     }
 
-    /// Which clock the timer follows.
+    /// Returns the clock that the timer follows.
     pub(crate) fn clock(&self, number: u32) -> Result<Clock, Errno> {
         self.with(number, |timer| timer.clock)
     }
 
-    /// Sets the timer; gives what it was. `at_wall` is the time on the wall clock at which it
-    /// expires first, instead of the deadline in `setting`.
+    /// Sets the timer and returns its setting before. `at_wall` is the time on the wall clock at
+    /// which the timer expires first, instead of the deadline in `setting`.
     pub(crate) fn set(
         &self,
         process: &Process,
@@ -174,7 +175,7 @@ impl PosixTimers {
             timer.before_start = Nanos::ZERO;
             timer.at_wall = at_wall;
             if let Some(at) = at_wall {
-                // With the lock held: who sets the clock afterwards takes it, too.
+                // The lock is held: a task that sets the clock afterwards takes it, too.
                 timer.follow(at);
             }
             timer.overrun = 0;
@@ -190,8 +191,8 @@ impl PosixTimers {
         Ok(before)
     }
 
-    /// Has timers that are set by the wall clock follow it. One that is set meanwhile does so
-    /// already. Lets others run.
+    /// Adjusts timers that are set by the wall clock after the clock was set. A timer that is set
+    /// in the meantime already uses the new time. Yields the CPU between batches.
     pub(super) fn clock_was_set(&self) {
         let count = self.0.lock().list.len();
         for from in (0..count).step_by(TIMERS_AT_ONCE) {
@@ -208,13 +209,13 @@ impl PosixTimers {
         }
     }
 
-    /// What the timer is set to.
+    /// Returns the timer's setting.
     pub(crate) fn get(&self, number: u32) -> Result<Reading, Errno> {
         let now = time_on(self.clock(number)?);
         self.with(number, |timer| reading(timer, now))
     }
 
-    /// Looks at those on CPU clocks; says whether any is set.
+    /// Checks the timers on CPU clocks. Returns whether any is set.
     pub(super) fn check_cpu_time(&self, process: &Arc<Process>) -> bool {
         let count = self.0.lock().list.len();
         let mut any = false;
@@ -223,7 +224,7 @@ impl PosixTimers {
                 let set = timer.clock.is_cpu_time() && timer.setting.deadline.is_some();
                 set.then(|| (timer.clock, token(number, timer.serial)))
             });
-            // The clock is read without the lock: that takes others.
+            // The clock is read without the lock, because the read takes other locks.
             if let Ok(Some((clock, token))) = set {
                 any = true;
                 self.expired(process, token, time_on(clock));
@@ -232,26 +233,26 @@ impl PosixTimers {
         any
     }
 
-    /// Expirations that the last signal stands for besides its own.
+    /// Returns the expirations that the last signal stood for, minus one.
     pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
         self.with(number, |timer| timer.told.min(MAX_OVERRUN))
     }
 
-    /// A signal is taken: where a timer sent it, it learns what it stands for.
+    /// Notes that a signal is taken. If a timer sent it, stores the overrun in it.
     pub(crate) fn taken(&self, info: &mut SigInfo) {
         if let Detail::Timer { id, overrun, .. } = &mut info.detail {
             let told = self.with(id.cast_unsigned(), |timer| {
                 timer.told = timer.overrun;
                 timer.overrun.min(MAX_OVERRUN)
             });
-            // A timer that is gone has told already.
+            // The signal of a timer that is gone has its overrun already.
             if let Ok(told) = told {
                 *overrun = i32::try_from(told).unwrap_or(i32::MAX);
             }
         }
     }
 
-    /// Ends a timer.
+    /// Deletes a timer. Fails with `EINVAL` if there is none.
     pub(crate) fn delete(&self, number: u32) -> Result<(), Errno> {
         let timer = {
             let mut timers = self.0.lock();
@@ -264,7 +265,7 @@ impl PosixTimers {
         timer.map(drop).ok_or(Errno::EINVAL)
     }
 
-    /// Ends all of them (exec, exit).
+    /// Deletes all timers (exec, exit).
     pub(crate) fn clear(&self) {
         let mut timers = self.0.lock();
         let list = core::mem::take(&mut timers.list);
@@ -273,7 +274,7 @@ impl PosixTimers {
         drop(list);
     }
 
-    /// A timer ran out.
+    /// Handles the expiry of a timer.
     pub(super) fn expired(&self, process: &Arc<Process>, token: u64, now: Nanos) {
         let number = u32::try_from(token >> 32).unwrap_or(u32::MAX);
         let fired = self.with(number, |timer| {
@@ -317,7 +318,7 @@ impl PosixTimers {
             return;
         };
         let id = number.cast_signed();
-        // A timer has one signal waiting at a time; further expirations count as its overrun.
+        // A timer has one pending signal at a time. Further expirations count as its overrun.
         let waits = {
             let mut group = process.group.lock();
             let mut same = |entry: &mut SigInfo| {
@@ -349,7 +350,7 @@ impl PosixTimers {
             code: SI_TIMER,
             detail,
         };
-        // No room for the signal: the expiry is lost, as the program does not take its signals.
+        // If the signal finds no room, the expiry is lost.
         let _ = match thread {
             None => send_to_process(process, info),
             Some(tid) => match process.thread(tid) {
@@ -360,10 +361,10 @@ impl PosixTimers {
     }
 }
 
-/// The time by which a timer on this clock expires.
+/// Returns the current time for a timer on this clock.
 fn time_on(clock: Clock) -> Nanos {
     if clock.is_cpu_time() {
-        // A thread that has ended uses no more.
+        // A thread that has ended uses no more CPU time.
         clock.now().unwrap_or(Nanos::ZERO)
     } else {
         clock::now()

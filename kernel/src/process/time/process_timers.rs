@@ -9,21 +9,21 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched::timer::{KernelTimer, TimerTarget};
 use machine::sync::SpinLock;
 
-/// A periodic timer does not expire more often than this, whatever it was asked for: each expiry
-/// costs an interrupt.
+/// The shortest interval of a periodic timer, even if a shorter one was requested, because each
+/// expiry costs an interrupt.
 pub(crate) const MIN_INTERVAL_NS: u64 = 20_000;
 
-/// When a timer expires next, and how often then.
+/// The next deadline of a timer, and its interval.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Setting {
-    /// On the monotonic clock; `None`: not set.
+    /// On the monotonic clock, or CPU time; `None` if the timer is not set.
     pub(crate) deadline: Option<Nanos>,
-    /// Zero: once.
+    /// Zero if the timer expires once.
     pub(crate) interval: Nanos,
 }
 
 impl Setting {
-    /// Moves the deadline behind `now` after an expiry; gives how many expirations were missed.
+    /// Moves the deadline behind `now` after an expiry. Returns the number of missed expirations.
     pub(crate) fn advance(&mut self, now: Nanos) -> u64 {
         let Some(deadline) = self.deadline else {
             return 0;
@@ -43,7 +43,8 @@ impl Setting {
         missed
     }
 
-    /// What is left to the deadline; at least a nanosecond while it is set.
+    /// Returns the time left to the deadline: at least a nanosecond while the timer is set, else
+    /// zero.
     pub(crate) fn left(&self, now: Nanos) -> Nanos {
         match self.deadline {
             Some(deadline) => deadline.saturating_sub(now).max(Nanos(1)),
@@ -65,7 +66,7 @@ pub(crate) struct ProcessTimers {
     pub(crate) cpu: CpuTimers,
 }
 
-/// The token of the `ITIMER_REAL` timer; POSIX timers have others.
+/// The token of the `ITIMER_REAL` timer. POSIX timers have other tokens.
 const REAL_TOKEN: u64 = u64::MAX;
 
 impl ProcessTimers {
@@ -83,10 +84,10 @@ impl ProcessTimers {
         }
     }
 
-    /// Sets `ITIMER_REAL`; gives what was left of it before, and its interval.
+    /// Sets `ITIMER_REAL`. Returns the time that was left, and the interval before.
     pub(crate) fn set_real(&self, process: &Arc<Process>, setting: Setting) -> (Nanos, Nanos) {
         let target: Weak<Process> = Arc::downgrade(process);
-        // Made without the lock: it allocates.
+        // Made without the lock, because this allocates.
         let spare = KernelTimer::new(target, REAL_TOKEN);
         let mut real = self.real.lock();
         let before = (real.setting.left(clock::now()), real.setting.interval);
@@ -104,13 +105,13 @@ impl ProcessTimers {
         before
     }
 
-    /// What is left of `ITIMER_REAL`, and its interval.
+    /// Returns the time left of `ITIMER_REAL`, and its interval.
     pub(crate) fn real(&self) -> (Nanos, Nanos) {
         let real = self.real.lock();
         (real.setting.left(clock::now()), real.setting.interval)
     }
 
-    /// Ends all of them, with the process.
+    /// Ends all timers, at the end of the process.
     pub(crate) fn clear(&self) {
         let timer = {
             let mut real = self.real.lock();
@@ -124,7 +125,7 @@ impl ProcessTimers {
 
     fn real_expired(&self, now: Nanos) -> bool {
         let mut real = self.real.lock();
-        // It may have been set anew since it ran out.
+        // The timer may have been set again since it expired.
         if real.setting.deadline.is_none_or(|deadline| deadline > now) {
             return false;
         }
@@ -140,8 +141,8 @@ impl ProcessTimers {
 impl TimerTarget for Process {
     fn expired(&self, token: u64, now: Nanos) {
         if token == REAL_TOKEN {
-            // The table has the counted reference that sending wants; a process that is not in it
-            // any more takes no signals.
+            // Sending needs a counted reference, which the table has. A process that is not in the
+            // table takes no signals.
             if self.timers.real_expired(now)
                 && let Some(process) = find(self.pid())
             {

@@ -1,7 +1,7 @@
-//! How the wall clock is steered: what `adjtimex` keeps and shows, and leap seconds.
+//! The steering of the wall clock: the state of `adjtimex`, and leap seconds.
 //!
-//! A frequency, a tick and `adjtime` have the wall clock run faster or slower than the monotonic
-//! one. The phase-locked loop is not there: an offset for it is refused with `EOPNOTSUPP`.
+//! A frequency, a tick and `adjtime` make the wall clock run faster or slower than the monotonic
+//! clock. There is no phase-locked loop: an offset for it is refused with `EOPNOTSUPP`.
 
 use super::{clock_thread, wall};
 use crate::process::caller;
@@ -32,7 +32,8 @@ pub struct Timex {
     seconds: i64,
     fraction: i64,
     tick: i64,
-    /// Of a signal once a second, which there is not: frequency, jitter, interval and so on.
+    /// Frequency, jitter, interval and other values of a pulse-per-second signal, which does not
+    /// exist here.
     pulse: [i64; 8],
     tai: i32,
     rest: [u32; 11],
@@ -53,7 +54,7 @@ mod modes {
     pub(super) const MICROSECONDS: u32 = 0x1000;
     pub(super) const NANOSECONDS: u32 = 0x2000;
     pub(super) const TICK: u32 = 0x4000;
-    /// With `SINGLE_SHOT`: as `adjtime(3)`; with `LOOK` it only shows what is left of it.
+    /// With `SINGLE_SHOT`: as `adjtime(3)`. With `LOOK`, only returns the rest of the adjustment.
     pub(super) const ADJUST: u32 = 0x8000;
     pub(super) const SINGLE_SHOT: u32 = OFFSET;
     pub(super) const LOOK: u32 = 0x2000;
@@ -67,15 +68,15 @@ mod status {
     pub(super) const DELETE: u32 = 0x20;
     pub(super) const UNSYNCHRONISED: u32 = 0x40;
     pub(super) const NANOSECONDS: u32 = 0x2000;
-    /// What programs cannot set.
+    /// Bits that programs cannot set.
     pub(super) const READ_ONLY: u32 = 0xff00;
 }
 
-/// The bound of errors, in microseconds, which they reach where no program steers the clock.
+/// The bound of the errors, in microseconds. They reach it if no program steers the clock.
 const MOST_ERROR_US: i64 = 16_000_000;
-/// How much an error grows in a second.
+/// The growth of the error, in microseconds for each second.
 const DRIFT_US_PER_S: u64 = 500;
-/// The usual length of a tick, in microseconds, and those that Linux takes.
+/// The usual length of a tick, in microseconds, and the lengths that Linux accepts.
 const TICK_US: i64 = 10_000;
 const TICKS_US: core::ops::RangeInclusive<i64> = 9000..=11_000;
 /// Bounds of `ADJ_TIMECONST` and `ADJ_TAI`.
@@ -84,42 +85,42 @@ const MOST_TAI_S: i64 = 100_000;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
-/// What `adjtime` has the clock gain or lose, of each 2,000 ns one.
+/// `adjtime` makes the clock gain or lose 1 ns in this number of nanoseconds.
 const ADJTIME_PART: i64 = 2000;
-/// The most that a frequency may be, in parts of a million with 16 bits behind the point.
+/// The highest frequency, in parts per million with a 16-bit fraction.
 const MOST_FREQUENCY: i64 = 500 << 16;
-/// The result where no program steers the clock.
+/// The result of `adjtimex` if no program steers the clock.
 const TIME_ERROR: usize = 5;
 
-/// How far a leap second is, with Linux's numbers.
+/// The phase of a leap second, with Linux's numbers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// None is asked for.
+    /// No leap second is requested.
     Usual = 0,
-    /// At the end of the day a second comes twice.
+    /// A second will be repeated at the end of the day.
     Insert = 1,
-    /// The last second of the day is left out.
+    /// The last second of the day will be left out.
     Delete = 2,
-    /// It is the second that comes twice.
+    /// The repeated second is running.
     Inserted = 3,
-    /// It is over; the request has not been taken back.
+    /// The leap second has passed, but the request is still set.
     Over = 4,
 }
 
 struct Steering {
     status: u32,
     most_error_us: i64,
-    /// When that was set.
+    /// The time at which `most_error_us` was set.
     error_since: Nanos,
     estimated_error_us: i64,
     constant: i64,
     phase: Phase,
-    /// The end of the day of the leap second, on the wall clock.
+    /// The time of the leap second, on the wall clock.
     leap_at: Nanos,
-    /// In parts of a million with 16 bits behind the point.
+    /// In parts per million with a 16-bit fraction.
     frequency: i64,
     tick_us: i64,
-    /// Until when `adjtime` has the clock gain, or lose.
+    /// The end of an adjustment by `adjtime`, and whether the clock gains or loses.
     adjusting: Option<(Nanos, bool)>,
 }
 
@@ -136,27 +137,28 @@ static STEERING: SpinLock<Steering> = SpinLock::new(Steering {
     adjusting: None,
 });
 
-/// What `CLOCK_TAI` is ahead of the wall clock, in seconds.
+/// The difference of `CLOCK_TAI` to the wall clock, in seconds.
 static TAI_S: AtomicI32 = AtomicI32::new(0);
 
 fn tai_ahead() -> Nanos {
-    // Relaxed: a value of its own, which is never negative but while a deleted second is counted.
+    // Relaxed: no other data depends on it. It is negative only while a deleted second is counted.
     let seconds = u64::try_from(TAI_S.load(Ordering::Relaxed)).unwrap_or(0);
     Nanos(seconds * SECOND)
 }
 
-/// The time on `CLOCK_TAI` when the wall clock shows `time`.
+/// Returns the time on `CLOCK_TAI` when the wall clock shows `time`.
 pub fn atomic_of(time: Nanos) -> Nanos {
     time.saturating_add(tai_ahead())
 }
 
-/// The time on the wall clock when `CLOCK_TAI` shows `time`.
+/// Returns the time on the wall clock when `CLOCK_TAI` shows `time`.
 pub fn wall_of(time: Nanos) -> Nanos {
     time.saturating_sub(tai_ahead())
 }
 
 impl Steering {
-    /// Brings the error up to `now`. Beyond its bound the clock counts as unsynchronised.
+    /// Increases the error for the time up to `now`. At its bound the clock counts as
+    /// unsynchronised.
     fn settle(&mut self, now: Nanos) {
         let seconds = now.saturating_sub(self.error_since).0 / SECOND;
         if seconds > 0 {
@@ -170,7 +172,7 @@ impl Steering {
         }
     }
 
-    /// Goes on to the phase that holds at `wall` time.
+    /// Changes to the phase for the requests and the wall time `wall`.
     fn advance(&mut self, wall: Nanos) {
         let asked = self.status & (status::INSERT | status::DELETE);
         let day = Nanos((wall.0 / DAY + 1) * DAY);
@@ -199,10 +201,10 @@ impl Steering {
         (self.phase, self.leap_at) = (Phase::Usual, Nanos::MAX);
     }
 
-    /// What the clock gains in 2^32 of the monotonic clock.
+    /// Returns the nanoseconds that the wall clock gains in 2^32 of the monotonic clock.
     fn rate(&self) -> i64 {
         let by_tick = (self.tick_us - TICK_US) * clock::TWICE / TICK_US;
-        // 2^32 / 2^16 parts of a million: no more than 2^41 in between.
+        // 2^32 / 2^16 in parts per million; intermediate values stay below 2^41.
         let by_frequency = self.frequency * (1 << 16) / 1_000_000;
         let by_adjtime = match self.adjusting {
             None => 0,
@@ -212,7 +214,7 @@ impl Steering {
         by_tick + by_frequency + by_adjtime
     }
 
-    /// What is left of an adjustment by `adjtime` at `now`, in microseconds.
+    /// Returns the rest of an adjustment by `adjtime` at `now`, in microseconds.
     fn left_us(&self, now: Nanos) -> i64 {
         let Some((until, gains)) = self.adjusting else {
             return 0;
@@ -222,7 +224,7 @@ impl Steering {
         if gains { left } else { -left }
     }
 
-    /// Begins such an adjustment by `offset_us`, in place of the one before.
+    /// Starts an adjustment by `offset_us`, which replaces the one before.
     fn adjust(&mut self, offset_us: i64, now: Nanos) {
         let span = offset_us
             .unsigned_abs()
@@ -231,7 +233,7 @@ impl Steering {
         self.adjusting = (offset_us != 0).then_some((until, offset_us > 0));
     }
 
-    /// Takes the new status of a request.
+    /// Sets the status that a request passes.
     fn set_status(&mut self, new: u32) {
         if self.status & status::LOOP != 0 && new & status::LOOP == 0 {
             self.forget_leap();
@@ -249,7 +251,8 @@ impl Steering {
     }
 }
 
-/// Notes that the clock was set: its error is unknown, and the day of a leap second is another one.
+/// Resets the state after the clock was set: the error is unknown, and the day of a leap second may
+/// have changed.
 pub(super) fn clock_was_set() {
     let mut steering = STEERING.lock();
     steering.status |= status::UNSYNCHRONISED;
@@ -263,13 +266,13 @@ pub(super) fn clock_was_set() {
     run();
 }
 
-/// What the timers of leap seconds and of `adjtime` belong to, which tokens tell apart.
+/// The target of the timers for leap seconds and for `adjtime`. Their tokens differ.
 struct Leap;
 
 const OF_LEAP: u64 = 0;
 const OF_ADJTIME: u64 = 1;
 
-/// The timers, once one was needed, and their target.
+/// The target and the timers, once one was needed.
 static TIMERS: Once<(Arc<Leap>, [KernelTimer; 2])> = Once::new();
 
 impl TimerTarget for Leap {
@@ -278,7 +281,7 @@ impl TimerTarget for Leap {
     }
 }
 
-/// Does what the timer with `token` is for, if its time has come.
+/// Does the work of the timer with `token`, if its time has come.
 pub(super) fn serve(token: u64) {
     if token == OF_ADJTIME {
         let now = clock::now();
@@ -310,12 +313,12 @@ pub(super) fn serve(token: u64) {
     };
     if by != 0 {
         TAI_S.fetch_sub(by, Ordering::Relaxed);
-        // Fails only at the ends of what the clock can be set to.
+        // Fails only at the bounds of the clock.
         let _ = wall::step(i128::from(by) * i128::from(SECOND));
     }
 }
 
-/// Sets the timers to the leap second that is asked for, and to the end of an adjustment.
+/// Sets the timers for the requested leap second, and for the end of an adjustment.
 fn arm() {
     let waits = |phase| matches!(phase, Phase::Insert | Phase::Delete);
     let needed = {
@@ -331,7 +334,7 @@ fn arm() {
         TIMERS.get_or_init(|| (target, timers));
     }
     if let Some((_, [leap, adjtime])) = TIMERS.get() {
-        // With the lock held, so that of several callers the last one sets what holds.
+        // The lock is held, so that the last of several callers sets the final value.
         let steering = STEERING.lock();
         let at = waits(steering.phase).then_some(steering.leap_at);
         leap.set(at.map(clock::monotonic_at));
@@ -339,15 +342,15 @@ fn arm() {
     }
 }
 
-/// Has the clock run at the rate that is asked for.
+/// Makes the clock run at the requested rate.
 fn run() {
     if wall::run_at(|| STEERING.lock().rate()) {
-        // The leap second comes sooner or later by that.
+        // The rate changes the monotonic time of the leap second.
         arm();
     }
 }
 
-/// Refuses what a request may not ask for, in Linux's order.
+/// Checks a request, in Linux's order.
 fn check(timex: &Timex) -> Result<(), Errno> {
     let modes = timex.modes;
     if modes & modes::ADJUST != 0 {
@@ -377,7 +380,7 @@ fn check(timex: &Timex) -> Result<(), Errno> {
         }
     }
     if modes & modes::FREQUENCY != 0 {
-        /// By this Linux scales parts in a million with 16 bits behind the point.
+        /// Linux's factor for parts per million with a 16-bit fraction.
         const SCALE: i64 = 65_536_000;
         if !(i64::MIN / SCALE..=i64::MAX / SCALE).contains(&timex.frequency) {
             return Err(Errno::EINVAL);
@@ -386,7 +389,7 @@ fn check(timex: &Timex) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the request gives the phase-locked loop, which is not there, an offset.
+/// Returns whether the request has an offset for the phase-locked loop, which does not exist here.
 fn locks_phase(timex: &Timex, status: u32) -> bool {
     let modes = timex.modes;
     let status = if modes & modes::STATUS != 0 {
@@ -394,24 +397,24 @@ fn locks_phase(timex: &Timex, status: u32) -> bool {
     } else {
         status
     };
-    // Without the loop an offset does nothing, as on Linux.
+    // As on Linux, an offset has no effect if the loop is off.
     modes & modes::ADJUST == 0
         && modes & modes::OFFSET != 0
         && timex.offset != 0
         && status & status::LOOP != 0
 }
 
-/// `adjtimex`: does what `timex` asks for, and fills it.
+/// `adjtimex`: carries out the request in `timex`, and fills it with the state.
 ///
 /// # Errors
-/// `EINVAL`, `EPERM`; `EOPNOTSUPP` for an offset of the phase-locked loop; `ENOMEM`.
+/// `EINVAL`; `EPERM`; `EOPNOTSUPP` for an offset for the phase-locked loop; `ENOMEM`.
 pub fn adjust(timex: &mut Timex) -> SysResult {
     check(timex)?;
     let modes = timex.modes;
     if locks_phase(timex, STEERING.lock().status) {
         return Err(Errno::EOPNOTSUPP);
     }
-    // What may set a timer.
+    // These requests may set a timer.
     if modes & (modes::ADJUST | modes::STATUS) != 0 {
         clock_thread::start()?;
     }
@@ -447,7 +450,7 @@ pub fn adjust(timex: &mut Timex) -> SysResult {
     timex.status = steering.status;
     timex.constant = steering.constant;
     timex.precision = 1;
-    // 500 parts in a million, with 16 bits behind the point.
+    // 500 parts per million with a 16-bit fraction.
     timex.tolerance = 500 << 16;
     timex.tick = steering.tick_us;
     timex.pulse = [0; 8];
@@ -467,7 +470,7 @@ pub fn adjust(timex: &mut Timex) -> SysResult {
     Ok(result)
 }
 
-/// Keeps what a request sets.
+/// Stores the values that a request sets.
 fn apply(steering: &mut Steering, timex: &Timex, now: Nanos) {
     let modes = timex.modes;
     if modes & modes::STATUS != 0 {

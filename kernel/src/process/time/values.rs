@@ -1,4 +1,4 @@
-//! `struct timespec`, `struct timeval` and their kin.
+//! `struct timespec`, `struct timeval` and related types.
 
 use crate::vm::uaccess::UserPtr;
 use logic::errno::Errno;
@@ -18,7 +18,7 @@ pub struct Timespec {
 }
 
 impl Timespec {
-    /// Reads a valid time of a program.
+    /// Reads a time from user memory and checks it.
     ///
     /// # Errors
     /// `EFAULT`; `EINVAL` for a negative time or too many nanoseconds.
@@ -26,10 +26,10 @@ impl Timespec {
         UserPtr::<Self>::new(address).read()?.to_nanos()
     }
 
-    /// The time, if it is valid. More than fits is the greatest.
+    /// Returns the time if it is valid. A time that does not fit becomes the largest one.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` for a negative time or too many nanoseconds.
     pub fn to_nanos(self) -> Result<Nanos, Errno> {
         let sec = u64::try_from(self.sec).map_err(|_| Errno::EINVAL)?;
         let nsec = u64::try_from(self.nsec).map_err(|_| Errno::EINVAL)?;
@@ -39,7 +39,7 @@ impl Timespec {
         Ok(Nanos(sec.saturating_mul(NS_PER_S).saturating_add(nsec)))
     }
 
-    /// Writes it to a program.
+    /// Writes the time to user memory.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -69,10 +69,10 @@ pub struct Timeval {
 }
 
 impl Timeval {
-    /// The time, if it is valid.
+    /// Returns the time if it is valid.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` for a negative time or too many microseconds.
     pub fn to_nanos(self) -> Result<Nanos, Errno> {
         if !(0..1_000_000).contains(&self.usec) {
             return Err(Errno::EINVAL);
@@ -99,9 +99,9 @@ impl From<Nanos> for Timeval {
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerspec {
-    /// Between expirations; zero: only one.
+    /// The time between expirations; zero if there is only one.
     pub interval: Timespec,
-    /// To the first; zero: not set.
+    /// The time to the first expiration; zero if the timer is not set.
     pub value: Timespec,
 }
 
@@ -109,8 +109,8 @@ pub struct Itimerspec {
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerval {
-    /// Between expirations; zero: only one.
+    /// The time between expirations; zero if there is only one.
     pub interval: Timeval,
-    /// To the first; zero: not set.
+    /// The time to the first expiration; zero if the timer is not set.
     pub value: Timeval,
 }

@@ -1,4 +1,4 @@
-//! The guest's wall clock is set: who keeps a time by it learns of that.
+//! The setting of the guest's wall clock, and the adjustment of waits and timers to it.
 
 use super::steering;
 use super::values::Timeval;
@@ -11,30 +11,31 @@ use machine::sched;
 use machine::sched::wall;
 use machine::sync::SpinLock;
 
-/// Held by who sets the clock.
+/// Held by a task that sets the clock.
 static SETTING: SpinLock<()> = SpinLock::new(());
 
-/// The last second that the clock can be set to: 30 years before the end of what 64 bits of
-/// nanoseconds with a sign hold, as on Linux.
+/// The last second to which the clock can be set. As on Linux it is 30 years before the end of
+/// signed 64-bit nanoseconds.
 const LAST_SECOND: u64 = i64::MAX as u64 / 1_000_000_000 - 30 * 365 * 24 * 3600;
 
-/// Threads that are looked at under one hold of their process's lock.
+/// The number of threads that are checked under one hold of their process's lock.
 const TASKS_AT_ONCE: usize = 32;
 
-/// When a wait ends.
+/// The end of a wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// On the monotonic clock.
     Monotonic(Nanos),
-    /// On the wall clock, which may be set meanwhile.
+    /// On the wall clock, which may be set during the wait.
     Wall(Nanos),
 }
 
 impl Deadline {
-    /// Calls `wait` with the deadline on the monotonic clock, or `None` for a wait without end.
+    /// Calls `wait` with the deadline on the monotonic clock, or with `None` if there is no
+    /// deadline.
     ///
     /// # Errors
-    /// Those of `wait`, of which `ETIMEDOUT` says that the deadline has passed.
+    /// Those of `wait`. `ETIMEDOUT` means that the deadline has passed.
     pub fn hold<R>(
         deadline: Option<Self>,
         mut wait: impl FnMut(Option<Nanos>) -> Result<R, Errno>,
@@ -46,7 +47,7 @@ impl Deadline {
         }
     }
 
-    /// The deadline in two words, for a call that goes on after a signal.
+    /// Returns the deadline as two words, for a call that continues after a signal.
     pub fn words(self) -> [u64; 2] {
         match self {
             Self::Monotonic(at) => [at.0, 0],
@@ -54,7 +55,7 @@ impl Deadline {
         }
     }
 
-    /// The deadline that [`Self::words`] gave.
+    /// Returns the deadline that [`Self::words`] has encoded.
     pub fn of_words([at, wall]: [u64; 2]) -> Self {
         match wall {
             0 => Self::Monotonic(Nanos(at)),
@@ -71,8 +72,8 @@ pub fn now() -> Nanos {
 /// Sets the wall clock to `time`.
 ///
 /// # Errors
-/// `EINVAL` for a time that is before 1970 plus the time since the guest's start, or later than
-/// Linux takes.
+/// `EINVAL` for a time later than Linux accepts. `EINVAL` for a time before 1970 plus the time
+/// since the guest's start.
 pub fn set(time: Nanos) -> Result<(), Errno> {
     change(|_| Ok(time))?;
     steering::clock_was_set();
@@ -82,7 +83,7 @@ pub fn set(time: Nanos) -> Result<(), Errno> {
 /// Moves the wall clock by `by` nanoseconds.
 ///
 /// # Errors
-/// As for [`set`].
+/// Those of [`set`].
 pub fn step(by: i128) -> Result<(), Errno> {
     change(|now| {
         let time = i128::from(now.0) + by;
@@ -90,7 +91,7 @@ pub fn step(by: i128) -> Result<(), Errno> {
     })
 }
 
-/// Sets the wall clock to what `new` makes of its time.
+/// Sets the wall clock to the result of `new` for its present time.
 fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> {
     {
         let _setting = SETTING.lock();
@@ -108,12 +109,13 @@ fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Has the wall clock gain what `rate` says in 2^32 of the monotonic clock from now on. Returns
-/// whether that is another rate than before.
+/// Makes the wall clock gain `rate` nanoseconds in 2^32 of the monotonic clock. Returns whether the
+/// rate has changed.
 pub(super) fn run_at(rate: impl FnOnce() -> i64) -> bool {
     {
         let _setting = SETTING.lock();
-        // Asked with the lock held, so that of several callers the last one sets what holds.
+        // `rate` is called with the lock held, so that the last of several callers sets the final
+        // value.
         let rate = rate();
         if rate == clock::wall_rate() {
             return false;
@@ -127,12 +129,12 @@ pub(super) fn run_at(rate: impl FnOnce() -> i64) -> bool {
     true
 }
 
-/// Wakes who waits for a time on the wall clock, and has timers that are set by it follow. Others
-/// run meanwhile, who know the new time already.
+/// Wakes tasks that wait for a time on the wall clock, and adjusts timers that are set by it.
+/// Yields the CPU now and then: other tasks already see the new time.
 fn tell() {
     timerfd::clock_was_set();
     let mut next = 0;
-    // Ends: numbers of processes are bounded, and each turn goes on behind the last.
+    // Ends: each turn has a higher number, and numbers are bounded.
     while let Some(process) = table::next_process(next) {
         next = process.pid() + 1;
         process.timers.posix.clock_was_set();
@@ -144,8 +146,8 @@ fn tell() {
 /// Wakes the threads of a process that wait for a time on the wall clock.
 fn wake_waiting(process: &Process) {
     let mut left = process.group.lock().tasks.len();
-    // Downwards: the last thread takes the place of one that ends, so none is passed over. One that
-    // comes meanwhile knows the new time.
+    // Downwards: if a thread ends, the last one takes its place, so no thread is missed. A new
+    // thread already sees the new time.
     while left > 0 {
         let from = left.saturating_sub(TASKS_AT_ONCE);
         {
@@ -160,24 +162,25 @@ fn wake_waiting(process: &Process) {
     }
 }
 
-/// Minutes west of Greenwich, and the kind of daylight saving: what `settimeofday` keeps.
+/// Minutes west of Greenwich, and the kind of daylight saving time; set by `settimeofday`.
 static ZONE: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
-/// Whether the zone was set before.
+/// Whether the zone has been set.
 static HAS_ZONE: AtomicBool = AtomicBool::new(false);
-/// A zone is at most this number of minutes from Greenwich.
+/// The largest distance of a zone from Greenwich, in minutes.
 const MOST_WEST: i32 = 15 * 60;
 
-/// Returns the zone that was set last, at first Greenwich.
+/// Returns the zone that was set last, or Greenwich.
 pub fn zone() -> [i32; 2] {
-    // Relaxed: values of their own.
+    // Relaxed: no other data depends on the values.
     ZONE.each_ref().map(|part| part.load(Ordering::Relaxed))
 }
 
-/// `settimeofday`, for who may: sets the clock, the zone or both. The first zone that comes without
-/// a time says that the clock shows local time, and sets it right, as on Linux.
+/// `settimeofday`, after the caller has checked the permission: sets the clock, the zone or both.
+/// As on Linux, a first zone without a time means that the clock shows local time. The clock is
+/// then corrected to UTC.
 ///
 /// # Errors
-/// `EINVAL`.
+/// `EINVAL` for an invalid time or zone.
 pub fn set_with_zone(time: Option<Timeval>, zone: Option<[i32; 2]>) -> SysResult {
     if let Some([west, saving]) = zone {
         if !(-MOST_WEST..=MOST_WEST).contains(&west) {

@@ -1,18 +1,18 @@
-//! The simulated machine's allocator, which can be told to refuse.
+//! The simulated machine's allocator, which can be set to refuse.
 
 use ebb_mm::Frame;
 use std::vec::Vec;
 
-/// Whose a frame is, as the allocator sees it.
+/// The owner of a frame, as the allocator sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     Nobody,
     Somebody,
-    /// The memmap's, from boot.
+    /// The memmap, since boot.
     Boot,
 }
 
-/// Which calls of the allocator find nothing, by their number.
+/// The calls of the allocator that fail, by their number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refuse {
     None,
@@ -25,13 +25,13 @@ pub(crate) enum Refuse {
 #[derive(Debug)]
 pub(super) struct Allocator {
     pub(super) owners: Vec<Owner>,
-    /// Not 0: a free frame is found by chance, else it is the first.
+    /// Seed for a random choice of free frames. If it is 0, the first free frame is chosen.
     seed: u64,
     pub(super) calls: u64,
     pub(super) refuse: Refuse,
-    /// Frames that are counted as the memmap's from here.
+    /// Number of frames that are counted as the memmap's from this allocator.
     pub(super) counted: u64,
-    /// Only of a machine that does it wrong.
+    /// Only set by a machine that flushes too late.
     pub(super) flush_is_due: bool,
 }
 
@@ -47,7 +47,7 @@ impl Allocator {
         }
     }
 
-    /// Whether this call is refused.
+    /// Returns whether this call is refused.
     pub(super) fn is_refused(&mut self) -> bool {
         self.calls += 1;
         match self.refuse {
@@ -67,7 +67,7 @@ impl Allocator {
         Some(Frame::new(start as u64))
     }
 
-    /// A number below a limit.
+    /// Returns a number below `limit`.
     fn chance(&mut self, limit: usize) -> usize {
         if self.seed == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! The simulated machine as the exchange knows it.
+//! The simulated machine's implementation of `Machine`.
 
 use super::{
     ADDRESS, FOREIGN, FREE, HUGE, LARGE, MEMMAP, OWNED, Owner, PRESENT, Simulated, WRITABLE,
@@ -88,7 +88,7 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
 
     fn allocate_many(self, frames: &mut [Frame]) -> usize {
         let mut allocator = self.allocator();
-        // One that is refused has some, too.
+        // A call that is refused fills a part, too.
         let most = if allocator.is_refused() {
             frames.len() / 2
         } else {
@@ -151,7 +151,7 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
         let mut tlb = self.tlbs[WRITER].lock();
         let page = block.number() as usize / Simulated::<E, P>::IN_PAGE;
         tlb.pages[page..page + P].fill(None);
-        // As the instruction does.
+        // As the instruction `invlpg` does.
         tlb.slots.fill(None);
     }
 

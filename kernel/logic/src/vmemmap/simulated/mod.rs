@@ -1,7 +1,8 @@
-//! A machine of words: frames, tables, an allocator that can be told to refuse, and CPUs that remember translations for as
-//! long as they may.
+//! A machine made of words: frames, tables, an allocator that can be set to refuse, and CPUs that
+//! cache translations as long as they may.
 //!
-//! What goes back to the allocator is somebody else's at once: it is filled with what no reader may see.
+//! Frames that are freed have a new owner at once: they are filled with a value that no reader may
+//! see.
 
 mod allocator;
 mod machine;
@@ -18,11 +19,11 @@ use std::vec::Vec;
 
 /// The head of a free frame.
 pub(super) const FREE: u64 = 0;
-/// The head of a frame that the memmap got from the allocator.
+/// The head of a frame that the memmap has from the allocator.
 pub(super) const MEMMAP: u64 = 8;
 /// The head of all frames of a huge page.
 pub(super) const HUGE: u64 = 9;
-/// What others write to a frame that they got.
+/// The value that new owners write to frames.
 const FOREIGN: u64 = u64::MAX;
 
 const PRESENT: u64 = 1;
@@ -37,47 +38,48 @@ pub(super) const WRITER: usize = 0;
 pub(super) const READER: usize = 1;
 const CPUS: usize = 2;
 
-/// What the machine does wrong.
+/// The fault of the machine.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wrong {
     Nothing,
-    /// No CPU hears that it is to flush.
+    /// No CPU flushes.
     #[cfg(ebb_model)]
     NoFlush,
-    /// They hear it when the frames are somebody else's already.
+    /// The CPUs flush when the frames already have another owner.
     #[cfg(ebb_model)]
     LateFlush,
 }
 
-/// What a CPU remembers: entries by their places.
+/// The translations that a CPU caches: entries by their index.
 #[derive(Debug)]
 struct Tlb {
     slots: Vec<Option<u64>>,
     pages: Vec<Option<u64>>,
 }
 
-/// The machine: `E` entries to a table, `P` pages to the descriptors of a block.
+/// The machine: `E` entries in a table, `P` pages for the descriptors of a block.
 #[derive(Debug)]
 pub(super) struct Simulated<const E: usize, const P: usize> {
     words: Vec<AtomicU64>,
     slots: Vec<AtomicU64>,
     tlbs: [Mutex<Tlb>; CPUS],
-    // The standard library's: the writer alone uses it, so a model need not know.
+    // A mutex of the standard library: only the writer uses it, so a model need not track it.
     allocator: std::sync::Mutex<Allocator>,
-    /// For each frame the heads that a reader may see now, by their bits; empty: any.
+    /// For each frame, the heads that a reader may see now, one bit each. Empty means any.
     allowed: std::sync::Mutex<Vec<u16>>,
     wrong: std::sync::Mutex<Wrong>,
 }
 
 impl<const E: usize, const P: usize> Simulated<E, P> {
-    /// Frames that a page of the memmap describes, by two words each.
+    /// Number of frames that a page of the memmap describes, with two words each.
     const IN_PAGE: usize = E / P;
-    /// Frames that a table's pages describe.
+    /// Number of frames that a table's pages describe.
     pub(super) const IN_TABLE: usize = E * Self::IN_PAGE;
-    /// Frames of a page of 1 GiB.
+    /// Number of frames of a page of 1 GiB.
     pub(super) const IN_GIANT: usize = E * E;
 
-    /// A machine with so many frames, whose memmap are the last ones, by large pages.
+    /// Returns a machine with `frames` frames. The memmap is in the last ones, mapped by large
+    /// pages.
     pub(super) fn new(frames: usize, seed: u64) -> Self {
         const { assert!(P >= 2) };
         let tables = frames / Self::IN_TABLE;
@@ -102,7 +104,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// What it does wrong from here on.
+    /// Sets the fault of the machine from now on.
     #[cfg(ebb_model)]
     pub(super) fn set_wrong(&self, wrong: Wrong) {
         *self.wrong.lock().unwrap() = wrong;
@@ -126,8 +128,8 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// The entry of the page with a frame's descriptor, from what the CPU remembers or else from memory. Then it
-    /// remembers that.
+    /// Returns the entry of the page with a frame's descriptor, from the CPU's cache or else from
+    /// memory. The CPU caches it.
     fn translate(&self, tlb: &mut Tlb, frame: Frame) -> u64 {
         let page = frame.number() as usize / Self::IN_PAGE;
         if let Some(entry) = tlb.pages[page] {
@@ -155,15 +157,15 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         entry
     }
 
-    /// A word of a frame's descriptor, behind an entry.
+    /// Returns a word of a frame's descriptor in the page that `entry` maps.
     fn descriptor(&self, entry: u64, frame: Frame, word: usize) -> &AtomicU64 {
         let place = frame.number() as usize % Self::IN_PAGE;
         self.word(Frame::containing(entry & ADDRESS), place * 2 + word)
     }
 
-    /// What a CPU reads of a frame.
+    /// Returns the head of a frame as a CPU reads it.
     pub(super) fn read(&self, cpu: usize, frame: Frame) -> u64 {
-        // Held: a flush is between a CPU's instructions.
+        // The lock is held for the whole read: a flush comes between a CPU's instructions.
         let mut tlb = self.tlbs[cpu].lock();
         let entry = self.translate(&mut tlb, frame);
         let head = self.descriptor(entry, frame, 0).load(Ordering::Relaxed);
@@ -171,7 +173,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         head
     }
 
-    /// Has the CPU that exchanges write what a frame is.
+    /// Makes the CPU that exchanges write the head of a frame.
     pub(super) fn write(&self, frame: Frame, head: u64) {
         self.own_word(frame, 0).store(head, Ordering::Relaxed);
     }
@@ -182,7 +184,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.descriptor(entry, frame, word)
     }
 
-    /// The CPU remembers whatever it did not.
+    /// Makes the CPU cache all translations that it has not cached.
     pub(super) fn remember_all(&self, cpu: usize) {
         let mut tlb = self.tlbs[cpu].lock();
         for page in 0..self.frames() / Self::IN_PAGE {
@@ -190,7 +192,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// The CPU remembers nothing.
+    /// Makes the CPU drop all cached translations.
     pub(super) fn forget_all(&self, cpu: usize) {
         let mut tlb = self.tlbs[cpu].lock();
         tlb.slots.fill(None);
@@ -200,14 +202,15 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
     fn flush_all(&self) {
         for cpu in 0..CPUS {
             self.forget_all(cpu);
-            // At once: the next change is made before their eyes. Models have readers of their own.
+            // The CPUs cache all translations at once, so that the next change happens under their
+            // eyes. Models have separate readers.
             if cfg!(not(ebb_model)) {
                 self.remember_all(cpu);
             }
         }
     }
 
-    /// What the reader sees is what it may see, with what it remembers and without.
+    /// Checks that the reader sees only allowed heads, with and without its cache.
     pub(super) fn is_allowed(&self) {
         let allowed = self.allowed.lock().unwrap();
         for (number, allowed) in (0..).zip(&*allowed) {
@@ -219,7 +222,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// What a CPU reads of a frame that remembers nothing.
+    /// Returns the head of a frame as a CPU without cached translations reads it.
     pub(super) fn walk(&self, frame: Frame) -> u64 {
         let page = frame.number() as usize / Self::IN_PAGE;
         let entry = self.entry_value(self.slot_value(page / E), page % E);
@@ -228,7 +231,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         head
     }
 
-    /// No CPU remembers a way to frames that somebody else gets.
+    /// Checks that no CPU caches a translation to frames that are being freed.
     fn is_forgotten(&self, range: FrameRange) {
         for cpu in 0..CPUS {
             let tlb = self.tlbs[cpu].lock();
@@ -241,27 +244,27 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Which calls of the allocator from here on find nothing.
+    /// Sets which calls of the allocator fail from now on.
     pub(super) fn refuse(&self, refuse: Refuse) {
         let mut allocator = self.allocator();
         (allocator.calls, allocator.refuse) = (0, refuse);
     }
 
-    /// Takes free frames for others: so many, that start at a multiple of it.
+    /// Allocates `frames` free frames, aligned to their number, for another owner.
     pub(super) fn take_aligned(&self, frames: usize) -> Option<Frame> {
         self.allocator().take_aligned(frames)
     }
 }
 
-/// What a pool of huge pages asks to compare.
+/// Methods that the pool of huge pages uses for comparison.
 #[cfg(not(ebb_model))]
 impl<const E: usize, const P: usize> Simulated<E, P> {
-    /// Says what readers may see from here on.
+    /// Sets the heads that readers may see from now on.
     pub(super) fn allow(&self, allowed: Vec<u16>) {
         *self.allowed.lock().unwrap() = allowed;
     }
 
-    /// The frames that each entry above leads to, tables first.
+    /// Returns for each upper entry its table, if it has one, and the frames that it maps.
     pub(super) fn reached(&self) -> Vec<(Option<Frame>, Vec<Frame>)> {
         let reach = |slot: &AtomicU64| {
             let slot = slot.load(Ordering::Relaxed);
@@ -280,17 +283,17 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.allocator().owners[frame.number() as usize]
     }
 
-    /// Frames that are counted as the memmap's from the allocator.
+    /// Returns the number of frames that are counted as the memmap's from the allocator.
     pub(super) fn counted(&self) -> u64 {
         self.allocator().counted
     }
 
-    /// Calls since.
+    /// Returns the number of calls since [`Self::refuse`].
     pub(super) fn calls(&self) -> u64 {
         self.allocator().calls
     }
 
-    /// Takes a free frame for others.
+    /// Allocates a free frame for another owner.
     pub(super) fn take_one(&self) -> Option<Frame> {
         self.allocator().take_one()
     }

@@ -1,26 +1,28 @@
-//! Pages that the cache gives up.
+//! Drops pages of the cache.
 
 use super::{Cache, LOOKS, OFTEN};
 use core::ops::Range;
 use machine::memory::stats;
 
-/// Pages that are dropped between two openings of the lock.
+/// The most pages that are dropped each time that the lock is held.
 const DROP_BATCH: usize = 32;
 
-/// What reclaim may drop.
+/// The pages that reclaim may drop.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(in super::super) enum Choice {
-    /// Pages that were not used often lately; the others are as if they had just come.
+    /// Clean pages without other references that were not used often lately. The use counts of the
+    /// pages that were looked at restart.
     Unused,
-    /// Any clean page that nobody holds.
+    /// Clean pages without other references.
     Unheld,
-    /// Any clean page: whoever holds one keeps a frame that is the disk's no more.
+    /// All clean pages. A task with a reference to one keeps a frame that no longer belongs to the
+    /// disk.
     Any,
 }
 
 impl Cache {
-    /// Drops clean pages of a range; how many, and where it stopped. Looks at `looks` pages at
-    /// most.
+    /// Drops up to `most` clean pages of `range`, and looks at `looks` pages at most. Returns the
+    /// number of dropped pages and the page where it stopped.
     pub(in super::super) fn drop_clean(
         &self,
         range: Range<u64>,
@@ -74,7 +76,8 @@ impl Cache {
         (dropped, at)
     }
 
-    /// Drops up to `most` clean pages for somebody who needs memory, going round.
+    /// Drops up to `most` clean pages for a task that needs memory. Each call continues where the
+    /// last one stopped. Returns the number of dropped pages.
     pub(in super::super) fn reclaim(&self, choice: Choice, most: u64, looks: u64) -> u64 {
         let hand = self.state.lock().hand;
         let (mut dropped, mut at) = self.drop_clean(hand..u64::MAX, choice, most, looks);
@@ -87,7 +90,7 @@ impl Cache {
         dropped
     }
 
-    /// Has the pages of a range written and forgotten, so that what is read next comes from the
+    /// Writes the pages of a range to the disk and drops them, so that the next reads come from the
     /// disk.
     pub(in super::super) fn forget(&self, range: Range<u64>) {
         if self.state.lock().pages.is_empty() {
@@ -102,8 +105,8 @@ impl Cache {
         }
     }
 
-    /// Forgets the pages of a range without writing them: the disk is to have something else there.
-    /// Waits for what is under way.
+    /// Drops the pages of a range without writing them, because the disk is about to have other
+    /// content there. Waits for writes that are under way.
     pub(in super::super) fn discard(&self, range: Range<u64>) {
         let mut at = range.start;
         while let Some(next) = self.clean(at..range.end) {
@@ -112,7 +115,8 @@ impl Cache {
         self.forget(range);
     }
 
-    /// Takes the mark of dirty pages away; where to go on, if there are more.
+    /// Clears the dirty marks in a range, for [`LOOKS`] pages at most. Returns the page to continue
+    /// at, or `None` if the range is done.
     fn clean(&self, range: Range<u64>) -> Option<u64> {
         let mut guard = self.state.lock();
         let state = &mut *guard;

@@ -1,15 +1,15 @@
 //! The page cache of a disk.
 //!
-//! A page is first *loading*: its number is taken and its frame is with the device, and whoever
-//! wants it waits. Then it is *ready*, and as long as it is, *dirty* where the disk does not have
-//! it yet and *writing* while the device takes it; both at once where it changed meanwhile.
+//! A page is first *loading*: its number is in the tree, the device fills its frame, and tasks that
+//! want it wait. Then it is *ready*. A ready page is *dirty* while the disk lacks its content and
+//! *writing* while the device writes it. It is both if it changed during the write.
 //!
-//! Who reads or changes a ready page holds a reference to its frame, taken under the lock. A page
-//! is dropped only when the tree holds the one reference, so nobody's change is lost: it is noted
-//! before the reference goes. Page tables count as holders too.
+//! A task that reads or changes a ready page holds a reference to its frame, taken under the lock.
+//! A page is dropped only if the tree holds the only reference. No change is lost, because the task
+//! marks the page before it drops its reference. Page tables hold references too.
 //!
-//! The lock is a spin lock, taken from interrupts' ends of requests as well; no other lock is
-//! taken under it. Nothing that writes pages allocates.
+//! The lock is a spin lock, which the completion of a request takes from an interrupt too. No other
+//! lock is taken under it. Writing pages allocates nothing.
 
 #![expect(unsafe_code, reason = "a cache is there for good")]
 
@@ -34,18 +34,18 @@ use machine::sched;
 use machine::sync::{Once, SpinLock, WaitQueue};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
-/// Sectors of a page, and the bytes of one.
+/// Sectors of a page, and the bytes of a sector.
 const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
 const LEAST_BYTES: usize = 512;
 const _: () = assert!(LEAST_BYTES as u64 == SECTOR_BYTES);
-/// Attempts to have a page that others drop again at once.
+/// Attempts to get a page that other tasks drop again at once.
 const TRIES: u32 = 64;
-/// Pages that are looked at between two openings of the lock.
+/// The most pages that are looked at each time that the lock is held.
 const LOOKS: u32 = 512;
-/// Requests that fail before the log says no more about it.
+/// The number of failed requests that are logged.
 const ERRORS_LOGGED: u64 = 16;
 
-/// All pages of a disk.
+/// The numbers of all pages of a disk.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
 struct Page {
@@ -53,12 +53,12 @@ struct Page {
     loading: bool,
     dirty: bool,
     writing: bool,
-    /// How often it was used since it came or reclaim passed by, up to [`OFTEN`]: what is read
-    /// once, from end to end, goes first.
+    /// The number of uses since the page was read or reclaim last looked at it, up to [`OFTEN`].
+    /// Pages that are read once, from end to end, are dropped first.
     uses: u8,
 }
 
-/// Uses that keep a page when reclaim comes by.
+/// The number of uses from which on reclaim keeps a page.
 const OFTEN: u8 = 2;
 
 impl Page {
@@ -85,11 +85,11 @@ struct State {
     pages: RadixTree<Page>,
     dirty: u64,
     writing: u64,
-    /// All dirty pages lie in here.
+    /// A range that contains all dirty pages.
     dirty_within: Range<u64>,
-    /// Where reclaim goes on.
+    /// The page where reclaim continues.
     hand: u64,
-    /// Pages that could not be read since boot, and written.
+    /// The number of failed read requests since boot, and of failed write requests.
     read_errors: u64,
     write_errors: u64,
 }
@@ -97,22 +97,23 @@ struct State {
 /// The pages of one disk.
 pub(super) struct Cache {
     pub(super) disk: &'static Disk,
-    /// Has all caches give up as many old pages, before this one takes new ones where memory is short.
+    /// Drops old pages of all caches if memory is short, before this cache allocates new pages.
     pub(super) make_room: fn(u64),
     state: SpinLock<State>,
-    /// Pages have become ready, or were written.
+    /// The queue of tasks that wait for pages to be read or written.
     changed: WaitQueue,
-    /// Who maps the disk without changing it, and who may change it.
+    /// The view of mappings that only read the disk, and the view of those that may change it.
     pub(super) readers: Once<Arc<dyn PageSource>>,
     pub(super) writers: Once<Arc<dyn PageSource>>,
-    /// Open files.
+    /// The number of open files.
     pub(super) opens: AtomicU32,
-    /// Pages that were handed to the disk since boot, and those that it has taken or refused.
+    /// The number of pages that were handed to the disk since boot, and of those whose write has
+    /// ended, with success or not.
     handed: AtomicU64,
     written: AtomicU64,
 }
 
-/// Page numbers `first..first + count`.
+/// Returns the page numbers `first..first + count`.
 fn run(first: u64, count: usize) -> Range<u64> {
     first..first + count as u64
 }
@@ -140,50 +141,51 @@ impl Cache {
         }
     }
 
-    /// Bytes of the disk.
+    /// Returns the bytes of the disk.
     pub(super) fn bytes(&self) -> u64 {
         self.disk.bytes()
     }
 
-    /// Pages of the disk, the last perhaps in part.
+    /// Returns the number of pages of the disk. The last may be partial.
     pub(super) fn pages(&self) -> u64 {
         self.bytes().div_ceil(PAGE)
     }
 
-    /// Pages that a request may have.
+    /// Returns the most pages of a request.
     fn request_pages(&self) -> usize {
         self.disk.limits().segments.min(MAX_PAGES)
     }
 
-    /// Pages dirty and under way.
+    /// Returns the number of dirty pages and of pages that are being written.
     pub(super) fn unwritten(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.dirty, state.writing)
     }
 
-    /// How often pages could not be written so far.
+    /// Returns the number of failed write requests since boot.
     pub(super) fn write_errors(&self) -> u64 {
         self.state.lock().write_errors
     }
 
-    /// Pages that were handed to the disk since boot.
+    /// Returns the number of pages that were handed to the disk since boot.
     pub(super) fn handed(&self) -> u64 {
-        // Relaxed: as `written`.
+        // Relaxed, as in `written`.
         self.handed.load(Ordering::Relaxed)
     }
 
-    /// Pages that were written, or failed to be, since boot.
+    /// Returns the number of pages whose write has ended since boot, with success or not.
     pub(super) fn written(&self) -> u64 {
-        // Relaxed: a hint of progress.
+        // Relaxed: the counter is only a hint of progress.
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Where tasks wait for pages to be written.
+    /// Returns the queue of tasks that wait for pages to be written.
     pub(super) fn changed(&self) -> &WaitQueue {
         &self.changed
     }
 
-    /// The page with this number if it is ready; `again` if the caller used it just now.
+    /// Returns the page `index` if it is ready. The call counts as a use of the page, unless
+    /// `again` says that the caller used it just now.
     pub(super) fn ready(&self, index: u64, again: bool) -> Option<FrameRef> {
         let mut state = self.state.lock();
         let page = state.pages.get_mut(index).filter(|page| !page.loading)?;
@@ -193,7 +195,7 @@ impl Cache {
         Some(page.frame.clone())
     }
 
-    /// Those pages of a row that are ready, each in its place.
+    /// Stores the ready pages from `first` on in `row`, each in its place.
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let mut state = self.state.lock();
         for (index, place) in (first..self.pages()).zip(row) {
@@ -206,11 +208,12 @@ impl Cache {
         }
     }
 
-    /// The page with this number, read if need be, and with it up to `ahead` pages in all. The page
-    /// lies within the disk. May wait.
+    /// Returns the page `index`, which lies within the disk. If the page is absent, reads it and
+    /// further pages, up to `ahead` pages in all. May wait.
     ///
     /// # Errors
-    /// `EIO` when the disk could not read it, `ENOMEM`, `EINTR` when the task is being killed.
+    /// Fails with `EIO` if the disk could not read the page, with `ENOMEM`, and with `EINTR` if the
+    /// task is being killed.
     pub(super) fn page(&self, index: u64, ahead: u64) -> Result<FrameRef, Errno> {
         for _ in 0..TRIES {
             let (known, errors) = {
@@ -226,7 +229,8 @@ impl Cache {
             };
             if !known {
                 match self.read_in(index, ahead) {
-                    // The tree itself may have lacked memory, where it must not wait for it.
+                    // The tree may have lacked memory for its own nodes, which it must not wait
+                    // for.
                     Err(Errno::ENOMEM) if pressure::shrink_caches() => continue,
                     other => other?,
                 }
@@ -244,11 +248,11 @@ impl Cache {
         self.state.lock().pages.get(index).is_some_and(what)
     }
 
-    /// Begins to read absent pages from `index` on, up to `ahead` of them and to the first that is
-    /// there. Does not wait for them.
+    /// Begins to read absent pages from `index` on, at most `ahead` pages, up to the first page
+    /// that is present. Does not wait for them.
     ///
     /// # Errors
-    /// `ENOMEM`; `ENXIO` behind the end of the disk.
+    /// Fails with `ENOMEM`, and with `ENXIO` if `index` is behind the end of the disk.
     pub(super) fn read_in(&'_ self, index: u64, ahead: u64) -> Result<(), Errno> {
         let this = self.for_good();
         let left = self.pages().checked_sub(index).filter(|&left| left > 0);
@@ -257,7 +261,7 @@ impl Cache {
         (self.make_room)(wanted as u64);
         let mut data = Data::new();
         data.push(alloc_frame(Mobility::Movable)?);
-        // More than the one that is needed only as far as nobody has to wait for it.
+        // Further frames are allocated only without waiting.
         while data.pages() < wanted
             && let Some(frame) = spare_file_frame()
         {
@@ -298,15 +302,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Caches are made once and stay.
+    /// Returns the cache with the lifetime of the kernel: caches are never dropped.
     fn for_good(&self) -> &'static Self {
-        // SAFETY: every cache lies in the static of `super`, which is the only caller of `new`, and
-        // is never moved or dropped there.
+        // SAFETY: every cache is in the static of `super`, which is the only caller of `new`. That
+        // static never moves or drops it.
         unsafe { &*core::ptr::from_ref(self) }
     }
 
-    /// Bytes of the disk that `pages` pages have, all within the disk when it was asked last; at
-    /// least a sector of each, in case that the disk has shrunk.
+    /// Returns the number of bytes of the disk in `pages` pages from `index` on. All of them were
+    /// within the disk when its size was last read. If the disk has shrunk, the last page still has
+    /// at least one sector.
     fn bytes_in(&self, index: u64, pages: usize) -> usize {
         let least = (pages - 1) * PAGE_SIZE + LEAST_BYTES;
         let left = self.bytes().saturating_sub(index * PAGE);
@@ -314,20 +319,21 @@ impl Cache {
         left.clamp(least, pages * PAGE_SIZE)
     }
 
-    /// Notes that a page was changed, whose frame the caller holds. One that was dropped meanwhile
-    /// (the range was discarded, or written around the cache) comes back as the caller has it.
+    /// Marks the page `index` as dirty after the caller changed it. The caller holds a reference to
+    /// its frame `frame`. If the page was dropped in between (the range was discarded, or written
+    /// around the cache), the caller's page is entered again.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
     pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> Result<(), Errno> {
         self.enter_dirty(index, frame).map(drop)
     }
 
-    /// Enters a page that the disk does not have yet; if another is there, that one is marked and
-    /// given back, and holds what it held.
+    /// Enters the page `index` with the frame `frame`, which the disk lacks yet. If another page is
+    /// present, marks that one as dirty, leaves its content, and returns its frame.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
     pub(super) fn enter_dirty(
         &self,
         index: u64,
@@ -340,7 +346,7 @@ impl Cache {
         let page = match state.pages.get_mut(index) {
             Some(page) => {
                 if page.loading {
-                    // Somebody reads it; the caller waits and comes again.
+                    // Another task reads the page. The caller waits and tries again.
                     return Err(Errno::EAGAIN);
                 }
                 if page.frame.address() != frame.address() {
@@ -378,10 +384,10 @@ impl Cache {
         Ok(other)
     }
 
-    /// Waits until no page of this number is being read.
+    /// Waits until the page `index` is not being read.
     ///
     /// # Errors
-    /// `EINTR` when the task is being killed.
+    /// Fails with `EINTR` if the task is being killed.
     pub(super) fn wait_loaded(&self, index: u64) -> Result<(), Errno> {
         let loaded = || !self.is(index, |page| page.loading);
         if loaded() {
@@ -391,7 +397,7 @@ impl Cache {
         self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
-    /// Whether somebody may change pages through a mapping.
+    /// Returns whether a mapping may change pages.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
         self.writers.get().is_some_and(mapped)
@@ -406,7 +412,7 @@ impl Finish for Cache {
             _ => return,
         };
         if reading && !data.bytes().is_multiple_of(PAGE_SIZE) {
-            // What lies behind the end of the disk reads as zero.
+            // Bytes behind the end of the disk read as zero.
             let used = data.bytes() % PAGE_SIZE;
             if let Some(last) = data.frames().last() {
                 last.zero(used, PAGE_SIZE - used);
@@ -443,7 +449,7 @@ impl Finish for Cache {
         stats::count_disk_pages(-gone);
         if !reading {
             stats::count_writing_pages(-(data.pages() as i64));
-            // Relaxed: a hint of progress.
+            // Relaxed: the counter is only a hint of progress.
             self.written
                 .fetch_add(data.pages() as u64, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Dirty pages on their way to the disk.
+//! Writes dirty pages to the disk.
 
 use super::{Cache, LOOKS, PAGE_SECTORS, run};
 use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
@@ -7,20 +7,21 @@ use core::sync::atomic::Ordering;
 use machine::memory::stats;
 use machine::sched;
 
-/// How far a look for dirty pages came.
+/// The result of a search for dirty pages.
 pub(in super::super) enum Run {
-    /// Pages up to this one are on their way.
+    /// A write was started. The search continues at this page.
     Started(u64),
-    /// The first one is on its way from before.
+    /// This page is dirty, and an earlier write of it is under way.
     Busy(u64),
-    /// There is none up to this one.
+    /// No page before this one is dirty. The search continues here.
     Looked(u64),
+    /// The rest of the range has no dirty page.
     None,
 }
 
 impl Cache {
-    /// Begins to write the first dirty pages of a range, neighbours that fit a request. Waits only
-    /// while the disk's queue is full.
+    /// Begins to write the first dirty pages of a range: adjacent ones that fit in one request.
+    /// Waits only while the disk's queue is full.
     pub(in super::super) fn write_run(&self, range: Range<u64>) -> Run {
         let this = self.for_good();
         let mut data = Data::new();
@@ -66,7 +67,7 @@ impl Cache {
             if state.dirty == 0 {
                 state.dirty_within = 0..0;
             } else if range.start <= state.dirty_within.start {
-                // Nothing dirty lies before what was taken.
+                // No page before the ones that were taken is dirty.
                 state.dirty_within.start = next;
             }
             first
@@ -74,9 +75,9 @@ impl Cache {
         let pages = data.pages();
         stats::count_dirty_pages(-(pages as i64));
         stats::count_writing_pages(pages as i64);
-        // Relaxed: a number to wait for.
+        // Relaxed: the counter orders no other access.
         self.handed.fetch_add(pages as u64, Ordering::Relaxed);
-        // Who stores to them from now on asks for them again, and that marks them.
+        // A program that stores to the pages from now on faults, and the fault marks them as dirty.
         if let Some(writers) = self.writers.get() {
             writers.mappings().invalidate(&**writers, run(first, pages));
         }
@@ -98,10 +99,10 @@ impl Cache {
         Run::Started(first + pages as u64)
     }
 
-    /// Writes what is dirty in a range and waits until the disk has it.
+    /// Writes the dirty pages of a range and waits until the disk has them.
     pub(in super::super) fn write_back(&self, range: Range<u64>) {
         let mut at = range.start;
-        // Each page once: what becomes dirty behind us is not looked at again.
+        // Each page once: pages behind `at` that become dirty again are not looked at.
         while at < range.end {
             match self.write_run(at..range.end) {
                 Run::Started(next) | Run::Looked(next) => at = next,
@@ -125,8 +126,8 @@ impl Cache {
             .wait_uninterruptible(|| !self.is(index, |page| page.writing));
     }
 
-    /// The first page that the disk is taking, or the last one that was looked at; `None`: no page
-    /// of the range is left.
+    /// Returns the first page of the range that is being written, or the last page that was looked
+    /// at. `None` if no page of the range is left.
     fn look_for_writing(&self, range: Range<u64>) -> Option<u64> {
         let state = self.state.lock();
         if state.writing == 0 {

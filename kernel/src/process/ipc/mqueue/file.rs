@@ -1,4 +1,5 @@
-//! A POSIX message queue as a file: what a descriptor of it can do besides sending and receiving.
+//! A POSIX message queue as a file: the operations of its descriptors other than sending and
+//! receiving.
 
 use super::queue::{Attributes, MessageQueue};
 use crate::fs::io::ByteSink;
@@ -10,9 +11,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 
-/// Linux's magic number of the file system of message queues.
+/// Linux's magic number of the file system `mqueue`.
 const MAGIC: u64 = 0x1980_0202;
-/// What Linux says is the length of such a file.
+/// The length of such a file on Linux.
 const LENGTH: u64 = 80;
 
 /// An open queue.
@@ -20,16 +21,16 @@ const LENGTH: u64 = 80;
 pub(super) struct QueueFile(pub(super) Arc<MessageQueue>);
 
 impl MessageQueue {
-    /// Opens it with these flags.
+    /// Opens the queue with these flags.
     pub fn to_file(self: &Arc<Self>, flags: OpenFlags) -> Arc<OpenFile> {
         let file = Arc::new(QueueFile(self.clone()));
         OpenFile::new(self.clone(), file, None, flags)
     }
 
-    /// The queue behind an open file, if it is one.
+    /// Returns the queue behind an open file.
     ///
     /// # Errors
-    /// `EBADF`.
+    /// `EBADF` if `file` is no queue.
     pub fn of(file: &OpenFile) -> Result<Arc<Self>, Errno> {
         let queue = file.file().downcast::<QueueFile>();
         queue.map(|queue| queue.0.clone()).ok_or(Errno::EBADF)
@@ -108,7 +109,7 @@ impl Node for MessageQueue {
         Ok(Arc::new(QueueFile(self)))
     }
     fn set_size(&self, _: u64) -> Result<(), Errno> {
-        // As on Linux it changes nothing.
+        // As on Linux this changes nothing.
         Ok(())
     }
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {

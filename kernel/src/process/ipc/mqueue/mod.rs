@@ -1,4 +1,4 @@
-//! POSIX message queues: by name, with priorities, and a notice for who wants to hear of the first
+//! POSIX message queues: they have names and priorities, and can notify a process of the first
 //! message.
 
 mod file;

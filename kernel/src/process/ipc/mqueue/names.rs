@@ -10,7 +10,7 @@ use logic::credentials::Owned;
 use logic::errno::Errno;
 use machine::sync::SpinLock;
 
-/// What the file system `mqueue` has as its directory on Linux.
+/// The directory of the file system `mqueue` on Linux.
 const DIRECTORY: Owned = Owned {
     directory: true,
     regular: false,
@@ -22,22 +22,22 @@ const DIRECTORY: Owned = Owned {
 /// The queues that have names.
 static NAMES: SpinLock<BTreeMap<Arc<[u8]>, Arc<MessageQueue>>> = SpinLock::new(BTreeMap::new());
 
-/// How [`open`] goes about a name.
+/// How [`open`] creates a queue.
 #[derive(Copy, Clone, Debug)]
 pub struct Making {
-    /// It must not be there.
+    /// The name must not exist yet.
     pub exclusive: bool,
     /// Permissions of a new queue.
     pub permissions: u32,
-    /// Its size.
+    /// Size of a new queue.
     pub size: Size,
-    /// Whether it may be larger than everybody's.
+    /// Whether the queue may exceed the limits on size.
     pub any_size: bool,
-    /// Whether there may be more queues than `fs.mqueue.queues_max` says.
+    /// Whether there may be more queues than `fs.mqueue.queues_max` allows.
     pub any_number: bool,
 }
 
-/// Checks a name, which has no slash in front.
+/// Checks a name, which is given without a slash in front.
 fn check_name(name: &[u8]) -> Result<(), Errno> {
     const MAX_NAME: usize = 255;
     match name {
@@ -49,7 +49,8 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// The queue of this name, made if that is asked for; says whether it was.
+/// Returns the queue of this name, and `true` if this call created it. With `making`, creates the
+/// queue if it does not exist.
 ///
 /// # Errors
 /// As `mq_open(3)`.
@@ -68,7 +69,7 @@ pub fn open(
         (None, Some(making)) => Arc::new(MessageQueue::new(name, making, msgqueue_limit)?),
     };
     let mut names = NAMES.lock();
-    // Another may have been faster.
+    // Another task may have created it in between.
     if let Some(found) = names.get(name) {
         return if exclusive {
             Err(Errno::EEXIST)
@@ -80,7 +81,7 @@ pub fn open(
     Ok((new, true))
 }
 
-/// `mq_unlink(3)`: takes the name away. Who has the queue open keeps it.
+/// `mq_unlink(3)`: removes the name. Tasks that have the queue open keep it.
 ///
 /// # Errors
 /// As `mq_unlink(3)`.
@@ -89,11 +90,11 @@ pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     let current = process::current();
     let gone = loop {
         let found = NAMES.lock().get(name).cloned().ok_or(Errno::ENOENT)?;
-        // As in a directory that is sticky and everybody's.
+        // Permissions are as in a sticky directory that all users may write.
         let who = current.credentials();
         who.may_remove(&DIRECTORY, &found.owned())?;
         let mut names = NAMES.lock();
-        // Another queue may have the name by now.
+        // Another queue may have this name now.
         if names.get(name).is_some_and(|now| Arc::ptr_eq(now, &found)) {
             break names.remove(name).ok_or(Errno::ENOENT)?;
         }

@@ -1,4 +1,4 @@
-//! The notice of a message that comes to an empty queue: `mq_notify(3)`.
+//! The notification of a message that arrives at an empty queue: `mq_notify(3)`.
 
 use crate::fs::OpenFile;
 use crate::fs::socket::Socket;
@@ -8,18 +8,18 @@ use crate::process::task::Process;
 use alloc::sync::{Arc, Weak};
 use logic::errno::Errno;
 
-/// What a process is told when a message comes to an empty queue where nobody waits.
+/// How a process is notified of a message that arrives at an empty queue where no task waits.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// Nothing: it only holds the place.
+    /// Not at all: the registration only keeps other processes from registering.
     Nothing,
-    /// A signal with a value; `None` is signal 0, which nobody gets.
+    /// By a signal with a value. `None` is signal 0, which is not sent.
     Signal(Option<Signal>, u64),
-    /// The C library, which starts a thread then: by a message of a netlink socket.
+    /// By a message to a netlink socket of the C library, which then starts a thread.
     Thread(Courier),
 }
 
-/// What a C library waits for that is to start a thread (`SIGEV_THREAD`).
+/// The netlink socket and the message for a C library that starts a thread (`SIGEV_THREAD`).
 #[derive(Clone, Debug)]
 pub struct Courier {
     socket: Weak<OpenFile>,
@@ -27,17 +27,17 @@ pub struct Courier {
 }
 
 impl Courier {
-    /// Bytes of the message (`NOTIFY_COOKIE_LEN`).
+    /// Size of the message in bytes (`NOTIFY_COOKIE_LEN`).
     pub const BYTES: usize = 32;
-    /// The last byte of the message that a message has come (`NOTIFY_WOKENUP`).
+    /// The last byte of a message that reports an arrived message (`NOTIFY_WOKENUP`).
     const WOKEN: u8 = 1;
-    /// The last byte of the message that nothing will be told any more (`NOTIFY_REMOVED`).
+    /// The last byte of a message that reports the end of the registration (`NOTIFY_REMOVED`).
     const REMOVED: u8 = 2;
 
-    /// Makes one that sends `cookie` to `socket`.
+    /// Makes a courier that sends `cookie` to `socket`.
     ///
     /// # Errors
-    /// `ENOTSOCK`; `EINVAL` for a socket that is none of netlink.
+    /// `ENOTSOCK` if `socket` is no socket; `EINVAL` if it is no netlink socket.
     pub fn new(socket: &Arc<OpenFile>, cookie: [u8; Self::BYTES]) -> Result<Self, Errno> {
         let known = socket.file().downcast::<Socket>().ok_or(Errno::ENOTSOCK)?;
         if !known.is_netlink() {
@@ -49,7 +49,7 @@ impl Courier {
         })
     }
 
-    /// Sends the message. A socket that is closed gets none.
+    /// Sends the message with `what` as its last byte. A closed socket gets none.
     fn send(mut self, what: u8) {
         let Some(file) = self.socket.upgrade() else {
             return;
@@ -61,7 +61,7 @@ impl Courier {
     }
 }
 
-/// The process that is told.
+/// The process to notify.
 pub(super) struct Registration {
     process: Weak<Process>,
     pub(super) pid: u32,
@@ -69,7 +69,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// `process` is told.
+    /// Registers `process` for `notice`.
     pub(super) fn new(process: &Arc<Process>, notice: Notice) -> Self {
         Self {
             process: Arc::downgrade(process),
@@ -78,12 +78,12 @@ impl Registration {
         }
     }
 
-    /// Whether the process can be told still.
+    /// Returns whether the process still exists.
     pub(super) fn holds(&self) -> bool {
         self.process.strong_count() > 0
     }
 
-    /// Tells the process of a message that the one that runs has sent.
+    /// Notifies the process of a message that the current process has sent.
     pub(super) fn tell(self) {
         let (signal, value) = match self.notice {
             Notice::Signal(Some(signal), value) => (signal, value),
@@ -105,11 +105,11 @@ impl Registration {
                 value,
             },
         };
-        // A queue of signals that is full loses one, as on Linux.
+        // If the queue of signals is full, the signal is lost, as on Linux.
         let _ = send_to_process(&process, info);
     }
 
-    /// Tells a C library that nothing will be told any more.
+    /// Notifies a C library that its registration has ended.
     pub(super) fn end(self) {
         if let Notice::Thread(courier) = self.notice {
             courier.send(Courier::REMOVED);

@@ -19,7 +19,7 @@ use logic::priority_queue::{PriorityQueue, Sent};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
 
-/// What can change of a queue as a file.
+/// The attributes of a queue's file that can change.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Attributes {
     pub(super) permissions: u32,
@@ -36,13 +36,13 @@ struct State {
     attributes: Attributes,
 }
 
-/// A queue. It lasts until its name is gone and nobody has it open.
+/// A queue. It lasts until its name is removed and no descriptor refers to it.
 pub struct MessageQueue {
     id: NodeId,
     name: Arc<[u8]>,
     unlinked: AtomicBool,
     size: Size,
-    /// Taken with no other lock held; a sleeper's is taken under it.
+    /// Taken with no other lock held. A sleeper's lock is taken under it.
     state: SpinLock<State>,
     pub(super) notifier: Arc<Notifier>,
     _one: One,
@@ -69,7 +69,7 @@ impl MessageQueue {
         let charge = budget::charge(1024)?;
         let credentials = process::current().credentials().clone();
         let now = Timestamp::now();
-        // At most MAX_MESSAGES.
+        // At most `MAX_MESSAGES`.
         let messages = usize::try_from(making.size.messages).unwrap_or(0);
         Ok(Self {
             id: NodeId {
@@ -98,38 +98,38 @@ impl MessageQueue {
         })
     }
 
-    /// Identity as a file.
+    /// Returns the queue's identity as a file.
     pub(super) fn file_id(&self) -> NodeId {
         self.id
     }
 
-    /// Its name, and whether it has it still.
+    /// Returns the queue's name, and `false` if the name was removed.
     pub(super) fn name(&self) -> (&[u8], bool) {
         (&self.name, !self.unlinked.load(Ordering::Relaxed))
     }
 
-    /// Its name is gone.
+    /// Notes that the name was removed.
     pub(super) fn lose_name(&self) {
-        // Relaxed: only shown.
+        // Relaxed: the flag is only shown.
         self.unlinked.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at or changes what it is as a file.
+    /// Calls `call` with the attributes of the queue's file, which it may change.
     pub(super) fn with_attributes<R>(&self, call: impl FnOnce(&mut Attributes) -> R) -> R {
         call(&mut self.state.lock().attributes)
     }
 
-    /// Its size.
+    /// Returns the queue's size.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// How many messages it has.
+    /// Returns the number of messages in the queue.
     pub fn messages(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// What it is ready for.
+    /// Returns the events that the queue is ready for.
     pub(super) fn ready(&self) -> PollMask {
         let state = self.state.lock();
         let mut mask = PollMask::empty();
@@ -138,8 +138,8 @@ impl MessageQueue {
         mask
     }
 
-    /// What a read of its file says: bytes, how the registered process is told, by which signal, and
-    /// who it is.
+    /// Returns what a read of the queue's file shows: the bytes in it, the `SIGEV_*` value of the
+    /// registration, its signal's number, and its process.
     pub(super) fn status(&self) -> (usize, u32, u32, u32) {
         const SIGEV_SIGNAL: u32 = 0;
         const SIGEV_NONE: u32 = 1;
@@ -159,7 +159,8 @@ impl MessageQueue {
         }
     }
 
-    /// Sends a message; its type is its priority. `None`: it does not wait.
+    /// Sends a message, whose type is its priority. `wait` is `None` if the call must not wait,
+    /// else the deadline, if any.
     ///
     /// # Errors
     /// As `mq_timedsend(3)`.
@@ -207,7 +208,7 @@ impl MessageQueue {
         }
     }
 
-    /// Receives a message. `None`: it does not wait.
+    /// Receives a message. `wait` is `None` if the call must not wait, else the deadline, if any.
     ///
     /// # Errors
     /// As `mq_timedreceive(3)`.
@@ -218,7 +219,7 @@ impl MessageQueue {
             state.attributes.accessed = now;
             state.attributes.changed = now;
             let mask = if state.queue.is_full() {
-                // A sender that waited has the place.
+                // A waiting sender has put its message into the free place.
                 None
             } else {
                 Some(PollMask::WRITABLE)
@@ -248,10 +249,10 @@ impl MessageQueue {
         }
     }
 
-    /// `mq_notify(3)`: the process that runs wants to be told of the next message to the empty queue.
+    /// `mq_notify(3)`: registers the current process for the next message to the empty queue.
     ///
     /// # Errors
-    /// `EBUSY`: a process wants it already.
+    /// `EBUSY` if a living process is registered already.
     pub fn register(&self, notice: Notice) -> Result<(), Errno> {
         let current = process::current();
         let process = current.process();
@@ -264,7 +265,7 @@ impl MessageQueue {
         Ok(())
     }
 
-    /// The process that runs does not want to be told any more, if it did.
+    /// Ends the registration of the current process, if it has one.
     pub fn unregister(&self) {
         let own = self
             .state
@@ -278,7 +279,7 @@ impl MessageQueue {
 }
 
 impl State {
-    /// Who is registered, and lives.
+    /// Returns the registration if its process still exists.
     fn registered(&self) -> Option<&Registration> {
         let one = self.registration.as_ref()?;
         one.holds().then_some(one)

@@ -1,27 +1,30 @@
-//! How large POSIX message queues may be, and what they count for.
+//! Limits on the size of POSIX message queues, and their count against `RLIMIT_MSGQUEUE`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 
-/// The most that `fs.mqueue.msg_max` can be; root's queues may be so long whatever it says.
+/// The highest value of `fs.mqueue.msg_max`. It also bounds the queues of creators whom that limit
+/// does not bind.
 pub const MAX_MESSAGES: u64 = 65_536;
-/// The most that `fs.mqueue.msgsize_max` can be, likewise.
+/// The highest value of `fs.mqueue.msgsize_max`. It also bounds the queues of creators whom that
+/// limit does not bind.
 pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
-/// Priorities are lower than this.
+/// All priorities are below this.
 pub const PRIORITIES: u32 = 32_768;
 
-/// `/proc/sys/fs/mqueue`. What is above the last two of the first three root may still make.
+/// The limits in `/proc/sys/fs/mqueue`. A creator with `CAP_SYS_RESOURCE` may exceed the first
+/// three.
 #[derive(Debug)]
 pub struct Limits {
     /// Queues.
     pub queues: AtomicU64,
-    /// Messages of a queue.
+    /// Messages in a queue.
     pub messages: AtomicU64,
-    /// Bytes of a message.
+    /// Bytes in a message.
     pub message_bytes: AtomicU64,
-    /// Messages of a queue that is made without a word about it.
+    /// Messages in a queue that is created without attributes.
     pub default_messages: AtomicU64,
-    /// Bytes of a message of such a queue.
+    /// Bytes in a message of such a queue.
     pub default_message_bytes: AtomicU64,
 }
 
@@ -37,16 +40,16 @@ pub static LIMITS: Limits = Limits {
 /// The size of a queue.
 #[derive(Copy, Clone, Debug)]
 pub struct Size {
-    /// Messages.
+    /// The most messages.
     pub messages: u64,
-    /// Bytes of each.
+    /// The most bytes of each message.
     pub message_bytes: u64,
 }
 
 impl Size {
-    /// What a queue gets that is made without a word about it.
+    /// Returns the size of a queue that is created without attributes.
     pub fn default_size() -> Self {
-        // Relaxed: each a value of its own.
+        // Relaxed: no other data depends on the limits.
         let least =
             |a: &AtomicU64, b: &AtomicU64| a.load(Ordering::Relaxed).min(b.load(Ordering::Relaxed));
         Self {
@@ -55,14 +58,15 @@ impl Size {
         }
     }
 
-    /// Whether everybody may make such a queue.
+    /// Returns whether any process may create a queue of this size.
     pub(super) fn is_within_limits(self) -> bool {
         self.messages <= LIMITS.messages.load(Ordering::Relaxed)
             && self.message_bytes <= LIMITS.message_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that it counts for against `RLIMIT_MSGQUEUE`, as on Linux: all messages, and for each what
-    /// Linux needs beside it.
+    /// Returns the bytes that the queue counts for against `RLIMIT_MSGQUEUE`: as on Linux all
+    /// messages, and what Linux needs beside each. Fails with `EINVAL` if the size is zero or above
+    /// the highest limits.
     pub(super) fn counted(self) -> Result<u64, Errno> {
         const OF_MESSAGE: u64 = 48;
         const OF_PRIORITY: u64 = 48;
@@ -77,22 +81,22 @@ impl Size {
     }
 }
 
-/// What all queues count for against `RLIMIT_MSGQUEUE`: those of all users.
+/// The bytes that all queues of all users count for against `RLIMIT_MSGQUEUE`.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
-/// Queues that there are, those without a name too.
+/// The number of queues, those without a name included.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
 
-/// One of [`QUEUES`], until this goes.
+/// Counts one queue in [`QUEUES`] until it is dropped.
 pub(super) struct One(());
 
 impl One {
-    /// Counts a queue. `exempt`: `fs.mqueue.queues_max` does not hold for its maker.
+    /// Counts a queue. `exempt`: `fs.mqueue.queues_max` does not bind the creator.
     ///
     /// # Errors
-    /// `ENOSPC`: there are too many.
+    /// `ENOSPC` if there are too many queues.
     pub(super) fn take(exempt: bool) -> Result<Self, Errno> {
-        // Relaxed: a sum of its own.
+        // Relaxed: no other data depends on the sum.
         let before = QUEUES.fetch_add(1, Ordering::Relaxed);
         let one = Self(());
         if !exempt && before >= LIMITS.queues.load(Ordering::Relaxed) {
@@ -104,20 +108,20 @@ impl One {
 
 impl Drop for One {
     fn drop(&mut self) {
-        // Relaxed: as above.
+        // Relaxed: no other data depends on the sum.
         QUEUES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// So many bytes of [`COUNTED`], until this goes.
+/// Counts its number of bytes in [`COUNTED`] until it is dropped.
 pub(super) struct Counted(u64);
 
 impl Counted {
     pub(super) fn take(bytes: u64, limit: u64) -> Result<Self, Errno> {
-        // Relaxed: a sum of its own.
+        // Relaxed: no other data depends on the sum.
         let sum = COUNTED.fetch_add(bytes, Ordering::Relaxed);
         let counted = Self(bytes);
-        // Each is at most 2^40.
+        // Each queue counts for at most 2^40 bytes, so the sum does not overflow.
         if sum + bytes > limit {
             return Err(Errno::EMFILE);
         }
@@ -127,7 +131,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Relaxed: as above.
+        // Relaxed: no other data depends on the sum.
         COUNTED.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
