@@ -1,10 +1,10 @@
 //! The guest kernel of Ebb: boots by PVH, runs Linux x86-64 programs, gives back the memory that
 //! they do not use.
 //!
-//! From the top: this file, [`syscall`], [`procfs`], [`process`], [`fs`], [`drivers`], [`vm`]; then,
-//! in crates of their own, `machine` (threads, memory, CPUs) and `logic` (what needs no machine).
-//! Each knows only what is below it; `tests/layers.rs` sees to that. Where the lower half needs the
-//! upper one, it declares a contract, which is met here and in `process`.
+//! The parts, from the top: this file, [`syscall`], [`procfs`], [`process`], [`fs`], [`drivers`],
+//! [`vm`]; then, in crates of their own, `machine` (threads, memory, CPUs) and `logic` (code that
+//! needs no machine). Each part uses only those below it, which `tests/layers.rs` checks. If a
+//! lower part needs a higher one, it declares a contract, which this file or `process` implements.
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]

@@ -11,6 +11,7 @@ use std::path::Path;
 const PROGRAMS: &[&str] = &[
     "true_cores",
     "true_datagrams",
+    "true_ended",
     "true_errors",
     "true_handles",
     "true_inotify",

@@ -1,8 +1,9 @@
-//! Asynchronous requests, as `io_submit(2)` takes them: contexts, their events, and polls that wait.
+//! Asynchronous requests of `io_submit(2)`: contexts, their events, and waiting polls.
 //!
-//! Reads, writes and syncs are done while they are submitted, as Linux does with buffered files. A poll whose file is not ready
-//! waits in its context: the file's [`Notifier`] has a thread look at the file, which ends the poll. A context belongs to an
-//! address space. It ends when the last task leaves the space, or by `io_destroy(2)`.
+//! Reads, writes and syncs are done while they are submitted, as Linux does with buffered files. A
+//! poll whose file is not ready waits in its context. The file's [`Notifier`] has a kernel thread
+//! look at the file, and that thread ends the poll. A context belongs to an address space. It ends
+//! when the last task leaves the space, or by `io_destroy(2)`.
 
 use super::epoll::EpollFile;
 use super::eventfd::EventFile;
@@ -19,75 +20,78 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitQueue};
 
-/// The most that [`LIMIT`] may be.
+/// The largest value of [`LIMIT`].
 pub const MOST: u64 = i64::MAX as u64;
-/// Requests that all contexts together may ask room for (`fs.aio-max-nr`).
+/// The most requests that all contexts together may reserve room for (`fs.aio-max-nr`).
 pub static LIMIT: AtomicU64 = AtomicU64::new(1 << 16);
-/// Requests that they have asked room for (`fs.aio-nr`).
+/// The number of requests that all contexts together have reserved room for (`fs.aio-nr`).
 static RESERVED: AtomicU64 = AtomicU64::new(0);
 
-/// Events that are handed out between two openings of a context's lock.
+/// The number of events that are handed out each time that the lock of a context is held.
 const BATCH: usize = 32;
-/// The most waiting polls of files that become ready by the time alone. The thread looks at each.
+/// The most waiting polls of files that become ready by the passage of time alone. The thread looks
+/// at each of them.
 const MOST_TIMED: usize = 1024;
 
-/// Polls whose files may be ready. Has room for all polls, so that noting one takes no memory.
+/// Polls whose files may be ready. The queue has room for all polls, so adding one allocates
+/// nothing.
 static DUE: SpinLock<VecDeque<Arc<Poll>>> = SpinLock::new(VecDeque::new());
-/// Polls that wait.
+/// The number of polls that exist, waiting or about to wait.
 static POLLS: AtomicUsize = AtomicUsize::new(0);
-/// Those of them whose files become ready by the time alone.
+/// Polls whose files become ready by the passage of time alone.
 static TIMED: SpinLock<Vec<Weak<Poll>>> = SpinLock::new(Vec::new());
 /// The number of the last poll.
 static LAST: AtomicU64 = AtomicU64::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Returns how many requests all contexts have asked room for.
+/// Returns the number of requests that all contexts have reserved room for.
 pub fn reserved() -> u64 {
     RESERVED.load(Ordering::Relaxed)
 }
 
-/// An event: a request that is complete.
+/// The event of a completed request.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Event {
-    /// The program's own (`aio_data`).
+    /// The value that the program chose (`aio_data`).
     pub data: u64,
     /// The address of the request's control block.
     pub object: u64,
-    /// What the call gave: a count, or a negated error number.
+    /// The result of the call: a count, or a negated error number.
     pub result: i64,
 }
 
-/// Gets a batch of events, and the number of events before it.
+/// Receives a batch of events, with the number of events handed out before the batch.
 pub type Put<'a> = dyn FnMut(usize, &[Event]) -> Result<(), Errno> + 'a;
 
-/// The key of a waiting poll: the address of its control block, and a number of its own.
+/// The key of a waiting poll: the address of its control block, and a number that no other poll
+/// has.
 type Key = (u64, u64);
 
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
     polls: BTreeMap<Key, Arc<Poll>>,
-    /// Requests that are being submitted.
+    /// The number of requests that are being submitted.
     running: usize,
-    /// It has ended.
+    /// Whether the context has ended.
     over: bool,
 }
 
 /// A context of asynchronous requests.
 pub struct Context {
-    /// The most requests whose events have not been taken.
+    /// The most requests that may be incomplete or have an event that was not taken.
     most: usize,
-    /// What it counts for in [`RESERVED`].
+    /// The number of requests that this context adds to [`RESERVED`].
     asked: u64,
     state: SpinLock<State>,
-    /// Held by who takes events.
+    /// Held while a task takes events.
     taking: Mutex<()>,
     queue: WaitQueue,
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Relaxed, here and below: a count that orders nothing.
+        // Relaxed, here and below: the counter orders no other access.
         RESERVED.fetch_sub(self.asked, Ordering::Relaxed);
     }
 }
@@ -107,12 +111,12 @@ impl Room<'_> {
         self.0.enter(event);
     }
 
-    /// Polls `file` for `wanted`, and completes the request when it is ready. `object` and `data` are those of the event; `signal`
-    /// is the eventfd that is told.
+    /// Polls `file` for `wanted`, and completes the request when the file is ready. `object` and
+    /// `data` become those fields of the event; `signal` is the eventfd to signal then.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if the file never tells of readiness, and is not ready; with `EAGAIN` if memory is short or too many polls
-    /// wait for timers.
+    /// Fails with `EINVAL` if the file is not ready and has no notifier, or if the context has
+    /// ended. Fails with `EAGAIN` if memory is short or too many polls wait for timers.
     pub fn poll(
         self,
         file: Arc<OpenFile>,
@@ -143,7 +147,7 @@ impl Room<'_> {
             is_due: AtomicBool::new(false),
         });
         let waiting = POLLS.fetch_add(1, Ordering::Relaxed);
-        // From here on the drop of the poll takes that back.
+        // From here on the drop of `poll` subtracts it again.
         let room = DUE.lock().try_reserve(waiting + 1);
         room.map_err(|_| Errno::EAGAIN)?;
         poll.enter_timed()?;
@@ -162,7 +166,7 @@ impl Room<'_> {
                 Ok(())
             };
         }
-        // It may have become ready before it was watched, or have been ended.
+        // The file may have become ready before it was watched, or the poll may have been ended.
         let waits = self.0.state.lock().polls.contains_key(&poll.key);
         if waits {
             poll.mark_due();
@@ -173,7 +177,8 @@ impl Room<'_> {
     }
 }
 
-/// Tells an eventfd of a complete request.
+/// Signals the eventfd `signal` that a request is complete. Does nothing if it is `None` or no
+/// eventfd.
 pub fn tell(signal: Option<&OpenFile>) {
     if let Some(event) = signal.and_then(|file| file.file().downcast::<EventFile>()) {
         event.signal();
@@ -181,7 +186,7 @@ pub fn tell(signal: Option<&OpenFile>) {
 }
 
 impl Context {
-    /// Enters an event. There is room for it.
+    /// Adds `event` and wakes the tasks that wait for events. The caller has reserved the room.
     fn enter(&self, event: Event) {
         let mut state = self.state.lock();
         if !state.over {
@@ -194,8 +199,8 @@ impl Context {
     /// Reserves room for the event of a request.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` if as many requests as there may be are not complete or their events not taken, or if memory is short,
-    /// and with `EINVAL` if the context has ended.
+    /// Fails with `EAGAIN` if memory is short, or if [`Self::most`] requests are incomplete or have
+    /// an event that was not taken. Fails with `EINVAL` if the context has ended.
     pub fn room(self: &Arc<Self>) -> Result<Room<'_>, Errno> {
         let mut state = self.state.lock();
         if state.over {
@@ -218,12 +223,13 @@ impl Context {
         self.most
     }
 
-    /// Takes up to `most` events, and waits until there are `least` or for `deadline`. `put` gets batches of events with the number
-    /// of events before each. Returns how many were taken.
+    /// Takes up to `most` events. Waits until `least` events were taken or `deadline` has passed.
+    /// `put` gets batches of events, each with the number of events before it. Returns the number
+    /// of events taken.
     ///
     /// # Errors
-    /// Fails with those of `put`, with `EINTR` if a signal came, and with `EINVAL` if the context has ended, unless events were
-    /// taken before.
+    /// Fails with the errors of `put`, with `EINTR` if a signal came, and with `EINVAL` if the
+    /// context has ended. If events were taken before the error, their number is returned instead.
     pub fn take(
         &self,
         [least, most]: [usize; 2],
@@ -231,7 +237,8 @@ impl Context {
         put: &mut Put<'_>,
     ) -> Result<usize, Errno> {
         let mut done = 0;
-        // Ends: each wait ends with events, at the deadline, by a signal or with the context.
+        // This loop ends: each wait ends with events, at the deadline, by a signal or with the
+        // context.
         loop {
             let over = deadline.is_some_and(|deadline| deadline <= clock::now());
             let taken = self.take_ready(&mut done, most, put);
@@ -278,7 +285,7 @@ impl Context {
                 break;
             }
             put(*done, &batch[..count])?;
-            // No other thread takes events meanwhile, and new ones come behind these.
+            // `taking` keeps other tasks from taking events, and new events are added behind these.
             let mut state = self.state.lock();
             let there = count.min(state.events.len());
             state.events.drain(..there);
@@ -287,10 +294,11 @@ impl Context {
         Ok(())
     }
 
-    /// Ends a waiting poll whose control block is at `object`; its event has the result 0.
+    /// Ends a waiting poll whose control block is at `object`. The event of the poll has the result
+    /// 0.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if there is none.
+    /// Fails with `EINVAL` if no poll with that control block waits.
     pub fn cancel(&self, object: u64) -> Result<(), Errno> {
         let poll = {
             let state = self.state.lock();
@@ -303,7 +311,8 @@ impl Context {
         }
     }
 
-    /// Ends a poll with what its file is ready for. Returns `false` if it has ended before.
+    /// Ends `poll` with the readiness `ready` of its file. Returns `false` if the poll has ended
+    /// before.
     fn end_poll(&self, poll: &Arc<Poll>, ready: PollMask) -> bool {
         let mut state = self.state.lock();
         let Some(ours) = state.polls.remove(&poll.key) else {
@@ -322,7 +331,7 @@ impl Context {
         true
     }
 
-    /// Ends the context: its polls are given up, and who waits for events gets `EINVAL`.
+    /// Ends the context. Its polls are dropped, and tasks that wait for events get `EINVAL`.
     fn end(&self) {
         let (polls, events) = {
             let mut state = self.state.lock();
@@ -339,7 +348,7 @@ impl Context {
     }
 }
 
-/// A poll that waits.
+/// A waiting poll.
 struct Poll {
     this: Weak<Self>,
     key: Key,
@@ -349,7 +358,7 @@ struct Poll {
     signal: Option<Arc<OpenFile>>,
     context: Weak<Context>,
     notifier: Arc<Notifier>,
-    /// It is in [`DUE`].
+    /// Whether the poll is in [`DUE`].
     is_due: AtomicBool,
 }
 
@@ -372,9 +381,10 @@ impl Watcher for Poll {
 }
 
 impl Poll {
-    /// Has the thread look at the file.
+    /// Makes the thread look at the file of this poll.
     fn mark_due(&self) {
-        // AcqRel: pairs with the thread's store, so that it looks at the file after what made it ready.
+        // AcqRel: pairs with the thread's store, so that the thread looks at the file after the
+        // change that made the file ready.
         if self.is_due.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -402,7 +412,10 @@ impl Poll {
         }
     }
 
-    /// Notes a poll of a file that becomes ready by the time alone.
+    /// Adds the poll to [`TIMED`] if its file becomes ready by the passage of time alone.
+    ///
+    /// # Errors
+    /// Fails with `EAGAIN` if [`MOST_TIMED`] such polls wait or memory is short.
     fn enter_timed(&self) -> Result<(), Errno> {
         let file = self.file.file();
         let is_timed =
@@ -421,7 +434,8 @@ impl Poll {
         Ok(())
     }
 
-    /// Returns when the file becomes ready by itself.
+    /// Returns the time at which the file becomes ready by itself. Returns `None` if there is no
+    /// such time.
     fn due_at(&self) -> Option<Nanos> {
         let file = self.file.file();
         if let Some(set) = file.downcast::<EpollFile>() {
@@ -460,30 +474,28 @@ fn run() {
 /// Takes the next poll whose file may be ready.
 fn next_due() -> Option<Arc<Poll>> {
     let poll = DUE.lock().pop_front()?;
-    // Release: pairs with the swap of who marks it.
+    // Release: pairs with the swap in `mark_due`.
     poll.is_due.store(false, Ordering::Release);
     Some(poll)
 }
 
-/// Marks those polls due whose time has come. Returns when the next one's time comes.
+/// Marks the timed polls due whose time has come. Returns the earliest time of the others.
 fn next_timed() -> Option<Nanos> {
     let mut next: Option<Nanos> = None;
-    let mut at = 0;
-    // Ends: `at` grows, or the list shrinks. Only this thread takes entries from the middle.
-    loop {
+    // From the last to the first: if `enter_timed` removes polls in between, those that follow move
+    // down, so none is passed over. A poll that it adds is due, so the thread looks again.
+    let mut at = TIMED.lock().len();
+    while at > 0 {
+        at -= 1;
         let poll = {
             let mut timed = TIMED.lock();
-            let Some(poll) = timed.get(at) else {
-                return next;
-            };
+            let Some(poll) = timed.get(at) else { continue };
             let poll = poll.upgrade();
             if poll.is_none() {
                 timed.swap_remove(at);
-                continue;
             }
             poll
         };
-        at += 1;
         sched::cond_resched();
         let Some(poll) = poll else { continue };
         match poll.due_at() {
@@ -492,6 +504,7 @@ fn next_timed() -> Option<Nanos> {
             None => {}
         }
     }
+    next
 }
 
 /// The contexts of an address space, by their numbers.
@@ -500,7 +513,8 @@ struct Contexts(SpinLock<BTreeMap<u64, Arc<Context>>>);
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        // A space may go in a walk over the mappers of a file, where no file may be closed.
+        // The last reference to a space may be dropped in a walk over the mappers of a file, where
+        // no file may be closed.
         debug_assert!(self.0.get_mut().is_empty(), "contexts outlast their tasks");
     }
 }
@@ -509,10 +523,11 @@ fn contexts(space: &AddressSpace) -> Option<&Contexts> {
     space.requests()?.downcast_ref()
 }
 
-/// Makes a context for `asked` requests at a time, of which `most` may be outstanding, and gives it the number `number` in `space`.
+/// Creates a context in `space` under the number `number`. The context reserves room for `asked`
+/// requests in [`LIMIT`], and `most` requests may be outstanding.
 ///
 /// # Errors
-/// Fails with `EAGAIN` if all contexts together would ask for more than [`LIMIT`].
+/// Fails with `EAGAIN` if all contexts together would reserve more than [`LIMIT`].
 pub fn make(space: &AddressSpace, number: u64, asked: u64, most: usize) -> Result<(), Errno> {
     let limit = LIMIT.load(Ordering::Relaxed);
     let reserve = |sum: u64| sum.checked_add(asked).filter(|&sum| sum <= limit);
@@ -527,7 +542,8 @@ pub fn make(space: &AddressSpace, number: u64, asked: u64, most: usize) -> Resul
     });
     space.set_requests(|| Arc::new(Contexts::default()));
     let all = contexts(space).ok_or(Errno::EAGAIN)?;
-    // One with that number has lost its memory to this one.
+    // `number` is an address. A context that still has this number has lost its memory to the new
+    // one.
     let old = all.0.lock().insert(number, context);
     if let Some(old) = old {
         old.end();
@@ -538,13 +554,13 @@ pub fn make(space: &AddressSpace, number: u64, asked: u64, most: usize) -> Resul
 /// Returns the context `number` of `space`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if there is none.
+/// Fails with `EINVAL` if `space` has no such context.
 pub fn find(space: &AddressSpace, number: u64) -> Result<Arc<Context>, Errno> {
     let all = contexts(space).ok_or(Errno::EINVAL)?;
     all.0.lock().get(&number).cloned().ok_or(Errno::EINVAL)
 }
 
-/// Ends all contexts of `space`, which no task uses any more. No spin lock is held.
+/// Ends all contexts of `space`, which no task uses any more. The caller holds no spin lock.
 pub fn end_all(space: &AddressSpace) {
     let Some(contexts) = contexts(space) else {
         return;
@@ -559,7 +575,7 @@ pub fn end_all(space: &AddressSpace) {
 /// Ends the context `number` of `space`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if there is none.
+/// Fails with `EINVAL` if `space` has no such context.
 pub fn destroy(space: &AddressSpace, number: u64) -> Result<(), Errno> {
     let all = contexts(space).ok_or(Errno::EINVAL)?;
     let context = all.0.lock().remove(&number).ok_or(Errno::EINVAL)?;

@@ -1,8 +1,8 @@
-//! What a file system is that can be mounted, besides its files: whether it may be written, who uses
-//! it, and what its type is.
+//! Properties of a file system that can be mounted: whether it may be written, its uses, and its
+//! type.
 //!
-//! A file system is mounted as itself in one place at most, and Linux's flags of that mount and of
-//! the file system are one. A bind mount has a [`Volume`] of its own, with the flags of the mount.
+//! A file system is mounted as itself in one place at most, so Linux's flags of that mount and of
+//! the file system are the same. A bind mount has its own [`Volume`] with the flags of the mount.
 
 use super::devices;
 use super::node::{Hold, NodeRef};
@@ -20,45 +20,45 @@ bitflags! {
     /// How a file system is mounted: `MS_*` bits of `mount(2)`.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct MountFlags: u32 {
-        /// Nothing in it changes.
+        /// Nothing in the mount can be changed.
         const READ_ONLY = abi::MS_RDONLY;
-        /// Set-id bits mean nothing, as they do nowhere here.
+        /// Set-id bits are ignored. They have no effect in other mounts either.
         const NO_SET_ID = abi::MS_NOSUID;
-        /// Device nodes in it cannot be opened.
+        /// Device nodes in the mount cannot be opened.
         const NO_DEVICES = abi::MS_NODEV;
-        /// Its files are not executed.
+        /// Files in the mount cannot be executed.
         const NO_EXECUTION = abi::MS_NOEXEC;
-        /// Writes are stable when they return; memory has nothing to wait for.
+        /// Writes are stable when they return. Memory has nothing to wait for.
         const SYNCHRONOUS = abi::MS_SYNCHRONOUS;
-        /// The same of changes to directories.
+        /// Changes of directories are stable when they return.
         const SYNCHRONOUS_NAMES = abi::MS_DIRSYNC;
-        /// Reading leaves access times alone.
+        /// Reads do not change access times.
         const NO_ACCESS_TIMES = abi::MS_NOATIME;
-        /// The same of directories, whose access times are never changed here.
+        /// Listings do not change the access times of directories. These never change here.
         const NO_LISTING_TIMES = abi::MS_NODIRATIME;
-        /// Reading sets access times only where they are old.
+        /// Reads change access times only if these are old.
         const RELATIVE_TIMES = abi::MS_RELATIME;
     }
 }
 
 impl MountFlags {
-    /// Those that say how access times go.
+    /// The flags for access times.
     pub const TIMES: Self = Self::NO_ACCESS_TIMES
         .union(Self::NO_LISTING_TIMES)
         .union(Self::RELATIVE_TIMES);
-    /// Those that a bind mount has itself.
+    /// The flags that each bind mount has for itself.
     pub const OF_MOUNT: Self = Self::TIMES
         .union(Self::READ_ONLY)
         .union(Self::NO_SET_ID)
         .union(Self::NO_DEVICES)
         .union(Self::NO_EXECUTION);
-    /// Those of a file system, wherever it is seen.
+    /// The flags of a file system, which hold for all of its mounts.
     pub const OF_FILE_SYSTEM: Self = Self::READ_ONLY
         .union(Self::SYNCHRONOUS)
         .union(Self::SYNCHRONOUS_NAMES);
 }
 
-/// What uses are of.
+/// The subject of [`Uses`].
 enum Mounted {
     /// A file system.
     Itself,
@@ -66,29 +66,30 @@ enum Mounted {
     Bind(Option<Arc<Uses>>),
 }
 
-/// What is left to do when nobody uses what was mounted.
+/// The work that is left after the last use of a mount.
 pub(super) enum Leftover {
-    /// The tree below this root directory is to be freed.
+    /// The tree below this root directory must be freed.
     Tree(NodeRef),
-    /// This was used.
+    /// This use of the file system that the bind mount showed must be ended.
     Beneath(Arc<Uses>),
-    /// Nothing.
+    /// Nothing is left.
     Nothing,
 }
 
-/// Who uses a mounted file system, or a bind mount: each use has a reference. Keeps the tree, as
-/// long as there are any.
+/// The uses of a mounted file system or a bind mount: each use has a reference. Keeps the tree
+/// while there are uses.
 pub(super) struct Uses {
     top: NodeRef,
     mounted: Mounted,
-    /// How many of the uses are bind mounts: these do not keep it from being unmounted.
+    /// The number of uses that are bind mounts. These do not keep the file system from being
+    /// unmounted.
     binds: AtomicUsize,
-    /// Nobody has begun to use it since somebody asked for it to be unmounted when idle.
+    /// Whether no use has begun since the last request to unmount it if idle.
     was_idle: AtomicBool,
 }
 
 impl Uses {
-    /// The uses of the file system with this root directory.
+    /// Returns the uses of the file system with this root directory.
     pub(super) fn of(top: NodeRef) -> Arc<Self> {
         Arc::new(Self {
             top,
@@ -98,11 +99,11 @@ impl Uses {
         })
     }
 
-    /// The uses of a bind mount of `root`, a node of the file system's own tree.
+    /// Returns the uses of a bind mount of `root`, a node in the tree of its own file system.
     pub(super) fn of_bind(root: NodeRef) -> Arc<Self> {
         let beneath = root.hold().and_then(|hold| hold.downcast::<Self>().ok());
         if let Some(beneath) = &beneath {
-            // Relaxed: changed here with all mounts locked, as where it is read.
+            // Relaxed: all mounts are locked here and in `is_busy`.
             beneath.binds.fetch_add(1, Ordering::Relaxed);
         }
         Arc::new(Self {
@@ -113,21 +114,30 @@ impl Uses {
         })
     }
 
-    /// Whether it has more uses than its mount, of which the caller has the reference, and bind
-    /// mounts. What begins or ends meanwhile counts or does not.
+    /// Returns whether there are uses besides the mount, whose reference is the caller's, and bind
+    /// mounts. A use that begins or ends during the call may or may not count.
     pub(super) fn is_busy(self: &Arc<Self>) -> bool {
-        // A bind mount that ends is counted out before its reference goes: in between there may be
-        // one use too many, never one too few. The two are read in that order.
-        let binds = self.binds.load(Ordering::Acquire);
-        Arc::strong_count(self) > 1 + binds
+        // Acquire: pairs with the Release in `drop`. A bind mount that ends subtracts itself from
+        // `binds` first and drops its reference then. In between one use too many may be counted.
+        let mut binds = self.binds.load(Ordering::Acquire);
+        // This loop ends: bind mounts can end, but all mounts are locked, so none begins.
+        loop {
+            let uses = Arc::strong_count(self);
+            let left = self.binds.load(Ordering::Acquire);
+            if left == binds {
+                return uses > 1 + binds;
+            }
+            // The count may lack the reference of the one that ended, but not its bind mount.
+            binds = left;
+        }
     }
 
-    /// Whether bind mounts use it.
+    /// Returns whether bind mounts use the file system.
     pub(super) fn has_binds(&self) -> bool {
         self.binds.load(Ordering::Acquire) != 0
     }
 
-    /// Ends the last use.
+    /// Ends the last use. Returns the work that is left.
     pub(super) fn end(self) -> Leftover {
         match &self.mounted {
             Mounted::Itself => Leftover::Tree(self.top.clone()),
@@ -136,9 +146,9 @@ impl Uses {
         }
     }
 
-    /// Marks it as idle; whether it was so marked before.
+    /// Marks the uses as idle. Returns whether they were marked before.
     pub(super) fn mark_idle(&self) -> bool {
-        // Relaxed (both): a mark of its own.
+        // Relaxed, here and in `hold`: the mark orders no other access.
         self.was_idle.swap(true, Ordering::Relaxed)
     }
 }
@@ -147,26 +157,26 @@ impl Drop for Uses {
     fn drop(&mut self) {
         if let Mounted::Bind(beneath) = &self.mounted {
             if let Some(beneath) = beneath {
-                // Release: pairs with the Acquire in `is_busy`; the reference goes later.
+                // Release: pairs with the Acquire in `is_busy`. The reference is dropped later.
                 beneath.binds.fetch_sub(1, Ordering::Release);
             }
             return;
         }
-        // Who had it in use could still begin to watch something.
+        // A task that used it could still begin to watch a node.
         if watch::active_after_change() {
             watch::unmounted(self.top.id().device);
         }
     }
 }
 
-/// What every file system that can be mounted has, and every bind mount.
+/// The common part of every file system that can be mounted, and of every bind mount.
 pub struct Volume {
     device: u64,
-    /// [`MountFlags`].
+    /// Bits of [`MountFlags`].
     flags: AtomicU32,
-    /// Files that are open for writing.
+    /// The number of files that are open for writing.
     writers: AtomicU32,
-    /// Who uses it; empty for what stays mounted for good, of which nobody counts uses.
+    /// The uses. Empty if the file system stays mounted for good, as no uses are counted then.
     uses: Once<Weak<Uses>>,
 }
 
@@ -180,7 +190,7 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// One that stays mounted, with a device number from [`devices`].
+    /// Returns a volume that stays mounted, with a device number from [`devices`].
     pub(super) const fn permanent(device: u64) -> Self {
         Self {
             device,
@@ -190,34 +200,35 @@ impl Volume {
         }
     }
 
-    /// One to be mounted, with a device number of its own until it is gone.
+    /// Returns a volume to be mounted, with a device number that is freed when the volume is
+    /// dropped.
     ///
     /// # Errors
-    /// `EMFILE`: none is left.
+    /// Fails with `EMFILE` if no device number is left.
     pub(super) fn new(flags: MountFlags) -> Result<Self, Errno> {
         let volume = Self::permanent(devices::take()?);
         volume.flags.store(flags.bits(), Ordering::Relaxed);
         Ok(volume)
     }
 
-    /// Its device number, which is also that of its mount (`Node::mount`).
+    /// Returns the device number, which is also that of the mount (`Node::mount`).
     pub(super) fn device(&self) -> u64 {
         self.device
     }
 
-    /// How it is mounted.
+    /// Returns the flags of the mount.
     pub(super) fn flags(&self) -> MountFlags {
-        // Relaxed: who depends on more than the flags themselves is `open_writer`.
+        // Relaxed: only `open_writer` depends on more than the flags themselves.
         MountFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Mounts it otherwise.
+    /// Changes the flags of the mount.
     ///
     /// # Errors
-    /// `EBUSY`: it cannot become read-only while a file is open for writing.
+    /// Fails with `EBUSY` if it would become read-only while a file is open for writing.
     pub(super) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
-        // SeqCst (both, and in `open_writer`): one who opens a file and one who forbids it both write
-        // before they look, so one of them sees the other.
+        // SeqCst, here and in `open_writer`. The task that opens a file and the task that forbids
+        // writing both store before they load. So one of them sees the other.
         let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
         if flags.contains(MountFlags::READ_ONLY) && self.writers.load(Ordering::SeqCst) != 0 {
             self.flags.store(before, Ordering::SeqCst);
@@ -226,10 +237,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether files may change.
+    /// Checks that files may change.
     ///
     /// # Errors
-    /// `EROFS`.
+    /// Fails with `EROFS` if not.
     pub(super) fn check_writable(&self) -> Result<(), Errno> {
         if self.flags().contains(MountFlags::READ_ONLY) {
             return Err(Errno::EROFS);
@@ -240,7 +251,7 @@ impl Volume {
     /// Counts a file that is open for writing, until [`Self::close_writer`].
     ///
     /// # Errors
-    /// `EROFS`.
+    /// Fails with `EROFS` if the mount is read-only.
     pub(super) fn open_writer(&self) -> Result<(), Errno> {
         self.writers.fetch_add(1, Ordering::SeqCst);
         if self.flags.load(Ordering::SeqCst) & MountFlags::READ_ONLY.bits() != 0 {
@@ -250,25 +261,26 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes [`Self::open_writer`] back.
+    /// Undoes one [`Self::open_writer`].
     pub(super) fn close_writer(&self) {
         self.writers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Has uses counted from here on: it is about to be mounted.
+    /// Begins to count uses, in `uses`. The volume is about to be mounted.
     pub(super) fn count_uses(&self, uses: &Arc<Uses>) {
-        // Only once: a file system is mounted once.
+        // The first call counts: a file system is mounted once.
         let _ = self.uses.set(Arc::downgrade(uses));
     }
 
-    /// A use of it, which keeps it from being unmounted.
+    /// Returns a use, which keeps it from being unmounted. `None` if uses are not counted or have
+    /// ended.
     pub(super) fn hold(&self) -> Option<Hold> {
         let uses = self.uses.get()?.upgrade()?;
         uses.was_idle.store(false, Ordering::Relaxed);
         Some(uses)
     }
 
-    /// Whether it was mounted, and nobody uses it any more.
+    /// Returns whether it was mounted and has no use any more.
     pub(super) fn is_gone(&self) -> bool {
         let uses = self.uses.get();
         uses.is_some_and(|uses| uses.strong_count() == 0)
@@ -281,16 +293,16 @@ impl Drop for Volume {
     }
 }
 
-/// A file system that can be mounted, seen from its mount.
+/// A file system that can be mounted, as its mount sees it.
 pub trait FileSystem: Send + Sync {
-    /// What all have.
+    /// Returns the part that all file systems have.
     fn volume(&self) -> &Volume;
-    /// Takes the options of a mount that is changed (`MS_REMOUNT`).
+    /// Changes the options of the file system (`MS_REMOUNT`).
     ///
     /// # Errors
-    /// `EINVAL`, with nothing changed.
+    /// Fails with `EINVAL`. Nothing is changed then.
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno>;
-    /// Writes its own options for `/proc/mounts`, each with a comma before it.
+    /// Writes the options for `/proc/mounts`, each with a comma before it.
     fn show_options(&self, text: &mut Text) -> fmt::Result;
 }
 
@@ -298,26 +310,26 @@ pub trait FileSystem: Send + Sync {
 pub struct Made {
     /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// Its root directory, which stands nowhere yet.
+    /// Its root directory, which has no place yet.
     pub top: NodeRef,
 }
 
-/// How a file system of a type comes to be.
+/// How a file system of a type is made.
 #[derive(Copy, Clone)]
 pub enum Maker {
-    /// Each mount makes one, from the options of `mount -o` and the flags.
+    /// Each mount makes a new one from the options of `mount -o` and the flags.
     Anew(fn(&[u8], MountFlags) -> Result<Made, Errno>),
-    /// There is one, and it is mounted.
+    /// There is one, and it is mounted already.
     Mounted,
-    /// It is the kernel's own, and in no tree.
+    /// It is internal to the kernel and in no tree.
     Internal,
 }
 
 /// A type of file system.
 #[derive(Copy, Clone)]
 pub struct FileSystemType {
-    /// As `mount -t` names it.
+    /// The name that `mount -t` takes.
     pub name: &'static str,
-    /// How one of it is made.
+    /// How a file system of this type is made.
     pub maker: Maker,
 }

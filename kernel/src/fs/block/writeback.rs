@@ -1,5 +1,5 @@
-//! Dirty pages on their way to the disks: by a kernel thread every few seconds or when there are
-//! many, by whoever makes too many, and for good by `fsync` and the last close.
+//! Writes dirty pages to the disks. A kernel thread does so every few seconds or if there are many,
+//! and a task does so that makes too many. `fsync` and the last close also make them stable.
 
 use super::cache::{ALL, Cache, Choice, Run};
 use super::dirty_limits::{self, BACKGROUND, WRITERS, interval};
@@ -9,28 +9,28 @@ use machine::memory::stats;
 use machine::sched;
 use machine::sync::{WaitEnd, WaitQueue};
 
-/// How long the end of the VM waits for a disk that takes nothing.
+/// How long the end of the VM waits for a disk that completes no request.
 const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
 
-/// The thread is wanted before its time.
+/// Whether the thread must run before the interval has passed.
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread, if there is a disk.
+/// Starts the thread if there is a disk.
 pub(super) fn start() {
     if super::caches::caches().next().is_some() {
         sched::spawn_kernel("kflushd", run);
     }
 }
 
-/// Sets the time between two looks at what is dirty, in hundredths of a second; 0 and less: there
-/// are none. It holds from now on.
+/// Sets the interval at which the thread writes dirty pages, in hundredths of a second. With 0 and
+/// negative values there is none. The new interval begins now.
 pub fn set_interval_centis(centis: i32) {
     dirty_limits::set_interval_centis(centis);
     wake();
 }
 
-/// Has the thread write what is dirty, soon.
+/// Makes the thread write dirty pages soon.
 pub(super) fn wake() {
     // Release: pairs with the Acquire in `run`.
     WANTED.store(true, Ordering::Release);
@@ -40,7 +40,7 @@ pub(super) fn wake() {
 fn run() {
     loop {
         let deadline = interval().map_or(Nanos::MAX, |every| clock::now().saturating_add(every));
-        // Acquire: pairs with the Release in `wake`; who asked has marked its pages.
+        // Acquire: pairs with the Release in `wake`. The task that called it has marked its pages.
         let wanted = || WANTED.swap(false, Ordering::Acquire);
         let end = WORKER.wait_uninterruptible_deadline(wanted, deadline);
         for cache in super::caches::caches() {
@@ -52,7 +52,8 @@ fn run() {
     }
 }
 
-/// Begins to write each page that is dirty now, but those whose last change is on its way.
+/// Begins to write each page that is dirty now. Skips pages that are dirty again while they are
+/// being written.
 fn flush_once(cache: &Cache) {
     let mut at = 0;
     loop {
@@ -65,21 +66,22 @@ fn flush_once(cache: &Cache) {
     }
 }
 
-/// After the last close: everything is written, and nothing is kept.
+/// Writes everything after the last close, and drops the pages.
 pub(super) fn close(cache: &Cache) {
     cache.write_back(ALL);
-    // Acquire: pairs with the Release of the count; somebody may have opened it again.
+    // Acquire: pairs with the Release of the count. Another task may have opened the disk again.
     if cache.opens.load(Ordering::Acquire) == 0 {
         cache.drop_clean(ALL, Choice::Unheld, u64::MAX, u64::MAX);
     }
 }
 
-/// The pages that may be dirty before the thread writes, and before writers wait.
+/// Returns the limits on dirty pages for the thread and for writers.
 fn limits() -> (u64, u64) {
     (BACKGROUND.pages(), WRITERS.pages())
 }
 
-/// Called by who made pages dirty, without a lock: waits while there are too many.
+/// Waits while there are too many dirty pages. Tasks that make pages dirty call this, without a
+/// lock.
 pub(super) fn throttle(cache: &Cache) {
     let (dirty, writing) = stats::unwritten();
     if dirty == 0 {
@@ -92,7 +94,7 @@ pub(super) fn throttle(cache: &Cache) {
     if dirty + writing <= limit {
         return;
     }
-    // This disk's own pages; each disk's writers see to theirs.
+    // Writers of other disks write the pages of those.
     flush_once(cache);
     let below = || {
         let (dirty, writing) = stats::unwritten();
@@ -100,11 +102,12 @@ pub(super) fn throttle(cache: &Cache) {
         dirty + writing <= limit || own == 0
     };
     let _waits = sched::pressure::io_wait();
-    // Who is being killed stops to write soon.
+    // A task that is being killed does not wait. It soon stops writing.
     let _ = cache.changed().wait_killable(below);
 }
 
-/// Waits until some dirty page was written. False: there is none, or no disk takes any.
+/// Waits until a page was written by the first disk that has unwritten pages. Returns `false` if no
+/// disk has any, or if `deadline` passes first.
 pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
     let unwritten = |cache: &Cache| cache.unwritten() != (0, 0);
     let Some(cache) = super::caches::caches().find(|cache| unwritten(cache)) else {
@@ -119,27 +122,28 @@ pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
         == WaitEnd::Ready
 }
 
-/// Writes everything that is dirty to the disks and makes it stable: `sync(2)`.
+/// Writes all dirty pages to the disks and makes them stable (`sync(2)`).
 pub fn sync_all() {
     for cache in super::caches::caches() {
         cache.write_back(ALL);
-        // Whoever wrote it learns of errors by `fsync`.
+        // The task that wrote a page learns of errors through `fsync`.
         let _ = cache.disk.flush();
     }
 }
 
-/// As [`sync_all`] before the VM ends, as long as the disks take something. What other tasks change
-/// meanwhile is not waited for.
+/// Writes all dirty pages before the VM ends, as [`sync_all`] does. Gives up a disk that completes
+/// no request, and goes on with the next. Does not wait for changes that other tasks make in
+/// between.
 pub fn sync_for_the_last_time() {
-    for cache in super::caches::caches() {
-        // The second time for pages that changed while the disk took them.
+    'disks: for cache in super::caches::caches() {
+        // The second turn is for pages that changed while they were written.
         for _ in 0..2 {
             flush_once(cache);
             if !wait_until_written(cache) {
                 let (dirty, writing) = cache.unwritten();
                 let name = cache.disk.name();
                 machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
-                return;
+                continue 'disks;
             }
         }
         if let Err(error) = cache.disk.flush() {
@@ -148,12 +152,13 @@ pub fn sync_for_the_last_time() {
     }
 }
 
-/// Waits until the disk has what it was handed up to now. False: it takes nothing any more.
+/// Waits until the disk has written all pages that were handed to it before. Returns `false` if it
+/// completes no request.
 fn wait_until_written(cache: &Cache) -> bool {
     let goal = cache.handed();
     let mut last = cache.written();
     let _waits = sched::pressure::io_wait();
-    // Ends: each turn the disk has written something.
+    // This loop ends: in each turn the disk has written something.
     while last < goal {
         let deadline = clock::now().saturating_add(LAST_PATIENCE);
         let moved = || cache.written() != last;

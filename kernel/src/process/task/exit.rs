@@ -26,8 +26,8 @@ pub(crate) fn exit_group(status: WaitStatus) -> ! {
     exit_thread(status)
 }
 
-/// Makes a process end with `status`, or with the status that was settled before, unless that has a
-/// core file coming, which is broken off. All its threads are told to go.
+/// Kills all threads of a process. The process ends with `status`, unless an earlier status was
+/// decided and no core file is being written. A core file is abandoned.
 pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
     if group.dump.is_some() {
         group.exit = Some(status);
@@ -45,8 +45,8 @@ pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Ta
     status
 }
 
-/// Ends the current thread; the process with it, if it is the last. `status` counts when nobody
-/// called `exit_group`.
+/// Ends the current thread, and with it the process if it is the last. `status` counts only if no
+/// thread has called `exit_group`.
 pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
@@ -54,8 +54,8 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     if task.is_traced() {
         let top = task.stack_top().expect("a user task has a stack");
         let frame = top.cast::<UserFrame>().wrapping_sub(1);
-        // SAFETY: the frame of the entry from user mode stands at the top of the stack, and nobody uses it any more:
-        // the thread does not go back to user mode.
+        // SAFETY: the frame of the entry from user mode lies at the top of the stack. No other
+        // reference to it exists, because the thread does not return to user mode.
         ptrace::exit_event(task, unsafe { &mut *frame }, status);
     }
     task.note_end();
@@ -73,11 +73,12 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     } else {
         death_signal::end_of_thread(&process, task.tid());
         let gone = ptrace::end_of_tracee(&mut table::lock(), task, status);
-        // An exec waits until this thread's number is free too.
+        // An exec also waits until this thread's number is free.
         process.thread_events.wake_all();
         gone
     };
-    // A child may have made it its tracer a moment before it was out of the group; now nobody does.
+    // A child may have made this thread its tracer just before the thread left the group. No child
+    // can do so from here on.
     if task.tracee().traces() {
         ptrace::end_of_tracer(task);
     }
@@ -86,17 +87,18 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     sched::exit_current()
 }
 
-/// Lets the parent of a vfork go on: its memory is its own again.
+/// Wakes the parent of a vfork, because its memory is not shared any more.
 pub(super) fn finish_vfork(process: &Process) {
     if process.vfork_pending.swap(false, Ordering::AcqRel) {
         process.vfork_done.wake_all();
     }
 }
 
-/// Drops the task's memory, files and place in the tree.
+/// Drops the task's memory, files, root and working directory.
 fn release_user_state(task: TaskRef) {
     let user = task.user_state().expect("a user task");
-    // SAFETY: we are the task, at its end; no reference to these is in use any more.
+    // SAFETY: only the current task uses its own state. It is at its end, and no reference to these
+    // fields is in use.
     let (vm, files, fs) = unsafe {
         (
             user.vm.get().take(),
@@ -113,10 +115,10 @@ fn release_user_state(task: TaskRef) {
     drop(fs);
 }
 
-/// Takes the task out of its process; says whether it was the last.
+/// Takes the task out of its process. Returns whether it was the last one.
 fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
-    *process.last_name.lock() = *task.name().padded();
     if task.tid() == process.pid() {
+        *process.last_name.lock() = *task.name().padded();
         *process.last_scheduling.lock() = Scheduling {
             io_priority: 0,
             ..task.scheduling()
@@ -130,10 +132,10 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
     if last {
         group.leader_was_last = task.tid() == process.pid();
         signal::end_stop(&mut group);
-        // The last thread's end is the process's, where nobody has called `exit_group`.
+        // If no thread has called `exit_group`, the last thread's status is the process's.
         group.exit.get_or_insert(status);
     }
-    // Signals that this thread was to take are the others' now.
+    // The other threads must take the signals that this thread would have taken.
     if !group.pending.set().is_empty() {
         for other in &group.tasks {
             sched::notify(other, work::SIGNAL);
@@ -154,8 +156,8 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
     last
 }
 
-/// The last thread has ended: frees what the process holds, hands its children on, and tells the
-/// parent.
+/// Ends the process after its last thread: frees its resources, hands its children on, and notifies
+/// the parent.
 fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option<Arc<Task>> {
     process.timers.clear();
     let resources = core::mem::take(&mut *process.resources.lock());
@@ -164,7 +166,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option
             .peak_rss
             .fetch_max(vm.usage().peak_rss, Ordering::Relaxed);
     }
-    // Memory and files go before the parent hears of the end, as under Linux.
+    // As on Linux memory and files are freed before the parent is notified.
     drop(resources);
     process::ipc::shm::remove_forced(Some(process));
     finish_vfork(process);
@@ -192,8 +194,9 @@ fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option
     gone
 }
 
-/// Gives the children of a process that ends to the nearest ancestor that asked for them, or to
-/// init. The table is locked. Says whether there are some whose groups may need to hear of it.
+/// Gives the children of an ending process to the nearest subreaper among its ancestors, or to
+/// init. The caller holds the table's lock. Returns whether groups of children may now be orphaned
+/// and need a signal.
 fn hand_on_children(process: &Arc<Process>) -> bool {
     let (first, group, session) = {
         let mut relations = process.relations.lock();
@@ -208,7 +211,7 @@ fn hand_on_children(process: &Arc<Process>) -> bool {
     let heir = find_heir(process);
     let mut child = first.clone();
     let mut zombies = false;
-    // One turn for each child.
+    // Ends: visits each child once.
     loop {
         let next = {
             let mut relations = child.relations.lock();
@@ -240,7 +243,7 @@ fn hand_on_children(process: &Arc<Process>) -> bool {
 
 fn find_heir(process: &Arc<Process>) -> Arc<Process> {
     let mut ancestor = process.relations.lock().parent.clone();
-    // Upwards through ever older processes, to init.
+    // Ends: each ancestor is older than the one before, up to init.
     while let Some(candidate) = ancestor {
         let lives = candidate.group.lock().exit.is_none();
         if lives && candidate.subreaper.load(Ordering::Relaxed) {
@@ -251,7 +254,7 @@ fn find_heir(process: &Arc<Process>) -> Arc<Process> {
     start::init_process().clone()
 }
 
-/// Tells who traces the main thread of a process, from another process than the parent, of its end.
+/// Notifies the tracer of a process's main thread of its end, if the tracer is not the parent.
 fn tell_tracer(process: &Process, status: WaitStatus) {
     let tracer = process.relations.lock().tracer.clone();
     if let Some(tracer) = tracer {
@@ -261,8 +264,8 @@ fn tell_tracer(process: &Process, status: WaitStatus) {
     }
 }
 
-/// Sends the parent its signal. Where it has said that it does not care, the process is gone at
-/// once if it `may_reap`; it comes back to be dropped without the lock.
+/// Sends the parent its signal. If the parent ignores its children and `may_reap` is set, the
+/// process is reaped at once. The caller drops the result without the lock.
 pub(crate) fn tell_parent(
     table: &mut Table,
     process: &Arc<Process>,
@@ -285,8 +288,8 @@ pub(crate) fn tell_parent(
     reaped
 }
 
-/// Takes a zombie out of the table and away from its parent. What comes back is to be dropped
-/// without the lock.
+/// Takes a zombie out of the table and away from its parent. The caller drops the result without
+/// the lock.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
     let (parent, previous, next, pgid, session) = {
@@ -307,7 +310,8 @@ pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Proc
     table.remove_process(process.pid())
 }
 
-/// Closes the gap between two siblings that a child leaves, which was the first where `previous` is 0.
+/// Closes the gap that a child leaves between its siblings. `previous` is 0 if the child was the
+/// first.
 fn unlink_child(table: &Table, parent: &Arc<Process>, previous: u32, next: Option<Arc<Process>>) {
     if let Some(next) = &next {
         next.relations.lock().previous_sibling = previous;
@@ -316,7 +320,7 @@ fn unlink_child(table: &Table, parent: &Arc<Process>, previous: u32, next: Optio
         parent.relations.lock().first_child = next;
         return;
     }
-    // It has its number until it is reaped, which takes it out of this list.
+    // A sibling keeps its number until it is reaped, which takes it out of this list.
     let before = table.process(previous).expect("a sibling is in the table");
     before.relations.lock().next_sibling = next;
 }

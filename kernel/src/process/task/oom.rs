@@ -1,4 +1,4 @@
-//! Who dies when memory is out.
+//! The OOM killer.
 
 use super::{Process, WaitStatus, kill_group, next_process};
 use crate::process::signal::Signal;
@@ -10,14 +10,14 @@ use machine::console;
 use machine::memory;
 use machine::sync::SpinLock;
 
-/// A victim gets this long to go before another is chosen.
+/// The time that a victim has to end before another is chosen.
 const PATIENCE: Nanos = Nanos::from_secs(3);
 
 static LAST_VICTIM: AtomicU32 = AtomicU32::new(0);
 static LAST_KILL_NS: AtomicU64 = AtomicU64::new(0);
 
-/// How much a process's end would free, in frames, moved by its `oom_score_adj`; `None`: it must
-/// not be killed.
+/// Returns the number of frames that a process's end would free, shifted by its `oom_score_adj`.
+/// Returns `None` if the process must not be killed.
 fn badness(process: &Process, total_frames: u64) -> Option<i64> {
     let adjustment = i64::from(process.oom_score_adj());
     if process.pid() <= 1 || adjustment == -1000 {
@@ -28,24 +28,27 @@ fn badness(process: &Process, total_frames: u64) -> Option<i64> {
     Some(frames + adjustment * total_frames.cast_signed() / 1000)
 }
 
-/// `/proc/PID/oom_score`: 0 to 2000, of how much of the memory the process has.
+/// Returns `/proc/PID/oom_score`, 0 to 2000, by the share of memory that the process uses. Returns
+/// 0 if the OOM killer must not kill the process.
 pub fn oom_score(process: &Process) -> u64 {
     let total = memory::allocator().managed_frames().max(1);
-    let points = badness(process, total).unwrap_or(0);
+    let Some(points) = badness(process, total) else {
+        return 0;
+    };
     let score = (1000 + points * 1000 / total.cast_signed()) * 2 / 3;
     u64::try_from(score).unwrap_or(0).min(2000)
 }
 
-/// Memory is out: kills the process whose end frees most, naming it and `reason` on the console.
-/// False when there is nobody to kill. Takes no lock but for moments, and allocates nothing.
+/// Kills the process whose end frees most memory, and names it and `reason` on the console. Returns
+/// `false` if there is no process to kill. Holds locks only briefly, and allocates nothing.
 pub fn oom_kill(reason: &str) -> bool {
     static CHOOSING: SpinLock<()> = SpinLock::new(());
-    // Another CPU is choosing: its victim will do.
+    // Another CPU is choosing, and its victim suffices.
     let Some(_choosing) = CHOOSING.try_lock() else {
         return true;
     };
     let now = clock::now();
-    // One at a time: as long as the last victim is on its way, that is the help there is.
+    // One victim at a time: while the last victim is ending, no other is chosen.
     let last = LAST_VICTIM.load(Ordering::Relaxed);
     let last_kill = Nanos(LAST_KILL_NS.load(Ordering::Relaxed));
     if last != 0
@@ -59,17 +62,18 @@ pub fn oom_kill(reason: &str) -> bool {
     let total = memory::allocator().managed_frames();
     let mut worst: Option<(i64, Arc<Process>)> = None;
     let mut pid = 0;
-    // At most as many turns as there are numbers.
+    // Ends: each turn has a higher number.
     while let Some(process) = next_process(pid) {
         pid = process.pid() + 1;
-        // One that is being killed already and still here does not free its memory soon.
+        // A victim that is still there does not free its memory soon.
         if process.oom_victim.load(Ordering::Relaxed) {
             continue;
         }
         let Some(points) = badness(&process, total) else {
             continue;
         };
-        // Among equals the youngest, as Linux chooses: not the parent of the one that takes all.
+        // Among equals the youngest, as on Linux, which spares the parent of the process that uses
+        // the memory.
         if worst.as_ref().is_none_or(|(most, _)| points >= *most) {
             worst = Some((points, process));
         }

@@ -1,4 +1,4 @@
-//! One process: tasks with one address space, open files and signal handlers.
+//! A process: tasks with one address space, open files and signal handlers.
 
 use super::core_dump::Dump;
 use super::limits::{Limits, OwnLimits};
@@ -19,8 +19,8 @@ use machine::arch::clock::Nanos;
 use machine::sched::transfers::Transferred;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// How a process ended, in Linux's form: exit code in bits 8 to 15, or a signal in bits 0 to 6 and in bit
-/// 7 whether there is a core file.
+/// How a process ended, in Linux's form: an exit code in bits 8 to 15, or a signal in bits 0 to 6.
+/// Bit 7 says whether there is a core file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus(pub u32);
 
@@ -28,40 +28,40 @@ pub struct WaitStatus(pub u32);
 const CORE: u32 = 0x80;
 
 impl WaitStatus {
-    /// It called `exit` with this code.
+    /// The process called `exit` with this code.
     pub const fn exited(code: i32) -> Self {
         Self((code.cast_unsigned() & 0xff) << 8)
     }
 
-    /// A signal ended it.
+    /// A signal ended the process.
     pub const fn signalled(signal: Signal) -> Self {
         Self(signal.number())
     }
 
-    /// A signal stopped it.
+    /// A signal stopped the process.
     pub const fn stopped(signal: Signal) -> Self {
         Self(signal.number() << 8 | 0x7f)
     }
 
-    /// It goes on after a stop.
+    /// The process continues after a stop.
     pub const CONTINUED: Self = Self(0xffff);
 
-    /// The same, with a core file.
+    /// Returns the status with the bit for a core file.
     pub const fn with_core(self) -> Self {
         Self(self.0 | CORE)
     }
 
-    /// Whether there is a core file of it.
+    /// Returns whether there is a core file.
     pub const fn has_core(self) -> bool {
         self.signal() != 0x7f && self.0 & CORE != 0
     }
 
-    /// The signal that ended it, if one did.
+    /// Returns the signal that ended the process; 0 if none did.
     pub const fn signal(self) -> u32 {
         self.0 & 0x7f
     }
 
-    /// Its exit code.
+    /// Returns the exit code.
     pub const fn code(self) -> i32 {
         (self.0 >> 8 & 0xff).cast_signed()
     }
@@ -70,35 +70,35 @@ impl WaitStatus {
 /// Whether a process is stopped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It runs.
+    /// The process is not stopped.
     No,
-    /// By this signal; some threads may be on their way to the stop still.
+    /// Stopped by this signal. Some threads may still be on their way to the stop.
     By(Signal),
 }
 
-/// CPU time and faults, summed.
+/// CPU time, faults and other usage, summed.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Usage {
-    /// In user mode.
+    /// CPU time in user mode.
     pub user: Nanos,
-    /// In system calls.
+    /// CPU time in system calls.
     pub system: Nanos,
     /// Faults without I/O.
     pub minor_faults: u64,
     /// Faults with I/O.
     pub major_faults: u64,
-    /// Switches because the task waited.
+    /// Context switches because the task blocked.
     pub voluntary: u64,
-    /// Other switches.
+    /// Other context switches.
     pub involuntary: u64,
-    /// Most resident memory, in bytes.
+    /// Peak resident memory, in bytes.
     pub peak_rss: u64,
-    /// What was read and written.
+    /// Bytes and calls of reads and writes.
     pub transferred: Transferred,
 }
 
 impl Usage {
-    /// Adds another's.
+    /// Adds `other`.
     pub fn add(&mut self, other: &Self) {
         self.user = self.user.saturating_add(other.user);
         self.system = self.system.saturating_add(other.system);
@@ -128,31 +128,31 @@ impl Usage {
     }
 }
 
-/// What concerns all threads together: who they are, what waits for them, how they end.
+/// The state that all threads share: the list of them, pending signals, stops and the end.
 pub(crate) struct Group {
-    /// The live threads, each at the place that it knows.
+    /// The live threads, each at the index in its `place`.
     pub(crate) tasks: Vec<Arc<Task>>,
     /// Signals for the process.
     pub(crate) pending: Pending,
-    /// How it ends, once that is settled.
+    /// The status with which the process ends, once that is decided.
     pub(crate) exit: Option<WaitStatus>,
-    /// The thread that is in exec and waits until it is alone; its address.
+    /// The address of the thread in exec that waits until it is alone.
     pub(crate) exec: Option<usize>,
     pub(crate) stop: Stop,
-    /// Threads that stand still because of `stop`.
+    /// Threads that have stopped because of `stop`.
     pub(crate) stopped: usize,
-    /// The parent was told of it.
+    /// The parent was notified of the stop.
     pub(crate) stop_told: bool,
-    /// Of threads that have ended.
+    /// The usage of threads that have ended.
     pub(crate) ended: Usage,
-    /// Whether no thread is left and the leader was the last that went.
+    /// Whether no thread is left and the main thread was the last one.
     pub(crate) leader_was_last: bool,
     /// The core file that is being written.
     pub(crate) dump: Option<Dump>,
 }
 
 impl Group {
-    /// A new thread comes.
+    /// Adds a new thread.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -164,7 +164,7 @@ impl Group {
         Ok(())
     }
 
-    /// A thread goes, if it is one.
+    /// Removes a thread. Returns `None` if it is not in the group.
     pub(crate) fn leave(&mut self, task: &Task) -> Option<Arc<Task>> {
         let place = task.place.load(Ordering::Relaxed);
         let known = self.tasks.get(place)?;
@@ -179,49 +179,50 @@ impl Group {
     }
 }
 
-/// How processes hang together. The table's lock is held for every change, so that a look at
-/// several processes under it sees one picture.
+/// A process's relations to others. Every change holds the table's lock, so a reader under that
+/// lock sees a consistent picture of several processes.
 pub(crate) struct Relations {
     pub(crate) parent: Option<Arc<Process>>,
-    /// The children hang together by `next_sibling`: no allocation, so a child can always be
+    /// The list of children uses `next_sibling` and needs no allocation. So a child can always be
     /// handed to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
     pub(crate) next_sibling: Option<Arc<Process>>,
-    /// The number of the sibling before it; 0: it is the first.
+    /// The number of the previous sibling; 0 if this is the first.
     pub(crate) previous_sibling: u32,
     /// Process group.
     pub(crate) group: u32,
     pub(crate) session: u32,
-    /// How it ended, when all its threads have and nobody has waited for it.
+    /// The status with which it ended, once all its threads have ended and until its parent has
+    /// waited for it.
     pub(crate) zombie: Option<WaitStatus>,
-    /// A stop that the parent has not been told of by wait.
+    /// A stop that the parent has not yet seen by a wait.
     pub(crate) stop_report: Option<Signal>,
-    /// A continuation that the parent has not been told of.
+    /// A continuation that the parent has not yet seen by a wait.
     pub(crate) continue_report: bool,
-    /// The signal for the parent at the end; 0: none (clone).
+    /// The signal for the parent at the end; 0 if none (clone).
     pub(crate) exit_signal: u32,
-    /// Resources of children that were waited for.
+    /// The usage of children that were waited for.
     pub(crate) children_usage: Usage,
-    /// It has called exec (setpgid by the parent is then refused).
+    /// The process has called exec, so the parent's `setpgid` is refused.
     pub(crate) has_execed: bool,
-    /// The terminal that controls it.
+    /// Its controlling terminal.
     pub(crate) terminal: Option<Arc<Terminal>>,
-    /// Its parent, of another group in the same session, ended: its group may have nobody any more who could
-    /// let it go on.
+    /// Its parent, which was in another group of the same session, has ended. Its group may now be
+    /// orphaned.
     pub(crate) lost_parent: bool,
     /// Threads that its threads trace.
     pub(crate) tracees: Vec<Arc<Task>>,
-    /// Who traces its main thread.
+    /// The process that traces its main thread.
     pub(crate) tracer: Option<Arc<Process>>,
-    /// Of a leader whose terminal was hung up: the group that was in the foreground; else 0.
+    /// In a session leader whose terminal was hung up: the foreground group at that time; else 0.
     pub(crate) hung_group: u32,
 }
 
-/// What the process holds while it lives. Drop it where the task may wait.
+/// The resources that the process holds while it lives. Drop them only where the task may block.
 #[derive(Default)]
 pub(crate) struct Resources {
     pub(crate) vm: Option<Arc<AddressSpace>>,
-    /// The table of its main thread, or of the last one that was. Its tasks keep it open.
+    /// The table of its main thread, or of the last main thread. Its tasks keep the table open.
     pub(crate) files: Option<Arc<fs::FileTable>>,
     pub(crate) fs: Option<Arc<fs::Context>>,
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
@@ -238,45 +239,45 @@ pub struct Process {
     pub(crate) relations: SpinLock<Relations>,
     pub(crate) resources: SpinLock<Resources>,
     pub(crate) limits: OwnLimits,
-    /// Those of its main thread, which outlast it.
+    /// The credentials of its main thread, which outlast the thread.
     credentials: SpinLock<Arc<Credentials>>,
     /// Tasks that wait for children.
     pub(crate) child_events: WaitQueue,
-    /// A thread in exec that waits for the others' end.
+    /// A thread in exec waits here for the end of the others.
     pub(crate) thread_events: WaitQueue,
-    /// The parent of a vfork waits here until the child has let go of its memory.
+    /// The parent of a vfork waits here until the child has released the parent's memory.
     pub(crate) vfork_done: WaitQueue,
     pub(crate) vfork_pending: AtomicBool,
-    /// Told of each signal, once somebody has waited for one at a descriptor.
+    /// Notified of each signal, once a task has waited for one at a descriptor.
     signal_readers: SpinLock<Option<Arc<Notifier>>>,
     has_signal_readers: AtomicBool,
-    /// Told of the end, once somebody has a descriptor of the process.
+    /// Notified of the end, once a task has a descriptor of the process.
     end_readers: SpinLock<Option<Arc<Notifier>>>,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
     pub(crate) oom_score_adj: AtomicI32,
-    /// It is being killed for its memory.
+    /// The OOM killer has chosen it.
     pub(crate) oom_victim: AtomicBool,
     /// `PR_SET_DUMPABLE`.
     pub(crate) dumpable: AtomicU32,
     /// `/proc/PID/coredump_filter`.
     pub(crate) core_filter: AtomicU32,
-    /// A core file is being written: threads that end wait for that first.
+    /// A core file is being written. Threads that end wait for that first.
     pub(crate) dumping: AtomicBool,
-    /// They wait here.
+    /// Threads that end wait here for the core file.
     pub(crate) dump_done: WaitQueue,
     /// `PR_SET_PDEATHSIG`.
     pub(crate) death_signal: AtomicU32,
-    /// A child of it has asked for such a signal, once.
+    /// A child of it has set a death signal at some time.
     pub(crate) has_mourners: AtomicBool,
     /// `PR_SET_CHILD_SUBREAPER`.
     pub(crate) subreaper: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
-    /// The last thread's name, for the zombie.
+    /// The name of the main thread after its end.
     pub(crate) last_name: SpinLock<[u8; super::task::NAME_BYTES]>,
-    /// How its main thread was scheduled when that ended.
+    /// The scheduling of the main thread when it ended.
     pub(crate) last_scheduling: SpinLock<Scheduling>,
     /// Peak resident memory of address spaces it has left.
     pub(crate) peak_rss: AtomicU64,
@@ -353,38 +354,38 @@ impl Process {
         }
     }
 
-    /// Process number.
+    /// Returns the process number.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// When it was made, on the monotonic clock.
+    /// Returns the time of its creation on the monotonic clock.
     pub fn start_time(&self) -> Nanos {
         self.start_time
     }
 
-    /// Its address space; none: a zombie or the kernel.
+    /// Returns its address space; `None` for a zombie or the kernel.
     pub fn vm(&self) -> Option<Arc<AddressSpace>> {
         self.resources.lock().vm.clone()
     }
 
-    /// Its open files.
+    /// Returns its open files.
     pub fn files(&self) -> Option<Arc<fs::FileTable>> {
         let resources = self.resources.lock();
         resources.files.clone()
     }
 
-    /// Its root, working directory and umask.
+    /// Returns its root, working directory and umask.
     pub fn fs(&self) -> Option<Arc<fs::Context>> {
         self.resources.lock().fs.clone()
     }
 
-    /// The program that it runs.
+    /// Returns the file of the program that it runs.
     pub fn exe(&self) -> Option<Arc<fs::OpenFile>> {
         self.resources.lock().exe.clone()
     }
 
-    /// Its parent's number; 0: none.
+    /// Returns its parent's number; 0 if it has none.
     pub fn ppid(&self) -> u32 {
         self.relations
             .lock()
@@ -393,39 +394,39 @@ impl Process {
             .map_or(0, |parent| parent.pid)
     }
 
-    /// Its process group.
+    /// Returns its process group.
     pub fn pgid(&self) -> u32 {
         self.relations.lock().group
     }
 
-    /// Its session.
+    /// Returns its session.
     pub fn session(&self) -> u32 {
         self.relations.lock().session
     }
 
-    /// How many threads live.
+    /// Returns the number of its live threads.
     pub fn thread_count(&self) -> usize {
         self.group.lock().tasks.len()
     }
 
-    /// Whether all threads but this one have ended, or begun to.
+    /// Returns whether all threads but `task` have ended, or begun to end.
     pub(crate) fn is_last_thread(&self, task: TaskRef) -> bool {
         let group = self.group.lock();
         let mut others = group.tasks.iter().filter(|other| !task.is(other));
         others.all(|other| other.ends())
     }
 
-    /// The number of threads that `/proc` lists: those that live, and the leader, which is listed
-    /// until the process is reaped.
+    /// Returns the number of threads that `/proc` lists: the live ones, and the main thread, which
+    /// is listed until the process is reaped.
     pub fn listed_thread_count(&self) -> usize {
         let group = self.group.lock();
         let leader = group.tasks.iter().any(|task| task.tid() == self.pid);
         group.tasks.len() + usize::from(!leader)
     }
 
-    /// Returns the numbers of the threads that `/proc` lists, ascending: those that live, and the
-    /// leader, which is listed until the process is reaped. None where there is no memory for the
-    /// list.
+    /// Returns the numbers of the threads that `/proc` lists, ascending: the live ones, and the
+    /// main thread, which is listed until the process is reaped. Returns an empty list if memory is
+    /// out.
     pub fn listed_threads(&self) -> Vec<u32> {
         let mut ids = Vec::new();
         loop {
@@ -435,7 +436,7 @@ impl Process {
             }
             let group = self.group.lock();
             if group.tasks.len() + 1 > ids.capacity() {
-                continue; // More were made meanwhile; bounded by the number of tasks.
+                continue; // More were made in the meantime; bounded by the number of tasks.
             }
             ids.extend(group.tasks.iter().map(|task| task.tid()));
             drop(group);
@@ -447,7 +448,7 @@ impl Process {
         }
     }
 
-    /// The live thread with this number.
+    /// Returns the live thread with this number.
     pub fn thread(&self, tid: u32) -> Option<Arc<Task>> {
         self.group
             .lock()
@@ -457,33 +458,26 @@ impl Process {
             .cloned()
     }
 
-    /// A live thread: the one whose number is the process's, or any.
-    pub fn main_thread(&self) -> Option<Arc<Task>> {
-        let group = self.group.lock();
-        let main = group.tasks.iter().find(|task| task.tid() == self.pid);
-        main.or(group.tasks.first()).cloned()
-    }
-
-    /// Its name (`comm`).
+    /// Returns its name (`comm`).
     pub fn name(&self) -> super::Name {
-        match self.main_thread() {
+        match self.thread(self.pid) {
             Some(task) => task.name(),
             None => super::Name::from_padded(*self.last_name.lock()),
         }
     }
 
-    /// Whether it has ended and nobody has waited for it yet.
+    /// Returns whether it has ended and has not been waited for.
     pub fn is_zombie(&self) -> bool {
         self.relations.lock().zombie.is_some()
     }
 
-    /// Whether it is stopped, or about to be.
+    /// Returns whether it is stopped, or about to be.
     pub(crate) fn is_stopped(&self) -> bool {
         self.group.lock().stop != Stop::No
     }
 
-    /// The letter of its leader's state in `/proc/PID/stat`: `Z` once the leader has ended, whether
-    /// other threads live or not.
+    /// Returns the letter of its main thread's state in `/proc/PID/stat`. It is `Z` once the main
+    /// thread has ended, even if other threads live.
     pub fn state_letter(&self) -> u8 {
         if self.is_zombie() {
             return b'Z';
@@ -491,14 +485,14 @@ impl Process {
         let group = self.group.lock();
         match group.tasks.iter().find(|task| task.tid() == self.pid) {
             Some(leader) => leader.state_letter(),
-            // It still runs, to give up what the process holds.
+            // The main thread still runs, to release the process's resources.
             None if group.leader_was_last => b'R',
             None => b'Z',
         }
     }
 
-    /// What its threads have used, those that ended too, without a look at the present address
-    /// space.
+    /// Returns the usage of its threads, ended ones included. The peak of the present address space
+    /// is not included.
     pub(crate) fn usage_of_tasks(&self) -> Usage {
         let group = self.group.lock();
         let mut usage = group.ended;
@@ -509,7 +503,7 @@ impl Process {
         usage
     }
 
-    /// What its threads have used, those that ended too.
+    /// Returns the usage of its threads, ended ones included.
     pub fn usage(&self) -> Usage {
         let mut usage = self.usage_of_tasks();
         if let Some(vm) = self.vm() {
@@ -518,8 +512,8 @@ impl Process {
         usage
     }
 
-    /// The numbers of the children that its thread `maker` made, zombies too. Children whose maker
-    /// has ended are the main thread's.
+    /// Returns the numbers of the children that its thread `maker` made, zombies included. Children
+    /// whose maker has ended count as the main thread's.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -528,7 +522,7 @@ impl Process {
         let main = maker == self.pid;
         let _table = super::table::lock();
         let mut next = self.relations.lock().first_child.clone();
-        // One turn for each child; the table's lock keeps them together.
+        // Ends: visits each child once. The table's lock keeps the list unchanged.
         while let Some(child) = next {
             // Relaxed: set before the child was entered.
             let made_by = child.maker.load(Ordering::Relaxed);
@@ -542,46 +536,47 @@ impl Process {
         Ok(numbers)
     }
 
-    /// What the children have used that it has waited for.
+    /// Returns the usage of the children that it has waited for.
     pub fn children_usage(&self) -> Usage {
         self.relations.lock().children_usage
     }
 
-    /// One of its limits (see [`super::limits::index`]).
+    /// Returns one of its current limits (see [`super::limits::index`]).
     pub fn limit(&self, index: usize) -> u64 {
         self.limits.current(index)
     }
 
-    /// All its limits.
+    /// Returns all its limits.
     pub fn limits(&self) -> Limits {
         self.limits.all()
     }
 
-    /// Where is told of each signal.
+    /// Returns the notifier that is called for each signal.
     pub fn signal_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         let readers = self.signal_readers.lock().get_or_insert_with(new).clone();
-        // SeqCst: a reader looks at what waits afterwards, a sender at this after it has added a signal.
+        // SeqCst: a reader checks the pending signals afterwards. A sender checks this flag after
+        // it has added a signal.
         self.has_signal_readers.store(true, Ordering::SeqCst);
         readers
     }
 
-    /// Tells those who read signals from a descriptor that there is one.
+    /// Notifies the readers of signals at a descriptor that there is one.
     pub(crate) fn tell_signal_readers(&self) {
-        // SeqCst: see `signal_readers`; the signal was added under a lock that readers take, too.
+        // SeqCst: see `signal_readers`. The signal was added under a lock that readers take, too.
         if self.has_signal_readers.load(Ordering::SeqCst) {
             self.signal_readers().notify(PollMask::READABLE);
         }
     }
 
-    /// Where is told of the end.
+    /// Returns the notifier that is called at the end.
     pub fn end_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         self.end_readers.lock().get_or_insert_with(new).clone()
     }
 
-    /// Tells those who wait for the end at a descriptor, when `zombie` is set: who comes later looks at
-    /// that.
+    /// Notifies the waiters for the end at a descriptor. Called after `zombie` is set, which later
+    /// waiters check.
     pub(super) fn tell_end_readers(&self) {
         let readers = self.end_readers.lock().clone();
         if let Some(readers) = readers {
@@ -589,44 +584,44 @@ impl Process {
         }
     }
 
-    /// Signals that wait for the process as a whole.
+    /// Returns the pending signals of the process as a whole.
     pub fn pending_set(&self) -> SigSet {
         self.group.lock().pending.set()
     }
 
-    /// Its signal handlers.
+    /// Returns its signal actions.
     pub fn actions(&self) -> Arc<Actions> {
         self.actions.lock().clone()
     }
 
-    /// Who its main thread acts as.
+    /// Returns the credentials of its main thread.
     pub fn credentials(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
     }
 
-    /// Its main thread acts as somebody else from now on.
+    /// Sets the credentials of its main thread.
     pub(super) fn set_credentials(&self, credentials: Arc<Credentials>) {
-        // The old ones go without the lock.
+        // The old ones are dropped without the lock.
         let old = core::mem::replace(&mut *self.credentials.lock(), credentials);
         drop(old);
     }
 
-    /// Whether those who act as its user may look into it (`PR_SET_DUMPABLE`).
+    /// Returns whether other processes of its user may inspect it (`PR_SET_DUMPABLE`).
     pub fn is_dumpable(&self) -> bool {
         self.dumpable.load(Ordering::Relaxed) == 1
     }
 
-    /// What `personality(2)` set.
+    /// Returns the value that `personality(2)` set.
     pub fn personality(&self) -> u32 {
         self.personality.load(Ordering::Relaxed)
     }
 
-    /// `/proc/PID/oom_score_adj`.
+    /// Returns `/proc/PID/oom_score_adj`.
     pub fn oom_score_adj(&self) -> i32 {
         self.oom_score_adj.load(Ordering::Relaxed)
     }
 
-    /// Sets `/proc/PID/oom_score_adj`; the caller has checked the range -1000 to 1000.
+    /// Sets `/proc/PID/oom_score_adj`, cut to the range -1000 to 1000.
     pub fn set_oom_score_adj(&self, adjustment: i32) {
         self.oom_score_adj
             .store(adjustment.clamp(-1000, 1000), Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! The process or thread of a directory of `/proc`, and the kinds of its entries.
 
-use crate::fs::devices;
 use crate::fs::node::NodeId;
+use crate::fs::{Context, FileTable, devices};
 use crate::process::caller;
 use crate::process::task::{self, Process, Task};
+use crate::vm::AddressSpace;
 use alloc::sync::{Arc, Weak};
 use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
@@ -50,12 +51,48 @@ impl Subject {
         }
     }
 
-    /// Returns the thread, or the process's main one; `None` once it has ended.
+    /// Returns the thread, or the process's main one. Returns `None` if it has ended.
     pub(super) fn task(&self, process: &Process) -> Option<Arc<Task>> {
-        match self.tid {
-            Some(tid) => process.thread(tid),
-            None => process.main_thread(),
+        process.thread(self.number())
+    }
+
+    /// Returns `true` if the thread with this subject's number has ended. It stays in `/proc` until
+    /// its process is reaped if it is the main thread. As on Linux it has no address space, files
+    /// or directories any more then, even if other threads still use those of the process.
+    pub(super) fn has_ended(&self, process: &Process) -> bool {
+        self.task(process).is_none()
+    }
+
+    /// Returns the address space, or `None` if the thread has ended.
+    pub(super) fn space(&self, process: &Process) -> Option<Arc<AddressSpace>> {
+        process.vm().filter(|_| !self.has_ended(process))
+    }
+
+    /// Returns the address space for a caller that may look into the process, for as long as a
+    /// process uses it. Returns an empty reference if the thread has ended.
+    ///
+    /// # Errors
+    /// Fails with `EACCES` if the caller may not, and with `ESRCH` if the process was reaped.
+    pub(super) fn open_space(&self) -> Result<Weak<AddressSpace>, Errno> {
+        let process = self.process()?;
+        if self.has_ended(&process) {
+            return Ok(Weak::new());
         }
+        match caller::space_of(&process, LooksAs::OfFiles) {
+            Ok(space) => Ok(Arc::downgrade(&space)),
+            Err(Errno::ESRCH) => Ok(Weak::new()),
+            Err(_) => Err(Errno::EACCES),
+        }
+    }
+
+    /// Returns the table of open files, or `None` if the thread has ended.
+    pub(super) fn files(&self, process: &Process) -> Option<Arc<FileTable>> {
+        process.files().filter(|_| !self.has_ended(process))
+    }
+
+    /// Returns the root and working directory, or `None` if the thread has ended.
+    pub(super) fn fs(&self, process: &Process) -> Option<Arc<Context>> {
+        process.fs().filter(|_| !self.has_ended(process))
     }
 
     /// The thread's number, or the process's.

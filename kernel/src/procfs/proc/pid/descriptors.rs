@@ -27,9 +27,9 @@ pub(super) fn inode(subject: &Subject, kind: Kind, number: u64) -> u64 {
 /// An open file, and the table of descriptors in which it was found.
 type Found = (Arc<FileTable>, Arc<OpenFile>);
 
-fn find(process: &Process, number: u32) -> Result<Found, Errno> {
+fn find(subject: &Subject, process: &Process, number: u32) -> Result<Found, Errno> {
     let fd = i32::try_from(number).map_err(|_| Errno::ENOENT)?;
-    let files = process.files().ok_or(Errno::ENOENT)?;
+    let files = subject.files(process).ok_or(Errno::ENOENT)?;
     let file = files.get(fd).map_err(|_| Errno::ENOENT)?;
     Ok((files, file))
 }
@@ -42,7 +42,7 @@ pub(super) fn lookup(
     process: &Process,
     number: u32,
 ) -> Result<NodeRef, Errno> {
-    find(process, number)?;
+    find(subject, process, number)?;
     let inode = inode(subject, kind, number.into());
     let descriptor = Descriptor {
         subject: subject.clone(),
@@ -62,7 +62,7 @@ struct Descriptor {
 impl Descriptor {
     fn find(&self) -> Result<Found, Errno> {
         let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
-        find(&process, self.number)
+        find(&self.subject, &process, self.number)
     }
 
     fn open_file(&self) -> Result<Arc<OpenFile>, Errno> {

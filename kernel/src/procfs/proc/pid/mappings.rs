@@ -7,6 +7,7 @@ use crate::fs::viewpoint::Viewpoint;
 use crate::process::caller;
 use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
 use core::fmt::{Result, Write};
+use logic::errno::Errno;
 
 /// The column at which the name of an area starts.
 const NAME_COLUMN: usize = 73;
@@ -225,7 +226,10 @@ pub(super) fn numa_maps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -
     writeln!(text)
 }
 
-pub(super) fn smaps_rollup(text: &mut Text, space: &AddressSpace) -> Result {
+pub(super) fn smaps_rollup(text: &mut Text, space: Option<&AddressSpace>) -> Result {
+    let Some(space) = space else {
+        return Err(text.fail(Errno::ESRCH));
+    };
     let mut sum = Resident::default();
     let mut range = None;
     space.for_each_vma(|area| {

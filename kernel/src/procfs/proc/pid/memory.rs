@@ -15,10 +15,7 @@ pub(super) static KIND: Kind = Kind {
     file: 0x52,
     permissions: 0o600,
     // A process without a space has no bytes.
-    open: |space, _| {
-        let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
-        Ok(Arc::new(Memory(space)))
-    },
+    open: |space, _| Ok(Arc::new(Memory(space))),
 };
 
 /// Bytes that are carried at a time; of one page.

@@ -37,7 +37,8 @@ use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 
 type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
-type ShowSpace = fn(&mut Text, &AddressSpace) -> fmt::Result;
+/// Shows an address space: `None` if no process uses it any more.
+type ShowSpace = fn(&mut Text, Option<&AddressSpace>) -> fmt::Result;
 type ShowArea = fn(&mut Text, &AddressSpace, &VmaInfo) -> fmt::Result;
 type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
 
@@ -243,6 +244,11 @@ impl Content for About {
     }
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         if self.entry.of_mounts {
+            // As on Linux for a process that was reaped, too.
+            let process = self.subject.process().map_err(|_| Errno::EINVAL)?;
+            if self.subject.has_ended(&process) {
+                return Err(Errno::EINVAL);
+            }
             let same = Arc::new(Self {
                 subject: self.subject.clone(),
                 entry: self.entry,
@@ -253,12 +259,7 @@ impl Content for About {
         if !matches!(self.entry.shown, Shown::Space(_) | Shown::Areas(_)) {
             return Ok(None);
         }
-        let process = self.subject.process()?;
-        let space = match caller::space_of(&process, LooksAs::OfFiles) {
-            Ok(space) => Arc::downgrade(&space),
-            Err(Errno::ESRCH) => Weak::new(),
-            Err(_) => return Err(Errno::EACCES),
-        };
+        let space = self.subject.open_space()?;
         Ok(match self.entry.shown {
             Shown::Space(show) => Some(Arc::new(OfSpace { space, show })),
             Shown::Areas(show) => Some(Arc::new(OfAreas { space, show })),
@@ -304,10 +305,7 @@ struct OfSpace {
 
 impl Content for OfSpace {
     fn show(&self, text: &mut Text) -> fmt::Result {
-        match self.space.upgrade() {
-            Some(space) => (self.show)(text, &space),
-            None => Ok(()),
-        }
+        (self.show)(text, self.space.upgrade().as_deref())
     }
 }
 
@@ -332,10 +330,11 @@ impl Target for LinkOf {
         let process = self.subject.process()?;
         self.subject.check_look()?;
         if self.link == Link::Exe {
-            let exe = process.exe().ok_or(Errno::ENOENT)?;
+            let exe = process.exe().filter(|_| !self.subject.has_ended(&process));
+            let exe = exe.ok_or(Errno::ENOENT)?;
             return Ok(LinkTarget::Node(exe.node().clone(), exe.place().cloned()));
         }
-        let Some(context) = process.fs() else {
+        let Some(context) = self.subject.fs(&process) else {
             // The kernel's own init stands at the root.
             return match process.pid() {
                 1 => Ok(LinkTarget::Node(crate::fs::root(), None)),
@@ -677,7 +676,7 @@ impl Listing for Directory {
                 });
             }
             Kind::Descriptors | Kind::DescriptorInfos => {
-                let Some(files) = process.files() else {
+                let Some(files) = self.subject.files(&process) else {
                     return Ok(());
                 };
                 let kind = if self.kind == Kind::Descriptors {

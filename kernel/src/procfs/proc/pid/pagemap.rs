@@ -6,7 +6,7 @@ use crate::fs::flags::OpenFlags;
 use crate::fs::io::ByteSink;
 use crate::process::caller;
 use crate::vm::{AddressSpace, Shown};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::USER_END;
@@ -21,7 +21,6 @@ pub(super) static KIND: Kind = Kind {
         if flags.writable() {
             return Err(Errno::EACCES);
         }
-        let space = space.ok_or(Errno::ESRCH)?;
         let frames = caller::can(Capabilities::SYS_ADMIN);
         Ok(Arc::new(Words { space, frames }))
     },
@@ -38,7 +37,7 @@ const OF_FILE: u64 = 1 << 61;
 const EXCLUSIVE: u64 = 1 << 56;
 
 struct Words {
-    space: Arc<AddressSpace>,
+    space: Weak<AddressSpace>,
     /// Whether who opened it may know where in memory pages are.
     frames: bool,
 }
@@ -57,6 +56,10 @@ impl File for Words {
         if !offset.is_multiple_of(WORD) || !(room as u64).is_multiple_of(WORD) {
             return Err(Errno::EINVAL);
         }
+        // A process without an address space has no words.
+        let Some(space) = self.space.upgrade() else {
+            return Ok(0);
+        };
         let end = USER_END / PAGE_SIZE as u64 * WORD;
         let mut done = 0;
         while done < room && *offset < end {
@@ -65,7 +68,7 @@ impl File for Words {
             let count = words.len().min(usize::try_from(left).unwrap_or(WORDS));
             let first = *offset / WORD * PAGE_SIZE as u64;
             let mut place = words[..count].iter_mut();
-            self.space.show_pages(first, count, |shown| {
+            space.show_pages(first, count, |shown| {
                 if let Some(place) = place.next() {
                     *place = word(shown, self.frames);
                 }

@@ -6,14 +6,12 @@ use crate::fs::file::File;
 use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
 use crate::fs::synthetic::Synthetic;
-use crate::process::caller;
 use crate::vm::AddressSpace;
-use alloc::sync::Arc;
-use logic::credentials::others::LooksAs;
+use alloc::sync::{Arc, Weak};
 use logic::errno::Errno;
 
-/// Opens a file on a space; `None`: the process has none any more.
-type Open = fn(Option<Arc<AddressSpace>>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
+/// Opens a file on an address space. The reference is empty if the process has none any more.
+type Open = fn(Weak<AddressSpace>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
 /// Which one it is.
 pub(super) struct Kind {
@@ -55,13 +53,6 @@ impl Node for SpaceFile {
         self.fs.stats()
     }
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        let process = self.subject.process()?;
-        let space = match caller::space_of(&process, LooksAs::OfFiles) {
-            Ok(space) => Some(space),
-            Err(Errno::ESRCH) => None,
-            Err(Errno::EPERM) => return Err(Errno::EACCES),
-            Err(error) => return Err(error),
-        };
-        (self.kind.open)(space, flags)
+        (self.kind.open)(self.subject.open_space()?, flags)
     }
 }

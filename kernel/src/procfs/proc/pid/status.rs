@@ -40,7 +40,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         (Some(_), Some(task)) => task.account().times(),
         _ => (usage.user, usage.system),
     };
-    let space = process.vm();
+    let space = subject.space(process);
     let memory = space
         .as_ref()
         .map(|space| space.usage())
@@ -166,8 +166,10 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         .map_or_else(|| process.name(), |task| task.name());
     text.write_str("Name:\t")?;
     text.push_escaped(name.as_bytes(), b"\n")?;
-    let umask = process.fs().map_or(0, |context| context.umask());
-    writeln!(text, "\nUmask:\t{umask:04o}")?;
+    text.write_str("\n")?;
+    if let Some(context) = subject.fs(process) {
+        writeln!(text, "Umask:\t{:04o}", context.umask())?;
+    }
     writeln!(text, "State:\t{}", state_name(state(subject, process)))?;
     writeln!(
         text,
@@ -186,7 +188,7 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         let ([real, effective, saved], file) = (ids.three(), ids.file);
         writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{file}")?;
     }
-    let slots = process.files().map_or(0, |files| files.size());
+    let slots = subject.files(process).map_or(0, |files| files.size());
     write!(text, "FDSize:\t{slots}\nGroups:\t")?;
     for (at, group) in who.supplementary.iter().enumerate() {
         let between = if at == 0 { "" } else { " " };
@@ -205,7 +207,7 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         process.pgid(),
         process.session()
     )?;
-    if let Some(space) = process.vm() {
+    if let Some(space) = subject.space(process) {
         let usage = space.usage();
         let lines = [
             ("VmPeak", usage.peak_size),
@@ -315,8 +317,9 @@ fn bit_list(text: &mut Text, bits: u64) -> Written {
     Ok(())
 }
 
-pub(super) fn statm(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    let usage = process.vm().map(|space| space.usage()).unwrap_or_default();
+pub(super) fn statm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
+    let space = subject.space(process);
+    let usage = space.map(|space| space.usage()).unwrap_or_default();
     let pages = |bytes: u64| bytes / PAGE;
     let shared = usage.rss_file + usage.rss_shmem;
     writeln!(
@@ -346,18 +349,24 @@ fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
     Ok(())
 }
 
-pub(super) fn cmdline(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    let Some(space) = process.vm() else {
+pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
+    let Some(space) = subject.space(process) else {
         return Ok(());
     };
     copy(text, &space, space.arg_range())
 }
 
-pub(super) fn environ(text: &mut Text, space: &AddressSpace) -> Written {
+pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written {
+    let Some(space) = space else {
+        return Ok(());
+    };
     copy(text, space, space.env_range())
 }
 
-pub(super) fn auxv(text: &mut Text, space: &AddressSpace) -> Written {
+pub(super) fn auxv(text: &mut Text, space: Option<&AddressSpace>) -> Written {
+    let Some(space) = space else {
+        return Ok(());
+    };
     copy(text, space, space.aux_range())
 }
 
