@@ -115,7 +115,7 @@ LIBRARIES = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p 
 TEST_STEPS = test-units,test-linux lint,fuzz,test-command
 test: deps ## what every change passes: less than 20 minutes in a fresh clone on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
-REST_STEPS = test-long test-models,test-crates,xen-lab,kvm-lab
+REST_STEPS = test-long-linux test-models,test-crates,test-long-others,xen-lab,kvm-lab
 test-rest: deps ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
 	@+MAKE="$(MAKE)" scripts/steps $(REST_STEPS)
 test-all: test test-rest ## and what takes longer: long storms, programs, Python's own tests, the Debian package
@@ -157,8 +157,13 @@ test-linux: workloads ## what programs see in guests, compared with Linux
 	# Four at once: guests wait more than they work.
 	RUST_TEST_THREADS=4 $(CARGO) test --release -p ebb --test linux
 test-guests: test-command test-linux ## all tests with real guests
-test-long: workloads ## the guest tests that take longest
-	$(CARGO) test --release -p ebb --test linux --test stock --test compare --test disks -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
+LONG = --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
+.PHONY: test-long-linux test-long-others
+test-long: test-long-linux test-long-others ## the guest tests that take longest
+test-long-linux: workloads # what programs see in guests
+	$(CARGO) test --release -p ebb --test linux -- $(LONG)
+test-long-others: workloads # stock kernels, comparisons, disks
+	$(CARGO) test --release -p ebb --test stock --test compare --test disks -- $(LONG)
 
 .PHONY: qemu-migration
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes
