@@ -7,9 +7,9 @@
 use crate::credentials::{Credentials, Owned, Wanted};
 use crate::errno::Errno;
 
-/// The attribute with the access list of a file.
+/// The name of the extended attribute that holds the access list of a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the list that new files in a directory inherit.
+/// The name of the extended attribute that holds the list that new files in a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// `POSIX_ACL_XATTR_VERSION`.
@@ -31,7 +31,7 @@ enum Tag {
     Other = 32,
 }
 
-/// An entry.
+/// An entry of a list: a subject and its rights.
 #[derive(Copy, Clone, Debug)]
 struct Entry {
     tag: Tag,
@@ -73,16 +73,16 @@ impl Entry {
     }
 }
 
-/// A checked list.
+/// An access list whose bytes [`List::read`] has accepted.
 #[derive(Copy, Clone, Debug)]
 pub struct List<'a>(&'a [u8]);
 
 impl<'a> List<'a> {
-    /// Checks the bytes of an attribute. Returns `None` for a list without entries, which means no
-    /// list.
+    /// Checks `bytes`, the value of an attribute, and returns the list. Returns `None` for a list
+    /// without entries, which means that the file has no list.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the version is unknown. `EINVAL` if the bytes are no list, or if entries are
+    /// `EOPNOTSUPP` if the version is unknown. `EINVAL` if `bytes` are no list, or if entries are
     /// missing, duplicate or out of order.
     pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, Errno> {
         let version = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -121,7 +121,7 @@ impl<'a> List<'a> {
         Ok(Some(list))
     }
 
-    /// Wraps the bytes of a list that was checked before.
+    /// Wraps `bytes`, which [`Self::read`] must have accepted before.
     pub const fn checked(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -184,7 +184,7 @@ impl<'a> List<'a> {
     /// `owned`.
     ///
     /// # Errors
-    /// `EACCES` if not.
+    /// `EACCES` if neither the list, nor the permission bits, nor a capability grants the access.
     pub fn check(self, who: &Credentials, wanted: Wanted, owned: &Owned) -> Result<(), Errno> {
         let listed = who.users.file != owned.uid && owned.permissions & 0o070 != 0;
         if !listed {
@@ -219,7 +219,9 @@ fn change(list: &mut [u8], mut rights: impl FnMut(Entry) -> u32) {
     }
 }
 
-/// Updates the checked list of a file that gets these permission bits.
+/// Writes `permissions`, the new permission bits of a file, into its access list `list`, which must
+/// be a checked one. The entries of the owner and of others change. The bits of the group go to the
+/// mask, or to the entry of the owning group if there is no mask.
 pub fn set_permissions(list: &mut [u8], permissions: u32) {
     let masked = List(list).mask().is_some();
     change(list, |entry| match entry.tag {
@@ -231,8 +233,9 @@ pub fn set_permissions(list: &mut [u8], permissions: u32) {
     });
 }
 
-/// Turns a checked default list of a directory into the list of a new file there, created with
-/// `permissions`. Returns the permission bits of the file.
+/// Turns `list`, the checked default list of a directory, into the access list of a file that is
+/// created there with `permissions`. Returns the permission bits of the file. They include the bits
+/// of `permissions` above `0o777`.
 pub fn inherit(list: &mut [u8], permissions: u32) -> u32 {
     let masked = List(list).mask().is_some();
     change(list, |entry| match entry.tag {

@@ -13,11 +13,12 @@ const ARMED: u32 = 1;
 /// One call in the count.
 const ONCE: u32 = 2;
 
-/// A flag that many threads raise, and that a look, which may be out of date, lowers.
+/// A flag that is set whenever a timer is set, and cleared after a look at the timers that found
+/// none. Any number of threads may set it at the same time.
 #[derive(Debug)]
 pub struct Armed(AtomicU32);
 
-/// The word as it was when a look began.
+/// The state of the flag when a look at the timers began, for [`Armed::disarm`].
 #[derive(Copy, Clone, Debug)]
 pub struct Look(u32);
 
@@ -50,14 +51,15 @@ impl Armed {
         self.0.load(Ordering::Relaxed) & ARMED != 0
     }
 
-    /// Begins a look. Call it before the first timer is looked at.
+    /// Begins a look at the timers. The caller must look at the first timer only afterwards.
     pub fn look(&self) -> Look {
         // Acquire: pairs with the Release in `arm`.
         Look(self.0.load(Ordering::Acquire))
     }
 
-    /// Disarms the flag after a look that found no timer. Returns `false`, and leaves the flag
-    /// armed, if it was armed since the look began: the look may have missed that timer.
+    /// Clears the flag after the look `look` found no timer. Returns `false` and changes nothing if
+    /// the flag was armed or disarmed since the look began. The look may have missed a timer that
+    /// was set since.
     pub fn disarm(&self, look: Look) -> bool {
         // Relaxed: nothing is published; the count alone decides.
         let disarmed = self.0.compare_exchange(

@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 
 /// The most instructions of a program (`BPF_MAXINSNS`).
 pub const MAX_INSTRUCTIONS: usize = 4096;
-/// Number of words of a call's data (`struct seccomp_data`).
+/// Number of 32-bit words that describe a system call to a program (`struct seccomp_data`).
 pub const DATA_WORDS: usize = 16;
-/// Number of bytes of a call's data.
+/// Size of `struct seccomp_data` in bytes.
 pub const DATA_BYTES: u32 = 64;
 /// Number of words of memory (`BPF_MEMWORDS`).
 const MEMORY_WORDS: usize = 16;
@@ -102,10 +102,10 @@ enum Operation {
 const BY_X: u16 = 0x08;
 
 impl Instruction {
-    /// Bytes of a `struct sock_filter`.
+    /// Size of a `struct sock_filter` in bytes.
     pub const BYTES: usize = 8;
 
-    /// Parses the bytes of an instruction.
+    /// Parses the bytes of a `struct sock_filter`.
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let [c0, c1, if_true, if_false, k0, k1, k2, k3] = bytes;
         Self {
@@ -116,7 +116,7 @@ impl Instruction {
         }
     }
 
-    /// Returns the bytes of the instruction.
+    /// Returns the instruction as the bytes of a `struct sock_filter`.
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
         let ([c0, c1], [k0, k1, k2, k3]) = (self.code.to_le_bytes(), self.k.to_le_bytes());
         [c0, c1, self.if_true, self.if_false, k0, k1, k2, k3]
@@ -202,12 +202,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks a program.
+    /// Checks `instructions` and returns them as a program.
     ///
     /// # Errors
-    /// `EINVAL` if the program has no instructions or more than [`MAX_INSTRUCTIONS`], or contains
-    /// an invalid instruction. `EINVAL` for a jump beyond the end, no return at the end, or a read
-    /// of memory that may not have been written. `ENOMEM` if memory is short.
+    /// `EINVAL` if there are no instructions or more than [`MAX_INSTRUCTIONS`], or if one of them
+    /// is invalid. `EINVAL` for a jump beyond the end, no return at the end, or a read of memory
+    /// that may not have been written. `ENOMEM` if memory is short.
     pub fn check(instructions: Vec<Instruction>) -> Result<Self, Errno> {
         if !(1..=MAX_INSTRUCTIONS).contains(&instructions.len()) {
             return Err(Errno::EINVAL);
@@ -225,14 +225,15 @@ impl Program {
         &self.instructions
     }
 
-    /// Returns the number of instructions that Linux counts: the translated ones, and three before
-    /// them.
+    /// Returns the length that Linux counts for the program: the number of instructions into which
+    /// Linux translates it, and three that Linux puts before them.
     pub fn translated(&self) -> usize {
         let each = self.instructions.iter();
         3 + each.map(|one| one.translated()).sum::<usize>()
     }
 
-    /// Runs the program on the `data` of a call and returns its word.
+    /// Runs the program on `data`, which describes a system call. Returns the word that the program
+    /// returns.
     pub fn run(&self, data: &[u32; DATA_WORDS]) -> u32 {
         let (mut a, mut x) = (0_u32, 0_u32);
         let mut memory = [0; MEMORY_WORDS];

@@ -58,7 +58,7 @@ impl<T: Named> ByName<T> {
         }
     }
 
-    /// Removes and returns all items.
+    /// Removes all items. Returns an iterator over them, in the order of the hashes of their names.
     pub fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
         self.count = 0;
         core::mem::take(&mut self.by_hash)
@@ -81,7 +81,7 @@ impl<T: Named> ByName<T> {
         self.get_at(hash(self.key, name), name)
     }
 
-    /// Like [`Self::get`], for a name with this `hash`.
+    /// Returns the item with this `name`, whose hash is `hash`, if any.
     pub(super) fn get_at(&self, hash: u64, name: &[u8]) -> Option<&T> {
         let alike = self.by_hash.get(&hash)?;
         core::iter::once(&alike.first)
@@ -97,12 +97,12 @@ impl<T: Named> ByName<T> {
             .find(|thing| thing.name() == name)
     }
 
-    /// Adds an item. The set must not contain its name.
+    /// Adds `thing`. The set must have no item with the same name.
     pub fn insert(&mut self, thing: T) {
         self.insert_at(hash(self.key, thing.name()), thing);
     }
 
-    /// Like [`Self::insert`], for a name with this `hash`.
+    /// Adds `thing`, whose name has the hash `hash`. The set must have no item with the same name.
     pub(super) fn insert_at(&mut self, hash: u64, thing: T) {
         self.count += 1;
         if let Some(alike) = self.by_hash.get_mut(&hash) {
@@ -121,7 +121,7 @@ impl<T: Named> ByName<T> {
         self.remove_at(hash(self.key, name), name)
     }
 
-    /// Like [`Self::remove`], for a name with this `hash`.
+    /// Removes and returns the item with this `name`, whose hash is `hash`, if any.
     pub(super) fn remove_at(&mut self, hash: u64, name: &[u8]) -> Option<T> {
         let alike = self.by_hash.get_mut(&hash)?;
         let thing = if alike.first.name() != name {

@@ -7,10 +7,10 @@
 //! loom model runs all interleavings with faults, copies after a fork and system calls that hold
 //! the frame.
 
-/// Which operation has parked an entry.
+/// The operation that has parked a page table entry. Accesses through a parked entry fault.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ParkedBy {
-    /// None: the entry is as faults left it.
+    /// No operation: the entry is as faults left it.
     Nobody,
     /// The mover, which moves the entry's frame.
     Mover,
@@ -28,27 +28,30 @@ impl ParkedBy {
     }
 }
 
-/// A frame that is being moved, with the entries that were parked.
+/// A frame that is being moved, and the page table entries that map it. The entries have the
+/// numbers from 0 on. All of them were parked before, so that accesses through them fault.
 pub trait Moving {
     /// Returns whether the frame is still used as before and has exactly `count` references.
     fn has_references(&self, count: u32) -> bool;
 
-    /// Returns whether `entry` has stayed parked: no fault has taken it back since.
+    /// Returns whether `entry` is still parked. A fault may have restored it since.
     fn is_parked(&self, entry: usize) -> bool;
 
     /// Restores the rights of `entry`, except the right to store, if it is still parked. The next
-    /// store faults, and the fault checks who else references the frame.
+    /// store faults, and the fault checks whether the frame has other references.
     fn unpark(&self, entry: usize);
 
     /// Copies the bytes to the new frame, which has no other user yet.
     fn copy(&self);
 
-    /// Makes `entry` map the new frame if it is still parked. Returns whether it was.
+    /// Makes `entry` map the new frame if it is still parked. Returns `false` if it is not parked
+    /// any more.
     fn exchange(&self, entry: usize) -> bool;
 }
 
-/// Moves a frame that has `entries` parked entries, if that is still possible. Returns how many
-/// entries map the new frame. The other entries map the old frame, with the same bytes.
+/// Moves the frame of `moving`, which has `entries` parked entries, if it has no other references.
+/// Returns how many entries map the new frame. The other entries map the old frame, with the same
+/// bytes. Returns 0 if the frame was not moved.
 pub fn carry(moving: &impl Moving, entries: usize) -> usize {
     // In this order: an entry that is parked after the count was parked at the count, and held a
     // reference then. With one entry, the exchange itself proves that. With several, one entry may

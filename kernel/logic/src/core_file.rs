@@ -13,24 +13,30 @@ pub const MAX_SEGMENTS: usize = 0xfffd;
 /// Number of registers of a thread in a note: `user_regs_struct`.
 pub const REGISTERS: usize = 27;
 
-/// Types of notes.
+/// Types of the notes in a core file.
 mod kind {
+    /// `NT_PRSTATUS`: the status and the registers of a thread.
     pub(super) const PRSTATUS: u32 = 1;
+    /// `NT_PRFPREG`: the floating-point registers of a thread.
     pub(super) const PRFPREG: u32 = 2;
+    /// `NT_PRPSINFO`: data about the process.
     pub(super) const PRPSINFO: u32 = 3;
+    /// `NT_AUXV`: the auxiliary vector.
     pub(super) const AUXV: u32 = 6;
+    /// `NT_FILE`: the mapped files.
     pub(super) const FILE: u32 = 0x4649_4c45;
+    /// `NT_SIGINFO`: the signal that ended the process.
     pub(super) const SIGINFO: u32 = 0x5349_4749;
 }
 
-/// An area of memory.
+/// An area of the address space of the process, for its program header.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First address.
     pub start: u64,
     /// Address after the last byte.
     pub end: u64,
-    /// Number of the area's bytes in the file.
+    /// Number of bytes of the area that the core file contains.
     pub file_bytes: u64,
     /// Whether loads are allowed.
     pub read: bool,
@@ -40,7 +46,7 @@ pub struct Segment {
     pub execute: bool,
 }
 
-/// A mapping of a file.
+/// A mapping of a file in the address space of the process.
 #[derive(Copy, Clone, Debug)]
 pub struct Mapped<'a> {
     /// First address.
@@ -72,7 +78,7 @@ impl Kin {
     }
 }
 
-/// Data about a process as a whole.
+/// Data about a process as a whole, for [`Notes::process`].
 #[derive(Copy, Clone, Debug)]
 pub struct Process<'a> {
     /// The process and its relatives.
@@ -87,16 +93,16 @@ pub struct Process<'a> {
     pub arguments: &'a [u8],
 }
 
-/// Data about a thread.
+/// Data about a thread, for [`Notes::thread`].
 #[derive(Copy, Clone, Debug)]
 pub struct Thread<'a> {
     /// The thread and its relatives.
     pub kin: Kin,
     /// The signal that ends the process.
     pub signal: u32,
-    /// Pending signals.
+    /// Pending signals. Bit `n` - 1 is signal `n`.
     pub pending: u64,
-    /// Blocked signals.
+    /// Blocked signals. Bit `n` - 1 is signal `n`.
     pub blocked: u64,
     /// Times in nanoseconds: in user mode, in the kernel, and the same two of children.
     pub times: [u64; 4],
@@ -104,7 +110,7 @@ pub struct Thread<'a> {
     pub registers: &'a [u64; REGISTERS],
 }
 
-/// Notes, one after the other.
+/// The notes of a core file, one after the other, in the format of the file.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<u8>);
 
@@ -139,7 +145,7 @@ impl Notes {
     /// Adds the status of a thread.
     ///
     /// # Errors
-    /// Fails if memory is short.
+    /// [`TryReserveError`] if memory is short.
     pub fn thread(&mut self, thread: &Thread<'_>) -> Result<(), TryReserveError> {
         let mut status = [0; 336];
         let mut put = |at: usize, bytes: &[u8]| {
@@ -164,7 +170,7 @@ impl Notes {
         self.note(kind::PRSTATUS, &[&status])
     }
 
-    /// Adds a thread's floating-point registers: the FXSAVE image.
+    /// Adds the floating-point registers of a thread. `image` is their FXSAVE image.
     ///
     /// # Errors
     /// The errors of [`Self::thread`].
@@ -172,7 +178,7 @@ impl Notes {
         self.note(kind::PRFPREG, &[image])
     }
 
-    /// Adds the data about the process.
+    /// Adds the data about the process. At most 79 bytes of its arguments are kept.
     ///
     /// # Errors
     /// The errors of [`Self::thread`].
@@ -202,7 +208,8 @@ impl Notes {
         self.note(kind::PRPSINFO, &[&about])
     }
 
-    /// Adds the signal as its handler would see it.
+    /// Adds the signal that ended the process. `info` is its `siginfo_t`, as a handler would see
+    /// it.
     ///
     /// # Errors
     /// The errors of [`Self::thread`].
@@ -210,7 +217,7 @@ impl Notes {
         self.note(kind::SIGINFO, &[info])
     }
 
-    /// Adds the auxiliary vector, which the program found after its environment.
+    /// Adds the auxiliary vector `words`, which the program found after its environment.
     ///
     /// # Errors
     /// The errors of [`Self::thread`].
@@ -218,7 +225,7 @@ impl Notes {
         self.note(kind::AUXV, &[words])
     }
 
-    /// Adds the mapped files. If their note would exceed 4 MiB, it is omitted, as on Linux.
+    /// Adds the mapped files `files`. If their note would exceed 4 MiB, it is omitted, as on Linux.
     ///
     /// # Errors
     /// The errors of [`Self::thread`].
@@ -253,8 +260,8 @@ impl Notes {
     }
 }
 
-/// Returns the offset of the first area's bytes in the file: after the headers and `notes` bytes of
-/// notes.
+/// Returns the offset at which the contents of memory begin in a core file with `segments` areas
+/// and `notes` bytes of notes. It is a multiple of the page size.
 pub fn data_offset(segments: usize, notes: usize) -> u64 {
     let front = HEADER_BYTES + PROGRAM_HEADER_BYTES * (segments + 1) + notes;
     (front as u64).next_multiple_of(PAGE)
@@ -266,11 +273,14 @@ fn push(bytes: &mut Vec<u8>, words: &[(u64, usize)]) {
     }
 }
 
-/// Returns the ELF header and the program headers of at most [`MAX_SEGMENTS`] segments, followed in
-/// the file by `notes` bytes of notes.
+/// Returns the ELF header and the program headers of a core file with the areas `segments`. The
+/// notes follow the headers in the file, with `notes` bytes.
 ///
 /// # Errors
-/// Fails if memory is short.
+/// [`TryReserveError`] if memory is short.
+///
+/// # Panics
+/// If there are more than [`MAX_SEGMENTS`] areas.
 pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserveError> {
     const ET_CORE: u64 = 4;
     const EM_X86_64: u64 = 62;

@@ -3,10 +3,10 @@
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
-/// Size of a pattern in bytes, including its end: Linux's bound.
+/// Size of the memory for a pattern in bytes, with the NUL at its end, as on Linux.
 pub const PATTERN_BYTES: usize = 128;
 
-/// The values of a pattern's fields.
+/// The values that replace the fields of a pattern.
 #[derive(Copy, Clone, Debug)]
 pub struct Facts<'a> {
     /// The process ID.
@@ -17,13 +17,13 @@ pub struct Facts<'a> {
     pub uid: u32,
     /// The real group ID.
     pub gid: u32,
-    /// `PR_GET_DUMPABLE`.
+    /// The result of `PR_GET_DUMPABLE` (`%d`).
     pub dumpable: u32,
     /// The number of the signal.
     pub signal: u32,
     /// Seconds since 1970.
     pub seconds: u64,
-    /// `RLIMIT_CORE`.
+    /// The limit `RLIMIT_CORE` (`%c`).
     pub limit: u64,
     /// The host's name.
     pub host: &'a [u8],
@@ -61,7 +61,7 @@ impl Name {
         self.add(digits(number, &mut [0; 20]))
     }
 
-    /// Adds a text that must be one component of a path, or a part of one.
+    /// Adds a text that must be one component of a path, or a part of one. Each `/` becomes a `!`.
     fn text(&mut self, text: &[u8]) -> Result<(), TryReserveError> {
         let start = self.0.len();
         self.add(text)?;
@@ -79,11 +79,11 @@ impl Name {
     }
 }
 
-/// Returns the path of a core file for a pattern. If `uses_pid` and the pattern does not contain
-/// the process ID, it is appended.
+/// Returns the path of a core file: `pattern` with its fields replaced by the values in `facts`. If
+/// `uses_pid` is set and `pattern` does not contain `%p`, a dot and the process ID are appended.
 ///
 /// # Errors
-/// Fails if memory is short.
+/// [`TryReserveError`] if memory is short.
 pub fn fill(pattern: &[u8], uses_pid: bool, facts: &Facts<'_>) -> Result<Vec<u8>, TryReserveError> {
     let mut name = Name(Vec::new());
     let mut has_pid = false;

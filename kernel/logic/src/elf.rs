@@ -129,7 +129,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Parses the file header.
+/// Parses the file header `bytes`.
 ///
 /// # Errors
 /// [`ElfError`] if the file is no program for this machine.
@@ -161,7 +161,8 @@ pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
     })
 }
 
-/// Returns the segments to load, in the order of the file.
+/// Returns the segments to load that the program headers in `table` describe, in the order of the
+/// file.
 pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
     table
         .chunks_exact(PROGRAM_HEADER_BYTES)
@@ -180,9 +181,9 @@ pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
         })
 }
 
-/// Checks the program headers against each other and against `user_end`, the first address that
-/// programs cannot use. As on Linux, segments may overlap, be in any order, and extend beyond the
-/// file.
+/// Checks the program headers in `table` and returns their combined contents. Segments must end at
+/// least one page below `user_end`, the first address that programs cannot use. As on Linux,
+/// segments may overlap, be in any order, and extend beyond the file.
 ///
 /// # Errors
 /// [`ElfError::Malformed`] with the invalid field.
@@ -256,10 +257,10 @@ fn covers(segment: &Segment, header: &Header) -> bool {
         && end.is_some_and(|end| end <= segment.offset + segment.file_bytes)
 }
 
-/// Parses the interpreter line of a script. Returns the path, and the rest of the line as one
-/// argument if it is not empty.
+/// Parses the interpreter line of a script. `start` has the first bytes of the file. Returns the
+/// path, and the rest of the line as one argument if it is not empty.
 ///
-/// Returns `None` if `start`, the file's first bytes, is no script, or its first line is too long.
+/// Returns `None` if the file is no script, or if its first line is too long.
 pub fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let line = start.strip_prefix(b"#!")?;
     let end = line.iter().position(|&byte| byte == b'\n');

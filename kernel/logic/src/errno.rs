@@ -34,7 +34,7 @@ impl Errno {
     }
 }
 
-/// Returns the value of the result register for the result of a call.
+/// Returns the value of the result register of a call with the result `result`.
 pub fn to_register(result: SysResult) -> u64 {
     match result {
         Ok(value) => value as u64,

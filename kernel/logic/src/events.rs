@@ -12,7 +12,7 @@ const IGNORED: u32 = 0x8000;
 /// Bytes of an event before its name (`struct inotify_event`).
 pub const HEADER: usize = 16;
 
-/// An event.
+/// An event of a watch, as `inotify(7)` reports it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     /// Number of the watch.
@@ -47,7 +47,7 @@ impl Event<'_> {
     }
 }
 
-/// The next event needs more room than the reader has.
+/// The error of a read whose buffer is smaller than the next event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
@@ -59,7 +59,7 @@ static LOST: [u8; HEADER] = {
     ]
 };
 
-/// The bytes of an event.
+/// The bytes of an event that was removed from the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A regular event.
@@ -79,7 +79,7 @@ impl Deref for Taken {
     }
 }
 
-/// The events, in the order of their arrival.
+/// The queue of the events that wait for the reader, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct Events {
     waiting: VecDeque<Box<[u8]>>,
@@ -109,9 +109,9 @@ impl Events {
         self.bytes
     }
 
-    /// Adds an event, unless `limit` events wait or memory is short; then one report of lost events
-    /// is added. An event that equals the last one except for its cookie is not added. Returns
-    /// whether there is something new to read.
+    /// Adds `event`. If `limit` events wait already or memory is short, adds one report of lost
+    /// events instead. An event that equals the last one except for its cookie is not added.
+    /// Returns whether there is something new to read.
     pub fn add(&mut self, event: &Event<'_>, limit: usize) -> bool {
         let told = usize::from(self.lost.is_some());
         if self.waiting.len() + told >= limit {
@@ -146,8 +146,8 @@ impl Events {
         true
     }
 
-    /// Removes the first event, if it has at most `room` bytes. Returns `None` if the queue is
-    /// empty.
+    /// Removes the first event and returns its bytes. Returns `None` if the queue is empty. If the
+    /// event has more than `room` bytes, it stays, and the result is [`TooLarge`].
     pub fn take(&mut self, room: usize) -> Option<Result<Taken, TooLarge>> {
         if self.lost == Some(0) {
             if room < HEADER {

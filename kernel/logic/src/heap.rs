@@ -84,7 +84,7 @@ impl<T: Linked> Heap<T> {
         }
     }
 
-    /// Returns the number of items.
+    /// Returns the number of items in the heap.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -114,7 +114,7 @@ impl<T: Linked> Heap<T> {
         Some(unsafe { Self::of(self.root) }.key)
     }
 
-    /// Adds an item.
+    /// Adds `item` with the key `key`.
     ///
     /// # Safety
     /// The item must be in no heap. It must stay valid and must not move until it has left the
@@ -144,7 +144,7 @@ impl<T: Linked> Heap<T> {
         Some(root)
     }
 
-    /// Removes an item. Returns `false` if it was in no heap.
+    /// Removes `item`. Returns `false` if it was in no heap.
     ///
     /// # Safety
     /// The item must be valid, and in this heap or in none.

@@ -1,7 +1,7 @@
 //! The objects of System V IPC, found by ID, by key, or by place.
 //!
-//! The low bits of an ID are the object's place. The high bits count how often the places were
-//! reused from the start, so that the ID of a removed object is not reused soon.
+//! The low bits of an ID are the object's place. The high bits are its *round*, which counts how
+//! often the places were reused from the start. So the ID of a removed object is not reused soon.
 
 use crate::errno::Errno;
 use alloc::boxed::Box;
@@ -24,7 +24,7 @@ struct Slot<T> {
     object: T,
 }
 
-/// Objects of one kind.
+/// The objects of one kind, such as all message queues. `T` is the type of an object.
 #[derive(Debug)]
 pub struct IpcIds<T> {
     /// The last slot is always in use. Each slot is boxed, so that the table is small.
@@ -92,19 +92,20 @@ impl<T> IpcIds<T> {
         self.next
     }
 
-    /// Requests `id`, which must not be negative, for the next object. If its place is in use, the
-    /// object gets the next free place, with the same round.
+    /// Requests `id`, which must not be negative, for the next object. If the place in `id` is in
+    /// use, the object gets the next free place after it, with the round of `id`.
     pub fn set_next_id(&mut self, id: i32) {
         self.next = Some(id);
     }
 
     /// Stores an object in the lowest free place and returns its ID. `object` makes the object from
     /// the ID. No other object may have `key`, unless it is [`PRIVATE`]. At most `most` objects are
-    /// allowed.
+    /// allowed. If an ID was requested by [`Self::set_next_id`], the search for a place starts
+    /// there.
     ///
     /// # Errors
-    /// `ENOSPC` if there are `most` objects or no place is free; `ENOMEM` if memory is short;
-    /// `EINVAL` if a negative ID was requested.
+    /// `ENOSPC` if there are `most` objects or the search finds no free place; `ENOMEM` if memory
+    /// is short; `EINVAL` if a negative ID was requested.
     pub fn insert(
         &mut self,
         key: i32,
@@ -176,7 +177,7 @@ impl<T> IpcIds<T> {
         Ok(&mut slot.object)
     }
 
-    /// Returns the ID of the object in `place`. An ID is accepted as well; its round is ignored.
+    /// Returns the ID of the object in `place`. If `place` is an ID, its round is ignored.
     ///
     /// # Errors
     /// `EINVAL` if the place is free.
@@ -200,7 +201,8 @@ impl<T> IpcIds<T> {
         self.slot(id).map(|slot| slot.key)
     }
 
-    /// Removes the key of the object with this `id`. From then on it can be found by ID alone.
+    /// Removes the key of the object with this `id`. From then on the object can be found by ID
+    /// alone. Does nothing if there is no such object.
     pub fn forget_key(&mut self, id: i32) {
         let slot = place_of(id).ok();
         let slot = slot.and_then(|place| self.slots.get_mut(place)?.as_mut());

@@ -102,7 +102,7 @@ impl<T: Linked> List<T> {
         unsafe { &mut *(*item).links().inner.get() }
     }
 
-    /// Adds an item at the end.
+    /// Adds `item` at the end.
     ///
     /// # Safety
     /// The item must be in no list. It must stay valid and must not move until it has left the
@@ -126,7 +126,7 @@ impl<T: Linked> List<T> {
         self.last = item;
     }
 
-    /// Adds an item at the front.
+    /// Adds `item` at the front.
     ///
     /// # Safety
     /// The same as for [`Self::push_back`].
@@ -149,7 +149,7 @@ impl<T: Linked> List<T> {
         self.first = item;
     }
 
-    /// Returns whether an item is in a list.
+    /// Returns whether `item` is in any list.
     ///
     /// # Safety
     /// The item must be valid, and the lock of the list that it may be in must be held.
@@ -158,7 +158,7 @@ impl<T: Linked> List<T> {
         unsafe { Self::of(item.as_ptr()) }.queued
     }
 
-    /// Removes an item. Returns whether it was in the list.
+    /// Removes `item`. Returns `false` if it was in no list.
     ///
     /// # Safety
     /// The item must be valid, and in this list or in none.
@@ -187,7 +187,7 @@ impl<T: Linked> List<T> {
     }
 
     /// Visits the items from the front and removes those for which `choose` returns [`Sift::Take`].
-    /// `taken` gets each of them after it has left the list.
+    /// Calls `taken` with each of them after it has left the list.
     pub fn sift(&mut self, mut choose: impl FnMut(&T) -> Sift, mut taken: impl FnMut(NonNull<T>)) {
         let mut at = self.first;
         while let Some(item) = NonNull::new(at.cast_mut()) {

@@ -12,6 +12,6 @@ pub trait Lock {
     where
         Self: 'a;
 
-    /// Takes the lock.
+    /// Takes the lock, and waits until it is free. Dropping the guard releases the lock.
     fn lock(&self) -> Self::Guard<'_>;
 }

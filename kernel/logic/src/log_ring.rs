@@ -35,7 +35,8 @@ impl<const BYTES: usize> LogRing<BYTES> {
             .map_or(self.end, |newline| newline + 1)
     }
 
-    /// Adds a part of a line.
+    /// Adds `part`, the bytes of a part of a line. If the ring is full, the oldest lines are
+    /// dropped.
     pub fn push(&mut self, part: &[u8]) {
         for &byte in part {
             if self.end - self.start == BYTES as u64 {
@@ -58,8 +59,8 @@ impl<const BYTES: usize> LogRing<BYTES> {
         place.max(self.start)
     }
 
-    /// Returns the place where the newest lines begin that are not before `place` and fit into
-    /// `room` bytes.
+    /// Returns the place where the newest lines begin. These lines are not before `place`, and fit
+    /// into `room` bytes together.
     pub fn newest(&self, place: u64, room: u64) -> u64 {
         let mut from = self.still(place);
         while self.end - from > room {
@@ -68,8 +69,8 @@ impl<const BYTES: usize> LogRing<BYTES> {
         from
     }
 
-    /// Copies bytes from `place` on into `to` and advances `place`. Returns the number of bytes
-    /// copied.
+    /// Copies bytes from `place` on into `to` and advances `place` past them. If `place` is before
+    /// the oldest line, the copy begins at the oldest line. Returns the number of bytes copied.
     pub fn read(&self, place: &mut u64, to: &mut [u8]) -> usize {
         *place = self.still(*place);
         let mut count = 0;

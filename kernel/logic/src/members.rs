@@ -1,5 +1,5 @@
-//! The spaces that map a file, and a walk that visits each of them exactly once. The code needs no
-//! hardware: a loom model runs this very file.
+//! The members of a file, which are the address spaces that map it, and a walk that visits each of
+//! them exactly once. The code needs no hardware: a loom model runs this very file.
 //!
 //! A file that drops pages must remove them from every page table that shows them. Page tables
 //! change at the same time: faults insert pages, `fork` copies entries to a new space, `mremap`
@@ -37,7 +37,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(ebb_model)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// There is no memory for the list.
+/// The error if memory for the list of members is short.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
@@ -47,16 +47,16 @@ impl From<NoMemory> for Errno {
     }
 }
 
-/// A member, as far as the list needs it.
+/// An address space that maps the file, as far as the list needs it.
 pub trait Member: Clone {
-    /// Returns whether the member's space is gone for good.
+    /// Returns whether the address space is gone for good.
     fn is_gone(&self) -> bool;
-    /// Returns the number of the member's space. Numbers are never reused, and a child's number is
+    /// Returns the number of the address space. Numbers are never reused, and a child's number is
     /// greater than its parent's.
     fn number(&self) -> u64;
 }
 
-/// A place in the list: a member's number and the member. `None` marks a vacant place.
+/// A place in the list: the number of an address space and the member. `None` marks a vacant place.
 pub type Place<M> = (u64, Option<M>);
 
 /// The members of one file in the order of their numbers, in which walks visit them. `L` guards the
@@ -71,7 +71,7 @@ pub struct Members<L, W> {
 }
 
 impl<L, W> Members<L, W> {
-    /// Returns the members in `list`, which is usually empty.
+    /// Returns the members in `list`, which is usually empty. `walking` is the lock of the walks.
     #[cfg(not(ebb_model))]
     pub const fn new(list: L, walking: W) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl<L, W> Members<L, W> {
         }
     }
 
-    /// Returns the members in `list`, which is usually empty.
+    /// Returns the members in `list`, which is usually empty. `walking` is the lock of the walks.
     #[cfg(ebb_model)]
     pub fn new(list: L, walking: W) -> Self {
         Self {
@@ -93,8 +93,8 @@ impl<L, W> Members<L, W> {
 }
 
 impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, W> {
-    /// Makes a space that shows nothing of the file yet a member, unless it is one already. Its
-    /// later entries all come from faults.
+    /// Adds the address space `member`, unless it is a member already. The space must not show any
+    /// page of the file yet. Its later entries all come from faults.
     ///
     /// # Errors
     /// [`NoMemory`] if the list cannot grow.
@@ -119,7 +119,7 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         Ok(())
     }
 
-    /// Makes a new space a member before it copies the entries of another member. Waits until a
+    /// Adds the address space `child` before it copies the entries of another member. Waits until a
     /// running walk has ended.
     ///
     /// # Errors
@@ -129,8 +129,9 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         self.join(child)
     }
 
-    /// Removes the member with this `number`, whose space is gone. The place stays vacant unless it
-    /// is the last one. The list frees its memory with its last member.
+    /// Removes the member with this `number`, whose address space is gone. Does nothing if there is
+    /// none. The place in the list may stay vacant while members are behind it. The list frees its
+    /// memory with its last member.
     pub fn leave(&self, number: u64) {
         let mut list = self.list.lock();
         let Ok(place) = list.binary_search_by_key(&number, |place| place.0) else {
@@ -151,20 +152,21 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         &self.list
     }
 
-    /// Returns whether there is any member.
+    /// Returns whether there is any member whose address space is not gone.
     pub fn any(&self) -> bool {
         self.list.lock().iter().any(|place| !is_vacant(place))
     }
 
-    /// Returns the number of walks so far. A fault that finds it changed must look the page up
-    /// again.
+    /// Returns the number of walks so far. If the number has changed during a fault, the fault must
+    /// look the page up again.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `walk`. A reader of the new number finds the file
         // changed.
         self.sequence.load(Ordering::Acquire)
     }
 
-    /// Keeps walks out for as long as the guard lives. The holder must not wait for memory.
+    /// Keeps walks from starting as long as the guard lives. Waits until a running walk has ended.
+    /// The holder of the guard must not wait for memory.
     pub fn keep_out(&self) -> W::Guard<'_> {
         self.walking.lock()
     }

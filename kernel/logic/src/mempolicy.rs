@@ -101,7 +101,7 @@ impl Policy {
         self.0
     }
 
-    /// Returns whether this is no policy.
+    /// Returns whether this is "no policy".
     pub fn is_default(self) -> bool {
         self.0 == DEFAULT
     }
@@ -117,7 +117,7 @@ impl Policy {
         u32::from(self.0 & MODE) | flags & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING)
     }
 
-    /// Returns the nodes of the policy.
+    /// Returns the nodes that the policy names. The set is empty for policies without nodes.
     pub fn nodes(self) -> Nodes {
         match self.0 & MODE {
             DEFAULT | LOCAL => Nodes::default(),

@@ -8,18 +8,18 @@ use crate::errno::Errno;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
-/// A message.
+/// A message with contents of type `B`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<B> {
     /// The message's type, 1 or more.
     pub kind: i64,
-    /// Number of bytes that the message counts for.
+    /// The size of the message in bytes, which counts towards the limit of the queue.
     pub bytes: usize,
     /// The contents.
     pub body: B,
 }
 
-/// The messages that a receiver accepts. It takes the first of them.
+/// The messages that a receiver accepts. The receiver takes the first of them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// All messages.
@@ -33,7 +33,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Returns the meaning of the type given to `msgrcv`, with or without `MSG_EXCEPT`.
+    /// Returns the messages that `msgrcv` with the type `kind` accepts. `except` is `MSG_EXCEPT`.
     pub fn new(kind: i64, except: bool) -> Self {
         match kind {
             0 => Self::Any,
@@ -57,9 +57,9 @@ impl Wanted {
 /// How a receiver takes a message.
 #[derive(Copy, Clone, Debug)]
 pub struct Taking {
-    /// The messages that it accepts.
+    /// The messages that the receiver accepts.
     pub wanted: Wanted,
-    /// Size of its buffer in bytes.
+    /// The size of the receiver's buffer in bytes.
     pub room: usize,
     /// `MSG_NOERROR`: a message larger than the buffer is truncated.
     pub truncates: bool,
@@ -78,7 +78,7 @@ impl Taking {
     }
 }
 
-/// The process that last sent or received, and the time.
+/// The process that last sent or received a message, and when.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// The process ID, or 0 if there was none yet.
@@ -87,11 +87,12 @@ pub struct Mark {
     pub seconds: i64,
 }
 
-/// A caller that waits. It gets one result, with the lock of the queue held.
+/// A caller that waits to send or to receive. When its wait ends, one of its methods is called,
+/// with the lock of the queue held.
 pub trait Party<B> {
-    /// Its message has arrived, or its wait has failed.
+    /// Hands the waiting receiver its message, or the error that ends its wait.
     fn received(self, result: Result<Message<B>, Errno>);
-    /// Its message was sent, or its wait has failed.
+    /// Reports to the waiting sender that its message was sent, or the error that ends its wait.
     fn sent(self, result: Result<(), Errno>);
 }
 
@@ -172,10 +173,10 @@ impl<B, P: Party<B>> Queue<B, P> {
         self.next
     }
 
-    /// Sends a message.
+    /// Sends `message`. `by` has the sender and the time.
     ///
     /// # Errors
-    /// Returns the message if it does not fit and has to wait.
+    /// Returns `message` if it does not fit and has to wait.
     pub fn send(&mut self, message: Message<B>, by: Mark) -> Result<(), Message<B>> {
         if !self.fits(message.bytes) {
             return Err(message);
@@ -229,11 +230,12 @@ impl<B, P: Party<B>> Queue<B, P> {
         }
     }
 
-    /// Receives a message, or returns `None` if there is none to take. Waiting senders may then
-    /// send.
+    /// Removes the first message that `taking` accepts and returns it, or returns `None` if there
+    /// is none. `by` has the receiver and the time. Messages of waiting senders that fit now are
+    /// sent.
     ///
     /// # Errors
-    /// `E2BIG` if the message is too large; it stays.
+    /// `E2BIG` if the message is too large for the receiver; it stays.
     pub fn receive(&mut self, taking: Taking, by: Mark) -> Result<Option<Message<B>>, Errno> {
         let Some(at) = self.find(taking.wanted) else {
             return Ok(None);
@@ -249,7 +251,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(message)
     }
 
-    /// Returns the message with `n` others before it, if any.
+    /// Returns the message with `n` messages before it, or `None` if there are no more than `n`
+    /// messages.
     pub fn peek(&self, n: usize) -> Option<&Message<B>> {
         self.messages.values().nth(n)
     }
@@ -271,14 +274,15 @@ impl<B, P: Party<B>> Queue<B, P> {
         }
     }
 
-    /// Sets the limit of bytes and messages (`IPC_SET`). Waiting senders may then send. Messages
-    /// above the limit stay.
+    /// Sets the limit of bytes and of messages to `bytes` (`IPC_SET`) at the time `seconds`.
+    /// Messages of waiting senders that fit now are sent. Messages above the limit stay.
     pub fn set_most_bytes(&mut self, bytes: usize, seconds: i64) {
         self.most_bytes = bytes;
         self.admit(seconds);
     }
 
-    /// Adds a waiting receiver and returns its ticket.
+    /// Adds a receiver that waits, with the process ID `pid`. Returns its ticket for
+    /// [`Self::cancel_receive`].
     pub fn wait_to_receive(&mut self, taking: Taking, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let receiver = Receiver { taking, pid, party };
@@ -286,7 +290,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Adds a waiting sender with its message and returns its ticket.
+    /// Adds a sender that waits with `message`, with the process ID `pid`. Returns its ticket for
+    /// [`Self::cancel_send`].
     pub fn wait_to_send(&mut self, message: Message<B>, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let sender = Sender {
@@ -298,13 +303,13 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Removes a waiting receiver. Returns `None` if it no longer waits.
+    /// Removes the waiting receiver with this `ticket`. Returns `None` if it no longer waits.
     pub fn cancel_receive(&mut self, ticket: u64) -> Option<P> {
         self.receivers.remove(&ticket).map(|gone| gone.party)
     }
 
-    /// Removes a waiting sender and its message, which the caller drops without the lock. Returns
-    /// `None` if it no longer waits.
+    /// Removes the waiting sender with this `ticket` and its message, which the caller must drop
+    /// without the lock. Returns `None` if the sender no longer waits.
     pub fn cancel_send(&mut self, ticket: u64) -> Option<(Message<B>, P)> {
         let gone = self.senders.remove(&ticket)?;
         Some((gone.message, gone.party))

@@ -11,7 +11,8 @@ pub struct MountOption<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// Returns the options in a text, which commas separate.
+/// Returns the options in `text`, which are separated by commas. Options without a name are
+/// skipped.
 pub fn options(text: &[u8]) -> impl Iterator<Item = MountOption<'_>> {
     let words = text.split(|&byte| byte == b',');
     words.filter_map(|word| {
@@ -94,8 +95,8 @@ impl<'a> MountOption<'a> {
         Ok(count)
     }
 
-    /// Parses a count like [`Self::count`], or a percentage of `whole`. Like hugetlbfs, ignores the
-    /// text after it.
+    /// Parses a count like [`Self::count`], or a percentage of `whole`. The text after the count or
+    /// the percentage is ignored, as hugetlbfs does.
     ///
     /// # Errors
     /// `EINVAL` if the value does not begin with a digit, or the count is too large.
@@ -191,7 +192,8 @@ pub struct HugetlbfsOptions {
 }
 
 impl HugetlbfsOptions {
-    /// Returns the last size of huge pages in bytes that `text` gives, if any.
+    /// Returns the size of huge pages in bytes that the last `pagesize` option in `text` gives.
+    /// Returns `None` if there is no such option.
     ///
     /// # Errors
     /// `EINVAL` if the value is invalid.
@@ -203,8 +205,8 @@ impl HugetlbfsOptions {
         Ok(found)
     }
 
-    /// Parses the options. `page` is the size of huge pages in bytes. `pool` is their number, to
-    /// which percentages refer.
+    /// Parses the options in `text`. `page` is the size of huge pages in bytes. `pool` is their
+    /// number, to which percentages refer.
     ///
     /// # Errors
     /// `EINVAL` if an option is unknown or its value is invalid.
@@ -254,7 +256,7 @@ pub struct TmpfsOptions<'a> {
 }
 
 impl<'a> TmpfsOptions<'a> {
-    /// Parses the options. `ram_pages` is the number of pages to which percentages refer.
+    /// Parses the options in `text`. `ram_pages` is the number of pages to which percentages refer.
     ///
     /// # Errors
     /// `EINVAL` if an option is unknown here or its value is invalid.

@@ -9,7 +9,8 @@ pub const MAX_LEVELS: usize = 5;
 /// The most steps over all paths that the nesting of one more set may create.
 pub(crate) const MAX_STEPS: usize = 4096;
 
-/// A set cannot be put into another: there would be a cycle, too deep a nesting, or too many paths.
+/// The error if a set cannot be put into another one. There would be a cycle, too deep a nesting,
+/// or too many paths.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
@@ -21,12 +22,12 @@ struct Relations {
     below: Vec<u64>,
 }
 
-/// The sets that contain others or are in others, by their numbers.
+/// The sets that contain other sets or are in other sets, by their numbers.
 #[derive(Debug, Default)]
 pub struct Nests(BTreeMap<u64, Relations>);
 
 impl Nests {
-    /// Returns the relations of sets that are not nested.
+    /// Returns a value in which no set is nested.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
@@ -34,7 +35,8 @@ impl Nests {
     /// Puts the set `inner` into the set `outer`.
     ///
     /// # Errors
-    /// [`TooDeep`] if that is not allowed. No relation has changed then.
+    /// [`TooDeep`] if that would make a cycle, too deep a nesting, or too many paths. No relation
+    /// has changed then.
     pub fn enter(&mut self, outer: u64, inner: u64) -> Result<(), TooDeep> {
         let mut steps = MAX_STEPS;
         if outer == inner || self.reaches(inner, outer, &mut steps)? {
@@ -49,7 +51,8 @@ impl Nests {
         fits
     }
 
-    /// Takes the set `inner` out of the set `outer`, once.
+    /// Takes the set `inner` out of the set `outer`. If `inner` was put in several times, the other
+    /// times stay.
     pub fn leave(&mut self, outer: u64, inner: u64) {
         let take = |list: &mut Vec<u64>, number: u64| {
             if let Some(at) = list.iter().position(|&other| other == number) {
@@ -73,7 +76,8 @@ impl Nests {
         }
     }
 
-    /// Removes a set that is closed from all others.
+    /// Removes the set `number`, which was closed, from all sets that contain it or that it
+    /// contains.
     pub fn forget(&mut self, number: u64) {
         let Some(relations) = self.0.remove(&number) else {
             return;
@@ -117,6 +121,9 @@ impl Nests {
         Ok(())
     }
 
+    /// Checks all paths up from the set `number`, which is at `level` of its path. Each step uses
+    /// up one of `steps`. Fails with [`TooDeep`] if a path has more than [`MAX_LEVELS`] sets or
+    /// `steps` are used up.
     pub(crate) fn climb(
         &self,
         number: u64,

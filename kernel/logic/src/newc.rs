@@ -13,14 +13,14 @@ const DIGITS: usize = 8;
 /// page.
 const MAX_NAME: usize = 4096 * 2;
 
-/// A member of the archive.
+/// A member of a cpio archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
     /// Path of the member, without the NUL.
     pub name: &'a [u8],
-    /// Inode number, which all links of one file share.
+    /// The inode number, which all links of one file share.
     pub inode: u32,
-    /// `st_mode`.
+    /// The type and the permission bits of the file (`st_mode`).
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -30,13 +30,13 @@ pub struct Member<'a> {
     pub links: u32,
     /// Time of the last modification, in seconds since 1970.
     pub modified: u32,
-    /// Major and minor device number, of a device node.
+    /// The major and minor device number, if the member is a device node.
     pub rdev: (u32, u32),
     /// Range of the member's data in the archive.
     pub data: Range<usize>,
 }
 
-/// The reason why an archive cannot be read further.
+/// The reason why an archive cannot be read further. The offset is that of a member.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No member starts at this offset.

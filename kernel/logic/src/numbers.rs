@@ -4,35 +4,38 @@ use alloc::vec::Vec;
 
 /// Numbers run from 1 to one below this, the maximum of Linux's `pid_max`.
 pub const PID_MAX: u32 = 1 << 22;
-/// The initial limit of new numbers, Linux's default `pid_max`.
+/// The initial limit of new numbers, which is Linux's default `pid_max`.
 pub const USUAL_LIMIT: u32 = 1 << 15;
 
 /// Number of process numbers in a group. The bits of a group are allocated when its first number is
 /// used.
 pub const GROUP: u32 = 1 << 15;
-/// The number of groups.
+/// The number of groups of process numbers.
 pub const GROUPS: usize = (PID_MAX / GROUP) as usize;
 
 const GROUP_WORDS: usize = (GROUP / 64) as usize;
 
-/// The numbers in use. They are allocated in ascending order and then from the start again, so that
-/// a number is reused as late as possible.
+/// The process and thread numbers in use. They are allocated in ascending order and then from the
+/// start again, so that a number is reused as late as possible.
 #[derive(Debug)]
 pub struct Numbers {
     /// A bit for each number, or an empty vector for a group that was never used.
     used: [Vec<u64>; GROUPS],
     next: u32,
+    /// The number allocated last, or 0.
+    last: u32,
     count: u32,
     /// New numbers are below this.
     limit: u32,
 }
 
 impl Numbers {
-    /// Returns a set in which only 0 is in use, which is no process's number.
+    /// Returns a set in which only 0 is in use. 0 is no process's number.
     pub const fn new() -> Self {
         Self {
             used: [const { Vec::new() }; GROUPS],
             next: 1,
+            last: 0,
             count: 0,
             limit: USUAL_LIMIT,
         }
@@ -46,8 +49,8 @@ impl Numbers {
         if word == 0 { bits | 1 } else { bits }
     }
 
-    /// Allocates the next free number. Returns `None` if all are in use, or if memory for the bits
-    /// is short.
+    /// Allocates the next free number and returns it. Returns `None` if all numbers below the limit
+    /// are in use, or if memory for the bits is short.
     pub fn take(&mut self) -> Option<u32> {
         let first = (self.next / 64) as usize;
         let limit = self.limit;
@@ -68,6 +71,7 @@ impl Numbers {
                     group.resize(GROUP_WORDS, 0);
                 }
                 group[word % GROUP_WORDS] |= 1 << (number % 64);
+                self.last = number;
                 self.next = if number + 1 >= limit { 1 } else { number + 1 };
                 self.count += 1;
                 return Some(number);
@@ -76,12 +80,13 @@ impl Numbers {
         None
     }
 
-    /// Returns the limit. New numbers are below it.
+    /// Returns the limit of new numbers, which are below it.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Sets the limit of new numbers, at least 2 and at most [`PID_MAX`]. Numbers in use stay.
+    /// Sets the limit of new numbers to `limit`, or to the nearest number from 2 to [`PID_MAX`].
+    /// Numbers in use stay.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit.clamp(2, PID_MAX);
         if self.next >= self.limit {
@@ -91,13 +96,13 @@ impl Numbers {
 
     /// Returns the number allocated last, or 0 if there was none.
     pub fn last(&self) -> u32 {
-        self.next
-            .checked_sub(1)
-            .filter(|&last| last > 0 || self.count == 0)
-            .unwrap_or(self.limit - 1)
+        self.last
     }
 
     /// Frees `number`.
+    ///
+    /// # Panics
+    /// If `number` is not in use.
     pub fn give_back(&mut self, number: u32) {
         assert!(
             number != 0 && self.is_used(number),

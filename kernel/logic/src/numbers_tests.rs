@@ -116,3 +116,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_last_number_stays_when_the_limit_changes() {
+    let mut numbers = Numbers::new();
+    assert_eq!(numbers.last(), 0);
+    for _ in 0..400 {
+        numbers.take();
+    }
+    for limit in [300, 5000, 2] {
+        numbers.set_limit(limit);
+        assert_eq!(numbers.last(), 400, "{limit}");
+    }
+    numbers.set_limit(5000);
+    assert_eq!(numbers.take(), Some(401));
+    assert_eq!(numbers.last(), 401);
+}

@@ -21,8 +21,8 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Returns the fill for two options of the boot line. `page_poison` takes precedence, as on
-    /// Linux.
+    /// Returns the fill for the options `page_poison` and `init_on_free` of the boot line.
+    /// `page_poison` takes precedence, as on Linux.
     pub const fn of(page_poison: bool, init_on_free: bool) -> Self {
         match (page_poison, init_on_free) {
             (true, _) => Self::Poison,
@@ -63,7 +63,8 @@ impl Damage {
     }
 }
 
-/// Returns the damage in a poisoned page with these words, or `None` if the page is intact.
+/// Returns the damage in a poisoned page, whose words `page` yields. Returns `None` if the page is
+/// intact.
 pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     let is_all = |fill: u64| page.clone().all(|word| word == fill);
     if is_all(POISON_WORD) || is_all(0) {
@@ -83,7 +84,8 @@ pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     })
 }
 
-/// Returns the value of a switch as Linux's `kstrtobool` parses it, or `None` if `text` is invalid.
+/// Returns the value of the switch `text` as Linux's `kstrtobool` parses it, or `None` if `text` is
+/// invalid.
 pub fn switch(text: &str) -> Option<bool> {
     match text.as_bytes() {
         [b'y' | b'Y' | b't' | b'T' | b'1', ..] => Some(true),

@@ -32,12 +32,12 @@ pub fn printable(path: &[u8]) -> &str {
     path.utf8_chunks().next().map_or("?", |chunk| chunk.valid())
 }
 
-/// Returns whether the path starts at the root.
+/// Returns whether `path` starts at the root.
 pub fn is_absolute(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
 }
 
-/// Returns whether the path ends in `/`, so that its last component must be a directory.
+/// Returns whether `path` ends in `/`, so that its last component must be a directory.
 pub fn names_directory(path: &[u8]) -> bool {
     path.last() == Some(&b'/')
 }
@@ -50,7 +50,7 @@ pub fn split_first(path: &[u8]) -> Option<(Component<'_>, &[u8])> {
     Some((Component::of(&path[..end]), &path[end..]))
 }
 
-/// Returns whether no component is left in `rest`.
+/// Returns whether `rest`, the end of a path, has no more components.
 pub fn is_finished(rest: &[u8]) -> bool {
     rest.iter().all(|&b| b == b'/')
 }

@@ -8,8 +8,8 @@ use crate::message_queue::{Message, Party};
 use alloc::collections::BTreeMap;
 use core::cmp::Reverse;
 
-/// A queue of messages with bodies `B`, whose type is their priority. `P` represents a caller that
-/// waits.
+/// A queue of messages with contents of type `B`. The type of a message is its priority. `P`
+/// represents a caller that waits.
 #[derive(Debug)]
 pub struct PriorityQueue<B, P> {
     /// The highest priority first, then in the order of arrival.
@@ -24,14 +24,14 @@ pub struct PriorityQueue<B, P> {
 /// The place of a waiting caller: its nice value, then its ticket.
 pub type Place = (i32, u64);
 
-/// What became of a message that was sent.
+/// The effect of sending a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It went to a waiting receiver.
+    /// The message went to a waiting receiver.
     Received,
-    /// It is in the queue, which was empty before.
+    /// The message is in the queue, which was empty before.
     First,
-    /// It is in the queue, which already had messages.
+    /// The message is in the queue, which already had messages.
     Kept,
 }
 
@@ -79,10 +79,10 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         self.messages.insert((Reverse(message.kind), at), message);
     }
 
-    /// Sends a message.
+    /// Sends `message`, to the first waiting receiver or into the queue.
     ///
     /// # Errors
-    /// Returns the message if the queue is full and it has to wait.
+    /// Returns `message` if the queue is full, so that the caller has to wait.
     pub fn send(&mut self, message: Message<B>) -> Result<Sent, Message<B>> {
         if self.is_full() {
             return Err(message);
@@ -96,8 +96,8 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Ok(if first { Sent::First } else { Sent::Kept })
     }
 
-    /// Receives the first message of the highest priority, or returns `None` if there is none. A
-    /// waiting sender's message takes the free place.
+    /// Removes and returns the oldest message of the highest priority, or returns `None` if there
+    /// is no message. The message of a waiting sender takes the free place.
     pub fn receive(&mut self) -> Option<Message<B>> {
         let (_, message) = self.messages.pop_first()?;
         self.bytes -= message.bytes;
@@ -108,27 +108,29 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Some(message)
     }
 
-    /// Adds a waiting receiver and returns its place.
+    /// Adds a receiver that waits, with the nice value `nice`. Returns its place for
+    /// [`Self::cancel_receive`].
     pub fn wait_to_receive(&mut self, nice: i32, party: P) -> Place {
         let place = (nice, self.ticket());
         self.receivers.insert(place, party);
         place
     }
 
-    /// Adds a waiting sender with its message and returns its place.
+    /// Adds a sender that waits with `message`, with the nice value `nice`. Returns its place for
+    /// [`Self::cancel_send`].
     pub fn wait_to_send(&mut self, nice: i32, message: Message<B>, party: P) -> Place {
         let place = (nice, self.ticket());
         self.senders.insert(place, (party, message));
         place
     }
 
-    /// Removes a waiting receiver. Returns `None` if it no longer waits.
+    /// Removes the waiting receiver at `place`. Returns `None` if it no longer waits.
     pub fn cancel_receive(&mut self, place: Place) -> Option<P> {
         self.receivers.remove(&place)
     }
 
-    /// Removes a waiting sender and its message, which the caller drops without the lock. Returns
-    /// `None` if it no longer waits.
+    /// Removes the waiting sender at `place` and its message, which the caller must drop without
+    /// the lock. Returns `None` if the sender no longer waits.
     pub fn cancel_send(&mut self, place: Place) -> Option<(P, Message<B>)> {
         self.senders.remove(&place)
     }

@@ -5,16 +5,17 @@ use crate::errno::Errno;
 use crate::signal_set::Signal;
 
 bitflags::bitflags! {
-    /// `PTRACE_O_*`.
+    /// The options of a tracer (`PTRACE_O_*`).
     #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
     pub struct Options: u32 {
-        /// Stops at calls set bit 7 of the signal number, which distinguishes them from a SIGTRAP.
+        /// Stops at system calls set bit 7 of the signal number, which distinguishes them from a
+        /// SIGTRAP.
         const SYSGOOD = 1;
         /// The tracee stops at `fork`, and its child is traced.
         const FORK = 1 << 1;
-        /// The same for `vfork`.
+        /// The tracee stops at `vfork`, and its child is traced.
         const VFORK = 1 << 2;
-        /// The same for other clones.
+        /// The tracee stops at other clones, and its child is traced.
         const CLONE = 1 << 3;
         /// The tracee stops after exec, instead of a SIGTRAP.
         const EXEC = 1 << 4;
@@ -22,17 +23,17 @@ bitflags::bitflags! {
         const VFORK_DONE = 1 << 5;
         /// The tracee stops before its end.
         const EXIT = 1 << 6;
-        /// The tracee stops when a filter of calls requests it.
+        /// The tracee stops when a filter of system calls requests it.
         const SECCOMP = 1 << 7;
         /// The tracee is killed when the tracer ends.
         const EXIT_KILL = 1 << 20;
-        /// Filters of calls do not run.
+        /// Filters of system calls do not run.
         const SUSPEND_SECCOMP = 1 << 21;
     }
 }
 
 impl Options {
-    /// Returns the options that a tracer requests.
+    /// Returns the options in `bits` that a tracer requests.
     ///
     /// # Errors
     /// `EINVAL` for unknown bits.
@@ -41,7 +42,7 @@ impl Options {
         known.ok_or(Errno::EINVAL)
     }
 
-    /// Returns the options of `PTRACE_SEIZE`, which fails with another error.
+    /// Returns the options in `bits` for `PTRACE_SEIZE`, which fails with another error.
     ///
     /// # Errors
     /// `EIO` for unknown bits.
@@ -50,7 +51,7 @@ impl Options {
     }
 }
 
-/// Reasons for a stop besides signals and calls: `PTRACE_EVENT_*`.
+/// The events that stop a tracee, besides signals and system calls (`PTRACE_EVENT_*`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Event {
@@ -66,7 +67,7 @@ pub enum Event {
     VforkDone = 5,
     /// The tracee is about to end.
     Exit = 6,
-    /// A filter of calls requests a stop.
+    /// A filter of system calls requests a stop.
     Seccomp = 7,
     /// The tracer requests a stop, or the process stops.
     Stop = 128,
@@ -87,7 +88,8 @@ impl Event {
         }
     }
 
-    /// Returns the event of a clone. The flag distinguishes `vfork`, the exit signal `fork`.
+    /// Returns the event of a clone. The event is `Vfork` if `is_vfork`, `Fork` if `exit_signal` is
+    /// `SIGCHLD`, and else `Clone`.
     pub fn of_clone(is_vfork: bool, exit_signal: u32) -> Self {
         if is_vfork {
             Self::Vfork
@@ -98,13 +100,13 @@ impl Event {
         }
     }
 
-    /// Returns the code of a stop for this event with `signal`.
+    /// Returns the code of a stop for this event with `signal`, for [`status`].
     pub const fn code(self, signal: Signal) -> u32 {
         signal.number() | (self as u32) << 8
     }
 }
 
-/// Returns the code of a stop at a call.
+/// Returns the code of a stop at a system call under `options`, for [`status`].
 pub fn call_code(options: Options) -> u32 {
     let good = if options.contains(Options::SYSGOOD) {
         SYSGOOD
@@ -114,10 +116,10 @@ pub fn call_code(options: Options) -> u32 {
     Signal::SIGTRAP.number() | good
 }
 
-/// Bit of the signal number in stops at calls.
+/// The bit of the signal number in stops at system calls, with [`Options::SYSGOOD`].
 pub const SYSGOOD: u32 = 0x80;
 
-/// Returns the status word of `wait` for a stop with this code.
+/// Returns the status word that `wait` returns for a stop with the code `code`.
 pub const fn status(code: u32) -> u32 {
     code << 8 | 0x7f
 }
@@ -125,8 +127,8 @@ pub const fn status(code: u32) -> u32 {
 /// Bits of DR7 that a program may set.
 const DR7_USER: u64 = 0xffff_03ff;
 
-/// Checks the breakpoints that DR7 and the four addresses describe. Returns the permitted value of
-/// DR7.
+/// Checks the breakpoints that `dr7`, a value for DR7, and `addresses` describe. Returns the
+/// permitted value of DR7.
 ///
 /// # Errors
 /// `EINVAL` for breakpoints on ports, for execution breakpoints whose length is not 1, and for
@@ -159,8 +161,8 @@ pub fn control(addresses: &[u64; 4], dr7: u64) -> Result<u64, Errno> {
 /// The largest length of an instruction in bytes.
 pub const INSTRUCTION_BYTES: usize = 15;
 
-/// Returns whether an instruction of 64-bit code sets the flags from memory (`popf`, `iret`). The
-/// step flag after it then belongs to the program.
+/// Returns whether `instruction`, the bytes of an instruction of 64-bit code, sets the flags from
+/// memory (`popf`, `iret`). The step flag after it then belongs to the program.
 pub fn sets_flags(instruction: &[u8]) -> bool {
     for &byte in instruction {
         match byte {

@@ -11,7 +11,7 @@ const FANOUT: usize = 1 << BITS;
 /// Enough levels for every 52-bit page index. It bounds every recursion below.
 const MAX_HEIGHT: u32 = 9;
 
-/// Memory for an inner node is short.
+/// The error if memory for an inner node is short.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -44,8 +44,9 @@ struct Taken<'a, T> {
     next: u64,
 }
 
-/// The tree. If `height` is 0, `root` is the leaf of index 0.
+/// A radix tree from page indexes to pages of type `T`.
 pub struct RadixTree<T> {
+    /// The root node. If `height` is 0, it is the leaf of index 0.
     root: Option<Slot<T>>,
     height: u32,
     len: usize,
@@ -132,8 +133,11 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Puts `value` at `index` and returns the page that was there. Fails if memory is short or
-    /// `index` is too large; then the contents are unchanged and `value` is dropped.
+    /// Puts the page `value` at `index` and returns the page that was there, if any.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if memory is short or `index` is too large. The contents are unchanged then,
+    /// and `value` is dropped.
     pub fn insert(&mut self, index: u64, value: T) -> Result<Option<T>, NoMemory> {
         if index >= capacity(MAX_HEIGHT) {
             return Err(NoMemory);
@@ -193,7 +197,7 @@ impl<T> RadixTree<T> {
         result
     }
 
-    /// Returns the first page at or above `index`, and its index.
+    /// Returns the first page at or above `index`, and its index. Returns `None` if there is none.
     pub fn next_from(&self, index: u64) -> Option<(u64, &T)> {
         if index >= capacity(self.height) {
             return None;

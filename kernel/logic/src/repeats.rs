@@ -22,7 +22,7 @@ const FEW: u32 = 64;
 /// ever. A program reaches this number in less than a second.
 const MANY: u32 = 100_000;
 
-/// The latest equal faults of one thread.
+/// Counts the equal faults of one thread in a row.
 #[derive(Debug, Default)]
 pub struct Repeats {
     fault: Fault,
@@ -33,9 +33,9 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Counts a fault. `look` returns the version of the memory's areas if the page tables allow
-    /// the access, else `None`. Returns whether the fault repeats for ever; then the count begins
-    /// again.
+    /// Counts `fault`. If the page tables allow the access, `look` returns the version of the
+    /// memory's areas, else `None`. Returns whether the fault repeats for ever; then the count
+    /// begins again.
     pub fn note(&mut self, fault: Fault, look: impl FnOnce() -> Option<u64>) -> bool {
         if fault != self.fault {
             *self = Self {

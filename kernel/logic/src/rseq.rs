@@ -15,7 +15,7 @@ pub struct Section {
     pub abort: u64,
 }
 
-/// The description is invalid.
+/// The error if the description of a critical section is invalid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Senseless;
 

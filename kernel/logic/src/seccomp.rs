@@ -5,7 +5,7 @@ use crate::bpf::{DATA_WORDS, Program};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 
-/// What a filter does with a call (`SECCOMP_RET_*`), the strongest action first.
+/// What a filter does with a system call (`SECCOMP_RET_*`), the strongest action first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Action {
@@ -31,7 +31,7 @@ pub enum Action {
 const ACTION: u32 = 0xffff_0000;
 
 impl Action {
-    /// All actions, in the order of `actions_avail`.
+    /// All actions, in the order of the file `actions_avail`.
     pub const ALL: [Self; 8] = [
         Self::KillProcess,
         Self::KillThread,
@@ -48,7 +48,7 @@ impl Action {
         Self::ALL.into_iter().find(|one| *one as u32 == number)
     }
 
-    /// Returns the action's name in `/proc/sys/kernel/seccomp`.
+    /// Returns the name of the action in the files of `/proc/sys/kernel/seccomp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KillProcess => "kill_process",
@@ -76,7 +76,7 @@ impl Action {
     }
 }
 
-/// A set of actions: those that are logged.
+/// A set of actions. It says which actions are logged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Actions(pub u32);
 
@@ -95,8 +95,8 @@ impl Actions {
         all.filter(move |action| self.contains(*action))
     }
 
-    /// Returns the set of actions with these names, separated by single spaces. As on Linux,
-    /// parsing ends at two spaces in a row.
+    /// Returns the set of actions whose names are in `names`, separated by single spaces. As on
+    /// Linux, parsing ends at two spaces in a row.
     ///
     /// # Errors
     /// `EINVAL` for an unknown name, and for `allow`.
@@ -110,10 +110,10 @@ impl Actions {
     }
 }
 
-/// The decision of filters about a call.
+/// The decision of the filters of a thread about a system call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The word of the filter that decided.
+    /// The word that the deciding filter returned. It has the action and 16 bits of data.
     pub word: u32,
     /// Whether that filter logs its actions (`SECCOMP_FILTER_FLAG_LOG`).
     pub logs: bool,
@@ -165,7 +165,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns a filter without earlier filters. If `logs`, its actions are logged.
+    /// Returns a filter that runs `program`, without earlier filters. If `logs`, its actions are
+    /// logged.
     pub fn new(program: Program, logs: bool) -> Self {
         Self {
             weight: program.translated() + EACH,
@@ -216,7 +217,7 @@ impl Filter {
         core::iter::successors(Some(self), |filter| filter.earlier.as_deref())
     }
 
-    /// Returns whether `other` is among the earlier filters.
+    /// Returns whether `other` is among the filters that this filter was put upon.
     pub fn stands_upon(&self, other: &Self) -> bool {
         self.chain()
             .skip(1)
@@ -230,8 +231,8 @@ impl Filter {
         self.chain().nth(newer)
     }
 
-    /// Runs all filters on the `data` of a call. Returns the strongest verdict; among equally
-    /// strong ones, that of the newest filter.
+    /// Runs all filters of the stack on `data`, which describes a system call. Returns the
+    /// strongest verdict; among equally strong ones, that of the newest filter.
     pub fn judge(&self, data: &[u32; DATA_WORDS]) -> Verdict {
         let mut verdict = Verdict::ALLOW;
         for filter in self.chain() {

@@ -78,7 +78,7 @@ pub enum Attempt {
     Blocked(usize),
 }
 
-/// A set of semaphores. `W` represents a caller that waits.
+/// A set of System V semaphores. `W` represents a caller that waits.
 #[derive(Debug)]
 pub struct Set<W> {
     semaphores: Box<[Semaphore]>,
@@ -197,19 +197,19 @@ impl<W> Set<W> {
         size_of::<Semaphore>()
     }
 
-    /// Returns a semaphore's value and the process that changed it last, or `None` if there is no
-    /// such semaphore.
+    /// Returns the value of a semaphore, and the ID of the process that last operated on it
+    /// (`GETPID`). Returns `None` if there is no such semaphore.
     pub fn value(&self, semaphore: usize) -> Option<(u16, u32)> {
         self.semaphores.get(semaphore).map(|s| (s.value, s.pid))
     }
 
-    /// Returns all values in order.
+    /// Returns the values of all semaphores, in order.
     pub fn values(&self) -> impl Iterator<Item = u16> {
         self.semaphores.iter().map(|semaphore| semaphore.value)
     }
 
-    /// Returns how many calls wait for a semaphore: for zero if `for_zero`, else for a larger
-    /// value. Each call waits for one semaphore.
+    /// Returns how many calls wait for a semaphore: for the value 0 if `for_zero`, else for a
+    /// larger value. Each call waits for one semaphore.
     pub fn count_waiting(&self, semaphore: u16, for_zero: bool) -> usize {
         let waits = |waiting: &&Waiting<W>| {
             let one = waiting.operations[waiting.blocking];
@@ -218,7 +218,8 @@ impl<W> Set<W> {
         self.waiting.values().filter(waits).count()
     }
 
-    /// Allocates memory for the adjustments of `owner`. Returns whether it had none before.
+    /// Allocates memory for the adjustments of `owner`, which `SEM_UNDO` needs. Returns whether
+    /// `owner` had none before.
     ///
     /// # Errors
     /// `ENOMEM` if memory is short.
@@ -231,12 +232,12 @@ impl<W> Set<W> {
         Ok(true)
     }
 
-    /// Returns the owners of adjustments.
+    /// Returns the owners that have adjustments.
     pub fn owners(&self) -> impl Iterator<Item = u64> {
         self.adjustments.keys().copied()
     }
 
-    /// Tries a call's operations once.
+    /// Tries the `operations` of a call once. Either all of them are done, or none.
     ///
     /// # Errors
     /// `EAGAIN` if an operation would have to wait and must not. `ERANGE` if a value or an
@@ -247,7 +248,8 @@ impl<W> Set<W> {
         attempt(&mut self.semaphores, adjustments, operations, caller.pid)
     }
 
-    /// Adds a call for which [`Self::attempt`] returned [`Attempt::Blocked`]. Returns its ticket.
+    /// Adds the waiting call `who`, for which [`Self::attempt`] returned [`Attempt::Blocked`] with
+    /// `blocking`. Returns its ticket for [`Self::cancel`].
     pub fn wait(
         &mut self,
         operations: Box<[Operation]>,
@@ -273,7 +275,7 @@ impl<W> Set<W> {
         ticket
     }
 
-    /// Removes a waiting call. Returns `None` if it no longer waits.
+    /// Removes the waiting call with this `ticket`. Returns `None` if it no longer waits.
     pub fn cancel(&mut self, ticket: u64) -> Option<W> {
         let waiting = self.waiting.remove(&ticket)?;
         match waiting.simple(ticket) {
@@ -302,7 +304,8 @@ impl<W> Set<W> {
     }
 
     /// Ends the waiting calls that became possible because the semaphores in `changed` have
-    /// changed. Returns whether one of them succeeded.
+    /// changed. Calls `end` with each of them and its result. Returns whether one of them
+    /// succeeded.
     pub fn settle(
         &mut self,
         changed: impl IntoIterator<Item = u16>,
@@ -384,8 +387,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// Sets a semaphore (`SETVAL`) and clears all adjustments of it. The caller must then call
-    /// [`Self::settle`]. Returns whether there is such a semaphore.
+    /// Sets a semaphore to `value` (`SETVAL`) and clears all adjustments of it. The caller must
+    /// then call [`Self::settle`]. Returns `false` if there is no such semaphore.
     pub fn set_value(&mut self, semaphore: u16, value: u16, pid: u32) -> bool {
         let at = usize::from(semaphore);
         let Some(place) = self.semaphores.get_mut(at) else {
@@ -398,7 +401,7 @@ impl<W> Set<W> {
         true
     }
 
-    /// Sets all semaphores (`SETALL`), each like [`Self::set_value`].
+    /// Sets all semaphores to `values`, in order (`SETALL`), each like [`Self::set_value`].
     pub fn set_all(&mut self, values: &[u16], pid: u32) {
         for (place, &value) in self.semaphores.iter_mut().zip(values) {
             *place = Semaphore { value, pid };
@@ -408,8 +411,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// Adds the adjustments of an owner that has ended to the values, which stay within their
-    /// bounds. The caller must then call [`Self::settle`] for all semaphores.
+    /// Adds the adjustments of `owner`, which has ended, to the values. The values stay within
+    /// their bounds. The caller must then call [`Self::settle`] for all semaphores.
     pub fn undo(&mut self, owner: u64, pid: u32) {
         let Some(adjustments) = self.adjustments.remove(&owner) else {
             return;
@@ -424,7 +427,8 @@ impl<W> Set<W> {
         }
     }
 
-    /// Ends all waiting calls with `EIDRM`, because the set is removed.
+    /// Ends all waiting calls with `EIDRM`, because the set is removed. Calls `end` with each of
+    /// them.
     pub fn close(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) {
         self.simple.clear();
         self.complex = 0;

@@ -141,17 +141,17 @@ impl SigSet {
         self.0 == 0
     }
 
-    /// Adds a signal.
+    /// Adds `signal` to the set.
     pub const fn insert(&mut self, signal: Signal) {
         self.0 |= 1 << signal.index();
     }
 
-    /// Removes a signal.
+    /// Removes `signal` from the set.
     pub const fn remove(&mut self, signal: Signal) {
         self.0 &= !(1 << signal.index());
     }
 
-    /// Returns the signals in either set.
+    /// Returns the signals in at least one of the two sets.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -172,6 +172,7 @@ impl SigSet {
     }
 
     /// Returns the signal to deliver first: synchronous ones before others, then the lowest number.
+    /// Returns `None` if the set is empty.
     #[expect(clippy::cast_possible_truncation, reason = "below 64")]
     pub const fn first(self) -> Option<Signal> {
         let urgent = self.intersection(Self::SYNCHRONOUS);

@@ -6,13 +6,13 @@
 //! list. `used` counts the allocated objects. In a new page no object was ever allocated, so none
 //! of it has to be written.
 
-/// Object size in bytes of each class. The lowest set bit of a size is also the alignment of its
-/// objects.
+/// The size in bytes of the objects of each class. The lowest set bit of a size is also the
+/// alignment of its objects.
 pub const SIZES: [usize; 15] = [
     8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1344, 2048,
 ];
 
-/// The largest object of a slab.
+/// The size in bytes of the largest objects.
 pub const MAX_SIZE: usize = SIZES[SIZES.len() - 1];
 
 /// Size of a slab in bytes.
@@ -49,7 +49,8 @@ const SHAPES: [(u16, u16); SIZES.len()] = {
     shapes
 };
 
-/// Returns the class for objects of this size and alignment, or `None` if no class fits.
+/// Returns the class for objects of `size` bytes with the alignment `align`, or `None` if no class
+/// fits.
 #[inline]
 pub fn class_of(size: usize, align: usize) -> Option<usize> {
     let first = usize::from(*CLASSES.get(size.div_ceil(UNIT))?);
@@ -66,7 +67,8 @@ pub const fn capacity(class: usize) -> u16 {
 }
 
 /// Returns the number of the object of `class` that begins `offset` bytes into its slab. Returns
-/// `None` if none begins there.
+/// `None` if none begins there. The number is the [`capacity`] if the rest of the slab, which is
+/// smaller than an object, begins there.
 #[inline]
 pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     let size = SHAPES[class].0;
@@ -77,7 +79,7 @@ pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     }
 }
 
-/// The free objects of a slab.
+/// The state of the objects of a slab, which says which of them are free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Objects {
     /// Number of the first free object plus one; 0 if the list is empty.
@@ -109,8 +111,11 @@ impl Objects {
         self.used
     }
 
-    /// Allocates an object and returns its number. `next` reads the link out of a free object.
-    /// Returns `None` if all `capacity` objects are in use.
+    /// Allocates an object and returns its number. `next` reads the link out of the free object
+    /// with the given number. Returns `None` if all `capacity` objects are in use.
+    ///
+    /// # Panics
+    /// If the link is impossible, because the free object was written to.
     pub fn take(&mut self, capacity: u16, next: impl FnOnce(u16) -> u16) -> Option<u16> {
         let object = if let Some(object) = self.free.checked_sub(1) {
             self.free = next(object);
@@ -126,7 +131,10 @@ impl Objects {
         Some(object)
     }
 
-    /// Frees `object`. `link` writes the link into it.
+    /// Frees the object with the number `object`. `link` writes the link into that object.
+    ///
+    /// # Panics
+    /// If the object was never allocated, or no object is in use.
     pub fn put(&mut self, object: u16, link: impl FnOnce(u16)) {
         assert!(
             object < self.fresh && self.used > 0,

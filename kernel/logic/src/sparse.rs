@@ -9,7 +9,7 @@ pub const CHUNK: usize = 256;
 /// Initial number of slots of the first chunk: most tables need no more.
 const FEW: usize = 8;
 
-/// The table.
+/// A table of values of type `T` by their slots. A slot has a value or is empty.
 #[derive(Debug)]
 pub struct Sparse<T> {
     chunks: Vec<Vec<Option<T>>>,
@@ -42,7 +42,9 @@ impl<T> Sparse<T> {
             .as_mut()
     }
 
-    /// Returns the number of slots up to the last one that has memory.
+    /// Returns the number of slots up to the last one that has memory. If the last chunk has no
+    /// slots yet, because an allocation failed or [`Self::copy_chunk`] has not filled it, returns
+    /// the number of its first slot.
     pub fn len(&self) -> usize {
         match self.chunks.split_last() {
             Some((last, before)) => before.len() * CHUNK + last.len(),
@@ -50,7 +52,7 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// Returns whether no slot has memory.
+    /// Returns whether the table has no chunks, as after [`Self::new`]. No slot has memory then.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -99,8 +101,9 @@ impl<T> Sparse<T> {
         self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)?.take()
     }
 
-    /// Allocates memory for the chunk of slot `at`, as [`prepare`](Self::prepare) does, for
-    /// [`copy_chunk`](Self::copy_chunk) to fill. The new slots only exist after that.
+    /// Allocates memory for the chunk of slot `at`, which must have no memory yet. The memory is as
+    /// much as [`prepare`](Self::prepare) allocates. The new slots exist only after
+    /// [`copy_chunk`](Self::copy_chunk) has filled them.
     ///
     /// # Errors
     /// `ENOMEM` if memory is short; the contents of the table stay.
@@ -140,7 +143,7 @@ impl<T> Sparse<T> {
         true
     }
 
-    /// Returns all values in ascending order of their slots.
+    /// Turns the table into its values, in ascending order of their slots.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.chunks.into_iter().flatten().flatten()
     }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-/// Microseconds of a monotonic clock.
+/// A time or a duration in microseconds of a monotonic clock.
 pub type Micros = u64;
 
 /// Time between two steps of the averages, as on Linux.
@@ -29,7 +29,7 @@ pub enum Kind {
     Full,
 }
 
-/// Totals of both kinds, in microseconds.
+/// The total time of stalls of both kinds, in microseconds.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct Totals {
     /// Total of [`Kind::Some`].
@@ -106,7 +106,8 @@ impl Stalls {
         }
     }
 
-    /// Sets the totals as of `now`. A total that is less than the last one counts as the last one.
+    /// Sets the totals as of `now` to `totals`. A total that is less than the last one counts as
+    /// the last one.
     pub fn set(&mut self, now: Micros, totals: Totals) {
         self.advance(now);
         self.totals = self.totals.max(totals);
@@ -127,7 +128,7 @@ impl Stalls {
         }
     }
 
-    /// Writes the two lines of Linux's `/proc/pressure/memory`, as of `now`.
+    /// Writes the two lines of Linux's `/proc/pressure/memory`, as of `now`, to `to`.
     ///
     /// # Errors
     /// Fails if writing to `to` fails.
@@ -189,8 +190,9 @@ impl Trigger {
         })
     }
 
-    /// Checks the totals as of `now`. Returns `true` if the trigger fires: the stalls of the last
-    /// window reach the threshold, and the trigger did not fire in that window.
+    /// Checks the totals, which are `totals` at `now`. Returns `true` if the trigger fires. It
+    /// fires if the stalls of the last window reach the threshold and the trigger did not fire in
+    /// that window.
     pub fn fires(&mut self, now: Micros, totals: Totals) -> bool {
         let total = totals.of(self.kind);
         let elapsed = now.saturating_sub(self.began);

@@ -3,9 +3,9 @@
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
-/// The most bytes of one string with its NUL, Linux's `MAX_ARG_STRLEN`.
+/// The most bytes of one string with its NUL (Linux's `MAX_ARG_STRLEN`).
 pub const MAX_STRING: usize = 128 << 10;
-/// The most strings in one vector, Linux's `MAX_ARG_STRINGS`.
+/// The most strings in one vector (Linux's `MAX_ARG_STRINGS`).
 pub const MAX_COUNT: usize = 0x7fff_ffff;
 /// The total size in bytes that is always allowed, Linux's `ARG_MAX`.
 const MIN_TOTAL: u64 = 128 << 10;
@@ -14,9 +14,10 @@ const MAX_TOTAL: u64 = 6 << 20;
 /// The most bytes of one piece of memory: larger contiguous allocations often fail.
 const PIECE: usize = 64 << 10;
 
-/// Returns how many bytes the name of a program and its strings, each with its NUL, may take. That
-/// is a quarter of the stack's limit, within bounds, less the pointers to the strings. Returns
-/// `None` if there is no room beside the pointers.
+/// Returns how many bytes the name of a program and its strings, each with its NUL, may take. There
+/// are `args` arguments and `env` strings of the environment. The room is a quarter of
+/// `stack_limit`, within bounds, less the pointers to the strings. Returns `None` if there is no
+/// room beside the pointers.
 pub fn room(stack_limit: u64, args: usize, env: usize) -> Option<usize> {
     let total = (stack_limit / 4).clamp(MIN_TOTAL, MAX_TOTAL);
     // A program always has a name. Counts are at most MAX_COUNT, so the sum does not overflow.
@@ -36,11 +37,11 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// Adds a string, which must contain no NUL.
+    /// Adds `string`, which must contain no NUL.
     ///
     /// # Errors
-    /// Fails if memory is short. The earlier strings stay, followed by a part of the new one. The
-    /// caller must then drop all strings.
+    /// [`TryReserveError`] if memory is short. The earlier strings stay, followed by a part of the
+    /// new one. The caller must then drop all strings.
     pub fn push(&mut self, string: &[u8]) -> Result<(), TryReserveError> {
         self.append_bytes(string)?;
         self.append_bytes(&[0])?;
@@ -74,7 +75,7 @@ impl Strings {
     /// Moves all strings of `other` behind those of `self`.
     ///
     /// # Errors
-    /// Fails if memory is short. Neither has changed then.
+    /// [`TryReserveError`] if memory is short. Neither value has changed then.
     pub fn append(&mut self, other: &mut Self) -> Result<(), TryReserveError> {
         self.pieces.try_reserve(other.pieces.len())?;
         if let Some(first) = other.pieces.first_mut() {
@@ -87,7 +88,7 @@ impl Strings {
         Ok(())
     }
 
-    /// Drops the first string.
+    /// Removes the first string, if any.
     pub fn drop_first(&mut self) {
         // Each iteration but the last drops a piece.
         while let Some(first) = self.pieces.first() {
@@ -108,7 +109,8 @@ impl Strings {
         }
     }
 
-    /// Returns the first string, or the part of it that is in one piece.
+    /// Returns the first string without its NUL, or the part of it that is in one piece. Returns an
+    /// empty slice if there are no strings.
     pub fn first(&self) -> &[u8] {
         let string = self.pieces().next().unwrap_or_default();
         let end = string.iter().position(|&byte| byte == 0);

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 const BITS: usize = 64;
 
-/// A set of slots with one bit each. For each word of these bits there are two more bits: all slots
-/// of the word are in use, and at least one is.
+/// The set of the used slots of a table, with one bit for each slot. For each word of these bits
+/// there are two more bits: all slots of the word are in use, and at least one is.
 #[derive(Debug, Default)]
 pub struct UsedSlots {
     used: Vec<u64>,
@@ -24,7 +24,7 @@ impl UsedSlots {
         }
     }
 
-    /// Allocates memory for a total of `slots` slots.
+    /// Allocates memory for a total of `slots` slots. The new slots are free.
     ///
     /// # Errors
     /// `ENOMEM` if memory is short; the used slots are unchanged.
@@ -43,8 +43,8 @@ impl UsedSlots {
         Ok(())
     }
 
-    /// Copies the slots of `other`, which ends at slot `end`. This set must have memory for `end`
-    /// slots.
+    /// Copies the used slots of `other`, which are all below `end`, into this set. This set must be
+    /// empty and have memory for `end` slots.
     pub fn copy_from(&mut self, other: &Self, end: usize) {
         let words = end.div_ceil(BITS);
         self.used[..words].copy_from_slice(&other.used[..words]);
@@ -53,7 +53,7 @@ impl UsedSlots {
         self.any[..words].copy_from_slice(&other.any[..words]);
     }
 
-    /// Marks `slot` as used. It must have memory.
+    /// Marks `slot` as used. The slot must have memory.
     #[inline]
     pub fn set(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -64,7 +64,7 @@ impl UsedSlots {
         }
     }
 
-    /// Marks `slot` as free.
+    /// Marks `slot` as free. The slot must have memory.
     #[inline]
     pub fn clear(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -104,7 +104,7 @@ impl UsedSlots {
         })
     }
 
-    /// Returns the slot after the last used one, or 0 if no slot is in use.
+    /// Returns the number of the slot after the last used one, or 0 if no slot is in use.
     pub fn end(&self) -> usize {
         let after =
             |words: &[u64], last: usize| (last + 1) * BITS - words[last].leading_zeros() as usize;

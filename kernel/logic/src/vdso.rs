@@ -19,7 +19,7 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_R: u32 = 4;
 
-/// A function: its name, and its range of bytes relative to the beginning of the code.
+/// A function of the vDSO: its name, and its range of bytes relative to the beginning of the code.
 #[derive(Clone, Debug)]
 pub struct Function<'a> {
     /// Name of the function, without `__vdso_`.
@@ -30,8 +30,8 @@ pub struct Function<'a> {
     pub end: usize,
 }
 
-/// Builds the image. Returns the image and the offset of the code in it. The functions must not use
-/// the stack.
+/// Builds the image with the machine code `code`, which contains `functions`. They must not use the
+/// stack. Returns the image and the offset of the code in it.
 ///
 /// Returns `None` if memory is short or the image does not fit in a page.
 pub fn image(code: &[u8], functions: &[Function<'_>]) -> Option<(Vec<u8>, usize)> {

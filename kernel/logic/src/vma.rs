@@ -14,11 +14,11 @@ use core::ops::{Deref, DerefMut, Range};
 /// The most areas in a chunk. With areas of 40 bytes a chunk is just below the size class of 2 KiB.
 pub const CHUNK: usize = 48;
 
-/// There is no memory for the set itself.
+/// The error if memory for the set itself is short.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
-/// The source of an area's bytes, as far as the set needs it.
+/// The source of the bytes of an area, as far as the set needs it.
 pub trait Backing: Clone {
     /// Returns the backing of the bytes that begin `bytes` later.
     #[must_use]
@@ -155,7 +155,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Returns the number of areas.
+    /// Returns the number of areas in the set.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -291,8 +291,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
-    /// Calls `each` to replace the backing of each area, in ascending order. Areas whose backings
-    /// continued each other must still do so afterwards, and no others.
+    /// Calls `each` with the backing of each area, in ascending order, to replace it. Areas whose
+    /// backings continued each other must still do so afterwards, and no others.
     pub fn for_each_backing(&mut self, each: impl FnMut(&mut B)) {
         let areas = self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut());
         areas.map(|area| &mut area.backing).for_each(each);
@@ -325,8 +325,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     }
 
     /// Returns the highest address in `within` from which on `bytes` bytes are free, or `None` if
-    /// there is none. Visits the chunks above the gap that the last search did not visit, and the
-    /// areas of those that have a gap of this size.
+    /// there is none. Visits the chunks above the gap, and the areas of those that may have such a
+    /// gap. If the last search had the same `within.end` and no larger `bytes`, skips what that
+    /// search visited.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let full = self.full.get();
         let mut top = if full.to == within.end && full.bytes <= bytes {
@@ -498,8 +499,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks[p.chunk].insert(p.place, area);
     }
 
-    /// Makes `address` a boundary by splitting an area that contains it. The memory must be
-    /// prepared.
+    /// Makes `address` a boundary by splitting the area that contains it, if any. The memory must
+    /// be prepared.
     pub fn split(&mut self, address: u64) {
         let p = self.seek(address);
         let Some(area) = self
@@ -528,7 +529,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         );
     }
 
-    /// Inserts an area where there is none, and joins it with its neighbours. The memory must be
+    /// Inserts `area` where there is none, and joins it with its neighbours. The memory must be
     /// prepared.
     ///
     /// # Panics
@@ -608,7 +609,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Changes the flags of the areas in `range`, whose ends must be boundaries.
+    /// Replaces the flags of the areas in `range` with the results of `change`. The ends of `range`
+    /// must be boundaries.
     pub fn set_flags(&mut self, range: Range<u64>, mut change: impl FnMut(F) -> F) {
         let from = self.seek(range.start);
         for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from.chunk) {

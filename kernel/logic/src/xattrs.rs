@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The longest name, with its prefix (`XATTR_NAME_MAX`).
+/// The most bytes of a name, with its prefix (`XATTR_NAME_MAX`).
 pub const NAME_MAX: usize = 255;
-/// The largest value (`XATTR_SIZE_MAX`).
+/// The most bytes of a value (`XATTR_SIZE_MAX`).
 pub const VALUE_MAX: usize = 1 << 16;
-/// The longest list of names (`XATTR_LIST_MAX`).
+/// The most bytes of a list of names (`XATTR_LIST_MAX`).
 pub const LIST_MAX: usize = 1 << 16;
 
 /// The most attributes of a file, because each call searches their names. Linux has no such limit,
@@ -36,7 +36,7 @@ pub struct When {
     pub replace: bool,
 }
 
-/// A name and its value.
+/// An extended attribute: its name and its value.
 #[derive(Debug)]
 pub struct Attribute {
     /// The name, with its prefix.
@@ -66,7 +66,7 @@ impl Attribute {
     }
 }
 
-/// The attributes of a file.
+/// The extended attributes of a file.
 #[derive(Debug, Default)]
 pub struct Xattrs {
     /// In the order of their creation.
@@ -83,7 +83,8 @@ impl Xattrs {
         self.find(name).map(|at| &*self.all[at].value)
     }
 
-    /// Returns the value of the attribute `name` for modification in place.
+    /// Returns the value of the attribute `name` for modification in place, or `None` if the
+    /// attribute does not exist.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         let at = self.find(name)?;
         Some(&mut self.all[at].value)
@@ -94,8 +95,11 @@ impl Xattrs {
         self.find(name).map_or(0, |at| self.all[at].bytes())
     }
 
-    /// Sets an attribute. Returns the attribute that it replaces, if any. On failure, returns the
-    /// reason and `new` itself.
+    /// Sets the attribute `new` if `when` allows that. Returns the attribute that it replaces, if
+    /// any.
+    ///
+    /// # Errors
+    /// The reason, and `new` itself.
     pub fn set(
         &mut self,
         new: Attribute,
@@ -122,7 +126,7 @@ impl Xattrs {
         Some(self.all.remove(at))
     }
 
-    /// Returns the names, the newest first, as Linux does.
+    /// Returns the names of all attributes, the newest first, as Linux does.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.all.iter().rev().map(|one| &*one.name)
     }

@@ -48,14 +48,14 @@ pub struct Owned {
     pub gid: u32,
 }
 
-/// `S_ISUID`.
+/// The set-user-ID bit of a file (`S_ISUID`).
 pub const SET_UID: u32 = 0o4000;
-/// `S_ISGID`.
+/// The set-group-ID bit of a file (`S_ISGID`).
 pub const SET_GID: u32 = 0o2000;
-/// `S_ISVTX`.
+/// The sticky bit of a directory (`S_ISVTX`).
 pub const STICKY: u32 = 0o1000;
-/// Set-group-id and execute permission for the group. Without the latter, set-group-id once marked
-/// mandatory locking.
+/// The set-group-ID bit and the group's right to execute. Without that right, the set-group-ID bit
+/// once marked a file for mandatory locking.
 pub const SET_GID_EXECUTABLE: u32 = SET_GID | 0o010;
 
 impl Credentials {
@@ -78,7 +78,7 @@ impl Credentials {
     /// Checks whether the permission bits of `what`, or a capability, grant `wanted`.
     ///
     /// # Errors
-    /// `EACCES` if they do not.
+    /// `EACCES` if neither grants it.
     pub fn may(&self, wanted: Wanted, what: &Owned) -> Result<(), Errno> {
         let granted = if self.users.file == what.uid {
             what.permissions >> 6
@@ -106,7 +106,7 @@ impl Credentials {
         Err(Errno::EACCES)
     }
 
-    /// Returns whether the user owns `what` or `CAP_FOWNER` is in force.
+    /// Returns whether the user ID for access to files owns `what`, or `CAP_FOWNER` is in force.
     pub const fn owns(&self, what: &Owned) -> bool {
         self.users.file == what.uid || self.can(Capabilities::FOWNER)
     }
@@ -114,8 +114,8 @@ impl Credentials {
     /// Checks whether `entry` may be removed from `directory`.
     ///
     /// # Errors
-    /// `EACCES` if the directory must not be changed. `EPERM` if it is sticky and the user owns
-    /// neither the directory nor the entry.
+    /// `EACCES` if the directory must not be changed. `EPERM` if the directory is sticky, the user
+    /// owns neither the directory nor the entry, and `CAP_FOWNER` is missing.
     pub fn may_remove(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         self.may(Wanted::CHANGE, directory)?;
         self.may_take(directory, entry)
@@ -124,7 +124,8 @@ impl Credentials {
     /// Checks whether `entry` may be removed from a `directory` that may be changed.
     ///
     /// # Errors
-    /// `EPERM` if the directory is sticky and the user owns neither the directory nor the entry.
+    /// `EPERM` if the directory is sticky, the user owns neither the directory nor the entry, and
+    /// `CAP_FOWNER` is missing.
     pub fn may_take(&self, directory: &Owned, entry: &Owned) -> Result<(), Errno> {
         let sticky = directory.permissions & STICKY != 0
             && self.users.file != entry.uid
@@ -135,15 +136,17 @@ impl Credentials {
         Ok(())
     }
 
-    /// Checks whether another hard link to `what` may be made (`fs.protected_hardlinks`).
+    /// Checks whether another hard link to `what` may be made (`fs.protected_hardlinks`). The user
+    /// must [own](Self::owns) `what`. Or `what` must be a regular file that the user may read and
+    /// write, and that does not run with another user or group.
     ///
     /// # Errors
-    /// `EPERM` if it must not.
+    /// `EPERM` if the link must not be made.
     pub fn may_link(&self, what: &Owned) -> Result<(), Errno> {
         self.may_link_if(what, self.may(Wanted::READ | Wanted::WRITE, what).is_ok())
     }
 
-    /// Like [`Self::may_link`], for a file that may be read and written if `usable`.
+    /// Like [`Self::may_link`]. `usable` says whether the user may read and write `what`.
     ///
     /// # Errors
     /// `EPERM` if the link must not be made.
@@ -160,11 +163,11 @@ impl Credentials {
         }
     }
 
-    /// Checks whether a symbolic link at the end of a path may be followed
-    /// (`fs.protected_symlinks`).
+    /// Checks whether a symbolic link of the user `link_uid` in `directory`, at the end of a path,
+    /// may be followed (`fs.protected_symlinks`).
     ///
     /// # Errors
-    /// `EACCES` if the link is in a sticky directory that all users may write, and belongs to
+    /// `EACCES` if `directory` is sticky and all users may write to it, and the link belongs to
     /// neither the user nor the owner of the directory.
     pub const fn may_follow(&self, directory: &Owned, link_uid: u32) -> Result<(), Errno> {
         const ANYBODYS: u32 = STICKY | 0o002;

@@ -18,7 +18,7 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Returns the attributes of a file that the kernel creates: root owns it.
+    /// Returns the attributes of a file that the kernel creates with `permissions`. Root owns it.
     pub const fn of_root(permissions: u32) -> Self {
         Self {
             permissions,
@@ -37,8 +37,9 @@ impl Beginning {
 }
 
 impl Credentials {
-    /// Returns the attributes of a file that is created in the directory `above`. If `above` has
-    /// `S_ISGID`, the file inherits its group.
+    /// Returns the attributes of a file that is created with `permissions` in the directory
+    /// `above`. `directory` says whether the file is a directory. If `above` has `S_ISGID`, the
+    /// file inherits its group, and a directory also inherits `S_ISGID`.
     pub fn new_file(&self, above: &Owned, permissions: u32, directory: bool) -> Beginning {
         let mut permissions = permissions;
         let mut gid = self.groups.file;
@@ -65,10 +66,11 @@ impl Credentials {
         self.is_in_group(gid) || self.can(Capabilities::FSETID)
     }
 
-    /// Returns the permission bits that the file `what` gets if `asked` is asked for.
+    /// Returns the permission bits that the file `what` gets from a call that asks for `asked`.
+    /// `S_ISGID` is cleared if the user is not in the file's group and `CAP_FSETID` is missing.
     ///
     /// # Errors
-    /// `EPERM` if the file belongs to another user.
+    /// `EPERM` if the file belongs to another user and `CAP_FOWNER` is missing.
     pub fn new_permissions(&self, what: &Owned, asked: u32) -> Result<u32, Errno> {
         if !self.owns(what) {
             return Err(Errno::EPERM);
@@ -80,11 +82,13 @@ impl Credentials {
         })
     }
 
-    /// Checks whether the file `what` may be given to `uid` and `gid`; `None` leaves the ID as it
-    /// is. Returns the permission bits that the file has then.
+    /// Checks whether the owner and the group of the file `what` may become `uid` and `gid`. `None`
+    /// leaves the ID as it is. Returns the permission bits that the file has after the change.
     ///
     /// # Errors
-    /// `EPERM` if the change is not permitted.
+    /// `EPERM` if `CAP_CHOWN` is missing and the user must not make the change. The user's own
+    /// files may keep their owner, and keep their group or get another one of the user's. `EPERM`
+    /// if the change would clear a set-id bit and the user does not [own](Self::owns) the file.
     pub fn new_owner(
         &self,
         what: &Owned,
@@ -120,8 +124,8 @@ impl Credentials {
         permissions
     }
 
-    /// Returns the permission bits that the file has after a write, or `None` if they stay the
-    /// same.
+    /// Returns the permission bits that the file `what` has after a write, or `None` if a write
+    /// does not change them.
     pub fn after_write(&self, what: &Owned) -> Option<u32> {
         if !what.regular || self.can(Capabilities::FSETID) {
             return None;

@@ -56,7 +56,8 @@ impl Capabilities {
     pub const NONE: Self = Self(0);
     /// All capabilities of Linux 6.1.
     pub const ALL: Self = Self((1 << (LAST + 1)) - 1);
-    /// The capabilities for files. They come and go with the user ID for access to files.
+    /// The capabilities for access to files. `setfsuid` from root to another user removes them from
+    /// the effective set, and `setfsuid` to root makes those effective that are permitted.
     pub const OF_FILES: Self = Self(
         Self::CHOWN.0
             | Self::MKNOD.0
@@ -89,7 +90,7 @@ impl Capabilities {
         self.0 & others.0 != 0
     }
 
-    /// Returns the set without `others`.
+    /// Returns the capabilities of `self` that are not in `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)

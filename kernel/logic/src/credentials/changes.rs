@@ -3,7 +3,7 @@
 use super::{Capabilities, Credentials, Ids, SecureBits};
 use crate::errno::Errno;
 
-/// The ID that means "leave the ID as it is".
+/// The ID in a call that means "leave the ID as it is".
 pub const KEEP: u32 = u32::MAX;
 
 /// Real, effective and saved ID as a call asks for them. Each may be [`KEEP`].
@@ -70,7 +70,7 @@ impl Ids {
     }
 }
 
-/// A call that changes users or groups.
+/// A system call that changes user or group IDs, with its arguments.
 #[derive(Copy, Clone, Debug)]
 pub enum Change {
     /// `setuid`, `setgid`.
@@ -93,10 +93,12 @@ impl Change {
 }
 
 impl Credentials {
-    /// Returns the credentials after a change of user. Capabilities come and go with root's ID.
+    /// Returns the credentials after `change` of the user IDs. Unless a secure bit forbids it,
+    /// giving up root's IDs removes capabilities, and making root's ID effective makes the
+    /// permitted capabilities effective.
     ///
     /// # Errors
-    /// `EPERM` if the change is not permitted; `EINVAL` if `change` sets the user to [`KEEP`].
+    /// `EPERM` if the change is not permitted; `EINVAL` if `change` is [`Change::One`] of [`KEEP`].
     pub fn with_users(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.users = change.apply(self.users, self.can(Capabilities::SETUID))?;
@@ -119,7 +121,7 @@ impl Credentials {
         Ok(new)
     }
 
-    /// Returns the credentials after a change of group.
+    /// Returns the credentials after `change` of the group IDs.
     ///
     /// # Errors
     /// The errors of [`Self::with_users`].
@@ -162,10 +164,12 @@ impl Credentials {
         Some(new)
     }
 
-    /// Returns the credentials after `capset(2)`.
+    /// Returns the credentials with these sets of capabilities, as `capset(2)` sets them.
     ///
     /// # Errors
-    /// `EPERM` if a set would hold more than it may.
+    /// `EPERM` if `permitted` has a capability that is not permitted now, or `effective` one that
+    /// is not in `permitted`. `EPERM` if `inheritable` gains a capability that is not in the
+    /// bounding set, or that is not permitted while `CAP_SETPCAP` is missing.
     pub fn with_capabilities(
         &self,
         effective: Capabilities,
@@ -229,8 +233,9 @@ impl Credentials {
         (new, secure)
     }
 
-    /// Returns whether the process may hold data that its new user must not see. Such a process
-    /// writes no core file, and other processes of that user cannot inspect it.
+    /// Returns whether a process that changes from the credentials `before` to these may hold data
+    /// that its new user must not see. Such a process writes no core file, and other processes of
+    /// that user cannot inspect it.
     pub fn hides_from(&self, before: &Self) -> bool {
         self.users.effective != before.users.effective
             || self.users.file != before.users.file
@@ -241,7 +246,7 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials after `PR_SET_SECUREBITS`.
+    /// Returns the credentials with the secure bits `bits`, as `PR_SET_SECUREBITS` sets them.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SETPCAP`, for unknown bits, and for a change of a locked bit.
@@ -259,7 +264,7 @@ impl Credentials {
         })
     }
 
-    /// Returns the credentials after `PR_SET_KEEPCAPS`.
+    /// Returns the credentials with [`SecureBits::KEEP_CAPS`] set to `keep` (`PR_SET_KEEPCAPS`).
     ///
     /// # Errors
     /// `EPERM` if the bit is locked.
@@ -272,7 +277,7 @@ impl Credentials {
         Ok(new)
     }
 
-    /// Returns the credentials after `PR_CAP_AMBIENT_RAISE` of `one`.
+    /// Returns the credentials with `one` in the ambient set (`PR_CAP_AMBIENT_RAISE`).
     ///
     /// # Errors
     /// `EPERM` if `one` is not both permitted and inheritable, or a secure bit forbids the change.

@@ -3,7 +3,7 @@
 use super::{Capabilities, Credentials};
 use crate::errno::Errno;
 
-/// The IDs and capabilities with which a process inspects another one.
+/// The IDs and capabilities that count when a process inspects another one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LooksAs {
     /// The IDs for access to files and the effective capabilities (`PTRACE_MODE_FSCREDS`).
@@ -13,7 +13,8 @@ pub enum LooksAs {
 }
 
 impl Credentials {
-    /// Returns whether a thread with these credentials may send a signal to a process of `other`.
+    /// Returns whether a thread with these credentials may send a signal to a process with the
+    /// credentials `other`.
     pub const fn may_signal(&self, other: &Self) -> bool {
         let (own, others) = (&self.users, &other.users);
         own.effective == others.saved
@@ -23,30 +24,34 @@ impl Credentials {
             || self.can(Capabilities::KILL)
     }
 
-    /// Returns whether the effective user owns threads of `other`, or `CAP_SYS_NICE` is in force.
+    /// Returns whether the effective user ID is the effective or the real user ID of `other`, or
+    /// `CAP_SYS_NICE` is in force.
     pub const fn is_owner_of(&self, other: &Self) -> bool {
         self.users.effective == other.users.effective
             || self.users.effective == other.users.real
             || self.can(Capabilities::SYS_NICE)
     }
 
-    /// Returns whether the scheduling of a thread of `other` may be changed. `self` must
-    /// [own](Self::is_owner_of) the thread and have all its permitted capabilities, or have
-    /// `CAP_SYS_NICE`.
+    /// Returns whether a thread with these credentials may change the scheduling of a thread with
+    /// the credentials `other`. `CAP_SYS_NICE` is enough. Without it, `self` must
+    /// [own](Self::is_owner_of) `other` and have all capabilities permitted to `other`.
     pub fn may_schedule(&self, other: &Self) -> bool {
         let subset = self.permitted.contains(other.permitted);
         self.is_owner_of(other) && (subset || self.can(Capabilities::SYS_NICE))
     }
 
-    /// Returns whether the resource limits of a process of `other` may be changed.
+    /// Returns whether a process with these credentials may change the resource limits of a process
+    /// with the credentials `other`. `CAP_SYS_RESOURCE` is enough. Without it, the real user and
+    /// group must equal the real, effective and saved ones of `other`.
     pub fn may_limit(&self, other: &Self) -> bool {
         let same = |own: u32, others: [u32; 3]| others.iter().all(|id| *id == own);
         same(self.users.real, other.users.three()) && same(self.groups.real, other.groups.three())
             || self.can(Capabilities::SYS_RESOURCE)
     }
 
-    /// Returns whether a process of `other` may be inspected. A process that is not `dumpable` only
-    /// lets `CAP_SYS_PTRACE` inspect it.
+    /// Returns whether a process with these credentials may inspect a process with the credentials
+    /// `other`. `CAP_SYS_PTRACE` is enough. Without it, that process must be `dumpable`. The user,
+    /// the group and the capabilities that `how` selects must then cover those of `other`.
     pub fn may_look_into(&self, other: &Self, dumpable: bool, how: LooksAs) -> bool {
         if self.can(Capabilities::SYS_PTRACE) {
             return true;
@@ -62,8 +67,8 @@ impl Credentials {
             && own.contains(other.permitted)
     }
 
-    /// Checks whether the mode of an IPC object grants the access in `wanted` (4 to read, 2 to
-    /// write).
+    /// Checks whether the mode of the IPC object `ipc` grants the access in `wanted` (4 to read, 2
+    /// to write).
     ///
     /// # Errors
     /// `EACCES` if neither the mode nor `CAP_IPC_OWNER` grants the access.
@@ -84,7 +89,7 @@ impl Credentials {
         }
     }
 
-    /// Checks whether an IPC object may be changed or removed.
+    /// Checks whether the IPC object `ipc` may be changed or removed.
     ///
     /// # Errors
     /// `EPERM` if the effective user is neither its owner nor its creator and `CAP_SYS_ADMIN` is

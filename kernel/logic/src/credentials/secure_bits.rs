@@ -1,7 +1,7 @@
 //! Restrictions of root's privileges: `PR_SET_SECUREBITS`.
 
 bitflags::bitflags! {
-    /// `SECBIT_*`. Each lock makes the bit before it unchangeable.
+    /// The secure bits of a thread (`SECBIT_*`). Each lock makes the bit before it unchangeable.
     #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
     pub struct SecureBits: u32 {
         /// A program that root starts gets no capabilities from root's ID.

@@ -19,7 +19,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Returns the same ID for all four.
+    /// Returns real, effective, saved and file IDs that all equal `id`.
     pub const fn all(id: u32) -> Self {
         Self {
             real: id,
@@ -77,7 +77,8 @@ impl Credentials {
         }
     }
 
-    /// Returns the credentials of a user. Only root, user 0, has capabilities.
+    /// Returns the credentials of the user `uid` in the group `gid` and the groups `supplementary`.
+    /// Only root, user 0, has capabilities.
     pub fn of_user(uid: u32, gid: u32, supplementary: Vec<u32>) -> Self {
         let held = if uid == 0 {
             Capabilities::ALL

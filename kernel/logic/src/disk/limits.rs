@@ -98,8 +98,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the limits. `word` returns the little-endian word at an offset of the configuration
-    /// space, or `None` beyond its end.
+    /// Reads the limits of a disk with `features`. `word` returns the little-endian word at an
+    /// offset of the configuration space, or `None` beyond its end.
     ///
     /// # Errors
     /// [`BadDisk`] if the disk cannot be used.

@@ -57,7 +57,7 @@ pub enum Direction {
 }
 
 impl Operation {
-    /// Returns the header of the request.
+    /// Returns the bytes of the header of the request.
     pub fn header(self) -> [u8; HEADER_BYTES] {
         let (number, sector) = match self {
             Self::Read { sector } => (0, sector),
@@ -74,7 +74,8 @@ impl Operation {
         header
     }
 
-    /// Returns the range that follows the header, or `None` if the operation has none.
+    /// Returns the bytes of the range that follows the header, or `None` if the operation has no
+    /// range.
     pub fn range(self) -> Option<[u8; HEADER_BYTES]> {
         let (sector, sectors, unmap) = match self {
             Self::Discard { sector, sectors } => (sector, sectors, false),
@@ -123,7 +124,8 @@ impl From<IoError> for Errno {
     }
 }
 
-/// Returns the result for a status byte. An unknown status is a failure.
+/// Returns the result of a request for `status`, the byte that the device wrote. An unknown status
+/// is a failure.
 pub fn outcome(status: u8) -> Result<(), IoError> {
     match status {
         0 => Ok(()),
@@ -149,7 +151,11 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Joins `pieces`, at most [`MAX_SEGMENTS`], into segments of at most `longest` bytes.
+    /// Joins adjacent ones of `pieces`, at most [`MAX_SEGMENTS`], as long as the joined segment has
+    /// at most `longest` bytes. A piece that is longer is not split.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_SEGMENTS`] segments.
     pub fn join(pieces: impl Iterator<Item = Segment>, longest: u32) -> Self {
         let mut joined = Self {
             list: [Segment::default(); MAX_SEGMENTS],
@@ -173,13 +179,14 @@ impl Segments {
         joined
     }
 
-    /// Returns all segments.
+    /// Returns all segments, in the order of the data.
     pub fn list(&self) -> &[Segment] {
         &self.list[..self.len]
     }
 }
 
-/// Splits a range of sectors into pieces of at most `longest` sectors, which must not be 0.
+/// Splits the range of `sectors` sectors from `sector` on into pieces of at most `longest` sectors,
+/// which must not be 0. Yields the first sector and the number of sectors of each piece.
 pub fn chunks(sector: u64, sectors: u64, longest: u64) -> impl Iterator<Item = (u64, u32)> {
     let longest = longest.clamp(1, u64::from(u32::MAX));
     (0..sectors.div_ceil(longest)).map(move |n| {
@@ -190,8 +197,9 @@ pub fn chunks(sector: u64, sectors: u64, longest: u64) -> impl Iterator<Item = (
     })
 }
 
-/// Returns the first sector and the number of sectors of a range of bytes. Returns `None` if the
-/// range does not consist of whole blocks within a disk of `disk` sectors.
+/// Converts the range of `bytes` bytes from `offset` on to sectors. Returns its first sector and
+/// its number of sectors. Returns `None` if the range does not consist of whole blocks within a
+/// disk of `disk` sectors.
 pub fn whole_blocks(offset: u64, bytes: u64, block_bytes: u32, disk: u64) -> Option<(u64, u64)> {
     const SECTOR: u64 = super::limits::SECTOR_BYTES;
     let block = u64::from(block_bytes);

@@ -1,4 +1,5 @@
-//! Parsers of the text written to knobs. They accept what Linux 6.1 accepts, byte for byte.
+//! Parsers of the text written to knobs, such as files of `/proc/sys` and `/sys`. They accept what
+//! Linux 6.1 accepts, byte for byte.
 //!
 //! - [`number`]: one number, as in the files of `/sys` and the words of the boot line.
 //! - [`sysctl`]: numbers of `/proc/sys`; text that is not read may follow them.

@@ -13,7 +13,7 @@ pub const MOST_BYTES: usize = 4095;
 /// One more than the most bytes of a number, including sign and prefix.
 const NUMBER_BYTES: usize = 21;
 
-/// The result of one write.
+/// The result of parsing the text of one write.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Numbers {
     /// The number of values read before the end or the first error. Those values are valid even
@@ -92,7 +92,7 @@ fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
     Ok((negative, value, &text[length..]))
 }
 
-/// Reads `int` values from `least` to `most` (`proc_dointvec_minmax`).
+/// Reads `int` values from `least` to `most` out of `text` into `values` (`proc_dointvec_minmax`).
 pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
     read(text, values, |negative, number| {
         let number = i64::try_from(number).ok()?;
@@ -101,14 +101,16 @@ pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
     })
 }
 
-/// Reads `unsigned long` values from `least` to `most` (`proc_doulongvec_minmax`).
+/// Reads `unsigned long` values from `least` to `most` out of `text` into `values`
+/// (`proc_doulongvec_minmax`).
 pub fn longs(text: &[u8], least: u64, most: u64, values: &mut [u64]) -> Numbers {
     read(text, values, |negative, number| {
         (!negative && (least..=most).contains(&number)).then_some(number)
     })
 }
 
-/// Reads one `unsigned int` and ignores the text after it (`proc_douintvec`).
+/// Reads one `unsigned int` at the beginning of `text` and ignores the text after it
+/// (`proc_douintvec`).
 ///
 /// # Errors
 /// `EINVAL` if the text begins with no number, or with one below 0 or above 2^32 - 1.
@@ -121,7 +123,7 @@ pub fn unsigned(text: &[u8]) -> Result<u32, Errno> {
     .map(|_| value[0])
 }
 
-/// Reads one switch into `value`. Every number but 0 sets it (`proc_dobool`).
+/// Reads one switch out of `text` into `value`. Every number but 0 sets `value` (`proc_dobool`).
 pub fn switch(text: &[u8], value: &mut bool) -> Numbers {
     let mut values = [*value];
     let numbers = read(text, &mut values, |_, number| Some(number != 0));

@@ -41,7 +41,7 @@ pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
 /// Parses a switch that is the number 0 or 1.
 ///
 /// # Errors
-/// The errors of [`unsigned`], and `EINVAL` for a greater number.
+/// The errors of [`unsigned`], and `EINVAL` for a number above 1.
 pub fn flag(text: &[u8]) -> Result<bool, Errno> {
     match unsigned(text, Base::Ten, u64::MAX)? {
         0 => Ok(false),

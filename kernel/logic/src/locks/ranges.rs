@@ -12,7 +12,7 @@ pub const LAST_BYTE: u64 = i64::MAX as u64;
 /// a spin lock.
 pub const MAX_RANGES: usize = 1 << 16;
 
-/// The locks that a lock excludes.
+/// The kind of a lock, which says what locks other owners may have on the same bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Other owners may only have shared locks on the same bytes (`F_RDLCK`, `LOCK_SH`).
@@ -21,7 +21,7 @@ pub enum Kind {
     Exclusive,
 }
 
-/// There is no memory for a lock, or [`MAX_RANGES`] is reached.
+/// The error if memory for a lock is short or [`MAX_RANGES`] is reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -34,7 +34,7 @@ pub enum SpanError {
     BeyondEnd,
 }
 
-/// The bytes `first..=last`, at least one; `last` is at most [`LAST_BYTE`].
+/// A range of bytes of a file: `first..=last`, at least one byte, and `last` at most [`LAST_BYTE`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First byte.
@@ -82,7 +82,8 @@ impl Span {
         }
     }
 
-    /// Returns the length for a `struct flock`: 0 if the range extends to the end.
+    /// Returns the length of the range for a `struct flock`, which is 0 if the range extends to the
+    /// end of the file.
     pub fn length(&self) -> u64 {
         if self.last == LAST_BYTE {
             0
@@ -96,19 +97,19 @@ impl Span {
     }
 }
 
-/// The creator of a lock. It is only shown, and has no effect.
+/// The creator of a lock, for lists of locks. It has no effect on locking.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The process ID.
     pub pid: u32,
-    /// The open file that was used.
+    /// The number of the open file description through which the lock was requested.
     pub via: u64,
 }
 
-/// A lock that is held.
+/// A lock that an owner has on a range of bytes of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The bytes.
+    /// The locked bytes.
     pub span: Span,
     /// Kind of the lock.
     pub kind: Kind,
@@ -134,7 +135,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Returns an empty list.
+    /// Returns a list without locks.
     pub const fn new() -> Self {
         Self { list: Vec::new() }
     }

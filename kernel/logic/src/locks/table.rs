@@ -27,7 +27,8 @@ pub struct FileKey {
     pub inode: u64,
 }
 
-/// The two worlds of locks. Locks of one world have no effect in the other.
+/// The system call that sets a lock. Locks that one call has set have no effect on locks that the
+/// other one sets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum World {
     /// `flock`: always the whole file.
@@ -36,16 +37,16 @@ pub enum World {
     Ranges,
 }
 
-/// A file in one world of locks.
+/// A file, with one of its two [worlds](World) of locks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The file.
     pub file: FileKey,
-    /// The world.
+    /// The system call that sets the locks.
     pub world: World,
 }
 
-/// The owner of a lock.
+/// The owner of a lock on a file. Only locks of different owners exclude each other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The processes that share this table of file descriptors (POSIX locks).
@@ -54,16 +55,16 @@ pub enum Owner {
     Description(u64),
 }
 
-/// A request for a lock.
+/// A request for a lock on a file.
 #[derive(Copy, Clone, Debug)]
 pub struct Request {
-    /// The future owner.
+    /// The owner of the lock once the request is granted.
     pub owner: Owner,
     /// The bytes to lock.
     pub span: Span,
     /// The kind of lock.
     pub kind: Kind,
-    /// The creator.
+    /// The creator of the lock.
     pub label: Label,
 }
 
@@ -72,11 +73,12 @@ pub struct Request {
 pub enum Acquired {
     /// The lock is held.
     Granted,
-    /// The lock will be granted later. [`Table::cancel`] accepts the number.
+    /// The request waits under this number, with which [`Table::cancel`] cancels it. Its ticket is
+    /// settled when the request is granted or fails.
     Waiting(u64),
 }
 
-/// The reason why a request was refused.
+/// The reason why a request for a lock was refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Another owner's lock excludes the request, and it must not wait.
@@ -97,7 +99,7 @@ impl From<Refused> for Errno {
     }
 }
 
-/// A lock or a waiting request in a list of locks.
+/// A lock or a waiting request, as a line of `/proc/locks`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Number of a held lock. A waiting request has the number of the first lock that it waits for.
@@ -213,7 +215,8 @@ struct Waiter<T> {
     ticket: T,
 }
 
-/// All locks.
+/// The locks of all files and the requests that wait for them. `T` is the ticket of a waiting
+/// request, which identifies its waiter.
 #[derive(Debug)]
 pub struct Table<T> {
     buckets: [Vec<Entry>; BUCKETS],
@@ -236,9 +239,10 @@ impl<T> Table<T> {
         }
     }
 
-    /// Grants `request` on `subject`. If locks of other owners exclude it and there is a `ticket`,
-    /// the request waits instead. For each waiting request that this call grants, `settle` gets its
-    /// ticket, with [`NoRoom`] if there is no room for the lock.
+    /// Grants `request` on `subject`. If locks of other owners exclude the request and `ticket` is
+    /// given, the request waits instead. Calls `settle` with the ticket and the result of each
+    /// waiting request that ends through this call. The result is [`NoRoom`] if there is no room
+    /// for the lock.
     ///
     /// In [`World::Whole`] an owner that requests another kind of lock than it has loses the old
     /// lock first, as on Linux. That happens even if the request fails.
@@ -279,7 +283,7 @@ impl<T> Table<T> {
         result
     }
 
-    /// Unlocks bytes of an owner. `settle` is called as in [`Self::acquire`].
+    /// Unlocks the bytes `span` of `subject` for `owner`. Calls `settle` as [`Self::acquire`] does.
     ///
     /// # Errors
     /// [`NoRoom`] if a lock is split in two and there is no room for both. No lock has changed
@@ -312,7 +316,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Removes all locks of an owner on a subject. `settle` is called as in [`Self::acquire`].
+    /// Removes all locks of `owner` on `subject`. Calls `settle` as [`Self::acquire`] does.
     pub fn release(
         &mut self,
         subject: Subject,
@@ -328,15 +332,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the first lock that excludes a request, and its owner. Returns `None` if there is
-    /// none.
+    /// Returns the owner of the first lock that excludes `request` on `subject`, and that lock.
+    /// Returns `None` if no lock excludes the request.
     pub fn blocker(&self, subject: Subject, request: &Request) -> Option<(Owner, Held)> {
         let (holder, at) = self.entry(subject)?.conflicts(request).next()?;
         Some((holder.owner, holder.ranges.as_slice()[at]))
     }
 
-    /// Cancels a waiting request. Returns `false` if it no longer waits; its ticket was settled
-    /// then.
+    /// Cancels the waiting request with this `number`. Returns `false` if the request no longer
+    /// waits, so that its ticket has been settled.
     pub fn cancel(&mut self, number: u64) -> bool {
         let Some(place) = self.waiters.iter().position(|w| w.number == number) else {
             return false;

@@ -40,14 +40,14 @@ impl Side {
     }
 }
 
-/// The ends of a pipe.
+/// The numbers of readers and writers of a pipe.
 #[derive(Debug, Default)]
 pub struct Ends {
     readers: Side,
     writers: Side,
 }
 
-/// The peers that an opener found before it became an end itself.
+/// The peers that an opener of a FIFO found before it became an end itself, for [`Ends::met`].
 #[derive(Debug)]
 pub struct Look {
     reads: bool,
@@ -56,7 +56,7 @@ pub struct Look {
 }
 
 impl Ends {
-    /// Adds an end.
+    /// Adds an end: a reader if `reads`, and a writer if `writes`.
     pub fn come(&self, reads: bool, writes: bool) {
         if reads {
             self.readers.come();
@@ -66,7 +66,8 @@ impl Ends {
         }
     }
 
-    /// Removes an end. Returns whether it was the last reader, and whether it was the last writer.
+    /// Removes an end that was added with the same `reads` and `writes`. Returns whether it was the
+    /// last reader, and whether it was the last writer.
     pub fn leave(&self, reads: bool, writes: bool) -> (bool, bool) {
         (
             reads && self.readers.leave(),
@@ -74,23 +75,23 @@ impl Ends {
         )
     }
 
-    /// Returns whether there is a reader.
+    /// Returns whether the pipe has a reader now.
     pub fn has_readers(&self) -> bool {
         self.readers.any()
     }
 
-    /// Returns whether there is a writer.
+    /// Returns whether the pipe has a writer now.
     pub fn has_writers(&self) -> bool {
         self.writers.any()
     }
 
-    /// Returns whether there was ever a writer. Until then a FIFO is not at its end.
+    /// Returns whether the pipe ever had a writer. Until then a FIFO is not at its end.
     pub fn had_writers(&self) -> bool {
         self.writers.opens() > 0
     }
 
-    /// Begins to open a FIFO for reading, or else for writing. [`Self::come`] follows, and then the
-    /// wait for [`Self::met`].
+    /// Begins to open a FIFO, for reading if `reads`, else for writing. Returns the peers that are
+    /// open. The opener then calls [`Self::come`] and waits until [`Self::met`] returns `true`.
     pub fn look(&self, reads: bool) -> Look {
         let peers = self.peers(reads);
         // The count is read first: a peer that comes between the two reads is seen twice, none is
@@ -103,9 +104,9 @@ impl Ends {
         }
     }
 
-    /// Returns whether a peer was open at the look or has come since. A peer that waited for this
-    /// opener may write, read and leave before the opener looks again. So a peer that was open
-    /// before the opener came counts.
+    /// Returns whether the opener that made `look` has met a peer, which was open at the look or
+    /// has come since. A peer that waited for this opener may write, read and leave before the
+    /// opener looks again. So a peer that was open before the opener came counts.
     pub fn met(&self, look: &Look) -> bool {
         look.peer || self.peers(look.reads).opens() != look.opens
     }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// Size of a page in bytes.
 pub const PAGE: usize = 4096;
 
-/// The ring, with pages of type `P`.
+/// A ring of bytes in pages of type `P`.
 #[derive(Debug)]
 pub struct Ring<P> {
     slots: Vec<Option<P>>,
@@ -23,7 +23,7 @@ pub struct Ring<P> {
     reserved: usize,
 }
 
-/// Memory for the slots is short.
+/// The error if memory for the slots of a ring is short.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -40,6 +40,9 @@ pub struct Run<'a, P> {
 
 impl<P> Ring<P> {
     /// Returns an empty ring of `capacity` bytes, a multiple of [`PAGE`] and not 0.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if memory is short.
     pub fn new(capacity: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             slots: Self::empty_slots(capacity)?,
@@ -131,7 +134,8 @@ impl<P> Ring<P> {
         }
     }
 
-    /// Returns whether the next byte needs a page to be [supplied](Self::supply) first.
+    /// Returns whether the ring has room for a byte but no page for it. The caller must then
+    /// [supply](Self::supply) a page.
     pub fn needs_page(&self) -> bool {
         self.room() > 0 && self.slots[self.slot(self.head + self.len)].is_none()
     }
@@ -220,8 +224,11 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Changes the capacity, which must be large enough for the bytes in the ring and the reserved
-    /// room.
+    /// Changes the capacity to `capacity` bytes, a multiple of [`PAGE`] and not 0. The bytes in the
+    /// ring and the reserved room must fit.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if memory is short; the ring is unchanged.
     pub fn resize(&mut self, capacity: usize) -> Result<(), NoMemory> {
         debug_assert!(capacity >= self.len + self.reserved);
         debug_assert!(capacity > 0 && capacity.is_multiple_of(PAGE));

@@ -93,7 +93,8 @@ impl Cpu {
         }
     }
 
-    /// Changes the tasks at `now`, in nanoseconds. Returns whether any task stalls afterwards.
+    /// Applies `change` to the tasks at the time `now`, in nanoseconds. Returns whether any task
+    /// stalls afterwards.
     pub fn change(&mut self, now: u64, change: impl FnOnce(&mut Tasks)) -> bool {
         change(&mut self.tasks);
         let states = self.tasks.states();

@@ -65,7 +65,7 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Adds the stalls of the CPUs since the last call to the totals. Each CPU is weighted with its
+    /// Adds the stalls of `cpus` since the last call to the totals. Each CPU is weighted with its
     /// part of the time in which CPUs were busy.
     pub fn collect(&mut self, cpus: impl Iterator<Item = (usize, CpuTimes)>) {
         let mut weighted = [0_u128; Stall::COUNT];
@@ -125,7 +125,7 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Returns the contents of a file of `/proc/pressure`.
+    /// Returns the contents of the file of `/proc/pressure` about `resource`.
     pub fn report(&self, resource: Resource) -> Report {
         Report([false, true].map(|full| {
             let stall = Stall::of(resource, full) as usize;
@@ -165,12 +165,13 @@ fn power(base: u64, exponent: u64) -> u64 {
     result
 }
 
-/// The averages and the total in microseconds of `some` and `full`.
+/// The contents of a file of `/proc/pressure`. For `some` and for `full`, it has the averages and
+/// the total in microseconds.
 #[derive(Copy, Clone, Debug)]
 pub struct Report([([u64; 3], u64); 2]);
 
 impl Report {
-    /// Writes the two lines.
+    /// Writes the lines of `some` and of `full` to `to`.
     ///
     /// # Errors
     /// Fails if writing to `to` fails.

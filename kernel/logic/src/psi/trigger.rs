@@ -10,7 +10,8 @@ pub const TEXT_BYTES: usize = 32;
 /// Number of looks at the totals in each window.
 const LOOKS: u64 = 10;
 
-/// Watches one kind of stall. All times are in nanoseconds.
+/// Watches one kind of stall, and fires if its time within a window reaches a threshold. All times
+/// are in nanoseconds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Trigger {
     stall: Stall,
@@ -88,13 +89,14 @@ impl Trigger {
         self.seen = total;
     }
 
-    /// Returns whether the total has changed since the last look.
+    /// Returns whether `total` differs from the total at the last look.
     pub fn has_grown(&self, total: u64) -> bool {
         self.seen != total
     }
 
-    /// Checks the `total` at `now`. Returns whether the trigger fires: the stalls of the last
-    /// window have reached the threshold, and it has not fired within a window's length.
+    /// Looks at the total, which is `total` at the time `now`. Returns whether the trigger fires.
+    /// It fires if the stalls of the last window have reached the threshold, and it has not fired
+    /// within a window's length.
     pub fn look(&mut self, now: u64, total: u64) -> bool {
         let new = self.has_grown(total);
         if !new && !self.pending {

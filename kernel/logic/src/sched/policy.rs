@@ -26,7 +26,8 @@ pub const NO_WEIGHT: i32 = i32::MIN;
 /// The weight of [`IDLE_NICE`].
 const IDLE_WEIGHT: u64 = 3;
 
-/// Returns the weight of a nice value. Each step changes it by a factor of 1.25, as on Linux.
+/// Returns the weight of the nice value `nice`. Each step of it changes the weight by a factor of
+/// 1.25, as on Linux.
 pub const fn weight(nice: i32) -> u64 {
     const WEIGHTS: [u64; 40] = weights();
     if nice >= IDLE_NICE {
@@ -57,7 +58,8 @@ const fn weights() -> [u64; 40] {
     weights
 }
 
-/// Returns the virtual time for `ran_ns` nanoseconds on a CPU.
+/// Returns the virtual time that a thread with the nice value `nice` gets for `ran_ns` nanoseconds
+/// on a CPU.
 pub fn scaled(ran_ns: u64, nice: i32) -> u64 {
     if nice == 0 {
         ran_ns
@@ -89,10 +91,10 @@ pub fn renewal_ns(lead_ns: u64, waiting: usize, nice: i32) -> u64 {
     catches_up.clamp(LEAST_SLICE_NS, slice_ns(waiting, nice))
 }
 
-/// Returns the virtual time at which a thread enters a queue whose least virtual time is `min`. It
-/// is at least `min`, less the credit of a sleeper if the thread `slept`. It is at most
-/// [`MAX_LAG_NS`] after `min`, so that the thread does not starve after a long time on a crowded
-/// CPU.
+/// Returns the virtual time at which a thread with the virtual time `own` enters a queue whose
+/// least virtual time is `min`. It is at least `min`, less the credit of a sleeper if the thread
+/// `slept`. It is at most [`MAX_LAG_NS`] after `min`, so that the thread does not starve after a
+/// long time on a crowded CPU.
 pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
     let earliest = if slept {
         min.saturating_sub(SLEEPER_CREDIT_NS)
@@ -109,17 +111,18 @@ pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
     }
 }
 
-/// The most that a thread is placed behind the first one. A slice of the least weight, that of
-/// [`IDLE_NICE`], counts for about a third of it.
+/// The most by which a thread is placed behind the first one of a queue, in virtual time. A slice
+/// of the least weight, that of [`IDLE_NICE`], counts for about a third of it.
 pub const MAX_LAG_NS: u64 = 1_000_000_000;
 
-/// Returns a virtual time relative to its queue's least, for a move to another queue.
+/// Returns by how much the virtual time `own` exceeds `min`, the least of its queue, for a move to
+/// another queue. Returns 0 if it does not.
 pub const fn relative(own: u64, min: u64) -> u64 {
     own.saturating_sub(min)
 }
 
-/// Returns the virtual time of a thread that moves from a queue whose least virtual time is `from`
-/// to a queue whose least is `to`.
+/// Returns the virtual time of a thread with the virtual time `own` after its move to another
+/// queue. `from` is the least virtual time of the old queue, and `to` that of the new one.
 pub const fn moved(own: u64, from: u64, to: u64) -> u64 {
     if own >= from {
         to.saturating_add(own - from)

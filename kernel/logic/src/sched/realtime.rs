@@ -62,7 +62,7 @@ pub struct Share {
     pub runtime_ns: u64,
 }
 
-/// The time that real-time threads have run on a CPU in the current period.
+/// The time that real-time threads have run on a CPU in the current period, as an account.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// When the period ends, in nanoseconds.
@@ -72,7 +72,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Returns the account at `now_ns`: each period that has ended forgives the runtime of one
+    /// Returns the account as of `now_ns`. Each period that has ended forgives the runtime of one
     /// period.
     pub const fn at(self, now_ns: u64, share: Share) -> Self {
         if now_ns < self.period_end_ns {

@@ -106,7 +106,8 @@ impl ThreadState {
             .map_err(State::of)
     }
 
-    /// Announces that the running thread is about to block.
+    /// Announces that the running thread is about to block. From now on, a wake-up of the thread is
+    /// not lost.
     pub fn prepare(&self) {
         // Only the thread itself leaves Running and Woken, and a waker can only change Parking to
         // Woken. So the swap can hide nothing but a wake-up of an earlier `prepare`, which the
@@ -130,13 +131,14 @@ impl ThreadState {
         self.0.load(Ordering::Acquire) == State::Parking as u32
     }
 
-    /// Starts a new thread; the caller then puts it on a run queue. Returns `false` if the thread
-    /// was started before.
+    /// Starts a new thread. The caller must then put the thread on a run queue. Returns `false` if
+    /// the thread was started before.
     pub fn start(&self) -> bool {
         self.change(State::New, State::Runnable).is_ok()
     }
 
-    /// Wakes the thread. Returns `true` if the caller must put the thread on a run queue.
+    /// Wakes the thread if it blocks or is about to block. Returns `true` if the caller must put
+    /// the thread on a run queue.
     pub fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let mut state = State::of(self.0.load(Ordering::SeqCst));
@@ -163,7 +165,8 @@ impl ThreadState {
         debug_assert!(was.is_ok(), "a thread is picked that is {was:?}");
     }
 
-    /// Settles the state after the CPU has left the thread and saved its registers.
+    /// Settles the state after the CPU has left the thread and saved its registers. Returns what
+    /// the CPU must do with the thread.
     pub fn switched_out(&self) -> Left {
         let mut state = State::of(self.0.load(Ordering::SeqCst));
         // At most two iterations: only Parking can change concurrently, and only to Woken.

@@ -14,7 +14,8 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6`.
 pub const AF_INET6: u16 = 10;
 
-/// The most bytes of any address (`struct sockaddr_storage`). Longer addresses fail with `EINVAL`.
+/// The most bytes of any address (`struct sockaddr_storage`). Calls with longer addresses fail with
+/// `EINVAL`.
 pub const MAX_LENGTH: usize = 128;
 /// Bytes of `sun_path`.
 const UNIX_ROOM: usize = 108;
@@ -36,7 +37,7 @@ pub enum UnixName {
 }
 
 impl UnixName {
-    /// Parses an address that a program passed.
+    /// Parses `bytes`, an address that a program passed.
     ///
     /// # Errors
     /// `EINVAL` if it is no `AF_UNIX` address.
@@ -55,7 +56,7 @@ impl UnixName {
         })
     }
 
-    /// Returns the address in the format of programs.
+    /// Returns the address as a `struct sockaddr_un`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = AF_UNIX.to_le_bytes().to_vec();
         match self {
@@ -90,7 +91,7 @@ impl Ip {
     /// `::1`.
     pub const LOCAL6: Self = Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-    /// Returns a mapped IPv4 address.
+    /// Returns the IPv4 address `bytes`, mapped into IPv6.
     pub const fn v4(bytes: [u8; 4]) -> Self {
         let [a, b, c, d] = bytes;
         Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
@@ -106,7 +107,7 @@ impl Ip {
         self.bits() >> 32 == 0xffff
     }
 
-    /// Returns the bytes of a mapped IPv4 address, or `None` if the address is another one.
+    /// Returns the bytes of a mapped IPv4 address, or `None` if the address is not one.
     pub const fn to_v4(self) -> Option<[u8; 4]> {
         let [.., a, b, c, d] = self.0;
         if self.is_v4() {
@@ -116,7 +117,7 @@ impl Ip {
         }
     }
 
-    /// Returns whether the address means every address.
+    /// Returns whether the address is `::` or `0.0.0.0`, which mean every address.
     pub const fn is_any(self) -> bool {
         self.bits() == 0 || self.bits() == 0xffff << 32
     }
@@ -150,7 +151,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses an address that a program passed to a socket: IPv6 if `v6`, else IPv4.
+    /// Parses `bytes`, an address that a program passed to a socket: IPv6 if `v6`, else IPv4.
     ///
     /// # Errors
     /// `EINVAL` if the address is too short. `EAFNOSUPPORT` if its family is another one.
@@ -173,7 +174,8 @@ impl Endpoint {
         Ok(Self { ip, port })
     }
 
-    /// Returns the address in the format of programs, for a socket of IPv6 if `v6`, else IPv4.
+    /// Returns the address and the port in the format of programs: `struct sockaddr_in6` if `v6`,
+    /// else `struct sockaddr_in`.
     pub fn to_bytes(self, v6: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         if v6 {
@@ -194,7 +196,7 @@ fn chunk<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Errno> {
     bytes.first_chunk().copied().ok_or(Errno::EINVAL)
 }
 
-/// Returns the family at the beginning of an address, and the rest.
+/// Splits `bytes`, an address that a program passed, into its family and the rest.
 ///
 /// # Errors
 /// `EINVAL` if the address has no family or is longer than [`MAX_LENGTH`].

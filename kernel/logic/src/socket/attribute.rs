@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-/// Appends an attribute and pads it to a multiple of 4 bytes.
+/// Appends an attribute of the type `kind` with the contents `data` to `to`, padded to a multiple
+/// of 4 bytes.
 pub(super) fn attribute(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
     // All attributes are short.
     let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);

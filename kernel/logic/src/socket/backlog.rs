@@ -6,15 +6,17 @@
 
 use alloc::collections::VecDeque;
 
-/// Connections of type `C`, the oldest first.
+/// The connections of type `C` that wait at a listener, the oldest first.
 #[derive(Debug)]
 pub struct Backlog<C> {
     queue: VecDeque<C>,
+    /// Number of the oldest connections that are established. They stay so if the limit falls.
+    established: usize,
     limit: usize,
     closed: bool,
 }
 
-/// The reason why a connection was not added, and the connection itself.
+/// The reason why a connection was not added to a backlog, and the connection itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused<C> {
     /// The listener is closed.
@@ -25,7 +27,7 @@ pub enum Refused<C> {
     Memory(C),
 }
 
-/// Whether a connection is established.
+/// The place that a connection got in the backlog.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The connection can be accepted.
@@ -35,25 +37,33 @@ pub enum Place {
 }
 
 impl<C> Backlog<C> {
-    /// Returns an empty backlog for a `limit`.
+    /// Returns an empty backlog for the `limit` that `listen` was called with.
     pub const fn new(limit: usize) -> Self {
         Self {
             queue: VecDeque::new(),
+            established: 0,
             limit,
             closed: false,
         }
     }
 
     /// Takes one step towards a new `limit`, which another `listen` sets. Returns the next
-    /// connection that the step establishes. When it returns `None`, the new limit is reached.
+    /// connection that the step establishes. The caller must call this until it returns `None`,
+    /// when the new limit is reached.
     pub fn set_limit(&mut self, limit: usize) -> Option<&C> {
-        let next = self.limit.saturating_add(1);
-        if next <= limit && next < self.queue.len() {
-            self.limit = next;
-            return self.queue.get(next);
-        }
         self.limit = limit;
-        None
+        self.promote()
+    }
+
+    /// Establishes the oldest connection that waits for its turn, if there is room for it. Returns
+    /// it.
+    fn promote(&mut self) -> Option<&C> {
+        if self.established > self.limit {
+            return None;
+        }
+        let promoted = self.queue.get(self.established)?;
+        self.established += 1;
+        Some(promoted)
     }
 
     /// Returns the number of connections, including those that wait for their turn.
@@ -76,17 +86,17 @@ impl<C> Backlog<C> {
         self.closed
     }
 
-    /// Returns all connections.
+    /// Returns all connections, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
         self.queue.iter()
     }
 
-    /// Returns the connections that can be accepted.
+    /// Returns the connections that can be accepted, the oldest first.
     pub fn established(&self) -> impl Iterator<Item = &C> {
-        self.queue.iter().take(self.limit.saturating_add(1))
+        self.queue.iter().take(self.established)
     }
 
-    /// Adds a connection. If the backlog is full, the connection waits for its turn if it
+    /// Adds `connection`. If the backlog is full, the connection waits for its turn if it
     /// `may_wait`.
     ///
     /// # Errors
@@ -103,45 +113,44 @@ impl<C> Backlog<C> {
             return Err(Refused::Memory(connection));
         }
         self.queue.push_back(connection);
-        Ok(if full {
-            Place::Waiting
-        } else {
-            Place::Established
-        })
+        if full {
+            return Ok(Place::Waiting);
+        }
+        self.established += 1;
+        Ok(Place::Established)
     }
 
     /// Returns whether a connection for which `is_it` returns `true` waits for its turn.
     pub fn waits(&self, is_it: impl Fn(&C) -> bool) -> bool {
-        self.queue
-            .iter()
-            .skip(self.limit.saturating_add(1))
-            .any(is_it)
+        self.queue.iter().skip(self.established).any(is_it)
     }
 
-    /// Removes the oldest connection. Also returns the connection that this establishes, if any.
+    /// Removes the oldest connection and returns it, or returns `None` if there is none. Also
+    /// returns the connection that moves up to an established place, if any.
     pub fn accept(&mut self) -> Option<(C, Option<&C>)> {
         let first = self.queue.pop_front()?;
-        Some((first, self.queue.get(self.limit)))
+        self.established -= 1;
+        Some((first, self.promote()))
     }
 
-    /// Removes a connection that gave up. Also returns the connection that this establishes, if
-    /// any.
+    /// Removes the connection for which `is_it` returns `true`, which gave up, and returns it, if
+    /// any. Also returns the connection that moves up to an established place, if any.
     pub fn remove(&mut self, is_it: impl Fn(&C) -> bool) -> (Option<C>, Option<&C>) {
         let Some(at) = self.queue.iter().position(is_it) else {
             return (None, None);
         };
         let gone = self.queue.remove(at);
-        let promoted = if at <= self.limit {
-            self.queue.get(self.limit)
-        } else {
-            None
-        };
-        (gone, promoted)
+        if at < self.established {
+            self.established -= 1;
+            return (gone, self.promote());
+        }
+        (gone, None)
     }
 
     /// Closes the backlog. Returns the connections that will never be accepted.
     pub fn close(&mut self) -> VecDeque<C> {
         self.closed = true;
+        self.established = 0;
         core::mem::take(&mut self.queue)
     }
 }
@@ -181,10 +190,13 @@ mod tests {
         assert_eq!(backlog.set_limit(2), Some(&2));
         assert_eq!(backlog.set_limit(2), None);
         assert!(!backlog.waits(|c| *c == 2));
+        // A shorter backlog does not take back what it has established.
         assert_eq!(backlog.set_limit(1), None);
         assert!(backlog.is_full());
-        assert_eq!(backlog.set_limit(100), Some(&2));
-        assert_eq!(backlog.set_limit(100), Some(&3));
+        assert!(!backlog.waits(|c| *c == 2));
+        assert_eq!(backlog.established().count(), 3);
+        assert_eq!(backlog.accept(), Some((0, None)));
+        assert_eq!(backlog.accept(), Some((1, Some(&3))));
         assert_eq!(backlog.set_limit(100), Some(&4));
         assert_eq!(backlog.set_limit(100), None);
         assert!(!backlog.is_full());

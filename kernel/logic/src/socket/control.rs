@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 /// The level of all control messages that this module parses (`SOL_SOCKET`).
 pub const SOL_SOCKET: u32 = 1;
-/// File descriptors.
+/// The type of a control message with file descriptors.
 pub const SCM_RIGHTS: u32 = 1;
-/// The credentials of the sender.
+/// The type of a control message with the credentials of the sender.
 pub const SCM_CREDENTIALS: u32 = 2;
 
-/// Bytes of the header of each message: a length of eight bytes that includes the header, a level,
-/// a type.
+/// Size of the header of each control message in bytes. It consists of a length of eight bytes,
+/// which includes the header, a level and a type.
 pub const HEADER: usize = 16;
 /// The most descriptors that one message may carry (`SCM_MAX_FD`).
 pub const MAX_DESCRIPTORS: usize = 253;
@@ -45,7 +45,7 @@ impl Credentials {
         gid: 65534,
     };
 
-    /// Returns the `struct ucred`.
+    /// Returns the credentials as a `struct ucred`.
     pub fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         for (place, number) in bytes.chunks_mut(4).zip([self.pid, self.uid, self.gid]) {
@@ -86,11 +86,11 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Checks a message of [`SOL_SOCKET`] for a receiver that accepts no messages of that level. As
-    /// on Linux, descriptors and credentials are ignored without an error.
+    /// Checks a message of [`SOL_SOCKET`] for a call that accepts no messages of that level. As on
+    /// Linux, descriptors and credentials are ignored without an error.
     ///
     /// # Errors
-    /// `EINVAL` if the type is another one.
+    /// `EINVAL` if the message has another type.
     pub fn check_of_socket(&self) -> Result<(), Errno> {
         match self.kind {
             SCM_RIGHTS | SCM_CREDENTIALS => Ok(()),
@@ -99,8 +99,8 @@ impl Message<'_> {
     }
 }
 
-/// Returns the control messages of a sender. The first malformed message yields `EINVAL` and ends
-/// the iteration.
+/// Returns the control messages in `bytes`, which a sender passed. The first malformed message
+/// yields `EINVAL` and ends the iteration.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Errno>> {
     // Each iteration consumes at least a header.
     core::iter::from_fn(move || {
@@ -123,8 +123,8 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Er
     })
 }
 
-/// Parses the control messages of an `AF_UNIX` sender. Messages of other levels are ignored, as on
-/// Linux.
+/// Parses `bytes`, the control messages of an `AF_UNIX` sender. Messages of other levels are
+/// ignored, as on Linux.
 ///
 /// # Errors
 /// `EINVAL` if a message is malformed or of an unknown type, or passes too many descriptors.
@@ -158,7 +158,7 @@ pub fn parse(bytes: &[u8]) -> Result<Passed, Errno> {
     Ok(passed)
 }
 
-/// Checks the control messages of a TCP sender, which accepts none.
+/// Checks `bytes`, the control messages of a TCP sender, which accepts none.
 ///
 /// # Errors
 /// `EINVAL` if a message is malformed, or of an unknown type of [`SOL_SOCKET`].
@@ -196,12 +196,13 @@ impl Writer {
         left.saturating_sub(HEADER) / 4
     }
 
-    /// Notes that something did not fit.
+    /// Notes that the caller left out data that did not fit, for [`Self::finish`].
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
 
-    /// Adds a message, truncated to the space that is left.
+    /// Adds a message with this `level`, the type `kind` and the contents `data`, truncated to the
+    /// space that is left.
     pub fn add(&mut self, level: u32, kind: u32, data: &[u8]) {
         let left = self.room - self.bytes.len();
         if left < HEADER {

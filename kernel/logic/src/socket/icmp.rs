@@ -3,9 +3,10 @@
 use super::address::Ip;
 use alloc::vec::Vec;
 
-/// Bytes of type, code, checksum, identifier and sequence number.
+/// Size of an ICMP header in bytes. It consists of type, code, checksum, identifier and sequence
+/// number.
 pub const HEADER: usize = 8;
-/// Bytes of an IPv4 header without options.
+/// Size of an IPv4 header without options, in bytes.
 pub const HEADER4: usize = 20;
 /// The protocol number of ICMP in IPv4 packets.
 pub const PROTOCOL4: u8 = 1;
@@ -44,7 +45,8 @@ fn checksum(packet: &[u8], v6: Option<[Ip; 2]>) -> [u8; 2] {
     (!folded).to_be_bytes()
 }
 
-/// Stores the checksum of a packet from `from` to `to` in its header, which must be complete.
+/// Stores the checksum of `packet`, an ICMP packet from `from` to `to`, in its header. `packet`
+/// must have at least [`HEADER`] bytes.
 pub fn seal(packet: &mut [u8], from: Ip, to: Ip) {
     let v6 = from.to_v4().is_none().then_some([from, to]);
     packet[2..4].fill(0);
@@ -52,32 +54,35 @@ pub fn seal(packet: &mut [u8], from: Ip, to: Ip) {
     packet[2..4].copy_from_slice(&checksum);
 }
 
-/// Returns whether a packet is an echo request.
+/// Returns whether `packet` is an echo request of IPv6 if `v6`, else of IPv4.
 pub fn is_request(packet: &[u8], v6: bool) -> bool {
     let [request, _] = if v6 { ECHO6 } else { ECHO4 };
     packet.len() >= HEADER && packet[..2] == [request, 0]
 }
 
-/// Returns the identifier of a packet, or `None` if it is no echo reply.
+/// Returns the identifier of `packet`, or `None` if it is no echo reply of IPv6 if `v6`, else of
+/// IPv4.
 pub fn identifier_of_reply(packet: &[u8], v6: bool) -> Option<u16> {
     let [_, reply] = if v6 { ECHO6 } else { ECHO4 };
     let identifier = packet.get(4..HEADER)?.first_chunk()?;
     (packet[0] == reply).then(|| u16::from_be_bytes(*identifier))
 }
 
-/// Sets the identifier in the header of a packet, which must be complete.
+/// Sets the identifier in the header of `packet` to `identifier`. `packet` must have at least
+/// [`HEADER`] bytes.
 pub fn set_identifier(packet: &mut [u8], identifier: u16) {
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
 }
 
-/// Turns a request from `from` to `to` into its reply.
+/// Turns `packet`, an echo request from `from` to `to`, into its reply.
 pub fn make_reply(packet: &mut [u8], from: Ip, to: Ip) {
     let [_, reply] = if from.to_v4().is_none() { ECHO6 } else { ECHO4 };
     packet[0] = reply;
     seal(packet, to, from);
 }
 
-/// Returns the IPv4 header of a packet with `length` bytes of ICMP.
+/// Returns the IPv4 header of a packet from `from` to `to` with `length` bytes of ICMP. `service`
+/// is its class of service, and `hops` its TTL.
 pub fn header4(from: Ip, to: Ip, service: u8, hops: u8, length: usize) -> Vec<u8> {
     let whole = u16::try_from(HEADER4 + length).unwrap_or(u16::MAX);
     let mut bytes = alloc::vec![0x45, service];

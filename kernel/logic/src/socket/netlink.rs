@@ -8,25 +8,27 @@ use super::routes;
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// `AF_NETLINK`.
+/// The family of netlink sockets.
 pub const AF_NETLINK: u16 = 16;
-/// Bytes of `struct sockaddr_nl`: a family, two bytes of padding, a port, groups.
+/// Size of `struct sockaddr_nl` in bytes. It consists of a family, two bytes of padding, a port and
+/// groups.
 pub const ADDRESS_LENGTH: usize = 12;
-/// The name of the interface.
+/// The name of the loopback interface.
 pub const NAME: &[u8] = b"lo";
-/// The most bytes of requests in one send. An error answers with the whole request.
+/// The most bytes of requests in one send. The answer to a request that fails contains all of the
+/// request.
 pub const REQUESTS_MAX: usize = 8 << 10;
-/// The largest size of a packet on the interface, in bytes.
+/// The largest size of a packet on the loopback interface, in bytes.
 pub const MTU: u32 = 65536;
-/// The length of the interface's send queue, in packets.
+/// The length of the send queue of the loopback interface, in packets.
 pub const QUEUE_LENGTH: u32 = 1000;
-/// `ARPHRD_LOOPBACK`.
+/// The hardware type of the loopback interface (`ARPHRD_LOOPBACK`).
 pub const HARDWARE: u16 = 772;
-/// `IFF_LOOPBACK`.
+/// The flag of a loopback interface.
 pub const IFF_LOOPBACK: u32 = 8;
-/// `IFF_UP`.
+/// The flag of an interface that is up.
 pub const IFF_UP: u32 = 1;
-/// `IFF_UP` and `IFF_RUNNING`.
+/// The flags `IFF_UP` and `IFF_RUNNING` of an interface.
 pub const IFF_UP_RUNNING: u32 = IFF_UP | 0x40;
 
 /// `IFF_LOWER_UP`.
@@ -86,7 +88,7 @@ const FOR_EVER: [u8; 16] = [
     255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Returns the port and the groups of an address that a program passed.
+/// Parses `bytes`, an address that a program passed. Returns its port and its groups.
 ///
 /// # Errors
 /// `EINVAL` if it is no netlink address.
@@ -97,7 +99,7 @@ pub fn parse_address(bytes: &[u8]) -> Result<(u32, u32), Errno> {
     Ok((word(bytes, 4), word(bytes, 8)))
 }
 
-/// Returns an address in the format of programs.
+/// Returns the address with this `port` and these `groups` as a `struct sockaddr_nl`.
 pub fn address_bytes(port: u32, groups: u32) -> Vec<u8> {
     let family = u32::from(AF_NETLINK);
     [family, port, groups].map(u32::to_le_bytes).concat()
@@ -197,7 +199,7 @@ fn address(family: u16) -> Vec<u8> {
     body
 }
 
-/// The subject of a socket's requests.
+/// The subject of the requests of a netlink socket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Interfaces and their addresses (`NETLINK_ROUTE`).
@@ -206,8 +208,8 @@ pub enum Topic {
     Sockets,
 }
 
-/// Answers the requests in `bytes`, at most [`REQUESTS_MAX`] bytes, which the socket at `port`
-/// sent. Each answer is a separate call of `reply`. `is_admin` says whether the sender may change
+/// Answers the requests in `bytes`, at most [`REQUESTS_MAX`] bytes, which the socket at `port` sent
+/// about `topic`. Calls `reply` with each answer. `is_admin` says whether the sender may change
 /// networks. As on Linux, a malformed request ends the processing.
 pub fn answer(
     mut bytes: &[u8],

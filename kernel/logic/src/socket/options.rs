@@ -5,34 +5,34 @@
 
 use crate::errno::Errno;
 
-/// `SOL_SOCKET`.
+/// The level of options of all sockets (`SOL_SOCKET`).
 pub const SOL_SOCKET: u32 = 1;
-/// `IPPROTO_IP`.
+/// The level of options of IPv4 (`IPPROTO_IP`).
 pub const SOL_IP: u32 = 0;
-/// `IPPROTO_TCP`.
+/// The level of options of TCP (`IPPROTO_TCP`).
 pub const SOL_TCP: u32 = 6;
-/// `IPPROTO_UDP`.
+/// The level of options of UDP (`IPPROTO_UDP`).
 pub const SOL_UDP: u32 = 17;
-/// `IPPROTO_IPV6`.
+/// The level of options of IPv6 (`IPPROTO_IPV6`).
 pub const SOL_IPV6: u32 = 41;
 
 /// The capability that a change of an option needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// None.
+    /// No capability.
     Nothing,
-    /// `CAP_NET_ADMIN` or `CAP_NET_RAW`, to switch the option on.
+    /// `CAP_NET_ADMIN` or `CAP_NET_RAW`, to turn a [`Switch`] on or to set a [`Number`].
     AdminOrRaw,
     /// `CAP_NET_ADMIN`, to raise the value.
     AdminToRaise,
 }
 
-/// A switch. Any number but 0 is stored as 1.
+/// An option that is on or off. Any number but 0 is stored as 1.
 #[derive(Copy, Clone, Debug)]
 pub struct Switch {
-    /// The level.
+    /// The level of the option (`SOL_*`).
     pub level: u32,
-    /// The option.
+    /// The number of the option in its level.
     pub option: u32,
     /// Whether numbers other than 0 and 1 are refused.
     pub strict: bool,
@@ -75,27 +75,27 @@ const fn admin_or_raw(level: u32, option: u32) -> Switch {
 
 /// Index of `IP_FREEBIND` in [`SWITCHES`].
 pub const FREE_BIND4: usize = 0;
-/// `IPV6_FREEBIND`.
+/// Index of `IPV6_FREEBIND` in [`SWITCHES`].
 pub const FREE_BIND6: usize = 1;
-/// `IP_TRANSPARENT`.
+/// Index of `IP_TRANSPARENT` in [`SWITCHES`].
 pub const TRANSPARENT4: usize = 2;
-/// `IPV6_TRANSPARENT`.
+/// Index of `IPV6_TRANSPARENT` in [`SWITCHES`].
 pub const TRANSPARENT6: usize = 3;
-/// `IP_BIND_ADDRESS_NO_PORT`.
+/// Index of `IP_BIND_ADDRESS_NO_PORT` in [`SWITCHES`].
 pub const NO_PORT: usize = 4;
-/// `IP_MULTICAST_ALL`.
+/// Index of `IP_MULTICAST_ALL` in [`SWITCHES`].
 pub const ALL_GROUPS4: usize = 5;
-/// `IPV6_MULTICAST_ALL`.
+/// Index of `IPV6_MULTICAST_ALL` in [`SWITCHES`].
 pub const ALL_GROUPS6: usize = 6;
-/// `SO_RXQ_OVFL`.
+/// Index of `SO_RXQ_OVFL` in [`SWITCHES`].
 pub const TELLS_DROPS: usize = 7;
-/// `TCP_INQ`.
+/// Index of `TCP_INQ` in [`SWITCHES`].
 pub const TELLS_REST: usize = 8;
-/// `IP_MULTICAST_LOOP`.
+/// Index of `IP_MULTICAST_LOOP` in [`SWITCHES`].
 pub const LOOP4: usize = 9;
-/// `IPV6_MULTICAST_LOOP`.
+/// Index of `IPV6_MULTICAST_LOOP` in [`SWITCHES`].
 pub const LOOP6: usize = 10;
-/// `SO_RCVMARK`.
+/// Index of `SO_RCVMARK` in [`SWITCHES`].
 pub const TELLS_MARK: usize = 11;
 
 /// All switches. The constants above are indexes into this table.
@@ -158,9 +158,9 @@ pub const SWITCHES: &[Switch] = &[
 /// An option whose value is a number.
 #[derive(Copy, Clone, Debug)]
 pub struct Number {
-    /// The level.
+    /// The level of the option (`SOL_*`).
     pub level: u32,
-    /// The option.
+    /// The number of the option in its level.
     pub option: u32,
     /// The least value.
     pub least: i32,
@@ -185,15 +185,16 @@ const fn number(level: u32, option: u32, least: i32, most: i32, initial: i32) ->
 
 /// Index of `IP_MULTICAST_TTL` in [`NUMBERS`].
 pub const GROUP_HOPS4: usize = 0;
-/// `IPV6_MULTICAST_HOPS`.
+/// Index of `IPV6_MULTICAST_HOPS` in [`NUMBERS`].
 pub const GROUP_HOPS6: usize = 1;
-/// `SO_MARK`.
+/// Index of `SO_MARK` in [`NUMBERS`].
 pub const MARK: usize = 2;
-/// `TCP_DEFER_ACCEPT`, stored as a number of attempts, which [`periods`] converts to seconds.
+/// Index of `TCP_DEFER_ACCEPT` in [`NUMBERS`]. Its value is stored as a number of attempts, which
+/// [`periods`] converts to seconds.
 pub const DEFER_ACCEPT: usize = 3;
-/// `TCP_MAXSEG`; 0 is the default.
+/// Index of `TCP_MAXSEG` in [`NUMBERS`]. Its value 0 is the default.
 pub const SEGMENT: usize = 4;
-/// `IPV6_MTU`; 0 is the default.
+/// Index of `IPV6_MTU` in [`NUMBERS`]. Its value 0 is the default.
 pub const MTU6: usize = 5;
 
 /// All numbers. The constants above are indexes into this table.
@@ -234,7 +235,8 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Returns the option with this level and number, or `None` if it is not in the tables.
+    /// Returns the option with the number `option` in `level`, or `None` if it is not in the
+    /// tables.
     pub fn find(level: u32, option: u32) -> Option<Self> {
         let switch = SWITCHES
             .iter()
@@ -302,7 +304,7 @@ fn periods_of(seconds: i32) -> i32 {
         .unwrap_or(MOST_PERIODS)
 }
 
-/// Returns how many seconds `count` attempts of TCP take.
+/// Returns how many seconds `count` attempts of TCP to send a packet take.
 pub fn periods(count: i32) -> i32 {
     let mut next = 1;
     let mut sum = 0;

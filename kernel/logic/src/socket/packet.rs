@@ -41,35 +41,35 @@ bitflags! {
     /// The control messages that a receiver gets, named after the options that request them.
     #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
     pub struct Told: u32 {
-        /// `IP_PKTINFO`.
+        /// `IP_PKTINFO`: the destination and the interface of an IPv4 packet.
         const INFO4 = 1;
-        /// `IP_RECVTTL`.
+        /// `IP_RECVTTL`: the hops left of an IPv4 packet.
         const HOPS4 = 1 << 1;
-        /// `IP_RECVTOS`.
+        /// `IP_RECVTOS`: the class of service of an IPv4 packet.
         const SERVICE4 = 1 << 2;
-        /// `IP_RECVORIGDSTADDR`.
+        /// `IP_RECVORIGDSTADDR`: the destination and the port of an IPv4 packet.
         const DESTINATION4 = 1 << 3;
-        /// `IPV6_RECVPKTINFO`.
+        /// `IPV6_RECVPKTINFO`: the destination and the interface of an IPv6 packet.
         const INFO6 = 1 << 4;
-        /// `IPV6_RECVHOPLIMIT`.
+        /// `IPV6_RECVHOPLIMIT`: the hops left of an IPv6 packet.
         const HOPS6 = 1 << 5;
-        /// `IPV6_RECVTCLASS`.
+        /// `IPV6_RECVTCLASS`: the class of service of an IPv6 packet.
         const SERVICE6 = 1 << 6;
-        /// `IPV6_RECVORIGDSTADDR`.
+        /// `IPV6_RECVORIGDSTADDR`: the destination and the port of an IPv6 packet.
         const DESTINATION6 = 1 << 7;
-        /// `IPV6_2292PKTINFO`.
+        /// `IPV6_2292PKTINFO`: `INFO6` in the form of RFC 2292.
         const OLD_INFO6 = 1 << 8;
-        /// `IPV6_2292HOPLIMIT`.
+        /// `IPV6_2292HOPLIMIT`: `HOPS6` in the form of RFC 2292.
         const OLD_HOPS6 = 1 << 9;
-        /// `IP_RECVERR`: errors of packets are queued for the receiver.
+        /// `IP_RECVERR`: errors of IPv4 packets, which are queued for the receiver.
         const ERRORS4 = 1 << 10;
-        /// `IPV6_RECVERR`: the same for IPv6.
+        /// `IPV6_RECVERR`: errors of IPv6 packets, which are queued for the receiver.
         const ERRORS6 = 1 << 11;
     }
 }
 
 impl Told {
-    /// Returns the control message that an option of `SOL_IP` requests, or `None` if it requests
+    /// Returns the control message that `option` of `SOL_IP` requests, or `None` if it requests
     /// none.
     pub fn of_ip(option: u32) -> Option<Self> {
         Some(match option {
@@ -82,7 +82,7 @@ impl Told {
         })
     }
 
-    /// Returns the control message that an option of `SOL_IPV6` requests, or `None` if it requests
+    /// Returns the control message that `option` of `SOL_IPV6` requests, or `None` if it requests
     /// none.
     pub fn of_ip6(option: u32) -> Option<Self> {
         Some(match option {
@@ -98,7 +98,7 @@ impl Told {
     }
 }
 
-/// The metadata of a message.
+/// The metadata of a UDP message for its receiver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The destination.
@@ -176,7 +176,8 @@ pub enum Version {
     Six,
 }
 
-/// The settings of a sender for one message. Settings without a value come from the socket.
+/// The settings that a sender chooses for one message. Settings without a value come from the
+/// socket.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The source address.
@@ -206,7 +207,8 @@ fn byte_or_default(data: &[u8]) -> Result<Option<u8>, Errno> {
 }
 
 impl Choice {
-    /// Parses a sender's control messages. Messages of other levels are ignored, as on Linux.
+    /// Parses `bytes`, the control messages of a sender, for a packet of this `version`. Messages
+    /// of other levels are ignored, as on Linux.
     ///
     /// # Errors
     /// `EINVAL` if a message is malformed, unknown or out of bounds. `EINVAL` for IPv6 or
@@ -325,7 +327,7 @@ impl Choice {
     }
 }
 
-/// Returns the priority (`SO_PRIORITY`) that a class of service gives an IPv4 socket.
+/// Returns the priority (`SO_PRIORITY`) that the class of service `service` gives an IPv4 socket.
 pub fn priority(service: u8) -> u32 {
     match (service >> 1) & 0xf {
         4..=7 => 2,

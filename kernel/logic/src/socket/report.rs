@@ -25,7 +25,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The error of the report.
+    /// The error that the report contains.
     pub const ERROR: Errno = Errno::ECONNREFUSED;
 
     /// Returns the control message for a socket of IPv6 if `v6`, else IPv4: level, type and data.

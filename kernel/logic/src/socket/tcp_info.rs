@@ -21,7 +21,7 @@ const REORDERING: u32 = 3;
 /// packet was lost or late.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TcpInfo {
-    /// Linux's number of the connection's state.
+    /// The number that Linux gives the state of the connection.
     pub state: u8,
     /// Whether the socket is or was connected.
     pub connected: bool,
@@ -29,7 +29,7 @@ pub struct TcpInfo {
     pub sent: u64,
     /// Number of bytes received.
     pub received: u64,
-    /// Number of bytes held back.
+    /// Number of bytes that were written but are held back, so that they are not sent yet.
     pub held: usize,
     /// The maximum send rate (`SO_MAX_PACING_RATE`).
     pub most_rate: u64,

@@ -26,11 +26,12 @@ pub(super) struct Buffer {
     ended: u32,
 }
 
-/// There is no memory for a terminal's buffer.
+/// The error if memory for the buffer of a terminal is short.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
 impl Buffer {
+    /// Returns an empty buffer. Fails with [`NoMemory`] if memory is short.
     pub(super) fn new() -> Result<Self, NoMemory> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(CAPACITY).map_err(|_| NoMemory)?;
@@ -72,6 +73,7 @@ impl Buffer {
         }
     }
 
+    /// Returns the number of bytes that wait, including the line being typed.
     #[expect(clippy::cast_possible_truncation, reason = "at most the capacity")]
     pub(super) fn len(&self) -> usize {
         (self.end - self.read) as usize
@@ -115,7 +117,7 @@ impl Buffer {
         self.end = self.lines;
     }
 
-    /// Adds a byte. If the buffer is full, the byte replaces the last one.
+    /// Adds the byte `c` at the end. If the buffer is full, `c` replaces the last byte.
     pub(super) fn push(&mut self, c: u8) {
         if self.len() == CAPACITY {
             self.end -= 1;
@@ -168,8 +170,9 @@ impl Buffer {
             .count()
     }
 
-    /// Reads a line, or as much of it as fits `into`. Returns `None` if no line waits. If the next
-    /// byte then is an end that is read as no byte, it is consumed as well.
+    /// Reads a line, or as much of it as fits `into`. Returns the number of bytes read, or `None`
+    /// if no line waits. If the next byte then is an end that is read as no byte, it is consumed as
+    /// well.
     pub(super) fn read_line(&mut self, into: &mut [u8]) -> Option<usize> {
         if !self.has_line() {
             return None;
@@ -196,7 +199,7 @@ impl Buffer {
         Some(count)
     }
 
-    /// Reads bytes regardless of lines. Returns their number.
+    /// Reads bytes into `into`, regardless of lines. Returns their number.
     pub(super) fn read_bytes(&mut self, into: &mut [u8]) -> usize {
         let count = self.len().min(into.len());
         for place in &mut into[..count] {

@@ -79,7 +79,7 @@ pub struct Discipline {
 }
 
 impl Discipline {
-    /// Returns a new terminal.
+    /// Returns a new terminal with the settings `termios`.
     ///
     /// # Errors
     /// [`NoMemory`] if memory is short.
@@ -119,8 +119,8 @@ impl Discipline {
 
     // Input.
 
-    /// Processes typed bytes. Returns how many bytes were accepted. Some of them may wait for
-    /// [`Self::catch_up`].
+    /// Processes `bytes`, which the far side typed. Returns how many bytes were accepted. Some of
+    /// them may wait for [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.typed = true;
         let most = STEP - self.drain_backlog();
@@ -141,7 +141,7 @@ impl Discipline {
         done
     }
 
-    /// Returns whether [`Self::receive`] would accept a byte.
+    /// Returns whether there is room for another typed byte, so that [`Self::receive`] accepts it.
     pub fn has_input_room(&self) -> bool {
         self.backlog.len() < BACKLOG
     }
@@ -167,7 +167,7 @@ impl Discipline {
         if doubled { free.div_ceil(3) } else { free }
     }
 
-    /// Returns whether typed bytes wait that could be processed.
+    /// Returns whether typed bytes wait that [`Self::catch_up`] could process.
     pub fn is_behind(&self) -> bool {
         !self.backlog.is_empty() && self.has_room()
     }
@@ -199,8 +199,8 @@ impl Discipline {
         core::mem::take(&mut self.keys)
     }
 
-    /// Returns how often the program must be notified of input since the last call: once for each
-    /// line, or once for all typed bytes.
+    /// Returns how often the reading program must be notified of input since the last call. That is
+    /// once for each line, or once for all typed bytes if input is not read by lines.
     pub fn take_arrivals(&mut self) -> u32 {
         let lines = self.buffer.take_ended();
         let bytes = core::mem::take(&mut self.typed);
@@ -212,8 +212,8 @@ impl Discipline {
 
     // The program reads.
 
-    /// Reads a line, or the available bytes, into `into`. Returns `None` if nothing is available or
-    /// `into` is empty.
+    /// Reads a line, or the available bytes, into `into`. Returns the number of bytes, which is 0
+    /// for the end of a file. Returns `None` if nothing is available or `into` is empty.
     pub fn read(&mut self, into: &mut [u8]) -> Option<usize> {
         if into.is_empty() {
             return None;
@@ -243,8 +243,8 @@ impl Discipline {
         self.buffer.len() >= wanted
     }
 
-    /// Returns how many bytes a reader without lines waits for, and how long, in tenths of a
-    /// second. Returns `None` if input is read by lines.
+    /// Returns how many bytes a reader waits for, and for how long, in tenths of a second. Returns
+    /// `None` if input is read by lines.
     pub fn patience(&self) -> Option<[u8; 2]> {
         (!self.reads_lines()).then(|| self.least_and_time())
     }
@@ -264,8 +264,8 @@ impl Discipline {
 
     // The program writes.
 
-    /// Writes the program's output. Returns how many bytes were accepted: 0 while output is
-    /// stopped.
+    /// Writes `bytes`, which are output of the program. Returns how many of them were accepted: 0
+    /// while output is stopped or echo waits for room.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.release_held();
         if self.is_held() || !self.held.is_empty() {
@@ -301,12 +301,13 @@ impl Discipline {
         done
     }
 
-    /// Returns whether [`Self::write`] would accept a byte.
+    /// Returns whether output is not stopped and has room for any byte as it is shown, so that
+    /// [`Self::write`] accepts a byte.
     pub fn is_writable(&self) -> bool {
         !self.is_held() && OUTPUT_ROOM - self.output.len() >= LONGEST
     }
 
-    /// Returns whether output is stopped.
+    /// Returns whether output is stopped, by the character STOP or by a call.
     pub fn is_held(&self) -> bool {
         self.stopped || self.stopped_by_call
     }
@@ -397,7 +398,8 @@ impl Discipline {
         self.backlog = VecDeque::new();
     }
 
-    /// Adds a byte to the output unprocessed (`TIOCSTI` at the far side, a flow character).
+    /// Adds the byte `c` to the output unprocessed (`TIOCSTI` at the far side, a flow character).
+    /// Drops `c` if there is no room.
     pub fn insert_output(&mut self, c: u8) {
         if self.output.len() < OUTPUT_ROOM && self.output.try_reserve(1).is_ok() {
             self.output.push_back(c);
@@ -411,7 +413,7 @@ impl Discipline {
         &self.locked
     }
 
-    /// Locks the settings in `locked`, and no others.
+    /// Locks the settings that are marked in `locked`, and unlocks all others.
     pub fn set_locked(&mut self, locked: Locked) {
         self.locked = locked;
     }
@@ -421,7 +423,9 @@ impl Discipline {
         self.termios.control.set(Control::CLOCAL, local);
     }
 
-    /// Changes the settings, except for locked ones.
+    /// Changes the settings to `new`, except for locked ones. [`When::Flush`] also discards input
+    /// that was typed but not read. The caller must have waited for the output if `when` requires
+    /// that.
     pub fn set_termios(&mut self, new: Termios, when: When) {
         let new = new.holding(&self.termios, &self.locked);
         if when == When::Flush {
@@ -464,7 +468,8 @@ impl Discipline {
         self.drain_backlog();
     }
 
-    /// Discards output that was written but not shown.
+    /// Discards output that was written but not shown. The bytes that count as taken by the far
+    /// side stay.
     pub fn flush_output(&mut self) {
         self.output.truncate(TAKEN);
         self.tell(Packet::FLUSH_WRITE, Packet::empty());
@@ -480,7 +485,7 @@ impl Discipline {
         self.tell(Packet::FLUSH_READ, Packet::empty());
     }
 
-    /// Stops or continues output by a call.
+    /// Stops or continues output, as `flow` says (`tcflow`).
     pub fn set_flow(&mut self, flow: Flow) {
         let off = flow == Flow::Off;
         if self.stopped_by_call == off {
@@ -529,7 +534,7 @@ impl Discipline {
         }
     }
 
-    /// Begins or ends packet mode.
+    /// Begins packet mode if `on`, else ends it.
     pub fn set_packet_mode(&mut self, on: bool) {
         if on {
             self.packet.get_or_insert(Packet::empty());
@@ -554,7 +559,8 @@ impl Discipline {
         Some(core::mem::replace(packet, Packet::empty()))
     }
 
-    /// Hangs the terminal up: discards what waits, and resets the settings to `termios`.
+    /// Hangs the terminal up. Discards waiting input and echo, continues stopped output, and resets
+    /// the settings to `termios`. Output that waits for the far side stays.
     pub fn hang_up(&mut self, termios: Termios) {
         self.flush_backlog();
         self.buffer.clear();

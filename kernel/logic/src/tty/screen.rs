@@ -16,6 +16,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
+    /// Returns the column where the line being typed begins.
     pub(super) fn line_begin(&self) -> u32 {
         self.line_begin
     }
@@ -25,11 +26,12 @@ impl Screen {
         self.line_begin = self.column;
     }
 
-    /// Moves the cursor for bytes that are shown without [`Self::process`].
+    /// Moves the cursor `columns` to the right, for bytes that are shown without [`Self::process`].
     pub(super) fn advance(&mut self, columns: u32) {
         self.column = self.column.wrapping_add(columns);
     }
 
+    /// Moves the cursor one column to the left, unless it is in column 0.
     pub(super) fn go_back(&mut self) {
         self.column = self.column.saturating_sub(1);
     }

@@ -143,7 +143,7 @@ pub const NEW_BYTES: usize = 44;
 pub const TERMIO_BYTES: usize = 18;
 /// Number of characters in `struct termio`: the first ones of `struct termios`.
 const TERMIO_CHARACTERS: usize = 8;
-/// A `struct termios` whose set bits and bytes mark locked settings.
+/// The bytes of a `struct termios` whose set bits and bytes mark locked settings.
 pub type Locked = [u8; OLD_BYTES];
 /// The bytes of a `struct termios2`, which begins like a `struct termios`.
 pub type Bytes = [u8; NEW_BYTES];
@@ -220,17 +220,18 @@ impl Termios {
         }
     }
 
-    /// Returns a character of `c_cc`.
+    /// Returns the character `which` of `c_cc`.
     pub fn character(&self, which: Characters) -> u8 {
         self.characters[which as usize]
     }
 
-    /// Sets a character of `c_cc`.
+    /// Sets the character `which` of `c_cc` to `value`.
     pub fn set_character(&mut self, which: Characters, value: u8) {
         self.characters[which as usize] = value;
     }
 
-    /// Returns whether `c` is this character. A character with the value 0 is disabled.
+    /// Returns whether `c` is the character `which` of `c_cc`. A character with the value 0 is
+    /// disabled.
     pub(super) fn is(&self, c: u8, which: Characters) -> bool {
         c != 0 && self.character(which) == c
     }
@@ -267,7 +268,7 @@ impl Termios {
         bytes
     }
 
-    /// Returns these settings with the fields of a `struct termio` replaced.
+    /// Returns these settings with the fields of `termio`, a `struct termio`, replaced.
     pub fn with_termio(&self, termio: &[u8; TERMIO_BYTES]) -> Self {
         let mut all = self.to_bytes();
         for (word, half) in all.chunks_exact_mut(4).zip(termio[..8].chunks_exact(2)) {
@@ -277,7 +278,8 @@ impl Termios {
         Self::from_bytes(&all)
     }
 
-    /// Parses a `struct termios2`. For a `struct termios` the remaining bytes must be 0.
+    /// Parses `bytes`, a `struct termios2`. If they are a `struct termios`, the remaining bytes
+    /// must be 0.
     pub fn from_bytes(bytes: &Bytes) -> Self {
         let word = |at: usize| {
             let mut word = [0; 4];

@@ -6,19 +6,21 @@ use super::shared::Shared;
 use core::ops::DerefMut;
 use ebb_mm::{Frame, FrameRange};
 
-/// A block whose first frames carry its part of the memmap.
+/// A pageblock whose first frames carry its part of the memmap, so that only the others can be
+/// free.
 #[derive(Copy, Clone, Debug)]
 pub struct Carrier {
-    /// First frame of the block.
+    /// First frame of the pageblock.
     pub block: Frame,
-    /// Number of carrying frames.
+    /// Number of frames that carry its part of the memmap.
     pub carried: u64,
-    /// Set by [`relieve`] if the block is whole again.
+    /// Whether [`relieve`] has made the pageblock whole.
     pub whole: bool,
 }
 
 impl Carrier {
-    /// Returns a block that still carries.
+    /// Returns a carrier that is not whole. The first `carried` frames of the pageblock at `block`
+    /// carry.
     pub const fn new(block: Frame, carried: u64) -> Self {
         Self {
             block,
@@ -35,11 +37,11 @@ impl Carrier {
 /// The most blocks that [`relieve`] makes whole together.
 pub const TOGETHER: usize = 8;
 
-/// Makes blocks whole that carry their part of the memmap, if their other frames are free and there
-/// are frames elsewhere. At most [`TOGETHER`] blocks. The free frames of all these blocks are
+/// Makes those of `carriers` whole whose other frames are free, as far as there are frames
+/// elsewhere. There must be at most [`TOGETHER`] carriers. The free frames of all these blocks are
 /// allocated first. Otherwise the memmap part of one block could move into another, which could
-/// then not be made whole. `is_whole` is called for each block before it is freed, because
-/// afterwards it may have another owner.
+/// then not be made whole. Calls `is_whole` with each block before it is freed, because afterwards
+/// the block may have another owner.
 pub fn relieve<M, G>(
     machine: M,
     lock: impl FnOnce() -> G,

@@ -13,7 +13,7 @@ use ebb_mm::{AllocError, Frame, FrameRange};
 /// The most frames that a block carries: its part of the memmap, and a table that maps it.
 const CARRIED: usize = MAX_PAGES + 1;
 
-/// Where a block's part of the memmap was restored.
+/// The place where the part of the memmap of a block was restored.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Restored {
     /// On frames from the allocator. The caller may free the whole block.
@@ -22,8 +22,8 @@ pub enum Restored {
     Carried(u64),
 }
 
-/// An exchange of the memmap parts of several blocks. It holds the lock of the shared page, so only
-/// one runs at a time.
+/// A change of the memmap parts of several blocks, with one flush at its end. It holds the lock of
+/// the shared page, so only one runs at a time.
 #[derive(Debug)]
 pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
     machine: M,
@@ -34,7 +34,7 @@ pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
 }
 
 impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
-    /// Begins an exchange that has changed nothing yet.
+    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock.
     #[inline]
     pub fn begin(machine: M, shared: G) -> Self {
         const {
@@ -139,8 +139,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(table)
     }
 
-    /// Replaces the part of the memmap of a block of 1 GiB, by whole tables. Otherwise like
-    /// [`Self::share`].
+    /// Replaces the part of the memmap of `block`, a page of 1 GiB, with the shared page, by whole
+    /// tables. Otherwise like [`Self::share`].
     ///
     /// # Errors
     /// The errors of [`Self::share`].
@@ -180,8 +180,9 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         self.retire(table, true);
     }
 
-    /// Restores the part of the memmap of a block whose part is shared, filled with zeros. Never
-    /// fails. The block must not be freed before [`Self::end`].
+    /// Restores the part of the memmap of `block`, which is shared, on frames of `supply` or of the
+    /// block itself. Its descriptors are zero then. Never fails. The block must not be freed before
+    /// [`Self::end`].
     ///
     /// # Panics
     /// If there is no shared page.
@@ -223,9 +224,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Moves the part of the memmap of a block that carries it to frames from the allocator. The
-    /// caller must own all frames of the block. Returns `false` if the allocator has too few
-    /// frames. After [`Self::end`] the caller may free the block, in single frames.
+    /// Moves the part of the memmap of `block`, whose first `carried` frames carry it, to frames
+    /// from the allocator. The caller must own all frames of the block. Returns `false` if the
+    /// allocator has too few frames. After [`Self::end`] the caller may free the block, in single
+    /// frames.
     pub fn move_out(&mut self, block: Frame, carried: u64) -> bool {
         let machine = self.machine;
         let pages = M::PAGES as u64;
@@ -274,7 +276,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         machine.forget(block);
     }
 
-    /// Maps a large page of zeros for the part of the memmap under one table, which must be shared.
+    /// Maps `page`, a large page of zeros, for the part of the memmap under one table, which must
+    /// be shared. `first` is the first frame described there.
     pub(super) fn put_large(&mut self, first: Frame, page: Frame) {
         let slot = self.machine.slot(first);
         let table = target::<M>(slot.load(Ordering::Relaxed));

@@ -42,29 +42,29 @@ pub trait Machine: Copy {
     /// The bits of entries.
     const BITS: Bits;
 
-    /// Returns the entry that leads to the table for a block's part of the memmap, or maps it by a
-    /// large page.
+    /// Returns the upper entry for the part of the memmap of `block`. It leads to a table, or maps
+    /// a large page.
     fn slot<'a>(self, block: Frame) -> &'a AtomicU64
     where
         Self: 'a;
-    /// Returns an entry of a table of the last level.
+    /// Returns entry number `index` of `table`, a table of the last level.
     fn entry<'a>(self, table: Frame, index: u64) -> &'a AtomicU64
     where
         Self: 'a;
-    /// Returns a word in the descriptor of a table's frame, which counts the entries that map the
-    /// shared page. The word is zero in other descriptors.
+    /// Returns a word in the descriptor of the frame of `table`. It counts the entries of `table`
+    /// that map the shared page. The word is zero in other descriptors.
     fn shared_entries<'a>(self, table: Frame) -> &'a AtomicU64
     where
         Self: 'a;
 
-    /// Fills frames, which the caller owns, with zeros.
+    /// Fills `frames`, which the caller owns, with zeros.
     fn clear(self, frames: FrameRange);
-    /// Makes all descriptors in a page of zeros those of a huge page.
+    /// Makes all descriptors in `page`, a page of zeros, those of a huge page.
     fn describe_huge_page(self, page: Frame);
 
-    /// Marks a frame from the allocator as part of the memmap.
+    /// Marks `frame`, which came from the allocator, as part of the memmap.
     fn own(self, frame: Frame);
-    /// Removes the mark, so that the descriptor is zero.
+    /// Removes the mark from `frame`, so that its descriptor is zero.
     fn disown(self, frame: Frame);
     /// Adds `frames` to the count of marked frames.
     fn count(self, frames: u64);
@@ -76,7 +76,7 @@ pub trait Machine: Copy {
     /// # Errors
     /// [`AllocError`] if no frame is free.
     fn allocate(self) -> Result<Frame, AllocError>;
-    /// Fills `frames` with free frames from the start on. Returns how many it allocated.
+    /// Fills `frames` with free frames, from the start on. Returns how many it allocated.
     fn allocate_many(self, frames: &mut [Frame]) -> usize;
     /// Allocates a pageblock as single frames.
     ///
@@ -86,24 +86,25 @@ pub trait Machine: Copy {
     /// Allocates exactly the frames in `range` as single frames. Returns `false` if one of them is
     /// not free.
     fn allocate_range(self, range: FrameRange) -> bool;
-    /// Frees single frames.
+    /// Frees the frames in `range`, which are in use as single frames.
     fn free(self, range: FrameRange);
-    /// Hands frames that the memmap has from boot to the allocator, in use as single frames.
+    /// Hands the frames in `range`, which the memmap has from boot, to the allocator. They are in
+    /// use as single frames then.
     fn admit(self, range: FrameRange);
 
-    /// Makes this CPU flush its translations of a block's part of the memmap.
+    /// Makes this CPU flush its translations of the part of the memmap of `block`.
     fn forget(self, block: Frame);
     /// Makes all CPUs flush their translations of the memmap. When this returns, they have.
     fn flush(self);
 }
 
-/// Returns the index of the entry for a block's first page in its table.
+/// Returns the index of the entry for the first memmap page of `block` in its table.
 #[inline]
 pub(super) fn first_entry<M: Machine>(block: Frame) -> u64 {
     block.number() / M::ENTRIES * M::PAGES as u64 % M::ENTRIES
 }
 
-/// Returns the entries of a block's pages in `table`.
+/// Returns the entries in `table` for the memmap pages of `block`.
 #[inline]
 pub(super) fn entries<'a, M: Machine + 'a>(
     machine: M,
@@ -114,39 +115,39 @@ pub(super) fn entries<'a, M: Machine + 'a>(
     (0..M::PAGES as u64).map(move |page| machine.entry(table, first + page))
 }
 
-/// Returns the frame that an entry leads to.
+/// Returns the frame that `entry` leads to.
 #[inline]
 pub(super) const fn target<M: Machine>(entry: u64) -> Frame {
     Frame::containing(entry & M::BITS.address)
 }
 
-/// Returns the entry of a writable page that came from the allocator.
+/// Returns the entry that maps `page`, a writable page that came from the allocator.
 #[inline]
 pub(super) const fn page_entry<M: Machine>(page: Frame) -> u64 {
     page.address() | M::BITS.page | M::BITS.writable | M::BITS.owned
 }
 
-/// Returns the entry of one page of a large page.
+/// Returns the entry that maps page number `index` of the large page that the entry `large` maps.
 #[inline]
 pub(super) fn part_entry<M: Machine>(large: u64, index: u64) -> u64 {
     let page = large_target::<M>(large).offset(index);
     page.address() | M::BITS.page | M::BITS.writable | large & M::BITS.owned
 }
 
-/// Returns the entry that leads to a table.
+/// Returns the entry that leads to `table`.
 #[inline]
 pub(super) const fn table_entry<M: Machine>(table: Frame) -> u64 {
     table.address() | M::BITS.table
 }
 
-/// Returns the first frame of a large page.
+/// Returns the first frame of the large page that `entry` maps.
 #[inline]
 pub(super) fn large_target<M: Machine>(entry: u64) -> Frame {
     // In a large page's entry, x86 uses a bit within the address mask for something else.
     Frame::new(target::<M>(entry).number() & !(M::ENTRIES - 1))
 }
 
-/// Marks and counts frames as the memmap's own.
+/// Marks and counts `frames`, which came from the allocator, as part of the memmap.
 #[inline]
 pub(super) fn take<M: Machine>(machine: M, frames: &[Frame]) {
     for &frame in frames {

@@ -32,6 +32,7 @@ pub(super) struct Pool<'m, const E: usize, const P: usize> {
 }
 
 impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
+    /// Returns an empty pool of `machine`.
     pub(super) const fn new(machine: &'m Simulated<E, P>) -> Self {
         Self {
             machine,
@@ -67,7 +68,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         allowed
     }
 
-    /// Adds up to `pages` pages of `frames` frames to the pool, in one exchange.
+    /// Allocates up to `pages` pages of `frames` frames from the machine and adds them to the pool.
+    /// Their parts of the memmap are shared in one exchange, as far as there are frames for tables.
     pub(super) fn add(&mut self, pages: usize, frames: usize) {
         let taken = (0..pages).map_while(|_| self.machine.take_aligned(frames));
         let mut new: Vec<_> = taken
@@ -110,7 +112,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         removed
     }
 
-    /// Frees up to `pages` pages of the pool, with a supply for `supply` blocks.
+    /// Frees up to `pages` huge pages of the pool, from the one at `place` on. Their parts of the
+    /// memmap are restored with a supply for `supply` blocks.
     pub(super) fn give_back(&mut self, place: usize, pages: usize, supply: u64) {
         let removed = self.remove(place, pages, E);
         self.machine.allow(self.allowed(&removed));
@@ -147,7 +150,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Frees a page of 1 GiB. Large pages restore its part of the memmap as far as possible.
+    /// Frees a page of 1 GiB, the first from the one at `place` on. Large pages restore its part of
+    /// the memmap as far as possible.
     pub(super) fn give_back_giant(&mut self, place: usize) {
         let machine = self.machine;
         let in_table = Simulated::<E, P>::IN_TABLE;
@@ -184,7 +188,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Splits a page of 1 GiB into huge pages.
+    /// Splits a page of 1 GiB, the first from the one at `place` on, into huge pages.
     pub(super) fn demote(&mut self, place: usize) {
         for page in self.remove(place, 1, E * E) {
             let part = |index| Page {
@@ -196,7 +200,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Makes carrying blocks whole, as far as possible.
+    /// Makes the blocks whole that carry their part of the memmap, as far as possible.
     pub(super) fn relieve(&mut self) {
         let carriers = core::mem::take(&mut self.carriers);
         self.machine.allow(self.allowed(&[]));
@@ -221,7 +225,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Programs allocate up to `frames` frames.
+    /// Allocates up to `frames` frames for programs.
     pub(super) fn fill(&mut self, frames: usize) {
         let taken = (0..frames).map_while(|_| self.machine.take_one());
         for frame in taken {
@@ -230,7 +234,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Programs free up to `frames` frames, from the one at `place` on.
+    /// Frees up to `frames` frames of programs, from the one at `place` on.
     pub(super) fn release(&mut self, place: usize, frames: usize) {
         for _ in 0..frames.min(self.programs.len()) {
             let frame = self.programs.swap_remove(place % self.programs.len());
@@ -239,7 +243,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Programs free `frames` frames, which are not adjacent to each other.
+    /// Frees `frames` frames of programs, which are not adjacent to each other.
     pub(super) fn release_even(&mut self, frames: usize) {
         for _ in 0..frames {
             let even = |frame: &Frame| frame.number().is_multiple_of(2);
@@ -273,10 +277,12 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
+    /// Returns whether any block carries its part of the memmap.
     pub(super) fn carries(&self) -> bool {
         !self.carriers.is_empty()
     }
 
+    /// Returns the number of pages in the pool whose part of the memmap is shared.
     pub(super) fn gave_up(&self) -> usize {
         self.pages.iter().filter(|page| page.shared).count()
     }

@@ -16,6 +16,7 @@ pub(super) struct Retired {
 }
 
 impl Retired {
+    /// Returns a value without frames.
     #[inline]
     pub(super) const fn new() -> Self {
         Self {
@@ -24,7 +25,8 @@ impl Retired {
         }
     }
 
-    /// Adds a frame. Returns `false` if there is no room for another run.
+    /// Adds `frame`, which came from the allocator if `owned`. Returns `false` if there is no room
+    /// for another run.
     #[inline]
     pub(super) fn push(&mut self, frame: Frame, owned: bool) -> bool {
         if let Some((last, of)) = self.runs[..self.len].last_mut()
@@ -42,7 +44,7 @@ impl Retired {
         true
     }
 
-    /// Frees all frames.
+    /// Frees all frames to `machine`.
     pub(super) fn free<M: Machine>(&mut self, machine: M) {
         for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
             free_run(machine, run, owned);

@@ -15,6 +15,8 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Allocates the page and the table, and fills them. Fails with [`AllocError`] if there are no
+    /// frames for them.
     pub(super) fn new<M: Machine>(machine: M) -> Result<Self, AllocError> {
         let page = machine.allocate()?;
         let table = match machine.allocate() {

@@ -9,7 +9,7 @@ const MANY: u64 = 32;
 const NONE: FrameRange = FrameRange::new(Frame::new(0), 0);
 
 /// Frames on which parts of the memmap are restored. For many blocks they are allocated by the
-/// pageblock, because they may stay long and should not break up further blocks. For few blocks
+/// pageblock, because they may stay long and should not break up further pageblocks. For few blocks
 /// they are allocated one by one.
 #[derive(Debug)]
 pub struct Supply<M: Machine> {
@@ -31,7 +31,8 @@ impl<M: Machine> Supply<M> {
         }
     }
 
-    /// Fills `wanted` with frames. Returns `false` if there are not enough; then it keeps none.
+    /// Fills `wanted` with frames. Returns `false` if there are not enough frames; then none is
+    /// allocated.
     pub(super) fn get(&mut self, wanted: &mut [Frame]) -> bool {
         let count = wanted.len() as u64;
         if self.run.frames < count && self.blocks >= MANY {
@@ -69,8 +70,8 @@ impl<M: Machine> Drop for Supply<M> {
     }
 }
 
-/// Fills `wanted` with any free frames. Returns `false` if there are not enough; then it keeps
-/// none.
+/// Fills `wanted` with any free frames of `machine`. Returns `false` if there are not enough
+/// frames; then none is allocated.
 pub(super) fn get_any<M: Machine>(machine: M, wanted: &mut [Frame]) -> bool {
     let taken = machine.allocate_many(wanted);
     let all = taken == wanted.len();

@@ -36,6 +36,8 @@ pub(super) struct Allocator {
 }
 
 impl Allocator {
+    /// Returns an allocator of frames with these `owners`. `seed` is the seed for the choice of
+    /// free frames.
     pub(super) const fn new(owners: Vec<Owner>, seed: u64) -> Self {
         Self {
             owners,
@@ -58,6 +60,8 @@ impl Allocator {
         }
     }
 
+    /// Allocates the `frames` frames from frame `start` on. Returns the first one, or `None` if one
+    /// of them is not free.
     pub(super) fn take(&mut self, start: usize, frames: usize) -> Option<Frame> {
         let wanted = self.owners.get_mut(start..start + frames)?;
         if wanted.iter().any(|&owner| owner != Owner::Nobody) {
@@ -78,12 +82,15 @@ impl Allocator {
         (self.seed % limit as u64) as usize
     }
 
+    /// Allocates `frames` free frames, aligned to their number. Returns the first one, or `None` if
+    /// there are none.
     pub(super) fn take_aligned(&mut self, frames: usize) -> Option<Frame> {
         let blocks = self.owners.len() / frames;
         let from = self.chance(blocks);
         (0..blocks).find_map(|index| self.take((from + index) % blocks * frames, frames))
     }
 
+    /// Allocates a free frame, or returns `None` if there is none.
     pub(super) fn take_one(&mut self) -> Option<Frame> {
         self.take_aligned(1)
     }

@@ -114,6 +114,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.allocator.lock().unwrap()
     }
 
+    /// Returns the number of frames of the machine.
     pub(super) fn frames(&self) -> usize {
         self.words.len() / E
     }
@@ -244,7 +245,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         }
     }
 
-    /// Sets which calls of the allocator fail from now on.
+    /// Sets the calls of the allocator that fail to `refuse`. Calls are counted from now on.
     pub(super) fn refuse(&self, refuse: Refuse) {
         let mut allocator = self.allocator();
         (allocator.calls, allocator.refuse) = (0, refuse);
@@ -279,6 +280,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.slots.iter().map(reach).collect()
     }
 
+    /// Returns the owner of `frame`, as the allocator sees it.
     pub(super) fn owner(&self, frame: Frame) -> Owner {
         self.allocator().owners[frame.number() as usize]
     }
