@@ -1,10 +1,11 @@
-//! The lower half of the guest kernel: the machine, its memory, its threads. It knows no files,
-//! processes or system calls. It declares its needs of the upper half as contracts
-//! ([`arch::Entries`], [`memory::Helpers`], [`sched::Owner`]), which the linker binds.
+//! The lower half of the guest kernel: the CPUs and devices of the machine (`arch`), memory, and
+//! threads. It contains no files, processes or system calls. The functions that it needs from the
+//! upper half are declared in [`arch::Entries`], [`memory::Helpers`] and [`sched::Owner`]. The
+//! upper half defines one static of each type, and the linker binds them.
 //!
-//! Kernel mode runs with interrupts off, except in the idle loop: the kernel is never preempted and
-//! no interrupt arrives in kernel code. So the precompiled `core`, which uses the red zone and
-//! SSE2, is safe here.
+//! Kernel mode runs with interrupts off, except in the idle loop and for one instruction in a few
+//! assembly functions (`arch::interrupt::serve_pending`). So the kernel is never preempted anywhere
+//! else, and the precompiled `core`, which uses the red zone and SSE2, is safe here.
 #![no_std]
 
 extern crate alloc;

@@ -1,26 +1,26 @@
-//! ACPI's interrupt tables: which CPUs and I/O APICs there are. No AML.
+//! Reads the CPUs and I/O APICs of the machine from ACPI's MADT. AML is not interpreted.
 
 use super::cpuset::MAX_CPUS;
 use super::layout::phys_to_virt;
 use super::paging;
 
-/// I/O APICs that are used.
+/// The most I/O APICs that are used.
 const MAX_IO_APICS: usize = 4;
-/// Tables looked at.
+/// The most tables that are examined.
 const MAX_TABLES: usize = 64;
-/// Entries of the MADT looked at.
+/// The most entries of the MADT that are examined.
 const MAX_ENTRIES: usize = 1024;
 
-/// An I/O APIC.
+/// An I/O APIC, as the MADT describes it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct IoApic {
     /// Physical address of its registers.
     pub(super) address: u32,
-    /// Global number of its first pin.
+    /// The global system interrupt (GSI) number of its first pin.
     pub(super) first_gsi: u32,
 }
 
-/// What the machine says about CPUs and interrupts.
+/// The CPUs and I/O APICs of the machine.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Machine {
     apic_ids: [u32; MAX_CPUS],
@@ -30,7 +30,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine that says nothing: one CPU, one I/O APIC at its usual place.
+    /// Makes the values for a machine without a MADT: no list of CPUs, and one I/O APIC at its
+    /// usual address.
     fn plain() -> Self {
         let mut io_apics = [IoApic::default(); MAX_IO_APICS];
         io_apics[0] = IoApic {
@@ -45,13 +46,13 @@ impl Machine {
         }
     }
 
-    /// Numbers of the APICs of CPUs that can be started, the running one among them; empty when
-    /// the machine does not say.
+    /// Returns the APIC IDs of all CPUs that can be started, including the running one. The slice
+    /// is empty if the machine has no MADT.
     pub(super) fn apic_ids(&self) -> &[u32] {
         &self.apic_ids[..self.cpus]
     }
 
-    /// The I/O APICs.
+    /// Returns the I/O APICs.
     pub(super) fn io_apics(&self) -> &[IoApic] {
         &self.io_apics[..self.io_apic_count]
     }
@@ -70,7 +71,8 @@ impl Machine {
     }
 }
 
-/// Returns bytes of firmware memory, or `None` outside of the mapped range.
+/// Returns `len` bytes of firmware memory at physical address `address`. Returns `None` if they are
+/// not all in the low part of the physmap, or if `address` is 0.
 fn bytes(address: u64, len: usize) -> Option<&'static [u8]> {
     let end = address.checked_add(len as u64)?;
     if address == 0 || end > paging::low_mapped_end() {
@@ -89,7 +91,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A table by its address: header and body, its checksum verified.
+/// Returns the ACPI table at `address`, header included. Returns `None` if its length or checksum
+/// is wrong.
 fn table(address: u64) -> Option<&'static [u8]> {
     const HEADER_BYTES: usize = 36;
     const MAX_TABLE_BYTES: usize = 1 << 20;
@@ -102,7 +105,8 @@ fn table(address: u64) -> Option<&'static [u8]> {
     (sum == 0).then_some(table)
 }
 
-/// The table with a signature.
+/// Returns the first ACPI table with this signature that is valid, or `None`. `rsdp` is the
+/// physical address of ACPI's root pointer.
 fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
     let root = bytes(rsdp, 20)?;
     if root.first_chunk() != Some(b"RSD PTR ") {
@@ -133,7 +137,8 @@ fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
     None
 }
 
-/// Reads the machine's tables. Missing and broken tables are ignored.
+/// Reads the MADT. `rsdp` is the physical address of ACPI's root pointer. Without a valid MADT,
+/// returns the defaults: no list of CPUs, and one I/O APIC at its usual address.
 pub(super) fn read(rsdp: Option<u64>) -> Machine {
     const LOCAL_APIC: u8 = 0;
     const IO_APIC: u8 = 1;

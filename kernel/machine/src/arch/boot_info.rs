@@ -1,26 +1,29 @@
-//! What the boot loader left.
+//! What the boot loader handed over.
 
 use super::layout::PhysRange;
 
-/// What the boot loader left.
+/// What the boot loader handed over: memory, the command line and the initramfs.
 #[derive(Debug)]
 pub struct BootInfo {
-    /// Usable RAM: sorted, disjoint, page-aligned, from 1 MiB up. Holds the kernel and the initrd.
+    /// The ranges of usable RAM: sorted, disjoint, page-aligned, from 1 MiB up. They include the
+    /// kernel and the initramfs.
     pub ram: &'static [PhysRange],
     /// The kernel's command line.
     pub cmdline: &'static str,
-    /// The initramfs; starts on a page.
+    /// The physical range of the initramfs, which starts at a page boundary; `None` if there is
+    /// none.
     pub initrd: Option<PhysRange>,
-    /// The kernel image with its page tables: never to be given away.
+    /// The physical range of the kernel image and its page tables. It is never freed.
     pub kernel: PhysRange,
-    /// First address behind all RAM.
+    /// The physical address after the last byte of RAM.
     pub max_address: u64,
-    /// Physical address of ACPI's root pointer.
+    /// Physical address of ACPI's root pointer; `None` if the boot loader gave none.
     pub rsdp: Option<u64>,
 }
 
 impl BootInfo {
-    /// The values of `key=value` words of the command line with that key, in order.
+    /// Returns the values of all words `key=value` on the command line that have this `key`, in
+    /// order.
     pub fn options<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'static str> + 'a {
         self.cmdline
             .split_ascii_whitespace()
@@ -30,7 +33,8 @@ impl BootInfo {
             })
     }
 
-    /// The last value of `key=value` on the command line.
+    /// Returns the value of the last word `key=value` on the command line, or `None` if there is
+    /// none.
     pub fn option(&self, key: &str) -> Option<&'static str> {
         self.options(key).last()
     }

@@ -6,7 +6,8 @@ use super::{apic, cpu, features, rtc};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 use features::Feature;
 
-/// How the counter becomes time: `base_ns + ((tsc - base_tsc) * scale >> 32)`.
+/// The values that convert the time-stamp counter to nanoseconds: `base_ns + ((tsc - base_tsc) *
+/// scale / 2^32)`.
 struct Scale {
     /// Odd while the values change.
     sequence: AtomicU32,
@@ -22,7 +23,7 @@ static SCALE: Scale = Scale {
     base_ns: AtomicU64::new(0),
     scale: AtomicU64::new(0),
 };
-/// The counter at kernel entry.
+/// The time-stamp counter at kernel entry.
 static START_TSC: AtomicU64 = AtomicU64::new(0);
 /// How far the wall clock is ahead of the monotonic one: `offset_ns` when that showed `base_ns`,
 /// and since then `rate` more for each 2^32 of it.
@@ -41,19 +42,21 @@ static AHEAD: Ahead = Ahead {
     rate: AtomicI64::new(0),
 };
 
-/// A rate of [`set_wall_rate`] that doubles the clock's.
+/// The argument of [`set_wall_rate`] with which the wall clock runs at twice the speed of the
+/// monotonic clock.
 pub const TWICE: i64 = 1 << 32;
-/// The first of two looks at counter and APIC timer, for [`refine`].
+/// The first of two readings of the time-stamp counter and the APIC timer, for [`refine`].
 static FIRST_LOOK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// How long the first guess of the rate looks at the APIC timer.
+/// The time for which the APIC timer is observed for the first guess of the rate.
 const GUESS_NS: u64 = 400_000;
-/// How long the final one does at least.
+/// The least time for which it is observed for the final rate.
 const REFINE_NS: u64 = 5_000_000;
-/// Attempts to read counter and APIC timer close to each other.
+/// The number of attempts to read the counter and the APIC timer close together.
 const MAX_LOOKS: u32 = 20;
 
-/// Takes the time of kernel entry.
+/// Notes the time-stamp counter as the start of the monotonic clock. The first CPU calls this at
+/// kernel entry.
 pub(super) fn start() {
     let tsc = cpu::rdtsc();
     // Relaxed: one CPU runs.
@@ -61,30 +64,32 @@ pub(super) fn start() {
     SCALE.base_tsc.store(tsc, Ordering::Relaxed);
 }
 
-/// Time since kernel entry; never goes back, on any CPU. 0 before [`init`].
+/// Returns the monotonic clock: the time since kernel entry. It never goes back, on any CPU.
+/// Returns 0 before [`init`].
 #[inline]
 pub fn now() -> Nanos {
     at(cpu::rdtsc())
 }
 
-/// A count of the time-stamp counter, or a number of its ticks. A cheap measure of spans.
+/// A value of the time-stamp counter, or a difference of two values. Cheaper to read than [`now`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ticks(pub u64);
 
 impl Ticks {
-    /// Returns the present count, which is not 0.
+    /// Returns the present value of the time-stamp counter, which is not 0.
     #[inline]
     pub fn now() -> Self {
         Self(cpu::rdtsc())
     }
 
-    /// Returns the ticks since `earlier`; 0 if that is later, as another CPU's count may be.
+    /// Returns the number of ticks from `earlier` to `self`. Returns 0 if `earlier` is greater,
+    /// which may happen if another CPU has read it.
     #[inline]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns how long this number of ticks takes.
+    /// Converts this number of ticks to nanoseconds.
     pub fn to_nanos(self) -> Nanos {
         let scale = SCALE.scale.load(Ordering::Relaxed);
         Nanos(((u128::from(self.0) * u128::from(scale)) >> 32) as u64)
@@ -110,7 +115,8 @@ fn at(tsc: u64) -> Nanos {
     }
 }
 
-/// Goes on from the present time at another rate.
+/// Changes the rate of the clock to `ticks` in `ns` nanoseconds, without a jump of the present
+/// time.
 fn set_scale(ticks: u64, ns: u64) {
     let scale = ((u128::from(ns) << 32) / u128::from(ticks.max(1))) as u64;
     let first = SCALE.scale.load(Ordering::Relaxed) == 0;
@@ -129,15 +135,16 @@ fn set_scale(ticks: u64, ns: u64) {
     SCALE.sequence.store(sequence + 2, Ordering::Release);
 }
 
-/// Base of the counter, base in nanoseconds, and nanoseconds a tick times 2^32: final once programs
-/// start.
+/// Returns the values of the conversion from the time-stamp counter to nanoseconds: the base of the
+/// counter, the base in nanoseconds, and the nanoseconds of a tick times 2^32. They no longer
+/// change once programs start.
 pub(super) fn rate() -> [u64; 3] {
     // Relaxed: they do not change any more.
     [&SCALE.base_tsc, &SCALE.base_ns, &SCALE.scale].map(|value| value.load(Ordering::Relaxed))
 }
 
-/// What to add to the monotonic time `now` for the time since 1970, and the rate at which that
-/// grows.
+/// Returns the offset to add to the monotonic time `now` for the time since 1970, and the rate at
+/// which that offset grows.
 fn ahead_at(now: Nanos) -> (Nanos, i64) {
     loop {
         // Acquire: partner of the Release in `set_ahead`; the values below are not older.
@@ -174,23 +181,25 @@ fn set_ahead(now: Nanos, offset: Nanos, rate: i64) {
     AHEAD.sequence.store(sequence + 2, Ordering::Release);
 }
 
-/// The time since 1970.
+/// Returns the wall clock: the time since 1970.
 pub fn wall_now() -> Nanos {
     let now = now();
     now.saturating_add(ahead_at(now).0)
 }
 
-/// What to add to [`now`] for the time since 1970.
+/// Returns the present offset of the wall clock: the time since 1970 minus [`now`].
 pub fn realtime_offset() -> Nanos {
     ahead_at(now()).0
 }
 
-/// What the wall clock gains in 2^32 of the monotonic clock; 0: they run alike.
+/// Returns the nanoseconds that the wall clock gains in 2^32 nanoseconds of the monotonic clock.
+/// Returns 0 if both clocks run at the same speed.
 pub fn wall_rate() -> i64 {
     ahead_at(Nanos::ZERO).1
 }
 
-/// The monotonic time at which the wall clock shows `wall`, or 0 if that was before the start.
+/// Returns the monotonic time at which the wall clock shows `wall`, by its present offset and rate.
+/// Returns 0 if that was before the monotonic clock started.
 pub fn monotonic_at(wall: Nanos) -> Nanos {
     let now = now();
     let (offset, rate) = ahead_at(now);
@@ -204,27 +213,31 @@ pub fn monotonic_at(wall: Nanos) -> Nanos {
     Nanos(u64::try_from(at).unwrap_or(u64::MAX))
 }
 
-/// Sets the offset of the wall clock. Once there are programs, the caller notifies the waits for a
-/// time of this clock, and ensures that no other thread sets it at the same time.
+/// Sets the offset of the wall clock to `offset`. Once programs run, the caller also wakes the
+/// threads that wait for a time of this clock. The caller ensures that no other thread sets this
+/// clock at the same time.
 pub fn set_realtime_offset(offset: Nanos) {
     set_ahead(now(), offset, wall_rate());
 }
 
-/// Has the wall clock gain `rate` in 2^32 of the monotonic clock from now on, more than `-TWICE`.
-/// The caller does as for [`set_realtime_offset`].
+/// Makes the wall clock gain `rate` nanoseconds in 2^32 nanoseconds of the monotonic clock from now
+/// on. The caller has the same duties as for [`set_realtime_offset`].
+///
+/// # Panics
+/// If `rate` is not greater than `-TWICE`.
 pub fn set_wall_rate(rate: i64) {
     assert!(rate > -TWICE, "a clock does not run backwards");
     let now = now();
     set_ahead(now, ahead_at(now).0, rate);
 }
 
-/// Time-stamp counter ticks a millisecond.
+/// Returns the frequency of the time-stamp counter in kHz.
 pub fn tsc_khz() -> u64 {
     let scale = SCALE.scale.load(Ordering::Relaxed).max(1);
     ((1_000_000u128 << 32) / u128::from(scale)) as u64
 }
 
-/// The counter's value at a time; for the deadline timer.
+/// Returns the value that the time-stamp counter will have at `time`, for the deadline timer.
 pub(super) fn tsc_at(time: Nanos) -> u64 {
     let now_tsc = cpu::rdtsc();
     let left = u128::from(time.saturating_sub(at(now_tsc)).0);
@@ -233,7 +246,8 @@ pub(super) fn tsc_at(time: Nanos) -> u64 {
     now_tsc.saturating_add(ticks)
 }
 
-/// The counter's rate in kHz, where the CPU or the hypervisor says it.
+/// Returns the frequency of the time-stamp counter in kHz, or `None` if neither the CPU nor the
+/// hypervisor reports it.
 fn told_khz() -> Option<u64> {
     if cpu::cpuid(0, 0).eax >= 0x15 {
         let leaf = cpu::cpuid(0x15, 0);
@@ -251,7 +265,8 @@ fn told_khz() -> Option<u64> {
     None
 }
 
-/// Counter and nanoseconds of the APIC timer, read as close to each other as it goes.
+/// Returns the time-stamp counter and the nanoseconds of the APIC timer, read as close together as
+/// possible.
 fn look() -> (u64, u64) {
     let mut best = (0, 0, u64::MAX);
     for _ in 0..MAX_LOOKS {
@@ -266,8 +281,9 @@ fn look() -> (u64, u64) {
     (best.0, best.1)
 }
 
-/// Starts the clock: with the rate that the machine gives, or a first guess, and with the wall
-/// clock.
+/// Starts the monotonic clock and the wall clock. The rate is the one that the CPU or the
+/// hypervisor reports, or a first guess. The wall clock starts with the time on the command line,
+/// or else with that of the CMOS clock.
 pub(super) fn init(boot: &BootInfo) {
     if let Some(khz) = told_khz() {
         set_scale(khz, 1_000_000);
@@ -290,7 +306,8 @@ pub(super) fn init(boot: &BootInfo) {
     set_ahead(Nanos::ZERO, Nanos(offset), 0);
 }
 
-/// Sets the rate from the time since the first look, waiting until that is at least `least_ns`.
+/// Sets the rate from the time since the first reading. Waits until that is at least `least_ns`
+/// nanoseconds ago. Does nothing if there was no first reading.
 fn measure(least_ns: u64) {
     let first_tsc = FIRST_LOOK[0].load(Ordering::Relaxed);
     let first_ns = FIRST_LOOK[1].load(Ordering::Relaxed);
@@ -304,8 +321,8 @@ fn measure(least_ns: u64) {
     set_scale(tsc.saturating_sub(first_tsc), ns.saturating_sub(first_ns));
 }
 
-/// Makes the rate exact with all the time that has passed since [`init`]. Before the APIC timer is
-/// used for deadlines.
+/// Makes a guessed rate exact, by the whole time that has passed since [`init`]. Does nothing if
+/// the rate was reported. Called before the APIC timer is used for deadlines.
 pub(super) fn refine() {
     measure(REFINE_NS);
     FIRST_LOOK[0].store(0, Ordering::Relaxed);

@@ -6,12 +6,13 @@ use super::{clock, log, percpu, serial};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a line that go out at once.
+/// The number of bytes that are written at once.
 const LINE_BYTES: usize = 256;
-/// Looks at the lock before a line is written anyway: a garbled line is better than none.
+/// The most polls of the lock before a line is written anyway: a garbled line is better than none.
 const MAX_SPINS: u32 = 50_000_000;
 
-/// One line of the kernel log, with a time stamp; format arguments as of `format!`.
+/// Writes one line to the kernel log and the serial console, with a time stamp. The arguments are
+/// those of `format!`.
 #[macro_export]
 macro_rules! console {
     ($($arg:tt)*) => {
@@ -19,22 +20,23 @@ macro_rules! console {
     };
 }
 
-/// Looks of one who reports a panic: the others are halted, maybe with the lock.
+/// The value of [`MAX_SPINS`] for a CPU that reports a panic: the other CPUs are halted, perhaps
+/// with the lock.
 const MAX_SPINS_PANICKED: u32 = 10_000;
 
-/// 0: free; else the number of the CPU that writes, plus one.
+/// The number of the CPU that writes, plus one; 0 if no CPU writes.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 struct Line {
     bytes: [u8; LINE_BYTES],
     len: usize,
-    /// Whether it is printed.
+    /// Whether the line is printed on the serial console.
     shown: bool,
-    /// Where it is kept.
+    /// The locked kernel log, if the line is kept there.
     kept: Option<SpinGuard<'static, log::Lines>>,
 }
 
-/// The priority before a line that is kept.
+/// The text of the priority in front of a kept line.
 #[derive(Default)]
 struct Front {
     bytes: [u8; 12],
@@ -77,15 +79,18 @@ impl Write for Line {
     }
 }
 
-/// Priority of the kernel's own lines: informational.
+/// The priority of the kernel's own lines: informational.
 const USUAL: u32 = 6;
 
-/// Writes one line; what [`console!`](crate::console) calls.
+/// Writes one line with a time stamp to the kernel log and to the serial console.
+/// [`console!`](crate::console) calls this.
 pub fn line(args: fmt::Arguments<'_>) {
     message(USUAL, true, args);
 }
 
-/// Keeps one line with its priority in the log, and prints it if `shown` is set.
+/// Adds one line with this `priority` and a time stamp to the kernel log. Prints it on the serial
+/// console, too, if `shown` is set. The kernel log misses the line if another caller holds its
+/// lock.
 pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
@@ -127,7 +132,8 @@ pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     OWNER.store(0, Ordering::Release);
 }
 
-/// Writes one line of one who can rely on nothing: no lock, no time, nothing of this CPU's.
+/// Prints one line on the serial console, between two line breaks. Takes no lock, and uses neither
+/// the clock nor per-CPU data, so code can call it after any bug.
 pub(super) fn bare_line(args: fmt::Arguments<'_>) {
     struct Bare;
     impl Write for Bare {
@@ -136,7 +142,7 @@ pub(super) fn bare_line(args: fmt::Arguments<'_>) {
             Ok(())
         }
     }
-    // The line under way may have no end.
+    // A line that another CPU has begun may have no end.
     let _ = Bare.write_str("\n");
     let _ = Bare.write_fmt(args);
     let _ = Bare.write_str("\n");

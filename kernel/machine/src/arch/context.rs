@@ -1,11 +1,11 @@
-//! Switching kernel stacks, and the way to user mode.
+//! Switches between kernel stacks, and enters user mode.
 
 use super::UserFrame;
 use super::traps;
 use core::arch::global_asm;
 
-/// A kernel stack that does not run now: its stack pointer, above which the callee-saved
-/// registers stand.
+/// The saved context of a thread that does not run: its kernel stack pointer. The callee-saved
+/// registers are on the stack from there on.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {
@@ -73,20 +73,24 @@ unsafe extern "C" {
     fn arch_open_interrupts();
 }
 
-/// Words that [`switch`] finds on the stack of a context: six registers and where to go on.
+/// The number of words that [`switch`] finds on the stack of a context: six registers and the
+/// return address.
 const SAVED_WORDS: usize = 7;
 
 impl Context {
-    /// For a context that is running now: [`switch`] fills it.
+    /// Makes a context for code that is running now. [`switch`] fills it.
     pub const fn empty() -> Self {
         Self { rsp: 0 }
     }
 
-    /// A context that begins in `entry(arg)` on the stack that ends at `stack_top`.
+    /// Makes a context that begins with the call `entry(arg)` on the stack that ends at
+    /// `stack_top`.
+    ///
+    /// # Panics
+    /// If `stack_top` is not a multiple of 16.
     ///
     /// # Safety
-    /// At least 256 bytes below `stack_top` (16-byte aligned) are writable and belong to the
-    /// context.
+    /// At least 256 bytes below `stack_top` are writable and belong to the context.
     pub unsafe fn new(stack_top: *mut u8, entry: extern "C" fn(usize) -> !, arg: usize) -> Self {
         assert!((stack_top as usize).is_multiple_of(16));
         let start: unsafe extern "C" fn() = arch_context_start;
@@ -104,32 +108,34 @@ impl Context {
 /// `from`.
 ///
 /// # Safety
-/// `to` was saved by `switch` or made by [`Context::new`], runs nowhere, and its stack is mapped.
+/// `to` was saved by `switch` or made by [`Context::new`]. No CPU runs it, and its stack is mapped.
 #[inline]
 pub unsafe fn switch(from: *mut Context, to: *const Context) {
     // SAFETY: passed on to the caller.
     unsafe { arch_switch(from, to) };
 }
 
-/// Loads a frame and continues in user mode. Looks at the work flags first.
+/// Enters user mode with the registers in `frame`. First does the work that is due by the current
+/// thread's work word.
 ///
 /// # Safety
-/// The frame's selectors and flags are a user's ([`UserFrame::sanitize`]), and nothing below it on
-/// its stack is needed any more.
+/// The selectors and flags of `frame` are those of user mode ([`UserFrame::sanitize`]). No data
+/// below `frame` on its stack is needed any more.
 pub unsafe fn enter_user(frame: *const UserFrame) -> ! {
     super::header::note_first_user();
     // SAFETY: passed on to the caller.
     unsafe { traps::arch_enter_user(frame) }
 }
 
-/// `sti; hlt; cli`. The interrupt that ends it may run any handler.
+/// Executes `sti; hlt; cli`: halts this CPU until an interrupt arrives, and runs its handler. Any
+/// handler may run.
 #[inline]
 pub fn idle() {
     // SAFETY: a function of the C ABI; handlers save the registers that it must keep.
     unsafe { arch_idle() };
 }
 
-/// `sti; nop; cli`: interrupts that are pending run their handlers, on the stack of the caller.
+/// Executes `sti; nop; cli`: the handlers of pending interrupts run on the stack of the caller.
 #[inline]
 pub(super) fn open_interrupts() {
     // SAFETY: a function of the C ABI, called, so no red zone lies below its stack pointer; the
@@ -137,9 +143,10 @@ pub(super) fn open_interrupts() {
     unsafe { arch_open_interrupts() };
 }
 
-/// Returns the address to continue at after an interrupt at `rip`. An interrupt before `hlt` is the
-/// one that `hlt` would wait for. No CPU takes an interrupt there, but a machine that is stopped
-/// between the two instructions may.
+/// Returns the address at which to continue after an interrupt that arrived at `rip`. If that is
+/// the `hlt` of [`idle`], the address is behind it: the interrupt is the one that `hlt` would wait
+/// for. A CPU takes no interrupt between `sti` and `hlt`, but a machine that is stopped between the
+/// two instructions may.
 #[inline]
 pub(super) fn after_interrupt(rip: u64) -> u64 {
     if rip == arch_idle_halt as *const () as u64 {

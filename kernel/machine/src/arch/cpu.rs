@@ -1,35 +1,35 @@
-//! Single instructions.
+//! Functions that execute single privileged instructions.
 
 use core::arch::asm;
 pub use core::arch::x86_64::CpuidResult;
 
 /// Model specific registers that the kernel uses.
 pub mod msr {
-    /// Where the local APIC is, and its switches.
+    /// The physical address of the local APIC, and the bits that switch it on.
     pub const APIC_BASE: u32 = 0x1b;
-    /// The counter value at which the APIC timer fires.
+    /// The value of the time-stamp counter at which the APIC timer fires.
     pub const TSC_DEADLINE: u32 = 0x6e0;
-    /// First of the APIC registers in MSR form.
+    /// The first of the APIC's registers in x2APIC mode.
     pub const X2APIC: u32 = 0x800;
-    /// Where KVM keeps this CPU's record of stolen time.
+    /// The physical address at which KVM keeps this CPU's record of stolen time.
     pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;
-    /// Selectors of `syscall` and `sysret`.
+    /// The segment selectors that `syscall` and `sysret` load.
     pub const STAR: u32 = 0xc000_0081;
-    /// Where `syscall` goes.
+    /// The address that `syscall` jumps to.
     pub const LSTAR: u32 = 0xc000_0082;
-    /// Flags that `syscall` clears.
+    /// The bits of RFLAGS that `syscall` clears.
     pub const SFMASK: u32 = 0xc000_0084;
-    /// The user's thread pointer.
+    /// The base of FS: the thread pointer of a program.
     pub const FS_BASE: u32 = 0xc000_0100;
-    /// The base of GS in use.
+    /// The present base of GS.
     pub const GS_BASE: u32 = 0xc000_0101;
-    /// What `swapgs` changes it with.
+    /// The value that `swapgs` exchanges with [`GS_BASE`].
     pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
-    /// What `rdtscp` gives beside the counter.
+    /// The value that `rdtscp` returns besides the counter.
     pub const TSC_AUX: u32 = 0xc000_0103;
 }
 
-/// Reads a model specific register.
+/// Reads a model specific register (MSR). Faults if the CPU does not have the register.
 #[inline]
 pub fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
@@ -41,10 +41,11 @@ pub fn rdmsr(register: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Writes a model specific register.
+/// Writes `value` to a model specific register (MSR). Faults if the CPU does not have the register
+/// or rejects the value.
 ///
 /// # Safety
-/// The value must keep the kernel's own state (tables, GS base, entries) valid.
+/// With `value`, the state of the kernel (descriptor tables, GS base, entry points) stays valid.
 #[inline]
 #[allow(
     clippy::cast_possible_truncation,
@@ -58,14 +59,14 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
     }
 }
 
-/// What the CPU says about itself; an unsupported leaf gives zeros or garbage, ask the maximum
-/// first.
+/// Executes `cpuid` for a leaf and subleaf. An unsupported leaf returns zeros or garbage, so check
+/// the highest leaf first.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     core::arch::x86_64::__cpuid_count(leaf, subleaf)
 }
 
-/// The address of the last page fault.
+/// Returns CR2: the address of the last page fault.
 #[inline]
 pub fn read_cr2() -> u64 {
     let value;
@@ -74,7 +75,7 @@ pub fn read_cr2() -> u64 {
     value
 }
 
-/// The root of the page tables, with its low flag bits.
+/// Returns CR3: the physical address of the page tables' root, with flags in its low bits.
 #[inline]
 pub fn read_cr3() -> u64 {
     let value;
@@ -83,17 +84,18 @@ pub fn read_cr3() -> u64 {
     value
 }
 
-/// Changes to other page tables and drops all translations that are not global.
+/// Writes CR3: switches this CPU to the page tables with root `root`, and flushes all its TLB
+/// entries that are not global.
 ///
 /// # Safety
-/// The tables must map the kernel as the present ones do.
+/// The new tables must map the kernel as the present ones do.
 #[inline]
 pub unsafe fn write_cr3(root: u64) {
     // SAFETY: the caller vouches for the tables. Not `nomem`: mappings change under the compiler.
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
-/// CR4.
+/// Returns CR4.
 #[inline]
 pub fn read_cr4() -> u64 {
     let value;
@@ -102,10 +104,10 @@ pub fn read_cr4() -> u64 {
     value
 }
 
-/// Lets programs read this CPU's time-stamp counter, or has it raise a general protection fault
-/// instead.
+/// Allows programs on this CPU to read the time-stamp counter, or makes such a read raise a general
+/// protection fault.
 pub fn allow_user_tsc(allowed: bool) {
-    /// The counter is the kernel's alone.
+    /// Only kernel mode may read the counter.
     const TSD: u64 = 1 << 2;
     let others = read_cr4() & !TSD;
     // SAFETY: the kernel reads the counter either way, and memory is as before.
@@ -115,28 +117,28 @@ pub fn allow_user_tsc(allowed: bool) {
 /// Writes CR4.
 ///
 /// # Safety
-/// Only features that the CPU has, and PAE stays on.
+/// `value` enables only features that the CPU has, and leaves PAE enabled.
 #[inline]
 pub unsafe fn write_cr4(value: u64) {
     // SAFETY: the caller vouches for the value.
     unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Drops this CPU's translation of one page, global or not.
+/// Flushes this CPU's TLB entry for the page at `address`, global or not.
 #[inline]
 pub fn invlpg(address: u64) {
     // SAFETY: dropping a translation never breaks a valid mapping.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Drops all of this CPU's translations that are not global.
+/// Flushes all of this CPU's TLB entries that are not global.
 #[inline]
 pub fn flush_tlb_all() {
     // SAFETY: the same tables again.
     unsafe { write_cr3(read_cr3()) };
 }
 
-/// Drops all of this CPU's translations, the global ones too.
+/// Flushes all of this CPU's TLB entries, global ones included.
 pub fn flush_tlb_global() {
     const GLOBAL_PAGES: u64 = 1 << 7;
     let cr4 = read_cr4();
@@ -147,27 +149,27 @@ pub fn flush_tlb_global() {
     }
 }
 
-/// The time-stamp counter.
+/// Returns the time-stamp counter.
 #[inline]
 pub fn rdtsc() -> u64 {
     // SAFETY: every x86-64 CPU has it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// One byte to a port.
+/// Writes one byte to an I/O port.
 ///
 /// # Safety
-/// The device behind the port must take it as harmless to memory safety.
+/// The device behind the port must not affect the memory of the kernel as a result.
 #[inline]
 pub unsafe fn outb(port: u16, value: u8) {
     // SAFETY: the caller vouches for the port.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
-/// One byte from a port.
+/// Reads one byte from an I/O port.
 ///
 /// # Safety
-/// As [`outb`].
+/// The device behind the port must not affect the memory of the kernel as a result.
 #[inline]
 pub unsafe fn inb(port: u16) -> u8 {
     let value;
@@ -178,10 +180,10 @@ pub unsafe fn inb(port: u16) -> u8 {
     value
 }
 
-/// 32 bits to a port.
+/// Writes 32 bits to an I/O port.
 ///
 /// # Safety
-/// As [`outb`].
+/// The device behind the port must not affect the memory of the kernel as a result.
 #[inline]
 pub unsafe fn outl(port: u16, value: u32) {
     // SAFETY: the caller vouches for the port.
@@ -190,10 +192,10 @@ pub unsafe fn outl(port: u16, value: u32) {
     }
 }
 
-/// 32 bits from a port.
+/// Reads 32 bits from an I/O port.
 ///
 /// # Safety
-/// As [`outb`].
+/// The device behind the port must not affect the memory of the kernel as a result.
 #[inline]
 pub unsafe fn inl(port: u16) -> u32 {
     let value;
@@ -204,7 +206,7 @@ pub unsafe fn inl(port: u16) -> u32 {
     value
 }
 
-/// Stops this CPU for good; only an NMI runs on it any more.
+/// Halts this CPU for ever, with interrupts off. Only non-maskable interrupts still run on it.
 pub fn halt_forever() -> ! {
     loop {
         // SAFETY: interrupts stay off, nothing else runs.

@@ -1,21 +1,22 @@
-//! Debug registers: breakpoints that the CPU looks for itself.
+//! Debug registers: breakpoints that the CPU checks in hardware.
 
 use core::arch::asm;
 
-/// What DR6 holds where nothing has happened.
+/// The value of DR6 if no debug event has happened.
 pub const DR6_QUIET: u64 = 0xffff_0ff0;
 
-/// A thread's breakpoints: DR0 to DR3, and DR7.
+/// The hardware breakpoints of a thread: the values of DR0 to DR3, and of DR7.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
-    /// Linear addresses.
+    /// The linear addresses in DR0 to DR3.
     pub addresses: [u64; 4],
-    /// Which of them are in use, for what; only bits that a program may set.
+    /// The value of DR7: which breakpoints are enabled, and for which accesses. Only bits that a
+    /// program may set.
     pub control: u64,
 }
 
 impl Breakpoints {
-    /// Loads this CPU's registers.
+    /// Loads these breakpoints into this CPU's debug registers.
     pub fn load(&self) {
         let [a, b, c, d] = self.addresses;
         // SAFETY: addresses of user memory; where the kernel touches one, `debug_entry` goes on.
@@ -27,14 +28,15 @@ impl Breakpoints {
         }
     }
 
-    /// Switches all of this CPU's off.
+    /// Disables all breakpoints of this CPU.
     pub fn unload() {
         // SAFETY: no breakpoint is left.
         unsafe { asm!("mov dr7, {}", in(reg) 0u64, options(nostack, preserves_flags)) };
     }
 }
 
-/// Returns and clears the events in DR6: bits 0 to 3 for breakpoints, 14 for a step.
+/// Returns the debug events in DR6 and clears them: bits 0 to 3 for the breakpoints, bit 14 for a
+/// single step.
 pub fn take_status() -> u64 {
     let status: u64;
     // SAFETY: reads a register and puts it back to its quiet value.

@@ -1,11 +1,11 @@
-//! Where the machine hands over to the rest of the kernel.
+//! The functions of the upper half that the machine calls.
 
 use super::boot_info::BootInfo;
 use super::frame::UserFrame;
 
-/// The functions that the machine calls besides [`Syscall`], [`UserStore`], [`UserFault`] and
-/// [`ExitToUser`]. The kernel defines one static of this type, which the linker binds as
-/// [`ENTRIES`], so a call costs no more than any other. All run with interrupts off.
+/// The functions of the upper half that the machine calls, besides [`Syscall`], [`UserStore`],
+/// [`UserFault`] and [`ExitToUser`]. The kernel defines one static of this type, which the linker
+/// binds as [`ENTRIES`], so a call costs no more than any other. All run with interrupts off.
 #[derive(Debug)]
 pub struct Entries {
     /// Runs on the first CPU, on its boot stack, with final page tables and the console ready.
@@ -13,38 +13,48 @@ pub struct Entries {
     /// Runs on every other CPU, on the stack that it was given.
     pub start_cpu: fn() -> !,
     /// Returns the value of [`memory_own`](super::percpu::memory_own) for a CPU number. Called
-    /// before there is memory.
+    /// before the allocator exists.
     pub memory_own: fn(usize) -> usize,
-    /// The deadline of [`timer::arm`](super::timer::arm) has passed.
+    /// Handles the end of the deadline that [`timer::arm`](super::timer::arm) has set on this CPU.
     pub timer: fn(),
-    /// Another CPU asks this one to look at its run queue.
+    /// Handles a request of another CPU to check this CPU's run queue
+    /// ([`ipi::resched`](super::ipi::resched)).
     pub resched: fn(),
-    /// A page fault of kernel mode: the address, the error code, the instruction. Gives where to go
-    /// on; `None` is a bug.
+    /// Handles a page fault in kernel mode. The arguments are the address, the CPU's error code and
+    /// the address of the instruction. Returns the address at which to continue, or `None` if the
+    /// fault is a bug in the kernel.
     pub kernel_fault: fn(u64, u64, u64) -> Option<u64>,
-    /// Another exception of user mode: its vector.
+    /// Handles an exception in user mode other than a page fault. The number is its vector.
     pub exception: fn(&mut UserFrame, u8),
-    /// The VM is about to end: written output must reach the host.
+    /// Writes all buffered output to the host. Called when the VM is about to end.
     pub flush: fn(),
 }
 
-/// A system call: its number is in `orig_rax`, its result goes to `rax`. Defined as `ebb_syscall`.
+/// Handles a system call. Its number is in `orig_rax`, and its result goes to `rax`. The upper half
+/// defines it as `ebb_syscall`.
 pub type Syscall = extern "C" fn(&mut UserFrame);
-/// A page fault of user mode: the address, and the CPU's error code. Defined as `ebb_user_fault`.
+/// Handles a page fault in user mode. The arguments are the frame, the address and the CPU's error
+/// code. The upper half defines it as `ebb_user_fault`.
 pub type UserFault = extern "C" fn(&mut UserFrame, u64, u64);
-/// Serves a page fault of user mode before [`UserFault`] gets it, by its address and the CPU's
-/// error code. The frame is incomplete, so this may neither wait nor read it. Returns `false`, and
-/// has changed nothing, if it does not serve the fault. Defined as `ebb_user_store`.
+/// Tries to serve a page fault in user mode before [`UserFault`] gets it. The arguments are the
+/// address and the CPU's error code. Must neither wait nor read the user frame, which is
+/// incomplete. Returns `false`, and has changed nothing, if it does not serve the fault. The upper
+/// half defines it as `ebb_user_store`.
 pub type UserStore = extern "C" fn(u64, u64) -> bool;
-/// The current thread's work word is not zero on its way to user mode. Defined as
+/// Does the work that is due before the current thread returns to user mode. Called if its work
+/// word has a bit of [`WORK_DUE`](super::traps::WORK_DUE). The upper half defines it as
 /// `ebb_exit_to_user`.
 pub type ExitToUser = extern "C" fn(&mut UserFrame);
 
 // The entries' assembly calls these four, without a step between.
 unsafe extern "C" {
+    /// See [`Syscall`].
     pub(super) fn ebb_syscall(frame: &mut UserFrame);
+    /// See [`UserStore`].
     pub(super) fn ebb_user_store(address: u64, error: u64) -> bool;
+    /// See [`UserFault`].
     pub(super) fn ebb_user_fault(frame: &mut UserFrame, address: u64, error: u64);
+    /// See [`ExitToUser`].
     pub(super) fn ebb_exit_to_user(frame: &mut UserFrame);
 }
 

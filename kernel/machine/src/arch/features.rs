@@ -1,60 +1,63 @@
-//! What this CPU can do, and switching it on.
+//! The optional features of the CPU and the hypervisor: detection and activation.
 
 use super::cpu::{self, cpuid, msr};
 use super::steal;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Optional abilities that the kernel makes use of.
+/// The optional features that the kernel uses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Feature {
     /// Pages of 1 GiB.
     GibPages = 1 << 0,
-    /// No execution of user pages in kernel mode.
+    /// The CPU forbids kernel mode to execute user pages.
     Smep = 1 << 1,
-    /// No access to user pages in kernel mode but between `stac` and `clac`.
+    /// The CPU forbids kernel mode to access user pages, except between `stac` and `clac`.
     Smap = 1 << 2,
-    /// No `sgdt` and the like in user mode.
+    /// The CPU forbids `sgdt` and similar instructions in user mode.
     Umip = 1 << 3,
-    /// XSAVE.
+    /// The `xsave` family of instructions.
     Xsave = 1 << 4,
-    /// AVX, usable with XSAVE.
+    /// AVX, and XSAVE for its state.
     Avx = 1 << 5,
-    /// APIC registers as MSRs.
+    /// x2APIC mode: the APIC's registers are MSRs.
     X2apic = 1 << 6,
-    /// The APIC timer compares with the time-stamp counter.
+    /// The APIC timer fires at a value of the time-stamp counter.
     TscDeadline = 1 << 7,
-    /// RDTSCP and its MSR.
+    /// The `rdtscp` instruction and the MSR that it reads.
     Rdtscp = 1 << 8,
     /// `rep stosb` is fast for long runs.
     FastStrings = 1 << 9,
-    /// Runs under a hypervisor.
+    /// The kernel runs under a hypervisor.
     Hypervisor = 1 << 10,
-    /// Runs on QEMU's translator.
+    /// The hypervisor is QEMU's translator (TCG).
     Tcg = 1 << 11,
-    /// Runs on KVM.
+    /// The hypervisor is KVM.
     Kvm = 1 << 12,
-    /// RDRAND.
+    /// The `rdrand` instruction.
     Rdrand = 1 << 13,
-    /// RDSEED.
+    /// The `rdseed` instruction.
     Rdseed = 1 << 14,
-    /// KVM publishes stolen time, and whether a CPU runs.
+    /// KVM publishes the stolen time of each CPU, and whether the CPU runs.
     StealTime = 1 << 15,
-    /// KVM drops a CPU's TLB before it runs again, where it is asked to.
+    /// On request, KVM flushes the TLB of a CPU that does not run before it runs again.
     FlushByHost = 1 << 16,
 }
 
 static FEATURES: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the CPU has it.
+/// Returns whether the machine has `feature`. Always `false` before [`detect`].
 #[inline]
 pub fn has(feature: Feature) -> bool {
     // Relaxed: written once, before other CPUs run.
     FEATURES.load(Ordering::Relaxed) & feature as u32 != 0
 }
 
-/// Asks the first CPU. Gives the name of a missing ability that the kernel cannot do without.
+/// Detects the features of the machine, on the first CPU.
+///
+/// # Errors
+/// The name of a feature that the kernel requires and the CPU does not have.
 pub fn detect() -> Result<(), &'static str> {
     let max = cpuid(0, 0).eax;
     let one = cpuid(1, 0);
@@ -114,10 +117,12 @@ pub fn detect() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Makes the kernel's `stac` and `clac` sites real; before [`switch_on`] on the first CPU.
+/// Writes the `stac` and `clac` instructions into the kernel's code if the CPU has SMAP. Called
+/// before the first [`switch_on`].
 ///
 /// # Safety
-/// While the image is writable one to one (early tables), once.
+/// The caller runs on the early page tables, which map the kernel image writable one to one. Called
+/// once.
 pub unsafe fn patch_smap_sites() {
     unsafe extern "C" {
         static smap_patches_start: u64;
@@ -140,7 +145,8 @@ pub unsafe fn patch_smap_sites() {
     }
 }
 
-/// `stac` for `global_asm!` (AT&T or Intel syntax): user pages may be touched from here.
+/// `stac` for `global_asm!` (AT&T or Intel syntax): code may access user pages from here on.
+/// Without SMAP, it is a `nop`.
 #[macro_export]
 macro_rules! stac_asm {
     () => {
@@ -149,7 +155,7 @@ macro_rules! stac_asm {
     };
 }
 
-/// `clac` for `global_asm!`: user pages may no longer be touched.
+/// `clac` for `global_asm!`: code may no longer access user pages. Without SMAP, it is a `nop`.
 #[macro_export]
 macro_rules! clac_asm {
     () => {
@@ -158,7 +164,8 @@ macro_rules! clac_asm {
     };
 }
 
-/// Switches this CPU's abilities on.
+/// Enables the detected features on this CPU: the bits of CR4, the state components of XSAVE, the
+/// CPU number for `rdtscp`, and the record of stolen time. Resets the x87 FPU.
 pub fn switch_on() {
     const CR4_PGE: u64 = 1 << 7;
     const CR4_UMIP: u64 = 1 << 11;

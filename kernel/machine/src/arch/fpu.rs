@@ -1,18 +1,18 @@
-//! x87, MXCSR and AVX state of user programs; xmm0–15 are in the [`UserFrame`].
+//! The x87, MXCSR and AVX state of programs. xmm0–15 are in the [`UserFrame`].
 //!
-//! The state stays in the registers while the kernel runs, which does not touch it; it is saved
-//! when another task is to run, and loaded only where the registers do not hold it any more.
+//! The state stays in the registers while the kernel runs, which does not touch it. It is saved
+//! when the CPU switches to another task. It is loaded only if the registers no longer hold it.
 
 use super::UserFrame;
 use super::features::{self, Feature};
 use super::percpu::{cpu_id, fpu_owner, set_fpu_owner};
 use core::arch::asm;
 
-/// Bytes of the legacy FXSAVE image.
+/// The size of the legacy FXSAVE image in bytes.
 pub const FXSAVE_BYTES: usize = 512;
-/// Bytes of the XSAVE image: legacy, header, upper halves of ymm.
+/// The size of the XSAVE image in bytes: the legacy part, the header, and the upper halves of ymm.
 pub const XSAVE_BYTES: usize = 512 + 64 + 256;
-/// Bytes of the largest image in a signal frame: XSAVE and the closing magic.
+/// The size of the largest image in a signal frame in bytes: XSAVE and the closing magic number.
 pub const SIGNAL_IMAGE_BYTES: usize = XSAVE_BYTES + 4;
 
 const X87: u64 = 1;
@@ -24,17 +24,22 @@ const MXCSR_DEFAULT: u32 = 0x1f80;
 const FCW_DEFAULT: u16 = 0x37f;
 /// The bits of exceptions in the x87's words, and in MXCSR.
 const EXCEPTIONS: u32 = 0x3f;
-/// MXCSR bits that may be set; others fault.
+/// The bits of MXCSR that may be set. Loading any other bit faults.
 pub const MXCSR_MASK: u32 = 0xffff;
 
 /// Offsets in the FXSAVE image.
 mod at {
+    /// The control and status register of SSE.
     pub(super) const MXCSR: usize = 24;
+    /// The bits of MXCSR that the CPU supports.
     pub(super) const MXCSR_MASK: usize = 28;
+    /// xmm0, followed by the others.
     pub(super) const XMM: usize = 160;
     /// Linux's `_fpx_sw_bytes` in the image of a signal frame.
     pub(super) const SOFTWARE: usize = 464;
+    /// The bits of the state components in the image, in XSAVE's header.
     pub(super) const XSTATE_BV: usize = 512;
+    /// The upper half of ymm0, followed by the others.
     pub(super) const YMM_HIGH: usize = 576;
 }
 
@@ -48,7 +53,7 @@ const MAGIC2: u32 = 0x4650_5845;
 #[repr(C, align(64))]
 pub struct FpuState {
     area: [u8; XSAVE_BYTES],
-    /// The CPU whose registers were last this state; `NOWHERE`: none.
+    /// The number of the CPU that last saved or loaded this state; `NOWHERE` if there is none.
     cpu: usize,
 }
 
@@ -86,7 +91,7 @@ fn u64_at(area: &[u8], at: usize) -> u64 {
 }
 
 impl FpuState {
-    /// The state that a new program starts with.
+    /// Makes the state with which a new program starts.
     pub fn new() -> Self {
         let mut area = [0; XSAVE_BYTES];
         put(&mut area, 0, &FCW_DEFAULT.to_le_bytes());
@@ -99,7 +104,8 @@ impl FpuState {
         core::ptr::from_ref(self) as usize
     }
 
-    /// Saves the registers; call when the task stops running on this CPU, and before a clone.
+    /// Saves the FPU registers of this CPU here. Call this on the state of the task that stops
+    /// running on this CPU, and on the current task's state before it is cloned.
     pub fn save(&mut self) {
         self.store();
         self.cpu = cpu_id();
@@ -123,8 +129,8 @@ impl FpuState {
         }
     }
 
-    /// Loads the registers, unless they hold this state still; call before the task runs in user
-    /// mode.
+    /// Loads this state into the FPU registers of this CPU, unless they still hold it. Call this
+    /// before the task runs in user mode.
     pub fn restore(&mut self) {
         let cpu = cpu_id();
         if fpu_owner() == self.address() && self.cpu == cpu {
@@ -159,7 +165,8 @@ impl FpuState {
         }
     }
 
-    /// Puts the current task's registers into the state of a new program (exec).
+    /// Resets this state and the FPU registers to those of a new program (exec). This must be the
+    /// state of the current task.
     pub fn reset(&mut self) {
         *self = Self::new();
         self.restore_now();
@@ -171,7 +178,8 @@ impl FpuState {
         set_fpu_owner(self.address());
     }
 
-    /// Returns the pending, unmasked exceptions of the current task's x87, as bits of its status.
+    /// Saves the current task's FPU registers here, and returns its pending, unmasked x87
+    /// exceptions, as bits of the x87 status word.
     pub fn pending_x87(&mut self) -> u32 {
         self.save();
         let word = u32_at(&self.area, 0);
@@ -179,15 +187,17 @@ impl FpuState {
         status & !control & EXCEPTIONS
     }
 
-    /// The same of its SSE.
+    /// Saves the current task's FPU registers here, and returns its pending, unmasked SSE
+    /// exceptions, as bits of MXCSR.
     pub fn pending_sse(&mut self) -> u32 {
         self.save();
         let word = u32_at(&self.area, at::MXCSR);
         word & !(word >> 7) & EXCEPTIONS
     }
 
-    /// The image of the current task's registers for a signal frame, and its length: what Linux
-    /// puts at `fpstate`, which must be 64-byte aligned.
+    /// Returns the image of the current task's registers for a signal frame, and its length in
+    /// bytes. The image is what Linux puts at `fpstate`, a 64-byte aligned address. `self` is the
+    /// current task's state, and `frame` has its xmm registers.
     pub fn signal_image(&mut self, frame: &UserFrame) -> ([u8; SIGNAL_IMAGE_BYTES], usize) {
         self.save();
         let mut image = [0; SIGNAL_IMAGE_BYTES];
@@ -222,8 +232,8 @@ impl FpuState {
         (image, SIGNAL_IMAGE_BYTES)
     }
 
-    /// Whether a signal frame's legacy image says that an XSAVE image of ours follows, so that all
-    /// [`SIGNAL_IMAGE_BYTES`] are to be read.
+    /// Returns whether the legacy image of a signal frame announces an XSAVE image in the form of
+    /// [`Self::signal_image`]. The caller then reads all [`SIGNAL_IMAGE_BYTES`].
     pub fn is_extended(legacy: &[u8; FXSAVE_BYTES]) -> bool {
         features::has(Feature::Avx)
             && u32_at(legacy, at::SOFTWARE) == MAGIC1
@@ -231,8 +241,9 @@ impl FpuState {
             && u32_at(legacy, at::SOFTWARE + 16) as usize == XSAVE_BYTES
     }
 
-    /// Takes the current task's state from a signal frame's image, which may hold anything. Without
-    /// the extended part (512 bytes) the upper halves of ymm become zero.
+    /// Sets the current task's FPU registers, and the xmm registers in `frame`, from the image of a
+    /// signal frame, which may contain anything. If the image has only the legacy part (512 bytes),
+    /// the upper halves of ymm become zero.
     pub fn set_signal_image(&mut self, frame: &mut UserFrame, image: &[u8]) {
         let mut area = [0; XSAVE_BYTES];
         area[..FXSAVE_BYTES].copy_from_slice(&image[..FXSAVE_BYTES]);
@@ -261,13 +272,13 @@ impl FpuState {
     }
 }
 
-/// The image of a stopped thread's registers, for its tracer: XSAVE's standard form, with the value
-/// of XCR0 in the bytes for software.
+/// The image of a stopped thread's FPU registers, for its tracer: XSAVE's standard form, with the
+/// value of XCR0 in the bytes for software.
 #[derive(Clone, Debug)]
 pub struct TraceImage([u8; XSAVE_BYTES]);
 
 impl TraceImage {
-    /// That of the current task.
+    /// Makes the image of the current task, from its FPU `state` and its user `frame`.
     pub fn of(state: &mut FpuState, frame: &UserFrame) -> Self {
         let (all, _) = state.signal_image(frame);
         let mut image = [0; XSAVE_BYTES];
@@ -279,17 +290,17 @@ impl TraceImage {
         Self(image)
     }
 
-    /// What the CPU saves (XCR0).
+    /// Returns the state components that the CPU saves, as bits of XCR0.
     pub fn parts() -> u64 {
         X87 | SSE | if features::has(Feature::Avx) { AVX } else { 0 }
     }
 
-    /// The whole image, where the CPU has XSAVE with AVX.
+    /// Returns the whole image, or `None` if the CPU does not have XSAVE with AVX.
     pub fn extended(&self) -> Option<&[u8; XSAVE_BYTES]> {
         features::has(Feature::Avx).then_some(&self.0)
     }
 
-    /// The part that FXSAVE knows.
+    /// Returns the legacy part of the image, as FXSAVE stores it.
     pub fn legacy(&self) -> [u8; FXSAVE_BYTES] {
         let mut legacy = [0; FXSAVE_BYTES];
         legacy.copy_from_slice(&self.0[..FXSAVE_BYTES]);
@@ -297,7 +308,8 @@ impl TraceImage {
         legacy
     }
 
-    /// Replaces all of it; false, and nothing is done, where it is none that could be loaded.
+    /// Replaces the whole image. Returns `false`, and changes nothing, if the CPU could not load
+    /// `image`: a reserved bit is set in MXCSR or in the header.
     pub fn set_extended(&mut self, image: &[u8; XSAVE_BYTES]) -> bool {
         let header = &image[at::XSTATE_BV + 8..at::YMM_HIGH];
         let good = u32_at(image, at::MXCSR) & !MXCSR_MASK == 0
@@ -311,7 +323,8 @@ impl TraceImage {
         good
     }
 
-    /// Replaces the part that FXSAVE knows; as `set_extended`.
+    /// Replaces the legacy part of the image. Returns `false`, and changes nothing, if a reserved
+    /// bit of MXCSR is set.
     pub fn set_legacy(&mut self, legacy: &[u8; FXSAVE_BYTES]) -> bool {
         if u32_at(legacy, at::MXCSR) & !MXCSR_MASK != 0 {
             return false;
@@ -322,7 +335,8 @@ impl TraceImage {
         true
     }
 
-    /// Loads it into the registers of the current task.
+    /// Loads the image into the FPU registers of the current task: into its FPU `state`, and into
+    /// the xmm registers in its user `frame`.
     pub fn load(&self, state: &mut FpuState, frame: &mut UserFrame) {
         let mut image = [0; SIGNAL_IMAGE_BYTES];
         image[..XSAVE_BYTES].copy_from_slice(&self.0);

@@ -1,34 +1,34 @@
-//! The saved registers of a user program in the kernel.
+//! The registers of a program, saved while it is in the kernel.
 
 use super::layout::USER_END;
 use core::mem::{offset_of, size_of};
 
-/// Selector of 64-bit user code, with its privilege level; Linux's value.
+/// Selector of 64-bit user code, with its privilege level. Linux has the same value.
 pub const USER_CS: u16 = 0x33;
-/// Selector of user data, with its privilege level; Linux's value.
+/// Selector of user data, with its privilege level. Linux has the same value.
 pub const USER_SS: u16 = 0x2b;
 /// Selector of kernel code.
 pub const KERNEL_CS: u16 = 0x10;
 /// Selector of kernel data.
 pub const KERNEL_SS: u16 = 0x18;
 
-/// RFLAGS: interrupts are served.
+/// RFLAGS.IF: interrupts are enabled.
 pub const RFLAGS_IF: u64 = 1 << 9;
-/// RFLAGS: single step.
+/// RFLAGS.TF: single step.
 pub const RFLAGS_TF: u64 = 1 << 8;
-/// RFLAGS: the next instruction's breakpoints are skipped.
+/// RFLAGS.RF: the breakpoints of the next instruction are ignored.
 pub const RFLAGS_RF: u64 = 1 << 16;
-/// RFLAGS: bit 1, always set.
+/// Bit 1 of RFLAGS, which is always set.
 pub const RFLAGS_FIXED: u64 = 1 << 1;
-/// RFLAGS that a program may choose itself: CF PF AF ZF SF TF DF OF RF AC ID.
+/// The bits of RFLAGS that a program may choose: CF PF AF ZF SF TF DF OF RF AC ID.
 pub const RFLAGS_USER: u64 = 0x0025_0dd5;
 
-/// The registers of a user program, at the top of its task's kernel stack while it is in the
-/// kernel. The trap and syscall entries build it, their exits load it.
+/// The registers of a program, at the top of its task's kernel stack while it is in the kernel. The
+/// entries for traps and system calls build the frame, and their exits load it.
 #[derive(Clone, Debug)]
 #[repr(C, align(16))]
 pub struct UserFrame {
-    /// xmm0 to xmm15; the kernel uses them itself.
+    /// xmm0 to xmm15, which the kernel uses, too.
     pub xmm: [u128; 16],
     /// The register of this name.
     pub r15: u64,
@@ -50,7 +50,7 @@ pub struct UserFrame {
     pub r9: u64,
     /// The register of this name.
     pub r8: u64,
-    /// Result of a system call.
+    /// The register of this name; the result of a system call.
     pub rax: u64,
     /// The register of this name.
     pub rcx: u64,
@@ -60,9 +60,9 @@ pub struct UserFrame {
     pub rsi: u64,
     /// The register of this name.
     pub rdi: u64,
-    /// The system call's number; -1 when entered by an exception or interrupt.
+    /// The number of the system call; [`Self::NO_SYSCALL`] after an exception or an interrupt.
     pub orig_rax: u64,
-    /// Error code of the exception; 0 where it has none.
+    /// The error code of the exception; 0 if it has none.
     pub error: u64,
     /// The register of this name.
     pub rip: u64,
@@ -85,10 +85,11 @@ const _: () = {
 };
 
 impl UserFrame {
-    /// `orig_rax` of a frame that no system call made.
+    /// The value of `orig_rax` in a frame that no system call built.
     pub const NO_SYSCALL: u64 = u64::MAX;
 
-    /// A program's first frame: all registers zero.
+    /// Makes the first frame of a program, with instruction pointer `entry`, stack pointer `stack`,
+    /// and zeros in the other general registers.
     pub fn new_user(entry: u64, stack: u64) -> Self {
         Self {
             xmm: [0; 16],
@@ -117,21 +118,24 @@ impl UserFrame {
         }
     }
 
-    /// Takes registers that a program chose itself (signal return) and makes them harmless:
-    /// selectors are the user's, privileged flags are ours, the address cannot fault in ring 0.
+    /// Makes registers that a program has chosen (signal return) safe to load. The selectors become
+    /// those of user mode, and the privileged flags those of the kernel. An instruction pointer
+    /// outside of user memory becomes [`USER_END`], which faults in the program. The frame no
+    /// longer counts as that of a system call.
     pub fn sanitize(&mut self) {
         self.cs = u64::from(USER_CS);
         self.ss = u64::from(USER_SS);
         self.rflags = (self.rflags & RFLAGS_USER) | RFLAGS_IF | RFLAGS_FIXED;
         self.orig_rax = Self::NO_SYSCALL;
         if self.rip >= USER_END {
-            // `iretq` to a non-canonical address would fault in the kernel; this one faults in
-            // the program.
+            // `iretq` to a non-canonical address would fault in the kernel.
             self.rip = USER_END;
         }
     }
 
-    /// Whether it was built by a system call that has not been dealt with otherwise.
+    /// Returns whether a system call built this frame and `orig_rax` still has its number. A tracer
+    /// that skips the call resets `orig_rax`, and so does signal handling once it has restarted or
+    /// ended the call.
     pub fn is_syscall(&self) -> bool {
         self.orig_rax != Self::NO_SYSCALL
     }

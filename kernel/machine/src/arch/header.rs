@@ -1,16 +1,17 @@
-//! The page that the host reads.
+//! The page of counters that the host reads.
 
 use super::clock;
 use core::sync::atomic::{Ordering, fence};
 use ebb_wire::header::{GuestHeader, NAME_BYTES, OOM_RECORDS, stage};
 
-/// Found by the host through its symbol.
+/// The page of counters. The host finds it through its symbol.
 #[used]
 #[unsafe(export_name = "ebb_guest_header")]
 #[unsafe(link_section = ".data.header")]
 pub static HEADER: GuestHeader = GuestHeader::new();
 
-/// Notes the time of the first entry into user mode, once.
+/// Notes the time of the first entry into user mode, and that the program runs. Later calls do
+/// nothing.
 #[inline]
 pub fn note_first_user() {
     // Relaxed: a hint; the exchange below decides.
@@ -33,7 +34,8 @@ fn first_user() {
     }
 }
 
-/// Tells the host of a process that is killed because memory is out. Callers take turns.
+/// Records a process that the OOM killer kills, for the host: its `pid`, its `resident_bytes` and
+/// its `name`. Only one CPU at a time may call this.
 pub fn note_oom_kill(pid: u32, resident_bytes: u64, name: &[u8; NAME_BYTES]) {
     // Relaxed (here and below): one writer, and the fences order what the host reads.
     let number = HEADER.oom_kills.load(Ordering::Relaxed);

@@ -1,21 +1,22 @@
-//! Vectors of interrupts, and who serves them.
+//! The vectors of interrupts, and the handlers that serve them.
 
 use super::entries::ENTRIES;
 use super::{apic, context, ipi, spin, timer};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// First vector of devices.
+/// The first vector of devices.
 const FIRST_DEVICE: u64 = 32;
-/// Vectors of devices.
+/// The number of vectors of devices.
 pub const DEVICE_VECTORS: usize = 32;
-/// Another CPU asks to look at the run queue.
+/// The vector of a request to check the run queue, from another CPU.
 pub(super) const RESCHED: u64 = 80;
-/// The APIC timer.
+/// The vector of the APIC timer.
 pub(super) const TIMER: u64 = 81;
-/// The APIC's way to take an interrupt back.
+/// The vector of spurious interrupts, with which the APIC replaces an interrupt that has gone away.
 pub(super) const SPURIOUS: u64 = 95;
-/// Another CPU has a request in the mailbox, or has answered ours. Alone in the highest class of
-/// priority: a CPU that waits for answers lets nothing else through.
+/// The vector of the mailbox (`ipi`): another CPU has posted a request, or has answered the request
+/// of this one. No other vector has this class of priority, which is the highest. So a CPU that
+/// waits for answers can hold back all others.
 pub(super) const MAILBOX: u64 = 96;
 /// The task priority that lets only [`MAILBOX`] through.
 const ONLY_MAILBOX: u32 = (MAILBOX as u32 / 16 - 1) * 16;
@@ -24,18 +25,18 @@ const _: () = assert!(MAILBOX < super::traps::VECTORS as u64);
 const _: () = assert!(SPURIOUS / 16 < MAILBOX / 16);
 const _: () = assert!(FIRST_DEVICE + DEVICE_VECTORS as u64 <= RESCHED);
 
-/// Devices that share a line: a q35 has four lines for all of its slots.
+/// The most devices that share a line. A q35 machine has four lines for all of its slots.
 const SHARERS: usize = 8;
 
-/// A device's handler and its argument. Function 0 means that there is none.
+/// A device's handler and its argument. The function is 0 if there is no handler.
 struct Handler {
     function: AtomicUsize,
     argument: AtomicUsize,
 }
 
-/// Those who are called for a vector.
+/// The handlers of a vector.
 struct Slot {
-    /// The interrupt line that has it.
+    /// The interrupt line that uses the vector.
     gsi: AtomicU32,
     handlers: [Handler; SHARERS],
 }
@@ -51,11 +52,13 @@ static SLOTS: [Slot; DEVICE_VECTORS] = [const {
         }; SHARERS],
     }
 }; DEVICE_VECTORS];
-/// Slots in use.
+/// The number of slots in use.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Has a device's function called when its line has an interrupt, with those of the devices that
-/// share it; gives the line's vector. `None` when there is no room for one more.
+/// Registers `function` as a handler of interrupt line `gsi`. Each interrupt of the line calls all
+/// its handlers, because devices may share a line, and `function` gets `argument`. Returns the
+/// vector of the line, or `None` if there is no free vector, or the line has no room for another
+/// handler.
 pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     // Relaxed (here and below): devices are found by one CPU.
     let taken = TAKEN.load(Ordering::Relaxed);
@@ -74,26 +77,29 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
-/// Serves the pending interrupts: timers, other CPUs, devices. The caller holds no spin lock and no
-/// per-CPU data (`memory::percpu`), as for a call that blocks, since handlers use both.
+/// Runs the handlers of pending interrupts: timers, other CPUs, devices. The caller holds no spin
+/// lock and no per-CPU data (`memory::percpu`), as for a call that blocks, since handlers use both.
 ///
-/// Costs a few instructions if none is pending, so loops may call it for each page.
+/// Costs a few instructions if no interrupt is pending, so loops may call it for each page.
 #[inline]
 pub fn serve_pending() {
     spin::assert_no_spin_lock_held();
     context::open_interrupts();
 }
 
-/// Halts this CPU until another writes to its mailbox or answers. One of the three places where
-/// kernel code is interrupted, with the idle loop and [`serve_pending`]. The interrupt runs
-/// `ipi::poll_mailbox`, which takes no locks.
+/// Halts this CPU until another CPU posts a request in its mailbox or answers its own request. The
+/// interrupt runs `ipi::poll_mailbox`, which takes no locks.
+///
+/// Kernel code is interrupted only here, in the idle loop, in [`serve_pending`], and between pages
+/// that `memory::clear` fills with zeros.
 pub(super) fn wait_for_mailbox() {
     apic::set_task_priority(ONLY_MAILBOX);
     context::idle();
     apic::set_task_priority(0);
 }
 
-/// Serves an interrupt of user mode, of the idle loop or of [`serve_pending`].
+/// Runs the handlers of interrupt `vector`, which has arrived in user mode, in the idle loop, or at
+/// a point where kernel code lets interrupts in.
 pub(super) fn dispatch(vector: u64) {
     match vector {
         TIMER => {

@@ -1,11 +1,11 @@
-//! The I/O APIC: which vector and CPU a device's interrupt pin reaches.
+//! The I/O APICs, which send the interrupts of device pins to CPUs.
 
 use super::acpi::Machine;
 use super::paging::map_device;
 use super::spin::SpinLock;
 use super::{apic, percpu};
 
-/// I/O APICs that are used.
+/// The most I/O APICs that are used.
 const MAX: usize = 4;
 const WINDOW: usize = 0x10;
 const VERSION: u32 = 1;
@@ -48,7 +48,7 @@ impl Unit {
     }
 }
 
-/// Maps the units and masks all pins.
+/// Maps the registers of the machine's I/O APICs, and masks all pins.
 pub(super) fn init(machine: &Machine) {
     let mut units = UNITS.lock();
     for (unit, found) in units.iter_mut().zip(machine.io_apics()) {
@@ -61,8 +61,8 @@ pub(super) fn init(machine: &Machine) {
     }
 }
 
-/// Sends a pin's interrupt, while its level is high, to the first CPU by a vector. False when
-/// there is no such pin.
+/// Makes the pin with number `gsi` interrupt the first CPU with `vector` while the pin is active
+/// (level-triggered). Returns `false` if no I/O APIC has this pin.
 pub fn route(gsi: u32, vector: u8) -> bool {
     let destination = percpu::apic_id(0).unwrap_or_else(apic::id);
     let units = UNITS.lock();

@@ -1,10 +1,10 @@
-//! Interrupts between CPUs: reschedule, and TLB flush with an answer.
+//! Interrupts between CPUs: requests to check the run queue, and TLB flushes that are answered.
 //!
-//! A CPU posts its request in its own post, sets its bit in the mailbox of each CPU that must serve
-//! it, and interrupts those. They take the bits, serve the posts and clear their bits there. A
-//! waiting CPU keeps serving its own mailbox, so two that wait for each other both go on. There is
-//! no wait for a CPU that does not run, by the host's word, if the host drops its TLB before it
-//! runs again (`steal`).
+//! A CPU writes its request to its own post, sets its bit in the mailbox of each CPU that must
+//! serve it, and interrupts those CPUs. They take the bits, serve the posts and clear their own
+//! bits there. A waiting CPU keeps serving its own mailbox, so two CPUs that wait for each other
+//! both continue. If the host says that a CPU does not run, and promises to flush its TLB before it
+//! runs again, no CPU waits for it (`steal`).
 
 use super::clock::{self, Nanos};
 use super::cpu;
@@ -13,39 +13,40 @@ use super::{apic, cpu_id, interrupt, percpu, spin, steal};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What other CPUs are to drop from their TLBs.
+/// What other CPUs must flush from their TLBs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum FlushRequest {
-    /// Everything of the user's half.
+    /// All entries that are not global: those of user memory.
     All,
-    /// `pages` 4 KiB pages from `start`.
+    /// The entries of `pages` pages of 4 KiB from `start` on.
     Range {
-        /// First address.
+        /// The first address.
         start: u64,
-        /// Number of pages; a CPU may drop everything instead where they are many.
+        /// The number of pages. If there are many, a CPU may flush all entries that are not global
+        /// instead.
         pages: u64,
     },
-    /// Everything, the kernel's half too.
+    /// All entries, also those of kernel memory.
     Kernel,
-    /// Drop nothing: only be through the answer what a memory barrier is (membarrier).
+    /// No entries. The answer only acts as a memory barrier (membarrier).
     Barrier,
 }
 
-/// Above, dropping everything costs less than dropping page by page.
+/// The most pages that are flushed one by one. For more, a flush of everything costs less.
 const MAX_SINGLE_PAGES: u64 = 32;
-/// How long an answer takes that does not wait for the host.
+/// The time that an answer takes if the other CPU runs.
 pub(super) const SPIN_TIME: Nanos = Nanos::from_micros(50);
-/// Polls between looks at the clock.
+/// The number of polls between two readings of the clock.
 const POLLS_PER_LOOK: u32 = 16;
-/// A CPU that does not answer for this long never will.
+/// The time after which a CPU that has not answered is considered dead.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 #[repr(align(64))]
 struct Post {
     request: UnsafeCell<FlushRequest>,
-    /// CPUs that have not answered yet.
+    /// The CPUs that have not answered yet.
     waiting: AtomicU64,
-    /// The owner has halted; the last to answer wakes it.
+    /// The owner has halted. The last CPU to answer wakes it.
     halted: AtomicBool,
 }
 
@@ -61,22 +62,23 @@ static POSTS: [Post; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// For each CPU, whose posts it must look into.
+/// The set of CPUs whose posts the owner of this mailbox must serve.
 #[repr(align(64))]
 struct Mailbox(AtomicU64);
 
 static MAILBOXES: [Mailbox; MAX_CPUS] = [const { Mailbox(AtomicU64::new(0)) }; MAX_CPUS];
 
-/// Whether a CPU has been asked to look at its run queue and has not begun to.
+/// Whether a CPU has been requested to check its run queue and has not begun to.
 #[repr(align(64))]
 struct Asked(AtomicBool);
 
 static ASKED: [Asked; MAX_CPUS] = [const { Asked(AtomicBool::new(false)) }; MAX_CPUS];
 
-/// Makes a CPU look at its run queue: `sched::on_resched()` runs there.
+/// Makes CPU `cpu` check its run queue: [`Entries::resched`](super::Entries::resched) runs there.
+/// Does nothing if no such CPU was prepared.
 ///
-/// One interrupt serves all who ask before that CPU has begun to look: kernel code is not
-/// interrupted, so it may take as long as a system call does.
+/// One interrupt serves all requests made before that CPU begins to check. Kernel code is not
+/// interrupted, so that may take as long as a system call does.
 pub fn resched(cpu: usize) {
     let Some(apic_id) = percpu::apic_id(cpu) else {
         return;
@@ -89,13 +91,14 @@ pub fn resched(cpu: usize) {
     }
 }
 
-/// Clears this CPU's request, before its look at the queue: later changes send a new one.
+/// Clears the request to check this CPU's run queue. Called before the check, so that later changes
+/// of the queue send a new interrupt.
 pub(super) fn take_resched() {
     // SeqCst: partner of the swap in `resched`.
     ASKED[cpu_id()].0.swap(false, Ordering::SeqCst);
 }
 
-/// Drops translations on this CPU.
+/// Flushes the entries that `request` names from this CPU's TLB.
 pub fn flush_local(request: FlushRequest) {
     match request {
         FlushRequest::Range { start, pages } if pages <= MAX_SINGLE_PAGES => {
@@ -110,15 +113,19 @@ pub fn flush_local(request: FlushRequest) {
     }
 }
 
-/// Waits until a CPU has looked into its mailbox, that is, until it has left the kernel or waits
-/// itself. This CPU halts, so that the host can give its core to a CPU that does not run.
+/// Waits until CPU `cpu` has served its mailbox, that is, until it has left the kernel or waits
+/// itself. This CPU halts in that time, so that the host can give its core to a CPU that does not
+/// run.
 #[cold]
 pub(super) fn wait_for_cpu(cpu: usize) {
     flush_tlb(&CpuSet::from_mask(1 << cpu), FlushRequest::Barrier);
 }
 
-/// Has each of `cpus` do the request, and returns when all have. This CPU, if it is among them,
-/// does it itself.
+/// Makes each online CPU in `cpus` serve `request`, and returns when all have. This CPU, if it is
+/// in the set, serves the request itself.
+///
+/// # Panics
+/// If a CPU does not answer for a minute.
 pub fn flush_tlb(cpus: &CpuSet, request: FlushRequest) {
     let me = cpu_id();
     let online = percpu::online_cpus().mask();
@@ -200,7 +207,8 @@ fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
     }
 }
 
-/// Serves the requests of other CPUs; from every loop that waits for another CPU.
+/// Serves the requests in this CPU's mailbox, if there are any. Every loop that waits for another
+/// CPU calls this.
 #[inline]
 pub fn poll_mailbox() {
     let me = cpu_id();

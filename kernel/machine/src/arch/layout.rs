@@ -8,28 +8,28 @@
 //! | 0xffff_ea00_0000_0000 | + 1 TiB | memmap (part `memory`) |
 //! | 0xffff_ffff_8000_0000 | + 2 GiB | the kernel image at its physical address |
 
-/// First address that no user mapping may cover.
+/// The first address after user memory.
 pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
-/// Virtual address of physical address 0 in the physmap.
+/// The virtual address of physical address 0 in the physmap.
 pub const PHYSMAP_BASE: u64 = 0xffff_8880_0000_0000;
-/// Highest amount of physical address space that the physmap can cover.
+/// The size of the physical address space that the physmap can cover, in bytes.
 pub const PHYSMAP_SIZE: u64 = 1 << 46;
-/// Where device registers are mapped.
+/// The virtual address at which device registers are mapped.
 pub const DEVICE_BASE: u64 = 0xffff_d000_0000_0000;
-/// Room for device registers: what one page directory covers.
+/// The size of the window for device registers in bytes: what one page directory covers.
 pub const DEVICE_SIZE: u64 = 1 << 30;
-/// Where the frame descriptors are mapped.
+/// The virtual address of the memmap, the array of frame descriptors.
 pub const MEMMAP_BASE: u64 = 0xffff_ea00_0000_0000;
-/// Virtual minus physical address of the kernel image.
+/// The difference between virtual and physical addresses of the kernel image.
 pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
-/// The physmap's address of a physical address.
+/// Returns the virtual address of physical address `phys` in the physmap.
 #[inline]
 pub const fn phys_to_virt(phys: u64) -> *mut u8 {
     (PHYSMAP_BASE + phys) as *mut u8
 }
 
-/// The physical address behind a physmap or kernel image address.
+/// Returns the physical address of a virtual address in the physmap or the kernel image.
 #[inline]
 pub fn virt_to_phys(ptr: *const u8) -> u64 {
     let address = ptr as u64;
@@ -44,23 +44,23 @@ pub fn virt_to_phys(ptr: *const u8) -> u64 {
 /// A range of physical addresses, `end` exclusive.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PhysRange {
-    /// First byte.
+    /// The address of the first byte.
     pub start: u64,
-    /// First byte behind.
+    /// The address after the last byte.
     pub end: u64,
 }
 
 impl PhysRange {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub const fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether `address` lies in the range.
     pub const fn contains(&self, address: u64) -> bool {
         self.start <= address && address < self.end
     }
 }
 
-/// Bytes in a frame and a page.
+/// The size of a frame and of a page in bytes.
 pub const PAGE_SIZE: usize = 4096;

@@ -1,22 +1,22 @@
-//! The kernel log, as far as it is kept in memory: what `syslog(2)` reads.
+//! The part of the kernel log that is kept in memory, for `syslog(2)`.
 
 use super::spin::{SpinGuard, SpinLock};
 use logic::log_ring::LogRing;
 
-/// Bytes of it; pages that no line was written to yet cost nothing.
+/// The size of the kept log in bytes. Pages of it that were never written cost no memory.
 pub const BYTES: usize = 32 << 10;
 
-/// The lines.
+/// The ring of kept lines.
 pub type Lines = LogRing<BYTES>;
 
 static LINES: SpinLock<Lines> = SpinLock::new(Lines::new());
 
-/// The lines, to read.
+/// Locks the kept lines, to read them.
 pub fn lines() -> SpinGuard<'static, Lines> {
     LINES.lock()
 }
 
-/// Locks the lines, to add one. Returns `None` if they are locked, perhaps by the code that an
+/// Locks the kept lines, to add one. Returns `None` if they are locked, perhaps by code that an
 /// interrupt or a panic has stopped: a lost line is better than an endless wait.
 pub(super) fn lines_now() -> Option<SpinGuard<'static, Lines>> {
     LINES.lock_now()

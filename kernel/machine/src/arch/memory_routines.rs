@@ -1,7 +1,7 @@
-//! `memcpy` and its family, which compiled code calls.
+//! `memcpy` and its relatives, which compiled code calls.
 //!
-//! Plain SSE2 in 64-byte steps: on QEMU's translator `rep movsb` costs one turn a byte. Ends are
-//! done with loads and stores that overlap the steps, so that no byte loop is needed.
+//! They use plain SSE2 in 64-byte steps: on QEMU's translator `rep movsb` costs one turn a byte.
+//! The ends are copied with loads and stores that overlap the steps, so no byte loop is needed.
 
 use core::arch::global_asm;
 

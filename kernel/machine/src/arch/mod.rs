@@ -1,4 +1,4 @@
-//! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, power.
+//! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, the end of the VM.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -59,16 +59,17 @@ pub use power::{ExitRecord, note_program_end, power_off};
 
 use once::Once;
 
-/// Halts this CPU until an interrupt has been served; interrupts are off before and after.
+/// Halts this CPU until an interrupt has been served. Interrupts are off before and after.
 #[inline]
 pub fn idle() {
     context::idle();
 }
 
-/// The machine's tables, read once.
+/// The CPUs and I/O APICs of the machine, read once.
 static MACHINE: Once<acpi::Machine> = Once::new();
 
-/// Interrupts and clock of the first CPU.
+/// Starts the local APIC of the first CPU, the clock and the I/O APICs, and marks the first CPU as
+/// online. Called once, on the first CPU.
 pub fn init(boot: &BootInfo) {
     apic::init();
     clock::init(boot);
@@ -77,8 +78,8 @@ pub fn init(boot: &BootInfo) {
     io_apic::init(machine);
 }
 
-/// Starts the other CPUs; each enters [`Entries::start_cpu`] on a stack whose end `stack` gave for
-/// good.
+/// Starts the other CPUs. Each enters [`Entries::start_cpu`] on its own stack. `stack` allocates
+/// such a stack, which is never freed, and returns its end, or `None` if there is no memory.
 pub fn start_other_cpus(stack: fn() -> Option<*mut u8>) {
     clock::refine();
     if let Some(machine) = MACHINE.get() {

@@ -1,39 +1,39 @@
-//! Nanoseconds.
+//! Times in nanoseconds.
 
 use core::ops::{Add, Sub};
 
-/// Nanoseconds, a point of the monotonic clock or a span.
+/// A number of nanoseconds: a time of the monotonic clock, or a span.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The clock's start.
+    /// The start of the monotonic clock, or an empty span.
     pub const ZERO: Self = Self(0);
     /// Later than any deadline.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of whole seconds.
+    /// Returns a span of `seconds` seconds, at most [`Self::MAX`].
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// A span of milliseconds.
+    /// Returns a span of `milliseconds` milliseconds, at most [`Self::MAX`].
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// A span of microseconds.
+    /// Returns a span of `microseconds` microseconds, at most [`Self::MAX`].
     pub const fn from_micros(microseconds: u64) -> Self {
         Self(microseconds.saturating_mul(1_000))
     }
 
-    /// The sum, or the greatest value.
+    /// Returns the sum, or [`Self::MAX`] if it overflows.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or zero.
+    /// Returns the difference, or zero if it is negative.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

@@ -17,7 +17,7 @@ pub struct Once<T> {
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
 
 impl<T> Once<T> {
-    /// An empty cell.
+    /// Makes an empty cell.
     pub const fn new() -> Self {
         Self {
             ready: AtomicBool::new(false),
@@ -26,7 +26,7 @@ impl<T> Once<T> {
         }
     }
 
-    /// The value, once it is set.
+    /// Returns the value, or `None` if the cell is empty.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         // Acquire: pairs with the Release in `set`, so the value is seen whole.
@@ -39,7 +39,10 @@ impl<T> Once<T> {
         }
     }
 
-    /// Sets the value; gives it back when the cell was set before.
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// `value` itself, if the cell was set before.
     pub fn set(&self, value: T) -> Result<(), T> {
         let _guard = self.setting.lock();
         if self.ready.load(Ordering::Relaxed) {
@@ -53,15 +56,16 @@ impl<T> Once<T> {
         Ok(())
     }
 
-    /// The value; `init` makes it if the cell is empty. It runs under a spin lock: it must be short
-    /// and must not block.
+    /// Returns the value. If the cell is empty, sets it to the result of `init` first. `init` runs
+    /// under a spin lock, so it must be short and must not block.
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
         let guard = self.setting.lock();
         if !self.ready.load(Ordering::Relaxed) {
-            // SAFETY: as in `set`.
+            // SAFETY: `setting` is held and `ready` is false, so no other CPU reads or writes the
+            // value.
             unsafe { (*self.value.get()).write(init()) };
             self.ready.store(true, Ordering::Release);
         }

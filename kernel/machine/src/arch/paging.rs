@@ -1,4 +1,4 @@
-//! The kernel's own page tables, built once.
+//! Builds the kernel's own page tables, once.
 
 use super::layout::PhysRange;
 use super::pte;
@@ -21,7 +21,7 @@ unsafe extern "C" {
     static kernel_root: AtomicU64;
 }
 
-/// A symbol's address.
+/// The address of a linker symbol.
 macro_rules! address {
     ($symbol:ident) => {
         // The linker defines it; only its address is taken.
@@ -29,7 +29,7 @@ macro_rules! address {
     };
 }
 
-/// The image's physical range.
+/// Returns the physical range of the kernel image.
 pub(super) fn image() -> PhysRange {
     PhysRange {
         start: address!(kernel_start) - KERNEL_BASE,
@@ -37,7 +37,7 @@ pub(super) fn image() -> PhysRange {
     }
 }
 
-/// The physical range of the image's code.
+/// Returns the physical range of the kernel's code.
 pub(super) fn code() -> PhysRange {
     PhysRange {
         start: address!(kernel_start) - KERNEL_BASE,
@@ -45,38 +45,40 @@ pub(super) fn code() -> PhysRange {
     }
 }
 
-/// Physical address of the top-level table, whose upper half every address space shares.
+/// Returns the physical address of the top-level page table. All address spaces share its upper
+/// half.
 pub(super) fn root() -> u64 {
     // SAFETY: defined by the entry code. Relaxed: written once before other CPUs start.
     unsafe { kernel_root.load(Ordering::Relaxed) }
 }
 
-/// The page that device registers are mapped through.
+/// The physical address of the last-level table that maps device registers.
 static DEVICE_TABLE: AtomicU64 = AtomicU64::new(0);
-/// First address behind what the physmap covers below 4 GiB.
+/// The value of [`low_mapped_end`].
 static LOW_MAPPED_END: AtomicU64 = AtomicU64::new(0);
 
-/// First address behind what the physmap covers below 4 GiB, from 0 on without holes.
+/// Returns the end of the part of the physmap that is mapped from physical address 0 on, without
+/// holes, below 4 GiB.
 pub(super) fn low_mapped_end() -> u64 {
     // Relaxed: written once, before other CPUs start.
     LOW_MAPPED_END.load(Ordering::Relaxed)
 }
 
-/// Pages of 2 MiB and of 1 GiB that map the physmap.
+/// The numbers of pages of 2 MiB and of 1 GiB that map the physmap.
 static PHYSMAP_PAGES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Returns the bytes of the physmap that are mapped by pages of 2 MiB, and of 1 GiB. It has no
-/// pages of 4 KiB.
+/// Returns the number of bytes of the physmap that pages of 2 MiB map, and the number that pages of
+/// 1 GiB map. The physmap has no pages of 4 KiB.
 pub fn physmap_bytes() -> [u64; 2] {
     // Relaxed: written before other CPUs start.
     let pages = |level: usize| PHYSMAP_PAGES[level].load(Ordering::Relaxed);
     [pages(0) * LARGE, pages(1) * HUGE]
 }
 
-/// Pages of device registers given out.
+/// The number of pages of the device window that are in use.
 static DEVICE_PAGES: AtomicU64 = AtomicU64::new(0);
 
-/// Takes pages from behind the kernel image, for tables only.
+/// Allocates pages behind the kernel image, for page tables only.
 #[derive(Debug)]
 pub(super) struct Carver {
     next: u64,
@@ -84,7 +86,7 @@ pub(super) struct Carver {
 }
 
 impl Carver {
-    /// From the end of the image to `end`.
+    /// Makes an allocator of the pages between the end of the image and physical address `end`.
     pub(super) fn new(end: u64) -> Self {
         Self {
             next: image().end,
@@ -92,12 +94,12 @@ impl Carver {
         }
     }
 
-    /// First address not taken.
+    /// Returns the end of the allocated pages.
     pub(super) fn taken_end(&self) -> u64 {
         self.next
     }
 
-    /// A zeroed page.
+    /// Allocates a zeroed page and returns its physical address. Panics if there is none left.
     fn table(&mut self) -> u64 {
         let page = self.next;
         assert!(
@@ -110,7 +112,7 @@ impl Carver {
         page
     }
 
-    /// The table below an entry, made if it is not there.
+    /// Returns the table that entry `index` of `table` leads to. Makes one if the entry is empty.
     fn below(&mut self, table: u64, index: usize) -> u64 {
         let slot = (table as *mut u64).wrapping_add(index);
         // SAFETY: `table` came from `self.table()` and index is below 512.
@@ -128,15 +130,16 @@ impl Carver {
     }
 }
 
-/// Index into the table of a level, 3 (top) to 0.
+/// Returns the index of `address` in a table of `level`, 3 (top) to 0.
 const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * level)) as usize & (ENTRIES - 1)
 }
 
-/// Builds the final tables and changes to them. The first GiB is no longer mapped one to one.
+/// Builds the final page tables and switches to them. Afterwards the first GiB is no longer mapped
+/// one to one. `ram` are the ranges of RAM, and `low_end` is the end of RAM below 4 GiB.
 ///
 /// # Safety
-/// Once, on the early tables, with the stack in the image.
+/// Called once, on the early page tables, with the stack in the kernel image.
 pub(super) unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
     let top = carver.table();
     map_image(carver, top);
@@ -186,7 +189,7 @@ fn map_image(carver: &mut Carver, top: u64) {
     }
 }
 
-/// Maps a range outwards to 2 MiB, with 1 GiB pages where they fit.
+/// Maps a range of the physmap, extended to multiples of 2 MiB. Uses pages of 1 GiB where they fit.
 fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
     let flags = pte::PRESENT | pte::WRITABLE | pte::LARGE | pte::GLOBAL | pte::NO_EXECUTE;
     let huge = features::has(Feature::GibPages);
@@ -206,8 +209,11 @@ fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
     }
 }
 
-/// Maps device registers, uncached, for good. Panics when the window of 512 pages is used up:
-/// devices are found at boot, and few.
+/// Maps `bytes` bytes of device registers at physical address `phys`, uncached, and returns their
+/// virtual address. The mapping is never removed.
+///
+/// # Panics
+/// If the window of 512 pages is full. Devices are found at boot, and there are few.
 pub fn map_device(phys: u64, bytes: usize) -> *mut u8 {
     let first = phys / PAGE * PAGE;
     let pages = (phys + bytes as u64 - first).div_ceil(PAGE);

@@ -1,4 +1,4 @@
-//! A kernel bug: print the known facts, end the VM.
+//! Handles bugs in the kernel: prints the known facts and ends the VM.
 
 use super::layout::{KERNEL_BASE, PHYSMAP_BASE};
 use super::percpu::Regained;
@@ -9,24 +9,24 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ebb_wire::header::stage;
 
-/// Frames of the backtrace.
+/// The most frames of a backtrace.
 const MAX_FRAMES: usize = 24;
-/// Words of the stack looked at for callers.
+/// The number of words of the stack that are searched for callers.
 const STACK_WORDS: u64 = 128;
 
-/// The CPU that reports, plus one, or [`UNKNOWN`].
+/// The number of the CPU that reports, plus one, or [`UNKNOWN`]; 0 if none does.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
-/// Panics and traps of that CPU, the first one too.
+/// The number of panics and traps of that CPU.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
-/// A CPU that has no area yet.
+/// The value of [`REPORTER`] for a CPU that has no area yet.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What a CPU that met a bug may still do.
+/// What a CPU that has hit a bug may still do.
 enum Report {
     /// Print all facts: this CPU has its area, and is the only one that runs.
     Full(Regained),
-    /// Print one line, by the serial port alone: a longer report met a bug too, or this CPU has
-    /// nothing.
+    /// Print one line, with only the serial port: a longer report hit a bug, too, or this CPU has
+    /// no area.
     Short,
 }
 
@@ -60,7 +60,7 @@ fn take_over() -> Report {
     }
 }
 
-/// What to call a bug that was met.
+/// Returns the words for the occasion of a short report.
 fn occasion() -> &'static str {
     // Relaxed: as in `take_over`.
     if DEPTH.load(Ordering::Relaxed) > 1 {
@@ -89,7 +89,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     power::end(power::PANIC_CODE)
 }
 
-/// Ends the VM after a trap of kernel mode that has no handler.
+/// Reports an exception in kernel mode that has no handler, and ends the VM. `address` is the one
+/// that a page fault was for.
 pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     let Report::Full(regained) = take_over() else {
         console::bare_line(format_args!(
@@ -149,8 +150,8 @@ pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     power::end(power::PANIC_CODE)
 }
 
-/// Words on the stack that may be return addresses; where the chain of frame pointers is broken,
-/// or the trapped function had not set up its frame.
+/// Prints words on the stack that may be return addresses. Needed if the chain of frame pointers is
+/// broken, or the trapped function had not set up its frame.
 fn guess_callers(rsp: u64) {
     let code = paging::code();
     let mut found = 0;
@@ -179,7 +180,7 @@ fn report_cpu(regained: Regained) {
     }
 }
 
-/// Whether 8 bytes at a kernel address can be read, by the present page tables.
+/// Returns whether 8 bytes at a kernel address can be read through the present page tables.
 fn readable(address: u64) -> bool {
     if address < PHYSMAP_BASE || !address.is_multiple_of(8) || address > u64::MAX - 16 {
         return false;
@@ -205,7 +206,7 @@ fn readable(address: u64) -> bool {
     true
 }
 
-/// Follows the chain of frame pointers, which may be anything.
+/// Prints the chain of frame pointers from `frame` on. The pointers may have any value.
 fn backtrace(mut frame: u64) {
     for _ in 0..MAX_FRAMES {
         if !readable(frame) || !readable(frame + 8) {

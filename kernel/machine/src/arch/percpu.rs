@@ -1,4 +1,5 @@
-//! The per-CPU area: what a CPU finds through its GS base, its descriptor tables, its stacks.
+//! The per-CPU area, which a CPU finds through its GS base, with its descriptor tables and
+//! exception stacks.
 
 use super::cpu::{self, msr};
 use super::cpuset::{CpuSet, MAX_CPUS};
@@ -8,20 +9,20 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Bytes of each stack that an exception switches to by itself.
+/// The size in bytes of each stack that an exception switches to.
 const IST_BYTES: usize = 8192;
-/// IST number of the non-maskable interrupt.
+/// The number of the non-maskable interrupt's stack in the interrupt stack table (IST).
 pub(super) const IST_NMI: u8 = 1;
-/// IST number of the double fault, which a kernel stack overflow becomes.
+/// The IST number of the double fault. An overflow of a kernel stack becomes a double fault.
 pub(super) const IST_DOUBLE_FAULT: u8 = 2;
-/// IST number of the machine check.
+/// The IST number of the machine check.
 pub(super) const IST_MACHINE_CHECK: u8 = 3;
-/// IST number of steps and breakpoints.
+/// The IST number of single steps and breakpoints.
 pub(super) const IST_DEBUG: u8 = 4;
 /// Selector of the task state segment.
 const TSS_SELECTOR: u16 = 0x40;
 
-/// The hardware's task state segment: which stacks to switch to.
+/// The hardware's task state segment: the stacks to switch to.
 #[derive(Debug)]
 #[repr(C, packed(4))]
 struct TaskState {
@@ -35,37 +36,38 @@ struct TaskState {
 
 const _: () = assert!(size_of::<TaskState>() == 104);
 
-/// What the assembly of the entries and exits needs of a CPU, and its descriptor tables.
+/// The area of a CPU: the values that the assembly of the entries and exits needs, and the CPU's
+/// descriptor tables.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PerCpu {
-    /// Top of the current thread's kernel stack, for `syscall`; the TSS holds the same.
+    /// The top of the current thread's kernel stack, for `syscall`. The TSS has the same value.
     kernel_stack: u64,
-    /// Where the syscall entry puts the user's stack pointer for a moment.
+    /// The user's stack pointer, for a moment in the entry of a system call.
     user_rsp: u64,
-    /// The current thread's word of work before it returns to user mode; 0: none.
+    /// The current thread's work word: the work that is due before it returns to user mode.
     work: *const AtomicU32,
-    /// The current thread, as the part `sched` knows it.
+    /// The address of the current thread (`sched::Thread`).
     current: usize,
     /// This CPU's number.
     id: u32,
-    /// Its APIC's number.
+    /// Its APIC ID.
     apic_id: AtomicU32,
-    /// Spin locks that this CPU holds.
+    /// The number of spin locks that this CPU holds.
     spin_locks: u32,
-    /// The value of locks that it holds: one more than its number.
+    /// The value of spin locks that this CPU holds: its number plus one.
     mark: u32,
-    /// This CPU's data of the part `memory`.
+    /// The address of this CPU's data in `memory`.
     memory: usize,
     /// The address of the FPU state that the registers hold; 0 for none.
     fpu_owner: usize,
-    /// Address of this area itself.
+    /// The address of this area itself.
     this: *const PerCpu,
     tss: TaskState,
     gdt: [u64; 10],
 }
 
-/// An area with the stacks of its exceptions, as it is allocated.
+/// The area of a CPU and its exception stacks, allocated together.
 #[repr(C, align(4096))]
 pub(super) struct Block {
     area: PerCpu,
@@ -78,33 +80,43 @@ pub(super) struct Block {
 #[repr(C, align(4096))]
 struct IstStack([u8; IST_BYTES]);
 
-/// Offsets of [`PerCpu`] for assembly.
+/// Offsets of fields of [`PerCpu`] for assembly.
 pub(super) mod offset {
     use super::{PerCpu, TaskState, offset_of};
+    /// The offset of the top of the kernel stack.
     pub(in super::super) const KERNEL_STACK: usize = offset_of!(PerCpu, kernel_stack);
+    /// The offset of the place for the user's stack pointer.
     pub(in super::super) const USER_RSP: usize = offset_of!(PerCpu, user_rsp);
+    /// The offset of the address of the work word.
     pub(in super::super) const WORK: usize = offset_of!(PerCpu, work);
+    /// The offset of the current thread's address.
     pub(super) const CURRENT: usize = offset_of!(PerCpu, current);
+    /// The offset of the CPU's number.
     pub(super) const ID: usize = offset_of!(PerCpu, id);
+    /// The offset of the number of held spin locks.
     pub(super) const SPIN_LOCKS: usize = offset_of!(PerCpu, spin_locks);
+    /// The offset of the value of held spin locks.
     pub(super) const MARK: usize = offset_of!(PerCpu, mark);
+    /// The offset of the address of the CPU's data in `memory`.
     pub(super) const MEMORY: usize = offset_of!(PerCpu, memory);
+    /// The offset of the address of the FPU state in the registers.
     pub(super) const FPU_OWNER: usize = offset_of!(PerCpu, fpu_owner);
+    /// The offset of the kernel stack pointer in the task state segment.
     pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
 }
 
-/// The offset from the GS base of the address of [`set_work_flags`]'s word, for assembly of other
-/// parts.
+/// The offset from the GS base of the address of the current thread's work word
+/// ([`set_work_flags`]), for assembly outside of `arch`.
 pub const WORK_OFFSET: usize = offset::WORK;
 
-/// No work for a CPU that runs no thread.
+/// The work word of a CPU that runs no thread.
 static NO_WORK: AtomicU32 = AtomicU32::new(0);
 
 static AREAS: [AtomicPtr<PerCpu>; MAX_CPUS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
 static ONLINE: CpuSet = CpuSet::new();
 
-/// The first CPU's block: it needs one before there is an allocator.
+/// The block of the first CPU, which needs one before there is an allocator.
 #[repr(transparent)]
 struct FirstBlock(UnsafeCell<core::mem::MaybeUninit<Block>>);
 
@@ -114,10 +126,10 @@ unsafe impl Sync for FirstBlock {}
 #[unsafe(link_section = ".bss.pages.percpu")]
 static FIRST: FirstBlock = FirstBlock(UnsafeCell::new(core::mem::MaybeUninit::zeroed()));
 
-/// Prepares a CPU's area in a block and makes it known.
+/// Initializes the area of CPU `cpu` in `block`, and registers it.
 ///
 /// # Safety
-/// The block is zeroed, of size and alignment of [`Block`], and given up for good.
+/// `block` is zeroed, has the size and alignment of [`Block`], and is never used for anything else.
 pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     assert!(cpu < MAX_CPUS);
     // SAFETY: the caller gives the block; zero is a valid value of every field.
@@ -166,10 +178,10 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     AREAS[cpu].store(area, Ordering::Release);
 }
 
-/// Gives the first CPU its area.
+/// Initializes and installs the area of the first CPU.
 ///
 /// # Safety
-/// Once, as the first thing.
+/// Called once, on the first CPU, before any other code that uses its area.
 pub(super) unsafe fn install_first() {
     // SAFETY: the static is zeroed and used here only.
     unsafe {
@@ -178,10 +190,11 @@ pub(super) unsafe fn install_first() {
     }
 }
 
-/// Loads a prepared area's tables into this CPU's registers.
+/// Makes this CPU use the prepared area of CPU number `cpu`: loads its descriptor tables and its GS
+/// base.
 ///
 /// # Safety
-/// Each number once, on the CPU that is to have it.
+/// Called once for each number, on the CPU that gets this number.
 pub(super) unsafe fn install(cpu: usize) {
     let area = area(cpu);
     assert!(!area.is_null());
@@ -214,17 +227,18 @@ pub(super) unsafe fn install(cpu: usize) {
     }
 }
 
-/// What [`regain`] found.
+/// The result of [`regain`].
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Regained {
     /// This CPU's number.
     pub(super) cpu: usize,
-    /// What its GS base was, if that was not its area.
+    /// The wrong value that its GS base had; `None` if it was right.
     pub(super) lost: Option<u64>,
 }
 
-/// Finds this CPU by its descriptor table, and restores its GS base. For code after a bug, which
-/// can rely on no other state and does not return. Returns `None` before [`install`].
+/// Finds out which CPU this is by its descriptor table, and restores its GS base. Only code after a
+/// bug calls this: it can rely on no other state, and does not return. Returns `None` before
+/// [`install`].
 pub(super) fn regain() -> Option<Regained> {
     let mut pointer = TablePointer { limit: 0, base: 0 };
     // SAFETY: stores ten bytes, the size of the operand.
@@ -244,10 +258,12 @@ pub(super) fn regain() -> Option<Regained> {
     })
 }
 
-/// Operand of `lgdt`, `lidt` and `sgdt`.
+/// The operand of `lgdt`, `lidt` and `sgdt`.
 #[repr(C, packed)]
 pub(super) struct TablePointer {
+    /// The size of the table in bytes, minus one.
     pub(super) limit: u16,
+    /// The virtual address of the table.
     pub(super) base: u64,
 }
 
@@ -256,14 +272,15 @@ fn area(cpu: usize) -> *mut PerCpu {
     AREAS[cpu].load(Ordering::Acquire)
 }
 
-/// The APIC number of a CPU whose area is prepared.
+/// Returns the APIC ID of CPU `cpu`, or 0 if the CPU is not online yet. Returns `None` if the CPU
+/// has no area.
 pub(super) fn apic_id(cpu: usize) -> Option<u32> {
     let area = area(cpu);
     // SAFETY: areas live for ever. Relaxed: the CPU set it before it came online.
     (!area.is_null()).then(|| unsafe { (*area).apic_id.load(Ordering::Relaxed) })
 }
 
-/// Notes this CPU's APIC number and that it is online.
+/// Records this CPU's APIC ID, and adds the CPU to [`online_cpus`].
 pub(super) fn set_online(apic_id: u32) {
     let cpu = cpu_id();
     // SAFETY: areas live for ever.
@@ -271,7 +288,7 @@ pub(super) fn set_online(apic_id: u32) {
     ONLINE.insert(cpu);
 }
 
-/// This CPU's number, 0 to [`MAX_CPUS`] - 1.
+/// Returns the number of this CPU, 0 to [`MAX_CPUS`] - 1.
 #[inline]
 pub fn cpu_id() -> usize {
     let id: u32;
@@ -284,7 +301,8 @@ pub fn cpu_id() -> usize {
     id as usize
 }
 
-/// What [`Entries::memory_own`](super::Entries::memory_own) gave for this CPU.
+/// Returns the address that [`Entries::memory_own`](super::Entries::memory_own) returned for this
+/// CPU.
 #[inline]
 pub fn memory_own() -> usize {
     let own;
@@ -296,7 +314,7 @@ pub fn memory_own() -> usize {
     own
 }
 
-/// One more than this CPU's number: never 0, and fits a byte.
+/// Returns the number of this CPU plus one. It is never 0 and fits a byte.
 #[inline]
 pub(super) fn mark() -> u8 {
     let mark: u8;
@@ -308,21 +326,21 @@ pub(super) fn mark() -> u8 {
     mark
 }
 
-/// Counts a spin lock that this CPU takes.
+/// Increments the number of spin locks that this CPU holds.
 #[inline]
 pub fn count_spin_lock() {
     // SAFETY: as in `cpu_id`; only this CPU writes its area.
     unsafe { asm!("inc dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
 }
 
-/// Counts a spin lock that this CPU lets go.
+/// Decrements the number of spin locks that this CPU holds.
 #[inline]
 pub fn uncount_spin_lock() {
     // SAFETY: as in `count_spin_lock`.
     unsafe { asm!("dec dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
 }
 
-/// Spin locks that this CPU holds.
+/// Returns the number of spin locks that this CPU holds.
 #[inline]
 pub fn spin_locks() -> u32 {
     let held;
@@ -334,17 +352,17 @@ pub fn spin_locks() -> u32 {
     held
 }
 
-/// CPUs that are online.
+/// Returns the number of CPUs that are online.
 pub fn cpu_count() -> usize {
     ONLINE.len()
 }
 
-/// The CPUs that are online.
+/// Returns the set of CPUs that are online.
 pub fn online_cpus() -> &'static CpuSet {
     &ONLINE
 }
 
-/// The value of the last [`set_current_thread`] on this CPU; 0 before.
+/// Returns the address that the last [`set_current_thread`] on this CPU stored; 0 before the first.
 #[inline]
 pub fn current_thread() -> usize {
     let thread;
@@ -356,7 +374,7 @@ pub fn current_thread() -> usize {
     thread
 }
 
-/// Stores an address that [`current_thread`] gives back on this CPU.
+/// Stores the address of the current thread, which [`current_thread`] returns on this CPU.
 #[inline]
 pub fn set_current_thread(thread: usize) {
     // SAFETY: as in `cpu_id`; only this CPU writes its area.
@@ -366,10 +384,12 @@ pub fn set_current_thread(thread: usize) {
     }
 }
 
-/// Names the word that each return to user mode looks at: not 0 calls `thread::exit_to_user`.
+/// Sets the work word of this CPU's current thread. Each return to user mode on this CPU reads the
+/// word, and calls [`ExitToUser`](super::ExitToUser) if it has a bit of
+/// [`WORK_DUE`](super::traps::WORK_DUE).
 ///
 /// # Safety
-/// The word must live until another is named on this CPU.
+/// The word must stay valid until another word is set on this CPU.
 #[inline]
 pub unsafe fn set_work_flags(word: *const AtomicU32) {
     // SAFETY: as in `set_current_thread`.
@@ -379,10 +399,11 @@ pub unsafe fn set_work_flags(word: *const AtomicU32) {
     }
 }
 
-/// Sets where the next entry from user mode puts its frame; 16-byte aligned.
+/// Sets the stack on which the next entry from user mode on this CPU builds its frame. `top` is the
+/// end of the stack, a multiple of 16.
 ///
 /// # Safety
-/// The stack must stay mapped while user code of this thread runs here.
+/// The stack must stay mapped while this thread runs user code on this CPU.
 #[inline]
 pub unsafe fn set_kernel_stack(top: u64) {
     debug_assert!(top.is_multiple_of(16));
@@ -393,7 +414,7 @@ pub unsafe fn set_kernel_stack(top: u64) {
     }
 }
 
-/// Whose FPU state the registers hold.
+/// Returns the address of the FPU state that this CPU's registers hold; 0 if there is none.
 #[inline]
 pub(super) fn fpu_owner() -> usize {
     let owner;
@@ -405,7 +426,7 @@ pub(super) fn fpu_owner() -> usize {
     owner
 }
 
-/// Notes whose FPU state the registers hold.
+/// Records the address of the FPU state that this CPU's registers hold.
 #[inline]
 pub(super) fn set_fpu_owner(owner: usize) {
     // SAFETY: as in `set_current_thread`.
@@ -415,7 +436,10 @@ pub(super) fn set_fpu_owner(owner: usize) {
     }
 }
 
-/// Sets the user's FS base, which must be below [`USER_END`](super::USER_END).
+/// Sets the FS base of user mode on this CPU.
+///
+/// # Panics
+/// If `address` is not below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_fs_base(address: u64) {
     assert!(
@@ -426,7 +450,10 @@ pub fn set_fs_base(address: u64) {
     unsafe { cpu::wrmsr(msr::FS_BASE, address) };
 }
 
-/// Sets the user's GS base, which must be below [`USER_END`](super::USER_END).
+/// Sets the GS base of user mode on this CPU.
+///
+/// # Panics
+/// If `address` is not below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_gs_base_user(address: u64) {
     assert!(

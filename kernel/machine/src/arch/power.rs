@@ -10,19 +10,20 @@ use ebb_wire::header::stage;
 
 /// QEMU's isa-debug-exit.
 const DEBUG_EXIT_PORT: u16 = 0xf4;
-/// What the port gets when everything went as it should.
+/// The value for the port after a regular end.
 const EXIT_CODE: u32 = 0;
-/// What the port gets after a panic.
+/// The value for the port after a panic.
 pub(super) const PANIC_CODE: u32 = 1;
 
-/// How the program ended.
+/// The result of the program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ExitRecord {
-    /// Linux wait status: `exit code << 8 | signal`.
+    /// The Linux wait status: `exit code << 8 | signal`.
     pub wait_status: u32,
 }
 
-/// Notes that the program has ended, where the VM goes on for a while.
+/// Records the present time, for the host, as the time when the program ended. Needed if the VM
+/// continues for a while; otherwise [`power_off`] does this.
 pub fn note_program_end() {
     // Relaxed: published by the Release in `power_off`. An earlier reader sees it a moment later.
     HEADER
@@ -30,7 +31,7 @@ pub fn note_program_end() {
         .store(clock::now().0.max(1), Ordering::Relaxed);
 }
 
-/// Flushes all output, publishes `status` for the host and ends the VM.
+/// Flushes all output, publishes `status` for the host, and ends the VM.
 pub fn power_off(status: ExitRecord) -> ! {
     if HEADER.ended_ns.load(Ordering::Relaxed) == 0 {
         note_program_end();
@@ -44,7 +45,8 @@ pub fn power_off(status: ExitRecord) -> ! {
     end(EXIT_CODE)
 }
 
-/// Ends the VM by the first device that the machine has for it.
+/// Ends the VM with the first method that the machine supports. `code` goes to QEMU's debug exit
+/// device.
 pub(super) fn end(code: u32) -> ! {
     // SAFETY: the device ends the VM; nothing else is at the port. Where it is missing, a keyboard
     // controller resets, and if there is none, a fault without a table to serve it does: QEMU runs

@@ -1,22 +1,22 @@
-//! Bits of page-table entries, of every level.
+//! Bits of page-table entries of every level.
 
-/// The CPU uses the entry.
+/// The entry is valid: the CPU uses it.
 pub const PRESENT: u64 = 1;
-/// Stores are allowed.
+/// Stores through the entry are allowed.
 pub const WRITABLE: u64 = 1 << 1;
-/// User mode may use it.
+/// User mode may use the entry.
 pub const USER: u64 = 1 << 2;
-/// Not cached: device registers.
+/// The memory is not cached: device registers.
 pub const UNCACHED: u64 = 1 << 3 | 1 << 4;
-/// The CPU has used it.
+/// The CPU has used the entry for an access.
 pub const ACCESSED: u64 = 1 << 5;
-/// The CPU has stored by it.
+/// The CPU has used the entry for a store.
 pub const DIRTY: u64 = 1 << 6;
-/// Above the last level: maps a large page itself.
+/// In tables above the last level: the entry maps a large page and leads to no table.
 pub const LARGE: u64 = 1 << 7;
-/// Survives a change of tables.
+/// The translation stays in the TLB when the CPU switches page tables.
 pub const GLOBAL: u64 = 1 << 8;
-/// Instructions cannot be fetched.
+/// Instructions cannot be fetched through the entry.
 pub const NO_EXECUTE: u64 = 1 << 63;
-/// The address part.
+/// The bits of the physical address.
 pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;

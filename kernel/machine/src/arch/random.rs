@@ -11,9 +11,9 @@ const WORDS: usize = 16;
 /// Bytes of one block.
 const BLOCK: usize = WORDS * 4;
 const KEY_WORDS: usize = 8;
-/// Tries of `rdrand` before the counter alone has to do.
+/// The most attempts with `rdrand` before the counter alone must do.
 const TRIES: usize = 16;
-/// Blocks between two reseedings from the hardware.
+/// The number of blocks between two reseedings from the hardware.
 const RESEED_AFTER: u64 = 1 << 14;
 
 struct Generator {
@@ -64,7 +64,7 @@ fn chacha20(key: &[u32; KEY_WORDS], counter: u64) -> [u32; WORDS] {
     state
 }
 
-/// 64 bits of the CPU's generator.
+/// Returns 64 random bits of the CPU, or `None` if it has no `rdrand` or that keeps failing.
 fn hardware() -> Option<u64> {
     const RDRAND: u32 = 1 << 30;
     if __cpuid(1).ecx & RDRAND == 0 {
@@ -121,12 +121,12 @@ impl Generator {
     }
 }
 
-/// Fills `buffer` with random bytes. Long buffers are best filled a page at a time: a lock is held.
+/// Fills `buffer` with random bytes. Holds a spin lock, so fill long buffers a page at a time.
 pub fn fill(buffer: &mut [u8]) {
     GENERATOR.lock().fill(buffer);
 }
 
-/// Mixes bytes that a program wrote to `/dev/random` into the key.
+/// Mixes `bytes`, which a program wrote to `/dev/random`, into the key.
 pub fn mix(bytes: &[u8]) {
     let mut generator = GENERATOR.lock();
     for (at, &byte) in bytes.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The CMOS clock: seconds since 1970, for boots without a better word.
+//! The CMOS clock, for boots without a time on the command line.
 
 use super::cpu::{inb, outb};
 
-/// Waits for the end of an update before giving up.
+/// The most polls for the end of an update of the clock.
 const MAX_POLLS: u32 = 10_000;
 
 fn register(number: u8) -> u8 {
@@ -13,7 +13,7 @@ fn register(number: u8) -> u8 {
     }
 }
 
-/// Seconds since 1970, or 0 where there is no clock.
+/// Returns the time in seconds since 1970. Returns 0 if there is no clock, or its date is invalid.
 pub(super) fn read() -> u64 {
     const UPDATING: u8 = 0x80;
     const BINARY: u8 = 1 << 2;
@@ -48,7 +48,8 @@ pub(super) fn read() -> u64 {
     ((days(year, month, day) * 24 + hour) * 60 + value(2)) * 60 + value(0)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, from 1970 on.
+/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar. The year is at
+/// least 1970.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     // Years begin in March, so that the leap day is the last.
     let (year, month) = if month <= 2 {

@@ -1,7 +1,8 @@
-//! Starting the other CPUs.
+//! Starts the other CPUs.
 //!
-//! Each gets an area and a stack before it is woken. The CPUs take tickets in the order in which
-//! they arrive; ticket N becomes CPU N + 1 and uses the area and stack prepared for that number.
+//! Each CPU gets an area and a stack before it is woken. The CPUs take tickets in the order in
+//! which they arrive. Ticket N becomes CPU N + 1 and uses the area and stack prepared for that
+//! number.
 
 use super::acpi::Machine;
 use super::clock::{self, Nanos};
@@ -13,9 +14,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Physical address of the real-mode code: below 1 MiB, in RAM that nothing else uses.
 const TRAMPOLINE: u64 = 0x8000;
-/// How long the CPUs have to arrive, before they are woken again.
+/// The time that the CPUs have to arrive before they are woken again.
 const ARRIVAL: Nanos = Nanos::from_millis(100);
-/// How often they are woken.
+/// The number of times that they are woken.
 const ATTEMPTS: u32 = 20;
 
 unsafe extern "C" {
@@ -24,8 +25,10 @@ unsafe extern "C" {
     static ap_trampoline_end: u8;
 }
 
-/// Starts all CPUs of the machine and waits until they are there. Each gets the end of a stack for
-/// good from `stack`.
+/// Starts the other CPUs of the machine and waits until they are online. Gives up after
+/// [`ATTEMPTS`] times [`ARRIVAL`], and prints a message then. `stack` allocates a stack for each
+/// CPU, which is never freed, and returns its end. If it returns `None`, no further CPUs are
+/// started.
 pub(super) fn start_others(machine: &Machine, stack: fn() -> Option<*mut u8>) {
     let me = apic::id();
     let others = || {
@@ -75,7 +78,7 @@ fn wake<I: Iterator<Item = u32>>(prepared: usize, ids: impl Fn() -> I) {
     );
 }
 
-/// Makes area and stack for a ticket.
+/// Allocates the area and the stack for a ticket. Returns `false` if there is no memory.
 fn prepare(ticket: usize, stack: fn() -> Option<*mut u8>) -> bool {
     // SAFETY: the size is not zero.
     let block = unsafe { alloc_zeroed(Layout::new::<percpu::Block>()) };
@@ -103,7 +106,9 @@ fn install_trampoline() {
     }
 }
 
-/// First Rust code of another CPU, on its own stack and the kernel's tables.
+/// The first Rust code of another CPU, on its own stack and the kernel's page tables. Initializes
+/// the CPU, marks it as online and enters [`Entries::start_cpu`](super::Entries::start_cpu).
+/// `ticket` plus one is the number of the CPU.
 pub(super) extern "C" fn ap_start(ticket: u64) -> ! {
     // SAFETY: each ticket is given once, and its area is prepared.
     unsafe { percpu::install(ticket as usize + 1) };

@@ -10,10 +10,11 @@ use logic::lock::Lock;
 /// The number of turns after which a spinning CPU pauses.
 const TURNS_A_PAUSE: u32 = 64;
 
-/// What a CPU does between two looks at something that another CPU changes; `turns` counts them.
+/// Spends the time between two polls of a value that another CPU changes. `turns` counts the calls
+/// of a loop, and starts at 0.
 ///
-/// A pause saves power, but QEMU's translator leaves the guest's code at each one and takes its
-/// global lock, which the CPU that is waited for needs to reach its devices. So pauses are few.
+/// Pauses only once in 64 turns. A pause saves power, but QEMU's translator leaves the guest's code
+/// at each one and takes its global lock, which the other CPU needs to reach its devices.
 #[inline]
 pub fn relax(turns: &mut u32) {
     *turns = turns.wrapping_add(1);
@@ -25,14 +26,14 @@ pub fn relax(turns: &mut u32) {
 /// The value of a free lock.
 const OPEN: u8 = 0;
 
-/// Mutual exclusion between CPUs.
+/// A spin lock: mutual exclusion between CPUs.
 ///
 /// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A spinning
 /// CPU keeps answering TLB shoot-downs, since the holder may be waiting for that answer. A CPU that
 /// has spun for long halts, so that the host can give its core to a holder that does not run.
 pub struct SpinLock<T: ?Sized> {
-    /// [`OPEN`], or the mark of the CPU that holds it. For a moment, or longer if two collide, it
-    /// is the mark of a CPU that wants it.
+    /// [`OPEN`], or the mark of the CPU that holds the lock. For a moment, or longer if two CPUs
+    /// collide, it is the mark of a CPU that tries to take the lock.
     holder: AtomicU8,
     value: UnsafeCell<T>,
 }
@@ -43,7 +44,7 @@ unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
 unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// An open lock around `value`.
+    /// Makes an open lock around `value`.
     pub const fn new(value: T) -> Self {
         Self {
             holder: AtomicU8::new(OPEN),
@@ -82,7 +83,7 @@ impl<T: ?Sized> SpinLock<T> {
     #[cold]
     fn lock_contended(&self, before: u8) {
         self.restore(before);
-        // Most waits are over before the clock, which takes the translator long, is looked at.
+        // Most waits end before the clock is read, which takes the translator long.
         let mut since = None;
         let mut turns = 0;
         loop {
@@ -113,7 +114,8 @@ impl<T: ?Sized> SpinLock<T> {
         }
     }
 
-    /// Takes the lock if it is free right now, which it mostly is.
+    /// Takes the lock if it is free right now. Returns `None` if it is not. Faster than
+    /// [`Self::try_lock`] if the lock is mostly free.
     #[inline]
     pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: as in `lock`.
@@ -126,7 +128,8 @@ impl<T: ?Sized> SpinLock<T> {
         Some(SpinGuard { lock: self })
     }
 
-    /// Takes the lock if it is free right now.
+    /// Takes the lock if it is free right now. Returns `None` if it is not. Faster than
+    /// [`Self::lock_now`] if the lock is often held.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Relaxed: a hint that spares the exclusive cache line; `lock_now` decides.
@@ -186,7 +189,8 @@ impl<T: ?Sized> Deref for SpinGuard<'_, T> {
 impl<T: ?Sized> DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        // SAFETY: the guard is the proof that this CPU holds the lock, and `&mut self` makes the
+        // borrow unique.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -206,15 +210,15 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
     }
 }
 
-/// How many spin locks this CPU holds: a task that holds one must not block, and an allocation that
-/// finds no memory must know.
+/// Returns the number of spin locks that this CPU holds. A task that holds one must not block, nor
+/// may an allocation wait for memory then.
 #[inline]
 pub fn spin_locks_held() -> u32 {
     percpu::spin_locks()
 }
 
-/// Panics when this CPU holds a spin lock, in builds with assertions; called where a task is about
-/// to block.
+/// Panics if this CPU holds a spin lock, in builds with assertions. Code that is about to block
+/// calls this.
 #[inline]
 pub fn assert_no_spin_lock_held() {
     debug_assert_eq!(

@@ -1,8 +1,8 @@
-//! KVM's record of each CPU: its stolen time, and whether it runs.
+//! KVM's record of each CPU: its stolen time, and whether the host runs it.
 //!
-//! The host can be asked to drop the TLB of a CPU that does not run before it runs again, so that
-//! no CPU waits for it (`ipi`). Linux's documentation of KVM, `virt/kvm/x86/msr`, describes record
-//! and register as `MSR_KVM_STEAL_TIME`.
+//! On request, the host flushes the TLB of a CPU that does not run before it runs again, so that no
+//! CPU waits for it (`ipi`). Linux's documentation of KVM, `virt/kvm/x86/msr`, describes the record
+//! and the register as `MSR_KVM_STEAL_TIME`.
 
 use super::cpu::{self, msr};
 use super::cpu_id;
@@ -14,22 +14,23 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// In [`Record::state`]: the CPU does not run.
 const NOT_RUNNING: u8 = 1 << 0;
-/// In [`Record::state`]: its TLB is to be dropped before it runs.
+/// In [`Record::state`]: the host must flush the CPU's TLB before the CPU runs.
 const FLUSH: u8 = 1 << 1;
-/// In the register: the record is in use.
+/// In the register: the host uses the record.
 const ENABLED: u64 = 1;
-/// Looks at a record that is being written.
+/// The most attempts to read a record that is being written.
 const MAX_LOOKS: u32 = 100;
 
-/// What the host writes for a CPU.
+/// The record of a CPU, which the host writes.
 #[repr(C, align(64))]
 struct Record {
-    /// Nanoseconds in which the CPU wanted to run and did not.
+    /// The time in nanoseconds for which the CPU was ready to run but the host did not run it.
     stolen: AtomicU64,
     /// Odd while the host writes.
     version: AtomicU32,
     flags: AtomicU32,
-    /// [`NOT_RUNNING`] and, from us, [`FLUSH`]; 0 while the CPU runs.
+    /// [`NOT_RUNNING`], which the host sets, and [`FLUSH`], which the guest sets; 0 while the CPU
+    /// runs.
     state: AtomicU8,
 }
 
@@ -44,7 +45,7 @@ static RECORDS: [Record; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Has the host keep this CPU's record, if it does such a thing.
+/// Makes the host keep this CPU's record, if the host supports that.
 pub(super) fn switch_on() {
     if features::has(Feature::StealTime) {
         let record = virt_to_phys((&raw const RECORDS[cpu_id()]).cast());
@@ -53,15 +54,15 @@ pub(super) fn switch_on() {
     }
 }
 
-/// Whether the host says that a CPU does not run right now.
+/// Returns whether the host says that CPU `cpu` does not run right now. This is a hint.
 #[inline]
 pub(super) fn is_not_running(cpu: usize) -> bool {
     // Relaxed: a hint.
     RECORDS[cpu].state.load(Ordering::Relaxed) & NOT_RUNNING != 0
 }
 
-/// Asks the host to drop a CPU's TLB before the CPU runs again. Returns `false` if the CPU runs, or
-/// the host does not support that.
+/// Requests that the host flush the TLB of CPU `cpu` before the CPU runs again. Returns `false` if
+/// the CPU runs, or the host does not support that.
 pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
     if !features::has(Feature::FlushByHost) || !is_not_running(cpu) {
         return false;
@@ -75,7 +76,8 @@ pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
     asked.is_ok()
 }
 
-/// How long a CPU wanted to run and others had its core.
+/// Returns the stolen time of CPU `cpu`: how long it was ready to run while the host ran others on
+/// its core. Always 0 without a record.
 pub fn stolen(cpu: usize) -> Nanos {
     let record = &RECORDS[cpu];
     for _ in 0..MAX_LOOKS {

@@ -1,6 +1,7 @@
-//! Whether the kernel has panicked.
+//! A flag that stops CPUs after a panic.
 
 use core::sync::atomic::AtomicBool;
 
-/// All CPUs but the one that panicked are to stop: the NMI's handler halts.
+/// Whether the kernel has panicked. All CPUs but the one that panicked stop: the handler of the NMI
+/// halts them.
 pub(super) static STOPPING: AtomicBool = AtomicBool::new(false);

@@ -6,12 +6,13 @@ use super::entries::ENTRIES;
 use super::{apic, cpu_id};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The deadline each CPU waits for, `u64::MAX`: none. Used by its own CPU alone (Relaxed).
+/// The deadline of each CPU's timer; `u64::MAX` if it is stopped. Only its own CPU uses it, so
+/// accesses are Relaxed.
 static DEADLINES: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(u64::MAX) }; MAX_CPUS];
 
-/// Sets this CPU's timer: [`Entries::timer`](super::Entries::timer) runs at or soon after the
-/// deadline. `None` stops it. A deadline in the past fires at once. Each call replaces the one
-/// before.
+/// Sets this CPU's timer, so that [`Entries::timer`](super::Entries::timer) runs at `deadline` or
+/// soon after. `None` stops the timer. A deadline in the past fires at once. Each call replaces the
+/// previous deadline.
 pub fn arm(deadline: Option<Nanos>) {
     let slot = &DEADLINES[cpu_id()];
     let new = deadline.map_or(u64::MAX, |d| d.0);
@@ -27,7 +28,7 @@ pub fn arm(deadline: Option<Nanos>) {
     }
 }
 
-/// The timer's interrupt came.
+/// Handles the timer's interrupt. Sets the timer again if the deadline is still ahead.
 pub(super) fn fired() {
     let slot = &DEADLINES[cpu_id()];
     let deadline = slot.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Entries from user mode and exceptions: the interrupt table, `syscall`, and the ways back.
+//! The entries from user mode and from exceptions: the interrupt table, `syscall`, and the ways
+//! back.
 
 use super::cpu::{self, msr};
 use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault, ebb_user_store};
@@ -10,7 +11,7 @@ use super::percpu::{
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 
-/// Exceptions, by their vectors.
+/// The vectors of exceptions.
 pub mod vector {
     /// Division error.
     pub const DIVIDE: u64 = 0;
@@ -22,26 +23,27 @@ pub mod vector {
     pub const BREAKPOINT: u64 = 3;
     /// `into`, or `int 4`.
     pub const OVERFLOW: u64 = 4;
-    /// Not an instruction.
+    /// Invalid instruction.
     pub const INVALID_OPCODE: u64 = 6;
-    /// An exception on the way to an exception.
+    /// Double fault: an exception while the CPU was delivering another exception.
     pub const DOUBLE_FAULT: u64 = 8;
-    /// Stack segment, or non-canonical stack address.
+    /// Fault of the stack segment, or non-canonical stack address.
     pub const STACK: u64 = 12;
-    /// Anything else that is not allowed.
+    /// General protection fault: any other violation.
     pub const GENERAL_PROTECTION: u64 = 13;
     /// Page fault.
     pub const PAGE_FAULT: u64 = 14;
     /// Machine check.
     pub const MACHINE_CHECK: u64 = 18;
-    /// First vector of interrupts.
+    /// The first vector of interrupts.
     pub const FIRST_INTERRUPT: u64 = 32;
 }
 
-/// Vectors with an entry.
+/// The number of vectors that have an entry.
 pub(super) const VECTORS: usize = 97;
 
-/// Bits of the work word that are to be dealt with before user mode; the others stay set.
+/// The bits of the work word that must be served before the return to user mode. The other bits
+/// describe the thread and stay set.
 pub const WORK_DUE: u32 = 0x00ff_ffff;
 
 global_asm!(
@@ -388,10 +390,13 @@ trap_stubs:
 unsafe extern "C" {
     static trap_stubs: [[u8; 16]; VECTORS];
     fn arch_syscall_entry();
+    /// Loads the registers from `frame` and enters user mode. Calls `ebb_exit_to_user` first while
+    /// work of the current thread is due. `frame` must be a valid user frame, and becomes the stack
+    /// pointer.
     pub(super) fn arch_enter_user(frame: *const UserFrame) -> !;
 }
 
-/// An exception or interrupt of user mode.
+/// Handles an exception or an interrupt in user mode.
 extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);
@@ -400,8 +405,8 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
     }
 }
 
-/// Serves an exception or interrupt of kernel mode: in the idle loop, at a place where interrupts
-/// are served, in a user access, or by a bug.
+/// Handles an exception or an interrupt in kernel mode: in the idle loop, at a point where kernel
+/// code lets interrupts in, in a user access, or by a bug.
 extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);
@@ -455,10 +460,10 @@ impl Gate {
     }
 }
 
-/// Fills the interrupt table and loads it.
+/// Fills the interrupt table and loads it on this CPU.
 ///
 /// # Safety
-/// Once, on the first CPU.
+/// Called once, on the first CPU.
 pub(super) unsafe fn load_idt() {
     // SAFETY: there is no other reference to the table yet.
     let table = unsafe { &mut *TABLE.0.get() };
@@ -479,7 +484,7 @@ pub(super) unsafe fn load_idt() {
     use_idt();
 }
 
-/// Loads the filled table on this CPU.
+/// Loads the interrupt table, which [`load_idt`] has filled, on this CPU.
 pub(super) fn use_idt() {
     let pointer = TablePointer {
         limit: (size_of::<[Gate; VECTORS]>() - 1) as u16,
@@ -489,7 +494,7 @@ pub(super) fn use_idt() {
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
 
-/// Sets this CPU's `syscall` entry.
+/// Sets this CPU's entry for the `syscall` instruction.
 pub(super) fn init_syscall() {
     // sysret: SS = 0x23 + 8, CS = 0x23 + 16.
     const STAR: u64 = 0x23 << 48 | (KERNEL_CS as u64) << 32;

@@ -1,18 +1,18 @@
-//! The code that programs call for the time without a system call, and its values.
+//! The vDSO: code that programs call to read the time without a system call, and its values.
 //!
-//! It is copied out of the kernel's image into a page that programs see, and reaches its values
-//! relative to itself. The clock's rate is final before the first program starts. The offset of the
-//! wall clock may change, by one store, so no sequence number is needed. No function uses the
-//! stack.
+//! The code and its values are copied from the kernel image into a page that programs map. The code
+//! reaches the values relative to itself. The rate of the clock is final before the first program
+//! starts. The offset of the wall clock may change, by one store, so no sequence number is needed.
+//! No function uses the stack.
 
 use super::clock;
 use super::features::{self, Feature};
 use core::arch::global_asm;
 
-/// The clocks that are read without a call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`, the two
-/// `COARSE` ones, and `BOOTTIME`. The others are the kernel's to read.
+/// The clocks that the vDSO reads without a system call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`,
+/// the two `COARSE` ones, and `BOOTTIME`. For the others it makes the call.
 const CLOCKS: u32 = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
-/// Those of them that count from 1970.
+/// Those of these clocks that count from 1970.
 const WALL_CLOCKS: u32 = 1 << 0 | 1 << 5;
 
 global_asm!(
@@ -167,16 +167,17 @@ unsafe extern "C" {
     static vdso_clock_getres: u8;
 }
 
-/// Bytes of values before the code.
+/// The size in bytes of the values before the code.
 const VALUES: usize = 6 * size_of::<u64>();
 
-/// Where in [`code`] the word stands that is [`clock::realtime_offset`].
+/// The offset in [`code`] of the word with [`clock::realtime_offset`].
 pub const EPOCH: usize = 3 * size_of::<u64>();
-/// Where the word stands that is not 0 while the wall clock runs at a rate of its own: the kernel
-/// is asked for it then.
+/// The offset in [`code`] of a word that is not 0 while the wall clock runs at its own rate. The
+/// vDSO then makes a system call to read that clock.
 pub const SLEWS: usize = 4 * size_of::<u64>();
 
-/// The values and the code, as in the kernel's image.
+/// Returns the values and the code, as they are in the kernel image. The values are zero there; see
+/// [`values`].
 pub fn code() -> &'static [u8] {
     // SAFETY: the two names enclose bytes that never change.
     unsafe {
@@ -186,7 +187,7 @@ pub fn code() -> &'static [u8] {
     }
 }
 
-/// What the functions are called, and where in [`code`] each begins.
+/// Returns the name of each function, and its offset in [`code`].
 pub fn functions() -> [(&'static str, usize); 5] {
     let all = [
         ("clock_gettime", &raw const vdso_clock_gettime),
@@ -199,7 +200,8 @@ pub fn functions() -> [(&'static str, usize); 5] {
     all.map(|(name, at)| (name, at.addr() - start.addr()))
 }
 
-/// What a copy of [`code`] has to begin with. Once the clock's rate is final.
+/// Returns the bytes with which a copy of [`code`] must begin: the values. Call this once the rate
+/// of the clock is final.
 pub fn values() -> [u8; VALUES] {
     let [base_tsc, base_ns, scale] = clock::rate();
     let words = [

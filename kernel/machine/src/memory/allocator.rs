@@ -5,26 +5,26 @@ use ebb_mm::{Allocator, Events};
 
 static ALLOCATOR: Once<Allocator<'static>> = Once::new();
 
-/// What hears of memory that the host could have.
+/// The receiver of notifications about free memory to report to the host.
 static EVENTS: Once<&'static dyn Events> = Once::new();
 
-/// Sets it.
+/// Sets the receiver of [`report_wanted`]'s notifications. Called once, at boot.
 pub(super) fn set_events(events: &'static dyn Events) {
-    // Called once, at boot.
     let _ = EVENTS.set(events);
 }
 
-/// Memory became free that the allocator does not know of.
+/// Notifies the owner of the allocator that there is free memory to report to the host outside of
+/// the allocator's own blocks: pages of a pool of huge pages.
 pub(super) fn report_wanted() {
     if let Some(events) = EVENTS.get() {
         events.report_requested();
     }
 }
 
-/// The frame allocator.
+/// Returns the frame allocator.
 ///
 /// # Panics
-/// Before it is set up.
+/// If the allocator is not set up yet.
 #[inline(always)]
 pub fn allocator() -> &'static Allocator<'static> {
     match ALLOCATOR.get() {
@@ -33,10 +33,10 @@ pub fn allocator() -> &'static Allocator<'static> {
     }
 }
 
-/// Sets it up.
+/// Sets the frame allocator.
 ///
 /// # Panics
-/// If that was done before.
+/// If the allocator was set before.
 pub(super) fn set(allocator: Allocator<'static>) {
     assert!(ALLOCATOR.set(allocator).is_ok(), "memory is set up twice");
 }

@@ -1,4 +1,4 @@
-//! From the machine's RAM ranges to an allocator, a memmap and a heap.
+//! Builds an allocator, a memmap and a heap from the machine's ranges of RAM.
 //!
 //! The allocator's metadata and the memmap are carved out of RAM. They must be zero, and they are:
 //! the host gives zeroed memory, and places where firmware has written are avoided. So no work here
@@ -23,24 +23,25 @@ use super::tables;
 const LARGE_PAGE: u64 = 2 << 20;
 /// RAM whose descriptors fill one large page: 128 MiB.
 const RAM_PER_LARGE_PAGE: u64 = LARGE_PAGE / DESCRIPTOR_BYTES * FRAME_SIZE as u64;
-/// RAM beyond this is left alone: its descriptors would need a second top-level entry.
+/// The end of the RAM that is used. The descriptors of RAM beyond it would need a second top-level
+/// entry.
 const RAM_LIMIT: u64 = 512 << 30 << 6;
 /// The most ranges of RAM that are used; QEMU gives two or three.
 const MAX_RANGES: usize = 16;
-/// Where the zones part.
+/// The address at which the zone `Dma32` ends and the zone `Normal` begins.
 const DMA32_END: u64 = 1 << 32;
-/// What SeaBIOS leaves for its tables above its scratch, and the most of that scratch (124 KiB are
-/// used where there is no option ROM).
+/// The number of bytes that SeaBIOS leaves for its tables, above its scratch memory.
 const FIRMWARE_SKIPS: u64 = 16 << 20;
+/// The most bytes of that scratch memory. SeaBIOS uses 124 KiB of it if there is no option ROM.
 const FIRMWARE_SCRATCH: u64 = 4 << 20;
-/// Below this is what firmware, boot loader and the start of other CPUs use.
+/// The end of the memory that firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
 /// Firmware that moves its work above [`LOW_END`] stays below this.
 const FIRMWARE_END: u64 = 16 << 20;
 
 const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;
 
-/// A short list of ranges of bytes.
+/// A short list of ranges of frames.
 #[derive(Copy, Clone)]
 struct Ranges {
     list: [FrameRange; MAX_RANGES],
@@ -55,7 +56,8 @@ impl Ranges {
         }
     }
 
-    /// Adds the whole frames of `start..end`; what does not fit the list is left unused.
+    /// Adds the whole frames of `start..end`. If the list is full, these frames stay unused, and a
+    /// message is printed.
     fn push(&mut self, start: u64, end: u64) {
         let range = FrameRange::inside(start, end.saturating_sub(start));
         if range.is_empty() {
@@ -73,7 +75,7 @@ impl Ranges {
         &self.list[..self.len]
     }
 
-    /// The part of the ranges within `low..high`, without `hole`.
+    /// Returns the parts of the ranges within `low..high`, without `hole`.
     fn part(&self, low: u64, high: u64, hole: PhysRange) -> Self {
         let mut part = Self::new();
         for range in self.as_slice() {
@@ -149,7 +151,8 @@ fn firmware_scratch(ram: &Ranges) -> PhysRange {
     }
 }
 
-/// Calls `each` with the number of every unit of `unit` bytes that RAM is in, once, upwards.
+/// Calls `each` with the number of every unit of `unit` bytes that contains RAM, once, in ascending
+/// order.
 fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
     let mut next = 0;
     for range in ram.as_slice() {
@@ -161,7 +164,8 @@ fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
     }
 }
 
-/// Calls `act` with the configuration of the ranges.
+/// Calls `act` with the allocator's configuration for the ranges of both zones. `zeroed`: memory
+/// that was never used is zero.
 fn with_config<T>(
     dma32: &Ranges,
     normal: &Ranges,
@@ -197,14 +201,20 @@ pub(super) fn is_zeroed(boot: &BootInfo) -> bool {
     boot.option(ebb_wire::boot::RAM) == Some(ebb_wire::boot::ZEROED)
 }
 
-/// Builds the allocator and the memmap.
+/// Carves the memmap and the allocator's metadata out of the ranges of RAM in `boot`, builds both,
+/// and sets the kernel's allocator. The kernel image and the initramfs are in use from the start.
+/// The allocator notifies `events`.
+///
+/// # Panics
+/// If there is too little RAM, or it cannot be managed.
 pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let mut ram = Ranges::new();
     for range in boot.ram {
         ram.push(range.start.max(LOW_END), range.end.min(RAM_LIMIT));
     }
     let nothing = PhysRange::default();
-    // Only who made the machine knows: firmware leaves its scratch behind, a reboot everything.
+    // Only the maker of the machine knows whether RAM is zero. Firmware leaves its scratch data
+    // behind, and a reboot leaves everything.
     let zeroed = is_zeroed(boot);
     let layout = with_config(
         &ram.part(0, DMA32_END, nothing),
@@ -275,15 +285,15 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     super::allocator::set(allocator);
 }
 
-/// Collects where descriptors are for the host, if those of all frames below 4 GiB are contiguous,
-/// and so are all others.
+/// The addresses of the memmap's two lists of descriptors for the host: of frames below 4 GiB, and
+/// of the others. A list has an address only if it is contiguous.
 struct Together([Option<u64>; 2]);
 
 impl Together {
-    /// Frames below 4 GiB, in parts of the memmap that a large page holds.
+    /// The number of large pages of the memmap for frames below 4 GiB.
     const LOW: u64 = DMA32_END / RAM_PER_LARGE_PAGE;
 
-    /// Notes the address of a part by its number.
+    /// Records the address of the memmap's large page with this number.
     fn note(&mut self, number: u64, page: u64) {
         let high = number >= Self::LOW;
         let inside = if high { number - Self::LOW } else { number };

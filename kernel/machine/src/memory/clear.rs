@@ -1,8 +1,8 @@
-//! Clearing and copying whole pages.
+//! Clears and copies whole pages.
 //!
-//! Under TCG every instruction costs about the same, so 128 plain 32-byte stores (256 of 16 bytes
-//! without AVX) beat a `rep stosq` of 512 steps, and copying is alike; on a real CPU with ERMS the
-//! microcode's `rep stosb` is the fastest.
+//! Under TCG every instruction costs about the same. So 128 plain 32-byte stores (256 of 16 bytes
+//! without AVX) beat a `rep stosq` of 512 steps, and the same holds for copying. On a real CPU with
+//! ERMS the microcode's `rep stosb` is the fastest.
 
 use super::helpers::HELPERS;
 use crate::arch::cpu::{cpuid, read_cr4};
@@ -21,17 +21,17 @@ const AVX: u8 = 1;
 /// `rep stosb` and `rep movsb`.
 const STRING: u8 = 2;
 
-/// The fastest way on this machine.
+/// The fastest kind of routine on this machine: [`SSE`], [`AVX`] or [`STRING`].
 static WAY: AtomicU8 = AtomicU8::new(SSE);
 
-/// The routine of [`WAY`] that fills a page with zeros.
+/// The routine of this kind that fills a page with zeros.
 static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// The routine that fills an allocated page with zeros: that of `CLEAR_PAGE`, or one that checks
 /// the page first.
 static CLEAR_ALLOCATED: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
-/// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
+/// The registers ebx, ecx and edx of CPUID leaf 0x4000_0000 on a TCG machine.
 const TCG_SIGNATURE: [u32; 3] = [
     u32::from_le_bytes(*b"TCGT"),
     u32::from_le_bytes(*b"CGTC"),
@@ -153,7 +153,8 @@ global_asm!(
 unsafe extern "C" {
     fn ebb_clear_page_sse(page: *mut u8);
     fn ebb_clear_page_avx(page: *mut u8);
-    /// Returns how many of `pages` are left.
+    /// Fills up to `pages` pages with zeros. Returns the number of pages that are left, if it stops
+    /// because another thread is due.
     fn ebb_clear_pages_avx(page: *mut u8, pages: u64) -> u64;
     fn ebb_clear_page_string(page: *mut u8);
     fn ebb_copy_page_sse(to: *mut u8, from: *const u8);
@@ -161,7 +162,7 @@ unsafe extern "C" {
     fn ebb_copy_page_string(to: *mut u8, from: *const u8);
 }
 
-/// Chooses the way that is fastest on this machine.
+/// Chooses the routines that are fastest on this machine. Called once, before other CPUs run.
 pub(super) fn init() {
     let hypervisor = cpuid(0x4000_0000, 0);
     let tcg = [hypervisor.ebx, hypervisor.ecx, hypervisor.edx] == TCG_SIGNATURE;
@@ -182,14 +183,14 @@ pub(super) fn init() {
     CLEAR_ALLOCATED.store(clear as *mut (), Ordering::Relaxed);
 }
 
-/// Sets the routine that clears allocated pages. It must fill the page with zeros, and be sound
-/// under the conditions of [`clear_page`].
+/// Sets the routine that fills allocated pages with zeros. It must be sound under the conditions of
+/// [`clear_page`].
 pub(super) fn set_clear_allocated(routine: unsafe extern "C" fn(*mut u8)) {
     // Relaxed: each routine is correct at any time.
     CLEAR_ALLOCATED.store(routine as *mut (), Ordering::Relaxed);
 }
 
-/// Whether the CPU has AVX and it is switched on.
+/// Returns whether the CPU has AVX and AVX is enabled.
 fn has_avx() -> bool {
     const CPUID_AVX: u32 = 1 << 28;
     const CR4_OSXSAVE: u64 = 1 << 18;
@@ -220,10 +221,11 @@ pub unsafe fn clear_page(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills a page with zeros that was just allocated.
+/// Fills a page that was just allocated with zeros. Checks its former contents first if page
+/// poisoning checks are on.
 ///
 /// # Safety
-/// As for [`clear_page`].
+/// Those of [`clear_page`].
 #[inline]
 pub(super) unsafe fn clear_allocated(page: *mut u8) {
     let routine = CLEAR_ALLOCATED.load(Ordering::Relaxed);
@@ -233,9 +235,10 @@ pub(super) unsafe fn clear_allocated(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills adjacent frames with zeros. The caller holds no spin lock and no per-CPU data: between two
-/// pages interrupts are served, and other threads run if it is their turn. Under QEMU's translator
-/// a page that held code takes milliseconds, and 2 MiB of them seconds.
+/// Fills `frames` adjacent frames from `first` on with zeros. Between two pages it serves
+/// interrupts and lets other threads run if they are due, so the caller holds no spin lock and no
+/// per-CPU data. Under QEMU's translator a page that held code takes milliseconds, and 2 MiB of
+/// them seconds.
 ///
 /// # Safety
 /// Those of [`clear_page`], for each frame.
@@ -258,11 +261,11 @@ pub(super) unsafe fn clear_frames(first: Frame, frames: u64) {
     }
 }
 
-/// Copies a page.
+/// Copies the page `from` to the page `to`.
 ///
 /// # Safety
-/// Both are page-aligned and different; `from` is readable, `to` is writable and not read by other
-/// Rust code during the call.
+/// Both pages are page-aligned, and they are different. `from` is readable. `to` is writable and
+/// not read by other Rust code during the call.
 #[inline]
 pub unsafe fn copy_page(to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise is what both routines need.

@@ -1,9 +1,9 @@
-//! Huge blocks of files in memory.
+//! Huge blocks of files in memory (tmpfs and shared memory).
 //!
-//! A file has the frames of such a block one by one, each with a descriptor of its own. So
-//! truncation, moves, and references by calls and devices are the same as for other frames. The
-//! file records that the frames are neighbours, and so does a page-table entry that maps all of
-//! them, with a reference to each.
+//! A file owns the frames of such a block one by one, and each has its own descriptor. So
+//! truncation, moves, and references by system calls and devices are the same as for other frames.
+//! The file records that the frames form a block. A page-table entry that maps the whole block
+//! holds a reference to each frame.
 
 use super::allocator;
 use super::frame::FrameRef;
@@ -14,13 +14,16 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_mm::{AllocError, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
 
-/// A block of zeros that no file has yet.
+/// A huge block of zeros that belongs to no file yet. Dropping it frees the block.
 #[derive(Debug)]
 pub struct FileBlock(Frame);
 
 impl FileBlock {
-    /// Allocates one, unless that needs the memory's reserve. Does not wait for memory. Other
-    /// threads may run while it clears the block.
+    /// Allocates a huge block of zeros. Does not wait for memory, but other threads may run while
+    /// it clears the block, so the caller holds no spin lock.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no block is free above the memory's reserve.
     pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
         let (frame, contents) = percpu::this().allocate_known(request)?;
@@ -29,7 +32,8 @@ impl FileBlock {
         Ok(block)
     }
 
-    /// Its frames, in order, each with one reference.
+    /// Splits the block, and returns its frames in order, each with one reference. The caller must
+    /// consume the whole iterator: frames that it does not return are never freed.
     pub fn into_frames(self) -> impl Iterator<Item = FrameRef> {
         let block = self.0;
         core::mem::forget(self);
@@ -48,15 +52,16 @@ impl Drop for FileBlock {
     }
 }
 
-/// One more reference to each frame of a block; the caller keeps those from going that there are.
+/// Adds one reference to each frame of the huge block that begins with `block`. The caller ensures
+/// that each frame keeps a reference during the call.
 pub fn share(block: Frame) {
     for index in 0..FRAMES {
         Descriptor::get(block.offset(index)).get_reference();
     }
 }
 
-/// Drops one reference to each of some frames of files, and frees those without further references
-/// together.
+/// Drops one reference to each of these frames of files. Frees the frames without further
+/// references together.
 fn release_all(frames: impl Iterator<Item = Frame>) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -75,24 +80,26 @@ fn release_all(frames: impl Iterator<Item = Frame>) {
     this.add(Count::Freed, freed);
 }
 
-/// One reference less to each frame of a block that an entry maps.
+/// Drops one reference to each frame of the huge block that begins with `block`, for a page-table
+/// entry that mapped it. Frees the frames without further references.
 pub fn release(block: Frame) {
     release_all((0..FRAMES).map(|index| block.offset(index)));
 }
 
-/// Drops pages that a file in memory had.
+/// Drops the references in `pages`, which a file in memory held, and leaves `None` there. Frees the
+/// frames without further references.
 pub fn drop_pages(pages: &mut [Option<FrameRef>]) {
     let held = pages.iter_mut().filter_map(Option::take);
     release_all(held.map(FrameRef::into_counted));
 }
 
-/// Counts frames of files that are whole huge blocks (`ShmemHugePages`).
+/// Adds `change` to the number of frames in whole huge blocks of files (`ShmemHugePages`).
 pub fn count_whole(change: i64) {
     percpu::add(Count::SharedHuge, change.cast_unsigned());
 }
 
-/// Counts an entry that maps a block, and has its references. `ShmemPmdMapped` counts each block
-/// once.
+/// Counts a page-table entry that maps the huge block `block`. The entry holds a reference to each
+/// frame already. `ShmemPmdMapped` counts each block once, regardless of the number of its entries.
 pub fn map(block: Frame) {
     // Relaxed (both): a count that orders nothing.
     if Descriptor::get(block)
@@ -105,7 +112,8 @@ pub fn map(block: Frame) {
     percpu::add(Count::SharedHugeMaps, 1);
 }
 
-/// Notes that an entry maps a block no more, or by pages; its references are there still.
+/// Uncounts a page-table entry that no longer maps the huge block `block`, or maps its frames one
+/// by one from now on. The references to the frames do not change.
 pub fn unmap(block: Frame) {
     if Descriptor::get(block)
         .objects
@@ -116,27 +124,27 @@ pub fn unmap(block: Frame) {
     }
 }
 
-/// The files in memory that get huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`,
-/// and `huge=` of tmpfs.
+/// Which files in memory get huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and
+/// `huge=` of tmpfs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SharedPolicy {
-    /// Wherever a page is missing and 2 MiB around it are.
+    /// All files, at a fault in a region of 2 MiB without pages.
     Always,
-    /// The same where the file reaches beyond the block, and where it is asked for.
+    /// Files that cover the whole region, and mappings with `MADV_HUGEPAGE`.
     WithinSize,
-    /// Where it is asked for (`MADV_HUGEPAGE`).
+    /// Only mappings with `MADV_HUGEPAGE`.
     Advise,
-    /// Nowhere.
+    /// No files.
     Never,
-    /// None, regardless of file systems' options.
+    /// No files, regardless of the options of file systems.
     Deny,
-    /// All, regardless of file systems' options.
+    /// All files, regardless of the options of file systems.
     Force,
 }
 
 impl SharedPolicy {
-    /// All, in the order in which Linux shows them.
+    /// All policies, in the order in which Linux shows them.
     pub const ALL: [Self; 6] = [
         Self::Always,
         Self::WithinSize,
@@ -146,7 +154,7 @@ impl SharedPolicy {
         Self::Force,
     ];
 
-    /// Linux's word for it.
+    /// Returns Linux's word for the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -158,13 +166,13 @@ impl SharedPolicy {
         }
     }
 
-    /// That of a name.
+    /// Returns the policy with this name, or `None` if there is none.
     pub fn named(name: &[u8]) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|policy| policy.name().as_bytes() == name)
     }
 
-    /// That of a number, as [`SharedPolicyCell`] has it.
+    /// Returns the policy with this number in a [`SharedPolicyCell`].
     const fn of(number: u8) -> Self {
         match number {
             0 => Self::Always,
@@ -177,12 +185,12 @@ impl SharedPolicy {
     }
 }
 
-/// A policy that can be changed.
+/// A policy that can be changed at any time.
 #[derive(Debug)]
 pub struct SharedPolicyCell(AtomicU8);
 
 impl SharedPolicyCell {
-    /// One that says so.
+    /// Makes a cell that holds `policy`.
     pub const fn new(policy: SharedPolicy) -> Self {
         Self(AtomicU8::new(policy as u8))
     }
@@ -194,16 +202,17 @@ impl SharedPolicyCell {
         SharedPolicy::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Has it say something else.
+    /// Replaces the policy.
     pub fn set(&self, policy: SharedPolicy) {
         self.0.store(policy as u8, Ordering::Relaxed);
     }
 }
 
-/// What holds for memory that no file system was mounted for.
+/// The policy for files without a mounted file system: shared memory, and files without a name.
 pub static SHARED: SharedPolicyCell = SharedPolicyCell::new(SharedPolicy::Never);
 
-/// What holds where a file system says `own`: the word for all comes first.
+/// Returns the policy in effect for a file system with policy `own`. That is [`SHARED`] if it is
+/// `Deny` or `Force`, and `own` otherwise.
 #[inline]
 pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
     match SHARED.get() {
@@ -212,10 +221,10 @@ pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
     }
 }
 
-/// Sets the policy of nameless memory by its name.
+/// Sets [`SHARED`] to the policy with this name.
 ///
 /// # Errors
-/// `EINVAL` for a name that none has.
+/// `EINVAL` if no policy has this name.
 pub fn set_shared_policy(name: &str) -> Result<(), Errno> {
     SHARED.set(SharedPolicy::named(name.as_bytes()).ok_or(Errno::EINVAL)?);
     Ok(())

@@ -10,26 +10,29 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
-/// A counted reference to a frame; the last drop frees it. A reference to a part of a huge page of
-/// the pool is one to that page.
+/// A counted reference to a frame. Dropping the last reference frees the frame. If the frame is
+/// part of a huge page of a pool (`hugetlb`), the reference counts for that whole page.
 ///
-/// The frame may be mapped by programs, which write it while the kernel reads. So its bytes are
-/// reached through raw pointers and copies, never through Rust references.
+/// Programs may map the frame and write to it while the kernel reads. So its bytes are accessed
+/// through raw pointers and copies, never through Rust references.
 pub struct FrameRef(NonNull<Descriptor>);
 
 // SAFETY: the reference count is atomic; the contents are only reached through raw pointers.
 unsafe impl Send for FrameRef {}
-// SAFETY: as above.
+// SAFETY: the reference count is atomic; the contents are only reached through raw pointers.
 unsafe impl Sync for FrameRef {}
 
 impl FrameRef {
-    /// A fresh frame with any contents; does not wait.
+    /// Allocates a frame with any contents. Does not wait.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no frame is free that the request may use.
     #[inline]
     pub fn try_new(kind: Kind, mobility: Mobility, reserve: Reserve) -> Result<Self, AllocError> {
         Self::try_new_on(percpu::this(), kind, mobility, reserve)
     }
 
-    /// The same where this CPU's own is at hand.
+    /// Like [`Self::try_new`], but `this` is this CPU's own data, which the caller has at hand.
     #[inline]
     pub fn try_new_on(
         this: &Local,
@@ -41,8 +44,11 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros from this CPU's cache; does not wait. A frame that was never used
-    /// since the host gave it zeroed is not cleared again.
+    /// Allocates a frame of zeros. `this` is this CPU's own data. Does not wait. A frame that was
+    /// never used and that the host provided zeroed is not cleared again.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no frame is free that the request may use.
     #[inline]
     pub fn try_zeroed_on(
         this: &Local,
@@ -51,13 +57,13 @@ impl FrameRef {
         reserve: Reserve,
     ) -> Result<Self, AllocError> {
         let request = Request::new(Order::BASE, mobility).reserve(reserve);
-        // SAFETY: the frame is ours alone.
+        // SAFETY: the frame was just allocated and has no other user.
         let clear = |frame| unsafe { clear_allocated(memmap::frame_ptr(frame)) };
         let frame = this.allocate_zeroed(request, clear)?;
         Ok(Self::take(this, frame, kind))
     }
 
-    /// The first reference to a frame that was just allocated.
+    /// Makes the first reference to a frame that was just allocated.
     #[inline]
     fn take(this: &Local, frame: Frame, kind: Kind) -> Self {
         this.add(kind.count(), 1);
@@ -65,17 +71,18 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Takes over a counted reference of another owner.
+    /// Makes a `FrameRef` from a counted reference that has another form, such as that of a
+    /// page-table entry. The count does not change.
     ///
     /// # Safety
-    /// That owner gives the reference up.
+    /// The owner of that reference gives it up.
     #[inline]
     pub unsafe fn from_counted(frame: Frame) -> Self {
         Self(Descriptor::of(frame))
     }
 
-    /// Returns a new reference to a frame. Another reference exists, and is not dropped during the
-    /// call.
+    /// Returns a new reference to `frame`. Another reference to it must exist, and must not be
+    /// dropped during the call.
     #[inline]
     pub fn new_reference(frame: Frame) -> Self {
         let descriptor = Descriptor::get(frame);
@@ -87,8 +94,8 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Clones a reference to a frame that is not part of a huge page of the pool, without checking
-    /// that.
+    /// Clones this reference without checking whether the frame is part of a huge page of a pool.
+    /// It must not be.
     #[inline]
     pub fn clone_of_base(&self) -> Self {
         debug_assert!(!self.descriptor().is_huge_page());
@@ -96,13 +103,14 @@ impl FrameRef {
         Self(self.0)
     }
 
-    /// Notes whose page of private memory this is, as [`Descriptor::set_owner`].
+    /// Records `owner` in the frame's descriptor; see [`Descriptor::set_owner`].
     #[inline]
     pub fn set_owner(&self, owner: u64) {
         self.descriptor().set_owner(owner);
     }
 
-    /// Gives the reference up without dropping it: the caller holds it in another form.
+    /// Returns the frame without dropping the reference. The caller then holds the reference in
+    /// another form, such as a page-table entry.
     #[inline]
     pub fn into_counted(self) -> Frame {
         let frame = self.frame();
@@ -116,25 +124,26 @@ impl FrameRef {
         unsafe { self.0.as_ref() }
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[inline]
     pub fn frame(&self) -> Frame {
         Descriptor::frame(self.0)
     }
 
-    /// The physical address of its first byte.
+    /// Returns the physical address of its first byte.
     #[inline]
     pub fn address(&self) -> u64 {
         self.frame().address()
     }
 
-    /// Its first byte in the physmap.
+    /// Returns the address of its first byte in the physmap.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         memmap::frame_ptr(self.frame())
     }
 
-    /// How many references there are at this moment (mappings count too).
+    /// Returns the present number of references to the frame, mappings included. For part of a huge
+    /// page of a pool, returns the number for the whole page.
     pub fn references(&self) -> u32 {
         if self.descriptor().is_huge_page() {
             return hugetlb::references(self.frame());
@@ -142,12 +151,15 @@ impl FrameRef {
         self.descriptor().references()
     }
 
-    /// Whether it is private memory of a program.
+    /// Returns whether the frame is private memory of a program.
     pub fn is_private(&self) -> bool {
         self.descriptor().kind() == Some(Kind::Anonymous)
     }
 
-    /// Copies bytes out of it, from `offset` on; both must lie within the frame.
+    /// Copies bytes from `offset` on out of the frame, and fills `to`.
+    ///
+    /// # Panics
+    /// If the bytes do not lie within the frame.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset <= PAGE_SIZE && to.len() <= PAGE_SIZE - offset);
         // SAFETY: the range is inside the frame (asserted), which lives as long as `self`.
@@ -156,7 +168,10 @@ impl FrameRef {
         }
     }
 
-    /// Copies bytes into it, from `offset` on; both must lie within the frame.
+    /// Copies `from` into the frame, from `offset` on.
+    ///
+    /// # Panics
+    /// If the bytes do not lie within the frame.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset <= PAGE_SIZE && from.len() <= PAGE_SIZE - offset);
         // SAFETY: as in `read`.
@@ -175,22 +190,25 @@ impl FrameRef {
         place.store(word, Ordering::Relaxed);
     }
 
-    /// Copies all bytes of another frame, and the owner in its descriptor.
+    /// Copies all bytes of `other` into this frame, and the owner in its descriptor.
     pub fn copy_from(&self, other: &Self) {
         self.set_owner(other.descriptor().owner());
         // SAFETY: both frames are allocated, and `self`, which is written, is not `other`.
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 
-    /// The first reference to a frame that was just allocated, as one of a page of a file.
+    /// Makes the first reference to a frame that was just allocated, as a page of a file.
     ///
     /// # Safety
-    /// The frame is the caller's alone, and in use for nothing.
+    /// The caller has allocated the frame, and it has no other user.
     pub unsafe fn of_file(frame: Frame) -> Self {
         Self::take(percpu::this(), frame, Kind::File)
     }
 
-    /// Zeroes bytes `offset..offset + len` of it, which must lie within the frame.
+    /// Fills the bytes `offset..offset + len` of the frame with zeros.
+    ///
+    /// # Panics
+    /// If the bytes do not lie within the frame.
     pub fn zero(&self, offset: usize, len: usize) {
         assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
         // SAFETY: as in `read`.

@@ -1,5 +1,5 @@
-//! Linux's boot words against uses of freed memory and predictable addresses: `page_poison=`,
-//! `init_on_free=`, `init_on_alloc=` and `page_alloc.shuffle=`.
+//! Linux's boot options against uses of freed memory and against predictable addresses:
+//! `page_poison=`, `init_on_free=`, `init_on_alloc=` and `page_alloc.shuffle=`.
 
 use super::boot::is_zeroed;
 use super::{allocator, percpu, poison};
@@ -7,10 +7,11 @@ use crate::arch::{BootInfo, random};
 use ebb_mm::{Mobility, Order, Request};
 use logic::page_poison::{Fill, switch};
 
-/// Reads the boot line. The first CPU calls it before others run, and before anything was freed.
+/// Applies these options of the command line. The first CPU calls this before others run, and
+/// before anything was freed.
 pub(super) fn configure(info: &BootInfo) {
     let fill = Fill::of(is_on(info, "page_poison"), is_on(info, "init_on_free"));
-    // As on Linux, what freed pages hold goes before what allocated pages hold.
+    // As on Linux, the option for freed pages takes precedence over the one for allocated pages.
     let zero = is_on(info, "init_on_alloc") && fill != Fill::Poison;
     // Pages that were never used must be zero.
     let check = fill == Fill::Poison && is_zeroed(info);
@@ -30,7 +31,7 @@ pub(super) fn configure(info: &BootInfo) {
     }
 }
 
-/// Returns whether a word of the boot line is there and on. Complains if it is neither on nor off.
+/// Returns whether a boot option is given and on. Prints a message if it is neither on nor off.
 fn is_on(info: &BootInfo, name: &str) -> bool {
     let Some(text) = info.option(name) else {
         return false;
@@ -41,7 +42,7 @@ fn is_on(info: &BootInfo, name: &str) -> bool {
     })
 }
 
-/// Returns whether a write to a poisoned page is found.
+/// Tests page poisoning. Returns whether it detects a write to a poisoned page.
 fn finds_a_write() -> bool {
     let request = Request::new(Order::BASE, Mobility::Unmovable);
     let Ok(frame) = percpu::allocate(request) else {

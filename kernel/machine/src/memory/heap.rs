@@ -1,7 +1,7 @@
 //! The kernel heap: slabs of one page for small objects, whole frames for large ones.
 //!
-//! Each CPU has slabs of its own and takes objects of no others, so CPUs share neither locks nor
-//! cache lines of objects. An object goes back to its slab from any CPU.
+//! Each CPU has its own slabs and allocates objects only from them, so CPUs share neither locks nor
+//! cache lines of objects. Any CPU may free an object.
 //!
 //! An empty slab goes back to the frame allocator at once, so the heap caches no memory that a
 //! program could use.
@@ -17,17 +17,18 @@ use core::sync::atomic::Ordering;
 use ebb_mm::{Frame, Mobility, Order, Request};
 use logic::slab::{self, MAX_SIZE, Objects, SIZES};
 
-/// Requests up to this size are such that the kernel makes for itself and mostly cannot see fail:
-/// they may use the reserve. Larger ones have a program's size in them, come through
-/// `try_reserve`, and fail.
+/// The largest request that may use the reserve. The kernel makes such requests for itself and
+/// mostly cannot handle their failure. Larger ones depend on a size that a program has chosen, come
+/// through `try_reserve`, and may fail.
 const ASSURED_BYTES: usize = 16 << 10;
 
-/// A CPU's slabs of a class that have room: the first one's frame number; 0: none.
+/// A CPU's slabs of a size class that have room: the frame number of the first one; 0 if there is
+/// none.
 struct Class {
     partial: u64,
 }
 
-/// The slabs of one CPU that have room, in cache lines of its own.
+/// The slabs of one CPU that have room, in separate cache lines.
 #[repr(align(64))]
 struct Shelf {
     classes: [SpinLock<Class>; SIZES.len()],
@@ -47,7 +48,7 @@ static HEAP: Heap = Heap {
     }; MAX_CPUS],
 };
 
-/// Where the objects of a slab belong, as its descriptor has it.
+/// The CPU and size class of a slab, as its descriptor records them.
 #[derive(Copy, Clone)]
 struct Home {
     cpu: usize,
@@ -55,7 +56,7 @@ struct Home {
 }
 
 impl Home {
-    /// Those of this CPU.
+    /// Returns the home of a new slab of this CPU.
     #[inline]
     fn own(class: usize) -> Self {
         Self {
@@ -116,7 +117,7 @@ impl Class {
         }
     }
 
-    /// An object of a slab that has room.
+    /// Allocates an object from a slab that has room. Returns `None` if there is no such slab.
     fn take(&mut self, class: usize) -> Option<NonNull<u8>> {
         if self.partial == 0 {
             return None;
@@ -144,7 +145,8 @@ impl Class {
         NonNull::new(unsafe { base.add(usize::from(object) * SIZES[class]) })
     }
 
-    /// Puts an object back; true: the slab is empty now, off the list, and the caller's to free.
+    /// Frees an object. Returns `true` if its slab is now empty: the slab is off the list then, and
+    /// the caller frees it.
     fn put(&mut self, class: usize, frame: Frame, at: *mut u8) -> bool {
         let descriptor = Descriptor::get(frame);
         let offset = u16::try_from(at as usize % PAGE_SIZE).unwrap_or(u16::MAX);
@@ -171,7 +173,7 @@ impl Class {
     }
 }
 
-/// Frames for the heap.
+/// Allocates a block of frames for the heap.
 fn frames(order: Order, kind: Kind, assured: bool) -> Option<Frame> {
     let request = Request::new(order, Mobility::Unmovable);
     let frame = pressure::allocate(request, assured)?;

@@ -1,19 +1,20 @@
-//! What helps when memory is short, and lies above.
+//! The functions of the upper half that free memory when it is short.
 
 use crate::arch::clock::Nanos;
 use ebb_mm::Frame;
 
-/// What an allocation that finds nothing may ask of the rest of the kernel. The kernel defines one,
-/// bound by the linker as [`HELPERS`].
+/// The functions of the upper half that memory management calls, mostly when an allocation finds no
+/// free memory. The kernel defines one static of this type, which the linker binds as [`HELPERS`].
 #[derive(Debug)]
 pub struct Helpers {
-    /// Whether a thread runs here already, which can wait.
+    /// Returns whether this CPU runs a thread already, which can wait.
     pub has_thread: fn() -> bool,
-    /// Returns whether the running thread is being killed: it then gets its error, and ends.
+    /// Returns whether the running thread is being killed. Its allocations then fail, so that it
+    /// ends.
     pub killed: fn() -> bool,
     /// Lets other threads run.
     pub yield_now: fn(),
-    /// Serves pending interrupts, and lets other threads run if it is their turn; costs little
+    /// Serves pending interrupts, and lets other threads run if they are due. Costs little
     /// otherwise.
     pub give_way: fn(),
     /// Sleeps until the given time.
@@ -21,22 +22,25 @@ pub struct Helpers {
     /// Frees cached pages, or waits for another thread that does. Returns `true` if it may help to
     /// try again.
     pub shrink_caches: fn() -> bool,
-    /// Frees the unused pages of huge pages on trial. Returns whether there were any.
+    /// Frees the unused pages of huge pages on trial. Returns whether it freed any.
     pub weigh_trials: fn() -> bool,
-    /// Empties a pageblock by moving its frames. Returns whether it did.
+    /// Empties a pageblock by moving its frames. Returns whether it succeeded. Another CPU may
+    /// allocate the block first.
     pub make_block: fn() -> bool,
-    /// Empties and takes a GiB. Returns `None` if that fails.
+    /// Allocates an aligned GiB, moving frames out of it if necessary. Returns `None` if that
+    /// fails.
     pub take_gib: fn() -> Option<Frame>,
     /// Requests calls of [`hugetlb::relieve`](super::hugetlb::relieve) from time to time, until no
-    /// block carries its descriptors.
+    /// block contains its own descriptors any more.
     pub relieve_soon: fn(),
     /// Takes up to the given number of frames back from the balloon. Returns the number taken.
     pub deflate: fn(u32) -> u32,
-    /// Does something that counts as a stall for memory of the thread that runs.
+    /// Calls the given closure, and counts that time as a stall of the running thread for memory.
     pub stalled: fn(&mut dyn FnMut()),
-    /// Whether memory is on its way back from a process that ends.
+    /// Returns whether the memory of a process that has ended is still being freed.
     pub is_coming: fn() -> bool,
-    /// Kills the process that is worth most; false: there is none. The text is the reason.
+    /// Kills the process whose end frees most memory. The text is the reason, for a message.
+    /// Returns `false` if there is no process to kill.
     pub kill: fn(&str) -> bool,
 }
 

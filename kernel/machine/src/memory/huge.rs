@@ -1,13 +1,13 @@
 //! Huge blocks: 2 MiB of private memory that page tables map by one entry.
 //!
 //! The descriptor of a block's first frame counts for the whole block, and those of the others stay
-//! zero, so mapping, sharing and freeing a block costs one word rather than 512. If a single frame
+//! zero. So mapping, sharing and freeing a block costs one word rather than 512. If a single frame
 //! is needed (pages of the block get different owners, or a page is pinned), the block is *parted*:
-//! each frame gets a descriptor of its own with the block's number of references. From then on each
+//! each frame gets its own descriptor with the block's number of references. From then on each
 //! reference to the block is one to each of its frames.
 //!
-//! Parting needs no lock of the spaces that share the block: while it lasts, `PARTING` in the head
-//! keeps them from counting.
+//! Parting needs no lock of the address spaces that share the block. While it lasts, `PARTING` in
+//! the head keeps them from changing the count.
 
 use super::allocator;
 use super::clear::clear_frames;
@@ -21,15 +21,15 @@ use ebb_mm::{
 };
 use logic::errno::Errno;
 
-/// Frames in a block.
+/// The number of frames in a huge block.
 pub const FRAMES: u64 = Order::PAGEBLOCK.frames();
 /// In a head: the other frames' descriptors are being written.
 const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
 
-/// Clears a block unless `contents` says that it is zero. The caller has just allocated it, and
-/// holds no spin lock, since other threads may run during the call.
+/// Fills a huge block with zeros, unless `contents` says that it is zero. The caller has just
+/// allocated the block, and holds no spin lock, since other threads may run during the call.
 pub(super) fn clear(block: Frame, contents: Contents) {
     if contents != Contents::NeverUsed {
         // SAFETY: the caller has just allocated the block, and is its only user.
@@ -37,13 +37,17 @@ pub(super) fn clear(block: Frame, contents: Contents) {
     }
 }
 
-/// A reference to a huge block.
+/// A counted reference to a huge block of private memory. Dropping the last reference frees the
+/// block.
 #[derive(Debug)]
 pub struct HugeFrame(Frame);
 
 impl HugeFrame {
-    /// Allocates a zeroed block, unless that needs the memory's reserve. Does not wait for memory.
-    /// Other threads may run while it clears the block.
+    /// Allocates a huge block of zeros. Does not wait for memory, but other threads may run while
+    /// it clears the block, so the caller holds no spin lock.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no block is free above the memory's reserve.
     pub fn try_new() -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
         let this = percpu::this();
@@ -56,12 +60,12 @@ impl HugeFrame {
         Ok(block)
     }
 
-    /// The first frame of the block.
+    /// Returns the first frame of the block.
     pub fn frame(&self) -> Frame {
         self.0
     }
 
-    /// Gives the reference up without dropping it: a page-table entry holds it.
+    /// Returns the first frame without dropping the reference, which a page-table entry then holds.
     pub fn into_counted(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);
@@ -75,7 +79,7 @@ impl Drop for HugeFrame {
     }
 }
 
-/// Returns the head of a block, once it is not being parted.
+/// Returns the head of a block. Waits while the block is being parted.
 fn settled(descriptor: &Descriptor) -> u64 {
     loop {
         // Acquire: pairs with the Release at the end of `part`, and with `release`: who sees itself
@@ -93,7 +97,7 @@ const fn is_whole(head: u64) -> bool {
     head & SHAPE == new_head(Kind::Anonymous, Order::PAGEBLOCK) & SHAPE
 }
 
-/// Changes the head of a block that is not parted; false: it is.
+/// Changes the head of a block that is not parted. Returns `false`, and changes nothing, if it is.
 fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> bool {
     loop {
         let head = settled(descriptor);
@@ -114,14 +118,15 @@ fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> 
     }
 }
 
-/// Whether the holder of a reference is the only one. A parted block may be the holder's alone all
-/// the same.
+/// Returns whether the caller's reference to the block that begins with `frame` is the only one.
+/// Always returns `false` for a parted block.
 pub fn is_own(frame: Frame) -> bool {
     let head = settled(Descriptor::get(frame));
     is_whole(head) && references_in(head) == 1
 }
 
-/// One more reference to the block; the caller holds one.
+/// Adds one reference to the block that begins with `frame`. The caller holds a reference. In a
+/// parted block, each frame gets one more.
 pub fn get_reference(frame: Frame) {
     let whole = change_whole(Descriptor::get(frame), |head| {
         assert!(
@@ -137,7 +142,8 @@ pub fn get_reference(frame: Frame) {
     }
 }
 
-/// Gives each frame of the block its own descriptor; the caller holds a reference.
+/// Parts the block that begins with `frame`: gives each of its frames its own descriptor. The
+/// caller holds a reference. Does nothing if the block is parted already.
 pub fn part(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut references = 0;
@@ -168,18 +174,22 @@ pub fn part(frame: Frame) {
     descriptor.head.store(head, Ordering::Release);
 }
 
-/// A bit for each frame of a block, from the lowest of the first word on.
+/// A set of frames of a huge block: one bit for each, from the lowest bit of the first word on.
 pub type FrameSet = [u64; (FRAMES / 64) as usize];
 
-/// The frames of a set, or with `wanted` false those that are not in it.
+/// Returns the indexes of the frames in `set`, or with `wanted` `false` of those that are not in
+/// it.
 fn frames_in(set: &FrameSet, wanted: bool) -> impl Iterator<Item = u64> + '_ {
     (0..FRAMES)
         .filter(move |&index| (set[(index / 64) as usize] >> (index % 64) & 1 != 0) == wanted)
 }
 
-/// Gives each frame of a set a descriptor of its own. The caller has the only reference to the
-/// block, and from then on one to each frame of the set. The other frames must go to the allocator
-/// by [`free_rest`].
+/// Parts the block that begins with `frame`, but gives only the frames in `kept` a descriptor. The
+/// caller holds the only reference to the block, and from then on one to each kept frame. The
+/// caller must free the other frames with [`free_rest`].
+///
+/// # Panics
+/// If the block has other references.
 pub fn keep(frame: Frame, kept: &FrameSet) {
     assert!(
         is_own(frame),
@@ -208,7 +218,8 @@ pub fn keep(frame: Frame, kept: &FrameSet) {
     }
 }
 
-/// Frees the frames of a block that [`keep`] has not kept. They are in no page table and no TLB.
+/// Frees the frames of a block that [`keep`] has not kept. They must be in no page table and no
+/// TLB.
 pub fn free_rest(frame: Frame, kept: &FrameSet) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -222,7 +233,8 @@ pub fn free_rest(frame: Frame, kept: &FrameSet) {
     this.add(Count::Freed, freed);
 }
 
-/// Drops one reference to the block, and frees the frames without further references.
+/// Drops one reference to the block that begins with `frame`, and frees the frames without further
+/// references.
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut last = false;
@@ -241,23 +253,23 @@ pub fn release(frame: Frame) {
     }
 }
 
-/// Where huge blocks are mapped: `/sys/kernel/mm/transparent_hugepage/enabled`.
+/// Which areas get huge blocks: `/sys/kernel/mm/transparent_hugepage/enabled`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Policy {
-    /// In every area that does not decline (`MADV_NOHUGEPAGE`).
+    /// All areas without `MADV_NOHUGEPAGE`.
     Always,
-    /// In areas that ask (`MADV_HUGEPAGE`).
+    /// Areas with `MADV_HUGEPAGE`.
     Madvise,
-    /// Nowhere.
+    /// No areas.
     Never,
 }
 
 impl Policy {
-    /// All, in the order in which Linux shows them.
+    /// All policies, in the order in which Linux shows them.
     pub const ALL: [Self; 3] = [Self::Always, Self::Madvise, Self::Never];
 
-    /// Linux's word for it.
+    /// Returns Linux's word for the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -270,7 +282,7 @@ impl Policy {
 // Relaxed, here and below: a value of its own, read when it is needed.
 static POLICY: AtomicU8 = AtomicU8::new(Policy::Always as u8);
 
-/// The policy.
+/// Returns the policy for huge blocks of private memory.
 pub fn policy() -> Policy {
     match POLICY.load(Ordering::Relaxed) {
         0 => Policy::Always,
@@ -279,36 +291,37 @@ pub fn policy() -> Policy {
     }
 }
 
-/// What a fault does that would be served by a huge page, where there is no block:
+/// What a page fault does that needs a huge block if none is free:
 /// `/sys/kernel/mm/transparent_hugepage/defrag`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Defrag {
-    /// It has a block emptied, and waits.
+    /// It empties a block, and waits for that.
     Always,
-    /// It has one emptied in the background, and takes pages.
+    /// It requests that a block be emptied in the background, and uses single pages.
     Defer,
-    /// The first where the area asks for huge pages, the second elsewhere.
+    /// It empties a block for areas with `MADV_HUGEPAGE`, and requests one in the background for
+    /// others.
     DeferMadvise,
-    /// The first where the area asks, nothing elsewhere.
+    /// It empties a block for areas with `MADV_HUGEPAGE`, and uses single pages for others.
     Madvise,
-    /// Nothing.
+    /// It uses single pages.
     Never,
 }
 
-/// What a fault does for a block.
+/// What a page fault does to get a huge block if none is free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Effort {
-    /// It has one emptied.
+    /// It empties a block, and waits for that.
     Direct,
-    /// It has one emptied in the background.
+    /// It requests that a block be emptied in the background, and does not wait.
     Background,
-    /// Nothing.
+    /// It does nothing.
     None,
 }
 
 impl Defrag {
-    /// All, in the order in which Linux shows them.
+    /// All settings, in the order in which Linux shows them.
     pub const ALL: [Self; 5] = [
         Self::Always,
         Self::Defer,
@@ -317,7 +330,7 @@ impl Defrag {
         Self::Never,
     ];
 
-    /// Linux's word for it.
+    /// Returns Linux's word for the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -328,7 +341,8 @@ impl Defrag {
         }
     }
 
-    /// What a fault does, of an area that `asks` for huge pages or does not.
+    /// Returns what a page fault does in an area that `asks` for huge pages (`MADV_HUGEPAGE`) or
+    /// does not.
     pub const fn effort(self, asks: bool) -> Effort {
         match (self, asks) {
             (Self::Always, _) | (Self::DeferMadvise | Self::Madvise, true) => Effort::Direct,
@@ -340,7 +354,7 @@ impl Defrag {
 
 static DEFRAG: AtomicU8 = AtomicU8::new(Defrag::Madvise as u8);
 
-/// What faults do.
+/// Returns the present setting for page faults that find no free huge block.
 pub fn defrag() -> Defrag {
     let value = DEFRAG.load(Ordering::Relaxed);
     Defrag::ALL
@@ -349,20 +363,20 @@ pub fn defrag() -> Defrag {
         .unwrap_or(Defrag::Madvise)
 }
 
-/// Sets that by its name.
+/// Sets the setting of [`defrag`] to the one with this name.
 ///
 /// # Errors
-/// `EINVAL` for a name that none has.
+/// `EINVAL` if no setting has this name.
 pub fn set_defrag(name: &str) -> Result<(), Errno> {
     let defrag = Defrag::ALL.into_iter().find(|defrag| defrag.name() == name);
     DEFRAG.store(defrag.ok_or(Errno::EINVAL)? as u8, Ordering::Relaxed);
     Ok(())
 }
 
-/// Sets the policy by its name.
+/// Sets the policy for huge blocks of private memory to the one with this name.
 ///
 /// # Errors
-/// `EINVAL` for a name that none has.
+/// `EINVAL` if no policy has this name.
 pub fn set_policy(name: &str) -> Result<(), Errno> {
     let policy = Policy::ALL.into_iter().find(|policy| policy.name() == name);
     POLICY.store(policy.ok_or(Errno::EINVAL)? as u8, Ordering::Relaxed);

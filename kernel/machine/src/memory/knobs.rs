@@ -1,20 +1,20 @@
-//! The knobs of `/proc/sys/vm` for this part, and the committed memory.
+//! The settings in `/proc/sys/vm` for memory management, and the count of committed memory.
 
 use super::percpu::{self, Count};
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 use ebb_mm::FRAME_SIZE;
 use logic::errno::Errno;
 
-// All Relaxed: each is a value of its own, read when it is needed.
+// All Relaxed: each is read on its own when it is needed.
 static OVERCOMMIT: AtomicU64 = AtomicU64::new(0);
 static OVERCOMMIT_RATIO: AtomicI32 = AtomicI32::new(50);
 static PANIC_ON_OOM: AtomicU64 = AtomicU64::new(0);
 static MAX_MAP_COUNT: AtomicU64 = AtomicU64::new(65530);
-/// Committed pages of all spaces.
+/// The number of committed pages of all address spaces.
 static COMMITTED: AtomicI64 = AtomicI64::new(0);
 
-/// Returns `vm.overcommit_memory`: 0 refuses only impossible requests, 1 none, 2 those beyond
-/// [`commit_limit`].
+/// Returns `vm.overcommit_memory`: 0 refuses only impossible requests, 1 refuses none, 2 refuses
+/// those beyond [`commit_limit`].
 pub fn overcommit_memory() -> u64 {
     OVERCOMMIT.load(Ordering::Relaxed)
 }
@@ -31,7 +31,7 @@ pub fn set_overcommit_memory(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.panic_on_oom`: 0 kills the largest process when memory is out, 1 and 2 end the VM.
+/// Returns `vm.panic_on_oom`: if memory is out, 0 kills the largest process, 1 and 2 end the VM.
 pub fn panic_on_oom() -> u64 {
     PANIC_ON_OOM.load(Ordering::Relaxed)
 }
@@ -48,7 +48,7 @@ pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.overcommit_ratio`, in percent of RAM.
+/// Returns `vm.overcommit_ratio`: the part of RAM that may be committed, in percent.
 pub fn overcommit_ratio() -> i32 {
     OVERCOMMIT_RATIO.load(Ordering::Relaxed)
 }
@@ -58,7 +58,7 @@ pub fn set_overcommit_ratio(value: i32) {
     OVERCOMMIT_RATIO.store(value, Ordering::Relaxed);
 }
 
-/// `vm.max_map_count`: the most areas of a space.
+/// Returns `vm.max_map_count`: the most areas of an address space.
 pub fn max_map_count() -> u64 {
     MAX_MAP_COUNT.load(Ordering::Relaxed)
 }
@@ -66,7 +66,7 @@ pub fn max_map_count() -> u64 {
 /// Sets `vm.max_map_count`.
 ///
 /// # Errors
-/// `EINVAL` above what fits Linux's `int`.
+/// `EINVAL` if `value` does not fit Linux's `int`.
 pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
     if value > i32::MAX.cast_unsigned().into() {
         return Err(Errno::EINVAL);
@@ -75,7 +75,7 @@ pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.min_free_kbytes`: the reserve that the watermarks are made of, in KiB.
+/// Returns `vm.min_free_kbytes`: the reserve that the watermarks are computed from, in KiB.
 pub fn min_free_kbytes() -> u64 {
     let in_effect = super::allocator().stats().watermarks.min;
     // Relaxed: the reserve has whole frames, and the knob shows the value that was written.
@@ -87,7 +87,7 @@ pub fn min_free_kbytes() -> u64 {
     }
 }
 
-/// What `vm.min_free_kbytes` was set to last; 0: nothing.
+/// The last value written to `vm.min_free_kbytes`; 0 if there is none.
 static MIN_FREE_KBYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets `vm.min_free_kbytes`.
@@ -104,26 +104,26 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns `CommitLimit` of `/proc/meminfo`, in pages, without the pools of huge pages, which have
-/// other rules.
+/// Returns `CommitLimit` of `/proc/meminfo`, in pages. The pools of huge pages do not count,
+/// because they have other rules.
 pub fn commit_limit() -> u64 {
     let frames = super::allocator().managed_frames();
     frames
         .saturating_sub(percpu::sum(Count::HugetlbFrames))
-        // As on Linux, one below 0 gives more than there can be.
+        // As on Linux, a negative ratio results in an unreachable limit.
         .wrapping_mul(i64::from(overcommit_ratio()).cast_unsigned())
         / 100
 }
 
-/// `Committed_AS` of `/proc/meminfo`, in pages.
+/// Returns `Committed_AS` of `/proc/meminfo`, in pages.
 pub fn committed() -> u64 {
     COMMITTED.load(Ordering::Relaxed).max(0).cast_unsigned()
 }
 
-/// Commits to `pages` more pages.
+/// Commits `pages` more pages.
 ///
 /// # Errors
-/// `ENOMEM` when the overcommit policy forbids it; nothing is committed then.
+/// `ENOMEM` if `vm.overcommit_memory` forbids it. Nothing is committed then.
 pub fn commit(pages: u64) -> Result<(), Errno> {
     let allowed = match overcommit_memory() {
         0 => pages <= super::allocator().managed_frames(),
@@ -137,7 +137,7 @@ pub fn commit(pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Uncommits `pages` pages.
+/// Ends the commitment of `pages` pages.
 pub fn uncommit(pages: u64) {
     COMMITTED.fetch_sub(pages.cast_signed(), Ordering::Relaxed);
 }

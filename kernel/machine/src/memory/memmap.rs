@@ -1,4 +1,4 @@
-//! The memmap: one descriptor of 64 bytes for each frame, virtually contiguous.
+//! The memmap: an array with a descriptor of 64 bytes for each frame, virtually contiguous.
 //!
 //! The array is mapped with 2 MiB pages over untouched RAM carved out at boot, except for the parts
 //! that `vmemmap` has given up. The descriptor of a free frame is all zero. So a descriptor whose
@@ -12,26 +12,26 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use ebb_mm::{Frame, FrameRange, Order};
 
-/// Bytes of a descriptor.
+/// The size of a descriptor in bytes.
 pub const DESCRIPTOR_BYTES: u64 = 64;
-/// Frames whose descriptors fill a page.
+/// The number of frames whose descriptors fill one page.
 pub const FRAMES_PER_PAGE: u64 = 4096 / DESCRIPTOR_BYTES;
 
-/// The number of the frame after the last that has a descriptor.
+/// The number of the frame after the last one that has a descriptor.
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// The end of the memory that has descriptors.
+/// Returns the frame after the last one that has a descriptor.
 pub(super) fn end() -> Frame {
     // Relaxed: set once, at boot.
     Frame::new(END.load(Ordering::Relaxed))
 }
 
-/// Sets it.
+/// Sets the number of that frame. Called once, at boot.
 pub(super) fn set_end(end: u64) {
     END.store(end, Ordering::Relaxed);
 }
 
-/// Who owns a frame. 0 is left to free frames.
+/// The use of an allocated frame. 0 stands for a free frame.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -43,21 +43,21 @@ pub enum Kind {
     PageTable = 3,
     /// Heap objects of one size class.
     Slab = 4,
-    /// A heap object of whole frames.
+    /// A heap object that occupies whole frames.
     Large = 5,
     /// A kernel stack.
     Stack = 6,
     /// Other kernel memory.
     Kernel = 7,
-    /// The memmap's own, where it was given up and came back (`vmemmap`).
+    /// Memory of the memmap itself: parts that were given up and then restored (`vmemmap`).
     Memmap = 8,
-    /// A part of a page of the pool of huge pages, whose state is elsewhere (`hugetlb`): all
-    /// descriptors of such a page say this and no more.
+    /// A part of a huge page of a pool, whose state is elsewhere (`hugetlb`). All descriptors of
+    /// such a page contain only this kind.
     HugePage = 9,
 }
 
 impl Kind {
-    /// The counter that counts frames of this kind.
+    /// Returns the counter for frames of this kind.
     pub const fn count(self) -> Count {
         match self {
             Self::Anonymous => Count::AnonymousFrames,
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// What the kernel knows of a frame in use. All zero while it is free.
+/// The kernel's record of a frame in use. All zero while the frame is free.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Descriptor {
@@ -86,11 +86,12 @@ pub struct Descriptor {
     /// | 48–63 | slabs: CPU, size class (`heap`); bit 48 of a huge block: it is being parted |
     pub(super) head: AtomicU64,
     /// Slabs: the state of the objects, see `slab::Objects`. First frames of huge blocks of files:
-    /// the number of entries that map the block.
+    /// the number of page-table entries that map the block.
     pub(super) objects: AtomicU64,
-    /// Slabs: the next and the previous slab with room, as frame numbers; 0: none. Page tables in
-    /// reserve: the next one.
+    /// Slabs: the next slab with room, as a frame number; 0 if there is none. Page tables in
+    /// reserve: the next table in the list.
     pub(super) next: AtomicU64,
+    /// Slabs: the previous slab with room, as a frame number; 0 if there is none.
     pub(super) previous: AtomicU64,
     /// Private memory and page tables: the owner and address of the page, as the address spaces
     /// write it.
@@ -100,7 +101,7 @@ pub struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
 
-/// The head of a block with one reference.
+/// Returns the head of a block of `kind` and `order` with one reference.
 pub(super) const fn new_head(kind: Kind, order: Order) -> u64 {
     1 | (kind as u64) << 32 | (order.get() as u64) << 40
 }
@@ -108,7 +109,7 @@ pub(super) const fn new_head(kind: Kind, order: Order) -> u64 {
 /// The head of every frame of a huge page of the pool.
 pub(super) const HUGE_PAGE_HEAD: u64 = (Kind::HugePage as u64) << 32;
 
-/// The references in a head.
+/// Returns the number of references in `head`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low half holds them")]
 pub(super) const fn references_in(head: u64) -> u32 {
@@ -116,7 +117,7 @@ pub(super) const fn references_in(head: u64) -> u32 {
 }
 
 impl Descriptor {
-    /// The descriptor of a frame of RAM.
+    /// Returns a pointer to the descriptor of a frame of RAM.
     #[inline]
     pub fn of(frame: Frame) -> NonNull<Self> {
         let address = MEMMAP_BASE + frame.number() * DESCRIPTOR_BYTES;
@@ -124,7 +125,7 @@ impl Descriptor {
         unsafe { NonNull::new_unchecked(address as *mut Self) }
     }
 
-    /// The same as a reference.
+    /// Returns the descriptor of a frame of RAM.
     #[inline]
     pub fn get(frame: Frame) -> &'static Self {
         // SAFETY: descriptors of RAM are mapped for good (`boot`), zero is a valid value, and all
@@ -132,13 +133,14 @@ impl Descriptor {
         unsafe { Self::of(frame).as_ref() }
     }
 
-    /// The frame that a descriptor belongs to.
+    /// Returns the frame of a descriptor.
     #[inline]
     pub fn frame(this: NonNull<Self>) -> Frame {
         Frame::new((this.as_ptr() as u64 - MEMMAP_BASE) / DESCRIPTOR_BYTES)
     }
 
-    /// Marks the first frame of a new block: one reference, this kind.
+    /// Marks this frame as the first of a new block of `kind` and `order`, with one reference. The
+    /// caller has just allocated the block.
     #[inline]
     pub fn take(&self, kind: Kind, order: Order) {
         debug_assert_eq!(
@@ -151,7 +153,7 @@ impl Descriptor {
         self.head.store(new_head(kind, order), Ordering::Relaxed);
     }
 
-    /// Makes the descriptor zero again, as the frame is about to be freed.
+    /// Sets the head and the owner to zero, because the frame is about to be freed.
     #[inline]
     pub fn clear(&self) {
         // Relaxed: as in `take`; the frame has no other reference.
@@ -159,21 +161,24 @@ impl Descriptor {
         self.owner.store(0, Ordering::Relaxed);
     }
 
-    /// Notes whose page of private memory this is; the caller holds the frame.
+    /// Records the address space and the address of the page of private memory, or of the page
+    /// table, in this frame. `owner` has the form in which address spaces encode both. The caller
+    /// holds a reference to the frame.
     #[inline]
     pub fn set_owner(&self, owner: u64) {
-        // Relaxed (both): who goes by it looks at the page tables, under their lock.
+        // Relaxed (both): a user of the value checks the page tables, under their lock.
         self.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// What `set_owner` noted; 0: nothing. Of any frame: true a moment ago, or never.
+    /// Returns the value of [`Self::set_owner`]; 0 if there is none. If the caller holds no
+    /// reference to the frame, the value may be out of date.
     #[inline]
     pub fn owner(&self) -> u64 {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this is a single frame of private memory with `references` references. If
-    /// the caller does not hold the frame, the answer was true a moment ago.
+    /// Returns whether this is a single frame of private memory with exactly `references`
+    /// references. If the caller holds no reference to the frame, the answer may be out of date.
     #[inline]
     pub fn is_anonymous(&self, references: u32) -> bool {
         // Acquire: as in `references`.
@@ -181,8 +186,8 @@ impl Descriptor {
         head == (new_head(Kind::Anonymous, Order::BASE) - 1) | u64::from(references)
     }
 
-    /// Frees a private page's descriptor if there is no other reference. Returns whether it did;
-    /// the caller then frees the frame.
+    /// Clears the descriptor of a single frame of private memory if the caller's reference is the
+    /// only one. Returns whether it did. The caller then frees the frame.
     #[inline]
     pub fn clear_own_anonymous(&self) -> bool {
         // Acquire: as in `put`.
@@ -193,7 +198,7 @@ impl Descriptor {
         own
     }
 
-    /// Records CPU and size class of a new slab.
+    /// Records the CPU and size class of a new slab, in the form of `heap`.
     pub(super) fn set_class(&self, class: u16) {
         // Relaxed: only its maker uses the slab yet.
         let head = self.head.load(Ordering::Relaxed);
@@ -201,13 +206,13 @@ impl Descriptor {
             .store(head | u64::from(class) << 48, Ordering::Relaxed);
     }
 
-    /// What `set_class` noted.
+    /// Returns the value of [`Self::set_class`].
     pub(super) fn class(&self) -> usize {
         // Relaxed: set before the first object of the slab was handed out.
         usize::from((self.head.load(Ordering::Relaxed) >> 48) as u16)
     }
 
-    /// Clears what slabs use besides.
+    /// Sets the descriptor of a slab to zero, because its frame is about to be freed.
     pub(super) fn clear_slab(&self) {
         self.objects.store(0, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
@@ -215,27 +220,29 @@ impl Descriptor {
         self.clear();
     }
 
-    /// Notes which page table comes after this one in a list of such.
+    /// Records `next` as the page table after this one in a list of page tables in reserve. `None`
+    /// ends the list.
     pub fn set_next(&self, next: Option<Frame>) {
         // Relaxed: the list has a lock.
         let number = next.map_or(0, Frame::number);
         self.next.store(number, Ordering::Relaxed);
     }
 
-    /// What `set_next` noted.
+    /// Returns the value of [`Self::set_next`].
     pub fn next(&self) -> Option<Frame> {
         let number = self.next.load(Ordering::Relaxed);
         (number != 0).then(|| Frame::new(number))
     }
 
-    /// What `set_next` noted, which is forgotten: a free frame's descriptor is all zero.
+    /// Returns the value of [`Self::set_next`] and clears it, because the descriptor of a free
+    /// frame is all zero.
     pub fn take_next(&self) -> Option<Frame> {
         let next = self.next();
         self.next.store(0, Ordering::Relaxed);
         next
     }
 
-    /// The kind, `None` for a free frame.
+    /// Returns the use of the frame, or `None` if it is free or inside of a block.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         // Relaxed: asked by holders of the frame, who got it after `take`.
@@ -253,7 +260,7 @@ impl Descriptor {
         })
     }
 
-    /// The order of the block that starts here.
+    /// Returns the order of the block that starts with this frame.
     pub fn order(&self) -> Order {
         let order = self.head.load(Ordering::Relaxed) >> 40 & 0xff;
         Order::all()
@@ -261,7 +268,7 @@ impl Descriptor {
             .unwrap_or(Order::BASE)
     }
 
-    /// References at this moment.
+    /// Returns the present number of references.
     #[inline]
     pub fn references(&self) -> u32 {
         // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
@@ -269,15 +276,18 @@ impl Descriptor {
         references_in(self.head.load(Ordering::Acquire))
     }
 
-    /// Returns whether the frame is part of a huge page of the pool; `hugetlb` has the rest of its
-    /// state. If the caller does not hold the frame, the answer was true a moment ago.
+    /// Returns whether the frame is part of a huge page of a pool, whose other state is in
+    /// `hugetlb`. If the caller holds no reference to the frame, the answer may be out of date.
     #[inline]
     pub fn is_huge_page(&self) -> bool {
         // Relaxed: the descriptor of a page that is in use does not change.
         self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD
     }
 
-    /// One more reference; the caller holds one.
+    /// Adds one reference. The caller holds one already.
+    ///
+    /// # Panics
+    /// If there is none, or the count is close to overflow.
     #[inline]
     pub fn get_reference(&self) {
         // Relaxed: a new reference is made from one that exists, which keeps the frame.
@@ -288,7 +298,8 @@ impl Descriptor {
         );
     }
 
-    /// One reference less; true: it was the last, and the frame is the caller's to free.
+    /// Drops one reference. Returns `true` if it was the last one. The count is then unspecified,
+    /// and the caller frees the block.
     #[inline]
     pub fn put(&self) -> bool {
         // The count of a sole owner cannot change: a new reference needs an existing one.
@@ -305,7 +316,8 @@ impl Descriptor {
     }
 }
 
-/// Drops one reference to the block that starts at `frame`; frees it with the last.
+/// Drops one reference to the block that starts with `frame`, and frees the block if it was the
+/// last one.
 #[inline]
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
@@ -314,7 +326,8 @@ pub fn release(frame: Frame) {
     }
 }
 
-/// Frees a block whose last reference is gone.
+/// Frees the block that starts with `frame`, whose last reference was dropped. `descriptor` is that
+/// of `frame`.
 #[inline]
 pub fn free_block(frame: Frame, descriptor: &Descriptor) {
     let kind = descriptor.kind();
@@ -326,8 +339,9 @@ pub fn free_block(frame: Frame, descriptor: &Descriptor) {
     percpu::free(frame, order);
 }
 
-/// The whole pages of the memmap that describe nothing but frames of `block`, which is free, as
-/// frames that hold them. None for less than 64 frames, and where they lie apart.
+/// Returns the frames that contain the whole pages of the memmap that describe only frames of
+/// `block`. The block must be free. Returns `None` if there is no such page, as for blocks of less
+/// than 64 frames. Also returns `None` if the frames are not contiguous.
 pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
     let first = block.start.number().div_ceil(FRAMES_PER_PAGE);
     let end = block.end().number() / FRAMES_PER_PAGE;
@@ -346,7 +360,7 @@ pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
     Some(FrameRange::new(Frame::containing(address), end - first))
 }
 
-/// A frame's first byte in the physmap.
+/// Returns the address of a frame's first byte in the physmap.
 #[inline]
 pub fn frame_ptr(frame: Frame) -> *mut u8 {
     phys_to_virt(frame.address())

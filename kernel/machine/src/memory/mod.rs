@@ -1,4 +1,4 @@
-//! The kernel's memory: frames, their descriptors, the heap, low memory, reporting.
+//! The kernel's memory: frames, their descriptors, the heap, huge pages, low memory, and counters.
 
 mod allocator;
 mod boot;
@@ -37,11 +37,15 @@ use ebb_mm::{Events, Frame, FrameRange, Order, Reserve};
 use logic::errno::Errno;
 use memmap::{Descriptor, Kind};
 
-/// The frame of zeros that all untouched anonymous memory shows when it is read.
+/// The number of the frame that [`zero_frame`] returns.
 static ZERO_FRAME: AtomicU64 = AtomicU64::new(0);
 
-/// Builds the allocator, the memmap and the heap from what the machine has. Called once, before
-/// anything allocates. The allocator tells `events` what reporting needs to know.
+/// Builds the frame allocator, the memmap and the heap from the ranges of RAM in `boot`. Called
+/// once, before any other code allocates memory. The allocator notifies `events` of free memory to
+/// report to the host.
+///
+/// # Panics
+/// If the RAM is too small or cannot be managed.
 pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     clear::init();
     allocator::set_events(events);
@@ -55,7 +59,7 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     }
     match FrameRef::try_new(Kind::Kernel, Mobility::Unmovable, Reserve::Use) {
         Ok(zeros) => {
-            // SAFETY: the frame is ours alone.
+            // SAFETY: the frame has no other user.
             unsafe { clear_page(zeros.as_ptr()) };
             // Never freed: the reference goes with the static.
             ZERO_FRAME.store(zeros.into_counted().number(), Ordering::Relaxed);
@@ -64,18 +68,19 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     }
 }
 
-/// The frame of zeros that all untouched anonymous memory shows when it is read.
+/// Returns the frame of zeros that all private memory shows if it is read before it is written.
 #[inline]
 pub fn zero_frame() -> Frame {
     // Relaxed: set once before anything is mapped.
     Frame::new(ZERO_FRAME.load(Ordering::Relaxed))
 }
 
-/// A frame with any contents. May wait for memory (balloon, OOM killer): not under a spin lock.
-/// Unmovable frames count as kernel memory, others as pages of files.
+/// Allocates a frame with any contents. Waits for memory if necessary, which may take pages from
+/// the balloon or kill a process, so the caller must not hold a spin lock. Unmovable frames count
+/// as kernel memory, others as pages of files.
 ///
 /// # Errors
-/// `ENOMEM` when nothing could be freed, or the current task is being killed.
+/// `ENOMEM` if no memory could be freed, or the current task is being killed.
 pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
     let kind = if mobility == Mobility::Unmovable {
         Kind::Kernel
@@ -91,10 +96,10 @@ pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
     }
 }
 
-/// A frame of zeros; otherwise as [`alloc_frame`].
+/// Allocates a frame of zeros, otherwise like [`alloc_frame`].
 ///
 /// # Errors
-/// As [`alloc_frame`].
+/// Those of [`alloc_frame`].
 pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     let frame = alloc_frame(mobility)?;
     // SAFETY: the new frame has no other user.
@@ -112,7 +117,7 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Returns whether caches should give up frames rather than take `wanted` more.
+/// Returns whether caches should free frames instead of allocating `wanted` more.
 pub fn is_short(wanted: u64) -> bool {
     let stats = allocator().stats();
     stats.free_frames
@@ -123,7 +128,8 @@ pub fn is_short(wanted: u64) -> bool {
             .saturating_add(wanted)
 }
 
-/// Returns whether allocations under a lock would soon use the reserve.
+/// Returns whether memory is so short that allocations under a spin lock would soon use the
+/// reserve.
 pub fn is_scarce() -> bool {
     let stats = allocator().stats();
     stats.free_frames <= stats.watermarks.low
@@ -134,8 +140,11 @@ pub fn spare_file_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Takes the frame at `address` (page-aligned, inside the initrd) over as an ordinary frame of a
-/// file: it is freed when the reference and its clones are gone. At most once for each frame.
+/// Makes the frame of the initramfs at physical address `address`, a multiple of the page size, a
+/// frame of a file. It is freed when the last reference to it is dropped.
+///
+/// # Panics
+/// If the frame was adopted before.
 pub fn adopt(address: u64) -> FrameRef {
     let frame = Frame::containing(address);
     let descriptor = Descriptor::get(frame);
@@ -149,8 +158,7 @@ pub fn adopt(address: u64) -> FrameRef {
     unsafe { FrameRef::from_counted(frame) }
 }
 
-/// Gives boot memory that is not needed any more (parts of the initrd) to the allocator: the whole
-/// frames inside of the range.
+/// Frees the whole frames inside of `range`, a part of the initramfs that is not needed any more.
 pub fn release_boot(range: PhysRange) {
     let frames = FrameRange::inside(range.start, range.bytes());
     for offset in 0..frames.frames {
@@ -158,13 +166,13 @@ pub fn release_boot(range: PhysRange) {
     }
 }
 
-/// Counts frames that back files (`Cached` in /proc/meminfo); tmpfs calls it when it takes (+) or
-/// drops (-) frames.
+/// Adds `change` to the counter [`percpu::Count::SharedFrames`]. Tmpfs, shared memory and host
+/// files call this when they add frames (+) or remove frames (-).
 pub fn count_file_frames(change: i64) {
     percpu::add(percpu::Count::SharedFrames, change.cast_unsigned());
 }
 
-/// Counts a process that was killed for its memory.
+/// Counts a process that the OOM killer has killed.
 pub fn count_oom_kill() {
     percpu::add(percpu::Count::OomKills, 1);
 }

@@ -1,4 +1,4 @@
-//! What each CPU keeps for itself: its cache of free frames, and its counters.
+//! The data of each CPU for memory management: its cache of free frames, and its counters.
 
 use super::poison;
 use crate::arch::header::HEADER;
@@ -13,103 +13,104 @@ use ebb_mm::{
     Request,
 };
 
-/// The counters. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
+/// The counters. Each CPU has its own copy. The value of a counter is the sum over all CPUs, modulo
+/// 2^64.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Count {
     /// Page faults.
     Faults,
-    /// Page faults that had to wait for memory or a file.
+    /// Page faults that had to read a disk or a file of the host.
     MajorFaults,
     /// Frames allocated below 4 GiB.
     AllocatedDma32,
-    /// Frames allocated above.
+    /// Frames allocated from 4 GiB on.
     AllocatedNormal,
     /// Frames freed.
     Freed,
-    /// Frames in use: private memory of programs.
+    /// Frames in use as private memory of programs.
     AnonymousFrames,
-    /// Frames in use: files and shared memory.
+    /// Frames in use for files and shared memory.
     FileFrames,
-    /// Frames in use: page tables.
+    /// Frames in use as page tables.
     PageTableFrames,
-    /// Frames in use: the heap.
+    /// Frames in use for the heap.
     SlabFrames,
-    /// Frames in use: kernel stacks.
+    /// Frames in use as kernel stacks.
     StackFrames,
-    /// Frames in use: other kernel memory.
+    /// Frames in use for other kernel memory.
     KernelFrames,
-    /// Frames in use: parts of the memmap that came back.
+    /// Frames in use for parts of the memmap that were restored.
     MemmapFrames,
-    /// Frames in use: the pool of huge pages.
+    /// Frames in the pools of huge pages.
     HugetlbFrames,
     /// Page-table entries that map file and shared pages.
     MappedFile,
-    /// Of `FileFrames`, those of shared memory and tmpfs that are not cached boot files.
+    /// The part of `FileFrames` in tmpfs, shared memory and files of the host.
     SharedFrames,
-    /// Times that the OOM killer was called.
+    /// Processes that the OOM killer has killed.
     OomKills,
-    /// Times that an allocation had to wait.
+    /// Times that an allocation had to free memory or wait for some.
     Stalls,
-    /// Reports of free pages that the host refused.
+    /// Reports of free memory that the host refused.
     ReportErrors,
     /// 512-byte sectors read from disks.
     SectorsRead,
     /// 512-byte sectors written to disks.
     SectorsWritten,
-    /// Pages that were shared and had to be copied for a store.
+    /// Pages that were copied because a program stored to a page that it shares.
     CopiedPages,
     /// The part of `AnonymousFrames` in huge blocks that are not parted.
     HugeFrames,
-    /// Faults that mapped a huge block.
+    /// Page faults that mapped a huge block.
     HugeFaults,
-    /// Faults that would have, had there been one.
+    /// Page faults that needed a huge block and did not get one.
     HugeFallbacks,
     /// Huge blocks that were parted into frames.
     HugeParted,
-    /// Entries of huge blocks that were split into entries of frames.
+    /// Page-table entries of huge blocks that were split into entries of single frames.
     HugeSplits,
-    /// Huge blocks on trial that were mostly unused.
+    /// Huge blocks on trial whose unused frames were freed.
     HugeUnderused,
-    /// Huge blocks that pages were joined to.
+    /// Huge blocks into which the pages of a region were copied.
     Collapsed,
-    /// Failed allocations of such blocks.
+    /// Failed allocations of huge blocks for that.
     CollapseFailed,
     /// Pages that went into the balloon.
     BalloonInflated,
-    /// Pages that came out of it, for the host or for want of memory.
+    /// Pages that came out of the balloon, at the host's request or because memory was short.
     BalloonDeflated,
-    /// Frames whose bytes were moved to others.
+    /// Frames whose contents were moved to other frames.
     Migrated,
     /// Frames that could not be moved.
     MigrateFailed,
-    /// Of `FileFrames`, those in whole huge blocks of shared memory and tmpfs.
+    /// The part of `FileFrames` in whole huge blocks of shared memory and tmpfs.
     SharedHuge,
-    /// Of `SharedHuge`, those that entries of huge blocks map.
+    /// The part of `SharedHuge` in blocks that a page-table entry maps as a whole.
     SharedHugeMapped,
-    /// Huge blocks that such files got.
+    /// Huge blocks that were allocated for shared memory and tmpfs.
     SharedHugeAllocs,
-    /// Failed allocations of such blocks.
+    /// Failed allocations of huge blocks for shared memory and tmpfs.
     SharedHugeFallbacks,
-    /// Entries of such blocks that were made.
+    /// Page-table entries that were made for whole huge blocks of shared memory and tmpfs.
     SharedHugeMaps,
-    /// Huge blocks of zeros that were made to be read.
+    /// Huge blocks of zeros that were allocated.
     ZeroBlocks,
-    /// Failed allocations of such blocks.
+    /// Failed allocations of huge blocks of zeros.
     ZeroBlockFailures,
 }
 
 const COUNTS: usize = Count::ZeroBlockFailures as usize + 1;
 
-/// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
+/// The data of one CPU. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]
 pub struct Local {
     cache: UnsafeCell<CpuCache>,
-    /// The address space whose tables this CPU uses, as the part above knows it; null: the kernel's
-    /// own.
+    /// The address space whose page tables this CPU uses; null for the kernel's own tables. The
+    /// upper half sets it and knows its type.
     pub space: AtomicPtr<()>,
-    /// The last fault here that was looked at closely was for memory of zeros: so is the next,
-    /// probably. That part's, too.
+    /// Whether the last page fault on this CPU that was examined in full was for memory of zeros.
+    /// Then the next one probably is, too. The upper half sets it.
     pub expects_zeros: AtomicBool,
     counts: [AtomicU64; COUNTS],
 }
@@ -133,12 +134,14 @@ static LOCALS: [Local; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// The address of a CPU's own, which the CPU then finds by `arch::percpu::memory_own`.
+/// Returns the address of the data of CPU `cpu`. The CPU then finds it through
+/// `arch::percpu::memory_own`.
 pub fn own_of(cpu: usize) -> usize {
     ptr::from_ref(&LOCALS[cpu]).addr()
 }
 
-/// This CPU's own. Not to be kept while the task may block: it may wake up on another CPU.
+/// Returns the data of this CPU. Do not keep the reference while the task may block, since the task
+/// may continue on another CPU.
 #[inline]
 pub fn this() -> &'static Local {
     // SAFETY: what `own_of` gave for this CPU: an element of a static.
@@ -146,8 +149,8 @@ pub fn this() -> &'static Local {
 }
 
 impl Local {
-    /// Counts `by` more. Relaxed, and not one atomic operation: only this CPU writes, readers take
-    /// any value.
+    /// Adds `by` to this CPU's counter `count`. Relaxed, and not one atomic operation: only this
+    /// CPU writes it, and readers accept any value.
     #[inline]
     pub fn add(&self, count: Count, by: u64) {
         let value = &self.counts[count as usize];
@@ -157,13 +160,16 @@ impl Local {
         );
     }
 
-    /// Counts `by` less.
+    /// Subtracts `by` from this CPU's counter `count`.
     #[inline]
     pub fn subtract(&self, count: Count, by: u64) {
         self.add(count, by.wrapping_neg());
     }
 
-    /// Allocates a block through this CPU's cache; does not wait.
+    /// Allocates a block through this CPU's cache. Does not wait.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no block is free that the request may use.
     #[inline]
     pub fn allocate(&self, request: Request) -> Result<Frame, AllocError> {
         // SAFETY: see `Sync for Local`: no other reference to the cache exists now.
@@ -177,7 +183,11 @@ impl Local {
         Ok(frame)
     }
 
-    /// Does the same for a block of zeros; calls `clear` for a block that was used before.
+    /// Allocates a block of zeros through this CPU's cache. Calls `clear` to fill it with zeros,
+    /// unless the block was never used. Does not wait.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no block is free that the request may use.
     #[inline]
     pub fn allocate_zeroed(
         &self,
@@ -197,7 +207,8 @@ impl Local {
         Ok(frame)
     }
 
-    /// Out of line with its clearing: who clears what the cache holds need not ask whether he must.
+    /// Not inlined, with its own call of `clear`: a block that the cache holds is cleared without a
+    /// check.
     #[inline(never)]
     fn allocate_zeroed_shared(
         &self,
@@ -213,8 +224,11 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block and returns it with its contents, which may have to be cleared. Does not
-    /// wait.
+    /// Allocates a block, and returns it with its known contents, so that the caller clears it only
+    /// if necessary. Does not wait.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no block is free that the request may use.
     pub fn allocate_known(&self, request: Request) -> Result<(Frame, Contents), AllocError> {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -224,7 +238,8 @@ impl Local {
         Ok((frame, contents))
     }
 
-    /// Fills a slice with frames, as far as there are any; how many. Does not wait.
+    /// Fills `frames` from the start on with single frames, as far as there are free ones. Returns
+    /// the number of allocated frames. Does not wait.
     pub fn allocate_many(&self, request: Request, frames: &mut [Frame]) -> usize {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -239,9 +254,9 @@ impl Local {
         taken
     }
 
-    /// Fills a slice with blocks of the request's order, which is that of a pageblock or more, and
-    /// whether each was used before. Returns their number, and the error if the slice is not full.
-    /// Does not wait.
+    /// Fills `blocks` from the start on with blocks of the request's order and their known
+    /// contents. The order is that of a pageblock or higher. Returns the number of allocated
+    /// blocks, and the error if the slice is not full. Does not wait.
     pub fn allocate_blocks(
         &self,
         request: Request,
@@ -274,7 +289,7 @@ impl Local {
         (taken, error)
     }
 
-    /// Gives pageblocks back.
+    /// Frees pageblocks.
     pub fn free_pageblocks(&self, blocks: &[Frame]) {
         self.add(
             Count::Freed,
@@ -288,7 +303,8 @@ impl Local {
         super::allocator().free_bulk(cache, blocks, Order::PAGEBLOCK);
     }
 
-    /// Takes exactly these frames, as single ones, if all are free.
+    /// Allocates exactly the frames of `range`, as single frames. Returns `false`, and allocates
+    /// none, if one of them is not free.
     pub fn allocate_range(&self, range: FrameRange) -> bool {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -300,7 +316,8 @@ impl Local {
         taken.is_ok()
     }
 
-    /// Gives frames back that follow each other and were taken as single ones, or as parts.
+    /// Frees the frames of `range`, which were allocated as single frames or are parts of split
+    /// blocks.
     pub fn free_range(&self, range: FrameRange) {
         self.add(Count::Freed, range.frames);
         poison::freed(range.start, range.frames);
@@ -324,15 +341,15 @@ impl Local {
         self.add(zone, frames);
     }
 
-    /// Gives a frame back to `allocator`, which is the kernel's, through this CPU's cache, with
-    /// others of the batch; the caller counts it.
+    /// Frees a single frame through this CPU's cache, together with others of `batch`. `allocator`
+    /// is the kernel's. The caller counts the frame as freed.
     #[inline]
     pub fn free_in(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         poison::freed(frame, 1);
         self.free_unfilled(allocator, batch, frame);
     }
 
-    /// Does the same for a caller that has checked that freed pages are not filled
+    /// Like [`Self::free_in`], for a caller that has checked that freed pages are not filled
     /// ([`poison::is_filling`]).
     #[inline]
     pub fn free_unfilled(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
@@ -341,7 +358,7 @@ impl Local {
         batch.free(allocator, cache, frame);
     }
 
-    /// Gives the last of a batch back.
+    /// Frees the remaining frames of a batch.
     pub fn finish(&self, batch: FreeBatch) {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -349,24 +366,24 @@ impl Local {
     }
 }
 
-/// Counts `by` more.
+/// Adds `by` to this CPU's counter `count`.
 #[inline]
 pub fn add(count: Count, by: u64) {
     this().add(count, by);
 }
 
-/// Counts `by` less.
+/// Subtracts `by` from this CPU's counter `count`.
 #[inline]
 pub fn subtract(count: Count, by: u64) {
     this().subtract(count, by);
 }
 
-/// Bytes that the CPUs keep for themselves.
+/// Returns the size in bytes of the data of all online CPUs, for `Percpu` of `/proc/meminfo`.
 pub fn bytes() -> u64 {
     (cpu_count() * size_of::<Local>()) as u64
 }
 
-/// The sum over all CPUs.
+/// Returns the value of a counter: the sum over all CPUs.
 pub fn sum(count: Count) -> u64 {
     // A CPU counts nothing before it is online; before the first one is, only that one runs.
     online_cpus()
@@ -377,7 +394,7 @@ pub fn sum(count: Count) -> u64 {
         })
 }
 
-/// Publishes the places of the CPUs' counters that are not in the allocator's metadata, so that the
+/// Publishes the addresses of the counters that are not in the allocator's metadata, so that the
 /// host reads their present values at no cost for the guest.
 pub(super) fn publish_counts() {
     let first = |count: Count| {
@@ -389,7 +406,8 @@ pub(super) fn publish_counts() {
         .count_stride
         .store(number(size_of::<Local>()), Ordering::Relaxed);
     HEADER.count_cpus.store(number(MAX_CPUS), Ordering::Relaxed);
-    // Release: pairs with the host's Acquire: an address means that the two above hold.
+    // Release: pairs with the host's Acquire. If the host sees an address, the two values above are
+    // valid.
     HEADER
         .file_counts
         .store(first(Count::FileFrames), Ordering::Release);
@@ -398,13 +416,16 @@ pub(super) fn publish_counts() {
         .store(first(Count::Faults), Ordering::Release);
 }
 
-/// Allocates a block through this CPU's cache; does not wait.
+/// Allocates a block through this CPU's cache. Does not wait.
+///
+/// # Errors
+/// [`AllocError`] if no block is free that the request may use.
 #[inline]
 pub fn allocate(request: Request) -> Result<Frame, AllocError> {
     this().allocate(request)
 }
 
-/// Gives a block back through this CPU's cache.
+/// Frees the block of `order` that begins with `frame`, through this CPU's cache.
 #[inline]
 pub fn free(frame: Frame, order: Order) {
     let this = this();
@@ -415,7 +436,8 @@ pub fn free(frame: Frame, order: Order) {
     super::allocator().free(cache, frame, order);
 }
 
-/// Counts frames as allocated that were taken from the allocator without a cache.
+/// Counts `frames`, which were allocated without this CPU's cache, as allocated single frames.
+/// Checks or clears them if a boot option requests that (`hardening`).
 pub fn count_taken(frames: &[Frame]) {
     let this = this();
     for &frame in frames {
@@ -424,15 +446,15 @@ pub fn count_taken(frames: &[Frame]) {
     }
 }
 
-/// Empties this CPU's cache.
+/// Returns all frames of this CPU's cache to the allocator.
 pub fn drain() {
     // SAFETY: as in `Local::allocate`.
     let cache = unsafe { &mut *this().cache.get() };
     super::allocator().drain(cache);
 }
 
-/// Empties this CPU's cache, and asks the other CPUs to empty theirs. They do so when they next run
-/// a program or serve their interrupts, which may be after this returns.
+/// Drains this CPU's cache, and requests that the other CPUs drain theirs. They do so when they
+/// next return to a program or serve their interrupts, which may be after this function returns.
 pub fn drain_all() {
     drain();
     super::allocator().request_drain();
@@ -442,8 +464,8 @@ pub fn drain_all() {
     }
 }
 
-/// Empties this CPU's cache if another CPU asked all of them to. Each CPU calls it when it is asked
-/// to look at its run queue.
+/// Drains this CPU's cache if another CPU has requested a drain of all caches. Called on each
+/// request to check the run queue.
 #[inline]
 pub fn drain_if_asked() {
     // SAFETY: as in `Local::allocate`.

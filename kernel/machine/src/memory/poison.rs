@@ -1,8 +1,9 @@
-//! Fills pages as they are freed and as they are allocated (`hardening` has the boot words).
+//! Fills pages when they are freed and when they are allocated, as the boot options in `hardening`
+//! request.
 //!
-//! With `page_poison=1` a freed page is filled with 0xaa, and checked when it is allocated: a write
-//! in between is a use after free. Pages of zeros pass: the host may have dropped them, or they
-//! were never used.
+//! With `page_poison=1` a freed page is filled with 0xaa and checked when it is allocated. A write
+//! in between is a use after free. Pages of zeros pass the check: the host may have dropped them,
+//! or they were never used.
 
 use super::clear::{clear_page, set_clear_allocated};
 use crate::arch::layout::PAGE_SIZE;
@@ -15,11 +16,11 @@ use logic::page_poison::{Damage, Fill, POISON, POISON_WORD, damage};
 static FILL: AtomicU8 = AtomicU8::new(Fill::Nothing as u8);
 /// Whether an allocated page is filled with zeros.
 static INIT_ON_ALLOC: AtomicBool = AtomicBool::new(false);
-/// Whether an allocated page is looked at or filled.
+/// Whether allocated pages are checked or filled.
 static ON_ALLOC: AtomicBool = AtomicBool::new(false);
-/// Pages that were written to after they were freed.
+/// The number of pages that were written to after they were freed.
 static DAMAGED: AtomicU64 = AtomicU64::new(0);
-/// Words of a page.
+/// The number of words in a page.
 const WORDS: usize = PAGE_SIZE / size_of::<u64>();
 /// The most damaged pages that the console reports.
 const TOLD: u64 = 10;
@@ -37,7 +38,7 @@ pub(super) fn set(fill: Fill, zero: bool, check: bool) {
     }
 }
 
-/// What freed pages are filled with.
+/// Returns the contents with which freed pages are filled.
 pub fn fill() -> Fill {
     match FILL.load(Ordering::Relaxed) {
         fill if fill == Fill::Poison as u8 => Fill::Poison,
@@ -46,14 +47,14 @@ pub fn fill() -> Fill {
     }
 }
 
-/// Whether freed pages are filled.
+/// Returns whether freed pages are filled.
 #[inline]
 pub fn is_filling() -> bool {
     FILL.load(Ordering::Relaxed) != Fill::Nothing as u8
 }
 
-/// Fills the frames of a block that is about to be freed, if a boot word requests it. The caller is
-/// their only user.
+/// Fills the `frames` frames of a block that is about to be freed, if a boot option requests it.
+/// The caller is their only user.
 #[inline]
 pub(super) fn freed(frame: Frame, frames: u64) {
     if is_filling() {
@@ -61,7 +62,8 @@ pub(super) fn freed(frame: Frame, frames: u64) {
     }
 }
 
-/// Looks at the frames of a block that was just allocated, or zeroes them, if that was asked for.
+/// Checks the `frames` frames of a block that was just allocated, or fills them with zeros, if a
+/// boot option requests either.
 #[inline]
 pub(super) fn allocated(frame: Frame, frames: u64) {
     if ON_ALLOC.load(Ordering::Relaxed) {
@@ -69,8 +71,8 @@ pub(super) fn allocated(frame: Frame, frames: u64) {
     }
 }
 
-/// Looks at the frames of a block whose `contents` are known, if that was asked for. The caller
-/// clears it, page by page, so this does not.
+/// Checks the `frames` frames of a block that was just allocated with these `contents`, if a boot
+/// option requests it. Does not fill them with zeros, because the caller does.
 #[inline]
 pub(super) fn allocated_known(frame: Frame, frames: u64, contents: Contents) {
     if contents != Contents::NeverUsed
@@ -119,7 +121,7 @@ fn see_frames(frame: Frame, frames: u64) {
     }
 }
 
-/// Complains if a page was written to after it was freed.
+/// Prints a message if a page was written to after it was freed.
 fn see(page: *const u8) {
     if let Some(found) = damage_of(page) {
         let number = DAMAGED.fetch_add(1, Ordering::Relaxed);
@@ -145,8 +147,8 @@ fn damage_of(page: *const u8) -> Option<Damage> {
     damage(words.map(move |index| unsafe { page.cast::<u64>().add(index).read_volatile() }))
 }
 
-/// Fills a frame, whose only user is the caller, and returns whether a later write to it is
-/// detected.
+/// Fills a frame and writes to it. Returns whether the check detects the write. The caller is the
+/// only user of the frame.
 pub(super) fn finds_a_write(frame: Frame) -> bool {
     const WRITTEN: usize = 77;
     fill_frames(frame, 1);

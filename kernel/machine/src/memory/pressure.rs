@@ -1,10 +1,16 @@
 //! Low memory: the steps of an allocation that finds no free frame.
 //!
-//! In this order, it waits for blocks that are isolated for a report, has every CPU return its
-//! cached frames, splits mostly unused huge pages, drops pages that disks or the host have too,
-//! takes pages back from the balloon, and kills the largest process. It kills only after several
-//! looks for memory in which no thread found any. A thread that is being killed gets an error at
-//! once, so that it can end and free its memory.
+//! In this order, the allocation
+//! - waits for blocks that are isolated for a report,
+//! - has every CPU drain its cache,
+//! - frees the unused pages of huge pages on trial,
+//! - drops pages that disks or the host have, too,
+//! - takes pages back from the balloon,
+//! - kills the largest process.
+//!
+//! An allocation of a pageblock also tries to empty one by moving frames. A process is killed only
+//! after several searches in which no thread found memory. A thread that is being killed gets an
+//! error at once, so that it can end and free its memory.
 
 use super::helpers::HELPERS;
 use super::percpu::{self, Count};
@@ -14,49 +20,51 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Order, Request, Reserve, ZoneKind};
 use logic::errno::Errno;
 
-/// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
+/// The most waits for isolated blocks, a millisecond each. A report is answered within far less.
 const ISOLATED_WAITS: u32 = 2000;
 /// The most steps of any other kind before an allocation gives up.
 const STEPS: u32 = 4000;
-/// How long a step waits for memory that others free, in nanoseconds.
+/// The time in nanoseconds for which a step waits for memory that other threads free.
 const WAIT: u64 = 2_000_000;
-/// The looks for memory in a row that find nothing, [`WAIT`] apart, before a process is killed.
+/// The number of failed searches for memory in a row, [`WAIT`] apart, before a process is killed.
 const LOOKS: u32 = 16;
-/// The same where other threads found some in between, and took it themselves.
+/// The same number if other threads found memory in that time, and took it themselves.
 const LOOKS_BEHIND_OTHERS: u32 = 500;
-/// Frames that are asked back from the balloon at a time.
+/// The number of frames that are requested back from the balloon at a time.
 const DEFLATE_FRAMES: u32 = 256;
-/// Orders above this are not worth a process: the caller does without.
+/// For orders above this no process is killed. The caller does without the block.
 const COSTLY: u8 = 3;
 
-/// What the heap's refusal is to an allocation's way: it asks for single frames.
+/// The error to pass to [`Relief::step`] if the heap has refused an allocation, which needs single
+/// frames.
 pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
     order: Order::BASE,
     zone: ZoneKind::Normal,
 };
 
-/// The looks for memory that found some, of all threads.
+/// The number of successful searches for memory, of all threads.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
+/// Returns whether the caller may block: it runs in a thread, and this CPU holds no spin lock.
 pub fn may_block() -> bool {
     (HELPERS.has_thread)() && spin_locks_held() == 0
 }
 
-/// One allocation's way through the measures above.
+/// The progress of one allocation through the steps that free memory: which were tried, and how
+/// often.
 #[derive(Debug)]
 pub struct Relief {
     order: Order,
     isolated: u32,
     steps: u32,
-    /// Looks for memory in a row that found nothing.
+    /// The number of failed searches for memory in a row.
     barren: u32,
-    /// [`FOUND`] at the first of them.
+    /// [`FOUND`] at the first of these searches.
     found: u64,
 }
 
 impl Relief {
-    /// Nothing was tried yet for a block of this order.
+    /// Makes the state of an allocation of a block of `order` for which no step was tried yet.
     pub const fn new(order: Order) -> Self {
         Self {
             order,
@@ -67,10 +75,12 @@ impl Relief {
         }
     }
 
-    /// Does the next thing that may help, waiting if need be; then the allocation is tried again.
+    /// Does the next step that may free memory, and waits if necessary. `error` is the error of the
+    /// failed allocation. The caller then tries the allocation again.
     ///
     /// # Errors
-    /// `ENOMEM`: nothing helps, or the current task is being killed.
+    /// `ENOMEM` if no further step helps, or the current task is being killed. If the caller may
+    /// not block, only the first call succeeds.
     #[cold]
     pub fn step(&mut self, error: AllocError) -> Result<(), Errno> {
         percpu::drain();
@@ -92,7 +102,7 @@ impl Relief {
         done
     }
 
-    /// Does the next thing that may help, where the thread may wait.
+    /// Does the next step that may free memory. The thread may wait.
     fn relieve(&mut self, error: AllocError) -> Result<(), Errno> {
         if matches!(error, AllocError::Isolated { .. }) {
             self.isolated += 1;
@@ -157,9 +167,9 @@ impl Relief {
         Ok(())
     }
 
-    /// Counts a look for memory that found none. Returns whether further looks are useless. Memory
-    /// that other threads have found since the failed allocation may be in use already, but shows
-    /// that there was some.
+    /// Counts a failed search for memory. Returns whether further searches are useless. Memory that
+    /// other threads have found since the failed allocation may be in use already, but shows that
+    /// there was some.
     fn is_in_vain(&mut self) -> bool {
         let found = FOUND.load(Ordering::Relaxed);
         if self.barren == 0 {
@@ -175,8 +185,8 @@ impl Relief {
     }
 }
 
-/// Gives up cached pages for who cannot wait where it finds that it needs memory; true when it may
-/// help to try again.
+/// Frees cached pages, for a caller that cannot use [`Relief`]. Returns `true` if it may help to
+/// try the allocation again.
 pub fn shrink_caches() -> bool {
     (HELPERS.shrink_caches)()
 }
@@ -185,8 +195,8 @@ fn wait(nanos: u64) {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + nanos));
 }
 
-/// Allocates a block for the kernel, waiting where that is allowed. `assured` requests may take
-/// the reserve in the end.
+/// Allocates a block for the kernel, and waits for memory if the caller may block. With `assured`,
+/// the request may use the reserve in the end. Returns `None` if there is no memory.
 #[inline]
 pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
     match percpu::allocate(request) {

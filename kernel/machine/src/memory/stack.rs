@@ -11,7 +11,8 @@ const GUARD: u64 = 0x6b63_6174_535f_6262;
 /// The number of these words.
 const GUARD_WORDS: usize = 4;
 
-/// A thread's kernel stack: contiguous frames of the physmap, with guard words at the low end.
+/// A thread's kernel stack: contiguous frames in the physmap, with guard words at the low end.
+/// Dropping it frees the frames.
 #[derive(Debug)]
 pub struct KernelStack {
     frame: Frame,
@@ -23,10 +24,10 @@ impl KernelStack {
         None => Order::BASE,
     };
 
-    /// A new stack. May wait for memory.
+    /// Allocates a stack. May wait for memory.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if there is no memory.
     pub fn new() -> Result<Self, Errno> {
         let request = Request::new(Self::ORDER, Mobility::Unmovable);
         let frame = pressure::allocate(request, false).ok_or(Errno::ENOMEM)?;
@@ -44,12 +45,12 @@ impl KernelStack {
         phys_to_virt(self.frame.address()).cast()
     }
 
-    /// The address after its highest byte, a multiple of 16.
+    /// Returns the address after the last byte of the stack, a multiple of 16.
     pub fn top(&self) -> *mut u8 {
         phys_to_virt(self.frame.address() + Self::ORDER.bytes())
     }
 
-    /// Whether the guard words at its low end are intact; looked at on context switches.
+    /// Returns whether the last guard word is intact. Each context switch checks this.
     #[inline]
     pub fn is_intact(&self) -> bool {
         // SAFETY: as in `new`; volatile, since the stack's user writes behind the compiler's back.
@@ -57,7 +58,8 @@ impl KernelStack {
     }
 }
 
-/// The end of a stack that is never given back, for a CPU that starts; `None`: there is no memory.
+/// Allocates a stack for a CPU that starts, which is never freed. Returns the address after its
+/// last byte, or `None` if there is no memory.
 pub fn stack_for_cpu() -> Option<*mut u8> {
     let stack = core::mem::ManuallyDrop::new(KernelStack::new().ok()?);
     Some(stack.top())

@@ -1,6 +1,6 @@
 //! The numbers of `/proc/meminfo`, `/proc/vmstat`, `/proc/buddyinfo`, `/proc/pagetypeinfo` and
-//! `/proc/zoneinfo`. The files themselves are made by the
-//! upper half, and what the upper half alone knows it counts here.
+//! `/proc/zoneinfo`. The upper half writes these files. The values that only the upper half knows
+//! are counted here.
 
 use super::hugetlb::PageSize;
 use super::knobs;
@@ -10,34 +10,34 @@ use crate::arch::physmap_bytes;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
-/// Pages that disks have too, those that are being read included.
+/// The number of cached pages of disks, including those that are being read.
 static DISK_PAGES: AtomicU64 = AtomicU64::new(0);
-/// Pages of host files, except those of files that the guest has made its own.
+/// The number of cached pages of host files, except those of files that the guest has made its own.
 static HOST_PAGES: AtomicU64 = AtomicU64::new(0);
-/// Of both, those that no disk and no host has yet, and those on their way there.
+/// The numbers of pages of both kinds that are modified, and that are being written.
 static DIRTY_PAGES: AtomicU64 = AtomicU64::new(0);
 static WRITING_PAGES: AtomicU64 = AtomicU64::new(0);
 
 const KIB: u64 = FRAME_SIZE as u64 >> 10;
 
-/// The allocator's own numbers.
+/// Returns the statistics of the frame allocator.
 pub fn frames() -> Stats {
     super::allocator().stats()
 }
 
-/// Pages of files, by what becomes of them when memory is short.
+/// The numbers of pages of files, by what happens to them when memory is short.
 struct Files {
-    /// Disks have them too.
+    /// Disks have them, too.
     disks: u64,
-    /// The host has them too.
+    /// The host has them, too.
     host: u64,
-    /// Files in memory and shared memory: they stay.
+    /// Files in memory and shared memory, which stay.
     shared: u64,
-    /// All.
+    /// All pages of files.
     all: u64,
-    /// Of those of disks and the host, the pages that can be dropped without a write.
+    /// The pages of disks and of the host that can be dropped without a write.
     clean: u64,
-    /// Pages that page tables show.
+    /// Pages that page tables map.
     mapped: u64,
 }
 
@@ -53,12 +53,12 @@ fn files() -> Files {
         shared: shared.min(all - disks - host),
         all,
         clean: (disks + host).saturating_sub(dirty + writing),
-        // A page that several show counts once for each.
+        // A page that several entries map counts once for each.
         mapped: sum(Count::MappedFile).min(all),
     }
 }
 
-/// The fields of `/proc/meminfo`, in KiB, in Linux's order.
+/// Returns the fields of `/proc/meminfo` up to `CommitLimit`, in KiB, in Linux's order.
 pub fn meminfo() -> [(&'static str, u64); 34] {
     let stats = frames();
     let files = files();
@@ -108,7 +108,8 @@ pub fn meminfo() -> [(&'static str, u64); 34] {
     frames.map(|(name, pages)| (name, pages * KIB))
 }
 
-/// What `/proc/meminfo` has after [`meminfo`]: `Committed_AS` and the rest, in KiB.
+/// Returns the fields of `/proc/meminfo` after those of [`meminfo`], in KiB: from `Committed_AS` to
+/// `FilePmdMapped`.
 pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     [
         ("Committed_AS", knobs::committed() * KIB),
@@ -125,8 +126,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     ]
 }
 
-/// The last lines of `/proc/meminfo`, in KiB: the pages by which all memory is mapped for the
-/// kernel.
+/// Returns the last fields of `/proc/meminfo`, in KiB: the memory that pages of each size map in
+/// the physmap.
 pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
     let [large, huge] = physmap_bytes();
     let huge = PageSize::Gib1
@@ -137,7 +138,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
         .chain(huge)
 }
 
-/// The fields of `/proc/vmstat`.
+/// Returns the fields of `/proc/vmstat`.
 pub fn vmstat() -> [(&'static str, u64); 62] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
@@ -222,44 +223,48 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
     ]
 }
 
-/// Counts pages that disks have too. All of these are Relaxed: numbers to look at, and to compare
-/// with limits.
+/// Adds `change` to the number of cached pages of disks. All these counts are Relaxed: numbers to
+/// show, and to compare with limits.
 pub fn count_disk_pages(change: i64) {
     DISK_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Counts pages that no disk has yet.
+/// Adds `change` to the number of modified pages, which must be written to a disk or to the host.
 pub fn count_dirty_pages(change: i64) {
     DIRTY_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Counts pages that the disks are taking.
+/// Adds `change` to the number of pages that are being written to disks.
 pub fn count_writing_pages(change: i64) {
     WRITING_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Counts pages of host files, except those of files that the guest has made its own.
+/// Adds `change` to the number of cached pages of host files, except those of files that the guest
+/// has made its own.
 pub fn count_host_pages(change: i64) {
     HOST_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Pages of host files, except those of files that the guest has made its own.
+/// Returns the number of cached pages of host files, except those of files that the guest has made
+/// its own.
 pub fn host_pages() -> u64 {
     HOST_PAGES.load(Ordering::Relaxed)
 }
 
-/// Pages of shared memory and of files in memory, and those that disks have too, in bytes.
+/// Returns the size of shared memory and files in memory, and that of the cached pages of disks, in
+/// bytes.
 pub fn shared_and_buffers() -> [u64; 2] {
     let files = files();
     [files.shared, files.disks].map(|pages| pages * FRAME_SIZE as u64)
 }
 
-/// Pages that disks have too.
+/// Returns the number of cached pages of disks.
 pub fn disk_pages() -> u64 {
     DISK_PAGES.load(Ordering::Relaxed)
 }
 
-/// Pages that no disk has yet: dirty ones, and those on their way.
+/// Returns the number of modified pages that are not being written yet, and the number of those
+/// that are.
 pub fn unwritten() -> (u64, u64) {
     (
         DIRTY_PAGES.load(Ordering::Relaxed),
@@ -267,7 +272,7 @@ pub fn unwritten() -> (u64, u64) {
     )
 }
 
-/// Counts 512-byte sectors that disks read, or wrote.
+/// Counts `sectors` sectors of 512 bytes that disks have written, or read if `written` is `false`.
 pub fn count_sectors(sectors: u64, written: bool) {
     let count = if written {
         Count::SectorsWritten
@@ -277,7 +282,8 @@ pub fn count_sectors(sectors: u64, written: bool) {
     add(count, sectors);
 }
 
-/// Counts what reporting has done: requests that the host took, ranges and frames in them.
+/// Counts reports that the host has taken: `requests` requests with `ranges` ranges of `frames`
+/// frames in all.
 pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     // Relaxed: the host reads each for itself.
     HEADER.reports.fetch_add(requests, Ordering::Relaxed);
@@ -285,7 +291,7 @@ pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     HEADER.reported_frames.fetch_add(frames, Ordering::Relaxed);
 }
 
-/// Counts a report that the host refused; says whether it is the first.
+/// Counts a report that the host has refused. Returns whether it was the first one.
 pub fn count_report_error() -> bool {
     add(Count::ReportErrors, 1);
     sum(Count::ReportErrors) == 1
@@ -295,28 +301,28 @@ fn reported(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Counts pages that went into the balloon and came out of it.
+/// Counts `inflated` pages that went into the balloon and `deflated` pages that came out of it.
 pub fn count_balloon(inflated: u32, deflated: u32) {
     add(Count::BalloonInflated, inflated.into());
     add(Count::BalloonDeflated, deflated.into());
 }
 
-/// Page faults of programs so far.
+/// Returns the number of page faults of programs so far.
 pub fn faults() -> u64 {
     sum(Count::Faults)
 }
 
-/// Those that had to read a device.
+/// Returns the number of page faults so far that had to read a disk or a file of the host.
 pub fn major_faults() -> u64 {
     sum(Count::MajorFaults)
 }
 
-/// How many zones there are.
+/// Returns the number of zones.
 pub fn zones() -> usize {
     super::allocator().zones()
 }
 
-/// A zone's Linux name.
+/// Returns Linux's name for a kind of zone.
 pub fn zone_name(kind: ZoneKind) -> &'static str {
     match kind {
         ZoneKind::Dma => "DMA",
@@ -325,22 +331,22 @@ pub fn zone_name(kind: ZoneKind) -> &'static str {
     }
 }
 
-/// One zone's numbers.
+/// Returns the statistics of the zone with this index.
 pub fn zone(zone: usize) -> ZoneStats {
     super::allocator().zone_stats(zone)
 }
 
-/// One zone's free blocks by order and mobility; scans the zone.
+/// Returns the free blocks of the zone with this index, by order and mobility. Scans the zone.
 pub fn free_areas(zone: usize) -> FreeAreas {
     super::allocator().free_areas(zone)
 }
 
-/// Every order, smallest first.
+/// Returns all orders, smallest first.
 pub fn orders() -> impl Iterator<Item = Order> {
     Order::all()
 }
 
-/// Linux's name of a mobility in `/proc/pagetypeinfo`.
+/// Returns Linux's name for a mobility in `/proc/pagetypeinfo`.
 pub fn mobility_name(mobility: Mobility) -> &'static str {
     match mobility {
         Mobility::Unmovable => "Unmovable",

@@ -1,30 +1,31 @@
-//! The kernel's page tables, as the memmap needs them.
+//! Access to the kernel's page tables, for the memmap.
 
 use crate::arch::cpu::read_cr3;
 use crate::arch::pte::{ADDRESS, LARGE, PRESENT};
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// 2 MiB, a page of the memmap's mapping.
+/// The size of a large page in bytes, 2 MiB.
 const LARGE_PAGE: u64 = 2 << 20;
 
-/// Physical address of the root.
+/// The value of [`kernel_root`].
 static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
 
-/// Notes the root that this CPU uses, which stays the kernel's own. Called once.
+/// Records the present page-table root of this CPU as the kernel's own, and returns its physical
+/// address. Called once, at boot.
 pub(super) fn find_root() -> u64 {
     let root = read_cr3() & ADDRESS;
     KERNEL_ROOT.store(root, Ordering::Relaxed);
     root
 }
 
-/// Physical address of the page-table root that all kernel mappings hang on.
+/// Returns the physical address of the page-table root with all kernel mappings.
 pub fn kernel_root() -> u64 {
     // Relaxed: written once, before other CPUs start.
     KERNEL_ROOT.load(Ordering::Relaxed)
 }
 
-/// An entry of the kernel's tables.
+/// Returns the entry with number `index` modulo 512 of the table at physical address `table`.
 fn entry(table: u64, index: u64) -> &'static AtomicU64 {
     let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<AtomicU64>();
     // SAFETY: the kernel's root and the tables below it are in the physmap. Removed tables are
@@ -32,7 +33,8 @@ fn entry(table: u64, index: u64) -> &'static AtomicU64 {
     unsafe { &*slot }
 }
 
-/// The entry that stands for the 2 MiB of the memmap around byte `offset`.
+/// Returns the second-level entry for the 2 MiB of the memmap around byte `offset`: it maps a large
+/// page or leads to a table. Returns `None` if the memmap has no memory there.
 pub(super) fn memmap_slot(offset: u64) -> Option<&'static AtomicU64> {
     let address = MEMMAP_BASE + offset;
     let mut table = kernel_root();
@@ -48,13 +50,14 @@ pub(super) fn memmap_slot(offset: u64) -> Option<&'static AtomicU64> {
     (slot.load(Ordering::Relaxed) & PRESENT != 0).then_some(slot)
 }
 
-/// The entry of a page in the table of the last level that an entry of [`memmap_slot`] leads to.
+/// Returns the last-level entry for the page of the memmap at byte `offset`. `table` is the value
+/// of an entry from [`memmap_slot`] that leads to a table.
 pub(super) fn memmap_entry(table: u64, offset: u64) -> &'static AtomicU64 {
     entry(table & ADDRESS, offset >> 12)
 }
 
-/// The physical address behind byte `offset` of the memmap, and how many bytes from there on the
-/// same entry maps.
+/// Returns the physical address of byte `offset` of the memmap, and the number of bytes from there
+/// on that the same entry maps. Returns `None` if the memmap has no memory there.
 pub(super) fn memmap_run(offset: u64) -> Option<(u64, u64)> {
     // Acquire: pairs with the Release that inserts a table after filling it.
     let value = memmap_slot(offset)?.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The memmap's own memory as this machine has it; how it is exchanged, [`logic::vmemmap`] says.
+//! The exchange of the memmap's own memory on this machine. [`logic::vmemmap`] has the procedures.
 
 use super::memmap::{DESCRIPTOR_BYTES, Descriptor, HUGE_PAGE_HEAD, Kind, frame_ptr};
 use super::percpu::{self, Count};
@@ -13,36 +13,37 @@ use ebb_mm::{AllocError, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, R
 use logic::vmemmap::{Bits, Machine, Shared};
 pub(super) use logic::vmemmap::{Carrier, Restored, TOGETHER};
 
-/// Pages of the memmap that describe a pageblock.
+/// The number of pages of the memmap that describe a pageblock.
 const PAGES: u64 = PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES / 4096;
-/// Frames whose descriptors fill the memory under one table of the last level.
+/// The number of frames whose descriptors fill the memory under one last-level page table.
 pub(super) const LARGE_FRAMES: u64 = (2 << 20) / DESCRIPTOR_BYTES;
 
 const _: () = assert!(Hardware::PAGES as u64 == PAGES);
 const _: () = assert!(Hardware::ENTRIES == PAGEBLOCK_FRAMES);
 const _: () = assert!(Order::GIB.frames() == PAGES * LARGE_FRAMES);
 
-/// Frames of the memmap that it has from boot.
+/// The value of [`boot_pages`].
 static BOOT_PAGES: AtomicU64 = AtomicU64::new(0);
-/// What all huge pages share.
+/// The page of descriptors that all huge pages share, once it exists.
 static SHARED: SpinLock<Option<Shared>> = SpinLock::new(None);
 
-/// Notes how many frames the memmap has at boot.
+/// Sets the number of frames that the memmap has at boot.
 pub(super) fn set_boot_pages(frames: u64) {
     // Relaxed (all): a figure.
     BOOT_PAGES.store(frames, Ordering::Relaxed);
 }
 
-/// Frames that the memmap has still from boot.
+/// Returns the number of frames that the memmap still has from boot.
 pub(super) fn boot_pages() -> u64 {
     BOOT_PAGES.load(Ordering::Relaxed)
 }
 
 type Guard = SpinGuard<'static, Option<Shared>>;
-/// Blocks whose part of the memmap is exchanged together.
+/// An exchange of the memmap parts of several blocks.
 pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 
-/// Nothing is exchanged yet. Others wait until this ends.
+/// Begins an exchange that has changed nothing yet. Waits for the lock, so that only one exchange
+/// runs at a time.
 pub(super) fn begin() -> Exchange {
     // From here on descriptors may move. Release, before the first move: a host that later gets a
     // block with moved descriptors sees this.
@@ -52,7 +53,7 @@ pub(super) fn begin() -> Exchange {
     Exchange::begin(Hardware, SHARED.lock())
 }
 
-/// Frames to restore parts of the memmap on.
+/// A supply of frames on which parts of the memmap are restored.
 pub(super) struct Supply(pub(super) logic::vmemmap::Supply<Hardware>);
 
 impl Supply {
@@ -62,21 +63,24 @@ impl Supply {
     }
 }
 
-/// Brings back the part of the memmap of [`LARGE_FRAMES`] frames from `first` on by one pageblock
-/// of zeros; see [`logic::vmemmap::restore_large`].
+/// Restores the part of the memmap for the [`LARGE_FRAMES`] frames from `first` on, with a
+/// pageblock of zeros. All these frames must belong to unused huge pages. Returns `false` if no
+/// pageblock is free. See [`logic::vmemmap::restore_large`].
 pub(super) fn restore_large(first: Frame) -> bool {
     logic::vmemmap::restore_large(Hardware, || SHARED.lock(), first)
 }
 
-/// Makes blocks whole that carry their part of the memmap; see [`logic::vmemmap::relieve`].
+/// Tries to move the part of the memmap out of blocks that contain their own part. Calls `is_whole`
+/// for each block for which it succeeds, before it frees the block. See
+/// [`logic::vmemmap::relieve`].
 pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);
 }
 
-/// Ours, of the bits that the CPU leaves: the page came from the allocator.
+/// A software bit of page-table entries: the page came from the allocator.
 const OWNED: u64 = 1 << 9;
 
-/// This machine.
+/// The memmap, page tables, allocator and CPUs of this machine.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Hardware;
 

@@ -1,5 +1,5 @@
-//! The huge block of zeros that private memory maps where it was read and not stored to. It is
-//! allocated at the first such read, and freed with the last entry that maps it.
+//! The huge block of zeros that private memory maps after it was read and before it is written. It
+//! is allocated at the first such read, and freed with the last entry that maps it.
 
 use super::huge::clear;
 use super::memmap::{self, Descriptor, Kind};
@@ -8,7 +8,7 @@ use crate::sync::SpinLock;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Frame, Mobility, Order, Request, Reserve};
 
-/// The block, and how many entries show it or are about to.
+/// The block, and the number of page-table entries that map it or are about to.
 struct Shown {
     block: Option<Frame>,
     users: u64,
@@ -22,23 +22,25 @@ static SHOWN: SpinLock<Shown> = SpinLock::new(Shown {
 // Relaxed, here and below: a value of its own, read when it is needed.
 static USED: AtomicBool = AtomicBool::new(true);
 
-/// Whether it is shown at all: `/sys/kernel/mm/transparent_hugepage/use_zero_page`.
+/// Returns whether the block may be mapped: `/sys/kernel/mm/transparent_hugepage/use_zero_page`.
 pub fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
 }
 
-/// Sets that.
+/// Sets whether the block may be mapped. Existing mappings stay.
 pub fn set_used(used: bool) {
     USED.store(used, Ordering::Relaxed);
 }
 
-/// One who shows it.
+/// A counted reference to the huge block of zeros, for one page-table entry. Dropping the last
+/// reference frees the block.
 #[derive(Debug)]
 pub struct ZeroBlock(Frame);
 
 impl ZeroBlock {
-    /// One more; `None`: there is no block for it. Does not wait for memory; lets others
-    /// run while a new block is cleared.
+    /// Returns a reference to the huge block of zeros, and allocates the block if there is none.
+    /// Returns `None` if no block is free. Does not wait for memory, but other threads may run
+    /// while a new block is cleared, so the caller holds no spin lock.
     pub fn get() -> Option<Self> {
         let join = |new: Option<Frame>| {
             let mut shown = SHOWN.lock();
@@ -68,7 +70,7 @@ impl ZeroBlock {
         got
     }
 
-    /// The block; an entry counts from here on.
+    /// Returns the block without dropping the reference, which a page-table entry then holds.
     pub fn into_counted(self) -> Frame {
         let block = self.0;
         core::mem::forget(self);
@@ -82,12 +84,13 @@ impl Drop for ZeroBlock {
     }
 }
 
-/// One more entry shows it; the caller has one that does.
+/// Adds a reference for one more page-table entry. The caller holds a reference already.
 pub fn share() {
     SHOWN.lock().users += 1;
 }
 
-/// Uncounts `entries` entries, which are in no TLB.
+/// Drops the references of `entries` page-table entries, which no TLB caches any more. Frees the
+/// block with its last reference.
 pub fn release(entries: u64) {
     let unused = {
         let mut shown = SHOWN.lock();

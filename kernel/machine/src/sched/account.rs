@@ -1,4 +1,4 @@
-//! CPU time of a thread.
+//! The CPU time of a thread.
 //!
 //! The clock is read at context switches and at entry to and exit from system calls. Page faults
 //! and interrupts are not measured separately. They count as user time of the thread that they
@@ -10,19 +10,21 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// CPU time, switches and page faults. Only the thread's own CPU writes them, and all CPUs read
-/// them. So accesses are Relaxed, and plain loads and stores instead of read-modify-writes.
+/// The CPU time, context switches and page faults of a thread. Only the CPU that runs the thread
+/// writes them, and all CPUs read them. So accesses are Relaxed, and plain loads and stores instead
+/// of read-modify-writes.
 #[derive(Debug)]
 pub struct Account {
-    /// Time on a CPU up to `since`.
+    /// The time on a CPU up to `since_ns`.
     total_ns: AtomicU64,
-    /// The part of it in system calls up to `call_since`. In ticks of the counter, because each
-    /// call is measured.
+    /// The part of it in system calls up to `call_since`. In ticks of the time-stamp counter,
+    /// because each call is measured.
     system_ticks: AtomicU64,
-    /// The time at which it got its CPU, or at which it last lost it.
+    /// The time at which the thread got its CPU, was last charged, or last lost its CPU.
     since_ns: AtomicU64,
     running: AtomicBool,
-    /// The counter when the present system call began or got the CPU back; 0 outside system calls.
+    /// The time-stamp counter when the present system call began or got the CPU back; 0 outside
+    /// system calls.
     call_since: AtomicU64,
     /// The highest user time that [`Self::times`] has returned.
     told_user_ns: AtomicU64,
@@ -49,7 +51,7 @@ impl Account {
         }
     }
 
-    /// Notes that the thread gets a CPU.
+    /// Notes that the thread gets a CPU at `now`.
     pub(super) fn switched_in(&self, now: Nanos) {
         self.since_ns.store(now.0, Relaxed);
         self.running.store(true, Relaxed);
@@ -58,7 +60,8 @@ impl Account {
         }
     }
 
-    /// Notes that the thread loses its CPU. Returns the nanoseconds since it was last settled.
+    /// Notes that the thread loses its CPU at `now`. `voluntary`: the thread waits or yields.
+    /// Returns the nanoseconds since the thread was last charged ([`Self::settle`]) or got its CPU.
     pub(super) fn switched_out(&self, now: Nanos, voluntary: bool) -> u64 {
         let ran = self.settle(now);
         self.running.store(false, Relaxed);
@@ -71,7 +74,8 @@ impl Account {
         ran
     }
 
-    /// Adds the time up to `now`. Returns the added nanoseconds.
+    /// Charges the running thread for its time up to `now`. Returns the nanoseconds since it was
+    /// last charged or got its CPU.
     pub(super) fn settle(&self, now: Nanos) -> u64 {
         let ran = now.0.saturating_sub(self.since_ns.load(Relaxed));
         self.total_ns
@@ -85,12 +89,12 @@ impl Account {
         ran
     }
 
-    /// Returns the system time up to the last settlement.
+    /// Returns the time in system calls up to the last charge.
     pub(super) fn system(&self) -> Ticks {
         Ticks(self.system_ticks.load(Relaxed))
     }
 
-    /// Notes that a system call begins.
+    /// Notes that the thread begins a system call at `now`.
     #[inline]
     pub fn enter_call(&self, now: Ticks) {
         self.call_since.store(now.0, Relaxed);
@@ -102,7 +106,7 @@ impl Account {
         self.call_since.load(Relaxed) != 0
     }
 
-    /// Notes that the system call ends.
+    /// Notes that the thread ends its system call at `now`.
     #[inline]
     pub fn leave_call(&self, now: Ticks) {
         let ran = now.since(Ticks(self.call_since.load(Relaxed)));
@@ -112,14 +116,14 @@ impl Account {
         self.call_since.store(0, Release);
     }
 
-    /// Counts a page fault, as a minor one.
+    /// Counts a page fault as a minor one.
     #[inline]
     pub fn count_fault(&self) {
         self.minor_faults
             .store(self.minor_faults.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Counts the present fault as a major one instead.
+    /// Changes the last counted page fault from a minor one to a major one.
     pub fn fault_is_major(&self) {
         let minor = self.minor_faults.load(Relaxed);
         self.minor_faults.store(minor.saturating_sub(1), Relaxed);
@@ -127,13 +131,13 @@ impl Account {
             .store(self.major_faults.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Returns the numbers of minor and major page faults.
+    /// Returns the number of minor page faults and that of major ones.
     pub fn faults(&self) -> (u64, u64) {
         let minor = self.minor_faults.load(Relaxed);
         (minor, self.major_faults.load(Relaxed))
     }
 
-    /// Returns the user and system time, up to now.
+    /// Returns the thread's time in user mode and its time in system calls, up to now.
     pub fn times(&self) -> (Nanos, Nanos) {
         /// The most attempts to read consistent values while the thread runs.
         const READS: u32 = 4;
@@ -174,7 +178,7 @@ impl Account {
         (Nanos(user), Nanos(total.saturating_sub(user)))
     }
 
-    /// Returns the numbers of voluntary and involuntary switches.
+    /// Returns the number of voluntary context switches and that of involuntary ones.
     pub fn switches(&self) -> (u64, u64) {
         (self.voluntary.load(Relaxed), self.involuntary.load(Relaxed))
     }

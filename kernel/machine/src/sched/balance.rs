@@ -86,19 +86,21 @@ fn cpu_for_new(thread: &Thread) -> usize {
         .unwrap_or(here)
 }
 
-/// Puts a thread that was blocked on a run queue.
+/// Puts a thread that was blocked on the run queue of the best CPU for it.
 pub(super) fn enqueue_woken(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, true);
 }
 
-/// Puts a thread back on a run queue after its priority has changed while it waited.
+/// Puts a thread on the run queue of the best CPU for it, after its priority has changed while it
+/// waited in a queue.
 pub(super) fn enqueue_anew(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, false);
 }
 
-/// Puts a thread that has lost its CPU back on a run queue.
+/// Puts a thread that this CPU has just stopped running, and that can continue, back on a run
+/// queue.
 pub(super) fn enqueue_left(thread: Owned) {
     let cpu = cpu_id();
     if thread.affinity().contains(cpu) {
@@ -120,6 +122,9 @@ pub(super) fn enqueue_elsewhere(thread: Owned) {
 
 /// Starts a new thread: puts it on a run queue for the first time. Other threads may know it
 /// already. It sees the bits that they have set in its work word before it enters user mode.
+///
+/// # Panics
+/// If the thread was started before.
 pub fn start_new(thread: Owned) {
     let started = thread.state.start();
     assert!(started, "a thread is started that is not new");
@@ -157,7 +162,7 @@ fn put(cpu: usize, thread: Owned, slept: bool) {
 }
 
 /// Makes this CPU react to a thread that was put on its queue. `ahead`: the running thread is
-/// clearly ahead of it.
+/// clearly ahead of the new one in virtual time.
 fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     if !super::started() {
         return;
@@ -174,17 +179,17 @@ fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     tick::ensure(queue);
 }
 
-/// Marks the running thread, which is ahead of a waiting one, for replacement. A thread that has
-/// just started its slice keeps the CPU for a moment. Otherwise a thread that wakes many others
-/// would lose the CPU to each of them.
+/// Marks the running thread, which is ahead of a waiting one in virtual time, for replacement. A
+/// thread that has just started its slice keeps the CPU for a moment. Otherwise a thread that wakes
+/// many others would lose the CPU to each of them.
 fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
     if now >= queue.shorten_slice(policy::UNDISTURBED_NS) {
         running.add_work(work::RESCHED);
     }
 }
 
-/// Marks the running thread for replacement if a waiting one has a higher priority or is clearly
-/// behind it.
+/// Marks the running thread for replacement if a thread in `queue` has a higher priority, or is
+/// clearly behind the running thread in virtual time.
 pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     super::switch::charge(queue, running, now);
     if realtime::present() {
@@ -215,7 +220,8 @@ fn arrive(thread: &Thread, cpu: usize) {
     thread.cpu.store(cpu, Ordering::Relaxed);
 }
 
-/// Takes a thread from the CPU where most threads wait.
+/// Takes a waiting thread for CPU `cpu` from the CPU where most threads wait, or from another if
+/// none there may move. Returns `None` if there is no thread to take.
 pub(super) fn steal(cpu: usize) -> Option<Owned> {
     let mut tried = 1u64 << cpu;
     // Ends: at most one turn for each CPU.
@@ -235,7 +241,8 @@ pub(super) fn steal(cpu: usize) -> Option<Owned> {
     }
 }
 
-/// Asks a CPU with clearly less work to take a thread that waits here.
+/// Asks the CPU with the least load to take a thread that waits on CPU `cpu`, if its load is
+/// clearly less.
 pub(super) fn offer(cpu: usize) {
     let load = QUEUES[cpu].load();
     let idlest = arch::online_cpus()
@@ -249,7 +256,8 @@ pub(super) fn offer(cpu: usize) {
     }
 }
 
-/// Takes a thread from a CPU with clearly more work: the answer to [`offer`].
+/// Takes a waiting thread for CPU `cpu` from the CPU with the most load, if its load is clearly
+/// more. This is the answer to [`offer`].
 pub(super) fn pull(cpu: usize) {
     let load = QUEUES[cpu].load();
     let busiest = arch::online_cpus()
@@ -268,7 +276,7 @@ pub(super) fn pull(cpu: usize) {
     }
 }
 
-/// Moves the current thread if it may not run on this CPU any more.
+/// Moves the current thread to another CPU if its affinity does not allow this one.
 pub fn migrate_current() {
     let thread = current();
     if !thread.affinity().contains(cpu_id()) {

@@ -7,8 +7,8 @@ use crate::arch::clock;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;
 
-/// Turns the running code, on a CPU's boot stack, into that CPU's idle thread, and runs it. CPUs
-/// other than the first enter here after their start.
+/// Turns the running code, which runs on a CPU's boot stack, into that CPU's idle thread, and
+/// enters the idle loop. CPUs other than the first call this at the end of their start.
 pub fn start_cpu() -> ! {
     let cpu = become_idle();
     idle_loop(cpu)
@@ -53,7 +53,8 @@ fn idle_loop(cpu: usize) -> ! {
     }
 }
 
-/// Like [`start_cpu`] for the first CPU. `first` runs once threads can be started.
+/// Like [`start_cpu`], for the first CPU. Calls `first` before the idle loop. `first` may start
+/// threads.
 pub fn start_cpu_with(first: impl FnOnce()) -> ! {
     let cpu = become_idle();
     first();

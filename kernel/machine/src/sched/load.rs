@@ -7,7 +7,7 @@ use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Fixed-point one.
+/// The fixed-point representation of 1 in the load averages.
 pub const FIXED_1: u64 = 1 << 11;
 /// The time between two updates.
 const PERIOD_NS: u64 = 5_000_000_000;
@@ -34,7 +34,7 @@ fn step(average: u64, keep: u64, active: u64) -> u64 {
     }
 }
 
-/// Counts the periods that have passed, if any.
+/// Updates the load averages and the averages of pressure if either is due at `now`.
 #[inline]
 pub(super) fn update(now: Nanos) {
     if now.0 >= NEXT_NS.load(Ordering::Relaxed) {
@@ -66,7 +66,7 @@ fn update_slow(now: Nanos) {
     }
 }
 
-/// Returns the averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
+/// Returns the load averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
 pub fn averages() -> [u64; 3] {
     update(clock::now());
     *AVERAGES.lock()

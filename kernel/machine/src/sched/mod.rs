@@ -47,20 +47,22 @@ use queue::{QUEUES, RunQueue};
 use switch::Why;
 use wait_queue::WaitQueue;
 
-/// Announces that the current thread is about to block. No wake-up from here on is lost.
+/// Announces that the current thread is about to block. A wake-up from here on makes the next
+/// [`block`] return at once.
 #[inline]
 pub fn prepare_to_block() {
     current().state.prepare();
 }
 
-/// Cancels [`prepare_to_block`].
+/// Cancels [`prepare_to_block`]: the current thread will not block.
 #[inline]
 pub fn cancel_block() {
     current().state.cancel();
 }
 
-/// Releases the CPU until a wake-up has arrived since [`prepare_to_block`]. Without that call it
-/// returns at once: a wait inside the condition of an outer wait makes the outer wait test again.
+/// Blocks the current thread until it is woken. Returns at once if it was woken since
+/// [`prepare_to_block`], or if that was not called. So a wait inside the condition of an outer wait
+/// makes the outer wait test its condition again.
 pub fn block() {
     if current().state.is_parking() {
         switch::schedule(Why::Waits);
@@ -68,7 +70,8 @@ pub fn block() {
     current().state.cancel();
 }
 
-/// Like [`block`], at most until `deadline`. Returns whether the deadline has passed.
+/// Like [`block`], at most until `deadline`; `None` is no deadline. Returns `true` if the deadline
+/// has passed, or has changed because the wall clock was set.
 pub fn block_until(deadline: Option<Nanos>) -> bool {
     match deadline {
         None | Some(Nanos::MAX) => {
@@ -79,8 +82,8 @@ pub fn block_until(deadline: Option<Nanos>) -> bool {
     }
 }
 
-/// Makes a blocked thread runnable. A thread that is about to block will not block. Has no effect
-/// on other threads.
+/// Makes `thread` runnable if it is blocked. If it is about to block, it will not. Has no effect on
+/// other threads.
 pub fn wake(thread: &Thread) {
     if thread.state.wake() {
         // SAFETY: the thread was Blocked, and the caller that changes that state owns the
@@ -93,8 +96,8 @@ pub fn wake(thread: &Thread) {
     }
 }
 
-/// Sets work bits for a thread and makes it check them soon: wakes it if it is blocked, and
-/// interrupts its CPU if that is another one.
+/// Sets the bits `bits` in a thread's work word ([`work`]) and makes the thread check them soon:
+/// wakes it if it is blocked, and interrupts its CPU if that is another one.
 pub fn notify(thread: &Thread, bits: u32) {
     thread.add_work(bits);
     wake(thread);
@@ -106,8 +109,8 @@ pub fn notify(thread: &Thread, bits: u32) {
     }
 }
 
-/// Charges `thread` for its time so far if it is the current one, and notes its weight. Call this
-/// before and after a change of the weight.
+/// Charges `thread` for its time so far and records its weight, if it is the current thread. Call
+/// this before and after a change of the weight.
 pub fn settle_weight(thread: &Thread) {
     let own = current();
     if core::ptr::eq(own.as_non_null().as_ptr(), thread) {
@@ -117,18 +120,20 @@ pub fn settle_weight(thread: &Thread) {
     }
 }
 
-/// Starts a kernel thread that runs `body`.
+/// Starts a kernel thread with this name that runs `body`.
 ///
 /// # Panics
-/// Panics if memory is out. Threads are started while the machine starts.
+/// If there is no memory. Kernel threads are started while the machine starts.
 pub fn spawn_kernel(name: &'static str, body: fn()) {
     (thread::OWNER.spawn)(name, body);
 }
 
-/// Lets other threads run if they are due. Call this between bounded pieces of long work, without
-/// locks.
+/// Serves pending interrupts, and lets another thread run if it is due. Call this between bounded
+/// pieces of long work, without locks. Delayed work of the threads' owner may be done here, too
+/// ([`Owner::at_ease`]). Does nothing before the first thread runs.
 ///
-/// Kernel code is not interrupted, so this serves pending interrupts.
+/// Kernel code is not interrupted elsewhere, so interrupts and other threads would wait for the end
+/// of the work.
 #[inline]
 pub fn cond_resched() {
     if started() {
@@ -137,8 +142,8 @@ pub fn cond_resched() {
     }
 }
 
-/// Like [`cond_resched`], but as cheap as possible, for loops that call it for each page that they
-/// clear or copy. Does nothing before the first thread runs.
+/// Like [`cond_resched`], but cheaper, because it does no delayed work: for loops that call it for
+/// each page that they clear or copy.
 #[inline]
 pub fn give_way() {
     if !started() {
@@ -150,48 +155,51 @@ pub fn give_way() {
     }
 }
 
-/// Serves pending interrupts, then goes behind the other runnable threads of this CPU, whichever
-/// priorities they have. Returns at once if no other thread waits for the CPU.
+/// Serves pending interrupts, then lets waiting threads of this CPU run. The current thread moves
+/// back in the run queue, as if it had used up its slice. A thread with a real-time priority lets
+/// threads run that share by weight, and those of its own or a higher priority. Returns at once if
+/// no such thread waits.
 pub fn yield_now() {
     switch::yield_now(Why::GivesWay);
 }
 
-/// Like [`yield_now`], but a thread with a real-time priority lets only its equals run
-/// (`sched_yield(2)`).
+/// Like [`yield_now`], but a thread with a real-time priority lets only threads of its own or a
+/// higher priority run (`sched_yield(2)`).
 pub fn yield_to_equals() {
     switch::yield_now(Why::Yields);
 }
 
-/// Sleeps until `deadline`. Signals do not end the sleep (kernel threads).
+/// Makes the current thread sleep until `deadline`. Signals do not end the sleep. For kernel
+/// threads.
 pub fn sleep_until(deadline: Nanos) {
     let nothing = WaitQueue::new();
     nothing.wait_uninterruptible_deadline(|| false, deadline);
 }
 
-/// Returns whether another thread is known to be due. Loops may poll this.
+/// Returns whether the current thread must let another one run. Cheap, so loops may poll this.
 pub fn need_resched() -> bool {
     current().work.load(Ordering::Relaxed) & work::RESCHED != 0
 }
 
-/// Returns whether other threads wait for the current CPU.
+/// Returns whether other threads wait for this CPU.
 pub fn others_wait() -> bool {
     QUEUES[arch::cpu_id()].waiting() != 0
 }
 
-/// The activity of a CPU, for `/proc/stat`.
+/// What a CPU has done since it started, for `/proc/stat`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CpuTimes {
-    /// Time in user mode.
+    /// The time in user mode.
     pub user: Nanos,
-    /// Time in system calls.
+    /// The time in system calls.
     pub system: Nanos,
-    /// Idle time.
+    /// The time for which the CPU was idle.
     pub idle: Nanos,
-    /// Context switches.
+    /// The number of context switches.
     pub switches: u64,
 }
 
-/// Returns the activity of CPU `cpu` since it started.
+/// Returns what CPU `cpu` has done since it started.
 pub fn cpu_times(cpu: usize) -> CpuTimes {
     let queue = &QUEUES[cpu];
     let now = arch::clock::now();
@@ -206,7 +214,7 @@ pub fn cpu_times(cpu: usize) -> CpuTimes {
     }
 }
 
-/// Returns the number of threads that run or wait for a CPU.
+/// Returns the number of threads that run or wait for a CPU, on all CPUs.
 pub fn runnable() -> usize {
     QUEUES
         .iter()

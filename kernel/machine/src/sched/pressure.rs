@@ -28,7 +28,8 @@ const IO: u32 = 2;
 /// The thread sleeps, and its CPU's counts include that.
 const ASLEEP: u32 = 4;
 
-/// The stalls of one CPU.
+/// The time for which threads of one CPU stalled: waited for the CPU, for memory, or for reads and
+/// writes.
 pub(super) struct Pressure {
     /// The time since which threads have waited for the CPU; 0 if none waits.
     contended_since_ns: AtomicU64,
@@ -40,6 +41,7 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
+    /// Makes the state of a CPU without stalls.
     pub(super) const fn new() -> Self {
         Self {
             contended_since_ns: AtomicU64::new(0),
@@ -78,13 +80,13 @@ static WATCHED: [AtomicU32; Resource::COUNT] = [const { AtomicU32::new(0) }; Res
 static STALLED: AtomicBool = AtomicBool::new(false);
 static WATCHER: WaitQueue = WaitQueue::new();
 
-/// Stops the counting of stalls.
+/// Stops the counting of stalls for memory, reads and writes (boot option `psi=0`).
 pub fn disable() {
     ENABLED.store(false, Relaxed);
 }
 
 /// Notes that a thread was put on the queue of a CPU at `now`. An idle CPU takes the thread at
-/// once, so nothing waits there.
+/// once, so the thread does not count as waiting there.
 #[inline]
 pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     if queue.pressure.contended_since_ns.load(Relaxed) == 0 && !queue.idle.load(Relaxed) {
@@ -100,7 +102,7 @@ pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     }
 }
 
-/// Notes that another CPU has taken a thread off the queue.
+/// Notes that another CPU has taken a thread out of `queue`.
 pub(super) fn taken(queue: &RunQueue) {
     let now = clock::now();
     if queue.waiting() == 0 {
@@ -163,7 +165,8 @@ fn change(queue: &RunQueue, now: Nanos, change: impl FnOnce(&mut logic::psi::cpu
     queue.pressure.stalled.store(any, Relaxed);
 }
 
-/// Notes that the current thread, which stalls, leaves this CPU.
+/// Notes that `thread`, which is marked as stalling, leaves this CPU, which owns `queue`. Does
+/// nothing unless the thread is about to sleep.
 #[cold]
 pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if !thread.state.is_parking() {
@@ -178,7 +181,8 @@ pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     });
 }
 
-/// Notes that a thread that stalls can run again. It still belongs to the CPU where it slept.
+/// Notes that `thread`, which is marked as stalling, can run again after a sleep. It still belongs
+/// to the CPU where it slept.
 #[cold]
 pub(super) fn wakes(thread: &Thread) {
     let stalls = thread.stalls.load(Relaxed);
@@ -192,7 +196,7 @@ pub(super) fn wakes(thread: &Thread) {
     });
 }
 
-/// Notes that a thread that stalls and can run moves from CPU `from` to CPU `to`.
+/// Notes that `thread`, which is marked as stalling and can run, moves from CPU `from` to CPU `to`.
 #[cold]
 pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     if thread.stalls.load(Relaxed) & MEMORY == 0 {
@@ -207,7 +211,7 @@ pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     }
 }
 
-/// Marks its thread as stalled for a resource until it is dropped.
+/// Marks the thread that made it as stalled for a resource, until it is dropped.
 #[derive(Debug)]
 pub struct Stalling {
     /// The bit of [`Thread::stalls`] that it has set; 0 if the bit was set already or stalls are
@@ -264,9 +268,9 @@ fn change_own(more: i32) {
     super::load::update(now);
 }
 
-/// Marks the current thread as stalled for memory until the result is dropped: it reclaims memory,
-/// or waits for some. The caller is a thread and holds no spin lock, because a watcher of the
-/// pressure may be woken.
+/// Marks the current thread as stalled for memory until the result is dropped. Call this while the
+/// thread reclaims memory or waits for some. The caller is a thread and holds no spin lock, because
+/// a watcher of the pressure may be woken.
 pub fn memory_stall() -> Stalling {
     let stalling = Stalling::begin(MEMORY);
     if stalling.bit != 0 {
@@ -277,7 +281,7 @@ pub fn memory_stall() -> Stalling {
 }
 
 /// Makes the sleeps of the current thread count as waits for reads and writes until the result is
-/// dropped. The caller holds no spin lock.
+/// dropped. The caller holds no spin lock, because a watcher of the pressure may be woken.
 pub fn io_wait() -> Stalling {
     let stalling = Stalling::begin(IO);
     if stalling.bit != 0 {
@@ -297,7 +301,8 @@ fn is_watched(resource: Resource) -> bool {
     WATCHED[resource as usize].load(Relaxed) != 0
 }
 
-/// Handles this CPU's timer interrupt. While threads wait for the CPU, its timer fires soon.
+/// Notes, in this CPU's timer interrupt, a stall for the CPU if threads wait in its `queue`. While
+/// threads wait, the timer fires soon.
 #[inline]
 pub(super) fn on_timer(queue: &RunQueue) {
     if is_watched(Resource::Cpu) && queue.waiting() != 0 {
@@ -305,21 +310,21 @@ pub(super) fn on_timer(queue: &RunQueue) {
     }
 }
 
-/// Adds a resource to those that [`wait_for_stall`] waits for, until [`unwatch`], and ends the
-/// present wait.
+/// Adds a resource to those that [`wait_for_stall`] waits for, until [`unwatch`]. Ends the present
+/// [`wait_for_stall`].
 pub fn watch(resource: Resource) {
     WATCHED[resource as usize].fetch_add(1, Relaxed);
     STALLED.store(true, Relaxed);
     WATCHER.wake_all();
 }
 
-/// Takes back one [`watch`] of a resource.
+/// Cancels one call of [`watch`] for this resource.
 pub fn unwatch(resource: Resource) {
     WATCHED[resource as usize].fetch_sub(1, Relaxed);
 }
 
-/// Waits until a watched resource may have stalled since the last call, or until [`watch`] is
-/// called.
+/// Blocks the current thread until a watched resource may have stalled since the last call, or
+/// until [`watch`] is called.
 pub fn wait_for_stall() {
     WATCHER.wait_uninterruptible(|| STALLED.swap(false, Relaxed));
 }
@@ -336,8 +341,8 @@ fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
     group.step(now.0);
 }
 
-/// Updates the averages if they are due at `now`, unless another CPU does so. Returns the time at
-/// which to call this next.
+/// Updates the averages of pressure if they are due at `now`. Returns the time at which they are
+/// due next. If another CPU updates them at this moment, does nothing and returns `now`.
 pub(super) fn update(now: Nanos) -> Nanos {
     let Some(mut group) = GROUP.try_lock() else {
         return now;
@@ -352,14 +357,15 @@ pub(super) fn update(now: Nanos) -> Nanos {
     }
 }
 
-/// Returns the present averages and totals of a resource.
+/// Returns the present averages and the total of the pressure on a resource.
 pub fn report(resource: Resource) -> Report {
     let mut group = GROUP.lock();
     collect(&mut group, clock::now());
     group.report(resource)
 }
 
-/// Returns the present totals, in nanoseconds, and the time.
+/// Returns the present totals of all stalls, in nanoseconds, and the time at which they were
+/// computed.
 pub fn totals() -> (Times, Nanos) {
     let now = clock::now();
     let mut group = GROUP.lock();

@@ -19,7 +19,7 @@ use logic::heap::Heap;
 use logic::sched::policy;
 use logic::sched::realtime::{Places, priority_of};
 
-/// The part of a queue that its lock guards.
+/// The part of a run queue that its lock guards.
 pub(super) struct Ready {
     /// Threads that share the CPU by weight, ordered by virtual time.
     heap: Heap<Thread>,
@@ -38,6 +38,7 @@ impl Ready {
 
 /// The run queue and other scheduling state of a CPU.
 pub(super) struct RunQueue {
+    /// The waiting threads.
     pub(super) ready: SpinLock<Ready>,
     /// The virtual time against which new arrivals are placed. It never decreases; changed with
     /// `ready` locked.
@@ -67,10 +68,11 @@ pub(super) struct RunQueue {
     pub(super) slice_end_ns: AtomicU64,
     /// Whether the timer is set for the slice's end. Only its CPU writes it.
     pub(super) ticking: AtomicBool,
-    /// Idle time of the CPU, and the start of the present idle period (0 if it is not idle).
+    /// The idle time of the CPU without the present idle period.
     pub(super) idle_ns: AtomicU64,
+    /// The start of the present idle period; 0 if the CPU is not idle.
     pub(super) idle_since_ns: AtomicU64,
-    /// The stalls of its threads.
+    /// How long threads of the CPU have stalled.
     pub(super) pressure: Pressure,
     /// Context switches.
     pub(super) switches: AtomicU64,
@@ -79,6 +81,7 @@ pub(super) struct RunQueue {
 }
 
 impl RunQueue {
+    /// Makes the queue of a CPU that is not online.
     pub(super) const fn new() -> Self {
         Self {
             ready: SpinLock::new(Ready {
@@ -107,14 +110,16 @@ impl RunQueue {
         }
     }
 
-    /// Returns the number of threads that wait or run here: the measure for balancing.
+    /// Returns the number of threads that wait or run on this CPU. Load balancing compares these
+    /// numbers.
     pub(super) fn load(&self) -> usize {
         // Relaxed: hints.
         let running = !self.idle.load(Ordering::Relaxed);
         self.waiting.load(Ordering::Relaxed) + usize::from(running)
     }
 
-    /// Notes that `thread`, which has just been charged, starts a slice here.
+    /// Records the virtual time and the weight of `thread`, which has just been charged and starts
+    /// a slice on this CPU. Other threads are placed relative to them.
     #[inline]
     pub(super) fn note_running(&self, thread: &Thread) {
         // Relaxed (all): if another CPU reads values of two different moments, it misplaces a
@@ -125,12 +130,13 @@ impl RunQueue {
             .store(thread.weighed(), Ordering::Relaxed);
     }
 
-    /// Returns whether the weight of the running `thread` is the noted one.
+    /// Returns whether the weight of the running `thread` is the one that [`Self::note_running`]
+    /// has recorded.
     pub(super) fn is_noted(&self, thread: &Thread) -> bool {
         self.running_weighed.load(Ordering::Relaxed) == thread.weighed()
     }
 
-    /// Notes the priority of the running thread.
+    /// Records the priority of the running thread; 0 if it has none.
     pub(super) fn note_priority(&self, priority: u32) {
         self.running_priority.store(priority, Ordering::Relaxed);
     }
@@ -155,9 +161,9 @@ impl RunQueue {
         }
     }
 
-    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: it comes from a wait.
-    /// Returns `true` if both this and the running thread share by weight and the running one is
-    /// clearly ahead of it.
+    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: the thread was blocked
+    /// before. Returns `true` if both this and the running thread share by weight, and the running
+    /// one is clearly ahead of this one in virtual time.
     pub(super) fn add(&self, cpu: usize, thread: Owned, slept: bool, now: Nanos) -> bool {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -173,8 +179,9 @@ impl RunQueue {
         running.is_some_and(|running| key + policy::WAKE_GRANULARITY_NS < running)
     }
 
-    /// Adds a thread that has just lost CPU `cpu`, which owns this queue. A thread with a priority
-    /// is returned instead, and the caller places it.
+    /// Adds a thread that has just stopped running on CPU `cpu`, which owns this queue. Returns a
+    /// thread with a real-time priority instead, which the caller must place. Otherwise returns
+    /// `None`.
     pub(super) fn add_left(&self, cpu: usize, thread: Owned) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -225,7 +232,8 @@ impl RunQueue {
         self.best_priority.store(best, Ordering::Relaxed);
     }
 
-    /// Takes the next thread: one with a real-time priority if there is one.
+    /// Takes the next thread out of the queue: one with a real-time priority if there is one.
+    /// Returns `None` if no thread waits.
     pub(super) fn take(&self) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if ready.realtime.is_empty() {
@@ -235,12 +243,14 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next thread that shares by weight.
+    /// Takes the next thread that shares by weight out of the queue. Returns `None` if no such
+    /// thread waits.
     pub(super) fn take_fair(&self) -> Option<Owned> {
         self.take_by_weight(&mut self.ready.lock())
     }
 
-    /// Takes the next thread with a real-time priority if that is at least `least`.
+    /// Takes the thread with the highest real-time priority out of the queue. Returns `None` if no
+    /// thread waits that has at least priority `least`.
     pub(super) fn take_realtime(&self, least: u32) -> Option<Owned> {
         let mut ready = self.ready.lock();
         let best = priority_of(ready.realtime.least()?);
@@ -276,7 +286,8 @@ impl RunQueue {
         thread
     }
 
-    /// Takes `thread` out if it waits in this queue of CPU `cpu`.
+    /// Takes `thread` out of this queue of CPU `cpu`. Returns `None` if the thread does not wait in
+    /// it.
     pub(super) fn remove(&self, cpu: usize, thread: &Thread) -> Option<Owned> {
         let mut ready = self.ready.lock();
         let heap = match thread.queued() {
@@ -292,8 +303,9 @@ impl RunQueue {
         Some(self.taken(&ready, NonNull::from(thread)))
     }
 
-    /// Takes the thread with the highest priority if that is at least `least` and the thread may
-    /// run on `cpu`. Returns `None` if another CPU holds the lock.
+    /// Takes the thread with the highest real-time priority out of the queue, for CPU `cpu`.
+    /// Returns `None` if the priority is below `least`, if the thread may not run on `cpu`, if no
+    /// such thread waits, or if another CPU holds the lock.
     pub(super) fn steal_realtime(&self, cpu: usize, least: u32) -> Option<Owned> {
         let mut ready = self.ready.try_lock()?;
         let key = ready.realtime.least()?;
@@ -311,9 +323,10 @@ impl RunQueue {
         None
     }
 
-    /// Takes a thread that may run on `cpu`, for that CPU. If it shares by weight, its virtual time
-    /// becomes relative to this queue's `min_vruntime`, and the thief adds its own. Returns `None`
-    /// if another CPU holds the lock.
+    /// Takes a thread that may run on `cpu` out of the queue, for that CPU. If the thread shares by
+    /// weight, its virtual time becomes relative to this queue's `min_vruntime`, and the caller
+    /// adds that of the other queue. Returns `None` if no examined thread may run on `cpu`, or if
+    /// another CPU holds the lock.
     pub(super) fn steal(&self, cpu: usize) -> Option<Owned> {
         if self.best_priority() != 0
             && let Some(thread) = self.steal_realtime(cpu, 1)
@@ -360,14 +373,15 @@ impl RunQueue {
         self.min_vruntime.load(Ordering::Relaxed)
     }
 
-    /// Returns by how much the least virtual time of the waiting threads exceeds `vruntime`, the
-    /// running thread's. Returns `None` if it does not, or if no thread waits.
+    /// Returns the difference between the least virtual time of the waiting threads and `vruntime`,
+    /// that of the running thread. Returns `None` if that is not positive, or if no thread waits
+    /// that shares by weight.
     pub(super) fn lead(&self, vruntime: u64) -> Option<u64> {
         let least = self.ready.lock().heap.least()?;
         least.checked_sub(vruntime).filter(|lead| *lead != 0)
     }
 
-    /// Returns whether a waiting thread is due before one with this virtual time.
+    /// Returns whether a thread waits whose virtual time is less than `vruntime`.
     pub(super) fn has_before(&self, vruntime: u64) -> bool {
         self.ready
             .lock()
@@ -381,12 +395,13 @@ impl RunQueue {
         !self.ready.lock().heap.is_empty()
     }
 
-    /// Returns the highest priority that waits; 0 if there is none.
+    /// Returns the highest real-time priority of the waiting threads; 0 if none has one.
     pub(super) fn best_priority(&self) -> u32 {
         self.best_priority.load(Ordering::Relaxed)
     }
 
-    /// Returns the highest priority that runs or waits; 0 if there is none.
+    /// Returns the highest real-time priority of the running and the waiting threads; 0 if none has
+    /// one.
     pub(super) fn level(&self) -> u32 {
         let running = self.running_priority.load(Ordering::Relaxed);
         running.max(self.best_priority())
@@ -397,6 +412,7 @@ impl RunQueue {
         self.waiting.load(Ordering::SeqCst)
     }
 
+    /// Sets the slice of the running thread: from `start`, for `length_ns` nanoseconds.
     pub(super) fn set_slice(&self, start: Nanos, length_ns: u64) {
         self.slice_start_ns.store(start.0, Ordering::Relaxed);
         self.slice_end_ns
@@ -438,6 +454,7 @@ impl RunQueue {
         self.slice_end_ns.store(end.0, Ordering::Relaxed);
     }
 
+    /// Returns the end of the running thread's slice.
     pub(super) fn slice_end(&self) -> Nanos {
         Nanos(self.slice_end_ns.load(Ordering::Relaxed))
     }

@@ -49,7 +49,7 @@ pub fn share() -> Share {
     }
 }
 
-/// Sets the share of real-time threads in a CPU. The period must not be 0.
+/// Sets the share of real-time threads in a CPU. `share.period_ns` must not be 0.
 pub fn set_share(share: Share) {
     KNOBS.period_ns.store(share.period_ns, Relaxed);
     KNOBS.runtime_ns.store(share.runtime_ns, Relaxed);
@@ -77,6 +77,7 @@ pub(super) struct Realtime {
 }
 
 impl Realtime {
+    /// Makes the state of a thread without a priority.
     pub(super) const fn new() -> Self {
         Self {
             round_robin: AtomicBool::new(false),
@@ -85,7 +86,7 @@ impl Realtime {
         }
     }
 
-    /// Returns whether it enters a queue before its equals, and clears that.
+    /// Returns whether the thread enters its next queue before its equals, and clears that mark.
     pub(super) fn take_at_front(&self) -> bool {
         let at_front = self.at_front.load(Relaxed);
         self.at_front.store(false, Relaxed);
@@ -110,6 +111,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Makes the unused budget of a CPU.
     pub(super) const fn new() -> Self {
         Self {
             period_end_ns: AtomicU64::new(0),
@@ -141,14 +143,15 @@ impl Budget {
     }
 }
 
-/// Returns whether any thread has a priority.
+/// Returns whether any thread has a real-time priority.
 #[inline]
 pub(super) fn present() -> bool {
     // Relaxed: a task that gives the first thread a priority makes the CPUs check afterwards.
     PRESENT.load(Relaxed) != 0
 }
 
-/// Charges time of a thread without weight up to `now`: a real-time thread or an idle thread.
+/// Charges a thread without weight, that is a real-time thread or an idle thread, for `ran_ns`
+/// nanoseconds up to `now`. Does nothing for an idle thread.
 #[cold]
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
     if thread.priority() == 0 {
@@ -170,7 +173,8 @@ pub(super) enum Due {
     ByWeight,
 }
 
-/// Decides whether `running`, charged up to `now`, must give its CPU to a thread in `queue`.
+/// Decides whether `running` must give its CPU to a thread in `queue`. The thread was charged up to
+/// `now`.
 pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
     let (own, best) = (running.priority(), queue.best_priority());
     let spent = queue.budget.is_spent(now);
@@ -189,8 +193,9 @@ pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
     }
 }
 
-/// Notes the priority of `running`, and shortens its slice to the rest of its turn. A thread that
-/// shares by weight gets a limited slice while real-time threads wait.
+/// Records the priority of `running` in `queue`. Shortens the slice of a real-time thread to the
+/// rest of its turn. Limits the slice of a thread that shares by weight while real-time threads
+/// wait.
 #[cold]
 pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.note_priority(running.priority());
@@ -227,7 +232,8 @@ pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.set_slice(now, length);
 }
 
-/// Gives `running`, whose slice has ended, another one, because no other thread may have the CPU.
+/// Gives `running`, a real-time thread whose slice has ended, another slice, because no other
+/// thread may have the CPU.
 pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     if running.realtime.has_expired() {
         running.realtime.refill();
@@ -235,8 +241,9 @@ pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     limit_slice(queue, running, now);
 }
 
-/// Takes the thread that CPU `cpu` runs next. `stays`: `previous` can continue. Returns `None` if
-/// it does.
+/// Takes the thread that CPU `cpu` runs next, out of its `queue` or that of another CPU. `stays`:
+/// `previous`, the thread that runs now, can continue. Returns `None` if it does continue, or if
+/// there is no thread to run.
 pub(super) fn pick(
     queue: &RunQueue,
     cpu: usize,
@@ -312,8 +319,8 @@ fn pull(cpu: usize, least: u32) -> Option<Owned> {
     Some(thread)
 }
 
-/// Gives `thread` the real-time priority `priority`, 1 to 99. With 0 it shares by weight.
-/// `round_robin`: it gives way to its equals after a slice.
+/// Sets the real-time priority of `thread`, 1 to 99. With 0 the thread shares the CPU by weight.
+/// `round_robin`: the thread gives way to its equals after each slice (`SCHED_RR`).
 pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     debug_assert!(priority <= HIGHEST);
     let waited = {
@@ -376,7 +383,8 @@ fn look_everywhere() {
     }
 }
 
-/// Updates the count of threads with a priority when `thread` is dropped.
+/// Subtracts `thread` from the number of threads with a priority, if it has one. Called when it is
+/// dropped.
 pub(super) fn forget(thread: &Thread) {
     if thread.priority() != 0 {
         PRESENT.fetch_sub(1, Relaxed);

@@ -15,18 +15,21 @@ use logic::sched::state::{Left, State};
 /// that CPU uses its entry.
 static LEFT: [AtomicPtr<Thread>; MAX_CPUS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
 
+/// Returns whether `thread` is the idle thread of the CPU that owns `queue`.
 pub(super) fn is_idle_thread(queue: &RunQueue, thread: *const Thread) -> bool {
     ptr::eq(queue.idle_thread.load(Ordering::Relaxed), thread)
 }
 
-/// Charges the current thread for its time up to now.
+/// Charges `thread`, which is the current thread, for its time up to `now`.
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
     let ran = thread.account.settle(now);
     charge_ran(queue, thread, now, ran);
 }
 
-/// Makes other threads be placed by the weight of the running `thread` from now on, if the weight
-/// has changed since the slice began.
+/// Records the weight of `thread`, which runs on this CPU, in `queue` if the weight has changed
+/// since the slice began. From `now` on, threads that enter the queue are placed relative to the
+/// virtual time that results from this weight. Charges the thread up to `now`, and restarts its
+/// slice there.
 pub(super) fn note_weight(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if !queue.is_noted(thread) {
         charge(queue, thread, now);
@@ -67,13 +70,15 @@ pub(super) enum Why {
     Preempted,
     /// It blocks or ends, or its CPU idles.
     Waits,
-    /// It goes behind its equals.
+    /// It lets threads run that have the same real-time priority, or a higher one.
     Yields,
-    /// It lets any other thread run, whichever priority it has itself.
+    /// Like `Yields`, but a thread with a real-time priority also lets threads run that share by
+    /// weight.
     GivesWay,
 }
 
-/// Switches to the next thread. The current one continues later if its state says that it can run.
+/// Switches to the next thread. The current thread continues later if its state says that it can
+/// run. Returns when it does, or at once if no other thread is chosen.
 pub(super) fn schedule(why: Why) {
     assert_no_spin_lock_held();
     let cpu = cpu_id();
@@ -166,7 +171,8 @@ fn switch_to(queue: &RunQueue, previous: Current, next: Owned, why: Why) {
     settle_left();
 }
 
-/// Settles the state of the thread that this CPU has just left. The next thread calls this first.
+/// Makes the state of the thread that this CPU has just left final: puts the thread back on a queue
+/// if it can run, leaves it to its waker, or drops it. The next thread calls this first.
 pub(super) fn settle_left() {
     let cpu = cpu_id();
     let left = LEFT[cpu].swap(ptr::null_mut(), Ordering::Relaxed);
@@ -199,13 +205,15 @@ fn settle(left: NonNull<Thread>) {
     }
 }
 
-/// The first code of a new thread. It settles the state of the thread before it first.
+/// The first code of a new thread. First makes the state of the thread before it final. Never
+/// returns.
 pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();
     (OWNER.begin)()
 }
 
-/// Lets another thread run if it is due. The current one stays runnable.
+/// Switches to another thread if one is due. The current thread stays runnable, and continues
+/// later.
 pub fn reschedule() {
     let thread = current();
     thread.clear_work(work::RESCHED);
@@ -214,7 +222,8 @@ pub fn reschedule() {
     schedule(Why::Preempted);
 }
 
-/// Lets other threads run as `why` says. Returns at once if none waits.
+/// Serves pending interrupts and lets other threads run as `why` says. Returns at once if no other
+/// thread waits.
 pub(super) fn yield_now(why: Why) {
     arch::interrupt::serve_pending();
     let thread = current();
@@ -234,7 +243,7 @@ pub(super) fn yield_now(why: Why) {
     }
 }
 
-/// Ends the current thread.
+/// Ends the current thread. The next thread drops the scheduler's reference to it.
 pub fn exit_current() -> ! {
     current().state.die();
     schedule(Why::Waits);

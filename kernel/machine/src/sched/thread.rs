@@ -17,7 +17,8 @@ use logic::heap::{Linked, Links};
 use logic::sched::policy;
 use logic::sched::state::{State, ThreadState};
 
-/// Bits of a thread's work word: tasks that it must do before it returns to user mode.
+/// The bits of a thread's work word: tasks that the thread must do before it returns to user mode,
+/// and marks that describe it.
 pub mod work {
     /// Another thread should run here.
     pub const RESCHED: u32 = 1;
@@ -66,7 +67,7 @@ pub mod work {
 /// kernel. The linker binds it, so a callback costs no more than any other call.
 #[derive(Debug)]
 pub struct Owner {
-    /// Makes the idle thread of this CPU. It has no stack of its own.
+    /// Makes the idle thread of this CPU. It has no separate stack.
     pub idle: fn() -> Owned,
     /// Releases the reference that an [`Owned`] stands for.
     ///
@@ -106,6 +107,7 @@ unsafe extern "Rust" {
 pub struct Thread {
     /// The work word; see [`work`]. The exits to user mode read it.
     pub(super) work: AtomicU32,
+    /// The thread's state; see [`State`].
     pub(super) state: ThreadState,
     /// The CPU on which it runs, ran last or waits. `vruntime` is relative to that CPU's.
     pub(super) cpu: AtomicUsize,
@@ -168,9 +170,9 @@ pub(super) struct Place {
 }
 
 impl Thread {
-    /// Makes a thread that has never run. It starts in [`Owner::begin`] on `stack`. The owner uses
-    /// `reserved` bytes at the top of the stack, a multiple of 16. Without a stack it is an idle
-    /// thread.
+    /// Makes a thread that has never run. It starts in [`Owner::begin`] on `stack`. `reserved`
+    /// bytes at the top of the stack, a multiple of 16, are left for the owner. Without a stack it
+    /// is an idle thread.
     pub fn new(stack: Option<KernelStack>, reserved: usize) -> Self {
         let context = stack.as_ref().map_or(Context::empty(), |stack| {
             let top = stack.top().wrapping_sub(reserved);
@@ -204,8 +206,8 @@ impl Thread {
         }
     }
 
-    /// Returns the end of its stack, with the owner's bytes just below. Returns `None` for an idle
-    /// thread.
+    /// Returns the address after the last byte of the thread's stack. The bytes that [`Self::new`]
+    /// has left for the owner are just below. Returns `None` for an idle thread.
     pub fn stack_top(&self) -> Option<*mut u8> {
         self.stack.as_ref().map(KernelStack::top)
     }
@@ -225,59 +227,61 @@ impl Thread {
         self.work.load(Ordering::Acquire) & work::KILL != 0
     }
 
-    /// Returns whether it stalls for memory, or waits for reads or writes when it sleeps.
+    /// Returns whether the thread is marked as stalled for memory, or as waiting for reads or
+    /// writes when it sleeps.
     #[inline]
     pub(super) fn is_stalling(&self) -> bool {
         // Relaxed: written by the thread itself, or by the CPU that owns it at the time.
         self.stalls.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns its work bits. A reader that acts on a bit sees all that was written before it was
-    /// set.
+    /// Returns the thread's work word; see [`work`]. A reader that acts on a bit sees all that was
+    /// written before the bit was set.
     #[inline]
     pub fn work(&self) -> u32 {
         // Acquire: pairs with the Release in `add_work`.
         self.work.load(Ordering::Acquire)
     }
 
-    /// Sets work bits. A caller that sets a bit for another thread also wakes the thread or
-    /// interrupts its CPU.
+    /// Sets the bits `bits` in the thread's work word. A caller that sets a bit for another thread
+    /// must also wake that thread or interrupt its CPU.
     pub fn add_work(&self, bits: u32) {
         // SeqCst: pairs with the thread's check of the word between `prepare_to_block` and `block`,
         // as described in `sched::state`. Also the Release for `signal_pending`.
         self.work.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// Clears work bits of the current thread.
+    /// Clears the bits `bits` in the thread's work word. Any thread may call this, and then sees
+    /// all that was written before the bits were set.
     pub fn clear_work(&self, bits: u32) {
-        // AcqRel: the code after this sees what made another thread set the bit.
+        // AcqRel: the code after this sees what made another thread set the bits.
         self.work.fetch_and(!bits, Ordering::AcqRel);
     }
 
-    /// Returns its state.
+    /// Returns the thread's state at this moment.
     pub fn state(&self) -> State {
         self.state.get()
     }
 
-    /// Returns the counts of its reads and writes.
+    /// Returns the counts of the thread's reads and writes.
     #[inline]
     pub fn transfers(&self) -> &super::transfers::Transfers {
         &self.transfers
     }
 
-    /// Returns its CPU time, switches and faults.
+    /// Returns the thread's CPU time, context switches and page faults.
     #[inline]
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Returns its nice value, -20 to 19.
+    /// Returns the thread's nice value, -20 to 19.
     pub fn nice(&self) -> i32 {
         self.nice.load(Ordering::Relaxed)
     }
 
-    /// Sets its nice value, cut to -20 to 19. With `idle`, it gets only time that other threads
-    /// leave (`SCHED_IDLE`).
+    /// Sets the thread's nice value, limited to -20 to 19. With `idle`, the thread gets only time
+    /// that other threads leave (`SCHED_IDLE`).
     pub fn set_weight(&self, nice: i32, idle: bool) {
         self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
         self.idle_weight.store(idle, Ordering::Relaxed);
@@ -296,26 +300,29 @@ impl Thread {
         self.weighed.store(weighed, Ordering::Relaxed);
     }
 
-    /// Returns the nice value that determines its weight. Returns [`policy::IDLE_NICE`] for
-    /// `SCHED_IDLE`, and [`policy::NO_WEIGHT`] if it has a priority or is an idle thread.
+    /// Returns the nice value that determines the thread's weight. Returns [`policy::IDLE_NICE`]
+    /// for `SCHED_IDLE`, and [`policy::NO_WEIGHT`] if the thread has a priority or is an idle
+    /// thread.
     #[inline]
     pub(super) fn weighed(&self) -> i32 {
         self.weighed.load(Ordering::Relaxed)
     }
 
-    /// Returns its real-time priority, 1 to 99; 0 if it shares the CPU by weight.
+    /// Returns the thread's real-time priority, 1 to 99; 0 if it shares the CPU by weight.
     #[inline]
     pub fn priority(&self) -> u32 {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the real-time priority. [`super::realtime::set`] does the rest.
+    /// Sets the thread's real-time priority, and nothing else. [`super::realtime::set`] moves the
+    /// thread to its new place.
     pub(super) fn store_priority(&self, priority: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weigh();
     }
 
-    /// Notes the queue in which it waits.
+    /// Records the queue in which the thread waits; `None` if it waits in none. The caller holds
+    /// the queue's lock.
     #[inline]
     pub(super) fn set_queued(&self, place: Option<Place>) {
         #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]
@@ -327,7 +334,7 @@ impl Thread {
         self.queued.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the queue in which it waits, if any.
+    /// Returns the queue in which the thread waits, or `None`.
     pub(super) fn queued(&self) -> Option<Place> {
         let word = self.queued.load(Ordering::Relaxed);
         let at = (word & !REALTIME).checked_sub(1)? as usize;
@@ -335,12 +342,12 @@ impl Thread {
         Some(Place { at, realtime })
     }
 
-    /// Returns the CPU on which it runs, ran last or waits.
+    /// Returns the number of the CPU on which the thread runs, ran last or waits.
     pub fn last_cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed)
     }
 
-    /// Returns the CPUs that it may run on.
+    /// Returns the set of CPUs that the thread may run on.
     pub fn affinity(&self) -> &CpuSet {
         &self.affinity
     }
@@ -358,7 +365,7 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// A counted reference to a thread.
+/// A counted reference to a thread. Dropping it releases the reference.
 pub struct Owned(NonNull<Thread>);
 
 // SAFETY: this is a reference, and CPUs may share threads.
@@ -367,7 +374,7 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// Makes one from a reference of the owner's.
+    /// Makes an `Owned` from a counted reference of the thread's owner.
     ///
     /// # Safety
     /// The caller owns a reference to the structure that starts with the thread, and hands it over.
@@ -376,12 +383,12 @@ impl Owned {
         Self(thread)
     }
 
-    /// Returns the pointer. The caller then owns the reference.
+    /// Returns the pointer without dropping the reference, which the caller then owns.
     pub(super) fn into_raw(self) -> NonNull<Thread> {
         ManuallyDrop::new(self).0
     }
 
-    /// Returns the pointer. The reference stays here.
+    /// Returns the pointer. The reference stays with `self`.
     pub(super) fn as_ptr(&self) -> *mut Thread {
         self.0.as_ptr()
     }
@@ -449,7 +456,7 @@ pub fn current() -> Current {
     }
 }
 
-/// Returns whether this CPU already runs a thread, which it does not in early boot.
+/// Returns whether this CPU already runs a thread. It does not in early boot.
 #[inline]
 pub fn started() -> bool {
     crate::arch::current_thread() != 0

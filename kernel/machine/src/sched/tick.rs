@@ -13,7 +13,7 @@ use crate::arch::cpu_id;
 use core::sync::atomic::Ordering;
 use logic::sched::policy;
 
-/// Starts a new slice of the current thread.
+/// Starts a new slice of the current thread at `now`, on the CPU that owns `queue`.
 pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     let waiting = queue.waiting.load(Ordering::Relaxed);
     let thread = current();
@@ -31,7 +31,8 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     load::update(now);
 }
 
-/// Makes the running thread's slice end, because a thread waits on this CPU.
+/// Sets this CPU's timer for the end of the running thread's slice, because a thread waits in
+/// `queue`.
 pub(super) fn ensure(queue: &RunQueue) {
     if realtime::present() {
         realtime::limit_slice(queue, &current(), clock::now());
@@ -44,8 +45,8 @@ fn arm(queue: &RunQueue) {
     timer::ensure_armed(queue.slice_end());
 }
 
-/// Checks whether the running thread's slice has ended. If so, renews it or marks the thread for
-/// replacement.
+/// Checks whether the running thread's slice has ended. If so, renews the slice or marks the thread
+/// for replacement.
 fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if queue.waiting() == 0 {
         queue.ticking.store(false, Ordering::Relaxed);
@@ -77,7 +78,8 @@ fn check_slice(queue: &RunQueue, thread: &Thread, now: Nanos) {
     }
 }
 
-/// Handles this CPU's timer interrupt.
+/// Handles this CPU's timer interrupt: runs expired timers, checks the slice of the running thread,
+/// and sets the timer again.
 pub fn on_timer() {
     let now = clock::now();
     timer::run_expired(now);
@@ -101,7 +103,9 @@ pub fn on_timer() {
     timer::rearm(next);
 }
 
-/// Handles another CPU's request to check the run queue.
+/// Handles another CPU's request to check this CPU's run queue
+/// ([`Entries::resched`](crate::arch::Entries::resched)). May take a thread from a CPU with more
+/// load, or mark the running thread for replacement.
 pub fn on_resched() {
     if !super::started() {
         return;

@@ -18,8 +18,8 @@ use logic::heap::{Heap, Linked, Links};
 
 /// An object that owns timers.
 pub trait TimerTarget: Send + Sync {
-    /// Handles the expiry of the timer with `token`. Runs in interrupt context, so it must not
-    /// block. The timer may have been set again or dropped since.
+    /// Handles the expiry of the timer that was made with `token`. Runs in interrupt context, so it
+    /// must not block. The timer may have been set again or dropped since.
     fn expired(&self, token: u64, now: Nanos);
 }
 
@@ -106,7 +106,8 @@ pub fn run_expired(now: Nanos) {
     }
 }
 
-/// Sets this CPU's hardware timer to the earliest of its timers and `other`.
+/// Sets this CPU's hardware timer to the earliest of the timers in its queue and `other`. Called
+/// after [`run_expired`].
 pub fn rearm(other: Option<Nanos>) {
     let queue = &QUEUES[cpu_id()];
     let least = queue.timers.lock().least().map(Nanos);
@@ -141,8 +142,9 @@ fn cancel(node: &Node) {
     unsafe { timers.remove(NonNull::from(node)) };
 }
 
-/// Runs `block` with a timer that wakes the current thread at `deadline`. Returns `true` if the
-/// deadline has passed, or has changed because the wall clock was set.
+/// Calls `block` while a timer is set that wakes the current thread at `deadline`. Returns `true`
+/// if the deadline has passed, or has changed because the wall clock was set. If that is so at the
+/// start, returns without a call of `block`.
 pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     let wall = &super::current().wall;
     if clock::now() >= deadline || wall.is_stale(deadline) {
@@ -162,7 +164,7 @@ pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     node.fired.load(Ordering::Acquire) || clock::now() >= deadline || wall.is_stale(deadline)
 }
 
-/// A timer that calls its owner.
+/// A timer that calls the object that owns it. Dropping the timer cancels it.
 pub struct KernelTimer {
     /// Boxed, because queued nodes must not move.
     node: Box<Node>,
@@ -170,7 +172,8 @@ pub struct KernelTimer {
 }
 
 impl KernelTimer {
-    /// Makes a timer that is not set. `token` distinguishes the owner's timers.
+    /// Makes a timer that is not set. Its expiry calls [`TimerTarget::expired`] of `target` with
+    /// `token`, if `target` still exists.
     pub fn new(target: Weak<dyn TimerTarget>, token: u64) -> Self {
         let node = Node {
             links: Links::new(),
@@ -185,8 +188,8 @@ impl KernelTimer {
         }
     }
 
-    /// Sets the timer to expire at `deadline`, or not at all. The earlier setting is replaced. An
-    /// expiry that has begun may still arrive.
+    /// Sets the timer to expire at `deadline`; `None` cancels it. The earlier setting is replaced.
+    /// An expiry that has begun may still call the owner.
     pub fn set(&self, deadline: Option<Nanos>) {
         let _setting = self.setting.lock();
         cancel(&self.node);

@@ -32,7 +32,7 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    /// Adds `other`.
+    /// Adds the figures of `other` to `self`.
     pub fn add(&mut self, other: &Self) {
         self.read += other.read;
         self.written += other.written;
@@ -61,31 +61,31 @@ impl Transfers {
         }
     }
 
-    /// Counts a call that returned `bytes` bytes to the caller.
+    /// Counts a call such as `read` that returned `bytes` bytes to the program.
     #[inline]
     pub fn count_read(&self, bytes: usize) {
         count(&self.read, bytes as u64);
         count(&self.read_calls, 1);
     }
 
-    /// Counts a call that took `bytes` bytes from the caller.
+    /// Counts a call such as `write` that took `bytes` bytes from the program.
     #[inline]
     pub fn count_write(&self, bytes: usize) {
         count(&self.written, bytes as u64);
         count(&self.write_calls, 1);
     }
 
-    /// Counts bytes that are requested from a disk.
+    /// Counts `bytes` bytes that are requested from a disk.
     pub fn count_disk_read(&self, bytes: usize) {
         count(&self.disk_read, bytes as u64);
     }
 
-    /// Counts bytes of a disk that are changed.
+    /// Counts `bytes` bytes of a disk that are changed.
     pub fn count_disk_write(&self, bytes: usize) {
         count(&self.disk_written, bytes as u64);
     }
 
-    /// Returns the figures.
+    /// Returns the present figures.
     pub fn get(&self) -> Transferred {
         Transferred {
             read: self.read.load(Relaxed),

@@ -133,8 +133,9 @@ impl WaitQueue {
         }
     }
 
-    /// Waits until `ready` returns `true`. Fails with [`Interrupted`] on a signal. `ready` is
-    /// called at least once. It may take locks, but must release them before it returns.
+    /// Blocks the current thread until `ready` returns `true`. Fails with [`Interrupted`] on a
+    /// signal. `ready` is called at least once, and again after each wake-up. It may take locks,
+    /// but must release them before it returns.
     pub fn wait(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Signal, None, ready).map(|_| ())
     }
@@ -144,13 +145,14 @@ impl WaitQueue {
         self.wait_general(Break::Kill, None, ready).map(|_| ())
     }
 
-    /// Waits until `ready` returns `true`. Signals do not interrupt the wait.
+    /// Blocks the current thread until `ready` returns `true`. Signals do not interrupt the wait.
     pub fn wait_uninterruptible(&self, ready: impl FnMut() -> bool) {
         // Nothing interrupts this wait, so the result is `Ready`.
         let _ = self.wait_general(Break::Never, None, ready);
     }
 
-    /// Like [`Self::wait`], at most until `deadline`.
+    /// Like [`Self::wait`], at most until `deadline`. Returns whether `ready` returned `true` or
+    /// the deadline passed.
     pub fn wait_deadline(
         &self,
         ready: impl FnMut() -> bool,
@@ -159,7 +161,8 @@ impl WaitQueue {
         self.wait_general(Break::Signal, Some(deadline), ready)
     }
 
-    /// Like [`Self::wait_uninterruptible`], at most until `deadline`.
+    /// Like [`Self::wait_uninterruptible`], at most until `deadline`. Returns whether `ready`
+    /// returned `true` or the deadline passed.
     pub fn wait_uninterruptible_deadline(
         &self,
         ready: impl FnMut() -> bool,
@@ -208,18 +211,19 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes the longest-waiting thread, and all pollers. Returns whether any thread waited.
+    /// Wakes the longest-waiting thread, and all pollers ([`WaitSet`]). Returns whether any thread
+    /// waited.
     pub fn wake_one(&self) -> bool {
         self.wake(1) != 0
     }
 
-    /// Wakes all waiting threads. Returns their number.
+    /// Wakes all waiting threads and pollers. Returns their number.
     pub fn wake_all(&self) -> usize {
         self.wake(usize::MAX)
     }
 
-    /// Wakes all pollers and up to `limit` waiting threads, longest-waiting first. Returns the
-    /// number of woken waiters.
+    /// Wakes all pollers ([`WaitSet`]) and up to `limit` other waiting threads, longest-waiting
+    /// first. Returns the number of woken threads and pollers.
     pub fn wake(&self, limit: usize) -> usize {
         let (mut woken, mut counted) = (0, 0);
         self.list.lock().sift(
@@ -311,7 +315,7 @@ impl<'q> WaitSet<'q> {
         }
     }
 
-    /// Joins `queue`. Fails with `ENOMEM`.
+    /// Adds the current thread to `queue` as a poller. Fails with `ENOMEM` if there is no memory.
     pub fn add(&mut self, queue: &'q WaitQueue) -> Result<(), Errno> {
         self.places.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let waiter = Box::new(Waiter::new(false));
@@ -320,8 +324,9 @@ impl<'q> WaitSet<'q> {
         Ok(())
     }
 
-    /// Waits until `ready` returns `true`, at most until `deadline`. Fails with [`Interrupted`] on
-    /// a signal. `ready` must check the conditions of all added queues.
+    /// Blocks the current thread until `ready` returns `true`, at most until `deadline`; `None` is
+    /// no deadline. Returns which of both happened. Fails with [`Interrupted`] on a signal. `ready`
+    /// must check the conditions of all added queues.
     pub fn wait(
         &mut self,
         deadline: Option<Nanos>,

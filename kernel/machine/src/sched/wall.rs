@@ -31,7 +31,8 @@ impl Note {
         }
     }
 
-    /// Returns whether the clock was set since the thread computed `deadline`.
+    /// Returns whether the wall clock was set since the thread computed `deadline`, the end of its
+    /// wait.
     #[inline]
     pub(super) fn is_stale(&self, deadline: Nanos) -> bool {
         // Relaxed: only this thread writes it.
@@ -49,8 +50,8 @@ pub fn settings() -> u64 {
     SETTINGS.load(Ordering::SeqCst)
 }
 
-/// Notes that the wall clock was set. The caller then wakes the threads for which [`waits`] returns
-/// `true`.
+/// Increases the number of [`settings`], because the wall clock was set. The caller then wakes the
+/// threads for which [`waits`] returns `true`.
 pub fn was_set() {
     // SeqCst: either this precedes a waiter's check, or the waiter's note precedes the check in
     // `waits`.

@@ -1,4 +1,4 @@
-//! The first instructions: from 32-bit protected mode without paging to Rust.
+//! The first instructions of the kernel: from 32-bit protected mode without paging to Rust.
 //!
 //! PVH (Xen's `hvm_start_info` boot, spoken by QEMU's `-kernel`) enters at `pvh_start` with flat
 //! 32-bit segments, paging off, and the physical address of the start info in ebx. Application
@@ -6,7 +6,7 @@
 
 use core::arch::global_asm;
 
-/// Bytes of the stack that the first CPU boots and later idles on.
+/// The size in bytes of the stack on which the first CPU boots and later idles.
 pub(super) const BOOT_STACK_BYTES: usize = 64 * 1024;
 
 global_asm!(

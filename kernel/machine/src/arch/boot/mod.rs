@@ -1,4 +1,4 @@
-//! From PVH entry to the kernel.
+//! Boots the first CPU: from the PVH entry to the kernel's `main`.
 
 mod entry;
 mod pvh;
@@ -9,7 +9,7 @@ use super::{clock, features, paging, percpu, traps};
 use core::cell::UnsafeCell;
 use pvh::Handover;
 
-/// A static that the first CPU fills before any other runs.
+/// A static that the first CPU fills before any other CPU runs.
 struct FirstCpuOnly<T>(UnsafeCell<T>);
 
 // SAFETY: written by the first CPU alone, read by all only afterwards.
@@ -18,7 +18,8 @@ unsafe impl<T> Sync for FirstCpuOnly<T> {}
 static HANDOVER: FirstCpuOnly<Handover> = FirstCpuOnly(UnsafeCell::new(Handover::empty()));
 static BOOT: FirstCpuOnly<Option<BootInfo>> = FirstCpuOnly(UnsafeCell::new(None));
 
-/// First Rust code: on the boot stack, on the early tables, nothing set up.
+/// The first Rust code. Runs on the boot stack and the early page tables, and nothing is
+/// initialized.
 extern "C" fn start(start_info: u64) -> ! {
     clock::start();
     // SAFETY: first CPU, once.

@@ -1,22 +1,24 @@
-//! What PVH hands over: `hvm_start_info` of Xen's public `arch-x86/hvm/start_info.h`.
+//! Copies the values that PVH hands over: `hvm_start_info` of Xen's public
+//! `arch-x86/hvm/start_info.h`.
 //!
-//! All of it lies in memory that the kernel will soon use otherwise, so it is copied out first.
+//! They lie in memory that the kernel will soon use otherwise, so they are copied first.
 
 use crate::arch::layout::PhysRange;
 
 /// `hvm_start_info.magic`.
 const MAGIC: u32 = 0x336e_c578;
-/// Memory map entries looked at.
+/// The most entries of the memory map that are read.
 const MAX_ENTRIES: usize = 64;
-/// Ranges of RAM kept.
+/// The most ranges of RAM that are kept.
 pub(super) const MAX_RANGES: usize = 32;
-/// Bytes of command line kept; a longer one is cut.
+/// The room for the command line in bytes. One byte less than this is kept; the rest is cut off.
 pub(super) const MAX_CMDLINE: usize = 4096;
-/// Everything handed over lies below: what the early tables map.
+/// The end of the memory that the early page tables map. The structures that are handed over lie
+/// below.
 const EARLY_LIMIT: u64 = 1 << 30;
 /// `hvm_memmap_table_entry.type` of RAM; the numbers are E820's.
 const TYPE_RAM: u32 = 1;
-/// RAM below is left to firmware tables and the trampoline.
+/// The lowest address of RAM that the kernel uses. Below are firmware tables and the trampoline.
 const LOWEST: u64 = 0x10_0000;
 const PAGE: u64 = 4096;
 
@@ -53,36 +55,36 @@ struct MemmapEntry {
     reserved: u32,
 }
 
-/// The copy.
+/// The kernel's copy of the values that the boot loader handed over.
 #[derive(Debug)]
 pub(super) struct Handover {
-    /// Usable ranges, page-aligned inwards, sorted, disjoint.
+    /// The usable ranges of RAM: page-aligned inwards, sorted, disjoint.
     pub(super) ram: [PhysRange; MAX_RANGES],
-    /// Ranges in use.
+    /// The number of elements of `ram` that are used.
     pub(super) ranges: usize,
-    /// First address behind all RAM below 4 GiB, used or not.
+    /// The address after the last byte of RAM below 4 GiB, whether the kernel uses that RAM or not.
     pub(super) low_end: u64,
-    /// First module.
+    /// The physical range of the first module.
     pub(super) initrd: Option<PhysRange>,
-    /// Bytes of the command line.
+    /// The bytes of the command line.
     pub(super) cmdline: [u8; MAX_CMDLINE],
-    /// Bytes in use.
+    /// The number of bytes of `cmdline` that are used.
     pub(super) cmdline_len: usize,
-    /// ACPI's root pointer, 0 if there is none.
+    /// The physical address of ACPI's root pointer; 0 if there is none.
     pub(super) rsdp: u64,
 }
 
-/// Why the handover cannot be used.
+/// Why the values cannot be used.
 #[derive(Copy, Clone, Debug)]
 #[expect(dead_code, reason = "the values are for the panic message")]
 pub(super) enum HandoverError {
-    /// No start info where the register points.
+    /// There is no start info at the given address; the number found instead of its magic number.
     Magic(u32),
-    /// Version 0 has no memory map.
+    /// The start info has version 0, which has no memory map.
     Version(u32),
-    /// An address that the early tables do not map.
+    /// A structure lies at this address, which is 0 or which the early page tables do not map.
     OutOfReach(u64),
-    /// No RAM in the map.
+    /// The memory map has no RAM.
     NoRam,
 }
 
@@ -97,7 +99,7 @@ fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
 }
 
 impl Handover {
-    /// Nothing yet.
+    /// Makes an empty copy.
     pub(super) const fn empty() -> Self {
         Self {
             ram: [PhysRange { start: 0, end: 0 }; MAX_RANGES],
@@ -110,7 +112,10 @@ impl Handover {
         }
     }
 
-    /// Copies everything from the start info.
+    /// Copies the values from the start info at physical address `start_info`.
+    ///
+    /// # Errors
+    /// A [`HandoverError`] if the start info is missing or invalid, or has no usable RAM.
     pub(super) fn read(&mut self, start_info: u64) -> Result<(), HandoverError> {
         let info: StartInfo = read(start_info)?;
         if info.magic != MAGIC {

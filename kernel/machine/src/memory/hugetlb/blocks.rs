@@ -1,4 +1,4 @@
-//! How blocks of the allocator become pages of the pool, and pages blocks again.
+//! Turns blocks of the allocator into pages of a pool, and back.
 
 use super::pool::Stack;
 use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
@@ -14,12 +14,12 @@ use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
 };
 
-/// Pages that are made or given up together.
+/// The most pages that are allocated or freed together.
 pub(super) const BATCH: usize = 32;
 
-/// Pageblocks whose descriptors are given up. For `/proc/vmstat` and the host.
+/// The number of pageblocks whose descriptors are given up, for `/proc/vmstat` and the host.
 pub(super) static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
-/// Pageblocks that left the pool and carry their part of the memmap.
+/// Pageblocks that left a pool and contain their own part of the memmap.
 static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     stack: Stack::new(),
     tried: Stack::new(),
@@ -27,11 +27,12 @@ static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
 });
 
 struct Carriers {
-    /// Those whose turn is to come.
+    /// Blocks that [`relieve`] has not tried yet.
     stack: Stack,
-    /// Those that were not free: their turn comes when the stack is empty.
+    /// Blocks that [`relieve`] has tried without success. It tries them again when `stack` is
+    /// empty.
     tried: Stack,
-    /// Those in both, and those that [`relieve`] looks at.
+    /// The number of blocks in both stacks, and of those that [`relieve`] is trying now.
     count: u64,
 }
 
@@ -44,13 +45,14 @@ impl Carriers {
     }
 }
 
-/// Up to [`BATCH`] pages.
+/// A list of up to [`BATCH`] huge pages.
 pub(super) struct Batch {
     pages: [Frame; BATCH],
     len: usize,
 }
 
 impl Batch {
+    /// Makes an empty list.
     pub(super) const fn new() -> Self {
         Self {
             pages: [Frame::new(0); BATCH],
@@ -58,13 +60,15 @@ impl Batch {
         }
     }
 
+    /// Adds a page. Panics if the list is full.
     pub(super) fn push(&mut self, page: Frame) {
         self.pages[self.len] = page;
         self.len += 1;
     }
 
-    /// Takes up to `pages` blocks from the allocator. Returns the error if there are fewer. Does
-    /// not wait.
+    /// Allocates up to `pages` blocks, as far as the list has room, and adds them. Returns an error
+    /// if the allocator had fewer, or if there was no memory for their entries in the side table.
+    /// Does not wait.
     pub(super) fn fill(&mut self, size: PageSize, pages: u64) -> Option<AllocError> {
         let request = Request::new(size.order(), Mobility::Movable).reserve(Reserve::Keep);
         let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
@@ -76,7 +80,10 @@ impl Batch {
         error
     }
 
-    /// Takes a block that the caller has; it is freed where there is no room for its entries.
+    /// Adds a block that the caller has allocated, and makes its entries in the side table.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no memory for the entries. The block is freed then.
     pub(super) fn add(
         &mut self,
         size: PageSize,
@@ -88,32 +95,35 @@ impl Batch {
             .map(|()| self.push(block))
     }
 
+    /// Returns the number of pages.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns whether the list is full.
     pub(super) const fn is_full(&self) -> bool {
         self.len == BATCH
     }
 
+    /// Returns the pages.
     pub(super) fn as_slice(&self) -> &[Frame] {
         &self.pages[..self.len]
     }
 }
 
-/// The pageblocks of a page.
+/// Returns the first frames of all pageblocks of a page.
 fn pageblocks(size: PageSize, page: Frame) -> impl Iterator<Item = Frame> {
     (0..size.pageblocks()).map(move |index| page.offset(index * PAGEBLOCK_FRAMES))
 }
 
-/// Sets the entries of all pageblocks of a page.
+/// Sets the heads of the entries of all pageblocks of a page.
 fn set_entries(size: PageSize, page: Frame, head: u64) {
     for block in pageblocks(size, page) {
         side::entry(block).head.store(head, Ordering::Relaxed);
     }
 }
 
-/// Makes the entries of a block that is for the pool.
+/// Makes the entries of a block that will join a pool.
 fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), AllocError> {
     for block in pageblocks(size, page) {
         side::make(block, memmap::end())?;
@@ -129,7 +139,8 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
     Ok(())
 }
 
-/// Gives up the descriptors of blocks that are about to join the pool.
+/// Gives up the descriptors of blocks that are about to join a pool, and counts their frames. If
+/// that is switched off or fails, writes the descriptors instead.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let optimize = OPTIMIZE.load(Ordering::Relaxed);
     let mut exchange = vmemmap::begin();
@@ -156,7 +167,7 @@ pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     percpu::add(Count::HugetlbFrames, blocks.len() as u64 * size.frames());
 }
 
-/// Gives a block back to the allocator that did not become a page.
+/// Frees a block that did not become a page of a pool.
 pub(super) fn free_block(size: PageSize, page: Frame) {
     for block in pageblocks(size, page) {
         if let Some(entry) = side::find(block) {
@@ -166,7 +177,8 @@ pub(super) fn free_block(size: PageSize, page: Frame) {
     percpu::free(page, size.order());
 }
 
-/// Gives pages back to the allocator that have left the pool.
+/// Frees pages that have left their pool, and restores their descriptors. `supply` provides the
+/// frames for that.
 pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     percpu::subtract(Count::HugetlbFrames, pages.len() as u64 * size.frames());
     match size {
@@ -179,8 +191,8 @@ pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     }
 }
 
-/// Does the same for a page of 1 GiB. Its part of the memmap is restored in pages of 2 MiB, as at
-/// boot, while there are pageblocks for it, and otherwise as for pages of 2 MiB.
+/// Frees a page of 1 GiB that has left its pool. Its part of the memmap is restored in large pages,
+/// as at boot, while pageblocks for them are free. The rest is restored as for pages of 2 MiB.
 fn free_gib(page: Frame) {
     let shared = side::entry(page).head.load(Ordering::Relaxed) & SHARED != 0;
     let parts = PageSize::Gib1.frames() / vmemmap::LARGE_FRAMES;
@@ -206,7 +218,7 @@ fn free_gib(page: Frame) {
         let head = if index < rest { 0 } else { SHARED };
         side::entry(block).head.store(head, Ordering::Relaxed);
     }
-    // Those that are free first: the others may need frames of them.
+    // First the blocks with restored descriptors: the others may need frames of them.
     let mut blocks = [Frame::new(0); BATCH];
     let mut supply = Supply::new(PageSize::Gib1.pageblocks() - rest);
     let mut from = 0;
@@ -223,7 +235,7 @@ fn free_gib(page: Frame) {
     }
 }
 
-/// Parts a free page of 1 GiB that is in no list: its pageblocks are pages of 2 MiB from here on.
+/// Turns a free page of 1 GiB that is in no list into 512 pages of 2 MiB.
 pub(super) fn demote(page: Frame) {
     let head = side::entry(page).head.load(Ordering::Relaxed) & !GIGANTIC;
     allocator().split(page, Order::GIB, Order::PAGEBLOCK);
@@ -235,7 +247,7 @@ const _: () = assert!(
     "batches hold blocks of one part"
 );
 
-/// Gives pageblocks back to the allocator that have left the pool.
+/// Frees pageblocks that have left a pool, and restores their descriptors.
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
     let mut exchange = vmemmap::begin();
@@ -275,10 +287,10 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     (HELPERS.relieve_soon)();
 }
 
-/// Makes blocks whole that carry their part of the memmap, if their other frames are free and there
-/// are frames elsewhere for that part. A block for which this fails is tried again after the
-/// others. Ends after some failures in a row. Before each attempt, `empty` may move the other
-/// frames of the block.
+/// Tries to free all frames of blocks that left a pool and contain their own part of the memmap.
+/// That needs the other frames of the block to be free, and frames elsewhere for the part. A block
+/// for which this fails is tried again after the others. Ends after some failures in a row. Before
+/// each attempt, `empty` may move the other frames of the block.
 pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
@@ -296,7 +308,7 @@ pub fn relieve(mut empty: impl FnMut(Frame)) {
         for carrier in some.iter() {
             empty(carrier.block);
         }
-        // Before one is freed: then its entry may be another page's.
+        // Called before the block is freed: afterwards its entry may belong to another page.
         vmemmap::relieve(some, |block| {
             side::entry(block).head.store(0, Ordering::Relaxed);
         });
@@ -314,7 +326,8 @@ pub fn relieve(mut empty: impl FnMut(Frame)) {
     }
 }
 
-/// Pageblocks whose descriptors are given up, and those that carry theirs.
+/// Returns the number of pageblocks whose descriptors are given up, and the number of blocks that
+/// left a pool and contain their own descriptors.
 pub fn optimized() -> (u64, u64) {
     (OPTIMIZED.load(Ordering::Relaxed), CARRIERS.lock().count)
 }

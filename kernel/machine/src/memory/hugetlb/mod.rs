@@ -1,9 +1,9 @@
 //! The pools of huge pages (`hugetlb`): pages of 2 MiB and of 1 GiB that are set aside, reserved
 //! (*promised*) and allocated as wholes.
 //!
-//! A page of a pool has no descriptors of its own: all of them have `Kind::HugePage`, and lie in
-//! one page of memory that all huge pages share (`vmemmap`). The side table (`side`) has its
-//! references and its state. With the exchange switched off, each descriptor is written.
+//! A page of a pool has no separate descriptors: all of them have `Kind::HugePage` and lie in one
+//! page of memory that all huge pages share (`vmemmap`). The side table (`side`) has the page's
+//! references and its state. If this optimization is switched off, each descriptor is written.
 
 mod blocks;
 mod page;
@@ -25,20 +25,22 @@ pub use size::PageSize;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pool::pool;
 
-/// Whether descriptors are given up: `hugetlb_free_vmemmap=`, `vm.hugetlb_optimize_vmemmap`.
+/// Whether the descriptors of pages are given up: `hugetlb_free_vmemmap=`,
+/// `vm.hugetlb_optimize_vmemmap`.
 static OPTIMIZE: AtomicBool = AtomicBool::new(true);
-/// Whether programs that name no size get pages of 1 GiB: `default_hugepagesz=`.
+/// Whether programs that name no page size get pages of 1 GiB: `default_hugepagesz=`.
 static GIGANTIC_BY_DEFAULT: AtomicBool = AtomicBool::new(false);
-/// Requests for a huge page that succeeded, and that failed.
+/// The number of huge pages that were allocated for a pool, and the number of failed attempts.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static NOT_MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The counters of a pool at this moment.
+/// Returns the present counters of the pool of pages of `size`.
 pub fn counts(size: PageSize) -> Counts {
     pool(size).lock().counts
 }
 
-/// Requests for a huge page that succeeded, and that failed: `htlb_buddy_alloc_{success,fail}`.
+/// Returns the number of huge pages that were allocated for a pool, and the number of failed
+/// attempts: `htlb_buddy_alloc_{success,fail}`.
 pub fn requests() -> (u64, u64) {
     (
         MADE.load(Ordering::Relaxed),
@@ -46,22 +48,23 @@ pub fn requests() -> (u64, u64) {
     )
 }
 
-/// Whether the descriptors of pages that join a pool are given up.
+/// Returns whether the descriptors of pages that join a pool are given up.
 pub fn optimizes() -> bool {
     OPTIMIZE.load(Ordering::Relaxed)
 }
 
-/// Sets that; pages that are in a pool stay as they are.
+/// Sets whether the descriptors of pages that join a pool are given up. Pages that are in a pool
+/// already stay as they are.
 pub fn set_optimize(optimize: bool) {
     OPTIMIZE.store(optimize, Ordering::Relaxed);
 }
 
-/// Sets how many surplus pages may be made.
+/// Sets the most surplus pages that the pool of pages of `size` may have.
 pub fn set_overcommit(size: PageSize, pages: u64) {
     pool(size).lock().counts.overcommit = pages;
 }
 
-/// The size of the pages that programs get who name none.
+/// Returns the size of huge pages for programs that name no size.
 pub fn default_size() -> PageSize {
     if GIGANTIC_BY_DEFAULT.load(Ordering::Relaxed) {
         PageSize::Gib1
@@ -70,7 +73,7 @@ pub fn default_size() -> PageSize {
     }
 }
 
-/// Sets it; at boot.
+/// Sets the size of huge pages for programs that name no size. Called at boot.
 pub fn set_default_size(size: PageSize) {
     GIGANTIC_BY_DEFAULT.store(size == PageSize::Gib1, Ordering::Relaxed);
 }

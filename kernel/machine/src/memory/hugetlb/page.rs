@@ -1,4 +1,4 @@
-//! References to huge pages of the pools.
+//! Counted references to huge pages of the pools.
 
 use super::blocks::{Batch, free_block, free_pages, give_up_descriptors};
 use super::pool::pool;
@@ -13,14 +13,19 @@ use crate::memory::vmemmap::Supply;
 use core::sync::atomic::{Ordering, fence};
 use ebb_mm::Frame;
 
-/// A reference to a huge page of the pool.
+/// A counted reference to a huge page of a pool. Dropping the last reference returns the page to
+/// its pool, or frees it if the pool has surplus pages.
 #[derive(Debug)]
 pub struct HugePage(Frame);
 
 impl HugePage {
-    /// Takes a page of zeros from the pool, or returns `None` if it has none. With `promised` it is
-    /// one of the reserved pages. May wait for a report to the host, and lets other threads run
-    /// while it clears.
+    /// Takes a page of zeros from the pool of pages of `size`. With `promised` it is one of the
+    /// reserved pages. Otherwise, if the pool has no unreserved page, allocates a surplus page.
+    /// Returns `None` if that is not allowed or fails. May wait for a report to the host, and lets
+    /// other threads run while it clears the page.
+    ///
+    /// # Panics
+    /// If `promised` is set and there is no reserved page.
     pub fn take(size: PageSize, promised: bool) -> Option<Self> {
         let page = loop {
             let mut pool = pool(size).lock();
@@ -54,13 +59,13 @@ impl HugePage {
         Some(Self(page))
     }
 
-    /// A page beyond the pool's size, if that is allowed.
+    /// Allocates a page beyond the pool's size. Returns `None` if that is not allowed or fails.
     fn surplus(size: PageSize) -> Option<Frame> {
         if !pool(size).lock().counts.may_exceed() {
             return None;
         }
         let mut batch = Batch::new();
-        // Where no block is whole, one is emptied.
+        // If no block is free, empties one.
         if batch.fill(size, 1).is_some() && size == PageSize::Mib2 && (HELPERS.make_block)() {
             batch.fill(size, 1);
         }
@@ -86,20 +91,25 @@ impl HugePage {
         Some(block)
     }
 
-    /// Returns a new reference to the page around a frame. The caller holds one, in any form.
+    /// Returns a new reference to the huge page that contains `frame`. The caller must hold a
+    /// reference to that page, as a `HugePage`, in a page-table entry or otherwise.
     pub fn new_reference(frame: Frame) -> Self {
         get_reference(frame);
         Self(page_of(frame))
     }
 
-    /// Gives the reference up without dropping it: the caller holds it in another form.
+    /// Returns the first frame of the page without dropping the reference. The caller then holds
+    /// the reference in another form, such as a page-table entry.
     pub fn into_counted(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);
         frame
     }
 
-    /// Gives back a page without other references, and reserves one in its place in the same step.
+    /// Returns the page to its pool, and reserves a page in the same step.
+    ///
+    /// # Panics
+    /// If the page has other references.
     pub fn renounce(self) {
         let size = self.size();
         let page = self.into_counted();
@@ -114,22 +124,23 @@ impl HugePage {
         want_report();
     }
 
-    /// Its first frame.
+    /// Returns its first frame.
     pub fn frame(&self) -> Frame {
         self.0
     }
 
-    /// References at this moment.
+    /// Returns the present number of references to the page.
     pub fn references(&self) -> u32 {
         references(self.0)
     }
 
-    /// Its size.
+    /// Returns its size.
     pub fn size(&self) -> PageSize {
         size_of(self.0)
     }
 
-    /// Copies all bytes of a page of the same size. Other threads may run during the call.
+    /// Copies all bytes of `other`, a page of the same size, into this page. Other threads may run
+    /// during the call.
     pub fn copy_from(&self, other: &Self) {
         let size = self.size();
         debug_assert_eq!(size, other.size());
@@ -155,7 +166,7 @@ impl Drop for HugePage {
     }
 }
 
-/// The size of the huge page around a frame.
+/// Returns the size of the huge page that contains `frame`.
 fn size_of(frame: Frame) -> PageSize {
     // Relaxed: it does not change while there are references, and the caller holds one.
     if side::entry(frame).head.load(Ordering::Relaxed) & GIGANTIC == 0 {
@@ -165,18 +176,23 @@ fn size_of(frame: Frame) -> PageSize {
     }
 }
 
-/// The first frame of the huge page around a frame; the caller holds a reference to it.
+/// Returns the first frame of the huge page that contains `frame`. The caller holds a reference to
+/// that page.
 pub fn page_of(frame: Frame) -> Frame {
     Frame::new(frame.number() & !(size_of(frame).frames() - 1))
 }
 
-/// References to the huge page around a frame; the caller holds one.
+/// Returns the present number of references to the huge page that contains `frame`. The caller
+/// holds one.
 pub fn references(frame: Frame) -> u32 {
     // Acquire: pairs with the Release of `release`.
     (side::entry(page_of(frame)).head.load(Ordering::Acquire) & REFERENCES) as u32
 }
 
-/// One more reference to the huge page around a frame; the caller holds one.
+/// Adds one reference to the huge page that contains `frame`. The caller holds one already.
+///
+/// # Panics
+/// If there is none, or the count is close to overflow.
 pub fn get_reference(frame: Frame) {
     // Relaxed: made from one that exists.
     let head = &side::entry(page_of(frame)).head;
@@ -187,7 +203,8 @@ pub fn get_reference(frame: Frame) {
     );
 }
 
-/// Drops one reference to the huge page around a frame.
+/// Drops one reference to the huge page that contains `frame`. With the last one, the page returns
+/// to its pool, or is freed if the pool has surplus pages.
 pub fn release(frame: Frame) {
     let size = size_of(frame);
     let page = page_of(frame);

@@ -1,5 +1,4 @@
-//! A pool: the huge pages of one size and their reservations, with Linux's counters and its rules
-//! for them.
+//! A pool: the huge pages of one size and their reservations, with Linux's counters and rules.
 
 use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
@@ -9,19 +8,21 @@ use core::sync::atomic::Ordering;
 use ebb_mm::{Frame, Order};
 use ebb_wire::header::pool as wire;
 
-/// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones in place.
+/// The counters of a pool in `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first four
+/// in place.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counts {
-    /// All pages, surplus ones included (`nr_hugepages` counts them, too).
+    /// All pages of the pool, including surplus ones (`nr_hugepages` counts these, too).
     pub total: u64,
     /// The free pages.
     pub free: u64,
     /// The reserved pages among the free ones.
     pub reserved: u64,
-    /// Those beyond the size that was asked for: they leave the pool when they are freed.
+    /// The pages beyond the requested size of the pool. The next pages that are freed leave the
+    /// pool until this number is 0.
     pub surplus: u64,
-    /// The most surplus pages that may be made (`nr_overcommit_hugepages`).
+    /// The most surplus pages that the pool may have (`nr_overcommit_hugepages`).
     pub overcommit: u64,
 }
 
@@ -34,12 +35,12 @@ const _: () = assert!(
 );
 
 impl Counts {
-    /// Pages of the size that was asked for.
+    /// Returns the number of pages without the surplus ones.
     pub const fn persistent(&self) -> u64 {
         self.total - self.surplus
     }
 
-    /// Whether another surplus page may be made.
+    /// Returns whether another surplus page may be allocated.
     pub(super) const fn may_exceed(&self) -> bool {
         self.surplus < self.overcommit
     }
@@ -50,43 +51,47 @@ impl Counts {
     }
 }
 
-/// A stack of pages that are linked by their entries.
+/// A stack of pages that are linked through their entries in the side table.
 #[derive(Debug)]
 pub(super) struct Stack(u64);
 
 impl Stack {
+    /// Makes an empty stack.
     pub(super) const fn new() -> Self {
         Self(0)
     }
 
+    /// Puts a page on the top.
     pub(super) fn push(&mut self, page: Frame) {
         // Relaxed (both): the pool's lock is held.
         side::entry(page).next.store(self.0, Ordering::Relaxed);
         self.0 = page.number();
     }
 
+    /// Returns whether the stack is empty.
     pub(super) const fn is_empty(&self) -> bool {
         self.0 == 0
     }
 
+    /// Takes the page on the top. Returns `None` if the stack is empty.
     pub(super) fn pop(&mut self) -> Option<Frame> {
         let page = self.top()?;
         self.0 = side::entry(page).next.swap(0, Ordering::Relaxed);
         Some(page)
     }
 
-    /// The page that [`Self::pop`] would return.
+    /// Returns the page that [`Self::pop`] would take.
     fn top(&self) -> Option<Frame> {
         (self.0 != 0).then(|| Frame::new(self.0))
     }
 
-    /// The number of the lowest GiB that a page of the stack is in.
+    /// Returns the number of the lowest GiB that contains a page of the stack.
     fn lowest_gib(&self) -> Option<u64> {
         let next = |page: &Frame| Self(side::entry(*page).next.load(Ordering::Relaxed)).top();
         core::iter::successors(self.top(), next).map(gib).min()
     }
 
-    /// Moves the pages of this GiB to the top.
+    /// Moves the pages in the GiB with this number to the top.
     fn raise(&mut self, number: u64) {
         let (mut inside, mut others) = (Self::new(), Self::new());
         while let Some(page) = self.pop() {
@@ -105,28 +110,30 @@ impl Stack {
     }
 }
 
-/// The number of the GiB that a page is in.
+/// Returns the number of the GiB that contains a page.
 const fn gib(page: Frame) -> u64 {
     page.number() / Order::GIB.frames()
 }
 
-/// The pages of one size.
+/// The state of a pool.
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// Its counters.
     pub(super) counts: Counts,
-    /// Free pages for which the host holds memory, and those for which it holds none.
+    /// Free pages for which the host has memory, and those for which it has none.
     touched: Stack,
     untouched: Stack,
-    /// Free pages that are being reported to the host. They count as free, and are in neither list.
+    /// The number of free pages that are being reported to the host. They count as free, and are in
+    /// neither list.
     pub(super) in_report: u64,
-    /// The number of a GiB: no free page is in a lower one. `None` before the pool first shrinks.
+    /// The number of a GiB. No free page is in a lower one. `None` before the pool first shrinks.
     lowest: Option<u64>,
 }
 
 static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] =
     [const { SpinLock::new(Pool::new()) }; PageSize::ALL.len()];
 
-/// The pool of a size.
+/// Returns the pool of pages of `size`.
 pub(super) fn pool(size: PageSize) -> &'static SpinLock<Pool> {
     &POOLS[size as usize]
 }
@@ -162,37 +169,39 @@ impl Pool {
         self.counts.free += 1;
     }
 
-    /// Takes a free page; one for which the host holds memory already, if there is one.
+    /// Takes a free page, preferably one for which the host has memory. Returns `None` if no free
+    /// page is in the lists.
     pub(super) fn get(&mut self) -> Option<Frame> {
         let page = self.touched.pop().or_else(|| self.untouched.pop())?;
         self.counts.free -= 1;
         Some(page)
     }
 
-    /// Takes a free page out to tell the host of it, one for which it holds memory.
+    /// Takes a free page for which the host has memory out of its list, to report it to the host.
+    /// Returns `None` if there is none. [`Self::end_report`] must follow.
     pub(super) fn begin_report(&mut self) -> Option<Frame> {
         let page = self.touched.pop()?;
         self.in_report += 1;
         Some(page)
     }
 
-    /// Puts it back.
+    /// Puts a page from [`Self::begin_report`] back into a list.
     pub(super) fn end_report(&mut self, page: Frame) {
         self.in_report -= 1;
         self.counts.free -= 1;
         self.put(page);
     }
 
-    /// Whether there are pages to tell the host of.
+    /// Returns whether there are free pages to report to the host.
     pub(super) fn has_touched(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// Makes [`Self::remove`] begin with the free pages of the lowest GiB: the memmap of the others
-    /// comes back in their frames, and unmovable memory belongs there. Visits every free page
-    /// unless the next one is in that GiB already. So a pool that shrinks page by page visits all
-    /// of them once for each GiB. Pages that other CPUs free or report in that time may still come
-    /// first.
+    /// Makes [`Self::remove`] begin with the free pages in the lowest GiB. The memmap of the other
+    /// pages is restored in frames of the first ones, and unmovable memory belongs at low
+    /// addresses. Visits every free page, unless the next one is in that GiB already. So a pool
+    /// that shrinks page by page visits all of them once for each GiB. Pages that other CPUs free
+    /// or report in that time may still come first.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
         let mut next = lists.iter().filter_map(|list| list.top()).map(gib);
@@ -205,8 +214,9 @@ impl Pool {
         }
     }
 
-    /// Takes a free page out of the pool because the pool is too large. Of the next two it takes
-    /// the one in the lower GiB; in the same GiB a page without memory of the host stays longest.
+    /// Takes a free, unreserved page out of the pool, because the pool is too large. Of the next
+    /// two pages it takes the one in the lower GiB. In the same GiB a page for which the host has
+    /// no memory stays longest. Returns `None` if there is no such page.
     pub(super) fn remove(&mut self) -> Option<Frame> {
         if self.counts.spare() == 0 {
             return None;
@@ -222,8 +232,8 @@ impl Pool {
         Some(page)
     }
 
-    /// Gives back a page without references. Returns `false` if it was surplus and has left the
-    /// pool.
+    /// Puts a page without references back into the pool. If the pool has surplus pages, the page
+    /// leaves the pool instead. Returns `false` then, and the caller frees the page.
     pub(super) fn give(&mut self, page: Frame) -> bool {
         if self.counts.surplus == 0 {
             self.put(page);

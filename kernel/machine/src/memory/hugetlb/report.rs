@@ -14,7 +14,7 @@ use ebb_mm::{Frame, FrameRange};
 /// looks.
 const PAUSE: u64 = 200_000;
 
-/// The reporter knows that pages of a pool were freed.
+/// Whether the reporter was notified of freed pages since the last report.
 static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
 
 fn any_touched() -> bool {
@@ -23,34 +23,35 @@ fn any_touched() -> bool {
         .any(|size| pool(size).lock().has_touched())
 }
 
-/// Returns whether there are free pages to report. If there are none, the reporter is woken for
-/// pages that are freed later.
+/// Returns whether there are free pages to report. If it returns `false`, the reporter is notified
+/// when a page is freed later.
 pub fn has_reports() -> bool {
     if any_touched() {
         return true;
     }
     REPORT_WANTED.store(false, Ordering::SeqCst);
-    // Again: a page freed before that did not wake the reporter. SeqCst: there the list comes
-    // before the look at the flag, here the flag before the look at the list.
+    // Checks again: a page freed before that did not notify the reporter. SeqCst: there the list is
+    // changed before the flag is read, here the flag is changed before the list is read.
     any_touched()
 }
 
-/// Sleeps for a moment while pages are under report: they are back soon. A yield would keep a CPU
-/// that the reporter may need.
+/// Sleeps for a moment while pages are under report, because they return soon. A yield would keep a
+/// CPU that the reporter may need.
 #[cold]
 pub(super) fn pause() {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + PAUSE));
 }
 
-/// Calls for a report, unless that was done since the last.
+/// Notifies the reporter of freed pages, unless that was done since the last report.
 pub(super) fn want_report() {
     if !REPORT_WANTED.swap(true, Ordering::SeqCst) {
         allocator::report_wanted();
     }
 }
 
-/// Reports, by `report`, all free pages of the pools for which the host holds memory. Returns the
-/// number of frames. Ends at the first report that fails, whose pages do not change.
+/// Reports all free pages of the pools for which the host has memory, in several calls of `report`.
+/// Returns the number of reported frames. Ends at the first call that fails. The pages of that call
+/// stay unreported.
 ///
 /// # Errors
 /// Those of `report`.

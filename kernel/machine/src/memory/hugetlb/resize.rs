@@ -1,4 +1,4 @@
-//! How large the pools are: the size that is asked for, promises, and pages beyond it for them.
+//! The size of the pools: the requested size, reservations, and surplus pages for them.
 
 use super::blocks::{Batch, demote as part, free_pages, give_up_descriptors, relieve};
 use super::pool::pool;
@@ -12,15 +12,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Contents, Frame, PAGEBLOCK_FRAMES};
 use logic::errno::Errno;
 
-/// How long one who changes the size of a pool waits for another, in nanoseconds.
+/// The time in nanoseconds for which a thread that changes the size of a pool sleeps between two
+/// attempts.
 const RESIZE_WAIT: u64 = 1_000_000;
 
 /// A thread is changing the size of a pool.
 static RESIZING: AtomicBool = AtomicBool::new(false);
 
-/// Sets the size of a pool, as far as there is memory and as pages are free. Pages in use beyond it
-/// become surplus. Between batches it ends if `stop` returns `true`, which may let other threads
-/// run.
+/// Sets the size of the pool of pages of `size` to `pages` pages, as far as there is memory and as
+/// pages are free. Pages in use beyond that become surplus. After each batch of pages it calls
+/// `stop`, which may let other threads run, and ends if that returns `true`.
 pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
@@ -30,11 +31,11 @@ pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
     shrink(size, pages, &mut stop);
 }
 
-/// The right to change the size of pools.
+/// The right to change the size of pools. Only one thread has it at a time.
 struct Resizing;
 
 impl Resizing {
-    /// Waits for it; `None`: the caller has had enough.
+    /// Waits for the right. Returns `None` if `stop` returns `true` before.
     fn begin(stop: &mut dyn FnMut() -> bool) -> Option<Self> {
         // Acquire: pairs with the Release of `drop`.
         while RESIZING.swap(true, Ordering::Acquire) {
@@ -53,7 +54,8 @@ impl Drop for Resizing {
     }
 }
 
-/// Turns up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB.
+/// Turns up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB. After each page it
+/// calls `stop`, which may let other threads run, and ends if that returns `true`.
 pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
@@ -77,7 +79,7 @@ pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
         part(page);
         let small = pool(PageSize::Mib2);
         for index in 0..PageSize::Gib1.pageblocks() {
-            // Locked for each: others must not wait for all.
+            // The lock is taken for each page: other threads must not wait for all of them.
             let mut pool = small.lock();
             pool.put(page.offset(index * PAGEBLOCK_FRAMES));
             pool.counts.total += 1;
@@ -126,8 +128,8 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Adds blocks to the pool and returns their number. Surplus pages are limited, and others may have
-/// made some in between; the rest goes back.
+/// Adds blocks to the pool and returns their number. With `surplus` their number is limited, and
+/// other threads may have added some in between. The blocks beyond the limit are freed.
 fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
     if blocks.is_empty() {
         return 0;
@@ -180,7 +182,7 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
                     low_first = false;
                     continue;
                 }
-                // The others leave when they are free.
+                // The others leave the pool when they are freed.
                 let counts = &mut pool.counts;
                 counts.surplus += counts.persistent().saturating_sub(pages);
                 return;
@@ -193,10 +195,12 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Reserves `pages` pages, which [`HugePage::take`](super::HugePage::take) then takes.
+/// Reserves `pages` pages of `size`, which [`HugePage::take`](super::HugePage::take) then takes.
+/// Allocates surplus pages if too few pages are free and unreserved.
 ///
 /// # Errors
-/// `ENOMEM` if fewer are free, and not enough surplus pages may be made.
+/// `ENOMEM` if too few are free and the surplus pages are not allowed or cannot be allocated, or if
+/// the thread is being killed. No page is reserved then.
 pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     let mut made = 0;
     loop {
@@ -216,8 +220,8 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
             trim(size, made);
             return Err(Errno::ENOMEM);
         };
-        // Made first, reserved then: other threads may take them in between, and then more are
-        // made.
+        // The pages are allocated first and reserved then. If other threads take them in between,
+        // more are allocated.
         batch.fill(size, missing);
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         if batch.len() == 0 {
@@ -233,7 +237,8 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     }
 }
 
-/// Ends the reservation of `pages` unused pages. Surplus pages made for it leave the pool.
+/// Ends the reservation of `pages` unused pages of `size`. Surplus pages that were allocated for it
+/// leave the pool.
 pub fn unreserve(size: PageSize, pages: u64) {
     pool(size).lock().counts.reserved -= pages;
     trim(size, pages);

@@ -1,4 +1,4 @@
-//! What the host is shown of the pools.
+//! Shows the host the counters of the pools.
 
 use super::PageSize;
 use super::blocks::OPTIMIZED;
@@ -17,8 +17,8 @@ const _: () = assert!(
         && PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES == wire::DESCRIPTORS_BYTES
 );
 
-/// Publishes the places of the pools' counters, so that the host reads their present values at no
-/// cost for the guest.
+/// Publishes the addresses of the pools' counters, so that the host reads their present values at
+/// no cost for the guest.
 pub(in crate::memory) fn show_counts() {
     for size in PageSize::ALL {
         if size.is_supported() {

@@ -1,7 +1,7 @@
-//! The side table: the state of each huge page of the pool, in place of its descriptors.
+//! The side table: the state of each huge page of the pools, in place of its descriptors.
 //!
-//! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there
-//! was ever a huge page.
+//! It has an entry of 16 bytes for each pageblock. A page of entries (a leaf) exists for each 512
+//! MiB that ever contained a huge page.
 
 use crate::arch::header::HEADER;
 use crate::arch::once::Once;
@@ -32,13 +32,21 @@ pub(super) struct Entry {
     pub(super) next: AtomicU64,
 }
 
+/// Bits of [`Entry::head`]: the number of references.
 pub(super) const REFERENCES: u64 = pool::REFERENCES;
+/// Bit of [`Entry::head`]: the page's part of the memmap is shared.
 pub(super) const SHARED: u64 = 1 << 32;
+/// Bit of [`Entry::head`]: the page is known to be zero.
 pub(super) const ZERO: u64 = 1 << 33;
+/// Bit of [`Entry::head`]: the host has memory for the page.
 pub(super) const TOUCHED: u64 = 1 << 34;
-/// Set and cleared while the page has no references.
+/// Bit of [`Entry::head`]: the pageblock is part of a page of 1 GiB. Changes only while the page
+/// has no references.
 pub(super) const GIGANTIC: u64 = pool::GIGANTIC;
+/// Bit of [`Entry::head`]: the page is in a pool.
 pub(super) const POOLED: u64 = pool::POOLED;
+/// The position in [`Entry::head`] of the number of frames in which a free block contains its own
+/// part of the memmap.
 pub(super) const CARRIED_SHIFT: u32 = 40;
 
 const LEAF_ENTRIES: usize = 4096 / size_of::<Entry>();
@@ -47,7 +55,7 @@ const LEAF_FRAMES: u64 = LEAF_ENTRIES as u64 * PAGEBLOCK_FRAMES;
 
 type Leaf = [Entry; LEAF_ENTRIES];
 
-/// Physical addresses of the leaves; 0: there is none. The host reads it, too.
+/// The physical addresses of the leaves; 0 for a leaf that does not exist. The host reads it, too.
 static DIRECTORY: Once<Vec<AtomicU64>> = Once::new();
 
 fn place(frame: Frame) -> (usize, usize) {
@@ -56,7 +64,7 @@ fn place(frame: Frame) -> (usize, usize) {
     (leaf as usize, (frame / PAGEBLOCK_FRAMES) as usize)
 }
 
-/// The entry of the pageblock around a frame, where there is one.
+/// Returns the entry of the pageblock that contains `frame`, or `None` if it does not exist.
 pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
     let (leaf, index) = place(frame);
     // Acquire: pairs with the Release in `make`.
@@ -69,7 +77,10 @@ pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
     Some(&unsafe { &*leaf }[index])
 }
 
-/// The entry of a pageblock that is in the pool.
+/// Returns the entry of the pageblock that contains `frame`.
+///
+/// # Panics
+/// If the entry does not exist.
 pub(super) fn entry(frame: Frame) -> &'static Entry {
     match find(frame) {
         Some(entry) => entry,
@@ -77,10 +88,11 @@ pub(super) fn entry(frame: Frame) -> &'static Entry {
     }
 }
 
-/// The entry of a pageblock below `end`, the end of memory, made where there is none.
+/// Returns the entry of the pageblock that contains `frame`, and makes it if it does not exist.
+/// `end` is the end of memory, above `frame`.
 ///
 /// # Errors
-/// If there is no memory for the table.
+/// [`AllocError`] if there is no memory for the table.
 pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocError> {
     const NO_ROOM: AllocError = AllocError::Exhausted {
         order: Order::BASE,
@@ -119,7 +131,7 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
     find(frame).ok_or(NO_ROOM)
 }
 
-/// Shows the host where the table is.
+/// Publishes the address of the table for the host.
 fn show() {
     if let Some(directory) = DIRECTORY.get() {
         let pages = directory.len() as u64;

@@ -13,10 +13,10 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// All of them, the smaller first.
+    /// All sizes, in ascending order.
     pub const ALL: [Self; 2] = [Self::Mib2, Self::Gib1];
 
-    /// That of the allocator's blocks that become such pages.
+    /// Returns the order of the allocator's blocks that become such pages.
     pub const fn order(self) -> Order {
         match self {
             Self::Mib2 => Order::PAGEBLOCK,
@@ -24,22 +24,22 @@ impl PageSize {
         }
     }
 
-    /// Frames of such a page.
+    /// Returns the number of frames in such a page.
     pub const fn frames(self) -> u64 {
         self.order().frames()
     }
 
-    /// Bytes of such a page.
+    /// Returns the number of bytes in such a page.
     pub const fn bytes(self) -> u64 {
         self.frames() * 4096
     }
 
-    /// Pageblocks of such a page.
+    /// Returns the number of pageblocks in such a page.
     pub const fn pageblocks(self) -> u64 {
         self.frames() / PAGEBLOCK_FRAMES
     }
 
-    /// Whether this machine's CPUs have such pages.
+    /// Returns whether the CPUs of this machine support such pages.
     pub fn is_supported(self) -> bool {
         self == Self::Mib2 || features::has(Feature::GibPages)
     }
