@@ -1,8 +1,8 @@
-//! The balloon device: where freed memory goes.
+//! The driver of the balloon device, through which the host takes guest memory.
 //!
-//! Reports are made by a thread of their own (`give_back`); the thread here follows the size
-//! that the host wants and answers its questions for statistics. The driver stands behind one lock,
-//! which is never held while a thread sleeps.
+//! A thread here follows the balloon size that the host wants and answers its requests for
+//! statistics. Another thread (`give_back`) reports free memory. One lock protects the driver, and
+//! no thread sleeps with it held.
 
 #![expect(unsafe_code, reason = "the device reads and writes memory")]
 
@@ -24,15 +24,15 @@ use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
 
-/// Pages moved between two looks at the rest of the world.
+/// The largest number of pages that the thread moves before it checks for other work.
 const STEP_PAGES: u32 = 256;
-/// Between looks at a device that is working.
+/// Time between two checks of a device that works on a request.
 const POLL_INTERVAL: Nanos = Nanos::from_micros(500);
-/// Between attempts to inflate when the guest had nothing to spare.
+/// Time between attempts to inflate while the guest has no memory to spare.
 const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
-/// How long an out-of-memory deflation may take.
+/// The longest time that an out-of-memory deflation takes.
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
-/// How long a report may take: the host punches holes of up to 32 ranges.
+/// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
 
 type Device = Balloon<Machine, SomeTransport<'static>>;
@@ -43,7 +43,7 @@ struct Driver {
 }
 
 static DRIVER: Once<SpinLock<Driver>> = Once::new();
-/// [`Work`] bits that interrupts left for the thread.
+/// [`Work`] bits that interrupts set for the thread.
 static WORK: AtomicU8 = AtomicU8::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
 
@@ -52,13 +52,13 @@ static WORKER: WaitQueue = WaitQueue::new();
 pub enum ReportFailure {
     /// The machine has no balloon device that works.
     NoDevice,
-    /// The device cannot take reports.
+    /// The device does not support reports.
     Unavailable(ReportingUnavailable),
-    /// The range cannot be reported.
+    /// One of the ranges cannot be reported.
     BadRange(RangeError),
-    /// The device did not take this one.
+    /// The device refused this report.
     Refused(ReportError),
-    /// The device did not answer; it was reset and takes none any more.
+    /// The device did not answer in time. It was reset, and takes no further reports.
     Timeout,
 }
 
@@ -74,18 +74,18 @@ impl fmt::Display for ReportFailure {
     }
 }
 
-/// The pages that are in the balloon: numbers in a chain of frames, so that nothing is allocated
-/// where memory is short.
+/// The numbers of the pages in the balloon. They are kept in a chain of frames, so that no
+/// allocation is needed while memory is short.
 #[derive(Debug)]
 struct Pages {
     /// The frame that is filled now; its last word is the number of the next frame in the chain.
     chunk: Option<FrameRef>,
     used: usize,
-    /// Taken ahead, for when the chunk is full.
+    /// The next frame of the chain, allocated before `chunk` is full.
     reserve: Option<FrameRef>,
 }
 
-/// Page numbers in a chunk; one more word links.
+/// The number of page numbers in a chunk. The word behind them is the link.
 const CHUNK_ENTRIES: usize = FRAME_SIZE / 4 - 1;
 
 impl Pages {
@@ -173,7 +173,8 @@ unsafe impl PageSource for Pages {
     }
 }
 
-/// Takes the balloon device.
+/// Initializes `found` as the balloon device. On failure it writes a message to the console, and
+/// the machine has no balloon.
 pub(super) fn add(found: Found) {
     if !found.connect(interrupt, 0) {
         console!("balloon: no interrupt");
@@ -283,7 +284,7 @@ fn reset(driver: &SpinLock<Driver>) {
     }
 }
 
-/// The guest's numbers, as the device wants them.
+/// Returns the guest's statistics in the form that the device wants.
 fn collect() -> Stats {
     let frames = stats::frames();
     let bytes = |frames: u64| Some(frames * FRAME_SIZE as u64);
@@ -308,10 +309,10 @@ fn collect() -> Stats {
     }
 }
 
-/// Whether freed memory can be reported.
+/// Checks that free memory can be reported.
 ///
 /// # Errors
-/// Why it cannot.
+/// Fails with the reason if there is no device or it does not support reports.
 pub fn reporting() -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     driver
@@ -322,10 +323,12 @@ pub fn reporting() -> Result<(), ReportFailure> {
 }
 
 /// Reports `ranges`, at most [`ebb_balloon::MAX_RANGES`], to the host as free, and waits until the
-/// device has taken them. The caller keeps the frames unused until then.
+/// device has taken them. The caller keeps the frames unused until this returns.
 ///
 /// # Errors
-/// Fails if the device did not take the ranges. The frames may be used again.
+/// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
+/// in time is reset first, so that the frames may be used again. A reset that the device does not
+/// confirm is only reported on the console.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();
@@ -360,8 +363,8 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     }
 }
 
-/// Takes up to `frames` pages back from the balloon, because there is no memory left; how many
-/// came.
+/// Takes up to `frames` pages back from the balloon because the guest has no free memory. Waits for
+/// the device for `DEFLATE_PATIENCE` at most. Returns the number of pages freed.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
     let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);

@@ -1,6 +1,7 @@
-//! Control lines from the host: signals, end of input, output windows.
+//! Control lines, by which the host sends requests to the kernel: signals, the end of input, output
+//! windows and more.
 //!
-//! [`ebb_wire::request`] has them.
+//! [`ebb_wire::request`] defines the requests.
 
 use super::{give_back, port, reclaim};
 use ebb_wire::request::{BYTES_MAX, Request};
@@ -25,7 +26,8 @@ static SIGNAL: Once<fn(u32)> = Once::new();
 /// The function to call when the size of the host's window changes.
 static RESIZE: Once<fn(Size)> = Once::new();
 
-/// Has a function called when the host's window has another size. Once.
+/// Sets the function to call when the size of the host's window changes. Only the first call has an
+/// effect.
 pub fn set_resize(resize: fn(Size)) {
     let _ = RESIZE.set(resize);
 }
@@ -39,7 +41,9 @@ pub fn set_pressure(told: fn(Totals)) {
     let _ = PRESSURE.set(told);
 }
 
-/// Starts the thread that waits for lines; `signal` is called for signals to the program.
+/// Starts the kernel thread that reads control lines from the host and serves them. The thread
+/// calls `signal` with the number of each signal that the host sends to the program. Does nothing
+/// if there is no control port.
 pub(super) fn start(signal: fn(u32)) {
     if port::control().is_some() {
         let _ = SIGNAL.set(signal);
@@ -60,7 +64,8 @@ fn run() {
     }
 }
 
-/// Serves lines that are there, without waiting; while the VM waits for its windows at its end.
+/// Serves the control lines that have arrived, and does not wait for more. Called while the VM
+/// shuts down and waits for the host to take its output.
 pub(super) fn poll() {
     let Some(port) = port::control() else { return };
     let mut buffer = [0; 256];

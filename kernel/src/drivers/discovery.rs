@@ -1,7 +1,7 @@
-//! Finding the virtio devices: eight register windows on a microvm, PCI on a q35.
+//! Finds the virtio devices: eight register windows on a microvm, PCI on a q35.
 //!
-//! The order of the devices is the order of their places on the bus, which the host fixes: consoles
-//! for stdio, stderr, control and, where the host wants any, files; the disks.
+//! The host fixes the order of the devices on the bus: the consoles for stdio, stderr, control and,
+//! if the host wants any, files; then the disks.
 
 #![expect(unsafe_code, reason = "registers are mapped")]
 
@@ -17,13 +17,13 @@ use virtio_drivers::transport::pci::bus::{Command, PciRoot};
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Where QEMU's microvm has its virtio windows.
+/// Physical address of the first virtio window of QEMU's microvm.
 const WINDOWS: u64 = 0xfeb0_0000;
-/// How many there are.
+/// The number of windows.
 const WINDOW_COUNT: u32 = 8;
-/// Bytes of a window.
+/// Size in bytes of a window.
 const WINDOW_BYTES: usize = 0x200;
-/// Interrupt pin of the first window, with ACPI on.
+/// The interrupt pin of the first window if ACPI is on.
 const FIRST_GSI: u32 = 16;
 
 /// Finds all devices and hands each to its driver.

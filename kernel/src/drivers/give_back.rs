@@ -1,5 +1,5 @@
-//! Gives freed memory back to the host: the kernel thread that drives reporter and hinter, the
-//! mode, and the knobs.
+//! Gives free memory back to the host: the mode, the knobs, and the kernel thread that runs the
+//! reporter and the hinter.
 
 use super::{balloon, hint, port};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -24,32 +24,35 @@ use machine::sync::{SpinLock, WaitQueue};
 /// The most ranges that the device takes in one request.
 const DEVICE_RANGES: usize = ebb_balloon::MAX_RANGES;
 
-/// What the allocator tells us.
+/// The receiver of the allocator's events.
 #[derive(Debug)]
 pub struct KernelEvents;
-/// To be handed to the allocator.
+/// The receiver that the kernel passes to the allocator.
 pub static EVENTS: KernelEvents = KernelEvents;
 
-/// The thread is wanted, or mode or knobs have changed.
+/// The thread has work: the allocator requested a report, or the mode or a knob has changed.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Where the thread sleeps.
+/// The thread sleeps here.
 static QUEUE: WaitQueue = WaitQueue::new();
-/// The thread was started.
+/// The thread exists.
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// The number of the mode that is asked for.
+/// The number of the mode that was set last.
 static MODE: AtomicU32 = AtomicU32::new(GiveBack::Reporting.number());
-/// `page_reporting_order`, whether or not blocks are reported.
+/// `page_reporting_order`. It is kept in every mode.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
-/// Passes over all memory that were asked for, and those that were made.
+/// The number of sweeps requested since boot.
 static SWEEPS_ASKED: AtomicU32 = AtomicU32::new(0);
 static SWEEPS_DONE: AtomicU32 = AtomicU32::new(0);
-/// Where those wait who asked for one.
+/// Tasks that wait for the end of a sweep.
 static SWEPT: WaitQueue = WaitQueue::new();
-/// Passes for one that was asked for: each has its share of free memory, so these reach all of it.
+/// The largest number of passes in a sweep. Each pass reports a share of the free memory, and
+/// together they reach all of it.
 const SWEEP_PASSES: u32 = 64;
-/// CPUs give back what they hold within this, as they take their next timer interrupt.
+/// The time within which CPUs empty their caches after a drain request: they do so at their next
+/// timer interrupt.
 const DRAIN_PAUSE: Nanos = Nanos::from_millis(20);
-/// Held while mode and order are passed to the allocator, so that it gets a consistent pair.
+/// Held while the mode and the order are passed to the allocator, so that it gets a consistent
+/// pair.
 static APPLYING: SpinLock<()> = SpinLock::new(());
 
 impl Events for KernelEvents {
@@ -67,7 +70,7 @@ impl Events for KernelEvents {
     }
 }
 
-/// Wakes the thread if it is wanted and was not woken yet; no spin lock is held.
+/// Wakes the thread if it has work and was not woken yet. The caller must not hold a spin lock.
 #[inline]
 pub(crate) fn kick() {
     // Relaxed: a hint; who set it has kicked or will.
@@ -76,7 +79,8 @@ pub(crate) fn kick() {
     }
 }
 
-/// Reads the boot line; once there is memory.
+/// Reads the mode and the orders from the kernel command line. Call this once memory can be
+/// allocated.
 pub fn configure(boot: &BootInfo) {
     if let Some(name) = boot.option(GIVE_BACK) {
         match GiveBack::from_name(name) {
@@ -99,7 +103,7 @@ pub fn configure(boot: &BootInfo) {
     }
 }
 
-/// The mode that holds.
+/// Returns the give-back mode.
 pub fn mode() -> GiveBack {
     GiveBack::from_number(MODE.load(Ordering::Relaxed)).unwrap_or(GiveBack::Off)
 }
@@ -107,8 +111,8 @@ pub fn mode() -> GiveBack {
 /// Sets the give-back mode.
 ///
 /// # Errors
-/// `ENODEV` if the device takes no reports or the host cannot be called, `ENOMEM` if there is no
-/// memory for lists.
+/// Fails with `ENODEV` if the device takes no reports or the machine has no control port, and with
+/// `ENOMEM` if there is no memory for the lists of hints.
 pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
     match mode {
         GiveBack::Off => {}
@@ -134,7 +138,7 @@ pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
 /// Reports all blocks that are free now, in any mode, and waits until the host has taken them.
 ///
 /// # Errors
-/// `ENODEV` if the device takes no reports.
+/// Fails with `ENODEV` if the device takes no reports.
 pub(super) fn sweep() -> Result<(), Errno> {
     balloon::reporting().map_err(|_| Errno::ENODEV)?;
     start_thread();
@@ -150,7 +154,7 @@ pub(super) fn sweep() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the passes that were asked for since the last call.
+/// Carries out the sweeps requested since the last call, with one series of passes for all of them.
 fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     let asked = SWEEPS_ASKED.load(Ordering::Acquire);
     if asked == SWEEPS_DONE.load(Ordering::Relaxed) {
@@ -171,7 +175,7 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     SWEPT.wake_all();
 }
 
-/// Says so once, if a report failed.
+/// Counts `error`. Writes a message to the console if it is the first one.
 fn complain(error: Option<balloon::ReportFailure>) {
     if let Some(error) = error
         && stats::count_report_error()
@@ -186,7 +190,7 @@ fn start_thread() {
     }
 }
 
-/// Hands mode and order to the allocator.
+/// Passes the mode and the order to the allocator.
 fn apply() {
     let applying = APPLYING.lock();
     let mode = mode();
@@ -207,22 +211,23 @@ fn apply() {
     drop(applying);
 }
 
-/// Has the thread look again.
+/// Makes the thread run once more.
 fn wake() {
     // Release: pairs with the Acquire in `run`.
     WANTED.store(true, Ordering::Release);
     QUEUE.wake_one();
 }
 
+/// Returns the order of the smallest blocks that are reported, the knob
 /// `/sys/module/page_reporting/parameters/page_reporting_order`.
 pub fn order() -> u64 {
     u64::from(ORDER.load(Ordering::Relaxed))
 }
 
-/// Sets it.
+/// Sets the order of the smallest blocks that are reported.
 ///
 /// # Errors
-/// `EINVAL` above 10.
+/// Fails with `EINVAL` if `order` is above 10.
 pub fn set_order(order: u64) -> Result<(), Errno> {
     let order = u8::try_from(order)
         .ok()
@@ -236,15 +241,16 @@ pub fn set_order(order: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Returns the order of the smallest blocks that are hinted, the knob
 /// `/sys/module/page_hinting/parameters/page_hinting_order`.
 pub fn hinting_order() -> u64 {
     hint::order().map_or(0, |order| u64::from(order.get()))
 }
 
-/// Sets it.
+/// Sets the order of the smallest blocks that are hinted.
 ///
 /// # Errors
-/// `EINVAL` above 10.
+/// Fails with `EINVAL` if `order` is above 10.
 pub fn set_hinting_order(order: u64) -> Result<(), Errno> {
     hint::keep_order(order)?;
     if mode() == GiveBack::Hinting {
@@ -254,7 +260,8 @@ pub fn set_hinting_order(order: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Starts what the boot line asks for; called when the devices are there.
+/// Applies the mode of the command line, and starts the thread for it. Call this once the devices
+/// are found. If the mode is not possible, writes a message to the console and turns give-back off.
 pub fn start() {
     let mode = mode();
     if let Err(error) = set_mode(mode) {
@@ -266,7 +273,8 @@ pub fn start() {
     }
 }
 
-/// What there is to do for the mode that holds; when to come again.
+/// Does the work of the current mode. Returns the time of the next call, or `None` if the thread
+/// may sleep until it is woken.
 fn poll(reporter: &mut Reporter, hinter: &mut Hinter, sink: &mut Host) -> Option<Duration> {
     let now = Duration::from_nanos(clock::now().0);
     let allocator = memory::allocator();
@@ -313,7 +321,7 @@ fn run() {
     }
 }
 
-/// Calls the host, which sleeps or does not know the mode yet.
+/// Sends a wake-up to the host, which sleeps or does not know the mode yet.
 fn ring() {
     // Frames in per-CPU caches keep blocks from being free. The host finds the blocks that become
     // free now, or is called for them.
@@ -366,9 +374,10 @@ fn report_pools(sink: &mut Host) {
     sink.count();
 }
 
-/// The balloon device.
+/// The host as a receiver of reports, by the balloon device.
 struct Host {
-    /// Requests taken by the device and not counted yet, their ranges, and the frames in these.
+    /// Sums of the reports that the device took and that are not counted yet: requests, ranges and
+    /// frames.
     sent: [u64; 3],
 }
 

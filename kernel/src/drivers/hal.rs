@@ -1,4 +1,5 @@
-//! What the virtio drivers need of the machine.
+//! What the virtio drivers need from the machine: memory that the device can access, and mapped
+//! registers.
 
 #![expect(unsafe_code, reason = "the device reads and writes memory")]
 
@@ -7,7 +8,8 @@ use core::ptr::NonNull;
 use machine::arch::{map_device, phys_to_virt, virt_to_phys};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
-/// This machine: physical memory is where the physmap says, and devices see all of it.
+/// The kernel as the platform of the virtio drivers. Physical memory is visible in the physmap, and
+/// devices can access all of it.
 #[derive(Debug)]
 pub(super) struct Machine;
 

@@ -1,5 +1,5 @@
-//! Page hinting's lists, a CPU each, its knobs and its counters. [`super::give_back`] has the
-//! thread.
+//! Page hinting: a list of freed blocks for each CPU, the knobs and the counters.
+//! [`super::give_back`] has the thread.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use machine::arch::{BootInfo, cpu_count, cpu_id};
 use machine::memory;
 use machine::sync::Once;
 
-/// Made when hinting is first asked for: the CPUs are online then.
+/// Allocated when hinting is first turned on, when all CPUs are online.
 static LISTS: Once<Vec<HintList>> = Once::new();
 
 /// Sets a knob.
 type Set = fn(u64) -> Result<(), Errno>;
 
-/// `page_hinting_order`, whether or not blocks are hinted.
+/// `page_hinting_order`. It is kept in every mode.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
 /// `max_fgpt_entries`.
 static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
@@ -29,20 +29,23 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
 /// The requests that the host took, the ranges in them, and the frames in these. The freed
 /// descriptors of hinted frames count, too.
 static SENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// What became of entries.
+/// Counters of the entries of the lists: all entries, dropped ones, merged ones, and sweeps.
 static ENTRIES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// The list of this CPU.
+/// Returns the list of this CPU, or `None` before [`prepare`].
 pub(super) fn own() -> Option<&'static HintList> {
     LISTS.get()?.get(cpu_id())
 }
 
-/// All lists; none before they are made.
+/// Returns the lists of all CPUs, or an empty slice before [`prepare`].
 pub(super) fn lists() -> &'static [HintList] {
     LISTS.get().map_or(&[], Vec::as_slice)
 }
 
-/// Makes the lists, unless they are there.
+/// Allocates the lists. Does nothing if they exist.
+///
+/// # Errors
+/// Fails with `ENOMEM`.
 pub(super) fn prepare() -> Result<(), Errno> {
     if LISTS.get().is_some() {
         return Ok(());
@@ -57,7 +60,7 @@ pub(super) fn prepare() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Reads the boot line.
+/// Reads the knobs from the kernel command line.
 pub(super) fn configure(boot: &BootInfo) {
     let knobs: [(&str, Set); 3] = [
         ("page_hinting.page_hinting_order", keep_order),
@@ -75,12 +78,16 @@ pub(super) fn configure(boot: &BootInfo) {
     }
 }
 
+/// Returns the order of the smallest blocks that are hinted, the knob
 /// `/sys/module/page_hinting/parameters/page_hinting_order`.
 pub(super) fn order() -> Option<Order> {
     Order::new(ORDER.load(Ordering::Relaxed))
 }
 
-/// Keeps an order for when it is applied.
+/// Stores `order`. It takes effect when the mode is next applied.
+///
+/// # Errors
+/// Fails with `EINVAL` if `order` is above 10.
 pub(super) fn keep_order(order: u64) -> Result<(), Errno> {
     let order = u8::try_from(order)
         .ok()
@@ -91,15 +98,16 @@ pub(super) fn keep_order(order: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Returns the number of entries at which a CPU's list is full, the knob
 /// `/sys/module/page_hinting/parameters/max_fgpt_entries`.
 pub fn limit() -> usize {
     LIMIT.load(Ordering::Relaxed)
 }
 
-/// Sets it.
+/// Sets the number of entries at which a CPU's list is full.
 ///
 /// # Errors
-/// `EINVAL` for 0 and above [`HINT_ENTRIES`].
+/// Fails with `EINVAL` if `value` is 0 or above [`HINT_ENTRIES`].
 pub fn set_limit(value: u64) -> Result<(), Errno> {
     let value = within(value, HINT_ENTRIES)?;
     memory::allocator()
@@ -109,15 +117,16 @@ pub fn set_limit(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Returns the number of ranges that are worth a request to the host, the knob
 /// `/sys/module/page_hinting/parameters/hyperlist_threshold`.
 pub fn threshold() -> usize {
     THRESHOLD.load(Ordering::Relaxed)
 }
 
-/// Sets it.
+/// Sets the number of ranges that are worth a request to the host.
 ///
 /// # Errors
-/// `EINVAL` for 0 and above [`HINT_THRESHOLD_MAX`].
+/// Fails with `EINVAL` if `value` is 0 or above [`HINT_THRESHOLD_MAX`].
 pub fn set_threshold(value: u64) -> Result<(), Errno> {
     THRESHOLD.store(within(value, HINT_THRESHOLD_MAX)?, Ordering::Relaxed);
     Ok(())
@@ -130,7 +139,8 @@ fn within(value: u64, most: usize) -> Result<usize, Errno> {
         .ok_or(Errno::EINVAL)
 }
 
-/// Counts what a poll of the hinter did. Relaxed, as all counters are: numbers to look at.
+/// Adds the results of one poll of the hinter to the counters: `sent` is the number of requests,
+/// ranges and frames. Relaxed, as for all counters, which order nothing.
 pub(super) fn count(sent: [u64; 3], counts: HintCounts) {
     let HintCounts {
         entries,
@@ -145,12 +155,13 @@ pub(super) fn count(sent: [u64; 3], counts: HintCounts) {
     }
 }
 
-/// Requests that hinting has sent, ranges in them, and frames in these.
+/// Returns the numbers of requests that hinting has sent, of ranges in them, and of frames in
+/// these.
 pub fn sent() -> [u64; 3] {
     [0, 1, 2].map(|at: usize| SENT[at].load(Ordering::Relaxed))
 }
 
-/// Its lines of `/proc/vmstat`.
+/// Returns hinting's lines of `/proc/vmstat`.
 pub fn vmstat() -> [(&'static str, u64); 7] {
     let [requests, ranges, pages] = sent();
     let entry = |at: usize| ENTRIES[at].load(Ordering::Relaxed);

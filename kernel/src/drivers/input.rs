@@ -11,21 +11,21 @@ use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
-/// Number of the queue in the console device.
+/// The index of the queue in the console device.
 pub(super) const QUEUE: u16 = 0;
-/// Descriptors of the queue.
+/// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 4;
-/// Pages.
+/// The number of pages.
 const PAGES: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// Not used yet, or read to its end.
+    /// Not used yet, or read to the end.
     Idle,
-    /// With the device, under a token.
+    /// In the queue, under this token. The device fills the page.
     Posted(u16),
-    /// Holds bytes `next..end`.
+    /// Bytes `next..end` are still to be read.
     Filled { next: usize, end: usize },
 }
 
@@ -35,16 +35,16 @@ struct Page {
     state: State,
 }
 
-/// Bytes that came from the host.
+/// The bytes that the device received from the host and that are not read yet.
 #[derive(Debug)]
 pub(super) struct Input {
     queue: VirtQueue<Machine, DESCRIPTORS>,
     pages: [Option<Page>; PAGES],
-    /// The page whose bytes come first; the device fills them in turn.
+    /// The page to read from next. The device fills the pages in turn.
     oldest: usize,
     /// Bytes read since boot.
     taken: u64,
-    /// The number of bytes after which the stream ends; `None` while it goes on.
+    /// The total number of bytes in the stream. `None` until the host has closed it.
     end: Option<u64>,
 }
 
@@ -52,6 +52,7 @@ pub(super) struct Input {
 unsafe impl Send for Input {}
 
 impl Input {
+    /// Sets up the receive queue, without pages. Fails with the error of setting up the queue.
     pub(super) fn new(
         transport: &mut SomeTransport<'static>,
     ) -> Result<Self, virtio_drivers::Error> {
@@ -64,7 +65,8 @@ impl Input {
         })
     }
 
-    /// Gives the device its pages. False: no memory.
+    /// Allocates the pages. Returns `false` if there is no memory. The caller then calls
+    /// [`Self::post`].
     pub(super) fn open(&mut self) -> bool {
         const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
             Ok(layout) => layout,
@@ -83,7 +85,7 @@ impl Input {
         true
     }
 
-    /// Whether a read would give bytes or the end.
+    /// Returns whether a read would return bytes or the end of the stream.
     pub(super) fn is_ready(&self) -> bool {
         self.has_bytes() || self.is_at_end()
     }
@@ -98,17 +100,18 @@ impl Input {
         )
     }
 
-    /// Whether the stream has ended and all of it was read.
+    /// Returns whether the stream has ended and all its bytes were read.
     pub(super) fn is_at_end(&self) -> bool {
         self.end.is_some_and(|end| self.taken >= end)
     }
 
-    /// Notes how many bytes the stream has in all.
+    /// Sets the total number of bytes in the stream, counted since boot.
     pub(super) fn set_end(&mut self, total: u64) {
         self.end = Some(total);
     }
 
-    /// Takes the pages back that the device has filled. True when some came.
+    /// Takes the pages that the device has filled out of the queue. Returns `true` if there was at
+    /// least one.
     pub(super) fn reap(&mut self) -> bool {
         let mut came = false;
         while let Some(token) = self.queue.peek_used() {
@@ -138,7 +141,8 @@ impl Input {
         came
     }
 
-    /// Copies bytes out, from as many pages as are there.
+    /// Moves received bytes to `buffer` until it is full or no byte is left. Returns the number of
+    /// bytes moved, which may be 0.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {

@@ -1,4 +1,4 @@
-//! Devices.
+//! Drivers of the virtio devices, and what the kernel and the host exchange by them.
 
 #![allow(clippy::cast_possible_truncation, reason = "usize has 64 bits here")]
 
@@ -21,7 +21,7 @@ pub mod volume;
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
 
-/// Finds the devices. Their threads start with [`start_threads`].
+/// Finds the devices and initializes their drivers. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
     discovery::run();
     if boot.option(STDIN) == Some(EMPTY) {

@@ -1,4 +1,5 @@
-//! The sending half of a port: a ring of bytes whose unsent part goes out in few large buffers.
+//! The sending half of a port: a ring of bytes, whose unsent part is passed to the device in a few
+//! large buffers.
 
 #![expect(unsafe_code, reason = "the device reads memory")]
 
@@ -8,13 +9,14 @@ use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
-/// Number of the queue in the console device.
+/// The index of the queue in the console device.
 pub(super) const QUEUE: u16 = 1;
-/// Descriptors of the queue.
+/// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 16;
-/// Buffers under way at a time; the more, the smaller they become.
+/// The largest number of buffers that the device has at a time. With more buffers, each would be
+/// smaller.
 const MAX_SEGMENTS: usize = 8;
-/// Bytes that wait or are under way.
+/// Size in bytes of the ring: bytes that wait, and bytes that the device is reading.
 const RING_BYTES: u64 = 32 << 10;
 
 /// A part of the ring that the device is reading.
@@ -26,23 +28,24 @@ struct Segment {
     done: bool,
 }
 
-/// Bytes on their way to the host. Positions count bytes since boot:
-/// `done <= sent <= accepted <= done + RING_BYTES`, and `sent <= limit`.
+/// The bytes on their way to the host. Positions count bytes since boot: `done <= sent <= accepted
+/// <= done + RING_BYTES`, and `sent <= limit`.
 #[derive(Debug)]
 pub(super) struct Output {
     queue: VirtQueue<Machine, DESCRIPTORS>,
-    /// Allocated with the first byte.
+    /// Allocated at the first write.
     ring: Option<NonNull<u8>>,
     accepted: u64,
     sent: u64,
     done: u64,
-    /// The number of bytes since boot that the host takes for now.
+    /// The number of bytes since boot that the host accepts for now.
     limit: u64,
     segments: [Segment; MAX_SEGMENTS],
+    /// The index of the first segment that the device has.
     /// First segment under way, and how many are.
     first: usize,
     count: usize,
-    /// The device broke the protocol; everything is dropped.
+    /// The device broke the protocol. All output is dropped.
     broken: bool,
 }
 
@@ -50,6 +53,8 @@ pub(super) struct Output {
 unsafe impl Send for Output {}
 
 impl Output {
+    /// Sets up the transmit queue. The host accepts any number of bytes until
+    /// [`Self::raise_limit`]. Fails with the error of setting up the queue.
     pub(super) fn new(
         transport: &mut SomeTransport<'static>,
     ) -> Result<Self, virtio_drivers::Error> {
@@ -67,35 +72,38 @@ impl Output {
         })
     }
 
-    /// Bytes that [`Self::put`] would take.
+    /// Returns the number of bytes that fit in the ring now.
     pub(super) fn room(&self) -> usize {
         (RING_BYTES - (self.accepted - self.done)) as usize
     }
 
-    /// Whether everything has reached the host.
+    /// Returns whether all accepted bytes have reached the host. Also returns `true` if the device
+    /// broke the protocol.
     pub(super) fn is_empty(&self) -> bool {
         self.broken || self.accepted == self.done
     }
 
-    /// Bytes that reached the host.
+    /// Returns the number of bytes since boot that have reached the host.
     pub(super) fn done(&self) -> u64 {
         self.done
     }
 
-    /// Whether the host's window keeps bytes back that could go.
+    /// Returns whether bytes wait only because the host does not accept more for now.
     pub(super) fn is_held_back(&self) -> bool {
         self.count == 0 && self.sent < self.accepted && self.sent >= self.limit
     }
 
-    /// Sets the total that the host takes; smaller totals than before are stale.
+    /// Sets the number of bytes since boot that the host accepts. Ignores a smaller `total` than
+    /// before, which is out of date.
     pub(super) fn raise_limit(&mut self, total: u64) {
         if self.limit == u64::MAX || total > self.limit {
             self.limit = total;
         }
     }
 
-    /// Takes the first of `bytes` for sending and returns their number, which is limited by the
-    /// room. Returns `None` if there is no memory for the ring.
+    /// Copies the first of `bytes` into the ring and returns how many fit. If the device broke the
+    /// protocol, drops `bytes` and returns their number. Returns `None` if there is no memory for
+    /// the ring.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.broken {
             return Some(bytes.len());
@@ -136,7 +144,8 @@ impl Output {
         }
     }
 
-    /// Takes back what the device has read. True when there is more room than before.
+    /// Takes back the buffers that the device has read. Returns `true` if the ring has more space
+    /// than before.
     pub(super) fn reap(&mut self) -> bool {
         let before = self.done;
         while let Some(token) = self.queue.peek_used() {
@@ -170,7 +179,8 @@ impl Output {
         self.done = self.accepted;
     }
 
-    /// Whether bytes can be put. If not, the device interrupts once it has taken some.
+    /// Returns whether the ring has space. If not, the device interrupts once it has read some
+    /// bytes.
     pub(super) fn is_writable(&mut self) -> bool {
         if self.room() == 0 {
             self.reap();
@@ -179,7 +189,7 @@ impl Output {
         self.room() > 0
     }
 
-    /// Whether bytes could go and cannot, as all segments are under way.
+    /// Returns whether bytes could be sent, but the device has all segments.
     fn is_stuck(&self) -> bool {
         self.count == MAX_SEGMENTS && self.sent < self.accepted.min(self.limit)
     }
@@ -209,7 +219,8 @@ impl Output {
         added && self.queue.should_notify()
     }
 
-    /// Queues bytes as long as there are any and segments for them; whether there were.
+    /// Passes bytes to the device while there are bytes and free segments. Returns `true` if it
+    /// passed any.
     fn add(&mut self) -> bool {
         if self.count == MAX_SEGMENTS {
             self.reap();

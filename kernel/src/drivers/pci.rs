@@ -1,4 +1,4 @@
-//! PCI configuration by the ports 0xcf8 and 0xcfc, and the interrupt pins of a q35.
+//! PCI configuration space by the I/O ports 0xcf8 and 0xcfc, and the interrupt pins of a q35.
 
 #![expect(unsafe_code, reason = "registers are read and written")]
 
@@ -9,7 +9,8 @@ const ADDRESS: u16 = 0xcf8;
 const DATA: u16 = 0xcfc;
 const ENABLE: u32 = 1 << 31;
 
-/// Access by the ports. Devices are found by one CPU, so nothing comes between the two accesses.
+/// Access to the configuration space by I/O ports. Only one CPU discovers devices, so no other
+/// access comes between the writes to the two ports.
 #[derive(Debug)]
 pub(super) struct ConfigPorts;
 
@@ -41,7 +42,7 @@ impl ConfigurationAccess for ConfigPorts {
     }
 }
 
-/// Returns whether the machine has PCI: its address port keeps a written value.
+/// Returns whether the machine has PCI, by a check that the address port keeps a written value.
 pub(super) fn is_present() -> bool {
     // SAFETY: without PCI nothing answers at the port.
     unsafe {
@@ -50,8 +51,8 @@ pub(super) fn is_present() -> bool {
     }
 }
 
-/// The global number of a function's interrupt pin on QEMU's q35: its ICH9 swizzles the pins of the
-/// root bus over the lines E to H, which are the I/O APIC's pins 20 to 23.
+/// Returns the number of the interrupt pin of `function` on QEMU's q35. The ICH9 there swizzles the
+/// pins of the root bus over the lines E to H, which are the I/O APIC's pins 20 to 23.
 pub(super) fn interrupt_gsi(function: DeviceFunction) -> u32 {
     const INTERRUPT: u8 = 0x3c;
     let pin = ConfigPorts.read_word(function, INTERRUPT) >> 8 & 0xff;

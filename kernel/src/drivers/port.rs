@@ -1,4 +1,4 @@
-//! Byte streams to and from the host: one virtio console a port.
+//! Byte streams to and from the host, with one virtio console for each port.
 
 use super::found::Found;
 use super::input::{self, Input};
@@ -14,21 +14,21 @@ use machine::arch::serial;
 use machine::sync::{Once, SpinLock, WaitQueue};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
-/// How long the host may take nothing before the VM ends with output unsent.
+/// The time after which [`Port::flush`] gives up if the host takes no byte.
 const FLUSH_PATIENCE: Nanos = Nanos::from_secs(30);
 
 bitflags! {
-    /// Features of the console device that are used, and those of every device.
+    /// The features of the console device that the driver uses.
     #[derive(Copy, Clone, Debug)]
     struct Features: u64 {
-        /// Made after the standard.
+        /// The device follows the virtio 1.0 standard.
         const VERSION_1 = 1 << 32;
     }
 }
 
-/// A byte stream to the host, and from it.
+/// A byte stream to the host and one from it.
 pub struct Port {
-    /// `None`: output goes to the serial console, and there is no input.
+    /// The console device. If `None`, output goes to the serial console, and there is no input.
     device: Option<Device>,
     readers: WaitQueue,
     writers: WaitQueue,
@@ -51,7 +51,7 @@ struct Queues {
     output: Output,
 }
 
-/// Ports at most: those that each guest has, one for files, one for the host's tree.
+/// The largest number of ports: those of every guest, one for files, and one for the host's tree.
 const MOST: usize = PORTS + 2;
 
 static PORT: [Once<Port>; MOST] = [const { Once::new() }; MOST];
@@ -63,7 +63,8 @@ static FOUND: AtomicUsize = AtomicUsize::new(0);
 /// The number of the port for the host's tree; [`MOST`] if there is none.
 static ROOT: AtomicUsize = AtomicUsize::new(MOST);
 
-/// The serial port, for machines without a virtio console.
+/// The port for stdio and stderr of a machine without a virtio console. It writes to the serial
+/// console.
 static SERIAL: Port = Port {
     device: None,
     readers: WaitQueue::new(),
@@ -72,22 +73,22 @@ static SERIAL: Port = Port {
     observer: Once::new(),
 };
 
-/// Standard input and output of the program.
+/// Returns the port for the program's standard input and output.
 pub fn stdio() -> &'static Port {
     PORT[0].get().unwrap_or(&SERIAL)
 }
 
-/// Standard error of the program.
+/// Returns the port for the program's standard error.
 pub fn stderr() -> &'static Port {
     PORT[1].get().unwrap_or(&SERIAL)
 }
 
-/// The host's control lines.
+/// Returns the port for the host's control lines, or `None` without one.
 pub fn control() -> Option<&'static Port> {
     PORT[CONTROL].get()
 }
 
-/// Where files for the host go, if it wants any.
+/// Returns the port for files that the guest sends to the host, or `None` if the host wants none.
 pub fn out() -> Option<&'static Port> {
     // Relaxed: set once, by the first CPU, before there are tasks.
     if ROOT.load(Ordering::Relaxed) == OUT {
@@ -96,12 +97,13 @@ pub fn out() -> Option<&'static Port> {
     PORT[OUT].get()
 }
 
-/// Where questions about the host's tree go, if the guest has one.
+/// Returns the port for questions about the host's tree and volumes, or `None` without one.
 pub(super) fn root() -> Option<&'static Port> {
     PORT.get(ROOT.load(Ordering::Relaxed))?.get()
 }
 
-/// Notes which port the host's tree has.
+/// Sets the number of the port for the host's tree and volumes. An impossible number causes a
+/// message on the console and changes nothing.
 pub(super) fn set_root(number: usize) {
     if (OUT..MOST).contains(&number) {
         ROOT.store(number, Ordering::Relaxed);
@@ -110,12 +112,14 @@ pub(super) fn set_root(number: usize) {
     }
 }
 
-/// The output port with a number of the host's: 0 stdio, 1 stderr.
+/// Returns the port for the program's output with the number that the host uses: 0 for stdio, 1 for
+/// stderr. Returns `None` for another number or without such a port.
 pub(super) fn output_port(number: usize) -> Option<&'static Port> {
     PORT.get(..CONTROL)?.get(number)?.get()
 }
 
-/// Takes a console device as the next port.
+/// Initializes `found` as the next port. On failure it writes a message to the console, and the
+/// port does not exist.
 pub(super) fn add(found: Found) {
     // Relaxed: devices are found by one CPU.
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
@@ -168,26 +172,27 @@ impl Device {
         })
     }
 
-    /// Tells the device that a queue has buffers for it.
+    /// Notifies the device of buffers in `queue`.
     fn tell(&self, queue: u16) {
         self.registers.lock().notify(queue);
     }
 }
 
-/// The device of a port has used buffers.
+/// Handles an interrupt of the device of a port.
 fn interrupt(number: usize) {
     if let Some(port) = PORT.get(number).and_then(Once::get) {
         port.serve(true);
     }
 }
 
-/// Waits, within reason, until the host has taken all output.
+/// Waits until the host has taken all output of all ports, as [`Port::flush`] does.
 pub fn flush_all() {
     PORT.iter().filter_map(Once::get).for_each(Port::flush);
 }
 
 impl Port {
-    /// Takes back what the device has used and sends what waits.
+    /// Takes back the buffers that the device has used, sends waiting bytes, and wakes readers and
+    /// writers. With `interrupted`, acknowledges the interrupt first.
     fn serve(&self, interrupted: bool) {
         let Some(device) = &self.device else { return };
         if interrupted {
@@ -220,8 +225,9 @@ impl Port {
     /// With `more` set, bytes may stay in the queue until the next write or [`Self::send`].
     ///
     /// # Errors
-    /// `EAGAIN` if `nonblocking` and not a byte fits; `EPIPE` if the host has stopped reading;
-    /// `ERESTARTSYS` if a signal came before the first byte.
+    /// Fails only if no byte was queued: with `EAGAIN` if `nonblocking` is set and the queue is
+    /// full, with `EPIPE` if the host has stopped reading, with `ERESTARTSYS` at a signal, and with
+    /// `ENOMEM`.
     pub fn write(&self, bytes: &[u8], nonblocking: bool, more: bool) -> SysResult {
         let Some(device) = &self.device else {
             serial::write(bytes);
@@ -283,6 +289,10 @@ impl Port {
 
     /// Moves received bytes to `buffer` and returns their number. Waits for the first byte. Returns
     /// 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Fails with `EAGAIN` if `nonblocking` is set and no byte has arrived, and with `ERESTARTSYS`
+    /// at a signal.
     pub fn read(&self, buffer: &mut [u8], nonblocking: bool) -> SysResult {
         let Some(device) = &self.device else {
             return Ok(0);
@@ -312,7 +322,7 @@ impl Port {
         }
     }
 
-    /// Reads like [`Self::read`], but signals do not end the wait.
+    /// Reads like [`Self::read`], but a signal does not end the wait.
     pub(super) fn read_steadily(&self, buffer: &mut [u8]) -> usize {
         loop {
             match self.read(buffer, true) {
@@ -322,21 +332,21 @@ impl Port {
         }
     }
 
-    /// Whether a read would not wait.
+    /// Returns whether a read would not wait.
     pub fn readable(&self) -> bool {
         self.device
             .as_ref()
             .is_none_or(|device| device.queues.lock().input.is_ready())
     }
 
-    /// Whether all input was read and the host has closed it.
+    /// Returns whether the host has closed the input and all of it was read.
     pub fn at_end(&self) -> bool {
         self.device
             .as_ref()
             .is_none_or(|device| device.queues.lock().input.is_at_end())
     }
 
-    /// Whether a write would not wait.
+    /// Returns whether a write would not wait.
     pub fn writable(&self) -> bool {
         self.is_closed()
             || self
@@ -359,8 +369,8 @@ impl Port {
         self.tell_observer();
     }
 
-    /// Has a function called whenever the port may have become readable or writable, from
-    /// interrupts too. One observer a port: a second one is refused.
+    /// Sets the function to call whenever the port may have become readable or writable. It is also
+    /// called from interrupts. Returns `false` if the port has an observer already.
     pub fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) -> bool {
         self.observer.set(observer).is_ok()
     }
@@ -371,7 +381,7 @@ impl Port {
         }
     }
 
-    /// Records that the input ends after `total` bytes since boot.
+    /// Sets the number of bytes since boot after which the input ends.
     pub(super) fn set_end(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().input.set_end(total);
@@ -380,7 +390,7 @@ impl Port {
         }
     }
 
-    /// Records that the host takes `total` bytes of output since boot.
+    /// Sets the number of bytes of output since boot that the host accepts.
     pub(super) fn raise_window(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().output.raise_limit(total);
@@ -388,8 +398,9 @@ impl Port {
         }
     }
 
-    /// Waits until the host has taken everything: as long as it keeps taking, or holds the window
-    /// closed, which only a reader behind it opens.
+    /// Waits until the host has taken all output. Gives up if the host takes no byte for
+    /// `FLUSH_PATIENCE`. Time in which the host does not accept more bytes does not count, since a
+    /// reader on the host must take some first.
     pub fn flush(&self) {
         let Some(device) = &self.device else { return };
         let mut last = (u64::MAX, clock::now());

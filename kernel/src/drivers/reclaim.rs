@@ -1,8 +1,8 @@
 //! Memory that the host requests with `ebb reclaim`.
 //!
-//! Requests wait as a set of steps, so that any number of them costs no memory. A thread of its own
-//! takes them, the cheapest first: dropping and compacting are slow, and the control port must not
-//! wait for them.
+//! Requests wait as a set of steps, so that any number of them takes no memory. A separate thread
+//! carries the steps out, the cheapest first. Dropping caches and compacting are slow, and the
+//! control port must not wait for them.
 
 use super::give_back;
 use crate::vm::compaction::proactive::Reclaiming;
@@ -16,9 +16,9 @@ use machine::{memory, sched};
 /// The steps that are requested and have not begun.
 #[derive(Copy, Clone)]
 struct Asked {
-    /// By the place in [`Reclaim::ALL`].
+    /// Whether each step is requested, in the order of [`Reclaim::ALL`].
     steps: [bool; Reclaim::ALL.len()],
-    /// The number of the last request.
+    /// The number of the last request, 0 if the host waits for none.
     number: u32,
 }
 
@@ -38,8 +38,8 @@ pub(super) fn prepare(drop_caches: fn()) {
     let _ = DROP_CACHES.set(drop_caches);
 }
 
-/// Queues `step`. The header shows `number`, or a later one, when the step has ended; 0 means that
-/// the host does not wait for it.
+/// Queues `step`. When the step has ended, the kernel writes `number`, or a later one, to the
+/// header that the host reads. A `number` of 0 means that the host does not wait.
 pub(super) fn ask(number: u32, step: Reclaim) {
     {
         let mut asked = ASKED.lock();

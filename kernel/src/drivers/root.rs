@@ -1,4 +1,4 @@
-//! The tree of the host's files, by questions over a port ([`ebb_wire::root`]).
+//! The host's tree of files, which the guest reads by questions over a port ([`ebb_wire::root`]).
 
 use super::port::{self, Port};
 use alloc::boxed::Box;
@@ -11,11 +11,11 @@ use machine::memory::FrameRef;
 use machine::sched::pressure;
 use machine::sync::Mutex;
 
-/// The most frames that are read at a time.
+/// The largest number of frames in one read.
 pub const FRAMES_MAX: usize = root::FRAMES_MAX;
 pub use ebb_wire::root::{Entry, NAME_MAX, Names, SIBLINGS_MAX, entries, push_name};
 
-/// Where questions are put together and answers come.
+/// The buffers for one question and its answer.
 struct Desk {
     question: Box<[u8]>,
     answer: Box<[u8]>,
@@ -23,27 +23,28 @@ struct Desk {
 
 static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 
-/// There is such a tree.
+/// The guest's root has a tree of the host's files.
 static THERE: AtomicBool = AtomicBool::new(false);
 
-/// No answer comes any more: the host has said so, or its answers cannot be told apart.
+/// No further answer can come: the host has closed the stream, or its answers cannot be told apart.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that there is such a tree.
+/// Records that the guest has a tree of the host's files.
 pub(super) fn note() {
     // Relaxed (both): set once, by the first CPU, before there are tasks.
     THERE.store(true, Ordering::Relaxed);
 }
 
-/// Whether there is such a tree.
+/// Returns whether the guest has a tree of the host's files, and a port for it.
 pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed) && port::root().is_some()
 }
 
-/// What stands at a path; with `follow`, what a link there leads to.
+/// Calls `take` with the entry of the file at `path`. With `follow`, a symbolic link at the end of
+/// the path is followed.
 ///
 /// # Errors
-/// The host's.
+/// Fails with the host's error, and with that of `take`.
 pub fn look<R>(
     path: &[u8],
     follow: bool,
@@ -68,12 +69,12 @@ pub fn look<R>(
     })
 }
 
-/// Lists the folder `path` from the entry of a number on; the first is 0. Returns the number to
-/// continue with, 0 at the end. Headings may follow the last entry, each with all entries of one of
-/// the folders `siblings`.
+/// Calls `take` with the entries of the folder `path`, from the index `from` on. Returns the index
+/// to continue with, or 0 at the end. Headings may follow the last entry, each with all entries of
+/// one of the folders `siblings`.
 ///
 /// # Errors
-/// The host's, and those of `take`.
+/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid.
 pub fn list(
     path: &[u8],
     from: u64,
@@ -99,11 +100,12 @@ pub fn list(
     })
 }
 
-/// Reads bytes of a file from `offset` into `frames` and returns their number. The rest of the
-/// frames is not changed.
+/// Reads bytes of the file `path` from `offset` into `frames` and returns their number. The rest of
+/// the frames is not changed.
 ///
 /// # Errors
-/// The host's: `ESTALE` if the file is another one by now.
+/// Fails with `ESTALE` if the file's version is not `version` any more, and with other errors of
+/// the host.
 pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Result<usize, Errno> {
     let mut addresses = [0; FRAMES_MAX];
     for (address, frame) in addresses.iter_mut().zip(frames) {
@@ -127,7 +129,7 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
     })
 }
 
-/// Asks about the tree.
+/// Asks `question` and calls `take` with the answer.
 fn put<R>(
     question: &Question<'_>,
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
@@ -135,8 +137,12 @@ fn put<R>(
     exchange(|buffer| question.write(buffer), take)
 }
 
-/// Sends the request that `write` encodes, and waits for the answer. Signals do not end the wait,
-/// since the host answers at once.
+/// Sends the request that `write` encodes, waits for the answer, and calls `take` with it. Signals
+/// do not end the wait, since the host answers at once.
+///
+/// # Errors
+/// Fails with the host's error and with that of `take`, with `ENOENT` without a port, with
+/// `ENAMETOOLONG` if the request does not fit, and with `EIO` once the stream is broken.
 pub(super) fn exchange<R>(
     write: impl FnOnce(&mut [u8]) -> Option<usize>,
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
@@ -169,10 +175,11 @@ pub(super) fn exchange<R>(
     }
 }
 
-/// Receives an answer; returns its length.
+/// Receives an answer and returns its length.
 ///
 /// # Errors
-/// `EIO`: nothing that comes is an answer any more.
+/// Fails with `EIO` if the stream has ended or its length is impossible. No later answer can be
+/// received.
 fn receive(port: &Port, answer: &mut [u8]) -> Result<usize, Errno> {
     let mut first = [0; 4];
     read_exact(port, &mut first)?;

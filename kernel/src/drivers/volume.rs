@@ -1,4 +1,5 @@
-//! Folders of the host's that the guest writes, by requests over a port ([`ebb_wire::volume`]).
+//! Volumes: folders of the host that the guest reads and writes, by requests over a port
+//! ([`ebb_wire::volume`]).
 
 use super::port;
 use super::root::exchange;
@@ -8,16 +9,16 @@ pub use ebb_wire::volume::{Attributes, Opcode, Request, change};
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 
-/// Whether requests can be made at all.
+/// Returns whether the machine has a port for requests about volumes.
 pub fn is_there() -> bool {
     port::root().is_some()
 }
 
-/// Makes a request that has attributes as its answer; `learn` is called with them before anybody
-/// else's answer comes.
+/// Sends `request`, whose answer is the attributes of a file. Calls `learn` with them before the
+/// answer to another request arrives.
 ///
 /// # Errors
-/// The host's, and those of `learn`.
+/// Fails with the host's error, and with that of `learn`.
 pub fn attributes<R>(
     request: &Request<'_>,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
@@ -25,10 +26,11 @@ pub fn attributes<R>(
     attributes_and(request, |attributes, _| learn(attributes))
 }
 
-/// The same; what follows the attributes are numbers.
+/// Does what [`attributes`] does. Also passes the bytes behind the attributes to `learn`, which
+/// hold numbers.
 ///
 /// # Errors
-/// As [`attributes`].
+/// Fails as [`attributes`] does.
 fn attributes_and<R>(
     request: &Request<'_>,
     learn: impl FnOnce(&Attributes, &[u8]) -> Result<R, Errno>,
@@ -42,11 +44,11 @@ fn attributes_and<R>(
     )
 }
 
-/// The folder of the volume with this number: attributes, and the time since 1970 in nanoseconds on
-/// the host.
+/// Calls `learn` with the attributes of the top folder of the volume `number`. Returns its result
+/// and the host's time in nanoseconds since 1970.
 ///
 /// # Errors
-/// The host's, and those of `learn`.
+/// Fails with the host's error, and with that of `learn`.
 pub fn top<R>(
     number: u64,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
@@ -57,18 +59,19 @@ pub fn top<R>(
     })
 }
 
-/// Makes a request that is only done, or not.
+/// Sends `request`, whose answer has no data, and waits for it.
 ///
 /// # Errors
-/// The host's.
+/// Fails with the host's error.
 pub fn done(request: &Request<'_>) -> Result<(), Errno> {
     exchange(|buffer| request.write(buffer), |_| Ok(()))
 }
 
-/// Names in a folder from a number on. Gives the number with which to go on, 0 at the end.
+/// Calls `take` with the entries of the folder `handle`, from the index `from` on. Returns the
+/// index to continue with, or 0 at the end.
 ///
 /// # Errors
-/// The host's, and those of `take`.
+/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid.
 pub fn list(
     handle: u64,
     from: u64,
@@ -89,10 +92,10 @@ pub fn list(
     )
 }
 
-/// Where a link leads.
+/// Calls `take` with the target of the symbolic link `handle`.
 ///
 /// # Errors
-/// The host's, and those of `take`.
+/// Fails with the host's error, and with that of `take`.
 pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> Result<R, Errno> {
     let request = Request::new(Opcode::ReadLink, handle);
     exchange(
@@ -101,10 +104,11 @@ pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> R
     )
 }
 
-/// What `statfs` tells: block size, blocks, free, available, files, free files.
+/// Returns the host's `statfs` numbers: block size, blocks, free blocks, available blocks, files
+/// and free files.
 ///
 /// # Errors
-/// The host's.
+/// Fails with the host's error.
 pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
     let request = Request::new(Opcode::StatFs, handle);
     exchange(
@@ -119,7 +123,7 @@ pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
     )
 }
 
-/// Calls with a request that has the addresses of frames.
+/// Calls `call` with `request`, to which it adds the addresses `frames`.
 fn with_frames<R>(
     request: Request<'_>,
     frames: impl Iterator<Item = u64>,
@@ -135,11 +139,11 @@ fn with_frames<R>(
     call(&Request { frames, ..request })
 }
 
-/// Reads bytes of a file from `offset` into `frames` and returns their number. The rest of the
-/// frames is not changed.
+/// Reads bytes of the file `handle` from `offset` into `frames` and returns their number. The rest
+/// of the frames is not changed. Calls `learn` with the file's attributes.
 ///
 /// # Errors
-/// The host's.
+/// Fails with the host's error.
 pub fn read(
     handle: u64,
     offset: u64,
@@ -156,30 +160,31 @@ pub fn read(
     })
 }
 
-/// The number that follows, which is not more than `most`.
+/// Reads the number at the start of `rest`. Fails with `EIO` if it is above `most`.
 fn count(rest: &[u8], most: usize) -> Result<usize, Errno> {
     let (count, _) = leading_number(rest).ok_or(Errno::EIO)?;
     let count = usize::try_from(count).ok().filter(|&count| count <= most);
     count.ok_or(Errno::EIO)
 }
 
-/// Bytes that go to a file.
+/// The bytes to write to a file.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// Where they stand, one behind the other.
+    /// The frames with the bytes, in order.
     pub frames: &'a [Option<FrameRef>],
-    /// The first byte in the first frame.
+    /// The offset of the first byte in the first frame.
     pub within: usize,
-    /// How many.
+    /// The number of bytes.
     pub count: usize,
-    /// Where they go, if not to the end.
+    /// The offset in the file. If `None`, the bytes are appended.
     pub offset: Option<u64>,
 }
 
-/// Writes bytes; how many were, and from where in the file on.
+/// Writes `bytes` to the file `handle` and calls `learn` with the file's new attributes. Returns
+/// the number of bytes written and their offset in the file.
 ///
 /// # Errors
-/// The host's.
+/// Fails with the host's error.
 pub fn write(
     handle: u64,
     bytes: &Outgoing<'_>,

@@ -106,7 +106,7 @@ impl Drop for Room<'_> {
 }
 
 impl Room<'_> {
-    /// Completes the request.
+    /// Completes the request: queues `event` in the context, where the program takes it.
     pub fn complete(self, event: Event) {
         self.0.enter(event);
     }

@@ -153,7 +153,8 @@ impl Nameless {
     }
 }
 
-/// Wraps `file` in an open file with a new node.
+/// Opens `file` with a new node that is in no directory. `label` is the name that `/proc/PID/fd`
+/// shows for the node. Returns the open file.
 pub fn open(
     file: Arc<dyn File>,
     kind: FileKind,
@@ -165,8 +166,8 @@ pub fn open(
     OpenFile::new(Arc::new(node), file, None, flags)
 }
 
-/// Wraps a socket in an open file with a new node that belongs to the user and group `owner`.
-/// `protocol_name` is Linux's name of the socket's protocol.
+/// Opens the socket `file` with a new node that belongs to the user and group `owner`.
+/// `protocol_name` is Linux's name of the socket's protocol. Returns the open file.
 pub(super) fn open_socket(
     file: Arc<dyn File>,
     flags: OpenFlags,

@@ -14,30 +14,30 @@ pub const fn parts(device: u64) -> (u64, u64) {
     (device >> 8 & 0xfff, device & 0xff | device >> 12 & !0xff)
 }
 
-/// `/`.
+/// The device number of the file system at `/`.
 pub const ROOT: u64 = 1;
-/// `/tmp`.
+/// The device number of the file system at `/tmp`.
 pub const TMP: u64 = 2;
-/// `/dev`.
+/// The device number of the file system at `/dev`.
 pub const DEV: u64 = 3;
-/// `/proc`.
+/// The device number of the file system at `/proc`.
 pub const PROC: u64 = 4;
-/// `/sys`.
+/// The device number of the file system at `/sys`.
 pub const SYS: u64 = 5;
-/// Files that are in no directory: pipes, events, timers.
+/// The device number of files that are in no directory: pipes, events, timers.
 pub const ANONYMOUS: u64 = 6;
-/// Memory files.
+/// The device number of memory files (`memfd_create(2)`).
 pub const MEMFD: u64 = 7;
-/// Memory files of huge pages of 2 MiB.
+/// The device number of memory files of huge pages of 2 MiB.
 pub const HUGE_MEMFD: u64 = 8;
-/// Memory files of huge pages of 1 GiB.
+/// The device number of memory files of huge pages of 1 GiB.
 pub const GIGANTIC_MEMFD: u64 = 9;
 
-/// POSIX message queues.
+/// The device number of POSIX message queues.
 pub const MQUEUE: u64 = 10;
-/// `/dev/pts`.
+/// The device number of the file system at `/dev/pts`.
 pub const PTS: u64 = 11;
-/// Namespaces.
+/// The device number of namespaces.
 pub const NAMESPACES: u64 = 12;
 /// The last fixed minor.
 const LAST: u64 = NAMESPACES;

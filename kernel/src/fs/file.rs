@@ -22,12 +22,14 @@ use machine::sync::{Mutex, Once};
 /// No method is called with a spin lock held. `read` and `write` must hold none while they move
 /// bytes, as user memory may fault.
 pub trait File: Any + Send + Sync {
-    /// Reads at `offset` and advances it. Returns the number of bytes read; 0 is the end.
+    /// Reads at `offset` and advances `offset`. Returns the number of bytes read; 0 is the end.
+    /// Fails with `EINVAL` if files of this kind cannot be read, and as `read(2)`.
     fn read(&self, _to: &mut dyn ByteSink, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
     }
-    /// Writes at `offset`, or at the end with `APPEND`, and advances it. Returns the number of
-    /// bytes written.
+    /// Writes at `offset`, or at the end with `APPEND`, and advances `offset`. Returns the number
+    /// of bytes written. Fails with `EINVAL` if files of this kind cannot be written, and as
+    /// `write(2)`.
     fn write(&self, _from: &mut dyn ByteSource, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
     }
@@ -73,7 +75,10 @@ pub trait File: Any + Send + Sync {
     fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
         None
     }
-    /// Performs a device-specific call.
+    /// Carries out a device-specific call (`ioctl(2)`).
+    ///
+    /// # Errors
+    /// Fails with `ENOTTY` if files of this kind have no such call.
     fn ioctl(&self, _command: u32, _argument: u64) -> SysResult {
         Err(Errno::ENOTTY)
     }
@@ -97,7 +102,11 @@ pub trait File: Any + Send + Sync {
     fn size(&self) -> Option<u64> {
         None
     }
-    /// Makes written data stable (`fsync`).
+    /// Writes the data of the file to stable storage (`fsync`).
+    ///
+    /// # Errors
+    /// Fails with the error of the device, or of an earlier write that has not been reported to
+    /// this open file.
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -111,7 +120,7 @@ pub trait File: Any + Send + Sync {
         false
     }
     /// Lists a directory from `offset` on. `offset` advances with each entry for which `emit`
-    /// returns `true`.
+    /// returns `true`. Fails with `ENOTDIR` if this is no directory.
     fn list(
         &self,
         _offset: &mut u64,
@@ -123,7 +132,11 @@ pub trait File: Any + Send + Sync {
     fn describe(&self, _text: &mut dyn fmt::Write) -> fmt::Result {
         Ok(())
     }
-    /// `fallocate` with Linux's mode bits.
+    /// Allocates or frees the bytes at `offset`, `length` in number, as Linux's mode bits in `mode`
+    /// say (`fallocate(2)`).
+    ///
+    /// # Errors
+    /// Fails with `ENODEV` if files of this kind have no memory to allocate, and as `fallocate(2)`.
     fn allocate(&self, _mode: u32, _offset: u64, _length: u64) -> Result<(), Errno> {
         Err(Errno::ENODEV)
     }
@@ -221,7 +234,11 @@ impl File for PathOnly {
 }
 
 impl OpenFile {
-    /// Opens `node`, which was found at `place`.
+    /// Opens `node`, which was found at `place`, and returns the open file.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` if `flags` ask to write and a bind mount is read-only, and with the
+    /// errors of the node's own `open`.
     pub fn open(node: NodeRef, place: Option<Place>, flags: OpenFlags) -> Result<Arc<Self>, Errno> {
         // The hold comes first: a file that is open for writing keeps its mount from becoming
         // read-only.
@@ -291,7 +308,7 @@ impl OpenFile {
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the node.
+    /// Returns the node of the open file.
     #[inline]
     pub fn node(&self) -> &NodeRef {
         &self.node
@@ -323,7 +340,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the flags.
+    /// Returns the flags that the file was opened with, or that [`Self::set_flags`] changed.
     #[inline]
     pub fn flags(&self) -> OpenFlags {
         // Relaxed: a flag orders no other access.
@@ -448,23 +465,37 @@ impl OpenFile {
         result
     }
 
-    /// Reads at the shared offset.
+    /// Reads at the shared offset. Returns the number of bytes read.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for reading, and with the errors of the file.
     pub fn read(&self, to: &mut dyn ByteSink) -> SysResult {
         self.read_as(None, to, OpenFlags::empty())
     }
 
-    /// Writes at the shared offset.
+    /// Writes at the shared offset. Returns the number of bytes written.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for writing, and with the errors of the file.
     pub fn write(&self, from: &mut dyn ByteSource) -> SysResult {
         self.write_as(None, from, OpenFlags::empty())
     }
 
-    /// Reads at `offset` (`pread`).
+    /// Reads at `offset` (`pread(2)`). Returns the number of bytes read.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for reading, with `ESPIPE` if it has no offsets,
+    /// and with the errors of the file.
     pub fn read_at(&self, offset: u64, to: &mut dyn ByteSink) -> SysResult {
         self.read_as(Some(offset), to, OpenFlags::empty())
     }
 
-    /// Writes at `offset` (`pwrite`). As on Linux it appends with `O_APPEND`, regardless of
-    /// `offset`.
+    /// Writes at `offset` (`pwrite(2)`). As on Linux it appends with `O_APPEND`, regardless of
+    /// `offset`. Returns the number of bytes written.
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if the file is not open for writing, with `ESPIPE` if it has no offsets,
+    /// and with the errors of the file.
     pub fn write_at(&self, offset: u64, from: &mut dyn ByteSource) -> SysResult {
         self.write_as(Some(offset), from, OpenFlags::empty())
     }

@@ -28,7 +28,7 @@ pub struct Limits {
     watches: AtomicU64,
 }
 
-/// The limits in force.
+/// The limits on inotify that are in force.
 pub static LIMITS: Limits = Limits {
     events: AtomicU64::new(16384),
     instances: AtomicU64::new(128),
@@ -202,7 +202,8 @@ impl InotifyFile {
         })))
     }
 
-    /// Watches `node` for `asked`. Returns the number of the watch.
+    /// Watches `node` for the events `asked`, or changes the events of an existing watch. Returns
+    /// the number of the watch.
     ///
     /// # Errors
     /// Fails with `EEXIST`, `ENOENT`, `ENOSPC` or `ENOMEM`, as `watch::add` does.

@@ -25,11 +25,12 @@ pub trait ByteSink {
     /// Stores the bytes of `bytes` that fit. Returns their number. Fails only if no byte was
     /// stored.
     fn put(&mut self, bytes: &[u8]) -> SysResult;
-    /// Stores up to `count` zero bytes.
+    /// Stores up to `count` zero bytes. Returns their number. Fails only if no byte was stored.
     fn put_zeros(&mut self, count: usize) -> SysResult {
         self.put(&ZEROS[..count.min(ZEROS.len())])
     }
     /// Stores up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
+    /// Returns the number of bytes. Fails only if no byte was stored.
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Returns the frame that the next bytes belong into, if they fill a page of a program's
     /// memory. The page counts as stored then, and the caller writes the bytes into the frame.
@@ -66,6 +67,7 @@ pub trait ByteSource {
         Ok(())
     }
     /// Fills up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
+    /// Returns the number of bytes. Fails only if no byte was supplied.
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Skips up to `count` bytes without reading them. Returns their number.
     fn skip(&mut self, count: usize) -> usize;

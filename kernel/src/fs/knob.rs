@@ -134,6 +134,10 @@ impl Store {
     /// Stores `input`, which was written at `offset`. `offset` advances as on Linux. Returns the
     /// number of bytes that count as written: in `/proc/sys` those up to the end of the last number
     /// that is read.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the text is no allowed value, with `ENOMEM` if a text for `/proc/sys`
+    /// is too long, and with the errors of the function that sets the value.
     pub(super) fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);

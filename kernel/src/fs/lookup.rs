@@ -113,8 +113,8 @@ impl Found {
     /// Removes the name of a node that is no directory.
     ///
     /// # Errors
-    /// As `unlink(2)`. Fails with `ESTALE` if the name has another node now and must be looked up
-    /// again.
+    /// Fails as `unlink(2)` does, and with `ESTALE` if the name has another node now and must be
+    /// looked up again.
     pub fn unlink(self, who: &Credentials) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         self.parent.check_writable()?;
@@ -245,7 +245,13 @@ impl Found {
     }
 }
 
-/// Walks `path` from `start`, or from `root` if `path` is absolute.
+/// Walks `path` from `start`, or from `root` if `path` is absolute. Returns the directory and the
+/// name that the path leads to, and the node if there is one. `last_link` says whether a link at
+/// the end is followed.
+///
+/// # Errors
+/// Fails with `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP` or `ENAMETOOLONG` as a path walk on Linux. A
+/// last name without a node is no error.
 #[inline]
 pub fn resolve(
     who: &Credentials,
@@ -517,7 +523,11 @@ fn finish(
     })
 }
 
-/// Opens the node of `path`, which starts at the context's working directory.
+/// Opens the node of `path`, which starts at the context's working directory. Does the rest as
+/// [`open_at`] does.
+///
+/// # Errors
+/// Fails as `open(2)`.
 pub fn open_path(
     context: &Context,
     who: &Credentials,
@@ -528,7 +538,11 @@ pub fn open_path(
     open_at(context, who, context.cwd(), path, flags, permissions)
 }
 
-/// Opens the node of `path`, which starts at `start`. Creates a file if `flags` ask for it.
+/// Opens the node of `path`, which starts at `start`, and returns the open file. Creates a file
+/// with `permissions` if `flags` ask for it.
+///
+/// # Errors
+/// Fails as `openat(2)`.
 pub fn open_at(
     context: &Context,
     who: &Credentials,
@@ -541,6 +555,9 @@ pub fn open_at(
 }
 
 /// Opens a path as [`open_at`] does, restricted by `rules`.
+///
+/// # Errors
+/// Fails as `openat2(2)`.
 #[inline]
 pub fn open_by(
     context: &Context,
@@ -630,7 +647,12 @@ fn wanted(flags: OpenFlags) -> Wanted {
     wanted
 }
 
-/// Opens a file to run it. Of `flags` only `NO_FOLLOW` has a meaning.
+/// Opens the file at `path`, which starts at `start`, to run it. `check` decides whether the file
+/// may run. Of `flags` only `NO_FOLLOW` has a meaning.
+///
+/// # Errors
+/// Fails with the errors of [`resolve`] and of `check`, with `ENOENT` if there is no file, and with
+/// `ELOOP` if the path leads to a symbolic link.
 pub fn open_to_execute(
     context: &Context,
     who: &Credentials,
@@ -692,7 +714,7 @@ fn open_found(
 /// Opens a node that was found without a path.
 ///
 /// # Errors
-/// As `open(2)`.
+/// Fails as `open(2)` does.
 pub fn open_node(
     who: &Credentials,
     node: NodeRef,

@@ -75,7 +75,7 @@ impl Point {
     /// Makes walks of paths go through this point to `top`, or with `None` stops that.
     ///
     /// # Errors
-    /// As `Node::cover`.
+    /// Fails as `Node::cover` does.
     pub(super) fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
         if self.is_named {
             covers::set(&*self.above, &self.name, top);
@@ -85,7 +85,8 @@ impl Point {
     }
 
     /// Returns the same place in `parent`, a new bind mount that shows the mount which this point
-    /// is in. `parent_top` is the root of `parent`.
+    /// is in. `parent_top` is the root of `parent`. Fails with `EINVAL` if there is no directory
+    /// above the place.
     pub(super) fn in_bind(&self, parent: &Arc<Bind>, parent_top: &NodeRef) -> Result<Self, Errno> {
         let node = parent.show(unbound(self.node.clone()));
         let (above, name) = if self.is_named {

@@ -143,7 +143,10 @@ impl Mount {
         fs.map_or(MountFlags::RELATIVE_TIMES, |fs| fs.volume().flags())
     }
 
-    /// Writes the options of the file system, each with a comma before it.
+    /// Writes the options of the file system to `text`, each with a comma before it.
+    ///
+    /// # Errors
+    /// Fails if `text` does.
     pub fn show_options(&self, text: &mut Text) -> fmt::Result {
         self.fs.as_ref().map_or(Ok(()), |fs| fs.show_options(text))
     }
@@ -165,7 +168,7 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
 /// Adds a mount that the kernel keeps for good. Its root directory knows its place already.
 ///
 /// # Errors
-/// As `Node::cover`. Fails with `EBUSY` for the root of the tree.
+/// Fails as `Node::cover` does, and with `EBUSY` for the root of the tree.
 pub(super) fn enter_permanent(
     kind: &'static str,
     source: &[u8],
@@ -221,7 +224,7 @@ fn reserve(mounts: &mut Vec<Arc<Mount>>, count: usize) -> Result<(), Errno> {
 /// Mounts a new file system of type `kind` on the directory `point`.
 ///
 /// # Errors
-/// As `mount(2)`.
+/// Fails as `mount(2)` does.
 pub fn mount(
     kind: &[u8],
     source: &[u8],
@@ -325,7 +328,7 @@ fn make_below(
 /// `origin` is the name of `source` and `place` the name of `point`, if these are files.
 ///
 /// # Errors
-/// As `mount(2)` with `MS_BIND`.
+/// Fails as `mount(2)` does with `MS_BIND`.
 pub fn bind(
     (source, origin): (NodeRef, Option<Place>),
     (point, place): (NodeRef, Option<Place>),
@@ -372,7 +375,7 @@ pub fn bind(
 /// only the mount itself, if it is a bind mount.
 ///
 /// # Errors
-/// As `mount(2)` with `MS_REMOUNT`.
+/// Fails as `mount(2)` does with `MS_REMOUNT`.
 pub fn remount(
     top: &NodeRef,
     flags: impl FnOnce(MountFlags) -> MountFlags,
@@ -434,11 +437,12 @@ pub enum When {
     Now,
 }
 
-/// Unmounts the mount with the root `top`.
+/// Unmounts the mount whose root is `top`, as `when` says.
 ///
 /// # Errors
-/// Fails with `EINVAL` if there is none, and with `EBUSY` if it is in use or stays for good. Fails
-/// with `EAGAIN` the first time that [`When::Idle`] finds it idle.
+/// Fails with `EINVAL` if `top` is no root of a mount. Fails with `EBUSY` if the mount is in use or
+/// is one that the kernel keeps. Fails with `EAGAIN` the first time that [`When::Idle`] finds the
+/// mount idle.
 pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
     let mut mounts = MOUNTS.lock();
     let first = with_top(&mounts, top)?;

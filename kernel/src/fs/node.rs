@@ -124,7 +124,7 @@ impl AttributeChange {
 /// them first.
 ///
 /// # Errors
-/// Those of `decide` and of [`Node::change`].
+/// Fails with the errors of `decide` and of [`Node::change`].
 pub fn change_by(
     node: &dyn Node,
     mut decide: impl FnMut(&Owned) -> Result<AttributeChange, Errno>,
@@ -222,7 +222,8 @@ pub trait Node: Any + Send + Sync {
     }
     /// Returns the numbers that `statfs` reports for the file system.
     fn fs_stats(&self) -> FsStats;
-    /// Opens the node. May block (a FIFO waits for its peer) and may create a new object.
+    /// Opens the node. May block (a FIFO waits for its peer) and may create a new object. Fails as
+    /// `open(2)` of a node of this kind.
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
     /// Checks that the permission bits or the access list of the node grant `who` the access
@@ -258,7 +259,8 @@ pub trait Node: Any + Send + Sync {
     fn check_writable(&self) -> Result<(), Errno> {
         Ok(())
     }
-    /// Changes attributes.
+    /// Changes the attributes that `change` names. Fails with `EPERM` if attributes of this node
+    /// cannot change, and as `chmod(2)` and `chown(2)`.
     fn change(&self, _change: &AttributeChange) -> Result<(), Errno> {
         Err(Errno::EPERM)
     }
@@ -272,7 +274,7 @@ pub trait Node: Any + Send + Sync {
     /// Calls `change` to change the extended attributes. `change` is quick and drops nothing large.
     ///
     /// # Errors
-    /// As for [`Self::extended`]. Fails with `EROFS` if the file system is mounted read-only.
+    /// Fails as [`Self::extended`] does, and with `EROFS` if the file system is mounted read-only.
     fn change_extended(&self, _change: &mut dyn FnMut(&mut xattr::Slot)) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
@@ -301,16 +303,18 @@ pub trait Node: Any + Send + Sync {
     fn by_handle(&self, _number: u64) -> Result<NodeRef, Errno> {
         Err(Errno::ESTALE)
     }
-    /// Truncates or extends a regular file.
+    /// Truncates or extends a regular file to this size in bytes. Fails with `EINVAL` if this is no
+    /// regular file, and as `truncate(2)`.
     fn set_size(&self, _size: u64) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
-    /// Returns the target of a symbolic link.
+    /// Returns the target of a symbolic link. Fails with `EINVAL` if this is none.
     fn link_target(&self) -> Result<LinkTarget, Errno> {
         Err(Errno::EINVAL)
     }
 
-    /// Returns the node of the entry `name` of a directory.
+    /// Returns the node of the entry with this name of a directory. Fails with `ENOENT` if there is
+    /// no such entry, and with `ENOTDIR` if this is no directory.
     fn lookup(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
         Err(Errno::ENOTDIR)
     }
@@ -323,11 +327,14 @@ pub trait Node: Any + Send + Sync {
     ) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Creates a regular file without a name, in this directory's file system (`O_TMPFILE`).
+    /// Creates a regular file without a name, in this directory's file system (`O_TMPFILE`). Fails
+    /// with `EOPNOTSUPP` if the file system cannot do so.
     fn create_nameless(&self, _beginning: Beginning) -> Result<NodeRef, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Gives `node` another name.
+    /// Gives the node of a file another name, in this directory. Fails with `EEXIST` if the name is
+    /// in use. Fails with `EPERM` if the directory cannot change, and with `ENOTDIR` if this is no
+    /// directory.
     fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
         Err(self.no_changes())
     }
@@ -342,7 +349,7 @@ pub trait Node: Any + Send + Sync {
     /// Removes an empty directory and returns it.
     ///
     /// # Errors
-    /// As [`Self::unlink`].
+    /// Fails as [`Self::unlink`] does.
     fn remove_directory(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }

@@ -30,7 +30,7 @@ pub enum Band {
 }
 
 impl Band {
-    /// Returns `si_band`.
+    /// Returns the value of the field `si_band` in the signal's details.
     pub const fn events(self) -> u32 {
         match self {
             Self::In => raw::POLLIN | raw::POLLRDNORM,
@@ -337,7 +337,7 @@ impl Owners {
         drop(gone);
     }
 
-    /// Removes an owner.
+    /// Removes `owner`, so no more signals go to it.
     pub fn leave(&self, owner: &Arc<Owner>) {
         // Relaxed: see `put`.
         if !owner.listed.load(Ordering::Relaxed) {

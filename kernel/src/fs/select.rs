@@ -21,7 +21,8 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Asks `file` for `wanted`. Errors and hang-ups are found as well.
+    /// Makes the entry for `file`, polled for the events `wanted`. Errors and hang-ups are found
+    /// without a request.
     pub fn new(file: Arc<OpenFile>, wanted: PollMask) -> Self {
         Self {
             file: Some(file),

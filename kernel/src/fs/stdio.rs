@@ -22,7 +22,7 @@ use machine::arch::header::HEADER;
 use machine::memory::{self, Mobility, PAGE_SIZE};
 use machine::sync::Once;
 
-/// A stream.
+/// A stream of bytes to or from the host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard input and output.

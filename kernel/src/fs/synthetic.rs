@@ -33,12 +33,13 @@ pub const PROC_MAGIC: u64 = 0x9fa0;
 pub trait Content: Send + Sync {
     /// Writes the text.
     fn show(&self, text: &mut Text) -> fmt::Result;
-    /// Stores the text that a program wrote, without white space around it.
+    /// Stores the text that a program wrote, without white space around it. Fails with `EINVAL` if
+    /// the text is not allowed.
     fn store(&self, _value: &str) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
     /// Stores the text that a program wrote at `offset`, which advances. Returns the number of
-    /// bytes that count as written.
+    /// bytes that count as written. Fails with the error of [`Self::store`].
     fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);
@@ -57,7 +58,7 @@ pub trait Content: Send + Sync {
         self.writable()
     }
     /// Checks that the caller may open the file with these flags, regardless of the permission
-    /// bits.
+    /// bits. Fails if not.
     fn admits(&self, _: OpenFlags) -> Result<(), Errno> {
         Ok(())
     }
@@ -373,7 +374,8 @@ impl Directory {
         }
     }
 
-    /// Adds a symbolic link.
+    /// Adds a symbolic link `name` to the directory. `target` returns the path that the link leads
+    /// to.
     pub fn add_link(self: &Arc<Self>, name: &str, target: fn() -> Result<Vec<u8>, Errno>) {
         let node = LinkNode::new(&self.fs, self.fs.new_inode(), target);
         self.insert(name.as_bytes(), node);
@@ -466,7 +468,7 @@ impl Listing for Directory {
 
 /// The target of a symbolic link.
 pub trait Target: Send + Sync + 'static {
-    /// Returns the present target.
+    /// Returns the present target. Fails if there is none.
     fn target(&self) -> Result<LinkTarget, Errno>;
     /// Returns the permission bits.
     fn permissions(&self) -> u32 {

@@ -152,7 +152,7 @@ impl FileTable {
         Arc::new(Self::default())
     }
 
-    /// Returns the open file of `fd`.
+    /// Returns the open file of the descriptor `fd`. Fails with `EBADF` if `fd` is unused.
     #[inline]
     pub fn get(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
         self.slots
@@ -254,6 +254,9 @@ impl FileTable {
     }
 
     /// Makes `fd` refer to `file`, and closes the file that it referred to before (`dup2`).
+    ///
+    /// # Errors
+    /// Fails with `EBADF` if `fd` is negative or not below `limit`, and with `ENOMEM`.
     pub fn replace(
         &self,
         fd: i32,
@@ -284,7 +287,7 @@ impl FileTable {
     }
 
     /// Checks that another descriptor below `limit` is free, so that a call can fail before it
-    /// creates anything.
+    /// creates anything. Fails with `EMFILE` if none is free.
     pub fn check_room(&self, limit: usize) -> Result<(), Errno> {
         if self.slots.lock().used.first_free(0) < limit.min(MAX_DESCRIPTORS) {
             Ok(())
@@ -293,7 +296,7 @@ impl FileTable {
         }
     }
 
-    /// Closes `fd`.
+    /// Closes the descriptor `fd`. Fails with `EBADF` if `fd` is unused.
     pub fn close(&self, fd: i32) -> Result<(), Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         let mut slots = self.slots.lock();
@@ -320,7 +323,7 @@ impl FileTable {
         }
     }
 
-    /// Returns whether exec closes `fd`.
+    /// Returns whether exec closes `fd`. Fails with `EBADF` if `fd` is unused.
     pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
         self.slots
             .lock()
@@ -328,7 +331,7 @@ impl FileTable {
             .map(|descriptor| descriptor.close_on_exec)
     }
 
-    /// Sets whether exec closes `fd`.
+    /// Sets whether exec closes `fd`. Fails with `EBADF` if `fd` is unused.
     pub fn set_close_on_exec(&self, fd: i32, close: bool) -> Result<(), Errno> {
         self.slots.lock().get_mut(fd)?.close_on_exec = close;
         Ok(())

@@ -157,7 +157,7 @@ impl Text {
         self.push(&digits[at.min(DIGITS - width.min(DIGITS))..])
     }
 
-    /// Adds `count` spaces.
+    /// Writes `count` spaces.
     pub fn spaces(&mut self, count: usize) -> fmt::Result {
         const SPACES: [u8; 64] = [b' '; 64];
         let mut left = count;

@@ -36,7 +36,7 @@ impl Used {
         Self(AtomicU32::new(TICK.load(Ordering::Relaxed)))
     }
 
-    /// Records a use.
+    /// Records that the file is used now.
     #[inline]
     pub(super) fn renew(&self) {
         let tick = TICK.load(Ordering::Relaxed);

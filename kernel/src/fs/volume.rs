@@ -222,10 +222,11 @@ impl Volume {
         MountFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Changes the flags of the mount.
+    /// Sets the flags of the mount to `flags`.
     ///
     /// # Errors
-    /// Fails with `EBUSY` if it would become read-only while a file is open for writing.
+    /// Fails with `EBUSY` if `flags` make the mount read-only while a file is open for writing. The
+    /// old flags stay then.
     pub(super) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         // SeqCst, here and in `open_writer`. The task that opens a file and the task that forbids
         // writing both store before they load. So one of them sees the other.
@@ -261,7 +262,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Undoes one [`Self::open_writer`].
+    /// Ends the count of a writer that [`Self::open_writer`] began.
     pub(super) fn close_writer(&self) {
         self.writers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -272,15 +273,15 @@ impl Volume {
         let _ = self.uses.set(Arc::downgrade(uses));
     }
 
-    /// Returns a use, which keeps it from being unmounted. `None` if uses are not counted or have
-    /// ended.
+    /// Returns a use of the mount, which keeps the mount from being unmounted until it is dropped.
+    /// Returns `None` if uses are not counted or the mount has ended.
     pub(super) fn hold(&self) -> Option<Hold> {
         let uses = self.uses.get()?.upgrade()?;
         uses.was_idle.store(false, Ordering::Relaxed);
         Some(uses)
     }
 
-    /// Returns whether it was mounted and has no use any more.
+    /// Returns whether the file system was mounted and no use is left.
     pub(super) fn is_gone(&self) -> bool {
         let uses = self.uses.get();
         uses.is_some_and(|uses| uses.strong_count() == 0)
@@ -302,7 +303,11 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// Fails with `EINVAL`. Nothing is changed then.
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno>;
-    /// Writes the options for `/proc/mounts`, each with a comma before it.
+    /// Writes the options of the file system for `/proc/mounts` to `text`, each with a comma before
+    /// it.
+    ///
+    /// # Errors
+    /// Fails if `text` does.
     fn show_options(&self, text: &mut Text) -> fmt::Result;
 }
 

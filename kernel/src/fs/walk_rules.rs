@@ -19,7 +19,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// No restrictions.
+    /// The rules of a walk without restrictions.
     pub const NONE: Self = Self {
         beneath: false,
         in_root: false,

@@ -77,7 +77,7 @@ impl Events {
         .union(Self::ONE_SHOT);
 }
 
-/// A watch.
+/// The watch of one listener on one node.
 pub struct Watch {
     id: NodeId,
     /// The number among the watches of its listener, set when the listener adds the watch.
@@ -96,7 +96,7 @@ impl Watch {
         self.id
     }
 
-    /// Returns the number.
+    /// Returns the number that the listener knows the watch by.
     pub fn number(&self) -> i32 {
         // Relaxed, here and below: changed with the bucket locked.
         self.number.load(Ordering::Relaxed)
@@ -120,11 +120,13 @@ impl Watch {
 /// Receives events. All methods except the first run with a bucket locked: they are quick, allocate
 /// nothing and drop no node.
 pub trait Listener: Send + Sync {
-    /// Makes room for another watch.
+    /// Makes room for another watch. Fails with `ENOSPC` if there are too many watches, and with
+    /// `ENOMEM`.
     fn prepare(&self) -> Result<(), Errno>;
     /// Handles `events` of the watched node, or of its entry `name` if that is not empty.
     fn event(&self, watch: &Watch, events: Events, cookie: u32, name: &[u8]);
-    /// Adds a watch and sets its number. Returns `None` if there is no room any more.
+    /// Adds a watch, sets its number, and returns the number. Returns `None` if there is no room
+    /// any more. Fails with `ENOSPC` if no number is left.
     fn enter(&self, watch: &Arc<Watch>) -> Result<Option<i32>, Errno>;
     /// Removes the watch `number`, which has ended. Returns it.
     fn leave(&self, number: i32) -> Option<Arc<Watch>>;
@@ -251,8 +253,8 @@ fn change(
     Some(Ok(watch.number()))
 }
 
-/// Watches `node`, or changes the events that `listener` watches of it. Returns the number of the
-/// watch.
+/// Watches `node` for the events `asked`, which go to `listener`. If the listener watches the node
+/// already, changes the events of that watch. Returns the number of the watch.
 ///
 /// # Errors
 /// Fails with `EEXIST` if the watch exists and `asked` has `MASK_CREATE`. Fails with `ENOENT` if

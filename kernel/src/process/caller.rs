@@ -58,7 +58,8 @@ pub fn descriptor_limit() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Gives `file` the lowest free descriptor of the calling task and returns the descriptor.
+/// Gives `file` the lowest free descriptor of the calling task and returns the descriptor. Fails
+/// with `EMFILE` if no descriptor is left, and with `ENOMEM`.
 pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno> {
     with_files(|files| files.insert(file, close_on_exec, 0, descriptor_limit()))
 }
@@ -101,7 +102,7 @@ pub fn file_owner() -> [u32; 2] {
 /// Checks that the calling task may inspect `process`.
 ///
 /// # Errors
-/// `EPERM` if it may not.
+/// Fails with `EPERM` if the task may not.
 pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     let current = process::current();
     if core::ptr::eq(Arc::as_ptr(current.process()), process) {
@@ -118,7 +119,7 @@ pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
 /// Returns the memory of a process that the calling task may inspect.
 ///
 /// # Errors
-/// `EPERM` if it may not; `ESRCH` if the process has no memory.
+/// Fails with `EPERM` if the task may not, and with `ESRCH` if the process has no memory.
 pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Errno> {
     loop {
         let space = process.vm().ok_or(Errno::ESRCH)?;
@@ -134,7 +135,7 @@ pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Er
 /// Checks that the calling task has an effective capability.
 ///
 /// # Errors
-/// `EPERM` if it has not.
+/// Fails with `EPERM` if the task does not have it.
 pub fn need(capability: Capabilities) -> Result<(), Errno> {
     process::current().credentials().need(capability)
 }

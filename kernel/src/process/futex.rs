@@ -38,6 +38,13 @@ pub(super) enum Key {
 }
 
 impl Key {
+    /// Returns what identifies the futex with the word at `address` of the current process. With
+    /// `shared`, memory that processes share is identified by its object. Private memory is always
+    /// identified by its address.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `address` is no multiple of 4. Fails with `EFAULT` if `address` is
+    /// not in user memory or, for shared memory, cannot be read.
     pub(super) fn of(address: u64, shared: bool) -> Result<Self, Errno> {
         if !address.is_multiple_of(4) {
             return Err(Errno::EINVAL);
@@ -59,6 +66,7 @@ impl Key {
         Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
     }
 
+    /// Returns the index of the bucket that holds the waiters of this futex.
     pub(super) fn bucket(self) -> usize {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         match self {
@@ -190,8 +198,8 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<
 /// Wakes up to `limit` waiters whose bits meet `bits`, and returns their number.
 ///
 /// # Errors
-/// `EINVAL` for an unaligned address, if `bits` is 0, or if a waiter is on its way to a lock;
-/// `EFAULT`.
+/// Fails with `EINVAL` for an unaligned address, if `bits` is 0, and if a waiter is on its way to a
+/// lock. Fails with `EFAULT`.
 pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
@@ -222,7 +230,8 @@ fn leave(waiter: &Waiter) -> bool {
 /// Waits on the word at `address` while it is `expected`, until a wake-up or until `deadline`.
 ///
 /// # Errors
-/// `EAGAIN` if the word differs; `ETIMEDOUT`; `ERESTARTSYS` on a signal; those of [`wake`].
+/// Fails with `EAGAIN` if the word differs, with `ERESTARTSYS` at a signal, and with `ETIMEDOUT`.
+/// Fails with the errors of [`wake`].
 pub(crate) fn wait(
     address: u64,
     shared: bool,
@@ -237,12 +246,12 @@ pub(crate) fn wait(
     wait_for(address, key, expected, deadline, bits, None)
 }
 
-/// `FUTEX_WAIT_REQUEUE_PI`: waits on a word until [`send_to_lock`] sends the task on, then takes
-/// the lock. `deadline` holds for both waits together.
+/// Waits on the word at `address` until [`send_to_lock`] sends the task on to `lock`, then takes
+/// the lock (`FUTEX_WAIT_REQUEUE_PI`). `deadline` holds for both waits together.
 ///
 /// # Errors
-/// `EAGAIN` if the word differs, or if a signal arrived after the task was sent on; those of
-/// [`wait`] and [`futex_pi::lock`].
+/// Fails with `EAGAIN` if the word differs, or if a signal arrived after the task was sent on.
+/// Fails with the errors of [`wait`] and [`futex_pi::lock`].
 pub(crate) fn wait_then_lock(
     address: u64,
     lock: u64,
@@ -269,12 +278,13 @@ pub(crate) fn wait_then_lock(
     }
 }
 
-/// `FUTEX_CMP_REQUEUE_PI`: sends up to `limit` waiters of a word on to `lock` if the word is
-/// `expected`. The woken waiters take the lock or wait for it themselves. Returns their number.
+/// Sends up to `limit` waiters of the word at `from` on to `lock` if the word is `expected`
+/// (`FUTEX_CMP_REQUEUE_PI`). They are woken, and take the lock or wait for it themselves. Returns
+/// the number of these waiters.
 ///
 /// # Errors
-/// `EAGAIN` if the word differs; `EINVAL` if a waiter wants no lock or another one; those of
-/// [`wake`].
+/// Fails with `EAGAIN` if the word differs, and with `EINVAL` if a waiter wants no lock or another
+/// one. Fails with the errors of [`wake`].
 pub(crate) fn send_to_lock(
     from: u64,
     lock: u64,
@@ -353,7 +363,7 @@ pub(crate) struct Word {
 /// woken word.
 ///
 /// # Errors
-/// `ENOMEM`; those of [`wait`].
+/// Fails with `ENOMEM`, and with the errors of [`wait`].
 pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult {
     let mut waiters: Vec<Waiter> = Vec::new();
     waiters
@@ -421,7 +431,7 @@ fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno>
 /// how many waiters were woken and how many were moved.
 ///
 /// # Errors
-/// `EAGAIN` if the word differs; those of [`wake`].
+/// Fails with `EAGAIN` if the word differs, and with the errors of [`wake`].
 pub(crate) fn requeue(
     from: u64,
     to: u64,
@@ -489,12 +499,12 @@ pub(crate) fn requeue(
     Ok((woken, count))
 }
 
-/// `FUTEX_WAKE_OP`: changes the second word and wakes waiters of the first futex. Also wakes
-/// waiters of the second futex if the second word's old value passes the operation's test. Returns
-/// the number of woken waiters.
+/// Changes the word at `second` and wakes waiters of the futex at `first` (`FUTEX_WAKE_OP`). Also
+/// wakes waiters of the second futex if the old value of its word passes the operation's test.
+/// Returns the number of woken waiters.
 ///
 /// # Errors
-/// `ENOSYS` for an unknown operation; those of [`wake`].
+/// Fails with `ENOSYS` for an unknown operation, and with the errors of [`wake`].
 pub(crate) fn wake_op(
     first: u64,
     second: u64,

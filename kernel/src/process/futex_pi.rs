@@ -199,13 +199,15 @@ fn take(address: u64, word: u32, tid: u32) -> Result<bool, Errno> {
     Ok(atomic::compare_exchange_u32(address, word, new)? == word)
 }
 
-/// `FUTEX_LOCK_PI` and `FUTEX_TRYLOCK_PI`: takes the lock, and waits for it at most until
-/// `deadline`. With `try_only` it does not wait.
+/// Takes the lock at `address`, and waits for it at most until `deadline` (`FUTEX_LOCK_PI`). With
+/// `try_only` the call does not wait (`FUTEX_TRYLOCK_PI`).
 ///
 /// # Errors
-/// `EDEADLK` if the caller owns the lock, or if its owner waits for the caller. `ESRCH` if the word
-/// names no task. `EPERM` if it names a kernel thread. `EAGAIN` if `try_only` and the lock is
-/// taken. `ETIMEDOUT`. `ERESTARTNOINTR` on a signal. `EINVAL` for an unaligned address. `EFAULT`.
+/// Fails with `EDEADLK` if the caller owns the lock, or if its owner waits for the caller. Fails
+/// with `ESRCH` if the word names no task, and with `EPERM` if it names a kernel thread. Fails with
+/// `EAGAIN` if `try_only` is set and the lock is taken, and with `ETIMEDOUT` after `deadline`.
+/// Fails with `ERESTARTNOINTR` at a signal, with `EINVAL` for an unaligned address, and with
+/// `EFAULT`.
 pub(crate) fn lock(
     address: u64,
     shared: bool,
@@ -388,10 +390,11 @@ fn leave(waiter: &Waiter) -> u32 {
     outcome
 }
 
-/// `FUTEX_UNLOCK_PI`: hands the lock to the waiter that is first in turn.
+/// Hands the lock at `address`, which the caller owns, to the waiter that is first in turn
+/// (`FUTEX_UNLOCK_PI`).
 ///
 /// # Errors
-/// `EPERM` if the caller does not own the lock; those of [`lock`].
+/// Fails with `EPERM` if the caller does not own the lock, and with the errors of [`lock`].
 pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
     let tid = process::current().tid();
     // Ends: each turn means that another task has changed the word, or that its page was not
@@ -438,7 +441,8 @@ pub(crate) fn release_all(task: &Task) {
     hand_over(task);
 }
 
-/// Like [`release_all`], for a task that continues with another program.
+/// Does the same as [`release_all`] for a task that continues with another program, and forgets
+/// that tasks have waited for it.
 pub(crate) fn release_for_exec(task: &Task) {
     hand_over(task);
     task.marks().is_waited_for.store(0, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use logic::errno::Errno;
 
-/// A pidfd's file.
+/// The file behind a pidfd.
 #[derive(Debug)]
 pub struct PidFile {
     process: Arc<Process>,
@@ -32,7 +32,7 @@ pub fn open(process: Arc<Process>, nonblocking: bool) -> Arc<OpenFile> {
 /// Returns the process that a pidfd refers to.
 ///
 /// # Errors
-/// `EBADF` if `file` is no pidfd.
+/// Fails with `EBADF` if `file` is no pidfd.
 pub fn process_of(file: &OpenFile) -> Result<Arc<Process>, Errno> {
     let file = file.file().downcast::<PidFile>().ok_or(Errno::EBADF)?;
     Ok(file.process.clone())

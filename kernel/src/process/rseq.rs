@@ -38,7 +38,7 @@ pub(crate) struct Registration {
 
 impl Registration {
     /// Returns whether the thread must check its structure before it continues on this CPU.
-    /// `in_call`: the thread was in a system call.
+    /// `in_call` says that the thread was in a system call.
     #[inline]
     pub(crate) fn is_due(&self, in_call: bool) -> bool {
         if self.address.load(Ordering::Relaxed) == 0 {
@@ -75,7 +75,13 @@ fn here() -> u32 {
     u32::try_from(cpu_id()).unwrap_or(0)
 }
 
-/// `rseq(2)` for the current thread.
+/// Registers the structure of `bytes` bytes at `address` for the current thread `task`, or removes
+/// it if `flags` say so (`rseq(2)`). `signature` stands before the abort handlers. Returns 0.
+///
+/// # Errors
+/// Fails with `EINVAL` if an argument is wrong or another structure is registered. Fails with
+/// `EBUSY` if this structure is registered already, with `EPERM` if the signature is not the
+/// registered one, and with `EFAULT` if the structure cannot be accessed.
 pub(crate) fn register(
     task: TaskRef,
     address: u64,
@@ -192,7 +198,8 @@ pub(crate) fn serve(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// Aborts the current section before a handler runs, because the handler must not return into it.
+/// Aborts the thread's current section before a signal handler runs, because the handler must not
+/// return into the section.
 ///
 /// # Errors
 /// Fails if the thread's structure or its section is invalid.

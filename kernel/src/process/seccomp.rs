@@ -107,10 +107,11 @@ pub(crate) fn inherit(child: &Task, parent: &Task) {
     set(child, mode);
 }
 
-/// `SECCOMP_SET_MODE_STRICT`. Unlike on Linux, the time-stamp counter stays readable.
+/// Confines the current thread to `read`, `write`, `exit` and `rt_sigreturn`
+/// (`SECCOMP_SET_MODE_STRICT`). Unlike on Linux, the time-stamp counter stays readable.
 ///
 /// # Errors
-/// `EINVAL` if the thread has filters.
+/// Fails with `EINVAL` if the thread has filters.
 pub(crate) fn become_strict() -> Result<(), Errno> {
     let task = current();
     let _group = task.process().group.lock();
@@ -136,8 +137,8 @@ pub(crate) enum Whose {
 /// have it.
 ///
 /// # Errors
-/// `EINVAL` if the thread is strict. `ENOMEM` if its filters are too long together. `ESRCH` if a
-/// thread cannot have the filter.
+/// Fails with `EINVAL` if the thread is strict, and with `ENOMEM` if its filters are too long
+/// together. Fails with `ESRCH` if a thread cannot have the filter.
 pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
     let task = current();
     let mut filter = Arc::new(Filter::new(program, logs));
@@ -215,8 +216,8 @@ fn data_of(frame: &UserFrame) -> [u32; DATA_WORDS] {
     data
 }
 
-/// Checks a call of a thread that is not free. Returns `false` if the call is not made; its result
-/// is in `frame` then.
+/// Checks a system call of a thread that is confined. Returns `true` if the call may be made.
+/// Otherwise returns `false`, and `frame` has the result of the call.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     take_promise_over(task);

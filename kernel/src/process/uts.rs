@@ -8,7 +8,7 @@ pub(crate) const FIELD: usize = 65;
 
 /// The version of Linux whose interface this kernel offers (`uname -r`).
 pub const RELEASE: &str = "6.1.0-ebb";
-/// `uname -v`.
+/// The version of the kernel build that `uname -v` shows.
 pub const VERSION: &str = "#1 SMP Ebb";
 
 /// A name of the machine, padded with NULs.
@@ -28,9 +28,9 @@ impl Field {
     }
 }
 
-/// The host's name.
+/// The name of the host (`sethostname(2)`).
 pub(crate) static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
-/// The domain's name.
+/// The name of the NIS domain (`setdomainname(2)`).
 pub(crate) static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
 
 /// Notifies tasks that poll the host's name of its changes.

@@ -81,7 +81,7 @@ pub(super) const SYS: &[Entry] = &[
     ),
 ];
 
-/// Where the CPUs have such pages.
+/// The files of huge pages of 1 GiB. They exist if the CPUs support such pages.
 pub(super) const SYS_GIGANTIC: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
@@ -199,7 +199,7 @@ fn set_usual_total(pages: u64) -> Result<(), Errno> {
     set_total(hugetlb::default_size(), pages)
 }
 
-/// Whether one who works on a pool is to end; lets others run.
+/// Lets other tasks run during work on a pool. Returns `true` if the work must end.
 fn stops() -> bool {
     sched::cond_resched();
     sched::current().signal_pending()
@@ -234,7 +234,7 @@ fn set_demote_size(bytes: u64) -> Result<(), Errno> {
     }
 }
 
-/// The last lines of `/proc/meminfo`.
+/// Writes the lines about huge pages of `/proc/meminfo`, which are its last ones.
 pub(super) fn meminfo(text: &mut Text) -> Written {
     let size = hugetlb::default_size();
     let counts = hugetlb::counts(size);
@@ -256,7 +256,7 @@ pub(super) fn meminfo(text: &mut Text) -> Written {
     )
 }
 
-/// The lines of node 0's `meminfo`.
+/// Writes the lines about huge pages of node 0's `meminfo`.
 pub(super) fn node_meminfo(text: &mut Text) -> Written {
     let counts = hugetlb::counts(hugetlb::default_size());
     writeln!(text, "Node 0 HugePages_Total: {:>5}", counts.total)?;
@@ -264,7 +264,7 @@ pub(super) fn node_meminfo(text: &mut Text) -> Written {
     writeln!(text, "Node 0 HugePages_Surp:  {:>5}", counts.surplus)
 }
 
-/// The size of huge pages that a boot word names, if this machine has it.
+/// Returns the size of huge pages that a word of the command line names, if this machine has it.
 fn boot_size(value: &str) -> Option<PageSize> {
     PageSize::of_bytes(number::size(value.as_bytes()).0)
 }

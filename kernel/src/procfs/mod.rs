@@ -1,4 +1,4 @@
-//! `/proc` and `/sys`: what the kernel tells, and its knobs.
+//! `/proc` and `/sys`: the state of the kernel, and its knobs.
 
 mod hugepages;
 mod proc;
@@ -7,7 +7,7 @@ mod sys;
 use crate::fs;
 use machine::arch::BootInfo;
 
-/// Mounts both in the tree.
+/// Mounts `/proc` and `/sys`.
 pub fn mount(boot: &'static BootInfo) {
     let root = fs::root();
     let mount = fs::mounts::mount_permanent;
@@ -20,8 +20,8 @@ pub fn mount(boot: &'static BootInfo) {
 
 pub use proc::{apply_boot_line, is_of_process, process_of};
 
-/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's pools of huge
-/// pages.
+/// Does the work that needs all CPUs and the whole tree: adds the CPUs of `/sys`, and creates the
+/// pools of huge pages that the command line asks for.
 pub fn finish() {
     sys::add_cpus();
     hugepages::apply_boot_line(proc::boot_line());

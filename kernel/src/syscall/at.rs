@@ -1,4 +1,4 @@
-//! Paths as calls name them: a directory's descriptor, a path, and flags.
+//! The files that calls name by a directory's descriptor, a path, and flags.
 
 use crate::fs::lookup::{self, Found, LastLink};
 use crate::fs::watch::{self, Events};
@@ -13,11 +13,17 @@ use logic::errno::Errno;
 use logic::path::{self, PATH_MAX};
 
 /// Reads a path from the program's memory.
+///
+/// # Errors
+/// Fails with `EFAULT`, with `ENAMETOOLONG`, and with `ENOMEM`.
 pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
     uaccess::read_cstr(address, PATH_MAX)
 }
 
-/// Reads a path that is not empty. That comes before anything that the call says besides.
+/// Reads a path that is not empty. Calls do this before they check their other arguments.
+///
+/// # Errors
+/// Fails as [`read_path`] does, and with `ENOENT` if the path is empty.
 pub(super) fn read_full_path(address: u64) -> Result<Vec<u8>, Errno> {
     let path = read_path(address)?;
     if path.is_empty() {
@@ -26,7 +32,11 @@ pub(super) fn read_full_path(address: u64) -> Result<Vec<u8>, Errno> {
     Ok(path)
 }
 
-/// Where the walk of `path` starts: the directory behind `fd`, unless the path is absolute.
+/// Returns the directory at which the walk of `path` starts: the root if `path` is absolute, else
+/// the one behind `fd` or the working directory.
+///
+/// # Errors
+/// Fails with `EBADF` if `fd` is not open, and with `ENOTDIR` if it is no directory.
 pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if path::is_absolute(path) {
         return Ok(caller::context().root());
@@ -41,7 +51,10 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     Ok(file.node().clone())
 }
 
-/// Walks the path at `address` from `fd`.
+/// Walks the path at `address` from the directory behind `fd`.
+///
+/// # Errors
+/// Fails as [`read_full_path`] and [`start`] do, and with the errors of the walk.
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_full_path(address)?;
     let start = start(fd, &path)?;
@@ -55,18 +68,18 @@ pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, 
     )
 }
 
-/// What a call with `AT_EMPTY_PATH` means.
+/// The file that a call with `AT_EMPTY_PATH` refers to.
 pub(super) enum Target {
-    /// The directory that the caller is in.
+    /// The caller's working directory.
     Here(NodeRef),
-    /// What the path leads to, which is there.
+    /// The existing file at the end of a path.
     Path(Found),
-    /// The descriptor itself.
+    /// The file of the descriptor.
     File(Arc<OpenFile>),
 }
 
 impl Target {
-    /// The node in either case.
+    /// Returns the node of the file.
     pub(super) fn node(&self) -> &NodeRef {
         match self {
             Self::Here(node) => node,
@@ -75,12 +88,15 @@ impl Target {
         }
     }
 
-    /// `EACCES` unless the caller may do that with it.
+    /// Checks that the caller has the access `wanted` to the file.
+    ///
+    /// # Errors
+    /// Fails as [`permission::check`] does.
     pub(super) fn check(&self, wanted: Wanted) -> Result<(), Errno> {
         permission::check(process::current().credentials(), &**self.node(), wanted)
     }
 
-    /// Tells those who watch it, or the directory that it is in.
+    /// Reports `events` to the watches of the file, and of the directory that it is in.
     pub(super) fn tell(&self, events: Events) {
         match self {
             Self::Here(node) => {
@@ -94,7 +110,7 @@ impl Target {
     }
 }
 
-/// A path that must lead to something.
+/// Returns the file at the end of a path. Fails with `ENOENT` if there is none.
 fn existing(found: Found) -> Result<Target, Errno> {
     if found.node.is_none() {
         return Err(Errno::ENOENT);
@@ -102,12 +118,18 @@ fn existing(found: Found) -> Result<Target, Errno> {
     Ok(Target::Path(found))
 }
 
-/// What the path at `address` leads to from `fd`; it must exist.
+/// Finds the existing file that the path at `address` leads to from `fd`.
+///
+/// # Errors
+/// Fails as [`find`] does, and with `ENOENT` if there is no such file.
 pub(super) fn path_target(fd: i32, address: u64, last_link: LastLink) -> Result<Target, Errno> {
     existing(find(fd, address, last_link)?)
 }
 
-/// What `fd`, the path at `address` and `flags` mean together; it must exist.
+/// Finds the existing file that `fd`, the path at `address` and `flags` refer to.
+///
+/// # Errors
+/// Fails as [`path_target`] does.
 pub(super) fn target(
     fd: i32,
     address: u64,
@@ -118,7 +140,10 @@ pub(super) fn target(
     target_as(task.credentials(), fd, address, flags, last_link)
 }
 
-/// Finds the same node with the rights of `who`.
+/// Finds the same file as [`target`], with the rights of `who`.
+///
+/// # Errors
+/// Fails as [`path_target`] does.
 pub(super) fn target_as(
     who: &Credentials,
     fd: i32,

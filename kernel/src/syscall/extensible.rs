@@ -1,17 +1,18 @@
-//! Structures that have grown, and may grow again: the program says how large its own is.
+//! Structures that have grown with versions of Linux, and may grow again. The program passes the
+//! size of its own.
 
 use crate::vm::uaccess;
 use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Reads a structure of `size` bytes from the program. Missing fields are zero; bytes behind the
-/// known fields must be zero.
+/// Reads a structure of `size` bytes at `address` from the program. Missing fields become zero.
+/// Bytes behind the known fields must be zero.
 ///
 /// # Errors
-/// `EINVAL` if it is smaller than the first version, which had `least` bytes. `E2BIG` if it is
-/// larger than a page, or has other bytes than zero behind the fields that this kernel knows.
-/// `EFAULT`.
+/// Fails with `EINVAL` if `size` is below `least`, the size of the first version. Fails with
+/// `E2BIG` if it is above a page, or if bytes behind the fields that this kernel knows are not
+/// zero. Fails with `EFAULT`.
 pub(super) fn read<T: FromBytes + IntoBytes>(
     address: u64,
     size: usize,

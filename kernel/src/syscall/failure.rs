@@ -3,7 +3,7 @@
 use crate::process::signal::{Signal, raise};
 use logic::errno::Errno;
 
-/// Raises the signal of an error that comes with one. Returns the error that the program gets.
+/// Raises the signal that belongs to `error`, if there is one. Returns the error for the program.
 pub(super) fn signalled(error: Errno) -> Errno {
     match error {
         Errno::BROKEN_PIPE => {

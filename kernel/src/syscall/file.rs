@@ -30,8 +30,8 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
 
-/// Returns the source of a write from the program's `segments`. The file loses its set-id bits,
-/// unless all segments are empty or the caller may keep them.
+/// Returns a source of the bytes in the program's `segments`, to be written to `file`. The file
+/// loses its set-id bits, unless all segments are empty or the caller may keep the bits.
 pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
     if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
         forget_set_ids(file);
@@ -39,7 +39,7 @@ pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource
     UserSource::new(segments, caller::file_size_limit)
 }
 
-/// Takes set-id bits from a file that is written to.
+/// Clears the set-id bits of a file that is written, unless the caller may keep them.
 pub(super) fn forget_set_ids(file: &OpenFile) {
     lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }
@@ -281,7 +281,7 @@ mod resolve {
 /// Returns flags, mode and rules of `openat2`'s structure.
 ///
 /// # Errors
-/// `EINVAL` if they are unknown or contradict each other.
+/// Fails with `EINVAL` if bits are unknown or contradict each other.
 fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
     let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
     let flags = OpenFlags::from_bits(bits).ok_or(Errno::EINVAL)?;
@@ -480,7 +480,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
 /// Whether a file may be made as large as that.
 ///
 /// # Errors
-/// `FILE_SIZE_LIMIT`: the process's limit is against it.
+/// Fails with `FILE_SIZE_LIMIT` if `size` is above the process's limit.
 fn check_size_limit(node: &NodeRef, size: u64) -> Result<(), Errno> {
     match caller::file_size_limit() {
         Some(limit) if size > limit && size > node.metadata().size => Err(Errno::FILE_SIZE_LIMIT),

@@ -1,4 +1,4 @@
-//! What the calls on the three kinds of System V IPC have in common.
+//! The common part of the calls on the three kinds of System V IPC.
 
 use super::record::IpcPerm;
 use crate::process::ipc::Owner;
@@ -12,7 +12,7 @@ pub(super) const IPC_STAT: i32 = 2;
 pub(super) const IPC_INFO: i32 = 3;
 pub(super) const IPC_NOWAIT: u32 = 0o4000;
 
-/// A number that the kernel made: not negative.
+/// Returns `number`, which the kernel made and which is not negative, as the result of a call.
 pub(super) fn result(number: i32) -> SysResult {
     Ok(usize::try_from(number).unwrap_or(0))
 }
@@ -32,7 +32,7 @@ pub(super) fn permissions(id: i32, owner: &Owner) -> IpcPerm {
     }
 }
 
-/// A limit or a count in a field of 32 bits: as much as fits.
+/// Converts a limit or a count to a field of 32 bits. A larger value becomes the largest one.
 pub(super) fn word(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -67,7 +67,8 @@ fn holder(files: &FileTable, command: u32) -> Holder<'_> {
     }
 }
 
-/// `F_GETLK` and `F_OFD_GETLK`: who keeps the caller from a lock.
+/// Finds a lock that keeps the caller from a lock, and writes it to the program (`F_GETLK`,
+/// `F_OFD_GETLK`).
 pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64) -> SysResult {
     let mut lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
@@ -87,7 +88,7 @@ pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64
     Ok(0)
 }
 
-/// `F_SETLK`, `F_SETLKW`, `F_OFD_SETLK` and `F_OFD_SETLKW`: locks and unlocks.
+/// Locks bytes of a file, or unlocks them (`F_SETLK`, `F_SETLKW`, `F_OFD_SETLK`, `F_OFD_SETLKW`).
 pub(super) fn set(
     files: &FileTable,
     fd: i32,

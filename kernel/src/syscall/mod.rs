@@ -1,7 +1,7 @@
 //! System calls: the entry, the arguments and the table.
 //!
-//! A handler takes [`Args`] and gives a [`SysResult`]; what comes from the program is an allegation
-//! and checked where it is used. Calls that change the user registers take the frame too.
+//! A handler takes [`Args`] and returns a [`SysResult`]. It checks the values that come from the
+//! program where it uses them. Handlers that change the user registers take the frame too.
 
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
@@ -69,8 +69,8 @@ use machine::arch::clock::Ticks;
 use machine::arch::{BootInfo, UserFrame};
 use machine::sched::work;
 
-/// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result
-/// goes to `rax`.
+/// Carries out the system call of `frame`. The entry code calls this for a `syscall` instruction.
+/// The number is in `orig_rax`, and the result goes to `rax`.
 #[unsafe(export_name = "ebb_syscall")]
 pub extern "C" fn entry(frame: &mut UserFrame) {
     let task = crate::process::current();
@@ -124,7 +124,7 @@ fn failed(number: u32, error: Errno) -> Errno {
     error
 }
 
-/// Prepares for the first call: the boot line may ask for a trace.
+/// Prepares for the first call. Turns the trace on if the command line asks for it.
 pub fn init(boot: &BootInfo) {
     if boot.option("ebb.trace") == Some("calls") {
         trace::enable();

@@ -12,13 +12,13 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 
-/// `ioctl` requests of sockets: to name the owner, and to ask for it.
+/// The `ioctl` requests of sockets that set the owner and return the owner.
 pub(super) const FIOSETOWN: u32 = 0x8901;
 pub(super) const SIOCSPGRP: u32 = 0x8902;
 pub(super) const FIOGETOWN: u32 = 0x8903;
 pub(super) const SIOCGPGRP: u32 = 0x8904;
 
-/// The real and the effective user of the caller.
+/// Returns the real and the effective user of the caller.
 pub(super) fn users() -> [u32; 2] {
     let own = process::current();
     let users = &own.credentials().users;
@@ -37,7 +37,12 @@ fn name(file: &OpenFile, kind: Kind, number: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Names a process, or, below 0, a process group.
+/// Sets the owner of `file`: the process `number`, or the process group `-number` if `number` is
+/// negative. 0 removes the owner.
+///
+/// # Errors
+/// Fails with `EINVAL` for `i32::MIN`, with `ESRCH` if the number is unused, and as
+/// [`OpenFile::prepare_owner`] does.
 pub(super) fn set(file: &OpenFile, number: i32) -> Result<(), Errno> {
     let kind = if number < 0 {
         Kind::Group
@@ -50,7 +55,8 @@ pub(super) fn set(file: &OpenFile, number: i32) -> Result<(), Errno> {
     name(file, kind, number.unsigned_abs())
 }
 
-/// The owner likewise, and 0 if there is none.
+/// Returns the number of the owner: of a process or thread, or the negated number of a process
+/// group. Returns 0 if there is none.
 pub(super) fn get(file: &OpenFile) -> i32 {
     match file.known_owner().map(|owner| owner.named()) {
         Some((Kind::Group, number)) => -number.cast_signed(),
@@ -59,7 +65,8 @@ pub(super) fn get(file: &OpenFile) -> i32 {
     }
 }
 
-/// The commands of `fcntl(2)` that are about the owner and its signal; `None`: it is another one.
+/// Carries out a command of `fcntl(2)` about the owner and its signal. Returns `None` if `command`
+/// is another one.
 pub(super) fn fcntl(file: &OpenFile, command: u32, a: &Args) -> Option<SysResult> {
     Some(match command {
         F_GETOWN => Ok(super::value(i64::from(get(file)).cast_unsigned())),

@@ -1,4 +1,4 @@
-//! Pipes, and what comes in pairs.
+//! Pipes, and calls that return two descriptors.
 
 use super::Args;
 use crate::fs::pipe::quota::Maker;
@@ -9,7 +9,8 @@ use alloc::sync::Arc;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
-/// Installs two files and writes their descriptors to the program's memory; all or nothing.
+/// Gives two files descriptors, and writes these to `address`. If any step fails, no descriptor
+/// stays open.
 pub(super) fn install_pair(
     files: [Arc<OpenFile>; 2],
     close_on_exec: bool,
@@ -34,7 +35,7 @@ pub(super) fn install_pair(
     Ok(0)
 }
 
-/// The calling task as one that makes or changes pipes.
+/// Returns the calling task in its role as a creator of pipes.
 pub(super) fn maker() -> Maker {
     let current = process::current();
     let who = current.credentials();

@@ -22,8 +22,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A span of seconds and a fraction, checked: `EINVAL` for negative ones and fractions of a second
-/// and more.
+/// Converts seconds and a fraction to nanoseconds. Fails with `EINVAL` for negative values and for
+/// a fraction of a second or more.
 fn span(seconds: u64, fraction: u64, unit_nanos: u64) -> Result<Nanos, Errno> {
     if seconds > i64::MAX as u64 || fraction >= SECOND / unit_nanos {
         return Err(Errno::EINVAL);
@@ -35,11 +35,15 @@ fn span(seconds: u64, fraction: u64, unit_nanos: u64) -> Result<Nanos, Errno> {
     ))
 }
 
+/// Returns the time on the monotonic clock at the end of `span` from now.
 pub(super) fn deadline(span: Nanos) -> Nanos {
     clock::now().saturating_add(span)
 }
 
-/// Reads a `struct timespec`; `None` for a null pointer.
+/// Reads a `struct timespec`. Returns `None` for a null pointer.
+///
+/// # Errors
+/// Fails with `EFAULT`, and with `EINVAL` for a negative time or a billion nanoseconds or more.
 pub(super) fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
     if address == 0 {
         return Ok(None);

@@ -11,16 +11,16 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::{USER_END, cpu};
 use machine::sched::work;
 
-/// `arch_prctl`: sets the base of GS.
+/// The code of `arch_prctl` that sets the base of GS.
 pub(super) const ARCH_SET_GS: u32 = 0x1001;
-/// The same of FS.
+/// The code of `arch_prctl` that sets the base of FS.
 pub(super) const ARCH_SET_FS: u32 = 0x1002;
-/// Stores the base of FS.
+/// The code of `arch_prctl` that stores the base of FS.
 pub(super) const ARCH_GET_FS: u32 = 0x1003;
-/// The same of GS.
+/// The code of `arch_prctl` that stores the base of GS.
 pub(super) const ARCH_GET_GS: u32 = 0x1004;
 
-/// `prctl(2)`: what programs use of it.
+/// `prctl(2)`: the options that programs use.
 pub fn prctl(a: &Args) -> SysResult {
     let current = process::current();
     let process = current.process();

@@ -114,7 +114,7 @@ pub fn exit_group(a: &Args) -> SysResult {
     task::exit_group(WaitStatus::exited(a.int(0)))
 }
 
-/// `struct rusage` as words.
+/// Returns `struct rusage` as words.
 pub(super) fn rusage_words(usage: &Usage) -> [u64; 18] {
     let mut words = [0; 18];
     for (at, time) in [(0, usage.user), (2, usage.system)] {
@@ -269,7 +269,11 @@ pub fn getpgrp(_a: &Args) -> SysResult {
     Ok(process::current().process().pgid() as usize)
 }
 
-/// The process with this number, or with a thread of this number; 0 is the current one.
+/// Returns the process with the number `pid`, or with a thread of this number; 0 is the current
+/// process.
+///
+/// # Errors
+/// Fails with `ESRCH` if there is none.
 pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
     if pid == 0 {
         return Ok(process::current().process().clone());
@@ -278,7 +282,10 @@ pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
     of_number(pid)
 }
 
-/// The process with this number, or with a thread of this number.
+/// Returns the process with the number `number`, or with a thread of this number.
+///
+/// # Errors
+/// Fails with `ESRCH` if there is none.
 pub(super) fn of_number(number: u32) -> Result<Arc<Process>, Errno> {
     let of_thread = || task::find_task(number).map(|task| task.process().clone());
     task::find(number).or_else(of_thread).ok_or(Errno::ESRCH)
@@ -418,11 +425,11 @@ pub fn unshare(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Gives the current thread descriptors of its own, if other threads or processes have the same
-/// ones.
+/// Gives the current thread a separate table of descriptors, if other threads or processes share
+/// its table.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(super) fn unshare_files() -> Result<(), Errno> {
     let current = process::current();
     if current.files().is_shared() {

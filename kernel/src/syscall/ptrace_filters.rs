@@ -19,7 +19,7 @@ const LOG: u64 = 1 << 1;
 /// its own.
 ///
 /// # Errors
-/// `EPERM`.
+/// Fails with `EPERM`.
 pub(super) fn check_options(options: Options) -> Result<Options, Errno> {
     if options.contains(Options::SUSPEND_SECCOMP) {
         let current = process::current();
@@ -46,8 +46,8 @@ fn newest(tracee: &Task) -> Result<Arc<Filter>, Errno> {
     tracee.confinement().filters().ok_or(Errno::EINVAL)
 }
 
-/// `PTRACE_SECCOMP_GET_FILTER`: copies the instructions of the filter with this number, 0 the
-/// oldest, and returns how many there are.
+/// Copies the instructions of a filter to the address `to`, and returns their number
+/// (`PTRACE_SECCOMP_GET_FILTER`). `number` 0 is the oldest filter. If `to` is 0, copies nothing.
 pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
     check_look(tracee)?;
     let newest = newest(tracee)?;
@@ -62,7 +62,7 @@ pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
     Ok(instructions.len())
 }
 
-/// `PTRACE_SECCOMP_GET_METADATA`: the flags that a filter was installed with.
+/// Writes the flags with which a filter was installed (`PTRACE_SECCOMP_GET_METADATA`).
 pub(super) fn get_metadata(tracee: &Task, size: u64, at: u64) -> SysResult {
     /// Bytes of a word, and of `struct seccomp_metadata`.
     const WORD: usize = 8;

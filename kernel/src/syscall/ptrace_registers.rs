@@ -62,7 +62,7 @@ fn debug_register(address: u64) -> Option<usize> {
     (n < 8).then_some(n)
 }
 
-/// `PTRACE_PEEKUSR`.
+/// Returns a word of the tracee's `struct user` (`PTRACE_PEEKUSR`).
 pub(super) fn peek(tracee: &Task, address: u64) -> Result<u64, Errno> {
     at_stop(tracee, |state, registers| {
         let n = place(address)?;
@@ -73,7 +73,7 @@ pub(super) fn peek(tracee: &Task, address: u64) -> Result<u64, Errno> {
     })
 }
 
-/// `PTRACE_POKEUSR`.
+/// Sets a word of the tracee's `struct user` (`PTRACE_POKEUSR`).
 pub(super) fn poke(tracee: &Task, address: u64, value: u64) -> Result<(), Errno> {
     at_stop(tracee, |state, registers| {
         let n = place(address)?;
@@ -134,12 +134,14 @@ fn load(tracee: &Task, set: Set, from: u64, bytes: usize) -> Result<(), Errno> {
     })
 }
 
-/// `PTRACE_GETREGS` and `PTRACE_GETFPREGS`.
+/// Writes the set of registers `set` of a tracee to the address `to` (`PTRACE_GETREGS`,
+/// `PTRACE_GETFPREGS`).
 pub(super) fn get(tracee: &Task, set: Set, to: u64) -> Result<(), Errno> {
     show(tracee, set, to, set.bytes())
 }
 
-/// `PTRACE_SETREGS` and `PTRACE_SETFPREGS`.
+/// Sets the registers `set` of a tracee from the address `from` (`PTRACE_SETREGS`,
+/// `PTRACE_SETFPREGS`).
 pub(super) fn set(tracee: &Task, set: Set, from: u64) -> Result<(), Errno> {
     load(tracee, set, from, set.bytes())
 }
@@ -169,21 +171,23 @@ fn note_length(vector: u64, length: usize) -> Result<(), Errno> {
     UserPtr::<u64>::new(vector.wrapping_add(WORD as u64)).write(&(length as u64))
 }
 
-/// `PTRACE_GETREGSET`.
+/// Writes the registers of the note type `kind` to the buffer of the `struct iovec` at `vector`
+/// (`PTRACE_GETREGSET`).
 pub(super) fn get_set(tracee: &Task, kind: u64, vector: u64) -> Result<(), Errno> {
     let (set, address, length) = named(tracee, kind, vector)?;
     show(tracee, set, address, length)?;
     note_length(vector, length)
 }
 
-/// `PTRACE_SETREGSET`.
+/// Sets the registers of the note type `kind` from the buffer of the `struct iovec` at `vector`
+/// (`PTRACE_SETREGSET`).
 pub(super) fn set_set(tracee: &Task, kind: u64, vector: u64) -> Result<(), Errno> {
     let (set, address, length) = named(tracee, kind, vector)?;
     load(tracee, set, address, length)?;
     note_length(vector, length)
 }
 
-/// `PTRACE_ARCH_PRCTL`: the bases of FS and GS.
+/// Sets or returns the base of FS or GS of a tracee (`PTRACE_ARCH_PRCTL`).
 pub(super) fn arch_prctl(tracee: &Task, code: u64, address: u64) -> Result<(), Errno> {
     let user = tracee.user_state().ok_or(Errno::ESRCH)?;
     let base = at_stop(tracee, |_, _| {

@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use linux_raw_sys::{general as raw, net};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Refuses to build where a structure is not what Linux's is.
+/// Fails the build if a structure differs from Linux's.
 macro_rules! as_in_linux {
     ($ours:ident is $linux:ty: $($field:ident $its:ident),*) => {
         const _: () = {
@@ -16,7 +16,7 @@ macro_rules! as_in_linux {
     };
 }
 
-/// `struct timespec` and `struct timeval`: seconds, and nano- or microseconds.
+/// `struct timespec` and `struct timeval`: seconds, and nanoseconds or microseconds.
 pub(super) type Time = [u64; 2];
 
 const _: () = assert!(size_of::<Time>() == size_of::<raw::timespec>());
@@ -129,7 +129,7 @@ pub(super) struct IpcPerm {
     pub(super) unused: [u64; 2],
 }
 
-/// `struct shmid64_ds`, likewise.
+/// `struct shmid64_ds`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct ShmDs {
@@ -146,7 +146,7 @@ pub(super) struct ShmDs {
 
 const _: () = assert!(size_of::<ShmDs>() == 112 && offset_of!(ShmDs, attachments) == 88);
 
-/// `struct shminfo64`, likewise.
+/// `struct shminfo64`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct ShmLimits {
@@ -158,7 +158,7 @@ pub(super) struct ShmLimits {
     pub(super) unused: [u64; 4],
 }
 
-/// `struct shm_info`, likewise.
+/// `struct shm_info`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct ShmInfo {
@@ -195,7 +195,7 @@ pub(super) struct SemDs {
 
 const _: () = assert!(size_of::<SemDs>() == 104 && offset_of!(SemDs, count) == 80);
 
-/// `struct seminfo`, likewise.
+/// `struct seminfo`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SemInfo {
@@ -211,7 +211,7 @@ pub(super) struct SemInfo {
     pub(super) semaphores_or_adjustment: u32,
 }
 
-/// `struct msqid64_ds`, likewise.
+/// `struct msqid64_ds`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct MsgDs {
@@ -229,7 +229,7 @@ pub(super) struct MsgDs {
 
 const _: () = assert!(size_of::<MsgDs>() == 120 && offset_of!(MsgDs, most_bytes) == 88);
 
-/// `struct msginfo`, likewise.
+/// `struct msginfo`, which linux-raw-sys does not have.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct MsgInfo {

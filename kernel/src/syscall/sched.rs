@@ -16,11 +16,11 @@ pub fn sched_yield(_a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// The thread with this number, or the main thread that has ended of the process with it; 0 is the
-/// current one.
+/// Returns the thread with the number `tid`, or the process with this number whose main thread has
+/// ended; 0 is the current thread.
 ///
 /// # Errors
-/// `EINVAL`: a negative number; `ESRCH`.
+/// Fails with `EINVAL` for a negative number, and with `ESRCH`.
 pub(super) fn scheduled_or_current(tid: i32) -> Result<Scheduled, Errno> {
     match tid {
         0 => Ok(Scheduled::Live(process::current().to_arc())),
@@ -83,7 +83,7 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
 /// Checks that the calling thread may set the scheduling of `to`.
 ///
 /// # Errors
-/// `EPERM` if `to` belongs to another user, or has capabilities that the caller lacks.
+/// Fails with `EPERM` if `to` belongs to another user, or has capabilities that the caller lacks.
 pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
     if process::current()
         .credentials()
@@ -95,7 +95,7 @@ pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
     }
 }
 
-/// Whose threads a call on priorities means.
+/// The threads that a call on priorities refers to.
 pub(super) enum Subjects {
     Thread(Scheduled),
     Group(u32),
@@ -103,7 +103,10 @@ pub(super) enum Subjects {
 }
 
 impl Subjects {
-    /// From `which` and `who` of `getpriority(2)`.
+    /// Returns the threads that `which` and `who` of `getpriority(2)` refer to.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `which` is unknown, and with `ESRCH`.
     pub(super) fn of(which: i32, who: i32) -> Result<Self, Errno> {
         let own = process::current().process().clone();
         let who_or = |own: u32| match who {
@@ -127,10 +130,10 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads that are meant, main threads that have ended too.
+/// Calls `each` for the threads of `subjects`, including main threads that have ended.
 ///
 /// # Errors
-/// `ESRCH`: there is none; `ENOMEM`.
+/// Fails with `ESRCH` if there is none, and with `ENOMEM`.
 pub(super) fn for_each_meant(
     subjects: &Subjects,
     mut each: impl FnMut(&Scheduled),
@@ -156,7 +159,7 @@ pub(super) fn for_each_meant(
     Ok(())
 }
 
-/// What the limit on nice values must be for a thread to have `nice`.
+/// Returns the least limit on nice values (`RLIMIT_NICE`) with which a thread may have `nice`.
 pub(super) fn niceness(nice: i32) -> u64 {
     u64::try_from(20 - nice).unwrap_or(0)
 }

@@ -12,7 +12,7 @@ use logic::errno::{Errno, SysResult};
 use logic::sched::{policy, realtime as arithmetic};
 use machine::sched::realtime;
 
-/// Policies, as Linux numbers them.
+/// The scheduling policies, with Linux's numbers.
 pub(super) mod policies {
     pub(in super::super) const OTHER: u32 = 0;
     pub(in super::super) const FIFO: u32 = 1;
@@ -22,10 +22,10 @@ pub(super) mod policies {
     pub(in super::super) const DEADLINE: u32 = 6;
 }
 
-/// The priorities that threads of a policy may have.
+/// Returns the range of priorities that threads of `policy` may have.
 ///
 /// # Errors
-/// `EINVAL`: there is no such policy.
+/// Fails with `EINVAL` if there is no such policy.
 pub(super) fn priorities(policy: u32) -> Result<RangeInclusive<u32>, Errno> {
     match policy {
         policies::FIFO | policies::RR => Ok(1..=arithmetic::HIGHEST),
@@ -34,7 +34,7 @@ pub(super) fn priorities(policy: u32) -> Result<RangeInclusive<u32>, Errno> {
     }
 }
 
-/// What a call wants a thread to have.
+/// The scheduling that a call requests for a thread.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) policy: u32,
@@ -44,7 +44,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Returns the policy and priority of `has`.
+    /// Returns the policy, priority and nice value of `has`.
     pub(super) fn of(has: &Scheduling) -> Self {
         Self {
             policy: has.policy,
@@ -54,11 +54,11 @@ impl Wanted {
         }
     }
 
-    /// Checks that the caller may give this to `to`, which has `has` now, by the caller's rights
-    /// and the limits of `to`'s process.
+    /// Checks that the caller may give this scheduling to `to`, which has `has` now, by the
+    /// caller's rights and the limits of the process of `to`.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// Fails with `EPERM`.
     pub(super) fn check(&self, has: &Scheduling, to: &Scheduled) -> Result<(), Errno> {
         let limit = |index| to.process().limit(index);
         let may_be_nice = |nice: i32| niceness(nice) <= limit(limits::index::NICE);
@@ -82,7 +82,7 @@ impl Wanted {
         may_schedule(to)
     }
 
-    /// Puts it into `scheduling`.
+    /// Stores this scheduling in `scheduling`. A real-time thread keeps its nice value.
     pub(super) fn put(&self, scheduling: &mut Scheduling) {
         scheduling.policy = self.policy;
         scheduling.priority = self.priority;

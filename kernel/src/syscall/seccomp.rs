@@ -37,7 +37,7 @@ pub fn seccomp(a: &Args) -> SysResult {
     operate(a.uint(0), a.uint(1), a.addr(2))
 }
 
-/// `PR_SET_SECCOMP`.
+/// Sets the seccomp mode of the current thread (`PR_SET_SECCOMP`).
 pub(super) fn set_mode(a: &Args) -> SysResult {
     match a.addr(1) {
         1 => operate(SET_MODE_STRICT, 0, 0),

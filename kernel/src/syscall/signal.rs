@@ -267,10 +267,11 @@ pub fn kill(a: &Args) -> SysResult {
     if reached { Ok(0) } else { Err(Errno::EPERM) }
 }
 
-/// Whether the caller may send a process a signal; within a session anybody may have others go on.
+/// Checks that the caller may send `signal` to `process`. Any process may send SIGCONT within its
+/// session.
 ///
 /// # Errors
-/// `EPERM`.
+/// Fails with `EPERM`.
 pub(super) fn may_send(process: &Process, signal: Option<Signal>) -> Result<(), Errno> {
     let own = process::current();
     let goes_on =
@@ -285,7 +286,11 @@ pub(super) fn may_send(process: &Process, signal: Option<Signal>) -> Result<(), 
     }
 }
 
-/// Signal 0 sends nothing and only asks whether the target is there.
+/// Returns the signal with this number. Returns `None` for 0, which sends nothing and only checks
+/// the target.
+///
+/// # Errors
+/// Fails with `EINVAL` if there is no such signal.
 pub(super) fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
     match number {
         0 => Ok(None),
@@ -297,7 +302,7 @@ pub(super) fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
 /// thread that has ended has its number until its process is reaped; signals to it are lost.
 ///
 /// # Errors
-/// `EINVAL` if a number is not positive; `ESRCH`.
+/// Fails with `EINVAL` if a number is not positive, and with `ESRCH`.
 fn thread(group: Option<i32>, tid: i32) -> Result<Scheduled, Errno> {
     let positive = |number: i32| {
         let number = u32::try_from(number).ok();
@@ -339,7 +344,7 @@ pub fn tgkill(a: &Args) -> SysResult {
 /// Reads the `siginfo_t` at `address`.
 ///
 /// # Errors
-/// `EFAULT`.
+/// Fails with `EFAULT`.
 fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
     let mut bytes = [0; SIGINFO_BYTES];
     uaccess::copy_in(&mut bytes, address)?;
@@ -350,7 +355,7 @@ fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
 /// or `tkill`, unless the caller sends it to itself.
 ///
 /// # Errors
-/// `EPERM`.
+/// Fails with `EPERM`.
 fn may_claim(info: &[u8; SIGINFO_BYTES], target: i32) -> Result<(), Errno> {
     let code = SigInfo::from_bytes(Signal::SIGUSR1, info).code;
     let own = process::current().process().pid();
@@ -402,8 +407,8 @@ pub fn restart_syscall(_a: &Args) -> SysResult {
     }
 }
 
-/// Puts the signal mask back that a call replaced for its duration, unless a signal interrupted it:
-/// then the handler's frame takes care of that.
+/// Restores the signal mask that a call with this `result` replaced for its duration. If a signal
+/// interrupted the call, the handler's frame restores the mask instead.
 pub(super) fn finish(result: SysResult) {
     let interrupted = matches!(
         result,

@@ -1,4 +1,4 @@
-//! Sockets: making, naming and connecting them.
+//! Sockets: creates, names and connects them.
 
 use super::Args;
 use super::pipe::install_pair;
@@ -129,7 +129,7 @@ fn netlink_socket(kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
     Ok(Socket::with_protocol(Family::Netlink, kind, protocol))
 }
 
-/// Linux's number of the protocol of a socket of this family.
+/// Returns Linux's number of `protocol` for a socket of `family`.
 pub(super) fn protocol_number(protocol: Protocol, family: Family) -> u32 {
     match protocol {
         Protocol::Icmp if family == Family::Inet6 => ICMP6,
@@ -163,7 +163,11 @@ pub fn socketpair(a: &Args) -> SysResult {
     )
 }
 
-/// The socket behind a descriptor, with its open file.
+/// Calls `call` with the socket behind the descriptor `fd` and its open file.
+///
+/// # Errors
+/// Fails with `EBADF` if `fd` is not open, with `ENOTSOCK` if it is no socket, and with the error
+/// of `call`.
 pub(super) fn with_socket<R>(
     fd: i32,
     call: impl FnOnce(&Socket, &OpenFile) -> Result<R, Errno>,
@@ -185,10 +189,10 @@ fn release(file: Arc<OpenFile>) {
     }
 }
 
-/// Reads an address of this length.
+/// Reads a socket address of `length` bytes at `address`.
 ///
 /// # Errors
-/// `EINVAL`: no address has it. `EFAULT`.
+/// Fails with `EINVAL` if no address has this length, and with `EFAULT`.
 pub(super) fn read_address(address: u64, length: i32) -> Result<Vec<u8>, Errno> {
     let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
     if length > MAX_LENGTH {
@@ -199,10 +203,11 @@ pub(super) fn read_address(address: u64, length: i32) -> Result<Vec<u8>, Errno> 
     Ok(bytes)
 }
 
-/// Writes as much of an address as there is room for, and how long it is.
+/// Writes as much of the socket address `bytes` to `address` as the room in the word at `length`
+/// allows, and writes the whole size to that word.
 ///
 /// # Errors
-/// `EINVAL`: the room is negative. `EFAULT`.
+/// Fails with `EINVAL` if the room is negative, and with `EFAULT`.
 pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(), Errno> {
     let mut room = [0; 4];
     uaccess::copy_in(&mut room, length)?;

@@ -115,8 +115,8 @@ fn send(
 /// Connects a TCP socket to the address of the message that it sends (`MSG_FASTOPEN`).
 ///
 /// # Errors
-/// `EINVAL` without an address; `EISCONN` if the socket is connected; `EOPNOTSUPP` if the address
-/// is one that disconnects; those of `connect`.
+/// Fails with `EINVAL` without an address, and with `EISCONN` if the socket is connected. Fails
+/// with `EOPNOTSUPP` if the address is one that disconnects, and with the errors of `connect`.
 fn connect_first(
     socket: &Socket,
     beside: &Beside,

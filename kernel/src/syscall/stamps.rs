@@ -22,8 +22,9 @@ fn words(time: Nanos, unit: u64) -> [u8; 16] {
     value.to_le_bytes()
 }
 
-/// Tells when a message came, if its receiver asked for that. `stamp` is the time that it was sent
-/// at; a message that was sent before the receiver asked came now.
+/// Adds control messages with the time of a received message, if the receiver asked for it. `stamp`
+/// is the time of sending. A message that was sent before the receiver asked for times counts as
+/// sent now.
 pub(super) fn tell(settings: &Settings, stamp: Option<Nanos>, writer: &mut Writer) {
     const MICROSECOND: u64 = 1000;
     let now = || clock::now().saturating_add(clock::realtime_offset());

@@ -10,7 +10,7 @@ use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
 use machine::arch::UserFrame;
 
-/// Runs the handler of call `number`.
+/// Runs the handler of call `number`. Returns `ENOSYS` if there is none.
 pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResult {
     match number {
         nr::__NR_mmap => memory::mmap(a),

@@ -1,4 +1,5 @@
-//! Calls and their results on the console: `ebb.trace=calls`, in builds with assertions alone.
+//! A trace of calls and their results on the console (`ebb.trace=calls`). Only builds with
+//! assertions have it.
 
 use super::Args;
 use logic::errno::SysResult;
@@ -18,6 +19,7 @@ fn on() -> bool {
     ON.load(core::sync::atomic::Ordering::Relaxed)
 }
 
+/// Prints a call and its arguments, if the trace is on.
 #[inline(always)]
 pub(super) fn call(number: u32, args: &Args) {
     #[cfg(debug_assertions)]
@@ -29,6 +31,7 @@ pub(super) fn call(number: u32, args: &Args) {
     let _ = (number, args);
 }
 
+/// Prints the result of a call, if the trace is on.
 #[inline(always)]
 pub(super) fn result(number: u32, result: SysResult) {
     #[cfg(debug_assertions)]

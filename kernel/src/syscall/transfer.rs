@@ -1,4 +1,5 @@
-//! From one file to another without a way through the program: whole frames at a time.
+//! Transfers from one file to another that do not pass through the program. They move whole frames
+//! at a time.
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
 use crate::fs::watch::Events;
@@ -18,7 +19,7 @@ pub(super) struct FileSink<'a> {
 }
 
 impl<'a> FileSink<'a> {
-    /// Writes up to `count` bytes from `offset` on, which moves on.
+    /// Returns a sink that writes up to `count` bytes to `to`, from `offset` on. Advances `offset`.
     pub(super) fn new(to: &'a OpenFile, offset: &'a mut u64, count: usize) -> Self {
         Self {
             to,
@@ -66,7 +67,8 @@ impl ByteSink for FileSink<'_> {
     }
 }
 
-/// Moves up to `count` bytes from `read_at` of `from` to `write_at` of `to`; both move on.
+/// Moves up to `count` bytes from `read_at` of `from` to `write_at` of `to`, and advances both.
+/// Returns the number of bytes.
 pub(super) fn at_offsets(
     from: &OpenFile,
     read_at: &mut u64,
@@ -85,7 +87,8 @@ pub(super) fn at_offsets(
     Ok(moved)
 }
 
-/// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`.
+/// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`, and advances
+/// both. Returns the number of bytes.
 pub(super) fn to_shared_offset(
     from: &OpenFile,
     read_at: &mut u64,

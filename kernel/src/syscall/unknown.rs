@@ -2,13 +2,14 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers at or above this are not remembered one by one.
+/// The number of calls that are remembered one by one. All higher numbers share the last place.
 const REMEMBERED: u32 = 512;
 
 static NAMED: [AtomicU64; (REMEMBERED / 64) as usize] =
     [const { AtomicU64::new(0) }; (REMEMBERED / 64) as usize];
 
-/// Says on the console that call `number` is not supported, the first time it is made.
+/// Prints on the console that call `number` is not supported, the first time that a program makes
+/// it.
 #[cold]
 pub(super) fn name_once(number: u32) {
     let slot = number.min(REMEMBERED - 1);

@@ -82,20 +82,21 @@ impl AddressSpace {
     }
 
     /// Returns a reference to the frame of the page at `address`, for a device to read or, with
-    /// `write`, to fill. The program keeps the page unless it forks and stores to it in that time:
-    /// then the page belongs to the first process that stores, as on Linux.
+    /// `write`, to fill. The program keeps the page unless it forks and stores to the page in that
+    /// time. Then the page belongs to the first process that stores, as on Linux.
     ///
     /// # Errors
-    /// `EFAULT`; `ENOMEM`.
+    /// Fails with `EFAULT` if a page cannot be accessed, and with `ENOMEM`.
     pub fn pin_page(&self, address: u64, write: bool) -> Result<FrameRef, Errno> {
         let access = if write { Access::Write } else { Access::Read };
         self.pin(address, access, Want::Pinned)
     }
 
-    /// Copies bytes of the space, which need not be the current one; all, or an error.
+    /// Copies bytes at `address` of this space into `to`. The space need not be the current one.
+    /// Fails if not all bytes can be copied.
     ///
     /// # Errors
-    /// `EFAULT`; `ENOMEM`.
+    /// Fails with `EFAULT` if a page cannot be accessed, and with `ENOMEM`.
     pub fn read_bytes(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
         pieces(address, to.len(), |at, offset, piece| {
             self.pin(at, Access::Read, Want::Pinned)?
@@ -104,10 +105,10 @@ impl AddressSpace {
         })
     }
 
-    /// The same where the program itself may not read, too.
+    /// Copies bytes as [`Self::read_bytes`] does, also where the program itself may not read.
     ///
     /// # Errors
-    /// As [`Self::read_bytes`].
+    /// Fails as [`Self::read_bytes`] does.
     pub fn read_bytes_forced(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
         pieces(address, to.len(), |at, offset, piece| {
             self.pin(at, Access::Read, Want::Forced)?
@@ -116,11 +117,12 @@ impl AddressSpace {
         })
     }
 
-    /// Copies bytes into the space, which need not be the current one; all, or an error. `force`
-    /// writes (a private copy) where the program itself may not.
+    /// Copies `from` to `address` of this space, which need not be the current one. Fails if not
+    /// all bytes can be copied. With `force`, also writes to a private copy of a page that the
+    /// program itself may not write.
     ///
     /// # Errors
-    /// `EFAULT`; `ENOMEM`.
+    /// Fails with `EFAULT` if a page cannot be accessed, and with `ENOMEM`.
     pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
         let want = if force { Want::Forced } else { Want::Pinned };
         pieces(address, from.len(), |at, offset, piece| {
@@ -138,11 +140,12 @@ impl AddressSpace {
         })
     }
 
-    /// By what a futex at this address is known to all that share the memory: the shared object and
-    /// the byte in it; `None` for private memory.
+    /// Returns the identity of a futex at `address`, which is the same for all spaces that share
+    /// the memory: the shared object and the offset of the byte in it. Returns `None` for private
+    /// memory.
     ///
     /// # Errors
-    /// `EFAULT` when nothing is mapped there.
+    /// Fails with `EFAULT` if nothing is mapped there.
     pub fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
         self.look_settled(|state| state.futex_key(address))
     }

@@ -1,4 +1,4 @@
-//! The bytes behind an area, as the area knows them.
+//! The bytes behind an area: zeros or a file.
 
 use super::entry::{PAGE, REGION};
 use super::hugetlb::Ended;
@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use logic::vma;
 use machine::memory::hugetlb::PageSize;
 
-/// Where an area's bytes come from.
+/// The source of an area's bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Bytes {
     /// Zeros.
@@ -36,18 +36,20 @@ impl vma::Backing for Bytes {
 }
 
 impl Bytes {
-    /// The size of huge pages that it consists of, if it does.
+    /// Returns the size of the huge pages that the file consists of. Returns `None` for zeros and
+    /// for ordinary files.
     pub(super) fn huge_size(&self) -> Option<PageSize> {
         Some(self.file()?.source.as_huge()?.page_size())
     }
 
-    /// Bytes of the pages that it consists of: areas of it begin and end with such.
+    /// Returns the size in bytes of the pages behind the area. The area begins and ends at
+    /// multiples of this size.
     pub(super) fn page_bytes(&self) -> u64 {
         self.huge_size().map_or(PAGE, PageSize::bytes)
     }
 
-    /// Returns the best offset in a region of 2 MiB for a mapping of `bytes` bytes of it, or `None`
-    /// if huge pages cannot map them.
+    /// Returns the best offset in a region of 2 MiB for a mapping of `bytes` bytes of the file.
+    /// Returns `None` if huge pages cannot map the bytes.
     pub(super) fn huge_phase(&self, bytes: u64) -> Option<u64> {
         let Self::File(file, offset) = self else {
             return None;
@@ -58,7 +60,7 @@ impl Bytes {
         (bytes >= before + REGION && file.source.has_blocks()).then_some(phase)
     }
 
-    /// The file, where there is one.
+    /// Returns the file, or `None` for zeros.
     pub(super) fn file(&self) -> Option<&Arc<MappedFile>> {
         match self {
             Self::Zero => None,
@@ -67,19 +69,20 @@ impl Bytes {
     }
 }
 
-/// Files of areas that were taken out. Dropped without a lock held: the last reference to a file
-/// frees its pages.
+/// The files of areas that were removed. Drop this without a lock: the last reference to a file
+/// frees the file's pages.
 pub(super) struct Graveyard {
-    /// The space that the areas were of.
+    /// The number of the space that the areas were in.
     space: u64,
-    /// With the huge pages that were kept for the area and are not needed any more.
+    /// Each with the reservations of huge pages that ended with the area.
     files: [Option<(Arc<MappedFile>, Ended)>; 16],
     len: usize,
-    /// The areas move to another place and keep their reservations.
+    /// The areas move to another address and keep their reservations.
     moves: bool,
 }
 
 impl Graveyard {
+    /// Returns an empty graveyard for areas of the space number `space`.
     pub(super) fn of(space: u64) -> Self {
         Self {
             space,
@@ -89,17 +92,20 @@ impl Graveyard {
         }
     }
 
-    /// For areas that come again elsewhere in their space.
+    /// Returns an empty graveyard for areas that move to another address in their space.
     pub(super) fn of_moved(space: u64) -> Self {
         let mut graveyard = Self::of(space);
         graveyard.moves = true;
         graveyard
     }
 
+    /// Returns whether there is no room for another file.
     pub(super) fn is_full(&self) -> bool {
         self.len == self.files.len()
     }
 
+    /// Takes the file of a removed area and ends the area's reservation. The graveyard must not be
+    /// full.
     pub(super) fn bury<F: Copy + PartialEq>(&mut self, area: vma::Vma<F, Bytes>) {
         let bytes = area.bytes();
         if let Bytes::File(file, offset) = area.backing {

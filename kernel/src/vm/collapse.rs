@@ -32,12 +32,12 @@ use machine::sched;
 /// The number of further attempts for a region if others refer to some of its pages.
 const TRIES: usize = 3;
 
-/// What the entry of a page is while the page is copied.
+/// Returns the value that `entry` has while its page is copied.
 const fn parked(entry: u64) -> u64 {
     entry & !(PRESENT | WRITABLE) | MOVING | COLLAPSING
 }
 
-/// Whether an entry holds a page of private memory.
+/// Returns whether `entry` holds a page of private memory.
 const fn holds_page(entry: u64) -> bool {
     entry & ADDRESS != 0 && entry & (FILE | SHMEM | ZERO) == 0
 }
@@ -47,24 +47,24 @@ fn is_alone(entry: u64) -> bool {
     entry & PRESENT != 0 && Descriptor::get(frame_of(entry)).is_anonymous(1)
 }
 
-/// Whether the pages of an area are joined if that is asked for.
+/// Returns whether pages of `area` can be joined to huge pages.
 pub(super) fn may_join(area: &Area) -> bool {
     area.backing.file().is_none()
         && area.flags.contains(VmaFlags::WRITE)
         && !area.flags.intersects(NEVER)
 }
 
-/// What a last-level table has of private memory.
+/// The pages of private memory in a last-level table.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Density {
-    /// Pages.
+    /// The number of pages.
     pub(super) pages: u64,
-    /// The pages with other users, or that are being moved.
+    /// The number of pages that have other users or are being moved.
     pub(super) shared: u64,
 }
 
 impl Density {
-    /// That of a table; its space's lock is held.
+    /// Counts the pages of `table`. The caller holds the lock of its space.
     pub(super) fn of(table: &Table) -> Self {
         let mut density = Self::default();
         for entry in table {
@@ -78,13 +78,15 @@ impl Density {
     }
 }
 
-/// Room for the entries of a region.
+/// A buffer for the entries of a region.
 #[derive(Debug)]
 pub(super) struct Before(Vec<u64>);
 
 impl Before {
+    /// Allocates an empty buffer.
+    ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(super) fn new() -> Result<Self, Errno> {
         let mut entries = Vec::new();
         let room = usize::try_from(FRAMES).unwrap_or(0);
@@ -102,16 +104,17 @@ impl Before {
     }
 }
 
-/// How a region is found.
+/// The state of a region whose pages are to be joined.
 enum Found {
-    /// It is one huge page by now.
+    /// One huge page maps the region already.
     Whole,
-    /// Its pages can be joined: their table.
+    /// The pages in this table can be joined.
     Pages(&'static Table),
 }
 
 impl State {
-    /// What there is to be joined from this address on.
+    /// Returns the state of the region at `start`. Fails with `EINVAL` if the region has no pages
+    /// to join.
     fn region_to_join(&mut self, start: u64, space: &AddressSpace) -> Result<Found, Errno> {
         let area = self.areas.find(start);
         if !area.is_some_and(|area| area.end - start >= REGION && may_join(area)) {
@@ -137,7 +140,7 @@ impl State {
         }
     }
 
-    /// Puts the block in the place of the pages, if all of them are parked still.
+    /// Maps the block in place of the pages, if all of them are still parked.
     fn put_joined(
         &mut self,
         start: u64,
@@ -175,12 +178,13 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Joins the pages of all regions of 2 MiB that lie wholly in `range` and its area. If some
-    /// fail, the last error is returned after all have been tried.
+    /// Joins the pages of all regions of 2 MiB that lie wholly in `range` and in one area. If some
+    /// fail, returns the last error after all have been tried.
     ///
     /// # Errors
-    /// `EINVAL` for an area without huge pages and for regions without a page, `EAGAIN` if others
-    /// use a page at that time, `ENOMEM` without a free huge page, `EINTR`.
+    /// Fails with `EINVAL` for an area without huge pages and for a region without a page. Fails
+    /// with `EAGAIN` if another user holds a page at that time, with `ENOMEM` if there is no free
+    /// huge page, and with `EINTR`.
     pub(super) fn collapse(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut before = Before::new()?;
         {
@@ -209,10 +213,11 @@ impl AddressSpace {
         result
     }
 
-    /// Joins the pages of one region; what others have of them is copied for this space alone.
+    /// Joins the pages of the region at `start` to a huge page. Pages that other spaces share are
+    /// copied for this space first.
     ///
     /// # Errors
-    /// As for [`collapse`](Self::collapse).
+    /// Fails as [`Self::collapse`] does.
     pub(super) fn join(
         &self,
         start: u64,
@@ -248,7 +253,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The same of pages that are this space's alone; `EAGAIN` where others have some.
+    /// Joins the pages of the region at `start`, all of which must belong to this space alone.
+    /// Fails with `EAGAIN` if another user has one of them.
     pub(super) fn try_join(
         &self,
         start: u64,

@@ -17,13 +17,13 @@ bitflags! {
     /// Kinds of memory, with the bits of Linux's `/proc/PID/coredump_filter`.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct CoreFilter: u32 {
-        /// Private, and written to or no file's.
+        /// Private anonymous memory, and written pages of private file mappings.
         const ANON_PRIVATE = 1;
-        /// Shared, of a file that has no name.
+        /// Shared mappings of files without a name.
         const ANON_SHARED = 1 << 1;
-        /// Private, of a file.
+        /// Private mappings of files.
         const MAPPED_PRIVATE = 1 << 2;
-        /// Shared, of a file.
+        /// Shared mappings of files.
         const MAPPED_SHARED = 1 << 3;
         /// The first page of a program's file.
         const ELF_HEADERS = 1 << 4;
@@ -45,15 +45,15 @@ impl CoreFilter {
 /// The result of a search for pages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Pages were copied from this address on.
+    /// The address of the first copied page.
     pub at: u64,
-    /// Their size in bytes.
+    /// The size of the copied pages in bytes; 0 if no page was found.
     pub bytes: usize,
-    /// The end of the searched part; there are no other pages before it.
+    /// The end of the searched part. There are no further pages before this address.
     pub next: u64,
 }
 
-/// Copies of pages that follow each other.
+/// A copy of adjacent pages in progress.
 struct Copying<'a> {
     to: &'a mut [u8],
     at: u64,
@@ -61,7 +61,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Takes pages up to `end`, as `frame` shows them; says whether it got there.
+    /// Copies pages up to `end`, whose frames `frame` returns. Returns whether it reached `end`.
     fn take_all(&mut self, at: &mut u64, end: u64, frame: impl Fn(u64) -> Option<Frame>) -> bool {
         while *at < end {
             let goes_on = match frame(*at) {
@@ -76,7 +76,8 @@ impl Copying<'_> {
         true
     }
 
-    /// Takes the page behind those taken before; says whether there was room for it.
+    /// Copies the page at `address`, which follows the pages copied before. Returns `false` if
+    /// there is no room for it.
     fn take(&mut self, address: u64, frame: Frame) -> bool {
         if self.bytes == 0 {
             self.at = address;
@@ -94,7 +95,7 @@ impl Copying<'_> {
 }
 
 impl AddressSpace {
-    /// How many bytes of an area go into a core file, from its first address on.
+    /// Returns how many bytes of an area, from its first address on, go into a core file.
     pub fn core_bytes(&self, area: &VmaInfo, filter: CoreFilter) -> u64 {
         let whole = area.end - area.start;
         let if_wanted = |kind: CoreFilter| if filter.intersects(kind) { whole } else { 0 };

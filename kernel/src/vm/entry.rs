@@ -1,53 +1,59 @@
-//! Entries of page tables: what their bits mean to address spaces, and where they stand.
+//! Entries of page tables: the meaning of their bits in address spaces, and the addresses that they
+//! stand for.
 
 #![expect(unsafe_code, reason = "page tables are reached by their frames")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::Frame;
-/// Kept where the entry is not present, too.
+/// Also kept in entries that are not present.
 pub(super) use machine::arch::pte::LARGE as HUGE;
 pub(super) use machine::arch::pte::{
     ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, USER, WRITABLE,
 };
 use machine::memory::memmap::frame_ptr;
 
-/// Ours: the frame is a page of a file.
+/// Software bit: the frame is a page of a file.
 pub(super) const FILE: u64 = 1 << 9;
-/// Ours: the frame is a page of shared memory.
+/// Software bit: the frame is a page of shared memory.
 pub(super) const SHMEM: u64 = 1 << 10;
-/// Ours: the huge page belongs to the pool.
+/// Software bit: the huge page belongs to the pool of huge pages.
 pub(super) const POOL: u64 = 1 << 52;
-/// Ours: the frame is being moved, see `moving`. Each other change of the entry clears this.
+/// Software bit: the frame is being moved (`moving`). Any other change of the entry clears this
+/// bit.
 pub(super) const MOVING: u64 = 1 << 53;
-/// Ours: the frame is being joined with its neighbours, see `collapse`; set beside `MOVING`, and
-/// cleared like it.
+/// Software bit: the frame is being joined with its neighbours (`collapse`). Set together with
+/// `MOVING`, and cleared like it.
 pub(super) const COLLAPSING: u64 = 1 << 54;
-/// Ours, in an entry that leads to a last-level table: the table maps a huge block on trial
+/// Software bit in an entry that leads to a last-level table: the table maps a huge block on trial
 /// (`trial`).
 pub(super) const TRIAL: u64 = 1 << 62;
-/// Ours, beside it: the result of the last look at the trial.
+/// The number of the lowest bit of [`NOTE`].
 pub(super) const NOTE_SHIFT: u32 = 52;
-/// The bits of that.
+/// The bits of an entry with `TRIAL` that hold the result of the last check of the trial.
 pub(super) const NOTE: u64 = 0x3ff << NOTE_SHIFT;
-/// Ours: the frame is the shared frame of zeros.
+/// Software bit: the frame is the shared frame of zeros.
 pub(super) const ZERO: u64 = 1 << 11;
 
+/// The size of a page in bytes.
 pub(super) const PAGE: u64 = 4096;
-/// What an entry of each level covers, from the last level up.
+/// The number of bytes that an entry of each level maps, from the last level up.
 pub(super) const SPANS: [u64; 4] = [PAGE, PAGE << 9, PAGE << 18, PAGE << 27];
-/// Bytes under one table of the last level.
+/// The number of bytes that a table of the last level maps. An aligned range of this size is a
+/// region.
 pub(super) const REGION: u64 = SPANS[1];
-/// No region has this number.
+/// A number that no region has.
 pub(super) const NO_REGION: u64 = u64::MAX;
 
+/// A page table: 512 entries.
 pub(super) type Table = [AtomicU64; 512];
 
-/// The frame of an entry.
+/// Returns the frame that `entry` points to.
 #[inline]
 pub(super) fn frame_of(entry: u64) -> Frame {
     Frame::containing(entry & ADDRESS)
 }
 
+/// Returns the page table that `entry`, a present entry of an upper level, points to.
 #[inline]
 pub(super) fn table_at(entry: u64) -> &'static Table {
     // SAFETY: present entries of upper levels lead to table frames in the physmap. They are only
@@ -56,7 +62,7 @@ pub(super) fn table_at(entry: u64) -> &'static Table {
     unsafe { &*frame_ptr(frame_of(entry)).cast::<Table>() }
 }
 
-/// The place of an address in its table of a level.
+/// Returns the index of the entry for `address` in a table of `level`; the last level is 0.
 #[inline]
 pub(super) const fn index(address: u64, level: usize) -> usize {
     (address / SPANS[level] % 512) as usize
@@ -69,10 +75,10 @@ pub(super) const fn pages_in(bytes: u64) -> usize {
     (bytes / PAGE) as usize
 }
 
-/// Entries that are looked at together where most are unused.
+/// The number of entries that are checked together where most are unused.
 const GROUP: usize = 8;
 
-/// Returns whether all of these are unused. In a full table the first one decides.
+/// Returns whether all entries of `group` are unused. In a full table the first entry decides.
 #[inline]
 fn are_unused(group: &[AtomicU64; GROUP]) -> bool {
     // Relaxed (both): the space's lock is held; the CPU does not write our entries.
@@ -83,7 +89,7 @@ fn are_unused(group: &[AtomicU64; GROUP]) -> bool {
             == 0
 }
 
-/// Calls `each` with every used entry, its place and its value.
+/// Calls `each` with every used entry: its index, the entry and its value.
 #[inline]
 pub(super) fn each_used(entries: &[AtomicU64], mut each: impl FnMut(usize, &AtomicU64, u64)) {
     let (groups, rest) = entries.as_chunks::<GROUP>();
@@ -104,7 +110,7 @@ pub(super) fn each_used(entries: &[AtomicU64], mut each: impl FnMut(usize, &Atom
     look(groups.len() * GROUP, rest);
 }
 
-/// How many unused entries stand before the first used one.
+/// Returns the number of unused entries before the first used one.
 pub(super) fn unused_before(entries: &[AtomicU64]) -> usize {
     let (groups, _) = entries.as_chunks::<GROUP>();
     let skipped = groups.iter().take_while(|group| are_unused(group)).count() * GROUP;

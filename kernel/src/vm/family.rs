@@ -1,13 +1,13 @@
-//! From a frame of private memory to the page tables that show it.
+//! Finds the page tables that map a frame of private memory.
 //!
 //! There is no list of entries for each frame, since a fault would pay for it. The descriptor has
-//! one word, written with the first store to the page: the *family* of spaces that the frame
-//! belongs to, the member that got it, and the address. A family is a program's space and those
-//! forked from it. `fork` copies addresses, so all members map the frame at that address; the
-//! frame's count of references tells when all entries are found.
+//! one word, written with the first store to the page. It holds the *family* of spaces that the
+//! frame belongs to, the member that allocated the frame, and the address. A family is a program's
+//! space and those forked from it. `fork` copies addresses, so all members map the frame at that
+//! address. The frame's count of references tells when all entries are found.
 //!
-//! A frame that `mremap` has moved is not at the address of its word. When it matters, `moving`
-//! searches the tables for it.
+//! A frame that `mremap` has moved is not at the address of its word. When that matters, `moving`
+//! searches the tables for the frame.
 
 use super::AddressSpace;
 use alloc::sync::{Arc, Weak};
@@ -18,40 +18,41 @@ use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::sync::SpinLock;
 
-/// The bits of an address that a word holds: a page of the user's half.
+/// The bits of a word that hold an address: a page of the user's half.
 const ADDRESS: u64 = 0x0000_7fff_ffff_f000;
-/// The family's number is above them, the member's place below.
+/// The lowest bit of the family's number in a word. The member's place is in the bits below the
+/// address.
 const FAMILY_SHIFT: u32 = 47;
 const FAMILIES: u64 = 1 << (64 - FAMILY_SHIFT);
 const PLACES: u64 = 1 << 12;
 /// The number of attempts to find a free number for a family, which otherwise has none.
 const TRIES: u64 = 64;
-/// The most members that are asked for one frame. A frame with more of them does not move.
+/// The most members that are asked for one frame. A frame that more members may map does not move.
 const MEMBERS_ASKED: usize = 64;
 
 /// The families that exist, by their numbers.
 static ALL: SpinLock<RadixTree<Weak<Family>>> = SpinLock::new(RadixTree::new());
-/// The number to be tried next.
+/// The number to try next for a new family.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A program's space and those forked from it.
+/// A program's address space and those forked from it.
 pub(super) struct Family {
-    /// 0: there was no number left. Its memory does not move.
+    /// The number of the family. 0 if none was free; the family's memory does not move then.
     number: u64,
     members: SpinLock<Members>,
 }
 
 struct Members {
     places: Vec<Option<Weak<AddressSpace>>>,
-    /// Below this all places are taken.
+    /// All places below this one are taken.
     first_vacant: usize,
 }
 
 impl Family {
-    /// One without members.
+    /// Creates a family without members.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(super) fn new() -> Result<Arc<Self>, Errno> {
         let mut out_of_memory = false;
         let family = Arc::new_cyclic(|own: &Weak<Self>| {
@@ -84,20 +85,21 @@ impl Family {
         Ok(0)
     }
 
-    /// Its number.
+    /// Returns the number of the family; 0 if it has none.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The family that a frame's word names.
+    /// Returns the family that `word`, the word of a frame, names. Returns `None` if there is none
+    /// any more.
     pub(super) fn of(word: Owner) -> Option<Arc<Self>> {
         ALL.lock().get(word.family()).and_then(Weak::upgrade)
     }
 
-    /// Reserves a place for a space that is being made.
+    /// Reserves a place for a space that is being created, and returns the place.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(super) fn reserve(&self) -> Result<usize, Errno> {
         let mut guard = self.members.lock();
         let Members {
@@ -118,12 +120,13 @@ impl Family {
         Ok(place)
     }
 
-    /// Has a space be found from here on, in the place that was reserved for it.
+    /// Makes `space` a member at `place`, which was reserved for it. Frames of the space can be
+    /// found from now on.
     pub(super) fn join(&self, place: usize, space: &Arc<AddressSpace>) {
         self.members.lock().places[place] = Some(Arc::downgrade(space));
     }
 
-    /// Gives a place back.
+    /// Frees `place`, which a member had or which was reserved.
     pub(super) fn leave(&self, place: usize) {
         let mut members = self.members.lock();
         let gone = members.places[place].take();
@@ -136,7 +139,8 @@ impl Family {
         drop(gone);
     }
 
-    /// What a space's frames have in their words, besides the address.
+    /// Returns the part of a frame's word that names the family and the member at `place`. The
+    /// address is 0. Returns 0 if the family has no number.
     pub(super) fn tag(&self, place: usize) -> u64 {
         if self.number == 0 {
             return 0;
@@ -188,29 +192,29 @@ impl fmt::Debug for Family {
     }
 }
 
-/// The word of a frame that names its owner; 0 if it has none.
+/// The word of a frame that names its owner: family, member and address. 0 if the frame has none.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Owner(pub(super) u64);
 
 impl Owner {
-    /// A page of the space with this tag.
+    /// Returns the word for the page at `page` in the space with this tag.
     #[inline]
     pub(super) const fn new(tag: u64, page: u64) -> Self {
         // Without a family the address has no use.
         Self(tag | page)
     }
 
-    /// Whether there is a family to ask.
+    /// Returns whether the word names a family.
     pub(super) const fn is_known(self) -> bool {
         self.family() != 0
     }
 
-    /// The number of the family.
+    /// Returns the number of the family.
     pub(super) const fn family(self) -> u64 {
         self.0 >> FAMILY_SHIFT
     }
 
-    /// The address of the page.
+    /// Returns the address of the page.
     pub(super) const fn page(self) -> u64 {
         self.0 & ADDRESS
     }

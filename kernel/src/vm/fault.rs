@@ -1,9 +1,9 @@
 //! Page faults.
 //!
-//! Most faults store to an anonymous page of the area that the last one stored to: they are served
-//! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which
-//! releases the lock while it waits for memory, a file's page or the end of a fork, and then checks
-//! everything again.
+//! Most faults store to an anonymous page of the area that the last fault stored to. They are
+//! served in one go under the space's lock. All others go through [`AddressSpace::resolve`]. It
+//! releases the lock while it waits for memory, for a file's page or for the end of a fork, and
+//! then checks everything again.
 
 use super::entry::REGION;
 use super::family::Owner;
@@ -28,10 +28,10 @@ use machine::sync::SpinGuard;
 
 /// The most times that a fault begins again because the file changed under it.
 const FILE_RETRIES: u32 = 10_000;
-/// Pages that are mapped between two looks at whether others should run.
+/// The number of pages that are mapped before other tasks may run.
 const POPULATE_BATCH: u64 = 64;
 
-/// What an access wants of a page.
+/// The kind of an access to a page.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Access {
     Read,
@@ -69,7 +69,8 @@ impl Access {
         }
     }
 
-    /// Whether an area with `flags` allows the access, or the debugger's that `want` says it is.
+    /// Returns whether an area with `flags` allows the access, or allows a debugger's access if
+    /// `want` is [`Want::Forced`].
     fn is_possible(self, flags: VmaFlags, want: Want) -> bool {
         let private = !flags.contains(VmaFlags::SHARED);
         let forced = want == Want::Forced && (private || self == Self::Read);
@@ -77,23 +78,23 @@ impl Access {
     }
 }
 
-/// Why a page cannot be had.
+/// The reason why a page cannot be accessed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// No area is there.
+    /// No area contains the address.
     NotMapped,
-    /// The area does not allow it.
+    /// The area does not allow the access.
     NotAllowed,
     /// The file ends before the page.
     BeyondFile,
-    /// There is no memory, or the task is being killed.
+    /// Memory is out, or the task is being killed.
     NoMemory,
 }
 
 impl AddressSpace {
     /// Serves a store to a missing page of the area to which this CPU stored last. Returns `false`,
-    /// and has changed nothing, if it is another fault, if another CPU holds the lock of this
-    /// space, or if there is no free frame.
+    /// and has changed nothing, if the fault is of another kind, if another CPU holds the lock of
+    /// this space, or if there is no free frame.
     #[inline(always)]
     pub(super) fn store_hot(&self, this: &Local, address: u64) -> bool {
         let Some(mut state) = self.state.lock_now() else {
@@ -109,6 +110,9 @@ impl AddressSpace {
     }
 
     /// Serves a fault that [`Self::store_hot`] does not.
+    ///
+    /// # Errors
+    /// Fails with the reason why the page cannot be accessed.
     pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
         if access == Access::Write {
             if self.is_used_by_several() {
@@ -126,6 +130,9 @@ impl AddressSpace {
 
     /// Serves a fault of the kernel's own access to memory of the program, or maps a page ahead of
     /// its use.
+    ///
+    /// # Errors
+    /// Fails with the reason why the page cannot be accessed.
     #[inline(never)]
     pub(super) fn fault_of_kernel(
         &self,
@@ -139,8 +146,8 @@ impl AddressSpace {
         self.fault(this, address, access)
     }
 
-    /// A store while other CPUs want the lock, most likely for faults too: the page is cleared
-    /// without it.
+    /// Serves a store while other CPUs wait for the lock, most likely for faults too. Clears the
+    /// page before it takes the lock.
     #[cold]
     fn fault_beside_others(&self, this: &Local, address: u64) -> Result<(), Fault> {
         // Relaxed (as all its accesses): a hint of this CPU's own.
@@ -162,7 +169,11 @@ impl AddressSpace {
             .map(|_| ())
     }
 
-    /// Has the page of an address mapped, or pinned.
+    /// Maps the page at `address` for `access`. Returns a reference to the page's frame if `want`
+    /// asks for one. May block.
+    ///
+    /// # Errors
+    /// Fails with the reason why the page cannot be accessed.
     #[cold]
     pub(super) fn resolve(
         &self,
@@ -221,8 +232,8 @@ impl AddressSpace {
         Err(Fault::NoMemory)
     }
 
-    /// Waits until no child is getting this space's pages, and returns its locked state. A killed
-    /// thread waits as well: it may have to store to memory at its end.
+    /// Waits until no child is getting this space's pages, and returns the locked state. A killed
+    /// thread waits as well, since it may have to store to memory at its end.
     pub(super) fn settled_state(&self) -> SpinGuard<'_, State> {
         loop {
             let state = self.state.lock();
@@ -235,7 +246,11 @@ impl AddressSpace {
         }
     }
 
-    /// Maps every page of a range that has areas; `write` as if it were stored to.
+    /// Maps all pages of `range`, for a store if `write` is set.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if memory is out or a part is not mapped, and with `EFAULT` if an area
+    /// does not allow the access or a file ends before the page.
     pub(super) fn populate(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let access = if write { Access::Write } else { Access::Read };
         let mut page = range.start;
@@ -262,7 +277,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Where the page of an address, or the huge page around it, ends.
+    /// Returns the end of the page at `page`, or of the huge page around it.
     fn after_page(&self, page: u64) -> u64 {
         // Where the last-level table is, no huge page is: mostly that of the page before.
         match self.state.lock().tables.leaf(page) {
@@ -273,8 +288,9 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The entry of a page where this CPU stored last, if nothing is there yet, and the rights that
-    /// its area gives. None where several CPUs use the space.
+    /// Returns the unused entry of the page at `address`, if this CPU stored last to the same area,
+    /// and the rights that the area gives. Returns `None` otherwise, and if several CPUs use the
+    /// space and the region is another one.
     #[inline(always)]
     fn hot_hole(&mut self, address: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
         let page = address & !(PAGE - 1);
@@ -284,14 +300,14 @@ impl State {
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 
-    /// The same however many do.
+    /// Does the same as [`Self::hot_hole`], even if several CPUs use the space.
     fn warm_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
         self.tables
             .warm_entry(cpu_id(), address & !(PAGE - 1))
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 
-    /// Maps a zeroed frame there.
+    /// Maps the zeroed frame at `entry`, which is unused.
     #[inline(always)]
     fn put_hot(&mut self, entry: &AtomicU64, rights: u64, frame: FrameRef, owner: Owner) {
         frame.set_owner(owner.0);
@@ -299,8 +315,8 @@ impl State {
         self.count_page(0);
     }
 
-    /// Serves a store to a private page of a file that is not mapped yet, if nothing must be got
-    /// for it but the copy. Returns `false` if it is another fault, which [`Self::attempt`] serves.
+    /// Serves a store to an unmapped private page of a file, if only the copy must be allocated.
+    /// Returns `false` if the fault is of another kind; [`Self::attempt`] serves those.
     #[inline(never)]
     fn store_to_file_page(&mut self, page: u64, space: &AddressSpace) -> bool {
         const WANTED: VmaFlags = VmaFlags::WRITE;
@@ -318,10 +334,11 @@ impl State {
         asked.copy_present(&mut self.tables, &mut self.mapped)
     }
 
-    /// Whether the areas allow a fault; `change` is held. A stack that may grow does so.
+    /// Checks that the areas allow `access` to `address`. Grows a stack down to `address` if
+    /// possible. The caller holds `change`.
     ///
     /// # Errors
-    /// Why they do not.
+    /// Fails with the reason why the areas do not allow the access.
     pub(super) fn check_fault(
         &mut self,
         address: u64,
@@ -336,7 +353,7 @@ impl State {
         }
     }
 
-    /// One look at a fault, under the lock.
+    /// Serves a fault with the lock held, or returns the supply that it needs first.
     fn attempt(
         &mut self,
         page: u64,

@@ -1,9 +1,9 @@
-//! Rights and kinds of mappings.
+//! The rights and kinds of mappings and areas.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What user code may do with a page.
+    /// The accesses that user code may make to a page.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Prot: u32 {
         /// Load from it.
@@ -14,30 +14,31 @@ bitflags! {
         const EXEC = 4;
     }
 
-    /// How a mapping is made.
+    /// The options of a new mapping.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct MapFlags: u32 {
-        /// Exactly at the given address; mappings there are removed.
+        /// The mapping goes exactly to the given address. Mappings there are removed.
         const FIXED = 1;
-        /// Exactly at the given address; `EEXIST` if there is a mapping.
+        /// The mapping goes exactly to the given address. Fails with `EEXIST` if there is a
+        /// mapping.
         const FIXED_NOREPLACE = 1 << 1;
-        /// A stack: grows downwards when it is touched below.
+        /// The mapping is a stack, which grows downwards when a page below it is touched.
         const GROWSDOWN = 1 << 2;
         /// All pages are mapped at once.
         const POPULATE = 1 << 3;
-        /// Not counted as committed memory.
+        /// The mapping does not count as committed memory.
         const NORESERVE = 1 << 4;
-        /// Below 2 GiB.
+        /// The mapping goes below 2 GiB.
         const LOW = 1 << 5;
-        /// Pages stay in memory; counted in `VmLck`.
+        /// The pages are locked in memory and counted in `VmLck`.
         const LOCKED = 1 << 6;
-        /// The initial stack, which `/proc/PID/maps` names.
+        /// The mapping is the initial stack, which `/proc/PID/maps` names.
         const STACK = 1 << 7;
-        /// No huge pages: a thread's stack, which mostly stays small.
+        /// The mapping gets no huge pages. It is a thread's stack, which mostly stays small.
         const NO_HUGE_PAGES = 1 << 8;
     }
 
-    /// Rights and kind of an area. Areas that differ here are never merged.
+    /// The rights and the kind of an area. Areas with different flags are never merged.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct VmaFlags: u32 {
         /// Loads are allowed.
@@ -46,51 +47,51 @@ bitflags! {
         const WRITE = 2;
         /// Instruction fetches are allowed.
         const EXEC = 4;
-        /// Stores reach the file or the other sharers; without it they make a private copy.
+        /// Stores reach the file or the other sharers. Without this flag they go to a private copy.
         const SHARED = 1 << 3;
         /// `mprotect` may allow stores.
         const MAY_WRITE = 1 << 4;
-        /// Grows downwards.
+        /// The area grows downwards.
         const GROWS_DOWN = 1 << 5;
-        /// Counted as committed memory.
+        /// The area counts as committed memory.
         const ACCOUNTED = 1 << 6;
-        /// `mlock`ed: counted in `VmLck`, not dropped.
+        /// The pages are locked (`mlock`): counted in `VmLck`, and not dropped.
         const LOCKED = 1 << 7;
         /// The heap that `brk` moves.
         const HEAP = 1 << 8;
         /// The initial stack.
         const STACK = 1 << 9;
-        /// Not copied by fork.
+        /// `fork` does not copy the area.
         const DONT_FORK = 1 << 10;
-        /// Zero in the child after fork.
+        /// The area is zero in the child after `fork`.
         const WIPE_ON_FORK = 1 << 11;
-        /// Not in core files.
+        /// The area is not in core files.
         const DONT_DUMP = 1 << 18;
-        /// Huge pages are asked for.
+        /// The program asked for huge pages (`MADV_HUGEPAGE`).
         const HUGE_PAGES = 1 << 12;
-        /// Huge pages are declined.
+        /// The program declined huge pages (`MADV_NOHUGEPAGE`).
         const NO_HUGE_PAGES = 1 << 13;
-        /// Not counted as committed memory, with any rights.
+        /// The area does not count as committed memory, whichever rights it has.
         const NO_RESERVE = 1 << 14;
-        /// Mapped by pages of the pool of huge pages, and nothing else.
+        /// The area is mapped by pages of the pool of huge pages only.
         const HUGETLB = 1 << 15;
-        /// In such an area: pages were given up for the process that had reserved them. Missing
-        /// pages cannot be faulted in.
+        /// In an area with `HUGETLB`: pages were given up for the process that had reserved them.
+        /// Missing pages cannot be faulted in.
         const POOL_LOST = 1 << 17;
         /// `mprotect` may not allow instruction fetches.
         const NO_EXEC = 1 << 16;
-        /// The memory policy, packed.
+        /// The bits that hold the packed memory policy.
         const POLICY = 0x3f << 19;
     }
 }
 
 impl VmaFlags {
-    /// The rights.
+    /// All rights.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
 }
 
 impl Prot {
-    /// The same rights as flags of an area.
+    /// Returns the same rights as flags of an area.
     pub fn flags(self) -> VmaFlags {
         VmaFlags::from_bits_truncate(self.bits())
     }

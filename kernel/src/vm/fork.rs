@@ -25,16 +25,17 @@ use machine::memory::{huge, hugetlb, zero_block};
 use machine::sched;
 
 impl AddressSpace {
-    /// A copy for a child process: private pages are shared until one of the two writes.
+    /// Returns a copy of the space for a child process. Private pages are shared until one of the
+    /// two processes stores to them.
     ///
     /// The child sees the memory of one moment. C libraries rely on that to repair their lists of
-    /// threads after a fork. Other threads continue while they store to pages that they may write;
-    /// the child sees these stores. They wait for the end of the fork before any other fault, and
-    /// before they drop pages. So the child sees the work of each of them up to some call or store,
-    /// and no later work.
+    /// threads after a fork. Other threads continue while they store to pages that they may write,
+    /// and the child sees these stores. Before any other fault, and before they drop pages, they
+    /// wait for the end of the fork. So the child sees the work of each of them up to some call or
+    /// store, and no later work.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
         let child = Self::of_family(self.family().clone())?;
         child.decline_huge_pages(self.declines_huge_pages());
@@ -143,7 +144,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Shares the pages of one page table, or skips to the next one; returns where that is.
+    /// Shares the pages of one page table, or skips to the next table. Returns the address to
+    /// continue at.
     fn copy_region(&self, child: &Self, area: &Area, at: u64) -> Result<u64, AllocError> {
         let shared = area.flags.contains(VmaFlags::SHARED);
         let mut state = self.state.lock();

@@ -1,8 +1,8 @@
 //! Unmapped frames on their way to the allocator.
 //!
-//! Protocol: under the space's lock, entries are cleared and their frames gathered; without it,
-//! [`Gather::flush`] has every CPU that may know the old entries drop them; only then
-//! [`Gather::free`] lets the frames go. One flush serves a whole batch.
+//! The protocol has three steps. With the space's lock held, entries are cleared and their frames
+//! are gathered. Without the lock, [`Gather::flush`] makes every CPU that may know the old entries
+//! drop them. Only then [`Gather::free`] frees the frames. One flush serves a whole batch.
 
 #![expect(unsafe_code, reason = "counted references are handed over")]
 
@@ -18,34 +18,34 @@ use machine::memory::percpu::{self, Count};
 use machine::memory::{file_block, huge, hugetlb, poison, zero_block};
 use machine::sched;
 
-/// Frames in a batch: one page of stack.
+/// The most frames in a batch, which takes one page of stack.
 const CAPACITY: usize = 510;
-/// Huge blocks in a batch.
+/// The most huge blocks in a batch.
 const HUGE_CAPACITY: usize = 64;
 const _: () = assert!(HUGE_CAPACITY <= u64::BITS as usize);
 /// The most huge blocks of a batch that are freed in part.
 pub(super) const RESTS: usize = 4;
 
-/// A batch.
+/// A batch of frames that were unmapped and are not freed yet.
 pub(super) struct Gather {
     len: usize,
     frames: [MaybeUninit<Frame>; CAPACITY],
     huge_len: usize,
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
-    /// A bit for each of those that is a file's.
+    /// A bit for each huge block that belongs to a file.
     of_files: u64,
-    /// Entries of the huge page of zeros.
+    /// The number of entries of the huge page of zeros.
     zeros: u64,
     pool_len: usize,
     pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
     rests: [Option<(Frame, huge::FrameSet)>; RESTS],
-    /// Pages taken out, by kind: anonymous, file, shared memory.
+    /// The number of pages taken, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
-    /// Something was taken out that a TLB may know.
+    /// An entry was taken that a TLB may know.
     any: bool,
 }
 
-/// The index of an entry's kind in [`Gather::pages`].
+/// Returns the index of an entry's kind in [`Gather::pages`].
 #[inline]
 pub(super) fn kind_index(entry: u64) -> usize {
     // FILE and SHMEM are never set together.
@@ -55,6 +55,7 @@ pub(super) fn kind_index(entry: u64) -> usize {
 const _: () = assert!(SHMEM == FILE << 1);
 
 impl Gather {
+    /// Returns an empty batch.
     pub(super) const fn new() -> Self {
         Self {
             len: 0,
@@ -76,13 +77,15 @@ impl Gather {
         self.len
     }
 
+    /// Returns whether there is no room for another frame.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.len == CAPACITY
     }
 
-    /// Takes entries out of part of a table, as far as there is room, with the references that they
-    /// hold; with `files_only`, private pages stay. Returns the number of entries looked at.
+    /// Takes used entries out of `entries`, a part of a table, with the references that they hold,
+    /// while there is room. With `files_only`, private pages stay. Returns the number of entries
+    /// examined.
     #[inline]
     pub(super) fn take(&mut self, entries: &[AtomicU64], files_only: bool) -> usize {
         let looked_at = entries.len().min(CAPACITY - self.len);
@@ -107,7 +110,7 @@ impl Gather {
             }
             debug_assert!(len < CAPACITY);
             // SAFETY: there is at most one frame for each entry of the loop, which visits at most
-            // as many as there is room for.
+            // `CAPACITY - self.len` entries.
             unsafe { frames.get_unchecked_mut(len) }.write(frame_of(value));
             len += 1;
         });
@@ -120,13 +123,14 @@ impl Gather {
         looked_at
     }
 
-    /// Whether a huge block and its page table fit.
+    /// Returns whether a huge block and its page table fit in the batch.
     #[inline]
     pub(super) fn has_room_for_huge(&self) -> bool {
         !self.is_full() && self.huge_len < HUGE_CAPACITY && self.pool_len < HUGE_CAPACITY
     }
 
-    /// Takes over the reference to a huge block, and the page table in reserve for it.
+    /// Takes the reference to the huge block `block`, and `table`, the page table in reserve for
+    /// it.
     pub(super) fn huge(&mut self, block: Frame, table: Frame) {
         self.huge[self.huge_len].write(block);
         self.huge_len += 1;
@@ -134,8 +138,8 @@ impl Gather {
         self.table(table);
     }
 
-    /// Takes over an entry's references to a huge block of a file, and the page table in reserve
-    /// for it.
+    /// Takes the references that `entry` holds to a huge block of a file, and `table`, the page
+    /// table in reserve for it.
     pub(super) fn file_block(&mut self, entry: u64, table: Frame) {
         self.of_files |= 1 << self.huge_len;
         self.huge[self.huge_len].write(frame_of(entry));
@@ -145,20 +149,21 @@ impl Gather {
         self.table(table);
     }
 
-    /// Takes over an entry of the huge page of zeros: the page table in reserve for it.
+    /// Takes an entry of the huge page of zeros, with `table`, the page table in reserve for it.
     pub(super) fn zeros(&mut self, table: Frame) {
         self.zeros += 1;
         self.table(table);
     }
 
-    /// Takes over the reference to a page of the pool.
+    /// Takes the reference to a page of the pool of huge pages.
     pub(super) fn pool(&mut self, page: Frame) {
         self.any = true;
         self.pool[self.pool_len].write(page);
         self.pool_len += 1;
     }
 
-    /// Takes over the frames of a huge block that are not kept; of [`RESTS`] blocks at most.
+    /// Takes the frames of a huge block that are not in `kept`. Call this for [`RESTS`] blocks of a
+    /// batch at most.
     pub(super) fn rest(&mut self, block: Frame, kept: huge::FrameSet) {
         let place = self.rests.iter_mut().find(|rest| rest.is_none());
         let Some(place) = place else {
@@ -170,24 +175,24 @@ impl Gather {
         self.any = true;
     }
 
-    /// Takes over a page table.
+    /// Takes a page table.
     pub(super) fn table(&mut self, frame: Frame) {
         self.any = true;
         self.frames[self.len].write(frame);
         self.len += 1;
     }
 
-    /// Whether something was taken out that a TLB may know.
+    /// Returns whether an entry was taken that a TLB may know.
     pub(super) fn needs_flush(&self) -> bool {
         self.any
     }
 
-    /// Has the next flush happen even if nothing was taken out.
+    /// Makes the next flush happen even if no entry was taken.
     pub(super) fn must_flush(&mut self) {
         self.any = true;
     }
 
-    /// Makes all CPUs forget the entries.
+    /// Makes all of `cpus` drop their translations of `range`, if an entry was taken.
     pub(super) fn flush(&mut self, cpus: &CpuSet, range: Range<u64>) {
         if core::mem::take(&mut self.any) {
             tlb::flush(cpus, range);

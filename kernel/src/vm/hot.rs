@@ -1,4 +1,4 @@
-//! Where each CPU stored last: what the next fault of the same kind needs.
+//! The place where each CPU stored last. The next fault of the same kind needs only this.
 
 #![expect(unsafe_code, reason = "page tables are reached by address")]
 
@@ -9,22 +9,23 @@ use core::ptr;
 use core::sync::atomic::AtomicU64;
 use machine::arch::{CpuSet, cpu_id};
 
-/// CPUs that do not disturb each other; more share places.
+/// The number of places. CPUs beyond this number share places.
 const PLACES: usize = 8;
 
-/// One CPU's place. Threads of a process mostly store to areas of their own, so one place for all
+/// The place of one CPU. Threads of a process mostly store to separate areas, so one place for all
 /// would serve none.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Hot {
-    /// The pages of the area that the table below stands for: the first, and their bytes.
+    /// The first address of the part of the area that `table` maps, and the length of the part in
+    /// bytes.
     start: u64,
     bytes: u64,
-    /// The last-level table, while `bytes` is not 0.
+    /// The last-level table. Valid while `bytes` is not 0.
     table: *const Table,
-    /// The entry of a page of the area, but for the frame.
+    /// The entry of a page of the area, without the frame.
     entry: u64,
-    /// The area.
+    /// The first address of the area, and the area's length in bytes.
     area_start: u64,
     area_bytes: u64,
 }
@@ -34,6 +35,7 @@ struct Hot {
 pub(super) struct HotPlaces([Hot; PLACES]);
 
 impl HotPlaces {
+    /// Returns places without areas.
     pub(super) const fn new() -> Self {
         Self(
             [const {
@@ -51,8 +53,9 @@ impl HotPlaces {
 }
 
 impl PageTables {
-    /// Returns the entry of a page, and the bits to store there with the frame, if the CPU's last
-    /// fault was in the same area and there is a table.
+    /// Returns the entry of `page`, and the bits to store there with the frame, if this CPU's last
+    /// fault was in the same area and the page has a table. If several CPUs use the space, the page
+    /// must also be in the same region as that of the last fault. Returns `None` otherwise.
     #[inline]
     pub(super) fn hot_entry(
         &mut self,
@@ -68,7 +71,8 @@ impl PageTables {
         self.next_hot_entry(page, cpus)
     }
 
-    /// The same in another region of the area; none where several CPUs use the space.
+    /// Does the same as [`Self::hot_entry`] in another region of the area. Returns `None` if
+    /// several CPUs use the space.
     #[cold]
     fn next_hot_entry(&mut self, page: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
         if cpus.has_several() {
@@ -86,7 +90,7 @@ impl PageTables {
         Some((entry, hot.entry))
     }
 
-    /// The same without a table in hand.
+    /// Does the same as [`Self::hot_entry`] for a CPU whose last table is not known any more.
     pub(super) fn warm_entry(
         &mut self,
         cpu: usize,
@@ -104,7 +108,8 @@ impl PageTables {
         }
     }
 
-    /// Notes that a CPU stored to an anonymous area.
+    /// Records that CPU `cpu` stored to the anonymous area `area`, whose pages get `entry` without
+    /// the frame.
     pub(super) fn set_hot(&mut self, cpu: usize, area: Range<u64>, entry: u64) {
         let hot = &mut self.hot.0[cpu % PLACES];
         hot.bytes = 0;
@@ -113,20 +118,21 @@ impl PageTables {
         hot.area_bytes = area.end - area.start;
     }
 
-    /// Forgets the areas: they have changed.
+    /// Forgets the areas of all CPUs, because areas have changed.
     pub(super) fn forget_areas(&mut self) {
         for hot in &mut self.hot.0 {
             (hot.bytes, hot.area_bytes) = (0, 0);
         }
     }
 
-    /// Forgets the tables: some may go.
+    /// Forgets the tables of all CPUs, because some tables may be freed.
     pub(super) fn forget_tables(&mut self) {
         self.recent_region = NO_REGION;
         self.forget_hot_tables();
     }
 
-    /// Has each CPU's next fault look for its table.
+    /// Forgets the tables of all CPUs but not their areas, so that each CPU's next fault looks its
+    /// table up.
     pub(super) fn forget_hot_tables(&mut self) {
         for hot in &mut self.hot.0 {
             hot.bytes = 0;

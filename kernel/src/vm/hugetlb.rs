@@ -1,7 +1,8 @@
 //! Memory of the pool of huge pages: files of such pages, and their reservations (*promises*).
 //!
-//! As on Linux, a shared mapping reserves pages for the file, until the file ends. A private one
-//! reserves them for itself and the space that made it: a child of `fork` has no reservation.
+//! As on Linux, a shared mapping reserves pages for the file, until the file ends. A private
+//! mapping reserves them for itself and the space that made it. A child of `fork` has no
+//! reservation.
 
 use super::pages::Wish;
 use super::source::{MappedFile, Mappings, PageSource};
@@ -17,35 +18,35 @@ use machine::sync::{Mutex, SpinLock};
 
 /// Device number of the kernel's own files of huge pages.
 const DEVICE: u64 = 15;
-/// Pages that are dropped between two looks at the lock.
+/// The number of pages that are dropped before other tasks may run.
 const BATCH: usize = 32;
 
 /// Inode numbers of such files.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
-/// What a file has at one place.
+/// The content of a file at one index.
 enum Slot {
-    /// Nothing yet, but a page of the pool is kept for it.
+    /// There is no page yet, but a page of the pool is reserved.
     Promised,
     Page(HugePage),
 }
 
-/// The part of a pool that the files of one file system may have.
+/// The part of a pool that the files of one file system may use.
 pub struct Subpool {
     size: PageSize,
     /// The most pages; `None` for no limit.
     most: Option<u64>,
-    /// The pages of the pool that are kept for these files, used or not; fewer for a while if the
-    /// pool had none left when files gave theirs up. `None` means 0.
+    /// The pages of the pool that are reserved for these files, used or not. They are fewer for a
+    /// while if the pool had none left when files gave theirs up. `None` means 0.
     least: Option<u64>,
     usage: SpinLock<Usage>,
 }
 
 #[derive(Copy, Clone, Default)]
 struct Usage {
-    /// Pages that the files have or were promised.
+    /// The number of pages that the files have or have reserved.
     used: u64,
-    /// Pages of the pool that are promised to the file system and not yet to a file.
+    /// The number of pages that are reserved for the file system and not yet for a file.
     kept: u64,
 }
 
@@ -60,11 +61,10 @@ impl fmt::Debug for Subpool {
 }
 
 impl Subpool {
-    /// Returns a part of the pool with at most `most` pages, and keeps `least` pages for it from
-    /// now on.
+    /// Returns a part of the pool with at most `most` pages, and reserves `least` pages for it.
     ///
     /// # Errors
-    /// `ENOMEM` if the pool has fewer than `least` free pages.
+    /// Fails with `ENOMEM` if the pool has fewer than `least` free pages.
     pub fn new(size: PageSize, most: Option<u64>, least: Option<u64>) -> Result<Arc<Self>, Errno> {
         let kept = least.unwrap_or(0);
         hugetlb::reserve(size, kept)?;
@@ -76,7 +76,7 @@ impl Subpool {
         }))
     }
 
-    /// As much as there is.
+    /// Returns a part of the pool without limits.
     pub fn unlimited(size: PageSize) -> Arc<Self> {
         Arc::new(Self {
             size,
@@ -86,17 +86,19 @@ impl Subpool {
         })
     }
 
-    /// The size of the files' pages.
+    /// Returns the size of the files' pages.
     pub const fn size(&self) -> PageSize {
         self.size
     }
 
-    /// The most pages, and those that are kept, where that was said.
+    /// Returns the most pages, and the number of reserved pages. `None` for a limit that was not
+    /// set.
     pub const fn limits(&self) -> (Option<u64>, Option<u64>) {
         (self.most, self.least)
     }
 
-    /// All pages and those that are left, for `statfs`; `None` where no limit was set.
+    /// Returns the number of all pages and of free pages, for `statfs`. Both are `u64::MAX` if only
+    /// reserved pages were set. Returns `None` if no limit was set.
     pub fn room(&self) -> Option<(u64, u64)> {
         match (self.most, self.least) {
             (Some(most), _) => Some((most, most.saturating_sub(self.usage.lock().used))),
@@ -109,8 +111,11 @@ impl Subpool {
         self.least.unwrap_or(0)
     }
 
-    /// Counts `pages` more pages. Returns how many of them the pool has reserved for the file
-    /// system already; the caller must reserve the others.
+    /// Counts `pages` more pages. Returns how many of them are already reserved for the file
+    /// system. The caller must reserve the others.
+    ///
+    /// # Errors
+    /// Fails with `ENOSPC` if the file system would have more pages than it may.
     fn charge(&self, pages: u64) -> Result<u64, Errno> {
         let mut usage = self.usage.lock();
         let sum = usage
@@ -167,7 +172,7 @@ impl Drop for Subpool {
 pub struct HugeFile {
     subpool: Arc<Subpool>,
     slots: SpinLock<RadixTree<Slot>>,
-    /// Held by who makes a page, so that no two make the same.
+    /// Held by a task that creates a page, so that no two tasks create the same one.
     making: Mutex<()>,
     bytes: AtomicU64,
     mappings: Mappings,
@@ -181,7 +186,7 @@ impl fmt::Debug for HugeFile {
     }
 }
 
-/// The huge pages that a range of bytes touches.
+/// Returns the indices of the huge pages that the bytes `range` touch.
 fn touched(size: PageSize, range: &Range<u64>) -> Range<u64> {
     range.start / size.bytes()..range.end.div_ceil(size.bytes())
 }
@@ -194,7 +199,7 @@ impl HugeFile {
         file
     }
 
-    /// An empty file of a file system.
+    /// Returns an empty file of length 0 in the file system of `subpool`.
     pub fn in_subpool(subpool: Arc<Subpool>) -> Self {
         Self {
             subpool,
@@ -205,23 +210,23 @@ impl HugeFile {
         }
     }
 
-    /// The size of its pages.
+    /// Returns the size of the file's pages.
     pub fn page_size(&self) -> PageSize {
         self.subpool.size
     }
 
-    /// Its size in bytes.
+    /// Returns the size of the file in bytes.
     pub fn bytes(&self) -> u64 {
         // Relaxed (all): a fault that sees an old size meets the truncation's walk.
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes it as large as that, if it is smaller.
+    /// Extends the file to `bytes` bytes if it is smaller.
     pub fn extend(&self, bytes: u64) {
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Sets its size; what lies beyond is dropped.
+    /// Sets the size of the file, and drops the pages behind the end.
     pub fn set_bytes(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         // As on Linux also those that were allocated beyond its end.
@@ -232,7 +237,7 @@ impl HugeFile {
         }
     }
 
-    /// Pages that it has.
+    /// Returns the number of pages in the file.
     pub fn pages(&self) -> u64 {
         let slots = self.slots.lock();
         let (mut at, mut count) = (0, 0);
@@ -243,10 +248,10 @@ impl HugeFile {
         count
     }
 
-    /// Has pages of the pool kept for a range of bytes that a shared mapping shows.
+    /// Reserves pages of the pool for the bytes `range`, which a shared mapping shows.
     ///
     /// # Errors
-    /// `ENOMEM`: the pool has not as many.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages.
     pub fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
         let _making = self.making.lock();
         let missing = || {
@@ -278,7 +283,7 @@ impl HugeFile {
         Ok(())
     }
 
-    /// The page with this number, if it is there.
+    /// Returns the page `index` if the file has it.
     pub fn present(&self, index: u64) -> Option<HugePage> {
         match self.slots.lock().get(index) {
             Some(Slot::Page(page)) => Some(page.clone()),
@@ -294,13 +299,14 @@ impl HugeFile {
         })
     }
 
-    /// The page with this number, wherever the file ends.
+    /// Returns the page `index`, even behind the end of the file, and creates it if it is missing.
+    /// Returns `None` if the pool has no page.
     pub fn page_or_new(&self, index: u64) -> Option<HugePage> {
         self.make(index, || true)
     }
 
-    /// Calls `wanted` while no task can drop pages: a truncation drops pages after it has set the
-    /// size.
+    /// Returns the page `index`, or creates it if `wanted` returns `true`. Calls `wanted` while no
+    /// task can drop pages: a truncation drops pages after it has set the size.
     fn make(&self, index: u64, wanted: impl Fn() -> bool) -> Option<HugePage> {
         if let Some(page) = self.present(index) {
             return Some(page);
@@ -340,7 +346,8 @@ impl HugeFile {
         page
     }
 
-    /// Drops pages, and promises that were not kept yet; whether there were any.
+    /// Drops the pages of `indices`, and the reservations there that have no page yet. Returns
+    /// whether there were any.
     fn drop_slots(&self, indices: Range<u64>) -> bool {
         // Who makes a page has promised it to himself for the moment.
         let _making = self.making.lock();
@@ -364,7 +371,7 @@ impl HugeFile {
         }
     }
 
-    /// Drops pages; promises stay.
+    /// Drops the pages of `indices` and keeps their reservations.
     fn drop_pages(&self, indices: Range<u64>) {
         let _making = self.making.lock();
         let mut from = indices.start;
@@ -390,7 +397,7 @@ impl HugeFile {
         }
     }
 
-    /// Frees the bytes of a range: whole pages go, parts of others are zeroed. As on Linux,
+    /// Frees the bytes of `range`: drops whole pages, and zeroes parts of others. As on Linux,
     /// reservations stay.
     pub fn punch_bytes(&self, range: Range<u64>) {
         let size = self.page_size();
@@ -406,7 +413,7 @@ impl HugeFile {
         }
     }
 
-    /// Zeroes bytes of pages that are there.
+    /// Zeroes the bytes of `range` in pages that the file has.
     fn zero(&self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
@@ -464,7 +471,7 @@ impl Drop for HugeFile {
 /// for the default.
 ///
 /// # Errors
-/// `EINVAL` for a size without a pool.
+/// Fails with `EINVAL` for a size without a pool.
 pub fn named_size(logarithm: u32) -> Result<PageSize, Errno> {
     if logarithm == 0 {
         return Ok(hugetlb::default_size());
@@ -485,8 +492,8 @@ pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     )
 }
 
-/// Pages that are kept for a private mapping. They count for its file system, too, until they are
-/// unmapped.
+/// The reservation of a private mapping. The pages also count for the file's file system, until
+/// they are unmapped.
 pub(super) struct Promises {
     /// The space that has the reservation.
     owner: u64,
@@ -495,13 +502,13 @@ pub(super) struct Promises {
 }
 
 struct Held {
-    /// Pages that are promised and were not touched yet, by their numbers in the file.
+    /// The indices in the file of reserved pages that were not touched yet.
     indices: RadixTree<()>,
-    /// Pages that count for the file system.
+    /// The number of pages that count for the file system.
     counted: u64,
 }
 
-/// What the end of a part of a mapping makes void.
+/// The pages that a part of a reservation frees when it ends.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct Ended {
     pages: u64,
@@ -509,10 +516,11 @@ pub(super) struct Ended {
 }
 
 impl Promises {
-    /// Keeps pages for a range of bytes of a file.
+    /// Reserves pages for the bytes `range` of `file`, for the space number `owner`.
     ///
     /// # Errors
-    /// `ENOMEM`: the pool has not as many, or the file system may not.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages, or the file system
+    /// may not have them.
     pub(super) fn new(owner: u64, file: &HugeFile, range: &Range<u64>) -> Result<Self, Errno> {
         let size = file.page_size();
         let indices = touched(size, range);
@@ -540,12 +548,13 @@ impl Promises {
         })
     }
 
-    /// Whether a space was promised these pages.
+    /// Returns whether the reservation belongs to the space number `space`.
     pub(super) const fn is_of(&self, space: u64) -> bool {
         self.owner == space
     }
 
-    /// Makes use of the promise of a page; false: there is none for this space.
+    /// Uses the reservation of the page `index`. Returns `false` if the space number `space` has
+    /// none for it.
     pub(super) fn claim(&self, space: u64, index: u64) -> bool {
         let mut out = [None];
         let mut take = || {
@@ -558,7 +567,8 @@ impl Promises {
         space == self.owner && take() == 1
     }
 
-    /// Promises a page again that was made for this and not used.
+    /// Reserves the page `index` again and drops `page`, which was allocated from the reservation
+    /// and not used.
     pub(super) fn renew(&self, index: u64, page: HugePage) {
         // In this order: who finds the promise finds the page.
         page.renounce();

@@ -1,9 +1,9 @@
-//! Entries of 2 MiB, and of 1 GiB from the pool: a huge block mapped by the entry that otherwise
-//! leads to a last-level table.
+//! Entries of 2 MiB, and of 1 GiB from the pool. Such an entry maps a huge block, where other
+//! entries lead to a last-level table.
 //!
-//! Splitting one into a table of pages must not fail for want of memory, since unmapping, for one,
-//! cannot return that error. Each such entry has a table in reserve, allocated with the entry and
-//! not touched before it is needed.
+//! Splitting one into a table of pages must not fail for lack of memory, since unmapping, for one,
+//! cannot return that error. Each such entry has a table in reserve, which is allocated with the
+//! entry and not touched before it is needed.
 
 use super::entry::{
     ACCESSED, ADDRESS, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO, frame_of,
@@ -21,17 +21,17 @@ use machine::memory::memmap::{self, Descriptor, Kind};
 use machine::memory::percpu::{self, Count};
 use machine::memory::{file_block, zero_block, zero_frame};
 
-/// A frame for a page table, with any contents.
+/// A frame for a page table, with any content. Dropping it frees the frame.
 #[derive(Debug)]
 pub(super) struct TableFrame(Frame);
 
 impl TableFrame {
-    /// Takes one that can move (`moving_tables`); does not wait.
+    /// Allocates a frame that can move (`moving_tables`). Does not wait. Fails if no frame is free.
     pub(super) fn try_new() -> Result<Self, AllocError> {
         Self::of_mobility(Mobility::Movable)
     }
 
-    /// Takes one for a root; does not wait.
+    /// Allocates a frame for a root, which cannot move. Does not wait. Fails if no frame is free.
     pub(super) fn try_new_root() -> Result<Self, AllocError> {
         Self::of_mobility(Mobility::Unmovable)
     }
@@ -44,17 +44,17 @@ impl TableFrame {
         Ok(Self(frame))
     }
 
-    /// That of a frame that `into_frame` gave.
+    /// Returns the owner of `frame`, which [`Self::into_frame`] has returned.
     pub(super) fn from_frame(frame: Frame) -> Self {
         Self(frame)
     }
 
-    /// The frame.
+    /// Returns the frame.
     pub(super) fn frame(&self) -> Frame {
         self.0
     }
 
-    /// The frame, which is in use from here on.
+    /// Returns the frame without freeing it. It is in use from now on.
     pub(super) fn into_frame(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);
@@ -78,7 +78,7 @@ pub(super) struct HugeSupply {
 /// The most tables in reserve that are searched for one that moves.
 const SEARCHED: usize = 4096;
 
-/// Tables in reserve: a list through their descriptors.
+/// The tables in reserve: a list that is linked by the frames' descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Deposits {
     first: Option<Frame>,
@@ -86,6 +86,7 @@ pub(super) struct Deposits {
 }
 
 impl Deposits {
+    /// Adds a table.
     pub(super) fn push(&mut self, table: TableFrame) {
         let frame = table.into_frame();
         Descriptor::get(frame).set_next(self.first);
@@ -93,6 +94,10 @@ impl Deposits {
         self.count += 1;
     }
 
+    /// Takes a table.
+    ///
+    /// # Panics
+    /// Panics if there is none, since each huge page has one.
     pub(super) fn pop(&mut self) -> TableFrame {
         let Some(frame) = self.first else {
             panic!("a huge page has no page table in reserve")
@@ -102,12 +107,13 @@ impl Deposits {
         TableFrame(frame)
     }
 
+    /// Returns the number of tables.
     pub(super) fn len(&self) -> u64 {
         self.count
     }
 
-    /// Replaces the frame `from` in the list by `to`. Returns `false` if the search, which has a
-    /// limit, does not find it.
+    /// Replaces the frame `from` in the list by `to`. Returns `false` if the search does not find
+    /// `from`. The search ends after [`SEARCHED`] tables.
     pub(super) fn exchange(&mut self, from: Frame, to: Frame) -> bool {
         let mut at = self.first;
         let mut before: Option<Frame> = None;
@@ -133,8 +139,8 @@ impl Deposits {
 }
 
 impl PageTables {
-    /// Has a huge block stand for the region of an unused entry, by the reference that `entry`
-    /// holds from here on.
+    /// Maps a huge block at the unused entry `slot`. The reference to the block passes to `entry`,
+    /// and `table` becomes its table in reserve.
     pub(super) fn set_huge(&mut self, slot: &AtomicU64, entry: u64, table: TableFrame) {
         debug_assert_eq!(slot.load(Ordering::Relaxed), 0);
         // Any address: which of the tables in reserve is taken for a place is not known.
@@ -145,7 +151,7 @@ impl PageTables {
         slot.store(entry | HUGE, Ordering::Release);
     }
 
-    /// Takes out a huge page of `bytes` bytes. The gather must have room for it.
+    /// Takes the huge page of `bytes` bytes out of `slot`. The gather must have room for it.
     pub(super) fn take_huge(&mut self, slot: &AtomicU64, bytes: u64, gather: &mut Gather) {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
@@ -165,8 +171,8 @@ impl PageTables {
         }
     }
 
-    /// Splits the huge page that maps the region of an address, if there is one. All pages of one
-    /// on trial are kept.
+    /// Splits the huge page that maps the region of `address`, if there is one. If the page is on
+    /// trial, keeps all of its pages.
     pub(super) fn split(&mut self, address: u64, cpus: &CpuSet) {
         if let Some(slot) = self.trial_slot(address) {
             self.end_trial(slot);
@@ -214,7 +220,7 @@ impl PageTables {
         percpu::add(Count::HugeSplits, 1);
     }
 
-    /// Splits the huge pages that the ends of a range cut.
+    /// Splits the huge pages that the ends of `range` cut.
     pub(super) fn split_edges(&mut self, range: &Range<u64>, cpus: &CpuSet) {
         for end in [range.start, range.end] {
             if !end.is_multiple_of(REGION) {
@@ -223,7 +229,7 @@ impl PageTables {
         }
     }
 
-    /// Splits all huge pages that a range touches.
+    /// Splits all huge pages that `range` touches.
     pub(super) fn split_all(&mut self, range: Range<u64>, cpus: &CpuSet) {
         let mut at = range.start;
         while at < range.end {

@@ -10,23 +10,24 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use logic::errno::Errno;
 use machine::arch::USER_END;
 
-/// Whether pages are locked.
+/// How pages are locked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Lock {
-    /// They are not, or not any more.
+    /// The pages are not locked.
     None,
-    /// They are, and come now.
+    /// The pages are locked, and mapped now.
     Now,
-    /// Those that there are, and others when they come.
+    /// The pages that are mapped are locked now, and the others when they are mapped.
     OnFault,
 }
 
-/// What holds for mappings to come.
+/// The lock for later mappings.
 #[derive(Debug)]
 pub(super) struct FutureLock(AtomicU8);
 
 impl FutureLock {
+    /// Returns the state in which later mappings are not locked.
     pub(super) const fn new() -> Self {
         Self(AtomicU8::new(Lock::None as u8))
     }
@@ -46,11 +47,11 @@ impl FutureLock {
 }
 
 impl AddressSpace {
-    /// `mlock2(2)` and `munlock(2)`.
+    /// Locks the pages of a range, or unlocks them with [`Lock::None`] (`mlock2(2)`, `munlock(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for a range that wraps around, `ENOMEM` if a part is not mapped, the errors of
-    /// faults.
+    /// Fails with `EINVAL` for a range that wraps around, with `ENOMEM` if a part is not mapped,
+    /// and with the errors of faults.
     pub fn lock_pages(&self, start: u64, bytes: u64, lock: Lock) -> Result<(), Errno> {
         let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         let from = start & !4095;
@@ -74,11 +75,12 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Checks a range for `msync(2)`: all of it must be mapped and, if pages are to be read again,
-    /// none may be locked.
+    /// Checks a range for `msync(2)`. All of the range must be mapped. With `invalidate`, no page
+    /// of it may be locked.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start, `ENOMEM` if a part is not mapped, `EBUSY` for locked pages.
+    /// Fails with `EINVAL` for an unaligned start, with `ENOMEM` if a part is not mapped, and with
+    /// `EBUSY` for locked pages.
     pub fn check_sync(&self, start: u64, bytes: u64, invalidate: bool) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
         if invalidate {
@@ -98,10 +100,12 @@ impl AddressSpace {
         }
     }
 
-    /// Has the files that are mapped in a range be stable.
+    /// Writes the shared mappings of files in a range to stable storage. Skips parts that are not
+    /// mapped.
     ///
     /// # Errors
-    /// What could not be written.
+    /// Fails with `EINVAL` for an unaligned start, with `ENOMEM` for a range that leaves the user's
+    /// half, and with the error of a file that cannot be written.
     pub fn sync_files(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
         self.each_piece(range, |piece| match &piece.backing {
@@ -137,7 +141,7 @@ impl AddressSpace {
     /// `mlockall(2)`: applies `current` to the present mappings and `future` to later ones.
     ///
     /// # Errors
-    /// None in practice: no area is split.
+    /// Does not fail in practice, since no area is split.
     pub fn lock_all(&self, current: Lock, future: Lock) -> Result<(), Errno> {
         self.future_lock.set(future);
         if current == Lock::None {
@@ -155,23 +159,24 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The next area from an address on.
+    /// Returns the range of the first area that ends behind `at`.
     fn area_from(&self, at: u64) -> Option<Range<u64>> {
         let state = self.state.lock();
         let area = state.areas.next_from(at)?;
         Some(area.start..area.end)
     }
 
-    /// `munlockall(2)`.
+    /// Unlocks all pages, now and for later mappings (`munlockall(2)`).
     ///
     /// # Errors
-    /// None in practice: no area is split.
+    /// Does not fail in practice, since no area is split.
     pub fn unlock_all(&self) -> Result<(), Errno> {
         self.future_lock.set(Lock::None);
         self.mark(0..USER_END, Lock::None)
     }
 
-    /// What a new mapping with these flags is, and whether its pages come at once.
+    /// Returns the flags for a new mapping with `flags`, and whether its pages are mapped at once.
+    /// Applies what `mlockall(2)` requested for later mappings.
     pub(super) fn locked_in_future(&self, flags: MapFlags) -> (MapFlags, bool) {
         let now = flags.intersects(MapFlags::POPULATE | MapFlags::LOCKED);
         match self.future_lock.get() {

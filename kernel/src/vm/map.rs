@@ -1,4 +1,4 @@
-//! Making and removing mappings.
+//! Creates and removes mappings.
 
 use super::backing::{Bytes, Graveyard};
 use super::entry::REGION;
@@ -17,26 +17,27 @@ use machine::arch::USER_END;
 use machine::arch::spin::SpinGuard;
 use machine::memory::{knobs, pressure};
 
-/// Below the stack's room, mappings go downwards from here.
+/// The address below which mappings are placed, from the top down. The stack is above it.
 pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
-/// `MAP_32BIT` mappings go downwards from here.
+/// The address below which `MAP_32BIT` mappings are placed, from the top down.
 const LOW_TOP: u64 = 0x8000_0000;
-/// Stacks that a place is not sought right below.
+/// The number of times that a search avoids a place right below a stack.
 const STACKS_AVOIDED: u32 = 16;
-/// Flags by which a program names the place.
+/// The flags by which a program determines the place.
 const FIXED: MapFlags = MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE);
 
-/// Rounds a length up to pages; `None` when that is beyond the user's half.
+/// Rounds `bytes` up to whole pages. Returns `None` if the result is larger than the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {
     bytes
         .checked_next_multiple_of(PAGE)
         .filter(|&b| b <= USER_END)
 }
 
-/// The pages of a range that a program names: its start must be aligned.
+/// Returns the range of whole pages from `start` on, for `bytes` bytes.
 ///
 /// # Errors
-/// `EINVAL` for an unaligned start, `beyond` for a range that leaves the user's half.
+/// Fails with `EINVAL` for an unaligned start, and with `beyond` for a range that leaves the user's
+/// half.
 pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<u64>, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
@@ -49,16 +50,22 @@ pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<
     Ok(start..end)
 }
 
-/// Memory committed for a change. Dropping this uncommits it unless the change has been made.
+/// Committed memory for a change. Dropping this uncommits the memory, unless [`Self::keep`] was
+/// called.
 pub(super) struct Commitment(u64);
 
 impl Commitment {
+    /// Commits `bytes` bytes of memory.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if that exceeds the limit on committed memory.
     pub(super) fn new(bytes: u64) -> Result<Self, Errno> {
         knobs::commit(bytes / PAGE)?;
         Ok(Self(bytes / PAGE))
     }
 
-    /// The change is made: areas with `ACCOUNTED` hold it now.
+    /// Keeps the memory committed, because the change was made. Areas with `ACCOUNTED` count it
+    /// from now on.
     pub(super) fn keep(self) {
         core::mem::forget(self);
     }
@@ -71,11 +78,11 @@ impl Drop for Commitment {
 }
 
 impl AddressSpace {
-    /// Makes a mapping and returns its address. `hint` is the address with `FIXED*`, else a wish;
-    /// `bytes` is rounded up to pages.
+    /// Creates a mapping and returns its address. With `FIXED` flags `hint` is the address;
+    /// otherwise it is only a wish. `bytes` is rounded up to whole pages.
     ///
     /// # Errors
-    /// As `mmap(2)`.
+    /// Fails as `mmap(2)` does.
     pub fn map(
         self: &Arc<Self>,
         hint: Option<u64>,
@@ -140,7 +147,8 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Has pages of the pool kept for a new mapping of them, unless it asks for none.
+    /// Reserves pages of the pool for a new mapping of huge pages, unless `flags` has `NORESERVE`.
+    /// Extends the file to the end of a mapping with `WRITE`.
     fn promise(
         &self,
         source: &mut Bytes,
@@ -175,7 +183,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Where a mapping goes. With `FIXED` alone there may be something.
+    /// Returns the address for a new mapping. With `FIXED` alone, other mappings may be there.
     fn place(
         &self,
         hint: Option<u64>,
@@ -219,7 +227,11 @@ impl AddressSpace {
             .ok_or(Errno::ENOMEM)
     }
 
-    /// Puts an area in where none is; `change` is held.
+    /// Adds an area where there is none. The caller holds `change`.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if a limit is exceeded, if there would be too many areas, or if memory
+    /// is short.
     pub(super) fn insert(
         &self,
         range: Range<u64>,
@@ -244,11 +256,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// `munmap(2)`.
+    /// Unmaps the pages of a range (`munmap(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned or empty range or one beyond the user's half, `ENOMEM` when an
-    /// area would have to be split and cannot.
+    /// Fails with `EINVAL` for an unaligned or empty range or one beyond the user's half. Fails
+    /// with `ENOMEM` if an area must be split and cannot be.
     pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -258,10 +270,10 @@ impl AddressSpace {
         self.remove(range)
     }
 
-    /// Unmaps the rest of the counted mapping that was made at `start`.
+    /// Unmaps what is left of the counted mapping that was created at `start` (`shmdt(2)`).
     ///
     /// # Errors
-    /// `EINVAL` if there is none, `ENOMEM` as [`Self::unmap`].
+    /// Fails with `EINVAL` if there is none, and with `ENOMEM` as [`Self::unmap`] does.
     pub fn detach(&self, start: u64) -> Result<(), Errno> {
         if !start.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
@@ -296,9 +308,12 @@ impl AddressSpace {
         }
     }
 
-    /// Locks the state, with memory in reserve for one change of the areas at the ends of `range`.
-    /// The reserve is allocated before, since a task with the lock cannot wait for memory. The
-    /// caller holds `change`.
+    /// Locks the state, with memory reserved for one change of the areas at the ends of `range`.
+    /// The memory is allocated before, since a task with the lock cannot wait for it. The caller
+    /// holds `change`.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub(super) fn lock_with_room(&self, range: &Range<u64>) -> Result<SpinGuard<'_, State>, Errno> {
         let mut relief = pressure::Relief::new(Order::BASE);
         loop {
@@ -312,6 +327,9 @@ impl AddressSpace {
     }
 
     /// Removes the areas in `range` and their pages. The caller holds `change`.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if an area must be split and cannot be.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut from = range.start;
         {
@@ -338,19 +356,21 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Takes the pages out that removed areas have left.
+    /// Unmaps the pages that removed areas in `range` have left.
     pub(super) fn finish_leaving(&self, range: Range<u64>) {
         self.zap_unmapped(range);
         self.state.lock().leaving = 0..0;
     }
 
-    /// Where the heap starts (end of the program's data); exec calls it once.
+    /// Sets the start of the heap to the page behind `start`, the end of the program's data. Called
+    /// once, by exec.
     pub fn set_brk(&self, start: u64) {
         let start = start.next_multiple_of(PAGE);
         self.state.lock().heap = start..start;
     }
 
-    /// `brk(2)`: the new end of the heap, or the old one where it cannot be moved.
+    /// Moves the end of the heap to `address` (`brk(2)`). Returns the new end, or the old one if
+    /// the heap cannot be changed.
     pub fn brk(&self, address: u64) -> u64 {
         let change = self.change.lock();
         let heap = self.state.lock().heap.clone();
@@ -406,8 +426,9 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Returns the highest free place below `top`, or one above it if there is none below. Prefers
-    /// places that are not right below a stack.
+    /// Returns the highest free address for `bytes` bytes below `top`, or one above `top` if there
+    /// is none below. Prefers places that are not right below a stack. Returns `None` if no place
+    /// is large enough.
     pub(super) fn find_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let mut below = top;
         for _ in 0..STACKS_AVOIDED {
@@ -425,9 +446,9 @@ impl State {
         self.find_any_gap(bytes, top, align)
     }
 
-    /// Does the same without regard to stacks. Places of whole regions are aligned to regions, so
-    /// that huge pages and page tables are used wholly; all places are aligned to `align` if
-    /// possible.
+    /// Does the same as [`Self::find_gap`] without regard to stacks. A place for whole regions is
+    /// aligned to a region, so that huge pages and page tables are used fully. Every place is
+    /// aligned to `align` if possible.
     fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let whole = bytes.is_multiple_of(REGION);
         let align = if whole { align.max(REGION) } else { align };
@@ -443,7 +464,10 @@ impl State {
             .or_else(|| self.areas.lowest_gap(bytes, MAP_BOTTOM..USER_END))
     }
 
-    /// Checks that the limits allow `more`.
+    /// Checks that the limits allow `more` memory in addition to the present mappings.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if not.
     pub(super) fn check_limits(&self, more: Sizes) -> Result<(), Errno> {
         let fits =
             |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
@@ -456,13 +480,19 @@ impl State {
         }
     }
 
-    /// Checks that the limits allow `new` in place of the present mappings of `range`, before these
-    /// are removed.
+    /// Checks that the limits allow `new` memory in place of the present mappings of `range`,
+    /// before these are removed.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if not.
     pub(super) fn check_replacing(&self, range: &Range<u64>, new: Sizes) -> Result<(), Errno> {
         self.check_limits(new.beyond(self.sizes_in(range, |flags| flags)))
     }
 
-    /// Whether the ends of `range` cut no page of the pool.
+    /// Checks that the ends of `range` cut no page of the pool of huge pages.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if an end cuts one.
     pub(super) fn check_pool_pages(&self, range: &Range<u64>) -> Result<(), Errno> {
         let cuts = |at: u64| {
             let area = self.areas.find(at);
@@ -474,7 +504,12 @@ impl State {
         Ok(())
     }
 
-    /// Splits the areas that reach across the ends of `range`; there is room for them.
+    /// Splits the areas that reach across the ends of `range`. The caller has reserved memory by
+    /// [`AddressSpace::lock_with_room`].
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if an end cuts a page of the pool, and with `ENOMEM` if there would be
+    /// too many areas.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
         self.check_pool_pages(range)?;
@@ -489,7 +524,7 @@ impl State {
     }
 }
 
-/// Flags and bytes of a new area.
+/// Returns the flags and the bytes of a new area.
 fn describe(
     prot: Prot,
     flags: MapFlags,
@@ -579,7 +614,7 @@ fn describe(
     Ok((area, source))
 }
 
-/// A mapped file's offsets are pages below 2^63.
+/// Checks that the offsets of a mapped file are whole pages below 2^63.
 fn check_offset(offset: u64, bytes: u64) -> Result<(), Errno> {
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);

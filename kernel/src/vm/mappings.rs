@@ -1,5 +1,5 @@
-//! Files and the page tables that map them. Pages that a file drops leave the page tables too, and
-//! a file that is sealed against stores has no mapping that could store.
+//! The relation of files and the page tables that map them. Pages that a file drops leave the page
+//! tables too. A file that is sealed against stores has no mapping that may store.
 
 use super::named::Name;
 use super::source::PageSource;
@@ -12,24 +12,26 @@ use logic::members::{Member, Members, Place};
 use machine::memory::FrameRef;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-/// Which pages go.
+/// The pages that are unmapped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
-    /// All.
+    /// All pages.
     All,
-    /// A file's; private copies of them stay.
+    /// Pages of the file. Private copies of them stay.
     Files,
-    /// The same, but in locked memory all stay.
+    /// Pages of the file outside of locked memory. Private copies stay.
     UnlockedFiles,
 }
 
-/// What may show a file's pages: an address space, as its files know it.
+/// An address space as the files that it maps see it.
 pub(super) trait Shows: Send + Sync {
-    /// A number that no other has had; that of a child is greater than its parent's.
+    /// Returns a number that no other space has had. The number of a child is greater than its
+    /// parent's.
     fn number(&self) -> u64;
-    /// Takes out what comes from these pages of the file that `source` is the address of.
+    /// Unmaps `pages` of the file at the address `source`, as far as `reach` says.
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
-    /// Gives up its private copies of these pages: an access from here on raises `SIGBUS`.
+    /// Gives up the private copies of `pages` of the file at the address `source`. A later access
+    /// to one raises `SIGBUS`.
     fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
@@ -56,11 +58,12 @@ impl Member for Space {
     }
 }
 
-/// In [`Mappings::stores`]: no mapping that may store is made any more. Below it: how many there
-/// are.
+/// The bit of [`Mappings::stores`] that denies new mappings that may store. The bits below hold the
+/// number of such mappings.
 const DENIED: u32 = 1 << 31;
 
-/// The address spaces that map (or have mapped) a file, and how many of its mappings may store.
+/// The address spaces that map a file, or have mapped it, and the number of its mappings that may
+/// store.
 #[derive(Debug)]
 pub struct Mappings {
     members: Members<SpinLock<Vec<Place<Space>>>, Mutex<()>>,
@@ -78,63 +81,71 @@ impl Mappings {
         }
     }
 
-    /// Has the pages that the file gets from here on be movable: `file` is the file.
+    /// Makes the pages movable that the file gets from now on. `file` returns a reference to the
+    /// file.
     pub fn let_move(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
         self.name.give(file);
     }
 
-    /// Notes in a frame that it is about to become this page of the file.
+    /// Records in the descriptor of `frame` that the frame is about to become page `index` of the
+    /// file.
     pub fn own(&self, frame: &FrameRef, index: u64) {
         frame.set_owner(self.name.word(index));
     }
 
-    /// Notes that a space is about to map the file.
+    /// Records that `space` is about to map the file.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub(super) fn register<S: Shows + 'static>(&self, space: &Arc<S>) -> Result<(), Errno> {
         Ok(self.members.join(Space::of(space))?)
     }
 
-    /// Notes that a child is about to copy its parent's mappings of the file.
+    /// Records that `child` is about to copy its parent's mappings of the file.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub(super) fn register_child<S: Shows + 'static>(&self, child: &Arc<S>) -> Result<(), Errno> {
         Ok(self.members.follow(Space::of(child))?)
     }
 
-    /// Forgets the space with this number, which goes, so that its memory can.
+    /// Forgets the space with this number, which is being dropped, so that its memory can be freed.
     pub(super) fn forget(&self, number: u64) {
         self.members.leave(number);
     }
 
-    /// Keeps [`Self::invalidate`] and [`Self::truncate`] from going on while entries move. The
+    /// Keeps [`Self::invalidate`] and [`Self::truncate`] from running while entries move. The
     /// holder does not wait for memory.
     pub(super) fn keep_out(&self) -> MutexGuard<'_, ()> {
         self.members.keep_out()
     }
 
-    /// Whether any space maps the file, or has mapped it and still exists.
+    /// Returns whether any space maps the file, or has mapped it and still exists.
     pub fn is_used(&self) -> bool {
         self.members.any()
     }
 
-    /// The number of invalidations so far.
+    /// Returns the number of invalidations so far.
     pub(super) fn sequence(&self) -> u64 {
         self.members.sequence()
     }
 
-    /// Takes the pages with these numbers out of every page table that maps them from `source`,
-    /// the file that this belongs to. Call it after the file has dropped them, without a spin lock
-    /// held. Private copies that programs made stay, as for a hole that was punched.
+    /// Unmaps `pages` from every page table that maps them from `source`, the file that owns these
+    /// mappings. Call this after the file has dropped the pages, without a spin lock. Private
+    /// copies that programs made stay, as for a hole that was punched.
     pub fn invalidate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         self.take_out(source, &pages, Reach::Files);
     }
 
-    /// Does as [`Self::invalidate`] for pages that the file still has. Mappings fault them in
-    /// again; mappings of locked memory keep them.
+    /// Unmaps pages as [`Self::invalidate`] does, though the file still has them. Mappings fault
+    /// the pages in again. Mappings of locked memory keep them.
     pub fn ask_again<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         if self.is_used() {
             self.take_out(source, &pages, Reach::UnlockedFiles);
         }
     }
 
-    /// As [`Self::invalidate`], for a file that was cut: private copies go too.
+    /// Unmaps pages as [`Self::invalidate`] does, and private copies too, because the file was cut.
     pub fn truncate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         self.take_out(source, &pages, Reach::All);
     }
@@ -170,7 +181,7 @@ impl Mappings {
     /// Counts a mapping that may store, until [`Self::release_stores`].
     ///
     /// # Errors
-    /// `EPERM` once such mappings are denied.
+    /// Fails with `EPERM` once the file denies such mappings.
     pub(super) fn claim_stores(&self) -> Result<(), Errno> {
         let one_more = |stores: u32| (stores & DENIED == 0).then_some(stores + 1);
         // Relaxed (all of `stores`): one word says it all; the order of data comes with the locks
@@ -181,13 +192,13 @@ impl Mappings {
             .map_err(|_| Errno::EPERM)
     }
 
-    /// Takes [`Self::claim_stores`] back.
+    /// Ends the count of a mapping that [`Self::claim_stores`] began.
     pub(super) fn release_stores(&self) {
         let before = self.stores.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before & !DENIED, 0, "more mappings may store than do");
     }
 
-    /// Whether the file is sealed against stores, be it only against new ones.
+    /// Returns whether the file denies new mappings that may store. It may have older ones that do.
     pub(super) fn denies_stores(&self) -> bool {
         self.stores.load(Ordering::Relaxed) & DENIED != 0
     }
@@ -197,10 +208,11 @@ impl Mappings {
         self.stores.fetch_or(DENIED, Ordering::Relaxed);
     }
 
-    /// The same where no mapping may store (`F_SEAL_WRITE`).
+    /// Refuses new mappings that may store from now on, if there is none at present
+    /// (`F_SEAL_WRITE`).
     ///
     /// # Errors
-    /// `EBUSY` if one may.
+    /// Fails with `EBUSY` if a mapping may store.
     pub fn deny_stores(&self) -> Result<(), Errno> {
         let deny = |stores: u32| (stores & !DENIED == 0).then_some(DENIED);
         self.stores

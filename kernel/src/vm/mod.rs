@@ -1,24 +1,24 @@
 //! Virtual memory: address spaces, mappings, page faults.
 //!
 //! - `vma`: the set of areas, without hardware, tested on the host
-//! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: entries, huge ones, frames on their way out,
-//!   stale translations
-//! - `space`, `zap`: address spaces, which one a CPU uses; taking pages out in batches
+//! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: page table entries, huge entries, frames that
+//!   are being unmapped, stale translations
+//! - `space`, `zap`: address spaces, which one a CPU uses; unmapping pages in batches
 //! - `map`, `protect`, `locking`, `remap`, `fork`, `stack`: the calls of the same names; stacks
 //!   that grow
-//! - `replacing`: mappings that take the place of others, as other threads see them
+//! - `replacing`: mappings that replace others, as other threads see them
 //! - `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot`, `allowed`: page faults, those of huge
-//!   pages, where each CPU stored last
-//! - `collapse`, `khugepaged`: joining pages to huge pages: on request, and in the background
-//! - `trial`: huge pages that no program asked for: their unused pages go back
-//! - `family`, `named`, `moving`: the owner of a frame, of private memory and of files; moving
+//!   pages, the place where each CPU stored last
+//! - `collapse`, `khugepaged`: joins pages to huge pages, on request and in the background
+//! - `trial`: huge pages that no program asked for; frees their unused pages
+//! - `family`, `named`, `moving`: the owner of a frame, of private memory and of files; moves
 //!   frames
-//! - `compaction`: emptying pageblocks: on request, and in the background
+//! - `compaction`: empties pageblocks, on request and in the background
 //! - `access`, `core_pages`: the kernel's access to other spaces, the pages of a core file
 //! - `policy`: memory policies of areas
 //! - `source`, `shared`, `pages`, `shmem_fault`: files as mappings see them, shared memory, its
 //!   huge pages
-//! - `mappings`, `members`: the spaces that map a file, and a walk that meets each exactly once
+//! - `mappings`, `members`: the spaces that map a file, and a walk that visits each exactly once
 //!
 //! # Changes of a range
 //!
@@ -34,13 +34,13 @@
 //!   one hold.
 //! - While a child gets its pages (`State::forking`), faults wait, and so do programs that drop
 //!   pages. So the child sees one moment.
-//! - A range whose areas are gone, but not all of its pages, is `State::leaving`: files take their
-//!   pages out of it too. Nothing is mapped there before it is empty.
+//! - A range whose areas are removed, but not all of its pages, is `State::leaving`. Files unmap
+//!   their pages from it too. Nothing is mapped there before the range is empty.
 //! - `members` lets a file find every page table that maps it, also during forks and moves.
 //!
-//! Locks, from the outside in: a file's own that block, `change`, a file's walk (`members`),
-//! `state` (a parent's before its child's), a file's own that spin. A file's pages are got with
-//! none of the last three held; memory is never waited for with a walk held.
+//! Locks are taken in this order, the outermost first: a file's blocking locks, `change`, a file's
+//! walk (`members`), `state` (a parent's before its child's), a file's spin locks. A page of a file
+//! is requested without the last three of these. No task waits for memory with a walk held.
 
 mod access;
 mod allowed;
@@ -108,10 +108,10 @@ use machine::memory::percpu::{self, Count, Local};
 use machine::sched;
 use want::Want;
 
-/// A page fault in user mode: serves it. `error` is the CPU's error code.
+/// Serves a page fault in user mode at `address`. `error` is the CPU's error code.
 ///
 /// # Errors
-/// The signal that the program is to get.
+/// Fails with the signal to send to the program.
 #[inline]
 pub fn on_user_fault(address: u64, error: u64) -> Result<(), FaultSignal> {
     let this = percpu::this();
@@ -149,13 +149,13 @@ pub fn allows(address: u64, error: u64) -> Option<u64> {
     current_space()?.allows(address, Access::from_error(error))
 }
 
-/// The space of the task that runs; `None` for a kernel thread and at a task's end. Good while the
-/// task runs and keeps its space.
+/// Returns the space of the current task. Returns `None` for a kernel thread and at a task's end.
+/// The reference is valid while the task runs and keeps its space.
 pub fn current_space() -> Option<&'static AddressSpace> {
     space::active(percpu::this())
 }
 
-/// Checks a failed fault again while no change of the areas is under way: a mapping that replaces
+/// Checks a failed fault again while no change of the areas is under way. A mapping that replaces
 /// another leaves a gap for a moment, which must not fail a thread's access.
 #[cold]
 fn retry(address: u64, access: Access, fault: Fault) -> Result<(), Fault> {
@@ -173,18 +173,19 @@ fn count_fault(this: &Local) {
     sched::current().account().count_fault();
 }
 
-/// Notes that the fault that is being served reads a device. It was counted as a minor one.
+/// Counts the fault that is being served as a major one, because it reads a device. It was counted
+/// as a minor one before.
 pub(crate) fn count_major_fault() {
     percpu::add(Count::MajorFaults, 1);
     sched::current().account().fault_is_major();
 }
 
-/// A signal for a fault that cannot be served, as Linux numbers it, and its `si_code`.
+/// The signal for a fault that cannot be served: its Linux number and its `si_code`.
 #[derive(Copy, Clone, Debug)]
 pub struct FaultSignal {
-    /// `SIGSEGV`, `SIGBUS`, or `SIGKILL` where memory is out.
+    /// `SIGSEGV`, `SIGBUS`, or `SIGKILL` if memory is out.
     pub signal: u32,
-    /// Why.
+    /// The `si_code`.
     pub code: i32,
 }
 
@@ -205,11 +206,13 @@ impl FaultSignal {
     }
 }
 
-/// A page fault in kernel mode at `rip`, while it touched `address`. In a `uaccess` routine: the
-/// address to continue at, `rip` itself once the page is there. `None`: a bug in the kernel.
+/// Serves a page fault at `address` in kernel mode, whose instruction is at `rip`. Returns the
+/// address to continue at if the instruction is in a `uaccess` routine: `rip` itself once the page
+/// is mapped, else the routine's exit for failures. Returns `None` if it is elsewhere, which is a
+/// bug in the kernel.
 ///
-/// Runs on the stack of the current task and may block: the fault must not be on an IST stack, and
-/// all registers must be saved.
+/// Runs on the stack of the current task and may block. So the fault must not be on an IST stack,
+/// and all registers must be saved.
 pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let fixup = uaccess::fixup(rip)?;
     let uaccess::Fixup::Serve(otherwise) = fixup else {

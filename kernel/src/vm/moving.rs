@@ -51,12 +51,12 @@ use machine::sched;
 
 /// The most frames that move together.
 pub(super) const BATCH: usize = 32;
-/// The most entries that show them.
+/// The most entries that map these frames.
 const ENTRIES: usize = 4 * BATCH;
 
 /// The time for which a searched family is not searched again.
 const SEARCH_REST: Nanos = Nanos(2_000_000_000);
-/// Page tables that are looked through under one lock.
+/// The number of page tables that are searched each time that the lock is held.
 const TABLES: u32 = 4;
 
 /// A space with parked entries.
@@ -67,7 +67,7 @@ struct Shown {
 
 /// A parked entry.
 struct Parked {
-    /// Which of the spaces.
+    /// The index of the space in `shown`.
     space: usize,
     page: u64,
     /// The entry's former value.
@@ -95,30 +95,30 @@ const fn parked_by(entry: u64) -> ParkedBy {
     }
 }
 
-/// A frame that is on its way.
+/// A frame that is being moved.
 struct Item {
     frame: Frame,
     owner: Owner,
-    /// Its entries among the parked ones.
+    /// The range of its entries among the parked ones.
     entries: Range<usize>,
 }
 
-/// A frame of a file that is on its way.
+/// A frame of a file that is being moved.
 struct FilePage {
     frame: Frame,
     file: Arc<dyn PageSource>,
     index: u64,
-    /// When it was found.
+    /// The number of references when the frame was found.
     references: u32,
 }
 
 impl FilePage {
-    /// Takes pages of its file out of all page tables; faults put them in again.
+    /// Unmaps the pages `range` of the file from all page tables. Faults map them again.
     fn unmap(&self, range: &Range<u64>) {
         self.file.mappings().invalidate(&*self.file, range.clone());
     }
 
-    /// Moves it to the unused frame `to`. Returns `false` if it is in use at this time.
+    /// Moves the page to the unused frame `to`. Returns `false` if the page is in use at this time.
     fn carry(&self, to: Frame) -> bool {
         // SAFETY: the target is the caller's. It is kept from being freed where it is not used.
         let target = unsafe { FrameRef::of_file(to) };
@@ -134,9 +134,9 @@ impl FilePage {
     }
 }
 
-/// Moves frames, batch by batch.
+/// Moves frames in batches. Keeps the buffers for a batch.
 pub(super) struct Mover {
-    /// Page tables.
+    /// The page tables of the batch.
     tables: Vec<Frame>,
     of_files: Vec<FilePage>,
     shown: Vec<Shown>,
@@ -149,7 +149,7 @@ pub(super) struct Mover {
     searched: (u64, Nanos),
 }
 
-/// The entry of a page; only looked at with the space's lock held.
+/// Calls `then` with the entry of `page` in `space`, with the space's lock held.
 fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bool) -> bool {
     let mut state = space.state.lock();
     match state.tables.leaf(page) {
@@ -159,14 +159,14 @@ fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bo
 }
 
 impl AddressSpace {
-    /// Whether the area of a page is locked.
+    /// Returns whether the area of a page is locked.
     fn is_locked(&self, page: u64) -> bool {
         let state = self.state.lock();
         let area = state.areas.find(page);
         area.is_some_and(|area| area.flags.contains(VmaFlags::LOCKED))
     }
 
-    /// Has a huge page be pages that this block stands for at an address, if it does.
+    /// Splits the huge page at `page` if `block` is mapped there.
     fn part_huge(&self, page: u64, block: Frame) {
         self.settle_trials(page..page + PAGE);
         let mut state = self.state.lock();
@@ -177,7 +177,7 @@ impl AddressSpace {
         }
     }
 
-    /// Has the words of its own frames say where they are.
+    /// Corrects the words of this space's frames to the addresses at which the frames are mapped.
     fn correct_owners(&self) {
         let mut at = 0;
         while at < USER_END {
@@ -205,7 +205,7 @@ impl AddressSpace {
         }
     }
 
-    /// The same of one entry; the lock is held.
+    /// Corrects the word of the frame of one entry. The caller holds the lock.
     fn correct_owner(&self, page: u64, entry: &AtomicU64) {
         let entry = entry.load(Ordering::Relaxed);
         if entry == 0 || entry & (FILE | SHMEM | ZERO | POOL) != 0 {
@@ -219,8 +219,10 @@ impl AddressSpace {
 }
 
 impl Mover {
+    /// Returns a mover with buffers for one batch.
+    ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(super) fn new() -> Result<Self, Errno> {
         let mut mover = Self {
             tables: Vec::new(),
@@ -315,7 +317,7 @@ impl Mover {
         first.unmap(&range);
     }
 
-    /// Parks the entries of a frame, if it can move.
+    /// Adds `frame` to the batch if it can move, and parks its entries.
     fn park(&mut self, frame: Frame) {
         let descriptor = Descriptor::get(frame);
         let references = descriptor.references();
@@ -375,7 +377,8 @@ impl Mover {
         }
     }
 
-    /// Splits a huge page of private memory in all spaces that map it. A page on trial is decided.
+    /// Splits a huge page of private memory in all spaces that map it. If the page is on trial,
+    /// decides the trial.
     pub(super) fn part(&mut self, block: Frame) {
         let descriptor = Descriptor::get(block);
         let owner = Owner(descriptor.owner());
@@ -392,8 +395,8 @@ impl Mover {
     }
 
     /// Searches the page tables for frames that were not at the addresses of their words, as
-    /// `mremap` leaves them, and corrects the words. It visits each page of the family, so it runs
-    /// seldom, and never for a waiting task.
+    /// `mremap` leaves them, and corrects the words. The search visits each page of the family, so
+    /// it runs seldom, and never for a waiting task.
     pub(super) fn search(&mut self) {
         let Some(family) = self.lost.take() else {
             return;
@@ -448,8 +451,8 @@ impl Mover {
         Some(family)
     }
 
-    /// Parks the entry of `page` if it maps `frame`, and returns whether it does. An entry parked
-    /// by another operation is left alone.
+    /// Parks the entry of `page` if it maps `frame`, and returns whether it maps it. Leaves an
+    /// entry alone that another operation has parked.
     fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) -> bool {
         // Where the last one was, mostly.
         let known = self
@@ -501,7 +504,7 @@ impl Mover {
         self.replace(parked, parked.before & !WRITABLE);
     }
 
-    /// Changes a parked entry; false: it is not parked any more.
+    /// Sets a parked entry to `with`. Returns `false` if it is not parked any more.
     fn replace(&self, parked: &Parked, with: u64) -> bool {
         entry_of(&self.shown[parked.space].space, parked.page, |entry| {
             let still = entry.load(Ordering::Relaxed) == parked.parked();
@@ -519,7 +522,7 @@ impl Mover {
         })
     }
 
-    /// Moves one frame to another, if it can still be.
+    /// Moves one frame to another, if none of its entries was used since. Returns whether it moved.
     fn carry(&self, item: &Item, to: Frame) -> bool {
         let entries = &self.parked[item.entries.clone()];
         let carried = Carried {

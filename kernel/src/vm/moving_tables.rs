@@ -1,13 +1,13 @@
-//! Moving frames that page tables are in.
+//! Moves frames that contain page tables.
 //!
-//! A table moves under the lock of its space. The entry that leads to it is taken out, and the CPUs
-//! flush it with their cached place of the table: from here on no CPU reads or writes the table,
-//! and an access that needs it faults and waits for the lock. The table's entries are copied, and
-//! the entry leads to the copy. Translations by the table stay valid in the TLBs. CPUs hold a root
-//! by its address, so it does not move.
+//! A table moves under the lock of its space. The entry that leads to the table is cleared, and the
+//! CPUs flush it together with their cached place of the table. From here on no CPU reads or writes
+//! the table, and an access that needs it faults and waits for the lock. The table's entries are
+//! copied, and the entry is set to the copy. Translations by the table stay valid in the TLBs. CPUs
+//! hold a root by its address, so a root does not move.
 //!
 //! The word of a table's frame has owner and address, like that of a page (`family`). The address
-//! of a table in reserve is meaningless, so it is searched in its list.
+//! of a table in reserve is meaningless, so such a table is searched in its list.
 
 use super::AddressSpace;
 use super::entry::{ADDRESS, HUGE, REGION, TRIAL, frame_of, table_at};
@@ -20,8 +20,8 @@ use machine::memory::memmap::Descriptor;
 
 impl AddressSpace {
     /// Moves the table `from`, at the `address` of its word, to the unused frame `to`. Returns
-    /// `true` if it moved; the caller then owns `from`. Returns `false` if it is no table of this
-    /// space.
+    /// `true` if it moved; the caller then owns `from`. Returns `false` if `from` is no table of
+    /// this space.
     pub(super) fn move_table(&self, address: u64, from: Frame, to: Frame) -> bool {
         let mut state = self.state.lock();
         state.tables.relocate(address, from, to, &self.cpus)
@@ -30,7 +30,7 @@ impl AddressSpace {
 }
 
 impl PageTables {
-    /// Notes in the word of a table's frame where it is.
+    /// Records the address that `table` maps in the word of the table's frame.
     pub(super) fn note_place(&self, table: Frame, address: u64) {
         Descriptor::get(table).set_owner(self.owner_of(address).0);
     }

@@ -1,5 +1,5 @@
-//! From a frame of a file to the file. Each file with movable pages has a number, and its frames'
-//! descriptors have this number and the number of the page.
+//! Finds the file of a frame. Each file with movable pages has a number. The descriptors of its
+//! frames hold this number and the index of the page.
 
 use super::source::PageSource;
 use alloc::sync::{Arc, Weak};
@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::radix::RadixTree;
 use machine::sync::SpinLock;
 
-/// The page's number is in the low bits of a word, the file's above.
+/// The number of low bits of a word, which hold the index of the page. The number of the file is
+/// above them.
 const INDEX_BITS: u32 = 36;
 const INDICES: u64 = 1 << INDEX_BITS;
 const NUMBERS: u64 = 1 << (64 - INDEX_BITS);
@@ -16,20 +17,21 @@ const TRIES: u64 = 64;
 
 /// The files that have numbers.
 static FILES: SpinLock<RadixTree<Weak<dyn PageSource>>> = SpinLock::new(RadixTree::new());
-/// The number to be tried next.
+/// The number to try next for a file.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The number of a file; 0: it has none, and its pages do not move.
+/// The number of a file. 0 if it has none; its pages do not move then.
 #[derive(Debug)]
 pub(super) struct Name(AtomicU64);
 
 impl Name {
+    /// Returns the state of a file without a number.
     pub(super) const fn none() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Gives the file a number, if it has none and there is memory for it: its pages from now on
-    /// can move.
+    /// Gives the file a number, if it has none and memory allows. Pages that it gets from then on
+    /// can move. `file` returns a reference to the file.
     pub(super) fn give(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
         // Relaxed (all of the number): its users check with the file.
         if self.0.load(Ordering::Relaxed) != 0 {
@@ -52,7 +54,8 @@ impl Name {
         }
     }
 
-    /// The word of a page; 0: nothing is known of it.
+    /// Returns the word for the frame of page `index`. Returns 0 if the file has no number, or the
+    /// index is too large.
     pub(super) fn word(&self, index: u64) -> u64 {
         let number = self.0.load(Ordering::Relaxed);
         if number == 0 || index >= INDICES {
@@ -72,7 +75,8 @@ impl Drop for Name {
     }
 }
 
-/// The file that a word names, and the page of it.
+/// Returns the file that `word` names, and the index of the page. Returns `None` if the file is
+/// gone.
 pub(super) fn find(word: u64) -> Option<(Arc<dyn PageSource>, u64)> {
     let file = FILES
         .lock()

@@ -1,4 +1,4 @@
-//! What an address space shows at each of its pages.
+//! The frames that an address space maps at its pages, for `/proc/PID/pagemap`.
 
 use super::AddressSpace;
 use super::entry::{FILE, POOL, REGION, SHMEM, ZERO, frame_of, index, pages_in, table_at};
@@ -11,15 +11,15 @@ use machine::memory::{huge, hugetlb};
 /// A page that is mapped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The number of its frame.
+    /// The number of the page's frame.
     pub frame: u64,
-    /// It belongs to a file or to shared memory.
+    /// The page belongs to a file or to shared memory.
     pub of_file: bool,
-    /// No other space maps it.
+    /// No other space maps the page.
     pub alone: bool,
 }
 
-/// What the entry of a base page says.
+/// Returns the page that `entry`, the entry of a base page, maps.
 fn base(entry: u64) -> Option<Shown> {
     let of_file = entry & (FILE | SHMEM) != 0;
     // A file has a reference of its own.
@@ -31,7 +31,7 @@ fn base(entry: u64) -> Option<Shown> {
     })
 }
 
-/// What the entry of a huge page says of a page in it.
+/// Returns the page at `place` in the huge page that `entry` maps.
 fn part(entry: u64, place: u64) -> Option<Shown> {
     let frame = frame_of(entry);
     let of_file = entry & (FILE | SHMEM) != 0;
@@ -48,7 +48,8 @@ fn part(entry: u64, place: u64) -> Option<Shown> {
 }
 
 impl AddressSpace {
-    /// Calls `each` for `count` pages from an address on, in their order.
+    /// Calls `each` once for each of `count` pages from the address `first` on, in their order. It
+    /// gets `None` for a page that is not mapped.
     pub fn show_pages(&self, first: u64, count: usize, mut each: impl FnMut(Option<Shown>)) {
         let end = first + count as u64 * PAGE;
         let mut next = first;

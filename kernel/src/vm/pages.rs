@@ -8,14 +8,14 @@ use machine::memory::file_block::{self, FileBlock, SharedPolicy};
 use machine::memory::huge::FRAMES;
 use machine::memory::percpu::{self, Count};
 
-/// What a mapping says of huge blocks where a page is missing.
+/// The wish of a mapping for huge blocks where a page is missing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// It wants none (`MADV_NOHUGEPAGE`).
+    /// The mapping wants none (`MADV_NOHUGEPAGE`).
     Declined,
-    /// Nothing, or there is no mapping.
+    /// The mapping has no wish, or there is no mapping.
     None,
-    /// It asks for some (`MADV_HUGEPAGE`).
+    /// The mapping asks for huge blocks (`MADV_HUGEPAGE`).
     Asked,
 }
 
@@ -31,7 +31,7 @@ pub fn wants_block(policy: SharedPolicy, wish: Wish, first: u64, size: u64) -> b
         }
 }
 
-/// The first page of the region that holds a page.
+/// Returns the index of the first page of the region that contains page `index`.
 pub const fn region_of(index: u64) -> u64 {
     index & !(FRAMES - 1)
 }
@@ -47,7 +47,7 @@ pub struct Pages {
 const _: () = assert!(REGION / 4096 == FRAMES);
 
 impl Pages {
-    /// None.
+    /// Returns an empty set of pages.
     pub const fn new() -> Self {
         Self {
             frames: RadixTree::new(),
@@ -55,36 +55,40 @@ impl Pages {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of pages.
     pub const fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// One of them.
+    /// Returns the page `index`, if it is in memory.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&FrameRef> {
         self.frames.get(index)
     }
 
-    /// The first page at `index` or above.
+    /// Returns the index of the first page in memory at or behind `index`.
     pub fn next_from(&self, index: u64) -> Option<u64> {
         self.frames.next_from(index).map(|(index, _)| index)
     }
 
-    /// Inserts a page, and returns the page that was there.
+    /// Inserts `frame` as the page `index`. Returns the page that was there before. Fails if memory
+    /// is short, and nothing is changed then.
     #[inline]
     pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
         self.frames.insert(index, frame)
     }
 
-    /// Whether the region that begins with page `first` has none.
+    /// Returns whether no page of the region that begins with page `first` is in memory.
     pub fn has_room_for_block(&self, first: u64) -> bool {
         self.next_from(first)
             .is_none_or(|next| next - first >= FRAMES)
     }
 
-    /// Inserts a block where there is no page, and calls `own` with each frame and its number.
-    /// Without memory nothing is changed.
+    /// Inserts a huge block where no page is in memory, and calls `own` with each frame and its
+    /// index.
+    ///
+    /// # Errors
+    /// Fails if memory is short. Nothing is changed then.
     pub fn insert_block(
         &mut self,
         first: u64,
@@ -115,7 +119,8 @@ impl Pages {
         result
     }
 
-    /// The block that the region of page `first` is, with one more reference to each of its frames.
+    /// Returns the huge block that holds the region of page `first`, with one more reference to
+    /// each of its frames. Returns `None` if no block holds the region.
     pub fn share_block(&self, first: u64) -> Option<Frame> {
         self.whole.get(first / FRAMES)?;
         let block = self.frames.get(first)?.frame();
@@ -123,12 +128,14 @@ impl Pages {
         Some(block)
     }
 
-    /// Whether the region of a page is a block.
+    /// Returns whether a huge block holds the region of page `index`.
     pub fn is_whole(&self, index: u64) -> bool {
         self.whole.get(index / FRAMES).is_some()
     }
 
-    /// The place of a page whose frame is about to be changed.
+    /// Returns the place of page `index`, whose frame is about to be replaced. Returns `None`
+    /// unless the frame is `frame` and has no other reference. A huge block around the page becomes
+    /// single pages.
     pub fn replaceable(&mut self, index: u64, frame: Frame) -> Option<&mut FrameRef> {
         let found = self.frames.get(index)?;
         if found.frame() != frame || found.references() != 1 {
@@ -140,8 +147,8 @@ impl Pages {
         self.frames.get_mut(index)
     }
 
-    /// Takes out the first pages in `from..end` that `batch` has room for. Returns their number and
-    /// the first index that was not visited.
+    /// Takes the first pages in `from..end` that `batch` has room for out of the set. Returns their
+    /// number and the first index that was not visited.
     pub fn take_batch(
         &mut self,
         from: u64,
@@ -163,7 +170,8 @@ impl Pages {
         (taken, next)
     }
 
-    /// The pages of these regions are no blocks any more; whether one was.
+    /// Marks the pages of `regions` as single pages, no longer huge blocks. Returns whether any
+    /// region was a huge block.
     fn part(&mut self, regions: core::ops::Range<u64>) -> bool {
         let mut any = false;
         let mut from = regions.start;

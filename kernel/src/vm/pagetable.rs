@@ -1,9 +1,9 @@
-//! Page tables of an address space: four levels, pages of 4 KiB, (`leaf`) of 2 MiB, and of 1 GiB
-//! from the pool.
+//! Page tables of an address space: four levels, with pages of 4 KiB, of 2 MiB (`leaf`), and of 1
+//! GiB from the pool.
 //!
-//! An entry of the last level that is not zero holds one reference to its frame, whether or not it
-//! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
-//! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
+//! A last-level entry that is not zero holds one reference to its frame, whether or not the entry
+//! is present. Pages without any rights (`PROT_NONE`) keep their frames in entries that are not
+//! present. Only entries of the shared frame of zeros (`ZERO`) hold no reference.
 
 #![expect(unsafe_code, reason = "page tables are made, walked and freed")]
 
@@ -23,17 +23,17 @@ use machine::arch::CpuSet;
 use machine::memory::memmap::frame_ptr;
 use machine::memory::{clear_page, kernel_root};
 
-/// The level whose entries can stand for the largest pages.
+/// The level whose entries can map the largest pages.
 pub(super) const HUGEST: usize = 2;
 
-/// The address after `address`, whose entry is unused, that the next used entry of the table stands
-/// for, or the end of what the table does.
+/// Returns the address that the next used entry of `table` behind the entry for `address` maps.
+/// Returns the end of the range of `table` if there is none.
 fn next_used(table: &Table, address: u64, level: usize) -> u64 {
     let unused = unused_before(&table[index(address, level) + 1..]);
     (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
 }
 
-/// Which tables [`PageTables::prune`] takes out.
+/// The tables that [`PageTables::prune`] removes.
 struct Pruning {
     range: Range<u64>,
     owned: Range<u64>,
@@ -41,8 +41,8 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// Takes out those below `table`, whose first entry, at `level`, stands for the address `base`.
-    /// Looks at each table once. Returns `false` if the gather is full.
+    /// Removes the tables below `table`, whose first entry, at `level`, maps the address `base`.
+    /// Visits each table once. Returns `false` if the gather is full.
     fn below(&self, table: &Table, level: usize, base: u64, gather: &mut Gather) -> bool {
         let span = SPANS[level];
         let mut at = base.max(self.range.start / span * span);
@@ -88,54 +88,54 @@ fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64
     &table[index(address, level)]
 }
 
-/// What stands for a region of 2 MiB.
+/// What maps a region of 2 MiB.
 pub(super) enum Region {
-    /// A table of the last level.
+    /// A last-level table.
     Table(&'static Table),
-    /// A huge page: its entry, and its bytes.
+    /// A huge page: its entry, and its size in bytes.
     Huge(&'static AtomicU64, u64),
     /// A huge block on trial: the entry of its table.
     Trial(&'static AtomicU64),
-    /// Nothing up to this address.
+    /// No table up to this address.
     AbsentUntil(u64),
 }
 
-/// What stands for one address.
+/// What maps one address.
 pub(super) enum Leaf {
-    /// The entry of the page, used or not.
+    /// The entry of the page. It may be unused.
     Page(&'static AtomicU64),
     /// The entry of the huge page around it.
     Huge(&'static AtomicU64),
-    /// It is in a huge block on trial: the entry of the block's table.
+    /// The entry of the table of the huge block on trial around the address.
     Trial(&'static AtomicU64),
-    /// There is no table.
+    /// No table covers the address.
     Absent,
 }
 
-/// A run of entries.
+/// A run of entries that map adjacent addresses.
 pub(super) enum Run {
-    /// Of pages.
+    /// Entries of pages.
     Pages(&'static [AtomicU64]),
-    /// That of a huge page, and the number of its pages in the range.
+    /// The entry of a huge page, and the number of its pages in the range.
     Huge(&'static AtomicU64, usize),
-    /// That of the table of a huge block on trial, and the number of pages.
+    /// The entry of the table of a huge block on trial, and the number of its pages in the range.
     Trial(&'static AtomicU64, usize),
 }
 
-/// The tables of one space.
+/// The page tables of one address space.
 #[derive(Debug)]
 pub(super) struct PageTables {
     root: Frame,
-    /// What the words of their frames have beside the address (`family`).
+    /// The part of the words of the space's frames beside the address (`family`).
     tag: u64,
-    /// Frames of tables, the root and those in reserve included.
+    /// The number of frames with tables, including the root and the tables in reserve.
     pub(super) count: u64,
-    /// One for each huge page.
+    /// The tables in reserve, one for each huge page.
     pub(super) deposits: Deposits,
-    /// Bytes of the pools that they map.
+    /// The bytes of the pools of huge pages that the tables map.
     pub(super) pool_bytes: u64,
     pub(super) trials: Trials,
-    /// The last-level table used last, and the region that it is for.
+    /// The number of the region whose last-level table was used last.
     pub(super) recent_region: u64,
     pub(super) recent_table: *const Table,
     pub(super) hot: HotPlaces,
@@ -152,7 +152,7 @@ fn cleared(table: TableFrame) -> Frame {
 }
 
 impl PageTables {
-    /// Tables that map nothing but the kernel.
+    /// Returns tables that map only the kernel. Fails if no frame is free.
     pub(super) fn new() -> Result<Self, AllocError> {
         let root = cleared(TableFrame::try_new_root()?);
         let (from, to) = (table_at(kernel_root()), table_at(root.address()));
@@ -173,28 +173,29 @@ impl PageTables {
         })
     }
 
-    /// Sets the part of this space's frame words beside the address. Called before there is any
-    /// table but the root.
+    /// Sets the part of the frames' words beside the address. Called before there is any table but
+    /// the root.
     pub(super) fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
     }
 
-    /// The word of a frame of this space.
+    /// Returns the word for the frame at `address` in this space.
     pub(super) fn owner_of(&self, address: u64) -> Owner {
         Owner::new(self.tag, address / PAGE * PAGE)
     }
 
-    /// The root's physical address.
+    /// Returns the physical address of the root table.
     pub(super) fn root(&self) -> u64 {
         self.root.address()
     }
 
-    /// Frames that the tables take.
+    /// Returns the number of frames that the tables take.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The last-level table of the address's region, made where there is none.
+    /// Returns the last-level table for `address`. Creates missing tables. Fails if no frame is
+    /// free.
     #[inline]
     pub(super) fn table_or_new(&mut self, address: u64) -> Result<&'static Table, AllocError> {
         let region = address / REGION;
@@ -223,7 +224,8 @@ impl PageTables {
         Ok(table)
     }
 
-    /// The entry that stands for the region of an address; tables above it are made.
+    /// Returns the entry that maps the region of `address` or leads to its table. Creates missing
+    /// tables above it. Fails if no frame is free.
     pub(super) fn region_slot_or_new(
         &mut self,
         address: u64,
@@ -231,8 +233,8 @@ impl PageTables {
         self.slot_or_new(address, 1)
     }
 
-    /// The entry of a level, above the last one, that stands for an address; tables above it are
-    /// made.
+    /// Returns the entry for `address` at the level `to`, which is not the last one. Creates
+    /// missing tables above it. Fails if no frame is free.
     pub(super) fn slot_or_new(
         &mut self,
         address: u64,
@@ -254,7 +256,7 @@ impl PageTables {
         Ok(slot(table, address, to))
     }
 
-    /// Puts a new table in for an address; returns its entry.
+    /// Allocates a table for `address` and stores its entry in `slot`. Returns the entry.
     fn hang_in(&mut self, slot: &AtomicU64, address: u64) -> Result<u64, AllocError> {
         let table = cleared(TableFrame::try_new()?);
         self.note_place(table, address);
@@ -264,7 +266,7 @@ impl PageTables {
         Ok(entry)
     }
 
-    /// What stands for an address.
+    /// Returns what maps `address`.
     #[inline]
     pub(super) fn leaf(&mut self, address: u64) -> Leaf {
         if address / REGION == self.recent_region {
@@ -296,14 +298,14 @@ impl PageTables {
         Leaf::Page(slot(table, address, 0))
     }
 
-    /// The entry of the huge page of 2 MiB around an address, if there is one.
+    /// Returns the entry of the huge page of 2 MiB around `address`, or `None` if there is none.
     pub(super) fn huge_slot(&self, address: u64) -> Option<&'static AtomicU64> {
         self.upper_slot(address, 1)
             .ok()
             .filter(|slot| slot.load(Ordering::Relaxed) & HUGE != 0)
     }
 
-    /// The address, or the end of the page of the pool that it lies within.
+    /// Returns `address`, or the end of the page of the pool that contains it.
     pub(super) fn after_pool_page(&self, address: u64) -> u64 {
         let pooled = |level: &usize| {
             let entry = self
@@ -316,7 +318,8 @@ impl PageTables {
         span.map_or(address, |span| address.next_multiple_of(span))
     }
 
-    /// The entry of the table of the huge block on trial around an address, if there is one.
+    /// Returns the entry of the table of the huge block on trial around `address`, or `None` if
+    /// there is none.
     pub(super) fn trial_slot(&self, address: u64) -> Option<&'static AtomicU64> {
         if self.trials.count() == 0 {
             return None;
@@ -327,7 +330,7 @@ impl PageTables {
         })
     }
 
-    /// The entry of a page, where there is a table for it.
+    /// Returns the entry of the page at `address`. Returns `None` if no last-level table covers it.
     pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
         match self.region(address) {
             Region::Table(table) => Some(slot(table, address, 0)),
@@ -335,13 +338,18 @@ impl PageTables {
         }
     }
 
-    /// The entry of a page; its table is made where there is none.
+    /// Returns the entry of the page at `address`. Creates missing tables. Fails if no frame is
+    /// free.
     #[inline]
     pub(super) fn entry_or_new(&mut self, address: u64) -> Result<&'static AtomicU64, AllocError> {
         Ok(slot(self.table_or_new(address)?, address, 0))
     }
 
-    /// The entries of pages of one region, which has a table.
+    /// Returns the entries of `pages` pages from `address` on, which lie in one region with a
+    /// table.
+    ///
+    /// # Panics
+    /// Panics if the region has no table.
     pub(super) fn entries(&self, address: u64, pages: usize) -> &'static [AtomicU64] {
         let Region::Table(table) = self.region(address) else {
             panic!("no page table for {address:#x}")
@@ -350,7 +358,7 @@ impl PageTables {
         &table[first..first + pages]
     }
 
-    /// What stands for the region of an address.
+    /// Returns what maps the region of `address`.
     pub(super) fn region(&self, address: u64) -> Region {
         let mut table = table_at(self.root.address());
         for level in [3, 2, 1] {
@@ -370,8 +378,8 @@ impl PageTables {
         Region::Table(table)
     }
 
-    /// Calls `each` with every run of entries in `range` that there is, each of one region or huge
-    /// page: the run's first address and the entries. Stops when `each` gives false; returns the
+    /// Calls `each` with every run of entries in `range`: the first address of the run and its
+    /// entries. A run lies in one region or huge page. Stops if `each` returns `false`. Returns the
     /// address where it stopped.
     pub(super) fn runs(&self, range: Range<u64>, mut each: impl FnMut(u64, Run) -> bool) -> u64 {
         let mut at = range.start;
@@ -405,7 +413,7 @@ impl PageTables {
         range.end
     }
 
-    /// Whether anything is mapped in `range`. Says that something is, without a look, where that is
+    /// Returns whether anything is mapped in `range`. Returns `true` without a search if `range` is
     /// longer than `most` bytes.
     pub(super) fn shows_any(&self, range: &Range<u64>, most: u64) -> bool {
         if range.end - range.start > most {
@@ -420,8 +428,8 @@ impl PageTables {
         self.runs(range.clone(), |_, run| is_unused(&run)) < range.end
     }
 
-    /// Takes entries in `range` out, as far as the gather has room, and gives it their frames.
-    /// With `files_only`, private pages stay. Huge pages lie wholly in the range (`split_edges`).
+    /// Clears entries in `range` while the gather has room, and passes their frames to it. With
+    /// `files_only`, private pages stay. Huge pages lie wholly in the range (`split_edges`).
     /// Returns the address reached.
     pub(super) fn zap(&mut self, range: Range<u64>, files_only: bool, gather: &mut Gather) -> u64 {
         let mut at = range.start;
@@ -471,8 +479,8 @@ impl PageTables {
         range.end
     }
 
-    /// Takes out empty tables that touch `range` and lie wholly in `owned`. Tables wholly in
-    /// `emptied` are known to be empty. Returns `false` if the gather is full, and there are more.
+    /// Removes empty tables that touch `range` and lie wholly in `owned`. Tables wholly in
+    /// `emptied` are known to be empty. Returns `false` if the gather is full and there are more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
@@ -492,8 +500,8 @@ impl PageTables {
         whole
     }
 
-    /// Returns the used entry at `level` for an address. Fails with the end of the unused range
-    /// around it if there is none, or if a larger page maps it.
+    /// Returns the used entry at `level` for an address. If there is none, or a larger page maps
+    /// the address, fails with the end of the range without such entries.
     pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {
@@ -575,7 +583,7 @@ impl PageTables {
         }
     }
 
-    /// Makes the tables that [`Self::move_entries`] needs at `to`.
+    /// Makes the tables that [`Self::move_entries`] needs at `to`. Fails if no frame is free.
     pub(super) fn prepare_move(
         &mut self,
         from: u64,
@@ -608,7 +616,7 @@ impl PageTables {
         Ok(())
     }
 
-    /// Frees the root. Everything below is gone.
+    /// Frees the root table. All tables below it must have been freed.
     pub(super) fn free_root(&mut self) {
         let user = &table_at(self.root.address())[..256];
         assert!(

@@ -1,4 +1,4 @@
-//! Bytes of many places of a space, read at once.
+//! Reads bytes at many addresses of a space at once.
 
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
@@ -26,8 +26,8 @@ enum Found {
     reason = "addresses and `usize` have 64 bits"
 )]
 impl Found {
-    /// Returns the kernel's pointer to the memory of an address. Returns `None` if a fault must map
-    /// it first, or the program has no such memory.
+    /// Returns the kernel's pointer to the memory of `address`. Returns `None` if a fault must map
+    /// the page first, or the program has no such memory.
     #[inline]
     fn show(&mut self, tables: &PageTables, address: u64) -> Option<*const u8> {
         match *self {

@@ -1,4 +1,4 @@
-//! Walks over many areas, piece by piece: other tasks run between two holds of the lock, and their
+//! Walks over many areas, piece by piece. Other tasks run between two holds of the lock, and their
 //! faults are served.
 
 use super::AddressSpace;
@@ -8,20 +8,20 @@ use core::ops::Range;
 use logic::errno::Errno;
 use machine::sched;
 
-/// Areas that are looked at under one hold of the lock.
+/// The most areas that are visited each time that the lock is held.
 pub(super) const AREAS_AT_ONCE: usize = 64;
 
-/// What flags areas in a range have, and what they would have.
+/// A change of flags: the sizes of the areas of a range before and after it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Change {
     pub(super) before: Sizes,
     pub(super) after: Sizes,
-    /// How many areas there are.
+    /// The number of areas.
     areas: usize,
 }
 
 impl Change {
-    /// Takes an area of `range` in, which `with` gives other flags.
+    /// Includes an area of `range`, whose flags become those that `with` returns.
     pub(super) fn add(
         &mut self,
         area: &Area,
@@ -34,16 +34,17 @@ impl Change {
         self.areas += 1;
     }
 
-    /// Whether it is made under one hold of the lock.
+    /// Returns whether the change is made under one hold of the lock.
     fn is_short(&self) -> bool {
         self.areas <= AREAS_AT_ONCE
     }
 }
 
 impl AddressSpace {
-    /// Calls `each` with the areas that overlap `range`, upwards, until it returns `false`. The
-    /// caller holds `change`, so that they do not change; without it each is met in its state at
-    /// that time. The caller holds no spin lock.
+    /// Calls `each` with the areas that overlap `range`, in ascending order, until it returns
+    /// `false`. `each` runs with `state` locked, which is released after every [`AREAS_AT_ONCE`]
+    /// areas. So the areas can change in between, unless the caller holds `change`. The caller
+    /// holds no spin lock.
     pub(super) fn for_areas(&self, range: Range<u64>, mut each: impl FnMut(&Area) -> bool) {
         let mut at = range.start;
         while at < range.end {
@@ -62,8 +63,8 @@ impl AddressSpace {
         }
     }
 
-    /// Returns where the areas that begin at the start of `range` without a gap end, at most its
-    /// end. As [`Self::for_areas`].
+    /// Returns the end of the areas that cover `range` from its start on without a gap, at most the
+    /// end of `range`. The areas can change during the call, as with [`Self::for_areas`].
     pub(super) fn covered_until(&self, range: &Range<u64>) -> u64 {
         let mut reached = range.start;
         self.for_areas(range.clone(), |area| {
@@ -76,13 +77,14 @@ impl AddressSpace {
         reached.min(range.end)
     }
 
-    /// Gives the areas in `range` the flags that `with` returns for theirs. Areas with these flags
-    /// are not touched. `change` was made for it with the same `range` and `with`, and the caller
-    /// holds `self.change`. Other threads may see some areas with the new flags before the last one
-    /// has them.
+    /// Gives the areas in `range` the flags that `with` returns for their present ones. Leaves
+    /// areas alone that have these flags already. The caller holds `self.change`, and has made
+    /// `change` with the same `range` and `with`. Other threads may see some areas with the new
+    /// flags before the last one has them.
     ///
     /// # Errors
-    /// `ENOMEM` if there would be too many areas, or memory is short; nothing is changed then.
+    /// Fails with `ENOMEM` if there would be too many areas, or memory is short. Nothing is changed
+    /// then.
     pub(super) fn change_flags(
         &self,
         range: Range<u64>,

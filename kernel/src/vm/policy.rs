@@ -1,11 +1,12 @@
-//! Memory policies of areas, which are kept and shown: there is one memory node.
+//! Memory policies of areas. They are stored and shown without an effect, since there is one memory
+//! node.
 
 use super::map::page_range;
 use super::{AddressSpace, VmaFlags, VmaInfo};
 use logic::errno::Errno;
 use logic::mempolicy::{POLICY_BITS, Policy};
 
-/// Where the bits of a policy are in an area's flags.
+/// The number of the lowest bit of a policy in an area's flags.
 const AT: u32 = VmaFlags::POLICY.bits().trailing_zeros();
 const _: () = assert!(VmaFlags::POLICY.bits().count_ones() == POLICY_BITS);
 
@@ -16,17 +17,17 @@ fn policy_of(flags: VmaFlags) -> Policy {
 }
 
 impl VmaInfo {
-    /// The policy of the area, or none.
+    /// Returns the memory policy of the area.
     pub fn policy(&self) -> Policy {
         policy_of(self.flags)
     }
 }
 
 impl AddressSpace {
-    /// The policy of the area at `address`, or none.
+    /// Returns the memory policy of the area at `address`.
     ///
     /// # Errors
-    /// `EFAULT` if nothing is mapped there.
+    /// Fails with `EFAULT` if nothing is mapped there.
     pub fn policy_at(&self, address: u64) -> Result<Policy, Errno> {
         self.look_settled(|state| {
             let area = state.areas.find(address).ok_or(Errno::EFAULT)?;
@@ -37,8 +38,8 @@ impl AddressSpace {
     /// Gives the areas in a range a policy (`mbind(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start or a range that wraps around, `EFAULT` if a part is not
-    /// mapped, `ENOMEM` if the areas would be too many.
+    /// Fails with `EINVAL` for an unaligned start or a range that wraps around, with `EFAULT` if a
+    /// part is not mapped, and with `ENOMEM` if there would be too many areas.
     pub fn set_policy(&self, start: u64, bytes: u64, policy: Policy) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -54,8 +55,8 @@ impl AddressSpace {
     /// Checks that each area in a range may have a home node (`set_mempolicy_home_node(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for a range that wraps around, `ENOENT` if an area has no policy, `EOPNOTSUPP` if
-    /// its policy has no home node.
+    /// Fails with `EINVAL` for a range that wraps around, with `ENOENT` if an area has no policy,
+    /// and with `EOPNOTSUPP` if its policy has no home node.
     pub fn check_home_node(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         const PREFERS_MANY: u32 = 5;
         const BINDS: u32 = 2;
@@ -84,8 +85,8 @@ impl AddressSpace {
     /// Checks that the page of an address is in memory and mapped there.
     ///
     /// # Errors
-    /// If it is not: `ENOENT` for a page of a file, `EFAULT` as on Linux 6.1 for private anonymous
-    /// memory, and for an address without a mapping.
+    /// Fails if it is not: with `ENOENT` for a page of a file, and with `EFAULT` for private
+    /// anonymous memory (as on Linux 6.1) and for an address without a mapping.
     pub fn check_page_is_there(&self, address: u64) -> Result<(), Errno> {
         let of_file = self.look_settled(|state| {
             let area = state.areas.find(address).ok_or(Errno::EFAULT)?;

@@ -21,7 +21,7 @@ use machine::sync::{Mutex, MutexGuard};
 pub(super) struct PoolNeed {
     file: Arc<MappedFile>,
     index: u64,
-    /// Its address.
+    /// The address of the page.
     region: u64,
     shared: bool,
     store: bool,
@@ -29,18 +29,18 @@ pub(super) struct PoolNeed {
     source: Option<HugePage>,
 }
 
-/// A huge page that was got without the lock for a fault.
+/// A huge page that was allocated for a fault without the lock.
 pub(super) struct PoolSupply {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// The page that it is a copy of.
+    /// The page that `page` is a copy of.
     source: Option<HugePage>,
     /// `None` once it is used.
     page: Option<HugePage>,
-    /// It is the file's own, not a private one.
+    /// The page belongs to the file, and is not a private copy.
     of_file: bool,
-    /// It was promised to the mapping.
+    /// The page was reserved for the mapping.
     promised: bool,
 }
 
@@ -54,36 +54,36 @@ impl Drop for PoolSupply {
     }
 }
 
-/// The number of times that a page is asked back from the processes that share it. A process that
-/// is ending or copying the page releases it by itself, but its CPU may not run for long. The first
-/// times other tasks may run in between, later there is a pause.
+/// The most attempts to get a page back from the processes that share it. A process that is ending
+/// or copying the page releases it by itself, but its CPU may not run for long. Other tasks may run
+/// between the first attempts. Later attempts have a pause in between.
 const MAX_SURRENDERS: u32 = 60_000;
-/// The number of times without a pause.
+/// The number of attempts without a pause.
 const EAGER_SURRENDERS: u32 = 20;
-/// The pause.
+/// The pause between two attempts.
 const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 
-/// The right to get pages for one place of one file, privately.
+/// Locks for getting a private page for one place of one file.
 ///
-/// Without it, two faults of one place would both take a page, and the second might find none: a
-/// reserved page exists once, and the pool's last one may go to a fault that needs no copy once the
-/// other is done.
+/// Without such a lock, two faults of one place would both take a page, and the second might find
+/// none. A reserved page exists once, and the pool's last page may go to a fault that needs no copy
+/// once the other is done.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
-/// One of [`TURNS`], taken.
+/// One of the locks of [`TURNS`], held.
 pub(super) struct Turn {
     number: usize,
     _guard: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// The number of the turn for a place of a file.
+    /// Returns the index of the lock for page `index` of `file`.
     fn number(file: &MappedFile, index: u64) -> usize {
         let place = Arc::as_ptr(&file.source).cast::<()>().addr() as u64;
         (place / 64).wrapping_add(index) as usize % TURNS.len()
     }
 
-    /// Takes a turn. Returns `None` if another fault has it.
+    /// Takes a lock without waiting. Returns `None` if another fault holds it.
     fn take_now(number: usize) -> Option<Self> {
         let guard = TURNS[number].try_lock()?;
         Some(Self {
@@ -92,7 +92,7 @@ impl Turn {
         })
     }
 
-    /// Waits for a turn; `None`: the task is being killed.
+    /// Takes a lock, and waits for it. Returns `None` if the task is being killed.
     pub(super) fn take(number: usize) -> Option<Self> {
         let guard = TURNS[number].lock_killable().ok()?;
         Some(Self {
@@ -103,12 +103,13 @@ impl Turn {
 }
 
 impl PoolNeed {
-    /// Gets the page; may wait. Returns `None` if the file ends before it, or the pool has none.
+    /// Gets the page. May wait. Returns `None` if the file ends before it, if the pool has none, or
+    /// if the task is being killed. Returns `Some(None)` if the fault must be checked again.
     ///
     /// A process with a reservation shares its pages with its children. If it stores to one and the
-    /// pool has no other, the children give it up (`surrenders` counts that). The page then belongs
-    /// to the process alone when the fault checks again, unless another reference exists for a
-    /// moment.
+    /// pool has no other page, the children give the page up (`surrenders` counts that). The page
+    /// then belongs to the process alone when the fault checks again, unless another reference
+    /// exists for a moment.
     #[cold]
     pub(super) fn get(
         self,
@@ -175,7 +176,7 @@ impl PoolNeed {
     }
 }
 
-/// The size of the pages of a mapped file, which is one of huge pages.
+/// Returns the page size of `file`, a mapped file of huge pages.
 fn pool_page_size(file: &MappedFile) -> PageSize {
     match file.source.as_huge() {
         Some(huge) => huge.page_size(),
@@ -183,7 +184,7 @@ fn pool_page_size(file: &MappedFile) -> PageSize {
     }
 }
 
-/// The level of the entries that stand for pages of a size.
+/// Returns the level of the entries that map pages of `size`.
 pub(super) const fn level_of(size: PageSize) -> usize {
     match size {
         PageSize::Mib2 => 1,
@@ -192,7 +193,8 @@ pub(super) const fn level_of(size: PageSize) -> usize {
 }
 
 impl Asked<'_> {
-    /// One look at a fault in an area of the pool.
+    /// Serves a fault in an area of the pool of huge pages with the lock held, or returns the
+    /// supply that it needs first.
     #[cold]
     pub(super) fn pool(
         &self,

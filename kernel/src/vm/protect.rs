@@ -1,4 +1,4 @@
-//! Changing rights and advice.
+//! Changes of rights, and advice.
 
 use super::backing::Bytes;
 use super::entry::{ADDRESS, DIRTY, FILE, HUGE, POOL, REGION, SHMEM, ZERO, frame_of, pages_in};
@@ -17,15 +17,15 @@ use machine::memory::memmap::Descriptor;
 use machine::memory::{huge, hugetlb};
 use machine::sched;
 
-/// What to do with existing mappings; `madvise(2)`.
+/// The advice of `madvise(2)` for existing mappings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Refused for
+    /// Frees the pages. Private memory then reads as zeros or the file's bytes again. Fails for
     /// locked pages.
     DontNeed,
-    /// Does the same for locked pages, too.
+    /// Does the same as `DontNeed`, for locked pages too.
     DontNeedLocked,
-    /// Frees the pages of private anonymous memory, at once. Linux frees them when memory is short,
+    /// Frees the pages of private anonymous memory at once. Linux frees them when memory is short,
     /// which a program cannot distinguish without swap.
     Free,
     /// Frees the file's bytes behind a shared mapping.
@@ -34,30 +34,32 @@ pub enum Advice {
     PopulateRead,
     /// Maps the pages for writing now.
     PopulateWrite,
-    /// Not copied by fork.
+    /// `fork` does not copy the area.
     DontFork,
-    /// Copied by fork.
+    /// `fork` copies the area.
     DoFork,
-    /// Not in core files.
+    /// The area is not in core files.
     DontDump,
-    /// In core files.
+    /// The area is in core files.
     DoDump,
-    /// Zero in the child.
+    /// The area is zero in the child after `fork`.
     WipeOnFork,
-    /// Kept in the child.
+    /// The child gets the area's content.
     KeepOnFork,
-    /// Mapped by huge pages, where the policy is to ask.
+    /// Huge pages map the area if the policy is `madvise`.
     HugePages,
-    /// Never mapped by huge pages from here on.
+    /// Huge pages do not map the area from now on.
     NoHugePages,
-    /// Its pages are joined to huge pages now.
+    /// Joins the pages of the area to huge pages now.
     Collapse,
-    /// Not used soon; changes nothing, as there is no swap. Not where pages stay anyway.
+    /// The pages are not needed soon. Changes nothing, as there is no swap. Fails for areas whose
+    /// pages stay in memory anyway.
     Cold,
-    /// Accepted, changes nothing.
+    /// Is accepted and changes nothing.
     Nothing,
 }
 
+/// No flags.
 pub(super) const NONE: VmaFlags = VmaFlags::empty();
 
 /// The part of an area in a range.
@@ -67,8 +69,8 @@ pub(super) struct Piece {
     pub(super) backing: Bytes,
 }
 
-/// Gives an entry the rights of its area, that to store where `may_store` has nothing against it.
-/// Whether that changed anything.
+/// Gives an entry the rights of its area. The right to store is added only if `may_store` allows
+/// it. Returns whether the entry has changed.
 fn change_rights(entry: &AtomicU64, flags: VmaFlags, may_store: impl Fn(u64) -> bool) -> bool {
     // Relaxed: the lock is held; the CPU does not write entries of ours, whose accessed and dirty
     // bits are set beforehand.
@@ -91,11 +93,12 @@ fn change_rights(entry: &AtomicU64, flags: VmaFlags, may_store: impl Fn(u64) -> 
 }
 
 impl AddressSpace {
-    /// `mprotect(2)`.
+    /// Sets the rights of a range to `prot` (`mprotect(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped or the areas are too
-    /// many, `EACCES` when a file's descriptor does not allow stores.
+    /// Fails with `EINVAL` for an unaligned start, and with `ENOMEM` if a part is not mapped or
+    /// there would be too many areas. Fails with `EACCES` if a file's descriptor does not allow
+    /// stores.
     pub fn protect(&self, start: u64, bytes: u64, prot: Prot) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
         if range.is_empty() {
@@ -142,11 +145,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The start of the stack that holds an address.
+    /// Returns the start of the stack that contains `address`.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned address or an area that does not grow, `ENOMEM` where nothing is
-    /// mapped.
+    /// Fails with `EINVAL` for an unaligned address or an area that does not grow, and with
+    /// `ENOMEM` if nothing is mapped there.
     pub fn stack_start(&self, address: u64) -> Result<u64, Errno> {
         let range = page_range(address, 0, Errno::ENOMEM)?;
         let state = self.state.lock();
@@ -158,8 +161,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes entries say what their areas say. Stores to private pages that others may have are
-    /// allowed by the fault that they make.
+    /// Gives the entries in `range` the rights of their areas. Stores to private pages that other
+    /// spaces may share are allowed later, by the fault that they cause.
     fn apply_rights(&self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
@@ -214,11 +217,11 @@ impl AddressSpace {
         }
     }
 
-    /// `madvise(2)`.
+    /// Applies `advice` to a range (`madvise(2)`).
     ///
     /// # Errors
-    /// `EINVAL` for a range or an area that it makes no sense for, `ENOMEM` where something is not
-    /// mapped.
+    /// Fails with `EINVAL` if `advice` makes no sense for the range or an area in it, and with
+    /// `ENOMEM` if a part is not mapped.
     pub fn advise(&self, start: u64, bytes: u64, advice: Advice) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -295,7 +298,7 @@ impl AddressSpace {
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+    /// Maps the pages of `range` for `MADV_POPULATE_READ` or, with `write`, `MADV_POPULATE_WRITE`.
     fn populate_as_told(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let right = if write {
             VmaFlags::WRITE
@@ -319,7 +322,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Clears and sets flags of all areas in a range, if all are `fit` for it.
+    /// Clears the flags `clear` and sets the flags `set` of all areas in `range`, if `fit` returns
+    /// `true` for all of them.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if an area is not fit, and as [`Self::change_flags`] does.
     pub(super) fn set_flags(
         &self,
         range: Range<u64>,
@@ -357,7 +364,11 @@ impl AddressSpace {
         self.change_flags(range.start.max(first)..range.end.min(last), &change, with)
     }
 
-    /// Calls `act` with the part of each area in a range, upwards, no spin lock held.
+    /// Calls `act` with the part of each area in `range`, in ascending order, without a spin lock
+    /// held. Skips gaps.
+    ///
+    /// # Errors
+    /// Fails with the error of `act`.
     pub(super) fn each_piece(
         &self,
         range: Range<u64>,
@@ -384,11 +395,13 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Calls `each` with a byte for each page of a range: whether it is in memory, also as a page
-    /// of a file that is mapped here for stores (`mincore(2)`).
+    /// Calls `each` with one byte for each page of a range: whether the page is in memory
+    /// (`mincore(2)`). Includes pages that a file has in memory and that are mapped here for
+    /// stores.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned start, `ENOMEM` if a part is not mapped; the errors of `each`.
+    /// Fails with `EINVAL` for an unaligned start, with `ENOMEM` if a part is not mapped, and with
+    /// the errors of `each`.
     pub fn residency(
         &self,
         start: u64,

@@ -1,4 +1,4 @@
-//! Faults where no table of pages is yet, or a huge page is in its place.
+//! Faults in a region that has no table of pages, or a huge page in its place.
 
 use super::VmaFlags;
 use super::backing::Bytes;
@@ -71,7 +71,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether a huge page may serve it, in a region that its area holds or not.
+    /// Returns whether a huge page may serve the fault. `holds_region` says whether the area
+    /// contains the whole region.
     fn may_have_huge(&self, holds_region: bool) -> bool {
         let flags = self.area.flags;
         holds_region
@@ -128,7 +129,7 @@ impl Asked<'_> {
             && may_join(self.area)
     }
 
-    /// A fault in a huge page on trial: mostly another CPU served it just now.
+    /// Serves a fault in a huge page on trial. Mostly another CPU has served it just before.
     #[cold]
     fn on_trial(&self, slot: &AtomicU64) -> Step {
         // Relaxed: under the lock.

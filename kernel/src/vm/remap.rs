@@ -1,4 +1,4 @@
-//! `mremap`: growing, shrinking and moving a mapping.
+//! `mremap`: grows, shrinks and moves a mapping.
 
 use super::backing::{Bytes, Graveyard};
 use super::entry::REGION;
@@ -15,22 +15,23 @@ use logic::vma::{Backing as _, NoMemory};
 use machine::arch::USER_END;
 use machine::memory::{knobs, pressure};
 
-/// Where a remapped area may go.
+/// The places that a remapped area may go to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Remap {
-    /// It stays where it is, or the call fails.
+    /// The area stays in its place, or the call fails.
     InPlace,
-    /// Anywhere.
+    /// Any place.
     MayMove,
-    /// Exactly there; mappings there are removed.
+    /// Exactly this address. Mappings there are removed.
     Fixed(u64),
 }
 
 impl AddressSpace {
-    /// `mremap(2)`. `keep` leaves the old range mapped and empty (`MREMAP_DONTUNMAP`).
+    /// Changes the size of a mapping and moves it if necessary (`mremap(2)`). Returns its address.
+    /// With `keep`, the old range stays mapped and empty (`MREMAP_DONTUNMAP`).
     ///
     /// # Errors
-    /// As `mremap(2)`.
+    /// Fails as `mremap(2)` does.
     pub fn remap(
         self: &Arc<Self>,
         start: u64,
@@ -117,12 +118,13 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// `remap_file_pages(2)`: maps a shared file from page `first` on in a range that maps this
-    /// file, by a new mapping, as Linux does since version 4.0.
+    /// Maps a shared file from its page `first` on in a range that maps this file already
+    /// (`remap_file_pages(2)`). Makes a new mapping, as Linux does since version 4.0.
     ///
     /// # Errors
-    /// `EINVAL` for an empty range, one with other mappings than those of one shared file with the
-    /// same flags, and pages that wrap around; otherwise those of `mmap(2)`.
+    /// Fails with `EINVAL` for an empty range, for pages that wrap around, and if the range has
+    /// mappings of more than one file, of private files or with different flags. Otherwise fails as
+    /// `mmap(2)` does.
     pub fn show_from(self: &Arc<Self>, start: u64, bytes: u64, first: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() || first.checked_add(bytes / PAGE).is_none() {
@@ -142,7 +144,7 @@ impl AddressSpace {
         self.map(Some(start), bytes, prot, map, backing).map(|_| ())
     }
 
-    /// The area that holds the whole range.
+    /// Returns the area that contains all of `range`. Fails with `EFAULT` if there is none.
     fn check_one_area(&self, range: &Range<u64>) -> Result<Area, Errno> {
         let state = self.state.lock();
         let area = state.areas.find(range.start).ok_or(Errno::EFAULT)?;
@@ -152,7 +154,8 @@ impl AddressSpace {
         Ok(area.clone())
     }
 
-    /// Lengthens the area that ends with `old`, if what follows is free; `change` is held.
+    /// Extends the area that ends with `old` to `bytes` bytes from the start of `old`. Returns
+    /// `false` if another area follows. The caller holds `change`.
     fn grow_in_place(&self, area: &Area, old: &Range<u64>, bytes: u64) -> Result<bool, Errno> {
         let grown = old.end..old.start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         if area.end != old.end || grown.end > USER_END {
@@ -283,7 +286,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The flags and the file that all of a range has, which is shared.
+    /// Returns the flags and the file of the areas in `range`. Fails with `EINVAL` unless all areas
+    /// map one shared file with the same flags.
     fn one_shared_file(&self, range: &Range<u64>) -> Result<(VmaFlags, Arc<MappedFile>), Errno> {
         let first = self.areas.find(range.start).ok_or(Errno::EINVAL)?;
         let file = first.backing.file().ok_or(Errno::EINVAL)?;

@@ -11,7 +11,7 @@ use super::{AddressSpace, VmaInfo};
 use core::ops::Range;
 use machine::sched;
 
-/// A range whose mapping is being replaced; it is so until this is dropped. `change` is held.
+/// A range whose mapping is being replaced, until this is dropped. The caller holds `change`.
 pub(super) struct Replacing<'a>(&'a AddressSpace);
 
 impl<'a> Replacing<'a> {
@@ -29,8 +29,8 @@ impl Drop for Replacing<'_> {
 }
 
 impl AddressSpace {
-    /// Returns the result of `look` on the areas. If `look` fails, this calls it again while no
-    /// change of the areas is under way. The caller holds no spin lock.
+    /// Returns the result of `look` on the areas. If `look` fails, calls it again while no change
+    /// of the areas is under way. The caller holds no spin lock.
     pub(super) fn look_settled<T, E>(&self, look: impl Fn(&State) -> Result<T, E>) -> Result<T, E> {
         let found = look(&self.state.lock());
         found.or_else(|_| {
@@ -39,7 +39,7 @@ impl AddressSpace {
         })
     }
 
-    /// Whether areas cover `range` without a gap. No spin lock is held.
+    /// Returns whether areas cover `range` without a gap. The caller holds no spin lock.
     pub(super) fn covers(&self, range: &Range<u64>) -> bool {
         if self.covered_until(range) >= range.end {
             return true;
@@ -48,8 +48,8 @@ impl AddressSpace {
         self.covered_until(range) >= range.end
     }
 
-    /// Returns the first area that ends behind `at`, also if its place is being given to another
-    /// mapping just now, or `None` if there is none.
+    /// Returns the first area that ends behind `at`, or `None` if there is none. Also finds an area
+    /// whose place is just being given to another mapping.
     pub fn vma_from(&self, at: u64) -> Option<VmaInfo> {
         let (info, replaced) = {
             let state = self.state.lock();
@@ -67,11 +67,11 @@ impl AddressSpace {
         self.state.lock().info_from(at)
     }
 
-    /// Continues a fault at `address` that failed with `fault`: serves it by `again` if, while no
-    /// change of the areas is under way, the areas allow it.
+    /// Continues a fault at `address` that failed with `fault`. Calls `again` to serve it, if the
+    /// areas allow it while no change of them is under way.
     ///
     /// # Errors
-    /// The reason of the failure; `NoMemory` also if the thread is being killed.
+    /// Fails with the reason. [`Fault::NoMemory`] can also mean that the thread is being killed.
     #[cold]
     pub(super) fn serve_again<T>(
         &self,

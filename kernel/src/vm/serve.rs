@@ -1,5 +1,5 @@
-//! One look at a fault whose area allows it, under the space's lock: huge page or page, new, copied
-//! or a file's.
+//! Serves a fault that its area allows, with the space's lock held. The result is a huge page or a
+//! page, which is new, copied or a file's.
 
 #![expect(unsafe_code, reason = "a new frame is filled")]
 
@@ -23,10 +23,10 @@ use machine::memory::memmap::{Descriptor, Kind, frame_ptr};
 use machine::memory::percpu::{self, Count, Local};
 use machine::memory::{copy_page, zero_frame};
 
-/// Pages of a file that are mapped together, all aligned: those around the one that is touched.
-/// Linux's `fault_around_bytes`.
+/// The number of pages of a file that are mapped together: an aligned group around the touched
+/// page. Linux's `fault_around_bytes`.
 const AROUND: usize = 16;
-/// A file's page, got without the lock.
+/// A file's page that was obtained without the lock.
 struct Supply {
     file: Arc<MappedFile>,
     index: u64,
@@ -34,48 +34,49 @@ struct Supply {
     page: FrameRef,
 }
 
-/// A private copy of a file's page, to be made without the lock.
+/// A private copy of a file's page, which is made without the lock.
 pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// The page, and then the copy.
+    /// The page to copy, and then the copy.
     page: FrameRef,
 }
 
-/// A page of a file, as a mapping wants it.
+/// A page of a file that a fault needs.
 pub(super) struct FilePage {
     pub(super) file: Arc<MappedFile>,
     pub(super) index: u64,
     pub(super) wish: Wish,
-    /// The huge block that begins with it would do; the page is not needed.
+    /// Only the huge block that begins with this page is wanted, not the page itself.
     pub(super) whole: bool,
 }
 
-/// How far one look at a fault came.
+/// The result of one attempt to serve a fault.
 pub(super) enum Step {
     Done(Option<FrameRef>),
-    /// The stack above must grow first.
+    /// The stack above the page must grow first.
     NeedsGrowth,
-    /// There is no frame.
+    /// A frame must be allocated first. The last attempt failed with this error.
     NeedsFrame(AllocError),
-    /// The file's page must be got first.
+    /// This page of a file must be obtained first.
     NeedsPage(FilePage),
-    /// The file's page must be copied first, without the lock, which other CPUs want.
+    /// This page of a file must be copied first, without the lock, because other CPUs want it.
     NeedsCopy(FileCopy),
-    /// The huge page of zeros would do.
+    /// The huge page of zeros can serve the fault, and must be obtained first.
     NeedsZeros,
-    /// A huge page would do; whether the area asks for such.
+    /// A huge page can serve the fault, and must be allocated first. The value says whether the
+    /// area asks for huge pages.
     NeedsHuge(bool),
-    /// The space must be listed first: its pages may be joined.
+    /// The space must be added to the list of `khugepaged` first, because its pages may be joined.
     NeedsListing,
-    /// The huge page on trial around the page must be decided first.
+    /// The trial of the huge page around the page must be decided first.
     NeedsVerdict,
-    /// A turn to get a page of the pool must be waited for first.
+    /// The lock with this index must be taken first, to get a page of the pool.
     NeedsTurn(usize),
-    /// A page of the pool must be got first.
+    /// This page of the pool must be obtained first.
     NeedsPool(PoolNeed),
-    /// The page was given up for another process.
+    /// The page was given up for another process, so the fault fails.
     Lost,
 }
 
@@ -86,16 +87,17 @@ pub(super) struct Supplies {
     copy: Option<FileCopy>,
     pub(super) huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
-    /// Held from before a page of the pool is got until it is in place.
+    /// Held from before a page of the pool is obtained until it is mapped.
     pub(super) turn: Option<Turn>,
-    /// The space cannot be listed.
+    /// The space cannot be added to the list of `khugepaged`.
     pub(super) unlisted: bool,
-    /// How often others were asked to give a page of the pool up.
+    /// The number of times that other processes were asked to give up a page of the pool.
     pub(super) surrenders: u32,
 }
 
 impl Supplies {
-    /// Gets a file's page, or has the file get a block; may wait. False: the file ends before it.
+    /// Gets a file's page, or makes the file allocate a huge block. May wait. Returns `false` if
+    /// the file ends before the page. Fails with the error of the file.
     #[cold]
     pub(super) fn get_page(&mut self, wanted: FilePage) -> Result<bool, Errno> {
         let FilePage {
@@ -121,14 +123,14 @@ impl Supplies {
         Ok(true)
     }
 
-    /// Whether the page that was got was so when the file had been changed so often.
+    /// Returns whether the page was obtained when the file had `sequence` invalidations.
     fn is_of(&self, sequence: u64) -> bool {
         self.page
             .as_ref()
             .is_some_and(|supply| supply.sequence == sequence)
     }
 
-    /// Copies a file's page; does not wait.
+    /// Copies a file's page. Does not wait. Fails if no frame is free.
     #[cold]
     pub(super) fn make_copy(&mut self, mut wanted: FileCopy) -> Result<(), AllocError> {
         wanted.page = copy_of(wanted.page.as_ptr())?;
@@ -148,7 +150,7 @@ impl Supplies {
         self.copy.take().map(|copy| copy.page)
     }
 
-    /// Gets a huge page, if there is one or can be; may wait.
+    /// Gets a huge page if one is free or can be made. May wait.
     pub(super) fn get_huge(&mut self, asks: bool, space: &AddressSpace) {
         self.huge = HugeTry::get(asks, space);
     }
@@ -169,19 +171,20 @@ impl From<AllocError> for Step {
     }
 }
 
-/// A zeroed frame of private memory; does not wait.
+/// Allocates a zeroed frame of private memory. Does not wait. Fails if no frame is free.
 #[cold]
 pub(super) fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     new_hot_anonymous(this)
 }
 
-/// The same where each instruction counts: once in the kernel's code.
+/// Does the same as [`new_anonymous`], but is always inlined, for a caller where each instruction
+/// counts.
 #[inline(always)]
 pub(super) fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
 }
 
-/// A private copy of a frame; does not wait.
+/// Allocates a private copy of the frame at `source`. Does not wait.
 fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
     // SAFETY: the frame is ours alone; the source is a frame that the caller holds.
@@ -190,7 +193,7 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     Ok(frame)
 }
 
-/// What a fault asks for, of an area that allows it.
+/// The access of a fault, and the area, which allows it.
 pub(super) struct Asked<'a> {
     pub(super) page: u64,
     pub(super) store: bool,
@@ -200,6 +203,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
+    /// Returns the access to `page` with these properties.
     #[inline(always)]
     pub(super) fn new(
         page: u64,
@@ -217,7 +221,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Serves the fault, or returns the missing supply.
+    /// Serves the fault, or returns the supply that is missing.
     #[inline(always)]
     pub(super) fn serve(
         &self,
@@ -278,7 +282,7 @@ impl<'a> Asked<'a> {
         true
     }
 
-    /// What a huge page does for it. `None`: it is for a page.
+    /// Serves the fault by a huge page. Returns `None` if an entry of a page must serve it.
     #[inline(always)]
     fn huge(
         &self,
@@ -292,7 +296,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The page of a file that is missing.
+    /// Returns the page of a file that the fault needs.
     #[cold]
     fn file_page(&self, file: &Arc<MappedFile>, index: u64) -> FilePage {
         FilePage {
@@ -303,7 +307,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What the page's own entry needs.
+    /// Serves the fault by the page's own entry, or returns the supply that is missing.
     #[inline(always)]
     fn small(
         &self,
@@ -364,7 +368,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Puts a private copy of a file's page in that was made without the lock, or has it made.
+    /// Maps a private copy of a file's page that was made without the lock, or requests one.
     #[cold]
     fn copy_beside_others(
         &self,
@@ -425,7 +429,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What the caller wants besides: a reference to the page of an entry.
+/// Returns a reference to the page of an entry if `want` asks for one.
 fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     match want {
         Want::Mapped => None,
@@ -436,7 +440,7 @@ fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     }
 }
 
-/// A file's page, if it is there.
+/// Returns page `index` of `file` if it is in memory.
 fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
     let mut page = [None];
     file.source.present(index, &mut page);
@@ -444,7 +448,7 @@ fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
     page
 }
 
-/// The pages of an area that a fault at `page` maps, as far as they are there.
+/// Returns the pages of `area` that a fault at `page` maps if they are in memory.
 fn around(page: u64, area: Range<u64>) -> Range<u64> {
     let start = page & !(AROUND as u64 * PAGE - 1);
     start.max(area.start)..(start + AROUND as u64 * PAGE).min(area.end)
@@ -461,7 +465,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Puts a frame in where nothing was; `kind`: 0, `FILE` or `SHMEM`.
+    /// Maps a frame at the entry, which is unused. `kind` is 0, `FILE` or `SHMEM`.
     fn put(&mut self, frame: FrameRef, kind: u64, store: bool) {
         let rights = entry_flags(self.flags) | if store { store_flags(self.flags) } else { 0 };
         if kind == 0 {
@@ -472,13 +476,13 @@ impl Change<'_> {
         self.count(value, 1);
     }
 
-    /// Puts the shared frame of zeros in.
+    /// Maps the shared frame of zeros.
     fn put_zero(&mut self) {
         let value = zero_frame().address() | entry_flags(self.flags) | ZERO;
         self.entry.store(value, Ordering::Relaxed);
     }
 
-    /// Gives an entry that is there the rights of its area.
+    /// Gives the present entry the rights of its area.
     fn allow(&mut self, shared: bool) {
         // Private pages that may be stored to already stay so; others first go through `own`.
         let store = if shared {
@@ -493,7 +497,7 @@ impl Change<'_> {
         machine::arch::cpu::invlpg(self.page);
     }
 
-    /// Makes the private page the program's own, copying it if others have it too.
+    /// Makes the private page belong to the program alone. Copies it if other spaces share it.
     fn own(&mut self) -> Result<(), AllocError> {
         let frame = frame_of(self.old);
         let borrowed = self.old & (ZERO | FILE | SHMEM) != 0;

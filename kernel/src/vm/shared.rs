@@ -1,4 +1,4 @@
-//! Shared memory: files without a name, of anonymous mappings and of System V.
+//! Shared memory: the nameless files of anonymous mappings and of System V shared memory.
 
 use super::pages::{Pages, Wish, region_of, wants_block};
 use super::shmem_fault::new_block;
@@ -24,7 +24,7 @@ static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub struct SharedMemory {
     pages: SpinLock<Pages>,
-    /// How many pages it has room for.
+    /// The size in pages.
     room: u64,
     mappings: Mappings,
 }

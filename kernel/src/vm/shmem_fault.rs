@@ -15,7 +15,8 @@ use machine::memory::file_block::{self, FileBlock};
 use machine::memory::huge::{self, Effort, FRAMES};
 use machine::memory::percpu::{self, Count};
 
-/// Gets a block for a file, if there is one or can be, as `defrag` says; may wait.
+/// Allocates a huge block for a file if one is free, or can be made as far as `defrag` allows. May
+/// wait.
 pub fn new_block(wish: Wish) -> Option<FileBlock> {
     let mut block = FileBlock::try_new();
     if block.is_err() {
@@ -37,7 +38,7 @@ pub fn new_block(wish: Wish) -> Option<FileBlock> {
 }
 
 impl Asked<'_> {
-    /// What the area says of huge blocks.
+    /// Returns the area's wish for huge blocks.
     pub(super) fn wish(&self) -> Wish {
         let flags = self.area.flags;
         if flags.contains(VmaFlags::NO_HUGE_PAGES) || self.space.declines_huge_pages() {

@@ -1,4 +1,4 @@
-//! What can be mapped besides private anonymous memory.
+//! The files that can be mapped, and the backing of new mappings.
 
 use super::hugetlb::{HugeFile, Promises};
 use super::pages::Wish;
@@ -13,9 +13,9 @@ use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
-/// Replaces the frame `from` in a file's place for a page by `to`, for [`PageSource::relocate`].
-/// The caller holds the lock of all lookups of the page. Returns the old frame, to be dropped
-/// without the lock, or `None` if it stays.
+/// Replaces the frame `from` in `place`, a file's place for a page, by `to`, and copies the bytes.
+/// For [`PageSource::relocate`]. The caller holds the lock of all lookups of the page. Returns the
+/// old frame, to be dropped without the lock, or `None` if it stays.
 pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
     // With the lock held, new references to the frame come from existing ones alone.
     let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
@@ -23,42 +23,42 @@ pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> O
     Some(core::mem::replace(place, to))
 }
 
-/// What a file has where one huge page may show it.
+/// The state of a file where one huge page may map it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Block {
-    /// A huge block. The caller has got a reference to each of its frames.
+    /// The file has a huge block. The caller now owns a reference to each of its frames.
     Shared(Frame),
-    /// None yet: [`PageSource::make_block`] may help.
+    /// The file has no huge block yet. [`PageSource::make_block`] may create one.
     Possible,
-    /// None.
+    /// The file cannot have a huge block there.
     None,
 }
 
-/// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
+/// A file that can be mapped. Files of tmpfs implement this, and so does shared anonymous memory.
 pub trait PageSource: Send + Sync {
-    /// Returns the page `index`. In a hole it allocates a page of zeros, with a huge block around
-    /// it if the file may have one and the mapping's `wish` allows it. May wait for memory. The
-    /// caller holds no spin lock. Returns `None` beyond the end of the file (the program gets
-    /// `SIGBUS`).
+    /// Returns the page `index`. In a hole, allocates a page of zeros, with a huge block around it
+    /// if the file may have one and the mapping's `wish` allows it. May wait for memory. The caller
+    /// holds no spin lock. Returns `None` behind the end of the file; the program gets `SIGBUS`
+    /// then.
     ///
     /// # Errors
-    /// `ENOMEM` or `ENOSPC` if no page could be allocated.
+    /// Fails with `ENOMEM` or `ENOSPC` if no page could be allocated.
     fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno>;
 
-    /// Fills `pages` with the present pages from `first` on, each in its place. May leave any of
-    /// them out. The caller holds a spin lock, so this neither waits nor allocates.
+    /// Fills `pages` with the pages from `first` on that are in memory, each in its place. May
+    /// leave any of them out. The caller holds a spin lock, so this neither waits nor allocates.
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let _ = (first, pages);
     }
 
-    /// Replaces the frame `from` of a page by `to`, and copies its bytes, if the file has the only
-    /// reference to it. Returns whether it did.
+    /// Replaces the frame `from` of page `index` by `to`, and copies its bytes, if the file has the
+    /// only reference to `from`. Returns whether it did.
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
     }
 
-    /// Whether mappings of it had better be aligned for huge pages.
+    /// Returns whether mappings of the file should be aligned for huge pages.
     fn has_blocks(&self) -> bool {
         false
     }
@@ -76,10 +76,10 @@ pub trait PageSource: Send + Sync {
         Block::None
     }
 
-    /// Frees the bytes (`MADV_REMOVE`).
+    /// Frees the bytes of `range` (`MADV_REMOVE`).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file cannot.
+    /// Fails with `EOPNOTSUPP` if the file cannot free bytes.
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let _ = range;
         Err(Errno::EOPNOTSUPP)
@@ -88,64 +88,64 @@ pub trait PageSource: Send + Sync {
     /// Writes stored bytes to stable storage (`msync`). May wait. The caller holds no spin lock.
     ///
     /// # Errors
-    /// Those of the write.
+    /// Fails with the errors of the write.
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// The file, if it is one of huge pages.
+    /// Returns the file as a file of huge pages, or `None` if it is another kind of file.
     fn as_huge(&self) -> Option<&HugeFile> {
         None
     }
 
-    /// Returns the number of its pages in memory, or 0 if they are not counted.
+    /// Returns the number of the file's pages in memory, or 0 if they are not counted.
     fn resident(&self) -> u64 {
         0
     }
 
-    /// Returns its mappings. The file calls [`Mappings::invalidate`] *after* it has dropped pages
-    /// (truncate, hole), so that no mapping goes on using them.
+    /// Returns the file's mappings. The file calls [`Mappings::invalidate`] *after* it has dropped
+    /// pages (truncate, hole), so that no mapping continues to use them.
     fn mappings(&self) -> &Mappings;
 }
 
-/// Who counts in how many spaces a file is mapped: System V shared memory does.
+/// Counts the spaces that map a file. System V shared memory needs this count.
 pub trait Attachment: Send + Sync {
-    /// A child gets the mapping, too; its own attachment. Called with a spin lock held.
+    /// Returns the attachment of a child, which gets the mapping too. Called with a spin lock held.
     fn inherit(&self) -> Arc<dyn Attachment>;
-    /// The last area of the mapping is gone from its space.
+    /// Called when the last area of the mapping has left its space.
     fn leave(&self);
 }
 
-/// What a file is called in `/proc/PID/maps`.
+/// The name of a file in `/proc/PID/maps`.
 #[derive(Clone, Debug)]
 pub struct MappedName {
-    /// Its path.
+    /// The path of the file.
     pub path: Arc<[u8]>,
-    /// Its inode number.
+    /// The inode number of the file.
     pub inode: u64,
-    /// Its device number.
+    /// The device number of the file.
     pub device: u64,
 }
 
-/// The file of a mapping: one for each `mmap` call, shared by the areas that the mapping is split
-/// into. Code that only reads clones `source` and `name`: an extra reference would keep a file from
-/// being sealed.
+/// The file of a mapping. There is one for each `mmap` call, shared by the areas that the mapping
+/// is split into. Code that only reads clones `source` and `name`, because an extra reference would
+/// keep a file from being sealed.
 pub struct MappedFile {
-    /// Where the pages come from.
+    /// The source of the pages.
     pub source: Arc<dyn PageSource>,
-    /// Its name.
+    /// The name of the file.
     pub name: MappedName,
-    /// Counted as shared memory (`RssShmem`) rather than as file pages.
+    /// The pages count as shared memory (`RssShmem`), not as file pages.
     pub shmem: bool,
     /// Whether `mprotect` may allow instruction fetches.
     pub executable: bool,
-    /// What stays as long as the mapping does.
+    /// A value that must exist as long as the mapping.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
-    /// Who counts the spaces that map it, if anybody does.
+    /// Counts the spaces that map the file, if they are counted.
     attachment: Option<Arc<dyn Attachment>>,
-    /// Counted in [`Mappings`] as one that may store to the file.
+    /// [`Mappings`] counts this mapping as one that may store to the file.
     stores: bool,
-    /// Pages that are kept for a private mapping.
+    /// The reservation of pages for a private mapping.
     promises: Option<Promises>,
 }
 
@@ -173,12 +173,14 @@ impl MappedFile {
         self.attachment = Some(attachment);
     }
 
-    /// Whether the spaces that map it are counted: then each has a `MappedFile` of its own.
+    /// Returns whether the spaces that map the file are counted. Each space has a separate
+    /// `MappedFile` then.
     pub(super) fn is_attached(&self) -> bool {
         self.attachment.is_some()
     }
 
-    /// The same file for a child, if it is counted once more there.
+    /// Returns the file for the mapping of a child, if spaces are counted. Returns `None` if the
+    /// child can share this one.
     pub(super) fn for_child(&self) -> Option<Self> {
         let attachment = self.attachment.as_ref()?.inherit();
         Some(Self {
@@ -195,7 +197,7 @@ impl MappedFile {
         })
     }
 
-    /// The same file for another mapping in the same space.
+    /// Returns the file for another mapping in the same space.
     pub(super) fn again(&self) -> Self {
         self.for_child().unwrap_or_else(|| Self {
             source: self.source.clone(),
@@ -209,20 +211,21 @@ impl MappedFile {
         })
     }
 
-    /// Makes it a mapping that may store to the file, until the last area of it is gone.
+    /// Makes this a mapping that may store to the file, until its last area is gone.
     ///
     /// # Errors
-    /// `EPERM`: the file is sealed against it.
+    /// Fails with `EPERM` if the file is sealed against stores.
     pub(super) fn claim_stores(&mut self) -> Result<(), Errno> {
         self.source.mappings().claim_stores()?;
         self.stores = true;
         Ok(())
     }
 
-    /// Has huge pages kept for a private mapping of these bytes.
+    /// Reserves huge pages for a private mapping of the bytes `range`, for the space number
+    /// `owner`. Does nothing for other files.
     ///
     /// # Errors
-    /// `ENOMEM`: the pool has not as many.
+    /// Fails with `ENOMEM` if the pool does not have this number of free pages.
     pub(super) fn promise(&mut self, owner: u64, range: &Range<u64>) -> Result<(), Errno> {
         if let Some(huge) = self.source.as_huge() {
             self.promises = Some(Promises::new(owner, huge, range)?);
@@ -230,12 +233,12 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Returns its reservation in the pool of huge pages.
+    /// Returns the mapping's reservation in the pool of huge pages.
     pub(super) fn promises(&self) -> Option<&Promises> {
         self.promises.as_ref()
     }
 
-    /// Whether two are the same file.
+    /// Returns whether the file's source is at the address `source`.
     pub(super) fn same_source(&self, source: *const ()) -> bool {
         core::ptr::addr_eq(Arc::as_ptr(&self.source), source)
     }
@@ -261,7 +264,7 @@ impl fmt::Debug for MappedFile {
 }
 
 impl Backing {
-    /// The size of its pages, if it is a file of huge ones.
+    /// Returns the page size of a file of huge pages. Returns `None` for other files.
     pub(super) fn huge_size(&self) -> Option<PageSize> {
         match self {
             Self::File { file, .. } => Some(file.source.as_huge()?.page_size()),
@@ -270,25 +273,25 @@ impl Backing {
     }
 }
 
-/// What a new mapping shows.
+/// The content of a new mapping.
 #[derive(Debug)]
 pub enum Backing {
-    /// Zeros, private.
+    /// Private memory, all zero.
     Anonymous,
-    /// Zeros, shared with children.
+    /// Memory shared with children, all zero.
     SharedAnonymous {
-        /// Whether `mprotect` may allow stores, or the mapping have them.
+        /// Whether the mapping may have the right to store, now or later by `mprotect`.
         writable: bool,
     },
     /// A file.
     File {
         /// The file.
         file: MappedFile,
-        /// Where in it, in bytes; a multiple of the page size.
+        /// The offset in the file in bytes, a multiple of the page size.
         offset: u64,
         /// Stores reach the file.
         shared: bool,
-        /// Whether the descriptor allows stores (matters for shared mappings).
+        /// Whether the descriptor allows stores, which matters for shared mappings.
         writable: bool,
     },
 }

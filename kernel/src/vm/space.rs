@@ -1,4 +1,4 @@
-//! Address spaces: what they consist of, and which one each CPU uses.
+//! Address spaces: their parts, and which of them each CPU uses.
 
 #![expect(unsafe_code, reason = "a CPU's tables are changed")]
 
@@ -25,17 +25,20 @@ use machine::memory::{hugetlb, kernel_root, knobs, pressure};
 use machine::sched;
 use machine::sync::{Mutex, Once, SpinLock, WaitQueue, assert_no_spin_lock_held};
 
+/// The size of a page in bytes.
 pub(super) const PAGE: u64 = 4096;
-/// Page tables that are looked through under one lock.
+/// The most page tables that are searched each time that a lock is held.
 pub(super) const TABLES_AT_ONCE: u32 = 32;
-/// Areas that are taken out under one hold of a lock.
+/// The most areas that are removed each time that a lock is held.
 const TAKEN_AT_ONCE: usize = 64;
 
+/// An area: a range of addresses with flags and the bytes behind it.
 pub(super) type Area = Vma<VmaFlags, Bytes>;
 
 /// A process's memory: its areas and its page tables.
 pub struct AddressSpace {
-    /// Held by each change of areas, from the decision to the last entry. Taken before `state`.
+    /// Held during each change of the areas, from the decision to the last page table entry. Taken
+    /// before `state`.
     pub(super) change: Mutex<()>,
     pub(super) state: SpinLock<State>,
     /// CPUs whose CR3 is this space's root.
@@ -43,43 +46,44 @@ pub struct AddressSpace {
     /// The number of changes of entries before their flush. Code that depends on the flush of an
     /// entry that another task has removed or made read-only flushes as well.
     pub(super) flushes: AtomicU32,
-    /// Where accesses wait for the end of a fork.
+    /// Accesses wait here for the end of a fork.
     pub(super) forked: WaitQueue,
-    /// No huge pages, regardless of the areas (`PR_SET_THP_DISABLE`).
+    /// The space gets no huge pages, regardless of its areas (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
     /// The registrations of its process for `membarrier(2)`, by the commands' bits.
     barriers: AtomicU32,
-    /// `khugepaged` looks at it.
+    /// `khugepaged` visits this space.
     pub(super) enlisted: AtomicBool,
-    /// `mlockall` for later mappings.
+    /// What `mlockall` requested for later mappings.
     pub(super) future_lock: FutureLock,
-    /// Physical address of the root.
+    /// The physical address of the root page table.
     root: u64,
     /// A number that no other space has had, greater than those of the spaces before.
     pub(super) id: u64,
-    /// Those that show its private memory, and its place among them.
+    /// The family of spaces that may map its private memory. `place` is its place in the family.
     family: Arc<Family>,
     place: usize,
-    /// What the frames of its private memory have in their words.
+    /// The part of the words of its frames that names the family and the place.
     tag: u64,
-    /// Tasks that use it.
+    /// The number of tasks that use the space.
     tasks: AtomicU32,
-    /// The contexts of its asynchronous requests, which end with the last of these tasks.
+    /// The contexts of asynchronous requests, which end with the last of these tasks.
     requests: Once<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What the lock of a space guards.
+/// The data that the lock of a space guards.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) areas: VmaSet<VmaFlags, Bytes>,
     pub(super) tables: PageTables,
-    /// Changes whenever areas do.
+    /// Changes whenever the areas change.
     pub(super) version: u64,
-    /// Has no areas any more, but perhaps still pages: the holder of `change` takes them out.
+    /// A range that has no areas any more, but may still have pages. The holder of `change` unmaps
+    /// them.
     pub(super) leaving: Range<u64>,
-    /// Shows another mapping soon, and perhaps none just now: the holder of `change` is at it.
+    /// A range whose mapping the holder of `change` is replacing. It may have no area for a moment.
     pub(super) replacing: Range<u64>,
-    /// Mapped pages: anonymous, file, shared memory.
+    /// The number of mapped pages: anonymous, file, shared memory.
     pub(super) mapped: [u64; 3],
     pub(super) peak_mapped: u64,
     pub(super) sizes: Sizes,
@@ -89,11 +93,11 @@ pub(super) struct State {
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
     pub(super) auxiliary: Range<u64>,
-    /// A child is getting its pages: faults and calls that drop pages wait.
+    /// A child is getting its pages. Faults and calls that drop pages wait.
     pub(super) forking: bool,
 }
 
-/// Bytes of areas, by what they are.
+/// The sizes of areas in bytes, by kind. One area can count for several kinds.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Sizes {
     pub(super) all: u64,
@@ -105,7 +109,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes of an area with these flags count so.
+    /// Returns the sizes that an area of `bytes` bytes with `flags` counts for.
     pub(super) fn of(flags: VmaFlags, bytes: u64) -> Self {
         let if_set = |yes: bool| if yes { bytes } else { 0 };
         let stack = flags.intersects(VmaFlags::GROWS_DOWN | VmaFlags::STACK);
@@ -131,7 +135,7 @@ impl Sizes {
         ]
     }
 
-    /// What this has more of than `other`.
+    /// Returns the difference to `other`, or 0 where `other` is larger.
     pub(super) fn beyond(mut self, other: Self) -> Self {
         self.pairs(other)
             .into_iter()
@@ -139,12 +143,14 @@ impl Sizes {
         self
     }
 
+    /// Adds `other`.
     pub(super) fn add(&mut self, other: Self) {
         self.pairs(other)
             .into_iter()
             .for_each(|(sum, more)| *sum += more);
     }
 
+    /// Subtracts `other`.
     pub(super) fn subtract(&mut self, other: Self) {
         self.pairs(other)
             .into_iter()
@@ -152,12 +158,12 @@ impl Sizes {
     }
 }
 
-/// How much memory a space has, in bytes.
+/// The memory that a space uses, in bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Usage {
     /// All areas.
     pub size: u64,
-    /// The most that `size` has been.
+    /// The largest value of `size` so far.
     pub peak_size: u64,
     /// Mapped pages of anonymous memory.
     pub rss_anon: u64,
@@ -165,7 +171,7 @@ pub struct Usage {
     pub rss_file: u64,
     /// Mapped pages of shared memory.
     pub rss_shmem: u64,
-    /// The most that the sum of the three has been.
+    /// The largest sum of the three so far.
     pub peak_rss: u64,
     /// Private writable areas that are not stacks.
     pub data: u64,
@@ -182,7 +188,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Mapped pages, in bytes.
+    /// Returns the size of all mapped pages in bytes.
     pub const fn rss(&self) -> u64 {
         self.rss_anon + self.rss_file + self.rss_shmem
     }
@@ -201,12 +207,12 @@ pub struct VmaInfo {
     pub offset: u64,
     /// The file; `None` for anonymous memory.
     pub file: Option<MappedName>,
-    /// Bytes of the pages that it consists of.
+    /// The size in bytes of the pages behind the area.
     pub page_bytes: u64,
 }
 
 impl VmaInfo {
-    /// Whether a first store to it may be served by a huge page.
+    /// Returns whether a huge page may serve a first store to the area.
     pub fn may_have_huge_pages(&self) -> bool {
         let first = self.start.next_multiple_of(REGION);
         self.file.is_none()
@@ -215,7 +221,7 @@ impl VmaInfo {
             && wants_huge(self.flags)
     }
 
-    /// What the last column shows: a path, `[heap]`, `[stack]`, or nothing.
+    /// Returns the last column of the area's line: a path, `[heap]`, `[stack]`, or nothing.
     pub fn name(&self) -> &[u8] {
         match &self.file {
             Some(file) => &file.path,
@@ -226,7 +232,8 @@ impl VmaInfo {
     }
 }
 
-/// Limits that the process has set (`setrlimit`), in bytes; `u64::MAX`: none.
+/// The limits on memory that the process has set (`setrlimit`), in bytes. `u64::MAX` means no
+/// limit.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
     /// `RLIMIT_AS`.
@@ -248,16 +255,18 @@ impl Default for Limits {
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// Spaces whose memory is being freed.
+/// The number of spaces whose memory is being freed.
 static GOING: AtomicU32 = AtomicU32::new(0);
 
-/// How many spaces are being freed at this moment: their memory comes without anybody's doing.
+/// Returns the number of spaces that are being freed at this moment. Their memory becomes free
+/// without further action.
 pub(crate) fn spaces_going() -> u32 {
     // Relaxed: a hint for those who wait for memory.
     GOING.load(Ordering::Relaxed)
 }
 
-/// The space that this CPU uses: that of the task that runs, unless a kernel thread does.
+/// Returns the space whose tables this CPU uses. That is the space of the current task, or `None`
+/// for a kernel thread.
 #[inline]
 pub(super) fn active(this: &Local) -> Option<&'static AddressSpace> {
     // Relaxed: only this CPU writes its own.
@@ -268,17 +277,20 @@ pub(super) fn active(this: &Local) -> Option<&'static AddressSpace> {
 }
 
 impl AddressSpace {
-    /// A new, empty space.
+    /// Returns a new, empty space with a new family.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn new() -> Result<Arc<Self>, Errno> {
         let space = Self::of_family(Family::new()?)?;
         space.join_family();
         Ok(space)
     }
 
-    /// Returns a new, empty space of a family. Its pages do not move until it joins the family.
+    /// Returns a new, empty space of `family`. Its pages do not move until it joins the family.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub(super) fn of_family(family: Arc<Family>) -> Result<Arc<Self>, Errno> {
         let mut relief = pressure::Relief::new(Order::BASE);
         let tables = loop {
@@ -329,26 +341,27 @@ impl AddressSpace {
         }))
     }
 
-    /// Counts one more task that uses it.
+    /// Counts one more task that uses the space.
     pub fn add_task(&self) {
         // Relaxed: another task that uses it, or its maker, hands it to the new one.
         self.tasks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes [`Self::add_task`] back. Returns whether that was the last task.
+    /// Counts one task less that uses the space. Returns whether it was the last one.
     pub fn remove_task(&self) -> bool {
         // AcqRel: the last one sees what the others did with the space; pairs with itself.
         self.tasks.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Returns the contexts of asynchronous requests, once [`Self::set_requests`] has set them.
+    /// Returns the contexts of asynchronous requests. Returns `None` until [`Self::set_requests`]
+    /// has set them.
     pub fn requests(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.requests.get().map(|requests| &**requests)
     }
 
-    /// Calls `make` for the contexts of asynchronous requests, unless there are some. Its result is
-    /// dropped with the space, perhaps in a walk over the mappers of a file: it must not contain a
-    /// context then.
+    /// Sets the contexts of asynchronous requests to the result of `make`, unless they are set.
+    /// They are dropped with the space, perhaps in a walk over the mappers of a file, and must not
+    /// contain a context then.
     pub fn set_requests(&self, make: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if self.requests.get().is_none() {
             // Another task may have been first; then ours go.
@@ -356,31 +369,33 @@ impl AddressSpace {
         }
     }
 
-    /// Has its private memory be found in it from here on.
+    /// Makes the space a member of its family, so that frames of its private memory can be found.
     pub(super) fn join_family(self: &Arc<Self>) {
         self.family.join(self.place, self);
     }
 
-    /// Those that show its private memory.
+    /// Returns the family of the space.
     pub(super) fn family(&self) -> &Arc<Family> {
         &self.family
     }
 
-    /// What the words of its frames have beside the address; 0: it has no number.
+    /// Returns the part of the words of its frames beside the address; 0 if its family has no
+    /// number.
     pub(super) fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// The word of a frame that a store to this page got.
+    /// Returns the word for the frame that a store to `page` allocates.
     #[inline]
     pub(super) fn owner_of(&self, page: u64) -> Owner {
         Owner::new(self.tag, page)
     }
 
-    /// Makes it the space of this CPU, on a switch to one of its tasks. Cheap if it is already.
+    /// Loads the page tables of this space on this CPU, at a switch to one of its tasks. Takes
+    /// little time if they are loaded already.
     ///
-    /// The caller keeps a reference to the space until this CPU has activated another one or
-    /// [`Self::deactivate`] was called here.
+    /// The caller keeps a reference to the space until this CPU has activated another space, or
+    /// [`Self::deactivate`] was called on this CPU.
     #[inline]
     pub fn activate(&self) {
         let (space, own) = (ptr::from_ref(self).cast_mut().cast(), percpu::this());
@@ -400,8 +415,9 @@ impl AddressSpace {
         }
     }
 
-    /// Leaves it, if this CPU uses it, for the kernel's own tables: before a task's last reference
-    /// may go, and when a CPU turns to the idle loop or a kernel thread.
+    /// Loads the kernel's own page tables if this CPU uses those of this space. Call this before a
+    /// task's last reference is dropped, and when a CPU switches to the idle loop or a kernel
+    /// thread.
     pub fn deactivate(&self) {
         let own = percpu::this();
         if !ptr::eq(own.space.load(Ordering::Relaxed).cast::<Self>(), self) {
@@ -413,50 +429,51 @@ impl AddressSpace {
         self.cpus.remove(cpu_id());
     }
 
-    /// Whether several CPUs use it just now: a hint for those who hold its lock.
+    /// Returns whether several CPUs use the space at this moment. This is a hint for code that
+    /// holds its lock.
     #[inline]
     pub(super) fn is_used_by_several(&self) -> bool {
         self.cpus.has_several()
     }
 
-    /// Sets whether it gets no huge pages from here on, regardless of its areas.
+    /// Sets whether the space gets no huge pages from now on, regardless of its areas.
     pub fn decline_huge_pages(&self, decline: bool) {
         // Relaxed (both): a value of its own.
         self.no_huge_pages.store(decline, Ordering::Relaxed);
     }
 
-    /// What `decline_huge_pages` said.
+    /// Returns the value that [`Self::decline_huge_pages`] set.
     pub fn declines_huge_pages(&self) -> bool {
         self.no_huge_pages.load(Ordering::Relaxed)
     }
 
-    /// Registers for the `membarrier(2)` of these bits.
+    /// Registers the process for the `membarrier(2)` commands of these bits.
     pub fn register_barriers(&self, commands: u32) {
         // Relaxed (all): bits of their own.
         self.barriers.fetch_or(commands, Ordering::Relaxed);
     }
 
-    /// Whether that was done for these.
+    /// Returns whether the process is registered for all of these commands.
     pub fn has_registered(&self, commands: u32) -> bool {
         self.barriers() & commands == commands
     }
 
-    /// Returns the registrations for `membarrier(2)`.
+    /// Returns the commands of `membarrier(2)` for which the process is registered.
     pub(super) fn barriers(&self) -> u32 {
         self.barriers.load(Ordering::Relaxed)
     }
 
-    /// Sets the limits that hold for this space.
+    /// Sets the limits of this space.
     pub fn set_limits(&self, limits: Limits) {
         self.state.lock().limits = limits;
     }
 
-    /// A number that no other space has had.
+    /// Returns the number of the space, which no other space has had.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// How much memory it has.
+    /// Returns the memory that the space uses.
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
         let [anonymous, file, shmem] = state.mapped.map(|pages| pages * PAGE);
@@ -476,7 +493,7 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `each` with its areas, upwards, without a lock held during the call.
+    /// Calls `each` with the areas in ascending order. No lock is held during a call.
     pub fn for_each_vma(&self, mut each: impl FnMut(&VmaInfo)) {
         let mut at = 0;
         while let Some(info) = self.vma_from(at) {
@@ -486,9 +503,14 @@ impl AddressSpace {
         }
     }
 
-    /// Returns the mapped bytes in a range (for `smaps`): anonymous, of files, of shared memory,
-    /// the part of the first in huge pages, pool pages that belong to the space alone, those that
-    /// do not, and the part of files and shared memory in huge pages.
+    /// Returns the mapped bytes in `range` (for `smaps`), in this order:
+    /// 1. anonymous memory
+    /// 2. files
+    /// 3. shared memory
+    /// 4. the part of 1 in huge pages
+    /// 5. pages of the pool that belong to this space alone
+    /// 6. other pages of the pool
+    /// 7. the part of 2 and 3 in huge pages
     pub fn resident(&self, range: Range<u64>) -> [u64; 7] {
         let mut pages = [0; 7];
         let mut at = range.start;
@@ -540,32 +562,32 @@ impl AddressSpace {
         pages.map(|pages| pages * PAGE)
     }
 
-    /// Where the program's arguments stand (`/proc/PID/cmdline`).
+    /// Sets the range of the program's arguments (`/proc/PID/cmdline`).
     pub fn set_arg_range(&self, range: Range<u64>) {
         self.state.lock().arguments = range;
     }
 
-    /// Where its environment stands (`/proc/PID/environ`).
+    /// Sets the range of the program's environment (`/proc/PID/environ`).
     pub fn set_env_range(&self, range: Range<u64>) {
         self.state.lock().environment = range;
     }
 
-    /// Where the words behind it stand (`/proc/PID/auxv`).
+    /// Sets the range of the program's auxiliary vector (`/proc/PID/auxv`).
     pub fn set_aux_range(&self, range: Range<u64>) {
         self.state.lock().auxiliary = range;
     }
 
-    /// What `set_arg_range` set.
+    /// Returns the range of the program's arguments.
     pub fn arg_range(&self) -> Range<u64> {
         self.state.lock().arguments.clone()
     }
 
-    /// What `set_env_range` set.
+    /// Returns the range of the program's environment.
     pub fn env_range(&self) -> Range<u64> {
         self.state.lock().environment.clone()
     }
 
-    /// What `set_aux_range` set.
+    /// Returns the range of the program's auxiliary vector.
     pub fn aux_range(&self) -> Range<u64> {
         self.state.lock().auxiliary.clone()
     }
@@ -583,24 +605,25 @@ impl Drop for PendingFlush<'_> {
 }
 
 impl AddressSpace {
-    /// Notes a flush to come, under the lock under which the entries are changed.
+    /// Begins a flush: other CPUs may know entries that are about to change, until the result is
+    /// dropped. The caller holds the lock under which the entries are changed.
     pub(super) fn begin_flush(&self) -> PendingFlush<'_> {
         // Relaxed: the lock publishes it.
         self.flushes.fetch_add(1, Ordering::Relaxed);
         PendingFlush(&self.flushes)
     }
 
-    /// The same where the flush ends elsewhere: by `end_moves`.
+    /// Begins a flush as [`Self::begin_flush`] does. [`Self::end_moves`] ends it.
     pub(super) fn begin_moves(&self) {
         core::mem::forget(self.begin_flush());
     }
 
-    /// All CPUs know what `begin_moves` announced.
+    /// Ends the flush that [`Self::begin_moves`] began: all CPUs know the new entries.
     pub(super) fn end_moves(&self) {
         drop(PendingFlush(&self.flushes));
     }
 
-    /// Whether a change of entries may not be known to all CPUs; asked under the lock.
+    /// Returns whether some CPUs may not know a change of entries yet. The caller holds the lock.
     pub(super) fn has_flushes(&self) -> bool {
         // Acquire: pairs with the Release of `PendingFlush::drop`.
         self.flushes.load(Ordering::Acquire) != 0
@@ -608,7 +631,7 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The first area from `at` on.
+    /// Returns the first area that ends behind `at`.
     pub(super) fn info_from(&self, at: u64) -> Option<VmaInfo> {
         let area = self.areas.next_from(at)?;
         let (file, offset) = match &area.backing {
@@ -625,21 +648,21 @@ impl State {
         })
     }
 
-    /// Notes that areas have changed.
+    /// Records that the areas have changed.
     pub(super) fn changed(&mut self) {
         self.version += 1;
         self.tables.forget_areas();
         self.peak_bytes = self.peak_bytes.max(self.sizes.all);
     }
 
-    /// Notes one more mapped page.
+    /// Counts one more mapped page of the kind with index `kind`.
     #[inline]
     pub(super) fn count_page(&mut self, kind: usize) {
         self.mapped[kind] += 1;
     }
 
-    /// Returns the sizes of the areas' parts in `range`, with the flags that `with` returns for
-    /// theirs.
+    /// Returns the sizes that the parts of areas in `range` count for with the flags that `with`
+    /// returns.
     pub(super) fn sizes_in(
         &self,
         range: &Range<u64>,
@@ -653,8 +676,9 @@ impl State {
         sizes
     }
 
-    /// Takes out areas that start in `range`, whose ends are boundaries, until none is left (true)
-    /// or the graveyard is full, or [`TAKEN_AT_ONCE`] are out.
+    /// Removes areas that start in `range`, whose ends are boundaries of areas, and puts their
+    /// files into `graveyard`. Returns `true` if none is left. Returns `false` if the graveyard is
+    /// full, or if [`TAKEN_AT_ONCE`] areas were removed.
     pub(super) fn take_areas(&mut self, range: Range<u64>, graveyard: &mut Graveyard) -> bool {
         for _ in 0..TAKEN_AT_ONCE {
             if graveyard.is_full() {
@@ -675,8 +699,8 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Removes this space from the files that it maps. A file that it has unmapped refers to it,
-    /// and so keeps the memory of this structure, until the next space maps that file.
+    /// Removes this space from the files that it maps. A file that the space has unmapped still
+    /// refers to it, and so keeps the memory of this structure until another space maps that file.
     fn leave_files(&mut self) {
         let mut left = None;
         let number = self.id;

@@ -5,14 +5,19 @@ use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, VmaFlags};
 use machine::memory::knobs;
 
-/// Nothing is mapped below: a null pointer with an offset faults.
+/// The lowest address of mappings, so that an access by a null pointer with an offset faults.
 pub(super) const MAP_BOTTOM: u64 = 64 << 10;
-/// Room that stays free below a stack that can still grow.
+/// The size in bytes of the free range below a stack that can still grow.
 pub(super) const GUARD: u64 = 1 << 20;
 
 impl AddressSpace {
-    /// Lets the stack above `page` reach down to it, if one may. It is a change of the areas like
-    /// any other: one that is under way is waited for.
+    /// Grows the stack above `page` down to it, if there is such a stack. Waits for another change
+    /// of the areas.
+    ///
+    /// # Errors
+    /// Fails with [`Fault::NotMapped`] if no stack can grow there or a limit of the process is
+    /// exceeded. Fails with [`Fault::NoMemory`] if too much memory would be committed, or the task
+    /// is being killed.
     pub(super) fn grow_stack(&self, page: u64) -> Result<(), Fault> {
         let _change = self.change.lock_killable().map_err(|_| Fault::NoMemory)?;
         self.state.lock().grow_stack(page)
@@ -20,7 +25,8 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The stack that might grow down to `page`, which lies in no area.
+    /// Returns the stack that might grow down to `page`, which lies in no area. Fails with
+    /// [`Fault::NotMapped`] if there is none.
     pub(super) fn stack_above(&self, page: u64) -> Result<&Area, Fault> {
         self.areas
             .next_from(page)
@@ -28,7 +34,8 @@ impl State {
             .ok_or(Fault::NotMapped)
     }
 
-    /// Grows the stack above `page` down to it; `change` is held.
+    /// Grows the stack above `page` down to it. The caller holds `change`. Fails as
+    /// [`AddressSpace::grow_stack`].
     pub(super) fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
         if self.areas.find(page).is_some() {
             // Another thread was here first.

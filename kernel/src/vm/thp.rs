@@ -1,4 +1,4 @@
-//! Faults that huge pages serve: who gets them, and what a fault in one does.
+//! Faults that huge pages serve: which areas get huge pages, and how a fault in one is served.
 
 use super::compaction::{self, daemon, proactive};
 use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index};
@@ -16,20 +16,20 @@ use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 use machine::memory::zero_block::ZeroBlock;
 
-/// How far a fault came with a huge page.
+/// The state of the attempt to serve a fault by a huge page.
 #[derive(Default)]
 pub(super) enum HugeTry {
     #[default]
     NotTried,
     Got(HugeSupply),
-    /// For a load: the page of zeros, and the table in reserve for its entry.
+    /// For a load: the huge page of zeros, and the table in reserve for its entry.
     Zeros(ZeroBlock, TableFrame),
-    /// There is none: pages have to do.
+    /// There is no huge page. Base pages must serve the fault.
     Failed,
 }
 
 impl HugeTry {
-    /// Gets the page of zeros, without waiting for memory.
+    /// Gets the huge page of zeros, without waiting for memory.
     #[cold]
     pub(super) fn zeros() -> Self {
         match (ZeroBlock::get(), TableFrame::try_new()) {
@@ -38,7 +38,8 @@ impl HugeTry {
         }
     }
 
-    /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
+    /// Allocates a huge page as far as `defrag` allows, for an area that `asks` for huge pages or
+    /// does not.
     #[cold]
     pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {
         if asks {
@@ -58,7 +59,8 @@ impl HugeTry {
 }
 
 impl HugeSupply {
-    /// Gets one. `effort` limits the work if no block is free.
+    /// Allocates a huge block and a table. `effort` limits the work if no block is free. Fails if
+    /// that frees no block, or if no frame is free for the table.
     pub(super) fn get(effort: Effort) -> Result<Self, AllocError> {
         let mut block = HugeFrame::try_new();
         if block.is_err() {
@@ -79,7 +81,7 @@ impl HugeSupply {
     }
 }
 
-/// Has a huge block stand for a region of an area.
+/// Maps the huge block of `supply` at `slot`, for a region of an area with `flags`.
 pub(super) fn put_huge(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],
@@ -96,7 +98,7 @@ pub(super) fn put_huge(
     percpu::add(Count::HugeFaults, 1);
 }
 
-/// Does the same for a huge page that no program asked for: on trial, with the page of the store.
+/// Maps a huge block that no program asked for, on trial. `page` is the page of the store.
 pub(super) fn put_on_trial(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],
@@ -115,19 +117,19 @@ pub(super) fn put_on_trial(
     percpu::add(Count::HugeFaults, 1);
 }
 
-/// Whether areas with these flags get huge pages for good: their program said that it uses all of
-/// them.
+/// Returns whether areas with these flags get huge pages without a trial, because the program said
+/// that it uses all of the memory.
 pub(super) fn asks_for_huge(flags: VmaFlags) -> bool {
     flags.intersects(VmaFlags::HUGE_PAGES | VmaFlags::LOCKED)
 }
 
-/// Areas with one of these have none. Stacks grow and shrink by pages, and most stay small.
+/// The flags of areas that get no huge pages. Stacks grow and shrink by pages, and most stay small.
 pub(super) const NEVER: VmaFlags = VmaFlags::SHARED
     .union(VmaFlags::GROWS_DOWN)
     .union(VmaFlags::STACK)
     .union(VmaFlags::NO_HUGE_PAGES);
 
-/// Whether areas with these flags are mapped by huge pages.
+/// Returns whether huge pages map areas with these flags.
 pub(super) fn wants_huge(flags: VmaFlags) -> bool {
     !flags.intersects(NEVER)
         && match huge::policy() {
@@ -137,8 +139,8 @@ pub(super) fn wants_huge(flags: VmaFlags) -> bool {
         }
 }
 
-/// Gives a huge page, which lies wholly in its area, the area's rights. False: others have it too,
-/// and a store needs pages of the program's own.
+/// Gives the entry of a huge page, which lies wholly in its area, the area's rights. Returns
+/// `false` if a store needs separate pages, because other spaces share the huge page.
 pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
     let old = slot.load(Ordering::Relaxed);
     let rights = if !store || old & WRITABLE != 0 {
@@ -160,7 +162,7 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     true
 }
 
-/// What the caller of a fault wants besides: a reference to a page of a huge page.
+/// Returns a reference to the frame of `page` in the huge page of `slot`, if `want` asks for one.
 pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;
@@ -172,7 +174,8 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
     pin_part(slot, index(page, 0) as u64, want)
 }
 
-/// The same of a page of the pool, or of a huge page whose frames have descriptors of their own.
+/// Does the same as [`pin_huge`] for frame `part` of a page of the pool, or of a huge page whose
+/// frames have separate descriptors.
 pub(super) fn pin_part(slot: &AtomicU64, part: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;

@@ -1,14 +1,15 @@
-//! Dropping stale translations.
+//! Removes stale translations from the TLBs.
 
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use machine::arch::ipi::{self, FlushRequest};
 use machine::arch::{CpuSet, cpu, cpu_id};
 
-/// Above this many pages, dropping everything is cheaper.
+/// The most pages whose translations are dropped one by one. For more pages, dropping all
+/// translations takes less time.
 const SINGLE_PAGES: u64 = 32;
 
-/// Makes every CPU of the set drop its translations of `range`; returns when all have.
+/// Makes every CPU of the set drop its translations of `range`, and waits until all have done so.
 pub(super) fn flush(cpus: &CpuSet, range: Range<u64>) {
     // Entries were changed before this; a CPU that enters the set later (`activate`, SeqCst) loads
     // CR3 after it and so sees them. One that is in it already is seen here.

@@ -36,26 +36,28 @@ use machine::memory::huge::{self, FRAMES, FrameSet};
 use machine::memory::percpu::{self, Count};
 use machine::sched;
 
-/// With no more pages than this unused it stays a huge page: an eighth.
+/// The most unused pages with which a block stays a huge page: an eighth of its pages.
 pub(super) const SPARE: u64 = FRAMES / 8;
-/// The growth in pages since the last look from which on the program is still filling the block.
+/// The growth in pages since the last check from which on the program counts as still filling the
+/// block.
 const GROWTH: u64 = 32;
-/// The note of a block without a look.
+/// The note of a block that was not checked yet.
 const FRESH: u64 = NOTE >> NOTE_SHIFT;
 const _: () = assert!(FRAMES < FRESH);
 
-/// What stands beside the table's address in the entry of a trial, but for the note.
+/// The bits of the entry of a trial beside the table's address and the note.
 const UPPER: u64 = PRESENT | WRITABLE | USER | ACCESSED;
 
 /// The huge blocks on trial of one space.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     count: u64,
-    /// All are in there.
+    /// A range that contains all of them.
     range: Range<u64>,
 }
 
 impl Trials {
+    /// Returns the number of huge blocks on trial.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
@@ -70,7 +72,7 @@ impl Trials {
         self.count += 1;
     }
 
-    /// Some of those in the one range may go to the other.
+    /// Records that blocks on trial in `from` may move to `to`.
     pub(super) fn may_move(&mut self, from: Range<u64>, to: Range<u64>) {
         if self.count != 0 && from.start < self.range.end && self.range.start < from.end {
             self.range = self.range.start.min(to.start)..self.range.end.max(to.end);
@@ -78,12 +80,12 @@ impl Trials {
     }
 }
 
-/// Whether a decision may be put off.
+/// Whether decisions may be put off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Haste {
-    /// What still grows is left for another look.
+    /// Blocks that the program is still filling stay on trial.
     None,
-    /// All of it is decided.
+    /// All trials are decided.
     Now,
 }
 
@@ -130,7 +132,7 @@ impl PageTables {
         slot.store(upper, Ordering::Release);
     }
 
-    /// Takes a trial out, all of it; the gather has room for a huge page.
+    /// Takes the block on trial out of `slot`. The gather must have room for a huge page.
     pub(super) fn take_trial(&mut self, slot: &AtomicU64, gather: &mut Gather) {
         let upper = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
@@ -140,7 +142,7 @@ impl PageTables {
         gather.huge(block, frame_of(upper));
     }
 
-    /// Ends a trial, and keeps all of it as pages.
+    /// Ends a trial and keeps all of its pages as single pages.
     pub(super) fn end_trial(&mut self, slot: &AtomicU64) {
         let upper = slot.load(Ordering::Relaxed);
         huge::part(block_of(upper));
@@ -150,7 +152,8 @@ impl PageTables {
         self.have_table(slot, upper);
     }
 
-    /// The same of all that touch a range. Few are left: `settle_trials` came before.
+    /// Ends all trials that touch `range`, and keeps their pages as single pages. The caller has
+    /// called `settle_trials` before, so few are left.
     pub(super) fn end_trials(&mut self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
@@ -171,8 +174,8 @@ impl PageTables {
         percpu::add(Count::HugeSplits, 1);
     }
 
-    /// Ends a trial and keeps the pages with stores. The gather takes the rest, so it must have
-    /// room, and the caller flushes and frees it.
+    /// Ends a trial and keeps the pages with stores. The gather takes the other pages, so it must
+    /// have room, and the caller flushes and frees it.
     fn keep(&mut self, slot: &AtomicU64, gather: &mut Gather) {
         let upper = slot.load(Ordering::Relaxed);
         let block = block_of(upper);
@@ -216,7 +219,7 @@ impl PageTables {
         edges
     }
 
-    /// Ends a trial, and has one entry map the block.
+    /// Ends a trial, and maps the block by one entry.
     fn make_whole(&mut self, slot: &AtomicU64, start: u64, cpus: &CpuSet) {
         let upper = slot.load(Ordering::Relaxed);
         let first = table_at(upper)[0].load(Ordering::Relaxed);
@@ -228,7 +231,7 @@ impl PageTables {
         slot.store(first | DIRTY | HUGE, Ordering::Release);
     }
 
-    /// The same of that around an address, which there is.
+    /// Ends the trial around `address`, if there is one, and maps the block by one entry.
     pub(super) fn make_trial_whole(&mut self, address: u64, cpus: &CpuSet) {
         if let Some(slot) = self.trial_slot(address) {
             self.make_whole(slot, address / REGION * REGION, cpus);
@@ -236,7 +239,7 @@ impl PageTables {
     }
 }
 
-/// The block of a trial, by the entry of its table.
+/// Returns the block of a trial, by the entry of its table.
 fn block_of(upper: u64) -> Frame {
     frame_of(table_at(upper)[0].load(Ordering::Relaxed))
 }
@@ -263,14 +266,14 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Weighs those that touch a range, now.
+    /// Decides all trials that touch `range` now. The caller holds no spin lock.
     pub(super) fn settle_trials(&self, range: Range<u64>) {
         if self.state.lock().tables.trials.count != 0 {
             self.weigh_trials(range, Haste::Now);
         }
     }
 
-    /// The same of those that the ends of a range cut.
+    /// Decides the trials that the ends of `range` cut. The caller holds no spin lock.
     pub(super) fn settle_trial_edges(&self, range: &Range<u64>) {
         for end in [range.start, range.end] {
             if !end.is_multiple_of(REGION) {
@@ -279,7 +282,8 @@ impl AddressSpace {
         }
     }
 
-    /// Weighs those that touch a range; no spin lock is held. Pages that were freed.
+    /// Checks the trials that touch `range`, and decides those that `haste` does not put off.
+    /// Returns the number of pages freed. The caller holds no spin lock.
     pub(super) fn weigh_trials(&self, range: Range<u64>, haste: Haste) -> u64 {
         // Whole regions: from here on `at` is where one begins, or the end of the range.
         let mut at = range.start / REGION * REGION;
@@ -326,8 +330,9 @@ impl AddressSpace {
         }
     }
 
-    /// Makes the trials in `range` whole, as if all their pages had stores. Returns the end of the
-    /// one at `page`, if there is one.
+    /// Ends the trial around `page`, if its region lies wholly in `range`, and maps the block by
+    /// one entry, as if all its pages had stores. Returns the end of the region, or `None` if there
+    /// is no such trial.
     pub(super) fn store_to_trial(&self, page: u64, range: &Range<u64>) -> Option<u64> {
         let start = page / REGION * REGION;
         let mut state = self.state.lock();

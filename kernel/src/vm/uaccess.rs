@@ -1,8 +1,8 @@
 //! Access to the memory of the current program.
 //!
-//! Every address that a program hands over is an allegation: the routines check it against the
-//! user's half, and a page that cannot be had is `EFAULT`. They may serve page faults and so may
-//! block: never call them with a spin lock held (but the `nofault` ones).
+//! The kernel does not trust the addresses that a program passes. The routines check them against
+//! the user's half, and fail with `EFAULT` if a page cannot be accessed. They may serve page faults
+//! and so may block. Never call them with a spin lock held, except the `nofault` ones.
 
 #![expect(unsafe_code, reason = "programs' memory is touched")]
 
@@ -130,16 +130,16 @@ unsafe extern "C" {
     static ebb_user_failed: u8;
 }
 
-/// What to do about a page fault at an instruction that touches user memory.
+/// The reaction to a page fault at an instruction that accesses user memory.
 pub(crate) enum Fixup {
-    /// Serve it; go on there if that fails.
+    /// Serve the fault. If that fails, continue at this address.
     Serve(u64),
-    /// Go on there.
+    /// Continue at this address.
     Fail(u64),
 }
 
 impl Fixup {
-    /// Where to go on when the fault is not served.
+    /// Returns the address to continue at if the fault is not served.
     pub(crate) fn address(&self) -> u64 {
         match *self {
             Self::Serve(at) | Self::Fail(at) => at,
@@ -147,7 +147,8 @@ impl Fixup {
     }
 }
 
-/// What to do about a page fault at `rip`; `None`: user memory is not touched there.
+/// Returns the reaction to a page fault at `rip`. Returns `None` if no instruction there accesses
+/// user memory.
 pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
     macro_rules! at {
         ($symbol:ident) => {
@@ -174,7 +175,7 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
     .then_some(Fixup::Fail(at!(ebb_user_failed)))
 }
 
-/// Whether all of a range is in the user's half.
+/// Returns whether the whole range is in the user's half.
 #[inline]
 pub fn is_user(address: u64, len: usize) -> bool {
     address
@@ -182,7 +183,7 @@ pub fn is_user(address: u64, len: usize) -> bool {
         .is_some_and(|end| end <= USER_END)
 }
 
-/// Bytes at most that lie in the user's half from an address on.
+/// Returns how many of `len` bytes from `address` on lie in the user's half.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "at most `len`")]
 fn clamp(address: u64, len: usize) -> usize {
@@ -192,7 +193,7 @@ fn clamp(address: u64, len: usize) -> usize {
 /// Copies from the program's memory.
 ///
 /// # Errors
-/// `EFAULT`; some bytes of `to` may have been written.
+/// Fails with `EFAULT`. Some bytes of `to` may have been written then.
 #[inline]
 pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
     // A slice is not longer than half of the address space, so the sum below is the test.
@@ -206,7 +207,7 @@ pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
 /// Copies to the program's memory.
 ///
 /// # Errors
-/// `EFAULT`; some bytes may have been written.
+/// Fails with `EFAULT`. Some bytes may have been written then.
 #[inline]
 pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
     if is_user(to, from.len()) && copy_out_partial(to, from) == from.len() {
@@ -216,21 +217,21 @@ pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// As [`copy_in`], but gives the number of bytes copied before a fault.
+/// Copies as [`copy_in`] does, but returns the number of bytes copied before a fault.
 #[inline]
 pub fn copy_in_partial(to: &mut [u8], from: u64) -> usize {
     // SAFETY: the slice is writable and ours.
     unsafe { copy_in_raw(to.as_mut_ptr(), from, to.len()) }
 }
 
-/// As [`copy_out`], but gives the number of bytes copied before a fault.
+/// Copies as [`copy_out`] does, but returns the number of bytes copied before a fault.
 #[inline]
 pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
     // SAFETY: the slice is readable.
     unsafe { copy_out_raw(to, from.as_ptr(), from.len()) }
 }
 
-/// Copies between the program's memory and raw kernel memory (a frame in the physmap); gives the
+/// Copies raw kernel memory, such as a frame in the physmap, to the program's memory. Returns the
 /// number of bytes copied before a fault.
 ///
 /// # Safety
@@ -244,7 +245,8 @@ pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
     len - unsafe { ebb_user_copy(to, from as u64, len) }
 }
 
-/// Copies like [`copy_out_raw`], in the other direction.
+/// Copies the program's memory to raw kernel memory. Returns the number of bytes copied before a
+/// fault.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes, and no other Rust code reads it during the call.
@@ -256,10 +258,10 @@ pub unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
     len - unsafe { ebb_user_copy(to as u64, from, len) }
 }
 
-/// Zeroes the program's memory.
+/// Zeroes `len` bytes of the program's memory.
 ///
 /// # Errors
-/// `EFAULT`; some bytes may have been written.
+/// Fails with `EFAULT`. Some bytes may have been written then.
 pub fn zero(to: u64, len: usize) -> Result<(), Errno> {
     sync::assert_no_spin_lock_held();
     // SAFETY: the range is in the user's half, where the routine may fault.
@@ -270,10 +272,11 @@ pub fn zero(to: u64, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// Reads bytes up to a NUL, which is not part of the result.
+/// Reads bytes of the program's memory up to a NUL, which is not part of the result.
 ///
 /// # Errors
-/// `EFAULT`; `ENAMETOOLONG` when there is no NUL in the first `max` bytes; `ENOMEM`.
+/// Fails with `ENAMETOOLONG` if there is no NUL in the first `max` bytes, with `EFAULT`, and with
+/// `ENOMEM`.
 pub fn read_cstr(from: u64, max: usize) -> Result<Vec<u8>, Errno> {
     const CHUNK: usize = 128;
     let mut text = Vec::new();
@@ -300,7 +303,7 @@ pub fn read_cstr(from: u64, max: usize) -> Result<Vec<u8>, Errno> {
     Err(Errno::ENAMETOOLONG)
 }
 
-/// The word of a routine, or its fault.
+/// Returns the word that a routine has read, or its fault.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is the word")]
 fn word(result: u64) -> Result<u32, Errno> {
     if result >> 32 == 0 {
@@ -321,16 +324,16 @@ fn check_word(address: u64) -> Result<(), Errno> {
     }
 }
 
-/// Atomic operations on the words that programs share with the kernel.
+/// Atomic operations on words that programs share with the kernel.
 pub mod atomic {
     use super::{check_word, ebb_user_exchange, ebb_user_exchange_nofault, ebb_user_load, word};
     use logic::errno::Errno;
     use machine::sync;
 
-    /// Loads an aligned 32-bit word in one piece.
+    /// Loads an aligned 32-bit word in one access.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for an unaligned address.
+    /// Fails with `EINVAL` for an unaligned address, and with `EFAULT`.
     pub fn load_u32(address: u64) -> Result<u32, Errno> {
         check_word(address)?;
         sync::assert_no_spin_lock_held();
@@ -338,10 +341,10 @@ pub mod atomic {
         word(unsafe { ebb_user_load(address) })
     }
 
-    /// Stores `new` if the word is `expected`; gives the word as it was.
+    /// Stores `new` if the word is `expected`. Returns the value that the word had before.
     ///
     /// # Errors
-    /// As [`load_u32`].
+    /// Fails as [`load_u32`] does.
     pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Result<u32, Errno> {
         check_word(address)?;
         sync::assert_no_spin_lock_held();
@@ -349,10 +352,11 @@ pub mod atomic {
         word(unsafe { ebb_user_exchange(address, expected, new) })
     }
 
-    /// The same under a spin lock: a page that would have to be brought in is `EFAULT`.
+    /// Does the same as [`compare_exchange_u32`] under a spin lock. Fails with `EFAULT` if the page
+    /// must be mapped first.
     ///
     /// # Errors
-    /// As [`load_u32`].
+    /// Fails as [`load_u32`] does.
     pub fn compare_exchange_u32_nofault(
         address: u64,
         expected: u32,
@@ -392,7 +396,7 @@ impl<T: FromBytes + IntoBytes> UserPtr<T> {
     /// Reads the value.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// Fails with `EFAULT`.
     pub fn read(self) -> Result<T, Errno> {
         let mut value = T::new_zeroed();
         copy_in(value.as_mut_bytes(), self.address)?;
@@ -404,7 +408,7 @@ impl<T: IntoBytes + Immutable> UserPtr<T> {
     /// Writes the value.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// Fails with `EFAULT`.
     pub fn write(self, value: &T) -> Result<(), Errno> {
         copy_out(self.address, value.as_bytes())
     }

@@ -3,18 +3,18 @@
 use super::VmaFlags;
 use super::entry::{ACCESSED, DIRTY, NO_EXECUTE, PRESENT, USER, WRITABLE};
 
-/// What the caller of `AddressSpace::resolve` wants.
+/// The result that the caller of `AddressSpace::resolve` wants.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Want {
-    /// The page mapped.
+    /// The page is mapped.
     Mapped,
-    /// A reference to the frame.
+    /// The caller gets a reference to the frame.
     Pinned,
-    /// A reference to the frame, writable even where the program may not write.
+    /// The caller gets a reference to the frame, which it may write even where the program may not.
     Forced,
 }
 
-/// The flags of entries of an area, without the right to store.
+/// Returns the flags of the entries of an area with `flags`, without the right to store.
 pub(super) fn entry_flags(flags: VmaFlags) -> u64 {
     let present = if flags.intersects(VmaFlags::RIGHTS) {
         PRESENT
@@ -29,7 +29,7 @@ pub(super) fn entry_flags(flags: VmaFlags) -> u64 {
     USER | ACCESSED | present | execute
 }
 
-/// The right to store, where an area gives it.
+/// Returns the bits for the right to store, or 0 if the area does not give it.
 pub(super) fn store_flags(flags: VmaFlags) -> u64 {
     if flags.contains(VmaFlags::WRITE) {
         WRITABLE | DIRTY

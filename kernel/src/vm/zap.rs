@@ -1,8 +1,8 @@
-//! Taking pages out of page tables, in batches.
+//! Unmaps pages in batches.
 //!
 //! Each batch is decided and done under one hold of the space's lock. The areas of a range may
 //! change between two batches, so each batch checks them again. Only code that holds `change` and
-//! has removed the areas may use a range alone.
+//! has removed the areas may rely on the range alone.
 
 use super::backing::Bytes;
 use super::compaction::daemon;
@@ -24,16 +24,16 @@ const MANY: u64 = (16 << 20) / PAGE;
 /// A part of an area with at most this number of bytes is looked at before it is zapped.
 const FEW: u64 = 16 * PAGE;
 
-/// How far a zap came.
+/// The progress of unmapping a range.
 struct Zapping<'a> {
     space: &'a AddressSpace,
     /// It is large, and is made where it stays.
     gather: &'a mut Gather,
-    /// Nothing is left to take below.
+    /// No page is left to unmap below this address.
     at: u64,
-    /// From here on emptied tables are left that the last batch had no room for.
+    /// From this address on there are empty tables that the last batch had no room for.
     unpruned: Option<u64>,
-    /// The number of pages that were taken out.
+    /// The number of unmapped pages.
     pages: u64,
 }
 
@@ -107,8 +107,8 @@ impl<'a> Zapping<'a> {
 }
 
 impl AddressSpace {
-    /// Zaps a range that has no area and gets none during the call: `change` is held, or no task
-    /// uses the space. Page tables without a remaining area around go, too.
+    /// Unmaps a range that has no area and gets none during the call: `change` is held, or no task
+    /// uses the space. Frees page tables that lie in no area any more, too.
     pub(super) fn zap_unmapped(&self, range: Range<u64>) {
         let mut gather = Gather::new();
         let mut zapping = Zapping::new(self, range.start, &mut gather);
@@ -133,12 +133,12 @@ impl AddressSpace {
         }
     }
 
-    /// Zaps the part of each area in `range` that `select` returns for it, upwards. An area that
-    /// changes during the call is met in its state at its turn, or not at all if it moves down. If
-    /// `settles` is set, this waits while a child gets the pages.
+    /// Unmaps the part of each area in `range` that `select` returns for it, in ascending order. An
+    /// area that changes during the call is visited in its state at that time, or not at all if it
+    /// moves down. If `settles` is set, waits while a child gets the pages.
     ///
     /// # Errors
-    /// Those of `select`; the areas below are done then.
+    /// Fails with the errors of `select`. The areas below have been zapped then.
     pub(super) fn zap_areas(
         &self,
         range: Range<u64>,
@@ -209,8 +209,8 @@ impl AddressSpace {
         }
     }
 
-    /// Takes a file's pages out of the range whose areas have been removed and whose pages are
-    /// still being taken out, so that a walk over the areas need not wait for it.
+    /// Unmaps the pages of files in the range whose areas were removed and whose pages are still
+    /// being unmapped. So a file's walk over the areas need not wait for the end of that.
     pub(super) fn zap_leaving(&self) {
         if self.state.lock().leaving.is_empty() {
             return;
@@ -231,7 +231,8 @@ impl AddressSpace {
     }
 }
 
-/// The part of an area that shows these pages of a file; empty where it shows none.
+/// Returns the part of an area that maps `pages` of a file. The part is empty if the area maps
+/// none.
 fn shown(area: &Area, source: *const (), pages: &Range<u64>) -> Range<u64> {
     let Bytes::File(file, offset) = &area.backing else {
         return 0..0;

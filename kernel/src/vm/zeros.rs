@@ -14,7 +14,7 @@ use machine::memory::zero_block;
 use machine::memory::zero_frame;
 
 impl Asked<'_> {
-    /// Whether the huge page of zeros may serve a load.
+    /// Returns whether the huge page of zeros may serve the fault, a load.
     #[inline(always)]
     pub(super) fn wants_zeros(&self, supplies: &Supplies) -> bool {
         !self.store
@@ -23,7 +23,8 @@ impl Asked<'_> {
             && !matches!(supplies.huge, HugeTry::Failed)
     }
 
-    /// Has it stand for the region, where nothing is.
+    /// Maps the huge page of zeros at the region, where nothing is mapped. Returns the supply that
+    /// is missing otherwise.
     #[cold]
     pub(super) fn new_zeros(&self, tables: &mut PageTables, supplies: &mut Supplies) -> Step {
         let HugeTry::Zeros(block, table) = core::mem::take(&mut supplies.huge) else {
@@ -42,8 +43,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Gives its entry the rights of the area, for a load. Returns a reference to a page of zeros
-    /// if the caller wants one.
+    /// Gives the entry of the huge page of zeros the rights of the area, for a load. Returns a
+    /// reference to a page of zeros if the caller wants one.
     #[cold]
     pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
         // Relaxed (all): under the lock.
@@ -56,7 +57,8 @@ impl Asked<'_> {
 }
 
 impl PageTables {
-    /// Takes the huge page of zeros out of a region, if that shows it, for what a store gets.
+    /// Unmaps the huge page of zeros at a region, if it is mapped there, to make room for the page
+    /// of a store.
     pub(super) fn drop_zeros(&mut self, slot: &AtomicU64, region: u64, cpus: &CpuSet) {
         let entry = slot.load(Ordering::Relaxed);
         if entry & (HUGE | ZERO) != HUGE | ZERO {

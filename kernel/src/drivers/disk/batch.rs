@@ -1,4 +1,4 @@
-//! Requests whose end a task waits for.
+//! Requests that a task waits for together.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use logic::disk::request::IoError;
@@ -10,7 +10,7 @@ const FAILED: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 const GONE: u8 = 3;
 
-/// A number of requests under way, and what went wrong first.
+/// A number of requests whose end a task waits for. Records the first failure.
 #[derive(Debug)]
 pub struct Batch {
     pending: AtomicU32,
@@ -19,7 +19,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns a batch of `requests` requests, none of which has ended.
+    /// Returns a batch of `requests` requests that have not ended.
     pub const fn new(requests: u32) -> Self {
         Self {
             pending: AtomicU32::new(requests),
@@ -28,7 +28,7 @@ impl Batch {
         }
     }
 
-    /// One of them has ended.
+    /// Counts the end of one request with `result`. Wakes the waiting tasks if it was the last.
     pub(super) fn done(&self, result: Result<(), IoError>) {
         let failure = match result {
             Ok(()) => FINE,
@@ -48,10 +48,10 @@ impl Batch {
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all requests have ended. The inner result is the first failure of a request.
     ///
     /// # Errors
-    /// `Err` outside: the task is being killed, and the requests go on. Inside: what went wrong.
+    /// Fails with [`Interrupted`] if the task is being killed. The requests go on then.
     pub fn wait(&self) -> Result<Result<(), IoError>, Interrupted> {
         let _waits = pressure::io_wait();
         // Acquire: pairs with the Release in `done`.

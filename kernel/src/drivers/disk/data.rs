@@ -4,11 +4,11 @@ use logic::disk::limits::MAX_SEGMENTS;
 use logic::disk::request::Segment;
 use machine::memory::{FrameRef, PAGE_SIZE};
 
-/// Pages of a request at most.
+/// The largest number of pages in one request.
 pub const MAX_PAGES: usize = MAX_SEGMENTS;
 
-/// Frames, and how many bytes of them count, from the first byte of the first frame on. The
-/// references keep the frames as long as the device may have them.
+/// The memory of a request: `bytes` bytes from the start of the first frame on. The references keep
+/// the frames allocated while the device may access them.
 #[derive(Debug)]
 pub struct Data {
     frames: [Option<FrameRef>; MAX_PAGES],
@@ -23,7 +23,7 @@ impl Default for Data {
 }
 
 impl Data {
-    /// None.
+    /// Returns data without frames.
     pub const fn new() -> Self {
         Self {
             frames: [const { None }; MAX_PAGES],
@@ -32,14 +32,14 @@ impl Data {
         }
     }
 
-    /// Adds a frame with all its bytes. There is room for [`MAX_PAGES`].
+    /// Appends `frame` with all its bytes. The caller appends [`MAX_PAGES`] frames at most.
     pub fn push(&mut self, frame: FrameRef) {
         self.frames[self.pages] = Some(frame);
         self.pages += 1;
         self.bytes = self.pages * PAGE_SIZE;
     }
 
-    /// Drops all frames but the first ones.
+    /// Drops all frames behind the first `pages`.
     pub fn truncate(&mut self, pages: usize) {
         for frame in &mut self.frames[pages.min(self.pages)..self.pages] {
             *frame = None;
@@ -48,28 +48,28 @@ impl Data {
         self.bytes = self.bytes.min(self.pages * PAGE_SIZE);
     }
 
-    /// Leaves out what lies behind the first `bytes`; no frame may be without any.
+    /// Limits the data to its first `bytes` bytes. The last frame must keep at least one byte.
     pub fn cut(&mut self, bytes: usize) {
         assert!(bytes <= self.bytes && bytes.div_ceil(PAGE_SIZE) == self.pages);
         self.bytes = bytes;
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// How many bytes count.
+    /// Returns the length of the data in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The frames.
+    /// Returns the frames in order.
     pub fn frames(&self) -> impl Iterator<Item = &FrameRef> {
         self.frames[..self.pages].iter().flatten()
     }
 
-    /// The frames' memory, a piece each.
+    /// Returns the physical memory of the data, one segment for each frame.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Segment> {
         self.frames().enumerate().map(|(page, frame)| Segment {
             address: frame.address(),

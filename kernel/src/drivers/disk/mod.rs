@@ -1,8 +1,8 @@
-//! virtio-blk: `/dev/vda` and those behind it.
+//! The driver of virtio block devices: `/dev/vda` and those after it.
 //!
-//! Requests are handed in with [`Disk::submit`], several at a time, and end in an interrupt, which
-//! tells their owners. None of this allocates: memory may be short because dirty pages wait to be
-//! written here.
+//! [`Disk::submit`] queues requests, several at a time. An interrupt ends them, and its handler
+//! passes the results to the requests' owners. Neither allocates: memory may be short exactly
+//! because dirty pages wait to be written here.
 
 mod batch;
 mod data;
@@ -27,9 +27,10 @@ use machine::sync::{Once, SpinLock, WaitQueue};
 use queue::{Queue, QueueError, Start};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
-/// Disks at most; a microvm has eight windows in all.
+/// The largest number of disks. A microvm has eight device windows in all.
 pub const MAX_DISKS: usize = 8;
-/// Reads of the capacity, until two agree.
+/// The largest number of reads of the capacity. Another read is needed if the device changed its
+/// configuration during the last one.
 const CAPACITY_LOOKS: u32 = 16;
 
 /// A block device.
@@ -38,7 +39,7 @@ pub struct Disk {
     limits: Limits,
     sectors: AtomicU64,
     queue: SpinLock<Queue>,
-    /// Where those wait who find the queue full.
+    /// Tasks that wait for space in the queue.
     room: WaitQueue,
     counts: Counts,
 }
@@ -48,32 +49,32 @@ pub struct Disk {
 pub struct Counts {
     /// Requests to read that succeeded.
     pub reads: AtomicU64,
-    /// Sectors that they read.
+    /// Sectors that these requests read.
     pub sectors_read: AtomicU64,
     /// Requests to write that succeeded.
     pub writes: AtomicU64,
-    /// Sectors that they wrote.
+    /// Sectors that these requests wrote.
     pub sectors_written: AtomicU64,
-    /// Discards that succeeded.
+    /// Discards and requests to write zeros that succeeded.
     pub discards: AtomicU64,
     /// Flushes that succeeded.
     pub flushes: AtomicU64,
-    /// Requests that the device has.
+    /// Requests that the device is working on.
     pub under_way: AtomicU64,
 }
 
 /// Handles the end of requests for which no task waits. Its functions are called without a spin
 /// lock, from interrupts too, so they must not block.
 pub trait Finish: Sync {
-    /// A request has ended.
+    /// Called once for each request that has ended with `result`. `data` is the request's memory.
     fn done(&self, operation: Operation, data: Data, result: Result<(), IoError>);
 }
 
 /// The receiver of a request's result.
 pub enum Owner {
-    /// Tasks that wait for the batch.
+    /// A batch, whose waiting tasks are woken by its last result.
     Batch(Arc<Batch>),
-    /// A handler; no task waits.
+    /// A handler. No task waits for the request.
     Finish(&'static dyn Finish),
 }
 
@@ -102,12 +103,13 @@ impl fmt::Debug for Owner {
 static DISKS: [Once<Disk>; MAX_DISKS] = [const { Once::new() }; MAX_DISKS];
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// All disks, `vda` first.
+/// Returns all disks, `vda` first.
 pub fn all() -> impl Iterator<Item = &'static Disk> {
     DISKS.iter().filter_map(Once::get)
 }
 
-/// Takes a block device as the next disk.
+/// Initializes `found` as the next disk. On failure it writes a message to the console, and the
+/// disk does not exist.
 pub(super) fn add(found: Found) {
     // Relaxed: devices are found by one CPU.
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +138,7 @@ fn interrupt(number: usize) {
     }
 }
 
-/// The sectors that a device says it has.
+/// Reads the number of sectors from the device's configuration.
 fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
     let word = |at| {
         transport
@@ -156,7 +158,7 @@ fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
     last.ok_or(BadDisk::Config(8))
 }
 
-/// The name of the disk with a number: `vda`, `vdb`, …
+/// The name of the disk with this number: `vda` for 0, `vdb` for 1, …
 #[derive(Copy, Clone, Debug)]
 pub struct Name(pub usize);
 
@@ -183,12 +185,12 @@ impl Disk {
         })
     }
 
-    /// 0 for `vda`.
+    /// Returns the number of the disk, 0 for `vda`.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Its name in `/dev`.
+    /// Returns the name of the disk in `/dev`.
     pub fn name(&self) -> Name {
         Name(self.number)
     }
@@ -198,13 +200,14 @@ impl Disk {
         &self.limits
     }
 
-    /// Sectors, whole blocks.
+    /// Returns the usable size in sectors, a multiple of the block size. The device may change it
+    /// at any time.
     pub fn sectors(&self) -> u64 {
         // Relaxed: a number of its own; the device may change it at any time.
         self.sectors.load(Ordering::Relaxed)
     }
 
-    /// Bytes.
+    /// Returns the usable size in bytes.
     pub fn bytes(&self) -> u64 {
         self.sectors() * SECTOR_BYTES
     }
@@ -214,8 +217,8 @@ impl Disk {
         &self.counts
     }
 
-    /// Queues `request`, and waits while the queue is full. Its owner always gets the result,
-    /// perhaps before this returns. The caller must not hold a spin lock.
+    /// Queues `request`, and waits while the queue is full. The request's owner always gets the
+    /// result, perhaps before this returns. The caller must not hold a spin lock.
     pub fn submit(&self, request: Request) {
         let mut request = request;
         // Ends: the queue has room, or the device is not used any more.
@@ -239,18 +242,19 @@ impl Disk {
         }
     }
 
-    /// Hands a request without data in and waits for its end.
+    /// Carries out a request without data and waits for its end.
     ///
     /// # Errors
-    /// What went wrong; `EINTR` when the task is being killed.
+    /// Fails with the device's error, and with `EINTR` if the task is being killed. The request
+    /// goes on then.
     pub fn perform(&self, operation: Operation) -> Result<(), Errno> {
         self.transfer(operation, Data::new())
     }
 
-    /// Hands one request in and waits for its end.
+    /// Carries out one request with `data` and waits for its end.
     ///
     /// # Errors
-    /// As [`Self::perform`].
+    /// Fails as [`Self::perform`] does.
     pub fn transfer(&self, operation: Operation, data: Data) -> Result<(), Errno> {
         let batch = Arc::new(Batch::new(1));
         self.submit(Request {
@@ -262,10 +266,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Flushes all completed writes to stable storage.
+    /// Flushes all completed writes to stable storage. Does nothing if the device does not support
+    /// flushes.
     ///
     /// # Errors
-    /// As [`Self::perform`].
+    /// Fails as [`Self::perform`] does.
     pub fn flush(&self) -> Result<(), Errno> {
         if self.limits.flush {
             self.perform(Operation::Flush)
@@ -274,10 +279,11 @@ impl Disk {
         }
     }
 
-    /// The name that the host gave it, without trailing zeros.
+    /// Reads the name that the host gave to the disk. Returns its bytes and its length without
+    /// trailing zeros.
     ///
     /// # Errors
-    /// As [`Self::perform`].
+    /// Fails as [`Self::perform`] does, and with `ENOMEM`.
     pub fn id(&self) -> Result<([u8; ID_BYTES], usize), Errno> {
         let frame = machine::memory::alloc_zeroed(machine::memory::Mobility::Unmovable)?;
         let mut data = Data::new();
@@ -290,7 +296,8 @@ impl Disk {
         Ok((id, len))
     }
 
-    /// Takes back what the device has done.
+    /// Passes the results of ended requests to their owners. With `interrupted`, acknowledges the
+    /// interrupt first, and reads the capacity again if the configuration has changed.
     fn serve(&self, interrupted: bool) {
         if interrupted {
             // Before a look at the queue: a buffer used later interrupts again.

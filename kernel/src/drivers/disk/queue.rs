@@ -1,4 +1,4 @@
-//! The queue of a disk: requests under way, and the parts of them that the device sees.
+//! The queue of a disk: the requests that the device is working on, and their buffers.
 //!
 //! The device is not trusted. If it returns a request that it does not have, it is reset, all its
 //! requests fail, and it is not used again.
@@ -19,20 +19,20 @@ use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
-/// Number of the queue in the device.
+/// The index of the queue in the device.
 const QUEUE: u16 = 0;
-/// Requests under way at most.
+/// The largest number of requests that the device works on at a time.
 const SLOTS: usize = 32;
-/// Bytes that a slot has for header, range and status.
+/// Size in bytes of a slot, which holds the header, range and status of a request.
 const SLOT_BYTES: usize = 64;
 const RANGE_AT: usize = 16;
 const STATUS_AT: usize = 48;
-/// Looks at a device that was reset, until it says so.
+/// The largest number of checks whether a reset device has confirmed the reset.
 const RESET_LOOKS: u32 = 100_000;
-/// Descriptors of the largest request: header, data, status.
+/// The number of descriptors of the largest request: header, data, status.
 const MOST_NEEDED: usize = MAX_SEGMENTS + 2;
 
-/// Descriptors of a queue: what QEMU's own default has.
+/// The number of descriptors of the queue, QEMU's own default.
 pub(super) const DESCRIPTORS: usize = 128;
 const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
 const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
@@ -40,7 +40,7 @@ const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
 /// An operation of a disk, its memory, and the receiver of its result.
 #[derive(Debug)]
 pub struct Request {
-    /// What.
+    /// The operation, with its sectors if it has any.
     pub operation: Operation,
     /// The memory to read or fill.
     pub data: Data,
@@ -49,27 +49,29 @@ pub struct Request {
 }
 
 impl Request {
-    /// Tells the owner how it ended. No spin lock may be held.
+    /// Ends the request with `result`: counts it in the owner's batch, or calls the owner's
+    /// handler. The caller must not hold a spin lock.
     pub(super) fn finish(self, result: Result<(), IoError>) {
         self.owner.done(self.operation, self.data, result);
     }
 }
 
-/// What became of a request that was to start.
+/// The outcome of [`Queue::start`].
 pub(super) enum Start {
     Started,
-    /// There is no room now.
+    /// The queue is full. Gives the request back.
     Full(Request),
-    /// The device is not used any more.
+    /// The device is not used any more. Gives the request back.
     Gone(Request),
 }
 
 struct Slot {
     request: Option<Request>,
-    /// Under which the queue has it.
+    /// The token under which the ring has the request.
     token: u16,
 }
 
+/// The virtio queue of a disk, with the requests that are in it.
 pub(super) struct Queue {
     transport: SomeTransport<'static>,
     ring: Box<VirtQueue<Machine, DESCRIPTORS>>,
@@ -81,7 +83,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Sets the device's queue up. The device must have been told the features already.
+    /// Sets up the device's queue and marks the driver as ready. The caller must have negotiated
+    /// the features already. Fails if the queue is too small or cannot be set up, or if memory is
+    /// short.
     pub(super) fn new(
         mut transport: SomeTransport<'static>,
         limits: &Limits,
@@ -113,26 +117,28 @@ impl Queue {
         })
     }
 
-    /// Notes that there was an interrupt; whether the configuration has changed.
+    /// Acknowledges an interrupt. Returns `true` if the device's configuration has changed.
     pub(super) fn acknowledge(&mut self) -> bool {
         use virtio_drivers::transport::InterruptStatus;
         let status = self.transport.ack_interrupt();
         status.contains(InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT)
     }
 
-    /// The sectors that the device says it has.
+    /// Reads the number of sectors from the device's configuration. Fails if the configuration
+    /// cannot be read.
     pub(super) fn capacity(&self) -> Result<u64, BadDisk> {
         super::capacity(&self.transport)
     }
 
-    /// Whether any request can start now, or none will again.
+    /// Returns whether the queue has space for a request of any size. Also returns `true` if the
+    /// device is not used any more, because no request waits for it then.
     pub(super) fn has_room(&self) -> bool {
         self.dead
             || self.ring.available_desc() >= MOST_NEEDED
                 && self.slots.iter().any(|slot| slot.request.is_none())
     }
 
-    /// Hands a request to the device.
+    /// Puts `request` in the queue and notifies the device if necessary.
     pub(super) fn start(&mut self, request: Request) -> Start {
         if self.dead {
             return Start::Gone(request);
@@ -171,7 +177,7 @@ impl Queue {
         }
     }
 
-    /// The next request that has ended, and how.
+    /// Takes the next request that has ended, with its result. Returns `None` if there is none.
     pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
         if self.dead {
             let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;
@@ -212,7 +218,7 @@ impl Queue {
         Some((request, request::outcome(status[0])))
     }
 
-    /// Stops the device: it broke the protocol.
+    /// Resets the device because it broke the protocol, as `why` says. It is not used again.
     fn die(&mut self, why: core::fmt::Arguments<'_>) {
         machine::console!("disk: the device {why}; it is not used any more");
         self.dead = true;
@@ -235,7 +241,7 @@ impl Queue {
     }
 }
 
-/// Why a queue could not be set up.
+/// The reason why a queue could not be set up.
 #[derive(Debug)]
 pub(super) enum QueueError {
     Bad(BadDisk),
@@ -262,7 +268,8 @@ fn with_buffers<R>(
     segment_bytes: u32,
     each: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R,
 ) -> R {
-    /// Memory by its physical address; the queue only ever asks for the address and the length.
+    /// Returns the memory at the physical address `address`. The queue only uses its address and
+    /// length.
     ///
     /// # Safety
     /// The memory is RAM and lives for `'a`.

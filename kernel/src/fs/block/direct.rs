@@ -128,7 +128,12 @@ fn in_pieces(
     Ok(done)
 }
 
-/// Reads `total` bytes, all within the disk.
+/// Reads `total` bytes at `offset` from the disk into `to`, past the cache, and advances `offset`.
+/// The bytes must all lie within the disk. Dirty pages of the range are written first. Returns the
+/// number of bytes that were read.
+///
+/// # Errors
+/// Fails with the error of the alignment check, of the disk or of `to`, if nothing was read before.
 pub(super) fn read(
     cache: &Cache,
     to: &mut dyn ByteSink,
@@ -167,7 +172,13 @@ pub(super) fn read(
     })
 }
 
-/// Writes `total` bytes, all within the disk.
+/// Writes `total` bytes of `from` at `offset` to the disk, past the cache, and advances `offset`.
+/// The bytes must all lie within the disk. Pages of the range leave the cache before and after.
+/// Returns the number of bytes that were written.
+///
+/// # Errors
+/// Fails with the error of the alignment check, of the disk or of `from`, if nothing was written
+/// before. Fails with `EFAULT` if `from` gives less than one block.
 pub(super) fn write(
     cache: &Cache,
     from: &mut dyn ByteSource,
@@ -216,7 +227,11 @@ pub(super) fn write(
     written
 }
 
-/// Writes zeros from frames, for a disk that cannot write zeros itself.
+/// Writes `length` bytes of zeros at `start` from frames in memory, for a disk that cannot write
+/// zeros itself.
+///
+/// # Errors
+/// Fails with `ENOMEM`, and with the error of the disk. Some of the range may be zero then.
 pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     let frames = frames(cache, bytes(length))?;
     frames.iter().for_each(|frame| frame.zero(0, PAGE_SIZE));
@@ -232,7 +247,7 @@ pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), 
     Ok(())
 }
 
-/// Converts a number of bytes that is known to be small.
+/// Returns `count` as a `usize`, or `usize::MAX` if it does not fit.
 pub(super) fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -34,7 +34,7 @@ struct Ahead {
     window: Range<u64>,
 }
 
-/// A disk that is open.
+/// An open file of a disk.
 pub(super) struct OpenDisk {
     cache: &'static Cache,
     ahead: SpinLock<Ahead>,
@@ -44,6 +44,8 @@ pub(super) struct OpenDisk {
 }
 
 impl OpenDisk {
+    /// Opens the disk of `cache`, and counts the open file in the cache. Write errors that happened
+    /// before are not reported to this open file.
     pub(super) fn new(cache: &'static Cache) -> Self {
         // AcqRel: pairs with the Acquire in `writeback::close`.
         cache.opens.fetch_add(1, Ordering::AcqRel);

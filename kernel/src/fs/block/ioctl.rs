@@ -17,7 +17,12 @@ use machine::sched;
 /// The sectors that are read ahead: 128 KiB.
 const READ_AHEAD_SECTORS: u64 = 256;
 
-/// Performs an `ioctl`.
+/// Carries out the `ioctl` number `command` of a block device, whose argument is the value or the
+/// user address `argument`. Returns the result of the call.
+///
+/// # Errors
+/// Fails with `ENOTTY` for an unknown command, with `EFAULT` if `argument` cannot be accessed, and
+/// as the same call on Linux.
 pub(super) fn call(cache: &Cache, command: u32, argument: u64) -> SysResult {
     let disk = cache.disk;
     let limits = disk.limits();
@@ -109,8 +114,12 @@ fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fills a range with zeros (`BLKZEROOUT`, `fallocate`). With `unmap` the disk need not keep memory
-/// for the range.
+/// Fills `length` bytes at `start` with zeros (`BLKZEROOUT`, `fallocate`). With `unmap` the disk
+/// need not keep memory for the range.
+///
+/// # Errors
+/// Fails with `EPERM` if the disk is read-only, with `EINVAL` if the range is not of whole blocks
+/// of the disk, and with the error of the disk.
 pub(super) fn write_zeroes(
     cache: &Cache,
     start: u64,

@@ -67,7 +67,8 @@ pub fn start_thread() {
     writeback::start();
 }
 
-/// Creates the nodes of the disks in `/dev`.
+/// Creates the nodes of the disks in `directory`, which is `/dev`. Fails with the error of creating
+/// one.
 pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for cache in caches() {
         let (major, minor) = device(cache.disk.number());

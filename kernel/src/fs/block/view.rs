@@ -24,6 +24,8 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Makes a view of the pages in `cache`. `changes` says whether mappings of the view may change
+    /// pages without another request.
     pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<Self> {
         Arc::new(Self {
             cache,

@@ -35,7 +35,7 @@ const LINKS: [(&[u8], &[u8]); 4] = [
     (b"stderr", b"/proc/self/fd/2"),
 ];
 
-/// Creates the entries of `/dev`.
+/// Creates the entries of `/dev` in `directory`. Fails with the error of creating one.
 pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for (name, number, permissions) in NODES {
         directory.create(
@@ -61,7 +61,11 @@ pub fn set_terminals(open: OpenTerminal) {
     let _ = TERMINALS.set(open);
 }
 
-/// Opens the character device with this number.
+/// Opens the character device with the number `device`.
+///
+/// # Errors
+/// Fails with the error of the function from [`set_terminals`] if the device is not one of this
+/// module. Fails with `ENXIO` before that function is set.
 pub(super) fn open(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     const NULL: u64 = number(1, 3);
     const ZERO: u64 = number(1, 5);

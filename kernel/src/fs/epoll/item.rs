@@ -29,7 +29,7 @@ pub struct Event {
 /// A descriptor, and the address of its open file when it was added.
 pub(super) type Key = (i32, usize);
 
-/// A file in a set.
+/// A file that is watched by an epoll set.
 pub(super) struct Item {
     pub(super) this: Weak<Item>,
     pub(super) key: Key,
@@ -133,7 +133,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Appends an item to the ready list unless it is there or has left the set.
+    /// Appends `item` to the ready list. Does nothing if the item is in the list already or has
+    /// left the set.
     pub(super) fn queue(&mut self, item: Arc<Item>) {
         // Relaxed (both): under the lock.
         let removed = item.removed.load(Ordering::Relaxed);

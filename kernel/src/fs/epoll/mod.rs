@@ -27,7 +27,7 @@ use machine::sync::SpinLock;
 /// The most files in a set.
 const MAX_ITEMS: usize = 1 << 20;
 
-/// An epoll set.
+/// An epoll set: the files that one epoll descriptor watches.
 pub struct Epoll {
     this: Weak<Epoll>,
     state: SpinLock<State>,

@@ -28,6 +28,7 @@ pub(super) struct OpenDirectory {
 }
 
 impl OpenDirectory {
+    /// Opens the folder `node`. The host is asked for the names at the first listing.
     pub(super) fn new(node: Arc<HostNode>) -> Self {
         Self {
             node,

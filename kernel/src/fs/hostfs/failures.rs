@@ -19,6 +19,7 @@ struct State {
 pub(super) struct Seen(AtomicU64);
 
 impl Failures {
+    /// Makes a state without errors.
     pub(super) const fn none() -> Self {
         Self(SpinLock::new(State {
             count: 0,
@@ -27,17 +28,19 @@ impl Failures {
         }))
     }
 
-    /// Counts an error.
+    /// Counts a write error. `error` is what [`Self::check`] reports.
     pub(super) fn note(&self, error: Errno) {
         let mut state = self.0.lock();
         state.count += 1;
         state.last = error;
     }
 
+    /// Returns the number of write errors so far.
     pub(super) fn count(&self) -> u64 {
         self.0.lock().count
     }
 
+    /// Returns the last write error, or `EIO` if there was none.
     pub(super) fn last(&self) -> Errno {
         self.0.lock().last
     }

@@ -29,6 +29,11 @@ pub(super) struct OpenHostFile {
 }
 
 impl OpenHostFile {
+    /// Opens `node` here and on the host. Returns the open file.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` if `flags` ask to write and the mount is read-only. Fails with the host's
+    /// error if the host cannot open the file.
     pub(super) fn open(node: Arc<HostNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
         let writes = flags.writable();
         if writes {

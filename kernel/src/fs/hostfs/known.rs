@@ -27,6 +27,7 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Makes the record of `attributes` that the host has just reported.
     pub(super) fn new(attributes: &Attributes) -> Self {
         Self {
             attributes: *attributes,
@@ -35,11 +36,12 @@ impl Known {
     }
 }
 
-/// How often the host gave us a node's handle.
+/// The number of times that the host gave us the handle of one node.
 #[derive(Debug)]
 pub(super) struct Given(AtomicU64);
 
 impl Given {
+    /// Makes the count of a handle that was given once.
     pub(super) const fn once() -> Self {
         Self(AtomicU64::new(1))
     }
@@ -139,7 +141,7 @@ impl HostNode {
         }
     }
 
-    /// Has the next use of the attributes ask the host.
+    /// Marks the attributes as stale, so the next use of them asks the host.
     pub(super) fn doubt(&self) {
         self.known.lock().at = None;
     }
@@ -161,7 +163,11 @@ impl HostNode {
         }
     }
 
-    /// Asks the host for the attributes.
+    /// Asks the host for the attributes, and stores and returns them. Drops pages of the file if
+    /// others have changed it.
+    ///
+    /// # Errors
+    /// Fails with the host's error.
     pub(super) fn ask(&self) -> Result<Attributes, Errno> {
         let request = Request::new(Opcode::GetAttributes, self.handle);
         let attributes = volume::attributes(&request, |attributes| {

@@ -80,7 +80,7 @@ impl FileSystem for Hostfs {
 /// do not exist.
 ///
 /// # Errors
-/// Those of the host, and those of creating directories.
+/// Fails with the errors of the host, and with those of creating directories.
 pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result<(), Errno> {
     let point = make_way(path)?;
     let above = point.parent().ok_or(Errno::EBUSY)?;

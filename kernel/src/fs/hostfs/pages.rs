@@ -38,7 +38,7 @@ pub(super) struct Content {
     dirty: u64,
 }
 
-/// Which pages to drop.
+/// Selects the pages of a file that are dropped.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Unused pages that the host has.
@@ -50,6 +50,7 @@ pub(super) enum Choice {
 }
 
 impl Content {
+    /// Makes a content without pages.
     pub(super) const fn new() -> Self {
         Self {
             pages: RadixTree::new(),
@@ -79,8 +80,11 @@ impl HostNode {
         self.used.renew();
     }
 
-    /// Returns the page at `index`. If it is not in memory, reads it and pages behind it, up to
-    /// `ahead` in all. Returns `None` if the file ends before it.
+    /// Returns the page at `index`. If the page is not in memory, reads it and pages behind it, up
+    /// to `ahead` in all. Returns `None` if the file ends before the page.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`, and with the host's error.
     pub(super) fn fetch(&self, index: u64, ahead: usize) -> Result<Option<FrameRef>, Errno> {
         self.settle();
         self.used.renew();
@@ -315,7 +319,8 @@ impl HostNode {
         self.drop_range(0..u64::MAX, Choice::All, usize::MAX);
     }
 
-    /// If others have changed the file, drops its pages but those that a mapping has changed.
+    /// If other programs have changed the file on the host, drops the pages of the file that no
+    /// mapping has changed. Takes `moving`.
     pub(super) fn settle(&self) {
         if self.changed.load(Ordering::Relaxed) {
             let _moving = self.moving.lock();
@@ -323,7 +328,7 @@ impl HostNode {
         }
     }
 
-    /// Does the same as [`Self::settle`]. The caller holds `moving`.
+    /// Does the same as [`Self::settle`]. The caller already holds `moving`.
     pub(super) fn settle_held(&self) {
         // Relaxed: as in `learn`.
         if !self.changed.swap(false, Ordering::Relaxed) {
@@ -333,7 +338,11 @@ impl HostNode {
         self.views.invalidate(&(0..u64::MAX));
     }
 
-    /// Cuts or extends the file.
+    /// Cuts or extends the file to `size` bytes, on the host and in memory. If the file shrinks,
+    /// its pages behind the new end are dropped and leave all mappings.
+    ///
+    /// # Errors
+    /// Fails with the host's error. Nothing in memory is changed then.
     pub(super) fn resize(&self, size: u64) -> Result<(), Errno> {
         let _moving = self.moving.lock();
         let old = self.size();
@@ -360,7 +369,7 @@ impl HostNode {
     }
 
     /// Writes `bytes` to the host, and to pages that are in memory. Returns the number of bytes and
-    /// their offset.
+    /// their offset. Fails with the host's error.
     pub(super) fn send(&self, bytes: &Outgoing<'_>) -> Result<(usize, u64), Errno> {
         let _moving = self.moving.lock();
         let result = volume::write(self.handle, bytes, |attributes| self.learn(attributes));

@@ -41,6 +41,7 @@ impl Drop for View {
 pub(super) struct Views(SpinLock<[Weak<View>; 2]>);
 
 impl Views {
+    /// Makes a record without views.
     pub(super) const fn none() -> Self {
         Self(SpinLock::new([const { Weak::new() }; 2]))
     }

@@ -134,8 +134,8 @@ impl HostNode {
     }
 }
 
-/// If too many pages are dirty, writes some to the host. Called before a page becomes dirty,
-/// without a spin lock.
+/// If more pages than the limit are dirty, writes pages to the host, those of `node` first. Call
+/// this before a page becomes dirty, without a spin lock.
 pub(super) fn throttle(node: &HostNode) {
     let limit = memory::allocator().managed_frames() / LIMIT_PART;
     if stats::unwritten().0 <= limit {
@@ -147,16 +147,17 @@ pub(super) fn throttle(node: &HostNode) {
     }
 }
 
-/// `sync`: writes all pages that mappings have changed to the host and its disk. Open files still
-/// report the errors by `fsync`.
+/// Writes all pages that mappings have changed to the host, and the host's files to its disk
+/// (`sync(2)`). Open files still report the errors by `fsync`.
 ///
 /// # Errors
-/// The last error of this call.
+/// Fails with the last error of this call.
 pub fn sync_all() -> Result<(), Errno> {
     write_all(true)
 }
 
-/// Keeps the pages of a file that is being opened.
+/// Keeps the pages of `node`, which is being opened, in memory for a while after the last close.
+/// Only the files opened last are kept so.
 pub(super) fn use_lately(node: &Arc<HostNode>) {
     // Relaxed: only a place in the list.
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % LATELY;
@@ -170,7 +171,7 @@ pub(super) fn use_lately(node: &Arc<HostNode>) {
     drop(old);
 }
 
-/// Ends what [`use_lately`] began.
+/// Removes `node` from the files opened last, which [`use_lately`] keeps.
 pub(super) fn use_no_more(node: &HostNode) {
     let mut last = LAST.lock();
     let own = last.iter_mut().find(|place| {

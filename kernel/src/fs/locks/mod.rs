@@ -189,7 +189,7 @@ pub fn blocker(
 /// Locks the whole file for this open file, or unlocks it if `kind` is `None` (`flock`).
 ///
 /// # Errors
-/// As [`lock_span`], but deadlocks are not detected.
+/// Fails as [`lock_span`] does, but does not detect deadlocks.
 pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> Result<(), Errno> {
     let subject = subject(file, World::Whole);
     let Some(kind) = kind else {

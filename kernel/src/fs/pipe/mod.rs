@@ -174,8 +174,12 @@ impl Pipe {
         result.map(|()| 0)
     }
 
-    /// Reads the available bytes. Waits for the first one. Returns 0 if the pipe is empty and no
-    /// writer is left.
+    /// Reads the available bytes into `to` and returns their number. Waits for the first byte
+    /// unless `nonblocking`. Returns 0 if the pipe is empty and no writer is left.
+    ///
+    /// # Errors
+    /// Fails with `EAGAIN` instead of waiting, with `ERESTARTSYS` if a signal is pending, and with
+    /// the error of `to` if no byte was read.
     pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
@@ -205,7 +209,12 @@ impl Pipe {
         }
     }
 
-    /// Writes all bytes. If `nonblocking`, writes only those that fit now.
+    /// Writes all bytes of `from` and returns their number. If `nonblocking`, writes only the bytes
+    /// that fit now.
+    ///
+    /// # Errors
+    /// If no byte was written, fails with `BROKEN_PIPE` if no reader is left, with `EAGAIN` instead
+    /// of waiting, with `ERESTARTSYS` if a signal is pending, and with the error of `from`.
     pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         let total = from.left();
         if total == 0 {
@@ -328,7 +337,7 @@ impl PipeEnd {
         }
     }
 
-    /// Returns the pipe.
+    /// Returns the pipe that this end belongs to.
     pub fn pipe(&self) -> &Pipe {
         &self.pipe
     }

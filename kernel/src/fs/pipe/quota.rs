@@ -12,7 +12,7 @@ use machine::sync::SpinLock;
 /// The most bytes that any pipe can hold.
 pub(super) const MAX_CAPACITY: usize = 1 << 20;
 
-/// The value of a knob.
+/// The value of a limit that programs can change, with its upper bound.
 #[derive(Debug)]
 pub struct Limit {
     value: AtomicU64,
@@ -27,13 +27,13 @@ impl Limit {
         }
     }
 
-    /// Returns the value.
+    /// Returns the current value of the limit.
     pub fn get(&self) -> u64 {
         // Relaxed: the value orders no other access.
         self.value.load(Ordering::Relaxed)
     }
 
-    /// Sets the value.
+    /// Sets the limit to `value`.
     ///
     /// # Errors
     /// Fails with `EINVAL` if `value` is too large.

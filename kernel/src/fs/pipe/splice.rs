@@ -230,7 +230,8 @@ impl Pipe {
         }
     }
 
-    /// Moves the available bytes to `to`. Returns their number; 0 if there are none.
+    /// Moves the available bytes to `to`. Returns their number; 0 if there are none. Fails with the
+    /// error of `to` if no byte was moved.
     pub fn drain_to(&self, to: &mut dyn ByteSink) -> SysResult {
         let moved = self.drain(to)?;
         if moved > 0 {
@@ -240,6 +241,10 @@ impl Pipe {
     }
 
     /// Waits for room and takes the bytes of `from` that fit. Returns their number.
+    ///
+    /// # Errors
+    /// Fails with `BROKEN_PIPE` if no reader is left, with `EAGAIN` instead of waiting if
+    /// `nonblocking`, with `ERESTARTSYS` if a signal is pending, and with the error of `from`.
     pub fn take_some(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         loop {
             self.wait_for_room(nonblocking)?;
@@ -257,7 +262,7 @@ impl Pipe {
     /// whole pages that are free if these are fewer.
     ///
     /// # Errors
-    /// As [`Self::wait_for_room`], and fails with `ENOMEM`.
+    /// Fails as [`Self::wait_for_room`] does, and with `ENOMEM`.
     pub fn reserve(&self, count: usize, nonblocking: bool) -> Result<Reservation<'_>, Errno> {
         // Bytes that were taken from a file must not have to wait for memory.
         let spare = memory::alloc_frame(Mobility::Unmovable)?;

@@ -111,7 +111,12 @@ fn most() -> usize {
     most
 }
 
-/// Charges `bytes` to `account`, if there is one, and to the total of all sockets.
+/// Charges `bytes` bytes to `account`, if there is one, and to the total of all sockets. Returns
+/// the charge, which lasts until it is dropped.
+///
+/// # Errors
+/// Fails with [`NoRoom::Full`] if `account` has no room, and with [`NoRoom::Memory`] if the total
+/// would exceed its limit.
 pub(super) fn charge(account: Option<&Arc<Account>>, bytes: usize) -> Result<Charge, NoRoom> {
     if account.is_some_and(|account| !account.has_room()) {
         return Err(NoRoom::Full);

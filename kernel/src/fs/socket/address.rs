@@ -110,6 +110,7 @@ impl Address {
         }
     }
 
+    /// Returns the IP address and port. Returns `None` for an address of another family.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         match self {
             Self::Inet(endpoint) => Some(*endpoint),

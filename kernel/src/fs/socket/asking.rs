@@ -12,7 +12,7 @@ const RECEIVE_STAMPS: u32 = 1 << 3;
 const KNOWN_STAMPING: u32 = 0xffff & !(1 << 1 | 1 << 8 | 1 << 9);
 
 impl Socket {
-    /// Sets `SO_PASSCRED`.
+    /// Sets the option `SO_PASSCRED`: received messages come with the sender's credentials.
     pub fn set_pass_credentials(&self, on: bool) {
         self.settings().pass_credentials.set(on);
         self.inbox.ask(WITH_CREDENTIALS, on);
@@ -28,7 +28,7 @@ impl Socket {
     /// Sets the flags of `SO_TIMESTAMPING`, or of its newer form if `new`.
     ///
     /// # Errors
-    /// `EINVAL`: a flag is unknown, or asks for the time of sending.
+    /// Fails with `EINVAL` if a flag is unknown, or asks for the time of sending.
     pub fn set_stamping(&self, flags: u32, new: bool) -> Result<(), Errno> {
         if flags & !KNOWN_STAMPING != 0 {
             return Err(Errno::EINVAL);

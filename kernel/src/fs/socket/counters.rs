@@ -11,13 +11,13 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds one.
+    /// Adds one to the counter.
     pub(super) fn count(&self) {
         // Relaxed (both): a count orders nothing.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number.
+    /// Returns the value of the counter.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

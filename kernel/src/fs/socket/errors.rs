@@ -32,7 +32,8 @@ impl Socket {
         }
     }
 
-    /// Queues an error. The next call fails with it as well.
+    /// Queues `problem` for the program (`MSG_ERRQUEUE`), and makes the next call on the socket
+    /// fail with its error. If the queue is full or memory is short, only the next call reports it.
     pub(super) fn add_problem(&self, problem: Problem) {
         let mut list = self.problems.list.lock();
         if list.len() < MOST && list.try_reserve(1).is_ok() {
@@ -49,7 +50,7 @@ impl Socket {
     /// Receives the oldest queued error, with the message that caused it.
     ///
     /// # Errors
-    /// `EAGAIN`: no error is queued. `EFAULT`.
+    /// Fails with `EAGAIN` if no error is queued, and with `EFAULT`.
     pub fn receive_problem(&self, to: &mut dyn ByteSink) -> Result<Got, Errno> {
         let mut list = self.problems.list.lock();
         let problem = list.pop_front();

@@ -21,6 +21,7 @@ static MEMBERS: SpinLock<BTreeMap<Ip, usize>> = SpinLock::new(BTreeMap::new());
 pub(super) struct Groups(SpinLock<Vec<Ip>>);
 
 impl Groups {
+    /// Makes an empty set of groups.
     pub(super) const fn new() -> Self {
         Self(SpinLock::new(Vec::new()))
     }
@@ -45,8 +46,8 @@ impl Groups {
     /// Joins `group`.
     ///
     /// # Errors
-    /// `EADDRINUSE`: the socket is a member already. `ENOBUFS`: the socket is in too many groups,
-    /// or memory is short.
+    /// Fails with `EADDRINUSE` if the socket is a member already. Fails with `ENOBUFS` if the
+    /// socket is in too many groups, or memory is short.
     pub(super) fn join(&self, group: Ip) -> Result<(), Errno> {
         let mut groups = self.0.lock();
         if groups.contains(&group) {
@@ -63,7 +64,7 @@ impl Groups {
     /// Leaves `group`.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: the socket is not a member.
+    /// Fails with `EADDRNOTAVAIL` if the socket is not a member.
     pub(super) fn leave(&self, group: Ip) -> Result<(), Errno> {
         let mut groups = self.0.lock();
         let at = groups.iter().position(|one| *one == group);

@@ -34,7 +34,7 @@ pub(super) struct Message {
     pub(super) charge: Charge,
 }
 
-/// The data itself.
+/// The data that a socket holds back.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     /// Bytes of TCP.
@@ -49,7 +49,7 @@ pub(super) struct Pieces {
 }
 
 impl Held {
-    /// Holds nothing.
+    /// Makes a state in which no data is held back.
     pub(super) const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),

@@ -28,7 +28,7 @@ static LATER: SpinLock<VecDeque<(Nanos, Weak<Socket>)>> = SpinLock::new(VecDeque
 /// Where the thread waits for [`LATER`].
 static RELEASER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread.
+/// Starts the kernel thread that sends held data at its deadline.
 pub(super) fn start() {
     sched::spawn_kernel("kuncorkd", run);
 }
@@ -70,10 +70,10 @@ impl Socket {
         }
     }
 
-    /// Holds a segment of TCP back, until a full packet can be sent.
+    /// Holds `segment` of a TCP stream back until the data fills a packet.
     ///
     /// # Errors
-    /// `ENOBUFS`: no memory.
+    /// Fails with `ENOBUFS` if memory is short.
     pub(super) fn hold(&self, segment: Arc<Segment>) -> Result<(), Errno> {
         let mut pieces = self.held.pieces.lock();
         if pieces.segments.try_reserve(1).is_err() {
@@ -101,7 +101,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Has the thread send the held data in time.
+    /// Makes the kernel thread send the held data at most [`LONGEST`] after it was held back. Sends
+    /// the data at once if memory is short. Does nothing if no data is held back.
     pub(super) fn release_later(&self) {
         let mut pieces = self.held.pieces.lock();
         let Some(since) = pieces.since else { return };
@@ -113,7 +114,7 @@ impl Socket {
         }
     }
 
-    /// Sends the held data.
+    /// Sends the data that the socket holds back, if any. An error of the message is not reported.
     pub fn release_held(&self) {
         if !self.held.any() {
             return;

@@ -58,7 +58,7 @@ impl Socket {
     /// Registers a new raw socket, so that it receives packets.
     ///
     /// # Errors
-    /// `ENOBUFS`: there are too many raw sockets, or memory is short.
+    /// Fails with `ENOBUFS` if there are too many raw sockets, or memory is short.
     pub fn receive_raw(&self) -> Result<(), Errno> {
         let this = self.weak();
         let mut all = RAW.lock();
@@ -71,7 +71,7 @@ impl Socket {
         Ok(())
     }
 
-    /// `bind` of a raw socket, to an address without a port.
+    /// Binds a raw socket to the address of `local`. The port is ignored.
     pub(super) fn bind_raw(&self, local: Endpoint) {
         let mut state = self.state.lock();
         state.local = Address::Inet(Endpoint {
@@ -84,7 +84,8 @@ impl Socket {
     /// Sends a packet of ICMP. If it is a request, the machine answers it.
     ///
     /// # Errors
-    /// As `sendmsg(2)`. `EINVAL`: the packet is no request, and the socket is not raw.
+    /// Fails as `sendmsg(2)` does, and with `EINVAL` if the packet is no request and the socket is
+    /// not raw.
     pub(super) fn send_icmp(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let length = from.left();
         if length > LONGEST {
@@ -212,7 +213,7 @@ impl Socket {
 /// Delivers a packet to raw sockets, and a reply to the socket that sent the request.
 ///
 /// # Errors
-/// `ENOBUFS`: no memory.
+/// Fails with `ENOBUFS` if memory is short.
 fn deliver(packet: &Packet) -> Result<(), Errno> {
     let mut receivers = Vec::new();
     receivers

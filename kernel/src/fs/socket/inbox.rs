@@ -32,8 +32,8 @@ impl Patience {
     /// Waits at `notifier` until `ready` returns `true`.
     ///
     /// # Errors
-    /// `EAGAIN`: no wait is allowed, or the deadline has passed. Those of a signal: a call with a
-    /// deadline does not start again.
+    /// Fails with `EAGAIN` if no wait is allowed or the deadline has passed. Fails with the error
+    /// of a signal; a call with a deadline is not restarted.
     pub(super) fn wait(
         self,
         notifier: &Notifier,
@@ -51,7 +51,7 @@ impl Patience {
     }
 }
 
-/// How to receive.
+/// The options of one call that receives.
 #[derive(Copy, Clone, Debug)]
 pub struct How {
     /// `MSG_PEEK`: the data stays in the inbox.
@@ -146,6 +146,7 @@ const BREATH: usize = 32;
 const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
+    /// Makes an empty inbox with a new identity. `notifier` is notified of changes.
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -160,10 +161,12 @@ impl Inbox {
         })
     }
 
+    /// Returns the number that identifies the inbox. No other inbox ever has the same number.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
+    /// Returns a snapshot of the inbox's state.
     pub(super) fn look(&self) -> Look {
         let state = self.state.lock();
         Look {
@@ -286,7 +289,7 @@ impl Inbox {
     /// Adds a segment that the owner of the inbox `from` sent.
     ///
     /// # Errors
-    /// [`Refusal`], with the segment: the caller drops it without a lock.
+    /// Fails with the reason and gives the segment back. The caller drops it without a lock.
     pub(super) fn push(
         &self,
         segment: Arc<Segment>,
@@ -430,7 +433,8 @@ impl Inbox {
         self.state.lock().owner_ended = true;
     }
 
-    /// Ends what the peer of a TCP connection sends. Returns `false` if it had ended before.
+    /// Notes that the peer of a TCP connection sends no more, and wakes the owner. Returns `false`
+    /// if that was known already.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
             let state = self.state.lock();
@@ -445,8 +449,8 @@ impl Inbox {
         true
     }
 
-    /// Ends what the peer sends, with `error` if it should not have ended. The signal has the band
-    /// `band`.
+    /// Notes that the peer sends no more, and wakes the owner. With `error`, the end was an error
+    /// that the next call reports. The signal to the owner has the band `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         self.end_by(error, band, false);
     }
@@ -554,7 +558,8 @@ impl Inbox {
         old.segments.into()
     }
 
-    /// After [`Self::renew`], admits data from the owner of the inbox `id`.
+    /// After [`Self::renew`], accepts data again, but only from the socket whose inbox has the
+    /// number `id`. Does nothing if data was accepted again already.
     pub(super) fn readmit(&self, id: u64) {
         let mut state = self.state.lock();
         if state.only_from == Some(NOBODY) {
@@ -664,7 +669,7 @@ impl Inbox {
     /// [`Self::receive_stream`] then.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// Fails with `EFAULT`.
     #[inline]
     pub(super) fn receive_at_once(&self, to: &mut dyn ByteSink) -> Option<SysResult> {
         let guard = self.receiving.try_lock()?;
@@ -696,7 +701,8 @@ impl Inbox {
     /// descriptors.
     ///
     /// # Errors
-    /// Those of the connection, `EAGAIN`, `EFAULT`, those of a signal.
+    /// Fails with the error of the connection, with that of a signal, with `EAGAIN` if it must not
+    /// wait, and with `EFAULT`.
     pub(super) fn receive_stream(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         let mut got = Got::default();
         // The number of segments peeked at, of bytes in them, and of bytes peeked at in the next
@@ -824,7 +830,7 @@ impl Inbox {
     /// Receives one message. A result without a source is the end.
     ///
     /// # Errors
-    /// As [`Self::receive_stream`].
+    /// Fails as [`Self::receive_stream`] does.
     pub(super) fn receive_message(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         loop {
             let guard = self.receiving.lock();

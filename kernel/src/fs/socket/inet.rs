@@ -24,6 +24,7 @@ pub const DEFAULT_HOPS: u8 = 64;
 pub static UNPRIVILEGED: AtomicU64 = AtomicU64::new(1024);
 
 impl Socket {
+    /// Returns the port that the socket is bound to, or `None` if it has no port.
     pub(super) fn port_use(&self) -> Option<Arc<PortUse>> {
         self.state.lock().bound.clone()?.downcast().ok()
     }
@@ -49,7 +50,14 @@ impl Socket {
         Ok(())
     }
 
-    /// `bind`.
+    /// Binds the socket to the IP address and port in `bytes` (`bind(2)`). Port 0 takes a free
+    /// port. A raw socket is bound to the address alone.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `bytes` is too short or the socket is bound already. Fails with
+    /// `EAFNOSUPPORT` for another address family, with `EADDRNOTAVAIL` if this machine does not
+    /// have the address, and with `EACCES` if the port needs a privilege that `who` lacks. Fails
+    /// with `EADDRINUSE` if the port is in use.
     pub(super) fn bind_inet(&self, bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         let v6 = self.family() == Family::Inet6;
         let (family, _) = split_family(bytes)?;
@@ -149,6 +157,11 @@ impl Socket {
 
     /// Returns the source address of packets to `to`. `interface` is the one that a message chose,
     /// or 0.
+    ///
+    /// # Errors
+    /// Fails with `ENETUNREACH` if `to` cannot be reached, and with `EACCES` for the broadcast
+    /// address without `SO_BROADCAST`. Fails with `EINVAL` or `ENETUNREACH` if the socket is bound
+    /// to an address of the other IP version.
     pub(super) fn route(&self, to: Endpoint, interface: u32) -> Result<Ip, Errno> {
         let v6 = self.family() == Family::Inet6;
         let settings = self.settings();
@@ -188,7 +201,11 @@ impl Socket {
         Ok(from)
     }
 
-    /// Binds the socket to a free port at the address `from`, if it has no port.
+    /// Binds the socket to a free port at the address `from`. Does nothing if the socket has a
+    /// port.
+    ///
+    /// # Errors
+    /// Fails with `EADDRNOTAVAIL` if no port is free, and with the other errors of taking a port.
     pub(super) fn bind_to_any_port(&self, from: Ip) -> Result<(), Errno> {
         if self.state.lock().bound.is_some() {
             return Ok(());
@@ -201,7 +218,12 @@ impl Socket {
         }
     }
 
-    /// `listen`.
+    /// Makes the socket listen for TCP connections (`listen(2)`). At most `backlog` connections
+    /// wait to be accepted. A socket without a port gets a free one.
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` if this is no TCP socket, and with `EINVAL` if it is connected or
+    /// connecting. Fails with `EADDRINUSE` if another socket listens at the port.
     pub(super) fn listen_inet(&self, backlog: usize) -> Result<(), Errno> {
         if !self.is_tcp() {
             return Err(Errno::EOPNOTSUPP);
@@ -233,7 +255,15 @@ impl Socket {
         }
     }
 
-    /// `connect`.
+    /// Connects the socket to the IP address and port in `bytes` (`connect(2)`). A TCP socket waits
+    /// for the connection as `patience` allows. Another socket only notes its default destination.
+    /// With the family `AF_UNSPEC` the socket is disconnected instead.
+    ///
+    /// # Errors
+    /// Fails with `EISCONN` if a TCP socket is connected or listens, with `EINPROGRESS` if it does
+    /// not wait, and with `EALREADY` if it is connecting already. Fails with `ECONNREFUSED` if no
+    /// socket listens at the address, and with the error of an earlier attempt that was not
+    /// reported yet. Otherwise fails as `connect(2)`.
     pub(super) fn connect_inet(&self, bytes: &[u8], patience: Patience) -> Result<(), Errno> {
         let (family, _) = split_family(bytes)?;
         if !self.is_tcp() {

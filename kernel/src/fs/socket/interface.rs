@@ -62,7 +62,8 @@ fn address(ip: [u8; 4]) -> [u8; 8] {
 /// Executes `command` on a socket of `family`.
 ///
 /// # Errors
-/// `ENODEV`: the interface is another one. `ENOTTY`: the command is unknown. `EFAULT`.
+/// Fails with `ENODEV` for another interface, with `ENOTTY` if the command is unknown, and with
+/// `EFAULT`.
 pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
     if command == SIOCGIFCONF {
         return list(argument);
@@ -109,7 +110,7 @@ pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
 /// Requires the capability to change networks.
 ///
 /// # Errors
-/// `EPERM`.
+/// Fails with `EPERM`.
 fn need_admin() -> Result<(), Errno> {
     match caller_is_admin() {
         true => Ok(()),
@@ -120,8 +121,8 @@ fn need_admin() -> Result<(), Errno> {
 /// Accepts a setting that the interface has already.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: the setting is different, and cannot change. `ENODEV`: the interface is another
-/// one. `EPERM`, `EFAULT`.
+/// Fails with `EOPNOTSUPP` if the setting is different, since it cannot change. Fails with `ENODEV`
+/// for another interface, with `EPERM`, and with `EFAULT`.
 fn keep(command: u32, argument: u64) -> SysResult {
     let mut asked: Request = [0; REQUEST];
     uaccess::copy_in(&mut asked, argument)?;

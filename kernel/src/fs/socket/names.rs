@@ -54,7 +54,7 @@ impl Drop for NodeName {
 /// Gives `socket` an abstract name until the result is dropped.
 ///
 /// # Errors
-/// `EADDRINUSE`.
+/// Fails with `EADDRINUSE` if another socket has the name.
 pub(super) fn take_abstract(socket: &Socket, name: &Arc<[u8]>) -> Result<Hold, Errno> {
     let key = (socket.kind(), name.clone());
     let mut names = NAMES.lock();
@@ -69,7 +69,7 @@ pub(super) fn take_abstract(socket: &Socket, name: &Arc<[u8]>) -> Result<Hold, E
 /// Gives `socket` a free abstract name of five digits, as Linux does for a `bind` without a name.
 ///
 /// # Errors
-/// `ENOSPC`: all are taken.
+/// Fails with `ENOSPC` if all such names are in use.
 pub(super) fn take_any(socket: &Socket) -> Result<(Arc<[u8]>, Hold), Errno> {
     const NAMES_OF_FIVE: u32 = 1 << 20;
     static NEXT: AtomicU32 = AtomicU32::new(0);

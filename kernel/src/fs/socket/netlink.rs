@@ -58,7 +58,12 @@ impl PortUse {
 }
 
 impl Socket {
-    /// `bind`. Port 0 takes any port.
+    /// Binds the socket to the port and the groups in `bytes` (`bind(2)`). Port 0 takes any free
+    /// port. A socket that is bound already only changes its groups.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `bytes` is no netlink address or the socket is bound to another port.
+    /// Fails with `EADDRINUSE` if the port is in use.
     pub(super) fn bind_netlink(&self, bytes: &[u8]) -> Result<(), Errno> {
         let (port, groups) = netlink::parse_address(bytes)?;
         self.take_netlink_port(port, groups)
@@ -110,7 +115,14 @@ impl Socket {
         }
     }
 
-    /// `connect`: checks the address and takes a port. All messages go to the kernel anyway.
+    /// Checks that `bytes` is the address of the kernel, and gives the socket a port if it has none
+    /// (`connect(2)`). All messages go to the kernel anyway. Does nothing for the family
+    /// `AF_UNSPEC`.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `bytes` is no netlink address. For the address of another socket,
+    /// fails with `EPERM`, or with `ECONNREFUSED` if `who` has `CAP_NET_ADMIN` and `bytes` names no
+    /// group.
     pub(super) fn connect_netlink(&self, bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         if split_family(bytes)?.0 == AF_UNSPEC {
             return Ok(());
@@ -127,7 +139,13 @@ impl Socket {
         }
     }
 
-    /// Sends requests to the kernel, which puts the answers into the socket's inbox.
+    /// Sends requests to the kernel, which puts the answers into the socket's inbox. Returns the
+    /// number of bytes sent.
+    ///
+    /// # Errors
+    /// Fails with `ENODATA` if `from` is empty, with `EMSGSIZE` if it is too long, and with
+    /// `ENOBUFS` if memory is short. Fails with `EPERM` or `ECONNREFUSED` if the message is for
+    /// another receiver than the kernel.
     pub(super) fn send_netlink(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let port = self.netlink_port()?;
         if let Some((bytes, caller)) = out.to {

@@ -26,7 +26,7 @@ const SIOCATMARK: u32 = 0x8905;
 /// Asks for the number of bytes of a stream that were not sent.
 const SIOCOUTQNSD: u32 = 0x894b;
 
-/// The calling task.
+/// The task that calls, as its credentials and its file-system context.
 #[derive(Copy, Clone, Debug)]
 pub struct Caller<'a> {
     /// Its root, its current directory and its umask.
@@ -124,7 +124,11 @@ impl Socket {
         (a.to_file(flags, owner), b.to_file(flags, owner))
     }
 
-    /// `bind(2)`.
+    /// Binds the socket to `address`, which is in the form of `struct sockaddr` (`bind(2)`).
+    ///
+    /// # Errors
+    /// Fails as `bind(2)`: among others with `EINVAL` if the socket is bound already, and with
+    /// `EADDRINUSE` if the address is in use.
     pub fn bind(&self, address: &[u8], caller: Caller<'_>) -> Result<(), Errno> {
         match self.family() {
             Family::Unix => self.bind_unix(address, caller),
@@ -133,7 +137,13 @@ impl Socket {
         }
     }
 
-    /// `connect(2)`.
+    /// Connects the socket to `address`, which is in the form of `struct sockaddr` (`connect(2)`).
+    /// Waits for the connection unless `nonblocking` is `true`.
+    ///
+    /// # Errors
+    /// Fails as `connect(2)`: among others with `ECONNREFUSED` if no socket listens there, and with
+    /// `EINPROGRESS` if the call would wait. Fails with `EALREADY` if another thread is connecting
+    /// the socket.
     pub fn connect(
         &self,
         address: &[u8],
@@ -149,7 +159,12 @@ impl Socket {
         }
     }
 
-    /// `listen(2)`. A negative backlog is the longest.
+    /// Makes the socket accept connections (`listen(2)`). At most `backlog` connections wait to be
+    /// accepted. A negative or large `backlog` counts as [`MAX_BACKLOG`].
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` if sockets of this kind do not accept connections. Fails with
+    /// `EINVAL` if the socket is in a state in which it cannot listen.
     pub fn listen(&self, backlog: i32) -> Result<(), Errno> {
         let backlog = usize::try_from(backlog).unwrap_or(MAX_BACKLOG);
         let backlog = backlog.min(MAX_BACKLOG);
@@ -160,7 +175,11 @@ impl Socket {
         }
     }
 
-    /// `shutdown(2)`.
+    /// Ends the reading direction, the writing direction or both (`shutdown(2)`). As on Linux, a
+    /// TCP socket that connects is disconnected, and so is a listening one with `reading`.
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` for a netlink socket, and with the errors of [`Self::shut_down`].
     pub fn shutdown(&self, reading: bool, writing: bool) -> Result<(), Errno> {
         if self.family() == Family::Netlink {
             return Err(Errno::EOPNOTSUPP);
@@ -177,7 +196,7 @@ impl Socket {
         self.shut_down(reading, writing)
     }
 
-    /// Sets `SO_REUSEADDR`.
+    /// Sets the option `SO_REUSEADDR`.
     pub fn set_reuse_address(&self, on: bool) {
         self.settings().reuse_address.set(on);
         if !self.is_unix() {
@@ -188,7 +207,7 @@ impl Socket {
     /// Sends bytes of a stream, or a message.
     ///
     /// # Errors
-    /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
+    /// Fails as `sendmsg(2)` does, and with `BROKEN_PIPE` where Linux sends SIGPIPE.
     pub fn send(&self, from: &mut dyn ByteSource, mut out: Outgoing<'_>) -> SysResult {
         let stream = self.kind() == SocketKind::Stream;
         let refused = if !out.files.is_empty() && !self.is_unix() {
@@ -233,7 +252,7 @@ impl Socket {
     /// Receives bytes of a stream, or a message.
     ///
     /// # Errors
-    /// As `recvmsg(2)`.
+    /// Fails as `recvmsg(2)` does.
     pub fn receive(&self, to: &mut dyn ByteSink, how: Incoming) -> Result<Got, Errno> {
         let least = if how.all {
             to.room()
@@ -263,7 +282,8 @@ impl Socket {
     /// Returns the urgent byte of a stream. Without `peek` it is then received.
     ///
     /// # Errors
-    /// `EINVAL`: there is no urgent byte. `ENOTCONN`: the socket is a listener.
+    /// Fails with `EINVAL` if there is no urgent byte, and with `ENOTCONN` if the socket is a
+    /// listener.
     pub fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
         if self.is_listening() {
             return Err(Errno::ENOTCONN);
@@ -271,7 +291,7 @@ impl Socket {
         self.inbox.urgent_byte(!peek).ok_or(Errno::EINVAL)
     }
 
-    /// Sets `SO_OOBINLINE`.
+    /// Sets the option `SO_OOBINLINE`: an urgent byte is received with the other bytes.
     pub fn set_urgent_inline(&self, on: bool) {
         self.inbox.set_urgent_inline(on);
     }

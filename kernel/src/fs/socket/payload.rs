@@ -36,7 +36,7 @@ impl Payload {
     /// Fills the bytes that [`Self::few`] made.
     ///
     /// # Errors
-    /// `EFAULT`: `from` gives fewer bytes.
+    /// Fails with `EFAULT` if `from` gives fewer bytes.
     pub(super) fn fill_few(&mut self, from: &mut dyn ByteSource) -> Result<(), Errno> {
         match self {
             Self::Few(length, bytes) => from.fill(&mut bytes[..usize::from(*length)]),
@@ -72,7 +72,7 @@ impl Payload {
     /// Takes the next `length` bytes of `from`. Call this without a lock: user memory may fault.
     ///
     /// # Errors
-    /// `EFAULT`: `from` gives fewer bytes. `ENOBUFS`: no memory.
+    /// Fails with `EFAULT` if `from` gives fewer bytes, and with `ENOBUFS` if memory is short.
     pub(super) fn take(from: &mut dyn ByteSource, length: usize) -> Result<Self, Errno> {
         if let Some(mut few) = Self::few(length) {
             few.fill_few(from)?;
@@ -137,7 +137,7 @@ impl Payload {
     /// lock.
     ///
     /// # Errors
-    /// `EFAULT`: no byte could be put.
+    /// Fails with `EFAULT` if no byte could be put.
     pub(super) fn put(&self, offset: usize, to: &mut dyn ByteSink, count: usize) -> SysResult {
         let count = count.min(self.len() - offset).min(to.room());
         match self {

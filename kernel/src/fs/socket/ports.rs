@@ -120,7 +120,8 @@ impl PortUse {
     /// Takes the port of `binding`, or a free one if that is 0.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `ENOBUFS`: no memory, or too many sockets share the port.
+    /// Fails with `EADDRINUSE`. Fails with `ENOBUFS` if memory is short, or too many sockets share
+    /// the port.
     pub(super) fn take(mut binding: Binding) -> Result<Self, Errno> {
         let mut ports = PORTS.lock();
         if binding.local.port == 0 {
@@ -158,7 +159,7 @@ impl PortUse {
     /// Marks the socket as a listener.
     ///
     /// # Errors
-    /// `EADDRINUSE`: another socket listens there.
+    /// Fails with `EADDRINUSE` if another socket listens there.
     pub(super) fn listen(&self) -> Result<(), Errno> {
         let ports = PORTS.lock();
         let users = ports.get(&self.0.key());
@@ -179,7 +180,7 @@ impl PortUse {
     /// connection.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: another socket has it.
+    /// Fails with `EADDRNOTAVAIL` if another socket has this connection.
     pub(super) fn connect(&self, local: Ip, remote: Endpoint) -> Result<(), Errno> {
         let ports = PORTS.lock();
         let mut others = ports.get(&self.0.key()).into_iter().flatten();
@@ -305,7 +306,7 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
 /// addresses than `to` do not receive it, nor do those that serve version 6 alone.
 ///
 /// # Errors
-/// `ENOBUFS`: no memory.
+/// Fails with `ENOBUFS` if memory is short.
 pub(super) fn find_all(
     protocol: Protocol,
     to: Endpoint,

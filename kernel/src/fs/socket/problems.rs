@@ -11,7 +11,7 @@ use machine::sync::SpinLock;
 /// Linux when the buffer is full.
 pub(super) const MOST: usize = 64;
 
-/// A queued error.
+/// An error of a packet that waits to be received.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) report: Report,
@@ -27,6 +27,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
+    /// Makes an empty queue.
     pub(super) const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),

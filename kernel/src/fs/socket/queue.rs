@@ -79,8 +79,8 @@ pub(super) struct Bounds {
 }
 
 impl Queue {
-    /// Passes `count` bytes of the first segment. Returns the segment if these were its last bytes;
-    /// drop it without a lock.
+    /// Removes `count` bytes from the first segment. Returns the segment if no bytes of it are
+    /// left. The caller drops the segment without a lock.
     pub(super) fn advance(&mut self, count: usize) -> Option<Arc<Segment>> {
         self.bytes -= count;
         self.head += count;
@@ -126,6 +126,7 @@ impl Queue {
         }
     }
 
+    /// Returns whether the next byte to receive is the urgent one.
     pub(super) fn is_at_urgent(&self) -> bool {
         self.urgent.is_some_and(|urgent| urgent.at == self.next())
     }
@@ -146,6 +147,7 @@ impl Queue {
         apart > 0 && apart == self.bytes
     }
 
+    /// Returns whether the queue has more messages or uses more memory than `bounds` allow.
     pub(super) fn is_full(&self, bounds: Bounds) -> bool {
         bounds
             .messages

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use machine::sync::{Mutex, SpinLock, WaitQueue};
 
-/// A socket in flight.
+/// A socket whose descriptor was sent and is not received yet.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) file: Weak<OpenFile>,
@@ -122,7 +122,7 @@ impl Rights {
     /// Puts `files` in flight, unless there would be more than `limit` descriptors in flight.
     ///
     /// # Errors
-    /// `ETOOMANYREFS`. The files are then closed.
+    /// Fails with `ETOOMANYREFS`, and closes the files then.
     pub(super) fn send(files: Vec<Arc<OpenFile>>, limit: usize) -> Result<Self, Errno> {
         let mut batch = Box::new(Batch { files, next: None });
         let mut flights = FLIGHTS.lock();
@@ -137,7 +137,7 @@ impl Rights {
         Ok(Self(Some(batch)))
     }
 
-    /// Returns the files.
+    /// Returns the files whose descriptors are sent.
     pub(super) fn files(&self) -> &[Arc<OpenFile>] {
         self.0.as_ref().map_or(&[], |batch| &batch.files)
     }
@@ -166,7 +166,7 @@ pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
 /// Returns the sockets in flight.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub fn on_their_way() -> Result<Vec<Arc<OpenFile>>, Errno> {
     let flights = FLIGHTS.lock();
     let mut all = Vec::new();

@@ -32,6 +32,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// Makes a segment with `payload` from the sender with the address `source`. It has no
+    /// descriptors, no header fields and no time. `charge` counts its memory.
     pub(super) fn new(
         payload: Payload,
         source: Address,
@@ -55,7 +57,7 @@ impl Segment {
     /// Call this without a lock: user memory may fault.
     ///
     /// # Errors
-    /// Those of [`Payload::take`].
+    /// Fails with the errors of [`Payload::take`].
     pub(super) fn take(
         from: &mut dyn ByteSource,
         length: usize,
@@ -95,7 +97,7 @@ impl Segment {
         }
     }
 
-    /// If `asked`, sets the time of sending to now.
+    /// If `asked` is `true`, stores the present time as the time of sending.
     pub(super) fn stamp(&mut self, asked: bool) {
         if asked {
             self.stamp = Some(clock::now().saturating_add(clock::realtime_offset()));

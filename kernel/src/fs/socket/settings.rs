@@ -40,7 +40,7 @@ impl Switch {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the option.
+    /// Turns the option on or off.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Relaxed);
     }
@@ -51,12 +51,12 @@ impl Switch {
 pub struct Number(AtomicU32);
 
 impl Number {
-    /// Returns the number.
+    /// Returns the value of the option.
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the number.
+    /// Sets the option to `value`.
     pub fn set(&self, value: u32) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl KeptValues {
         SWITCHES[at].initial != changed
     }
 
-    /// Sets an option.
+    /// Sets the option `kept` to `value`.
     pub fn set(&self, kept: Kept, value: i32) {
         match kept {
             Kept::Switch(at) if SWITCHES[at].initial == (value != 0) => {

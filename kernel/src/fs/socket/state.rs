@@ -64,6 +64,7 @@ pub(super) struct Embryo {
     accepted: AtomicBool,
 }
 
+/// The part of a socket that changes, under the socket's lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) local: Address,
@@ -223,8 +224,8 @@ impl Socket {
     /// Makes a socket of version 6 that is connected over version 4 a socket of version 4.
     ///
     /// # Errors
-    /// `ENOTCONN`: the socket is not connected. `EADDRNOTAVAIL`: it is not connected over version
-    /// 4.
+    /// Fails with `ENOTCONN` if the socket is not connected, and with `EADDRNOTAVAIL` if it is not
+    /// connected over version 4.
     pub fn become_version_4(&self) -> Result<(), Errno> {
         let remote = self.remote().and_then(|remote| remote.endpoint());
         let remote = remote.ok_or(Errno::ENOTCONN)?;
@@ -260,19 +261,22 @@ impl Socket {
         self.protocol
     }
 
-    /// Returns the options.
+    /// Returns the values of the socket options.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
+    /// Returns whether the socket is of the family `AF_UNIX`.
     pub(super) fn is_unix(&self) -> bool {
         self.family == Family::Unix
     }
 
+    /// Returns whether the protocol is TCP.
     pub(super) fn is_tcp(&self) -> bool {
         self.protocol == Some(Protocol::Tcp)
     }
 
+    /// Returns a weak reference to the socket.
     pub(super) fn weak(&self) -> Weak<Self> {
         self.this.clone()
     }
@@ -383,10 +387,11 @@ impl Socket {
         }
     }
 
-    /// Has this thread alone connect the socket, until the result is dropped.
+    /// Takes the lock of calls that connect the socket. The lock is released when the result is
+    /// dropped.
     ///
     /// # Errors
-    /// `EALREADY`: another thread is connecting it.
+    /// Fails with `EALREADY` if another thread is connecting the socket.
     pub(super) fn connect_alone(&self) -> Result<MutexGuard<'_, ()>, Errno> {
         self.connecting.try_lock().ok_or(Errno::EALREADY)
     }
@@ -582,7 +587,8 @@ impl Socket {
     /// `listener`. If the backlog is full, TCP waits in it, and other sockets wait in this call.
     ///
     /// # Errors
-    /// `ECONNREFUSED`: the listener is gone. `ENOBUFS`: no memory. `EAGAIN`; those of a signal.
+    /// Fails with `ECONNREFUSED` if the listener is gone, with `ENOBUFS` if memory is short, with
+    /// `EAGAIN` instead of waiting, and with the error of a signal.
     pub(super) fn connect_to(
         &self,
         listener: &Arc<Listener>,
@@ -652,8 +658,8 @@ impl Socket {
     /// Takes the oldest connection from the backlog. Waits for one unless `nonblocking`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: the type has no connections. `EINVAL`: the socket does not listen. `EAGAIN`;
-    /// those of a signal.
+    /// Fails with `EOPNOTSUPP` if the type has no connections, and with `EINVAL` if the socket does
+    /// not listen. Fails with `EAGAIN` instead of waiting, and with the error of a signal.
     pub fn accept(&self, nonblocking: bool) -> Result<Arc<Self>, Errno> {
         if !self.kind.connects() {
             return Err(Errno::EOPNOTSUPP);
@@ -723,7 +729,8 @@ impl Socket {
     /// Closes the reading direction, the writing direction, or both.
     ///
     /// # Errors
-    /// `ENOTCONN`: the socket is neither connected nor listening, and not of `AF_UNIX`.
+    /// Fails with `ENOTCONN` if the socket is neither connected nor listening, and not of
+    /// `AF_UNIX`. As on Linux, the direction is closed nevertheless.
     pub fn shut_down(&self, reading: bool, writing: bool) -> Result<(), Errno> {
         if writing && self.is_tcp() {
             self.release_held();

@@ -34,9 +34,11 @@ pub(super) struct With {
 
 impl Socket {
     /// Charges a segment of `length` bytes to this socket. Waits for room as `patience` allows.
+    /// Returns the charge.
     ///
     /// # Errors
-    /// `EAGAIN`, `ENOBUFS`; those of a signal. `EPIPE`: the socket cannot send any more.
+    /// Fails with `EPIPE` if the socket cannot send any more, and with `ENOBUFS` if memory is
+    /// short. Fails with `EAGAIN` instead of waiting, and with the error of a signal.
     pub(super) fn charge(
         &self,
         length: usize,
@@ -67,7 +69,7 @@ impl Socket {
     /// with the first bytes.
     ///
     /// # Errors
-    /// As `send(2)`; `BROKEN_PIPE` where Linux sends a signal.
+    /// Fails as `send(2)` does, and with `BROKEN_PIPE` where Linux sends SIGPIPE.
     pub(super) fn send_stream(
         &self,
         from: &mut dyn ByteSource,

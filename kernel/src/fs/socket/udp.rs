@@ -45,7 +45,7 @@ impl Parcel {
     /// Makes a segment of the next `length` bytes of `from`.
     ///
     /// # Errors
-    /// Those of [`Payload::take`].
+    /// Fails with the errors of [`Payload::take`].
     fn segment(
         &self,
         from: &mut dyn ByteSource,
@@ -58,6 +58,8 @@ impl Parcel {
 }
 
 impl Socket {
+    /// Returns the IP version of a packet that this socket sends to `to`. A packet of version 4 is
+    /// marked as mapped if the socket is of the family `AF_INET6`.
     pub(super) fn version_of_packet(&self, to: Ip) -> Version {
         if to.to_v4().is_none() {
             return Version::Six;
@@ -105,8 +107,8 @@ impl Socket {
     /// Joins the multicast group `group`.
     ///
     /// # Errors
-    /// `EADDRINUSE`: the socket is a member already. `ENOBUFS`: the socket is in too many groups,
-    /// or memory is short.
+    /// Fails with `EADDRINUSE` if the socket is a member already. Fails with `ENOBUFS` if the
+    /// socket is in too many groups, or memory is short.
     pub fn join_group(&self, group: Ip) -> Result<(), Errno> {
         self.groups.join(group)
     }
@@ -114,7 +116,7 @@ impl Socket {
     /// Leaves the multicast group `group`.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: the socket is not a member.
+    /// Fails with `EADDRNOTAVAIL` if the socket is not a member.
     pub fn leave_group(&self, group: Ip) -> Result<(), Errno> {
         self.groups.leave(group)
     }
@@ -128,7 +130,7 @@ impl Socket {
     /// free port if it has none.
     ///
     /// # Errors
-    /// As `sendmsg(2)`.
+    /// Fails as `sendmsg(2)` does.
     fn parcel(&self, out: &Outgoing<'_>) -> Result<Parcel, Errno> {
         let v6 = self.family() == Family::Inet6;
         if !self.is_bound() {
@@ -170,7 +172,11 @@ impl Socket {
         })
     }
 
-    /// Sends a message of UDP. It is lost if no socket receives it, or the receiver has no room.
+    /// Sends a message of UDP and returns its length. The message is lost if no socket receives it,
+    /// or the receiver has no room.
+    ///
+    /// # Errors
+    /// Fails as `sendmsg(2)`: among others with `EMSGSIZE` if the message is too long.
     pub(super) fn send_datagram(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let length = from.left();
         if length > LONGEST_MESSAGE {
@@ -191,7 +197,7 @@ impl Socket {
     /// complete and is sent.
     ///
     /// # Errors
-    /// As `sendmsg(2)`. The message that was held back is then lost.
+    /// Fails as `sendmsg(2)` does. The message that was held back is lost then.
     fn add_to_held(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>, more: bool) -> SysResult {
         let length = from.left();
         let mut pieces = self.held.pieces.lock();
@@ -236,7 +242,7 @@ impl Socket {
     /// Sends the message that is held back, if there is one.
     ///
     /// # Errors
-    /// `ENOBUFS`: no memory.
+    /// Fails with `ENOBUFS` if memory is short.
     pub(super) fn send_held_message(&self) -> Result<(), Errno> {
         let mut pieces = self.held.pieces.lock();
         let message = pieces.message.take();
@@ -267,7 +273,7 @@ impl Socket {
     /// Puts a message into the inboxes of its receivers.
     ///
     /// # Errors
-    /// `ENOBUFS`: no memory.
+    /// Fails with `ENOBUFS` if memory is short.
     fn deliver(&self, parcel: &Parcel, mut segment: Arc<Segment>) -> Result<(), Errno> {
         let Parcel {
             source,
@@ -347,7 +353,7 @@ impl Socket {
     /// Puts a message into the inbox of `receiver` if there is room.
     ///
     /// # Errors
-    /// [`Refusal`]: the message is lost.
+    /// Fails with the reason. The message is lost then.
     pub(super) fn put(&self, receiver: &Self, segment: Arc<Segment>) -> Result<(), Refusal> {
         // Relaxed: an option orders nothing.
         let room = receiver.settings().receive_buffer.load(Ordering::Relaxed);
@@ -367,7 +373,7 @@ impl Socket {
 /// Charges a UDP message of `length` bytes to the limit that all sockets share.
 ///
 /// # Errors
-/// `ENOBUFS`: the limit is reached.
+/// Fails with `ENOBUFS` if the limit is reached.
 fn charge(length: usize) -> Result<Charge, Errno> {
     let bytes = Payload::memory(length) + OVERHEAD;
     account::charge(None, bytes).map_err(|_| Errno::ENOBUFS)

@@ -47,7 +47,12 @@ impl Socket {
         Ok(())
     }
 
-    /// `bind`.
+    /// Binds the socket to the name in `bytes`: a path, an abstract name, or any free abstract name
+    /// if `bytes` has no name (`bind(2)`). For a path, creates the file of the socket.
+    ///
+    /// # Errors
+    /// Fails with `EADDRINUSE` if the name is in use, and with `EINVAL` if the socket has a name or
+    /// `bytes` is no address of this family. Fails with the errors of creating the file.
     pub(super) fn bind_unix(
         &self,
         bytes: &[u8],
@@ -118,7 +123,15 @@ impl Socket {
         Ok(found)
     }
 
-    /// `connect`.
+    /// Connects the socket to the one with the name in `bytes` (`connect(2)`). A socket that
+    /// connects waits for room in the backlog as `patience` allows. For a datagram socket,
+    /// `AF_UNSPEC` disconnects it.
+    ///
+    /// # Errors
+    /// Fails with `ECONNREFUSED` if no socket has the name or listens there, and with `EPROTOTYPE`
+    /// if that socket is of another type. Fails with `EISCONN` if this socket is connected, with
+    /// `EINVAL` if it listens, and with the errors of looking up a path. Otherwise fails as
+    /// `connect(2)`.
     pub(super) fn connect_unix(
         &self,
         bytes: &[u8],
@@ -170,7 +183,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Disconnects this datagram socket from its peer.
+    /// Disconnects this datagram socket from its peer, so it receives from any socket again.
     pub(super) fn disconnect_messages(&self) {
         let mut state = self.state.lock();
         let old = state.peer.take();
@@ -181,7 +194,12 @@ impl Socket {
         self.inbox.receive_only_from(None);
     }
 
-    /// `listen`.
+    /// Makes the socket accept connections (`listen(2)`). At most `backlog` connections wait to be
+    /// accepted.
+    ///
+    /// # Errors
+    /// Fails with `EOPNOTSUPP` if sockets of this type do not connect. Fails with `EINVAL` if the
+    /// socket has no name or is connected.
     pub(super) fn listen_unix(&self, backlog: usize) -> Result<(), Errno> {
         if !self.kind().connects() {
             return Err(Errno::EOPNOTSUPP);
@@ -209,7 +227,13 @@ impl Socket {
         Ok((peer.ok_or(Errno::ENOTCONN)?, true))
     }
 
-    /// Sends a message from a datagram socket, or over a connection that keeps boundaries.
+    /// Sends a message from a datagram socket, or over a connection that keeps boundaries. Returns
+    /// its length. Waits for room as `patience` allows.
+    ///
+    /// # Errors
+    /// Fails as `sendmsg(2)`: among others with `ENOTCONN` without a receiver, with `EMSGSIZE` if
+    /// the message is too long, with `EPIPE` if the socket cannot send any more, and with `EAGAIN`
+    /// instead of waiting.
     pub(super) fn send_message(
         &self,
         from: &mut dyn ByteSource,

@@ -90,7 +90,7 @@ impl Socket {
     /// them.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn unaccepted(&self) -> Result<Vec<Arc<Self>>, Errno> {
         let mut all = Vec::new();
         let listener = self.state.lock().listener.clone();

@@ -88,6 +88,10 @@ static HAND: AtomicUsize = AtomicUsize::new(0);
 /// Files that may have pages to drop.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
 
+/// Returns the host path `folder`, a slash and `name`. If `folder` is empty, returns `name` alone.
+///
+/// # Errors
+/// Fails with `ENAMETOOLONG` if the path would have `PATH_MAX` bytes or more, and with `ENOMEM`.
 pub(super) fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut path = Vec::new();
     let length = folder.len() + 1 + name.len();
@@ -132,8 +136,12 @@ impl TmpNode {
         }
     }
 
-    /// Returns the host's directory below this one, or `None` if there is none. Asks the host if
-    /// that is not known.
+    /// Returns the path of the host's directory below this one, or `None` if there is none. Asks
+    /// the host if that is not known.
+    ///
+    /// # Errors
+    /// Fails with `ENOTDIR` if this is no directory, with `ENAMETOOLONG` or `ENOMEM`, and with the
+    /// host's error.
     pub(super) fn folder_below(&self) -> Result<Option<Arc<[u8]>>, Errno> {
         let mut unknown: Vec<Arc<Self>> = Vec::new();
         let mut here = self.this.upgrade().ok_or(Errno::ENOENT)?;
@@ -176,7 +184,12 @@ impl TmpNode {
         Ok(folder)
     }
 
-    /// Fetches the entry `name` from the host, if the host has one.
+    /// Adds the host's entry `name` to this directory, unless it is known here already. If the host
+    /// has no such entry, notes that.
+    ///
+    /// # Errors
+    /// Fails with `ENOTDIR` if this is no directory, with `ENAMETOOLONG` or `ENOMEM`, and with the
+    /// host's error.
     pub(super) fn fetch_entry(&self, name: &[u8]) -> Result<(), Errno> {
         if !self.fs.has_below() {
             return Ok(());
@@ -198,8 +211,11 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Does the same for an entry that will be removed. Afterwards it is known whether the host
-    /// could bring the entry back.
+    /// Does the same as [`Self::fetch_entry`] for an entry that will be removed. Also finds the
+    /// host's directory below this one, so it is known whether the host could bring the entry back.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`Self::fetch_entry`].
     pub(super) fn fetch_to_remove(&self, name: &[u8]) -> Result<(), Errno> {
         self.fetch_entry(name)?;
         if self.fs.has_below() {
@@ -208,7 +224,11 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Fetches all entries that the host has.
+    /// Adds all entries of the host's directory to this one, unless that was done before. Entries
+    /// that are known here already stay.
+    ///
+    /// # Errors
+    /// Fails with `ENOTDIR` if this is no directory, with `ENOMEM`, and with the host's error.
     pub(super) fn fetch_all(&self) -> Result<(), Errno> {
         if !self.fs.has_below() {
             return Ok(());
@@ -264,8 +284,11 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Fetches all entries of the directory `name`. Only without entries can it be removed or
-    /// replaced.
+    /// Adds all of the host's entries to the subdirectory `name`, because only an empty directory
+    /// can be removed or replaced. Does nothing if `name` is no directory.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`Self::fetch_all`].
     pub(super) fn fetch_all_of(&self, name: &[u8]) -> Result<(), Errno> {
         match self.directory()?.get(name) {
             Some(node) if node.directory().is_ok() => node.fetch_all(),
@@ -273,7 +296,11 @@ impl TmpNode {
         }
     }
 
-    /// Fetches the entry `name`, and the host's directory below it, so that the entry can move.
+    /// Adds the host's entry `name`, and finds the host's directory below it, so that the entry can
+    /// move.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`Self::fetch_entry`].
     pub(super) fn settle_entry(&self, name: &[u8]) -> Result<(), Errno> {
         self.fetch_to_remove(name)?;
         match self.directory()?.get(name) {
@@ -284,7 +311,8 @@ impl TmpNode {
         }
     }
 
-    /// Creates the node of the host's `entry`, which has the name `name` in `folder`.
+    /// Creates the node of the host's `entry`, which has the name `name` in `folder`. Fails with
+    /// `EIO` if the file type is unknown, and with `ENAMETOOLONG` or `ENOMEM`.
     pub(super) fn node_of(
         &self,
         folder: &Arc<[u8]>,
@@ -550,7 +578,12 @@ impl Regular {
         Ok(Some(frame))
     }
 
-    /// Fetches the whole file from the host. The caller holds `writing`.
+    /// Reads the whole file from the host, so the host is not needed for it any more. The caller
+    /// holds `writing`.
+    ///
+    /// # Errors
+    /// Fails with the host's error, with `ESTALE` if the host has another file there by now, and
+    /// with `ENOMEM`.
     pub(super) fn fetch_whole(&self, node: &TmpNode) -> Result<(), Errno> {
         let end = self.content.lock().below_bytes.div_ceil(PAGE);
         for index in 0..end {

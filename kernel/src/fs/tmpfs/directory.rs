@@ -125,6 +125,8 @@ impl State {
 }
 
 impl Directory {
+    /// Makes an empty directory, whose name is `name` in the directory `above`. The root of a tree
+    /// has `None` for `above`.
     pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8]) -> Self {
         Self {
             state: SpinLock::new(State {
@@ -195,10 +197,12 @@ impl Directory {
         }
     }
 
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.state.lock().by_name.len()
     }
 
+    /// Returns the node of the entry `name`, or `None` if there is no such entry here.
     pub(super) fn get(&self, name: &[u8]) -> Option<Arc<TmpNode>> {
         self.state
             .lock()
@@ -207,6 +211,10 @@ impl Directory {
             .map(|entry| entry.node.clone())
     }
 
+    /// Adds the entry `name`, which leads to `node`.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the directory was removed, and with `EEXIST` if it has such an entry.
     pub(super) fn insert(&self, name: &[u8], node: Arc<TmpNode>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         let error = if state.removed {
@@ -223,6 +231,12 @@ impl Directory {
         Err(error)
     }
 
+    /// Removes the entry `name`, which must lead to the node `meant` and not to a directory.
+    /// Returns the node.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if there is no such entry, with `EISDIR` if it is a directory, and with
+    /// `ESTALE` if it leads to another node by now.
     pub(super) fn remove_file(&self, name: &[u8], meant: NodeId) -> Result<Arc<TmpNode>, Errno> {
         let mut state = self.state.lock();
         let entry = state.by_name.get(name).ok_or(Errno::ENOENT)?;
@@ -235,6 +249,13 @@ impl Directory {
         state.remove(name).ok_or(Errno::ENOENT)
     }
 
+    /// Removes the empty directory `name`, whose node must be `meant`. Returns the node.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if there is no such entry, with `ESTALE` if it leads to another node by
+    /// now, and with `ENOTDIR` if it is no directory. Fails with `ENOTEMPTY` if the directory has
+    /// entries, and with `EBUSY` if a file system is mounted there. Fails with `EAGAIN` if the
+    /// host's entries must be fetched first.
     pub(super) fn remove_directory(
         &self,
         name: &[u8],
@@ -422,18 +443,23 @@ impl Directory {
         None
     }
 
+    /// Returns the directory above, or `None` for the root of the tree.
     pub(super) fn parent(&self) -> Option<NodeRef> {
         self.state.lock().above.as_ref()?.upgrade()
     }
 
+    /// Returns whether the directory was removed.
     pub(super) fn is_removed(&self) -> bool {
         self.state.lock().removed
     }
 
+    /// Returns the directory's own name in the directory above.
     pub(super) fn name(&self) -> Box<[u8]> {
         self.state.lock().name.clone()
     }
 
+    /// Returns the root of the file system that is mounted on this directory, or `None` if there is
+    /// none.
     pub(super) fn covered_by(&self) -> Option<NodeRef> {
         // Relaxed: a path walk during a mount may come before it or after.
         if !self.is_covered.load(Ordering::Relaxed) {
@@ -442,6 +468,10 @@ impl Directory {
         self.state.lock().covered_by.clone()
     }
 
+    /// Sets the root of the file system that is mounted on this directory. `None` ends the mount.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the directory was removed.
     pub(super) fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.removed {
@@ -454,6 +484,7 @@ impl Directory {
         Ok(())
     }
 
+    /// Sets the directory's place in the tree: its name is `name` in the directory `above`.
     pub(super) fn set_place(&self, above: Option<Weak<dyn Node>>, name: &[u8]) {
         let mut state = self.state.lock();
         state.above = above;
@@ -482,7 +513,13 @@ fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
     false
 }
 
-/// Renames within one file system.
+/// Renames the entry `name` of `from` to `new_name` of `to`, in the same file system, as `how`
+/// says. `meant` are the nodes that the caller found at the old and the new name. Returns what was
+/// moved or replaced, or `None` if both names lead to the same node.
+///
+/// # Errors
+/// Fails with `ESTALE` if a name leads to another node by now. Fails with `ENOENT`, `EINVAL`,
+/// `EBUSY`, `EISDIR`, `ENOTDIR` or `ENOTEMPTY` as `rename(2)`.
 pub(super) fn rename(
     from: &TmpNode,
     name: &[u8],

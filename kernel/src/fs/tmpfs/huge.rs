@@ -31,7 +31,7 @@ const DEFAULT_MODE: u32 = 0o755;
 /// The largest file.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// The file system type.
+/// The type of a file system of huge pages.
 pub const TYPE: FileSystemType = FileSystemType {
     name: "hugetlbfs",
     maker: Maker::Anew(make),
@@ -152,20 +152,31 @@ pub(super) struct Huge {
 }
 
 impl Huge {
+    /// Returns the pages of the file.
     pub(super) const fn file(&self) -> &Arc<HugeFile> {
         &self.file
     }
 
+    /// Returns the seals of the file.
     pub(super) const fn seals(&self) -> &Seals {
         &self.seals
     }
 
+    /// Adds the seals in `seals` to the file.
+    ///
+    /// # Errors
+    /// Fails with `EPERM` if the file is sealed against more seals, and with `EBUSY` for
+    /// `F_SEAL_WRITE` while a mapping may store.
     pub(super) fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         let _changing = self.changing.lock();
         self.seals.add(seals, self.file.mappings())
     }
 
-    /// Cuts or extends the file, by whole pages.
+    /// Cuts or extends the file to `size` bytes, which must be whole huge pages.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if `size` is no multiple of the page size, with `EFBIG` if it is too
+    /// large, and with `EPERM` if a seal forbids the change.
     pub(super) fn set_size(&self, node: &TmpNode, size: u64) -> Result<(), Errno> {
         if !size.is_multiple_of(self.file.page_size().bytes()) {
             return Err(Errno::EINVAL);
@@ -186,7 +197,8 @@ impl Huge {
     }
 }
 
-/// Opens a file of huge pages.
+/// Opens the file `node` of huge pages, for writing if `flags` say so. Fails with `EROFS` if the
+/// mount is read-only and `flags` ask to write.
 pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     let writer = if flags.writable() {
         node.fs.volume.open_writer()?;

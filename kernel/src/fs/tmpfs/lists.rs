@@ -24,6 +24,7 @@ const MOST_BYTES: usize = 4 + 500 * 8;
 pub(super) struct Lists(AtomicU8);
 
 impl Lists {
+    /// Makes the state of a file without access lists.
     pub(super) const fn none() -> Self {
         Self(AtomicU8::new(0))
     }

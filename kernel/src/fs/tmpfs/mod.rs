@@ -91,10 +91,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No limits.
+    /// Neither pages nor files are limited.
     pub const NONE: Self = Self { pages: 0, nodes: 0 };
 
-    /// Linux's defaults: pages for half of RAM, and one file for each page.
+    /// Returns Linux's default limits: half of the pages of RAM, and a file for each of those
+    /// pages.
     pub fn half_of_ram() -> Self {
         let pages = ram_pages() / 2;
         Self {
@@ -214,7 +215,8 @@ impl Tmpfs {
         memory::count_file_frames(-(count.cast_signed()));
     }
 
-    /// Creates a regular file without a name.
+    /// Creates a regular file without a name. Fails with `ENOSPC` if the file system has no room
+    /// for a file.
     pub fn make_nameless(self: &Arc<Self>, beginning: Beginning) -> Result<Arc<TmpNode>, Errno> {
         self.check_node_room()?;
         let node = TmpNode::new(self, self.new_content(), beginning);

@@ -13,7 +13,7 @@ use machine::memory::file_block::{SharedPolicy, SharedPolicyCell};
 /// Permissions of a root directory, unless `mode=` says otherwise.
 pub(super) const DEFAULT_MODE: u32 = 0o1777;
 
-/// The file system type.
+/// The type of the file system `tmpfs`.
 pub const TYPE: FileSystemType = FileSystemType {
     name: "tmpfs",
     maker: Maker::Anew(make),

@@ -42,6 +42,7 @@ pub(super) enum Pace {
     Straight,
 }
 
+/// The pages and the size of a regular file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) pages: Pages,
@@ -98,6 +99,7 @@ pub struct Regular {
 }
 
 impl Regular {
+    /// Makes the content of an empty file.
     pub(super) fn new() -> Self {
         Self {
             content: SpinLock::new(Content::default()),
@@ -134,13 +136,16 @@ impl Regular {
         self.writers.fetch_sub(by, Ordering::Relaxed);
     }
 
-    /// Forbids writing while the file is a running program. Fails with `ETXTBSY` if there are
-    /// writers.
+    /// Forbids that the file is written while it runs as a program. [`Self::permit_writing`] ends
+    /// this.
+    ///
+    /// # Errors
+    /// Fails with `ETXTBSY` if the file is open for writing.
     pub(super) fn forbid_writing(&self) -> Result<(), Errno> {
         self.claim(-1)
     }
 
-    /// Undoes [`Self::forbid_writing`].
+    /// Ends what one call of [`Self::forbid_writing`] began.
     pub(super) fn permit_writing(&self) {
         self.release(-1);
     }
@@ -152,22 +157,23 @@ impl Regular {
         (content.size, below.max(content.pages.len() as u64))
     }
 
-    /// Returns the seals.
+    /// Returns the seals of the file.
     pub(super) fn seals(&self) -> &Seals {
         &self.seals
     }
 
-    /// Adds seals.
+    /// Adds the seals in `seals` to the file.
     ///
     /// # Errors
-    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
-    /// may store.
+    /// Fails with `EPERM` if the file is sealed against more seals, and with `EBUSY` for
+    /// `F_SEAL_WRITE` while a mapping may store.
     pub(super) fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         let _writing = self.writing.lock();
         self.seals.add(seals, &self.mappings)
     }
 
-    /// Enters a frame that already holds the content of page `index`. For unpacking the archive.
+    /// Inserts `frame`, which already holds the content of page `index`, when the archive is
+    /// unpacked. Fails with `ENOSPC` or `ENOMEM`.
     pub(super) fn adopt(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
         fs.charge_page()?;
         self.mappings.own(&frame, index);
@@ -353,7 +359,12 @@ fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Cuts or extends the file.
+/// Cuts or extends the file `node` to `size` bytes.
+///
+/// # Errors
+/// Fails with `EINVAL` if `node` is no regular file, with `EFBIG` if `size` is too large, and with
+/// `ETXTBSY` if the file runs as a program. Fails with the errors of changing the pages, such as
+/// `EPERM` for a seal.
 pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
     let regular = node.regular().ok_or(Errno::EINVAL)?;
     if size > MAX_SIZE {
@@ -396,7 +407,8 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fills an empty file with frames that hold its content, and sets its size.
+/// Fills the empty file `node` with frames that hold its content, and sets its size. Fails with
+/// `EINVAL` if this is no regular file, and with `ENOSPC` or `ENOMEM`.
 pub(super) fn fill(
     node: &TmpNode,
     frames: impl Iterator<Item = FrameRef>,
@@ -412,7 +424,8 @@ pub(super) fn fill(
 }
 
 impl TmpNode {
-    /// Fills an empty regular file with frames that hold its content, and sets its size.
+    /// Fills an empty regular file with frames that hold its content, and sets its size. Fails with
+    /// `EINVAL` if this is no regular file, and with `ENOSPC` or `ENOMEM`.
     pub fn fill(&self, frames: impl Iterator<Item = FrameRef>, size: u64) -> Result<(), Errno> {
         fill(self, frames, size)
     }
@@ -530,6 +543,11 @@ impl Drop for Writer {
     }
 }
 
+/// Opens the regular file `node`, for writing if `flags` say so. Returns the open file.
+///
+/// # Errors
+/// If `flags` ask to write, fails with `EROFS` if the mount is read-only and with `ETXTBSY` if the
+/// file runs as a program.
 pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     Ok(Arc::new(if flags.writable() {
         OpenRegular::Writes(Writer::of(node)?)

@@ -34,7 +34,7 @@ impl Asked {
         self.0.store(clock::now().0, Ordering::Relaxed);
     }
 
-    /// Has the next lookup of the name ask the host.
+    /// Marks the file as not asked about, so the next lookup of its name asks the host.
     pub(super) fn doubt(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

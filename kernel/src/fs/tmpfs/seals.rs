@@ -17,7 +17,7 @@ impl Seals {
         Self(AtomicU32::new(F_SEAL_SEAL))
     }
 
-    /// Returns the seals.
+    /// Returns the seals as bits (`F_SEAL_*`).
     pub(super) fn get(&self) -> u32 {
         // Relaxed (all): the file's lock orders the tasks that act on the seals.
         self.0.load(Ordering::Relaxed)
@@ -26,8 +26,8 @@ impl Seals {
     /// Adds seals. The caller holds the file's lock.
     ///
     /// # Errors
-    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
-    /// may store.
+    /// Fails with `EPERM` if the file is sealed against more seals, and with `EBUSY` for
+    /// `F_SEAL_WRITE` while a mapping may store.
     pub(super) fn add(&self, seals: u32, mappings: &Mappings) -> Result<(), Errno> {
         let old = self.get();
         if old & F_SEAL_SEAL != 0 {
@@ -46,7 +46,7 @@ impl Seals {
     /// Checks that the file has no seal in `any_of`.
     ///
     /// # Errors
-    /// `EPERM`: the file has one.
+    /// Fails with `EPERM` if the file has such a seal.
     pub(super) fn check(&self, any_of: u32) -> Result<(), Errno> {
         if self.get() & any_of == 0 {
             Ok(())
@@ -65,26 +65,27 @@ impl TmpNode {
         }
     }
 
-    /// Returns the seals.
+    /// Returns the seals of the file as bits (`F_SEAL_*`).
     ///
     /// # Errors
-    /// `EINVAL`: this is no regular file.
+    /// Fails with `EINVAL` if this is no regular file.
     pub fn seals(&self) -> Result<u32, Errno> {
         Ok(self.seals_of_file()?.get())
     }
 
-    /// Allows that seals are added (a memfd with `MFD_ALLOW_SEALING`).
+    /// Allows that seals are added to the file (`MFD_ALLOW_SEALING`). Does nothing if this is no
+    /// regular file.
     pub fn allow_seals(&self) {
         if let Ok(seals) = self.seals_of_file() {
             seals.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Adds seals.
+    /// Adds the seals in `seals` to the file (`F_ADD_SEALS`).
     ///
     /// # Errors
-    /// `EPERM` if the file is sealed against more seals. `EBUSY` for `F_SEAL_WRITE` while a mapping
-    /// may store. `EINVAL`: this is no regular file.
+    /// Fails with `EPERM` if the file is sealed against more seals, and with `EBUSY` for
+    /// `F_SEAL_WRITE` while a mapping may store. Fails with `EINVAL` if this is no regular file.
     pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         match &self.body {
             Body::Regular(regular) => regular.add_seals(seals),

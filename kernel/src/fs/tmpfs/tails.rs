@@ -28,7 +28,8 @@ pub fn trim_all() -> bool {
     trim(|_| true)
 }
 
-/// Does the same for the files of `fs`, which is full.
+/// Frees pages behind the ends of the files of `fs`, which is full. Returns `true` if trying again
+/// may help. No spin lock may be held.
 pub(super) fn trim_of(fs: &Tmpfs) -> bool {
     trim(|node| core::ptr::eq(&raw const *node.fs, fs))
 }

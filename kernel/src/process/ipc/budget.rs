@@ -30,10 +30,11 @@ fn most() -> u64 {
     MOST.get().copied().unwrap_or(0)
 }
 
-/// Charges `bytes` bytes.
+/// Charges `bytes` bytes to the memory of messages and semaphores. Returns the charge, which lasts
+/// until it is dropped.
 ///
 /// # Errors
-/// `ENOMEM` if the sum would exceed the limit.
+/// Fails with `ENOMEM` if the sum would exceed the limit.
 pub(super) fn charge(bytes: u64) -> Result<Charge, Errno> {
     // Relaxed: no other data depends on the sum.
     let sum = USED.fetch_add(bytes, Ordering::Relaxed);

@@ -76,7 +76,7 @@ impl Owner {
     /// Checks that the calling task may read (4) or change (2) the object's contents.
     ///
     /// # Errors
-    /// `EACCES` if it may not.
+    /// Fails with `EACCES` if the task may not.
     pub fn check(&self, wanted: u32) -> Result<(), Errno> {
         process::current()
             .credentials()
@@ -91,7 +91,7 @@ impl Owner {
     /// Checks that the calling task may change or remove the object itself.
     ///
     /// # Errors
-    /// `EPERM` if it may not.
+    /// Fails with `EPERM` if the task may not.
     pub fn check_change(&self) -> Result<(), Errno> {
         process::current()
             .credentials()
@@ -148,7 +148,7 @@ impl Body {
     /// Makes the contents of a message of `size` bytes, which `fill` writes.
     ///
     /// # Errors
-    /// `ENOMEM`; the errors of `fill`.
+    /// Fails with `ENOMEM`, and with the errors of `fill`.
     pub fn new(
         size: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Errno>,

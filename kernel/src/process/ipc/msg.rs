@@ -22,7 +22,7 @@ pub struct Limits {
     pub queues: AtomicU64,
 }
 
-/// Linux's defaults.
+/// The limits in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     message: AtomicU64::new(8192),
     queue: AtomicU64::new(16_384),
@@ -62,11 +62,11 @@ fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option
     Ok(found)
 }
 
-/// `msgget(2)`: returns the number of the queue with this key. Creates the queue if the flags say
-/// so.
+/// Returns the number of the queue with the key `key` (`msgget(2)`). Creates the queue if `flags`
+/// say so.
 ///
 /// # Errors
-/// As `msgget(2)`.
+/// Fails as `msgget(2)` does.
 pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
     if let Some(id) = existing(&TABLE.lock(), key, flags)? {
         return Ok(id);
@@ -84,10 +84,11 @@ pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
     table.insert(key, bytes(&LIMITS.queues), |_| one)
 }
 
-/// `msgsnd(2)`: sends a message, whose type is 1 or more.
+/// Sends `message` to the queue `id`, and waits for room unless `nowait` (`msgsnd(2)`). The type of
+/// the message is 1 or more.
 ///
 /// # Errors
-/// As `msgsnd(2)`.
+/// Fails as `msgsnd(2)` does.
 pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> {
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
@@ -123,10 +124,11 @@ pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> 
     }
 }
 
-/// `msgrcv(2)`: receives a message.
+/// Removes the message that `taking` selects from the queue `id` and returns it (`msgrcv(2)`).
+/// Waits for such a message unless `nowait`.
 ///
 /// # Errors
-/// As `msgrcv(2)`.
+/// Fails as `msgrcv(2)` does.
 pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, Errno> {
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
@@ -155,12 +157,12 @@ pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, E
     }
 }
 
-/// `msgrcv(2)` with `MSG_COPY`: copies the message that has `n` others before it into `room`.
-/// Returns its type and its size in bytes.
+/// Copies the message that has `n` others before it into `room`, without removing it (`msgrcv(2)`
+/// with `MSG_COPY`). Returns the type and the size in bytes of the message.
 ///
 /// # Errors
-/// `ENOMSG` if there is no such message. `E2BIG` if it is too large for `taking`. `EINVAL` if it is
-/// too large for `room`.
+/// Fails with `ENOMSG` if there is no such message, and with `E2BIG` if it is too large for
+/// `taking`. Fails with `EINVAL` if it is too large for `room`.
 pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, usize), Errno> {
     let table = TABLE.lock();
     let one = table.get(id)?;
@@ -208,7 +210,7 @@ fn status_of(table: &IpcIds<MessageQueue>, id: i32) -> Result<Status, Errno> {
 /// Returns the status of a queue.
 ///
 /// # Errors
-/// `EINVAL` if no queue has this number.
+/// Fails with `EINVAL` if no queue has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     status_of(&TABLE.lock(), id)
 }
@@ -216,7 +218,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
 /// Returns the status of the queue at a place in the table.
 ///
 /// # Errors
-/// `EINVAL` if no queue is there.
+/// Fails with `EINVAL` if no queue is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     status_of(&table, table.at(place)?)
@@ -259,11 +261,11 @@ pub fn totals() -> Totals {
     totals
 }
 
-/// `IPC_SET`: gives a queue another owner, other permissions and another size in bytes.
+/// Gives the queue `id` another owner, other permissions and another size in bytes (`IPC_SET`).
 ///
 /// # Errors
-/// `EINVAL` if no queue has this number, or if an ID of `owner` is -1. `EPERM` if the caller may
-/// not change it.
+/// Fails with `EINVAL` if no queue has this number, or if an ID of `owner` is -1. Fails with
+/// `EPERM` if the caller may not change it.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let one = table.get_mut(id)?;
@@ -274,10 +276,11 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Resul
     Ok(())
 }
 
-/// `IPC_RMID`: removes the queue with its messages. Its waiters get `EIDRM`.
+/// Removes the queue `id` with its messages (`IPC_RMID`). Tasks that wait at the queue get `EIDRM`.
 ///
 /// # Errors
-/// `EINVAL` if no queue has this number. `EPERM` if the caller may not remove it.
+/// Fails with `EINVAL` if no queue has this number, and with `EPERM` if the caller may not remove
+/// it.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -293,7 +296,7 @@ pub fn remove(id: i32) -> Result<(), Errno> {
 /// Returns a zeroed buffer of `size` bytes, or of the largest message's size if that is less.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub fn room(size: usize) -> Result<Vec<u8>, Errno> {
     let size = size.min(bytes(&LIMITS.message));
     let mut room = Vec::new();

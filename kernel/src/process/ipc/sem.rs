@@ -28,7 +28,7 @@ pub struct Limits {
     pub sets: AtomicU64,
 }
 
-/// Linux's defaults.
+/// The limits in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     of_set: AtomicU64::new(32_000),
     all: AtomicU64::new(32_000 * 32_000),
@@ -72,7 +72,7 @@ pub struct UndoList {
 }
 
 impl UndoList {
-    /// Makes an empty list.
+    /// Makes a list without adjustments.
     pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number itself matters.
@@ -141,10 +141,11 @@ fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// `semget(2)`: returns the number of the set with this key. Creates the set if the flags say so.
+/// Returns the number of the set with the key `key` (`semget(2)`). Creates the set with `count`
+/// semaphores if `flags` say so.
 ///
 /// # Errors
-/// As `semget(2)`.
+/// Fails as `semget(2)` does.
 pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     let count = u64::try_from(count).map_err(|_| Errno::EINVAL)?;
     // Relaxed, as for all limits: no other data depends on them.
@@ -185,10 +186,11 @@ pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     Ok(id)
 }
 
-/// `semop(2)` and `semtimedop(2)`: does all operations at once, or waits until they can be done.
+/// Does all `operations` on the set `id` at once, or waits until they can be done
+/// (`semtimedop(2)`). The wait ends at `deadline`, if there is one.
 ///
 /// # Errors
-/// As `semtimedop(2)`.
+/// Fails as `semtimedop(2)` does.
 pub fn operate(
     id: i32,
     operations: Box<[Operation]>,
@@ -274,7 +276,7 @@ impl Table {
 /// Returns the status of a set.
 ///
 /// # Errors
-/// `EINVAL` if no set has this number.
+/// Fails with `EINVAL` if no set has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
@@ -282,7 +284,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
 /// Returns the status of the set at a place in the table.
 ///
 /// # Errors
-/// `EINVAL` if no set is there.
+/// Fails with `EINVAL` if no set is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     table.status(table.sets.at(place)?)
@@ -318,7 +320,7 @@ pub struct Look {
 /// Returns the state of one semaphore of a set.
 ///
 /// # Errors
-/// `EINVAL` if there is no such semaphore.
+/// Fails with `EINVAL` if there is no such semaphore.
 pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     let table = TABLE.lock();
     let one = table.sets.get(id)?;
@@ -332,10 +334,10 @@ pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     })
 }
 
-/// `GETALL`: returns all values of a set.
+/// Returns the values of all semaphores of the set `id` (`GETALL`).
 ///
 /// # Errors
-/// `EINVAL` if no set has this number. `ENOMEM`.
+/// Fails with `EINVAL` if no set has this number, and with `ENOMEM`.
 pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
     let count = status(id)?.count;
     let mut values = Vec::new();
@@ -347,10 +349,10 @@ pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
     Ok(values)
 }
 
-/// `SETALL`: gives all semaphores of a set new values.
+/// Sets the values of all semaphores of the set `id` to `values` (`SETALL`).
 ///
 /// # Errors
-/// `EINVAL` if no set has this number. `ERANGE` if a value is too large.
+/// Fails with `EINVAL` if no set has this number, and with `ERANGE` if a value is too large.
 pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
     if values.iter().any(|&value| value > MAX_VALUE) {
         return Err(Errno::ERANGE);
@@ -363,11 +365,11 @@ pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `SETVAL`: gives one semaphore a new value.
+/// Sets the value of one semaphore of the set `id` to `value` (`SETVAL`).
 ///
 /// # Errors
-/// `ERANGE` if `value` is out of range. `EINVAL` if there is no such semaphore. The error of `may`
-/// for the set's owner. Checked in this order.
+/// Fails with `ERANGE` if `value` is out of range, with `EINVAL` if there is no such semaphore, and
+/// with the error of `may` for the set's owner. Checks these in this order.
 pub fn set_value(
     id: i32,
     semaphore: i32,
@@ -388,18 +390,20 @@ pub fn set_value(
     Ok(())
 }
 
-/// `IPC_SET`: gives a set another owner and other permissions. The caller has checked that it may.
+/// Gives the set `id` another owner and other permissions (`IPC_SET`). The caller has checked that
+/// the task may do so.
 ///
 /// # Errors
-/// `EINVAL` if no set has this number, or if an ID of `owner` is -1.
+/// Fails with `EINVAL` if no set has this number, or if an ID of `owner` is -1.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     TABLE.lock().sets.get_mut(id)?.owner.set(owner, permissions)
 }
 
-/// `IPC_RMID`: removes the set. Its waiters get `EIDRM`. The caller has checked that it may.
+/// Removes the set `id` (`IPC_RMID`). Tasks that wait at the set get `EIDRM`. The caller has
+/// checked that the task may do so.
 ///
 /// # Errors
-/// `EINVAL` if no set has this number.
+/// Fails with `EINVAL` if no set has this number.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();

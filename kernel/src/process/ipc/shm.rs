@@ -235,11 +235,11 @@ impl Attachment for Attached {
     }
 }
 
-/// `shmget(2)`: returns the number of the segment with this key. Creates the segment if the flags
-/// say so.
+/// Returns the number of the segment with the key `key` (`shmget(2)`). Creates the segment with
+/// `bytes` bytes if `flags` say so.
 ///
 /// # Errors
-/// As `shmget(2)`.
+/// Fails as `shmget(2)` does.
 pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     if key != PRIVATE
         && let Some(id) = existing(&TABLE.lock(), key, bytes, flags)?
@@ -309,11 +309,11 @@ fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// `shmat(2)`: attaches a segment to `space`, the memory of the current process, and returns its
-/// address. With `address` 0 the kernel chooses the address.
+/// Attaches the segment `id` to `space`, the memory of the current process (`shmat(2)`). Returns
+/// the address of the segment. With `address` 0 the kernel chooses the address.
 ///
 /// # Errors
-/// As `shmat(2)`.
+/// Fails as `shmat(2)` does.
 pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> Result<u64, Errno> {
     let replace = flags & SHM_REMAP != 0;
     let rounded = if flags & SHM_RND != 0 {
@@ -373,10 +373,10 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
     Ok(start)
 }
 
-/// `shmdt(2)`: detaches the segment at `address`.
+/// Detaches the segment at `address` from the memory of the current process (`shmdt(2)`).
 ///
 /// # Errors
-/// `EINVAL` if no segment is attached there.
+/// Fails with `EINVAL` if no segment is attached there.
 pub fn detach(address: u64) -> Result<(), Errno> {
     current_space().ok_or(Errno::EINVAL)?.detach(address)
 }
@@ -384,7 +384,7 @@ pub fn detach(address: u64) -> Result<(), Errno> {
 /// Returns the status of a segment.
 ///
 /// # Errors
-/// `EINVAL` if no segment has this number.
+/// Fails with `EINVAL` if no segment has this number.
 pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
@@ -392,7 +392,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
 /// Returns the status of the segment at a place in the table.
 ///
 /// # Errors
-/// `EINVAL` if no segment is there.
+/// Fails with `EINVAL` if no segment is there.
 pub fn status_at(place: i32) -> Result<Status, Errno> {
     let table = TABLE.lock();
     table.status(table.segments.at(place)?)
@@ -432,10 +432,11 @@ pub fn totals() -> Totals {
     }
 }
 
-/// `IPC_RMID`: destroys the segment, at once or with its last attachment.
+/// Destroys the segment `id`, at once or with its last attachment (`IPC_RMID`).
 ///
 /// # Errors
-/// `EINVAL` if no segment has this number. `EPERM` if the caller may not remove it.
+/// Fails with `EINVAL` if no segment has this number, and with `EPERM` if the caller may not remove
+/// it.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -450,11 +451,11 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `IPC_SET`: gives a segment another owner and other permissions.
+/// Gives the segment `id` another owner and other permissions (`IPC_SET`).
 ///
 /// # Errors
-/// `EINVAL` if no segment has this number, or if an ID of `owner` is -1. `EPERM` if the caller may
-/// not change it.
+/// Fails with `EINVAL` if no segment has this number, or if an ID of `owner` is -1. Fails with
+/// `EPERM` if the caller may not change it.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
@@ -465,11 +466,12 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `SHM_LOCK` and `SHM_UNLOCK`: notes the flag, which is only shown, because pages are never
-/// evicted.
+/// Sets or clears the flag that the segment `id` is locked (`SHM_LOCK`, `SHM_UNLOCK`). The flag is
+/// only shown, because pages are never evicted.
 ///
 /// # Errors
-/// `EINVAL` if no segment has this number. `EPERM` if the caller may not lock it.
+/// Fails with `EINVAL` if no segment has this number, and with `EPERM` if the caller may not lock
+/// it.
 pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;

@@ -133,10 +133,10 @@ fn parent_thread(process: &Process) -> Option<Arc<Task>> {
         .cloned()
 }
 
-/// `PTRACE_TRACEME`: makes the parent trace the current thread from now on.
+/// Makes a thread of the parent the tracer of the current thread from now on (`PTRACE_TRACEME`).
 ///
 /// # Errors
-/// `EPERM` if the thread is traced already, and for children of init; `ENOMEM`.
+/// Fails with `EPERM` if the thread is traced already and for children of init, and with `ENOMEM`.
 pub(crate) fn trace_me() -> Result<(), Errno> {
     let task = process::current();
     let table = table::lock();
@@ -189,27 +189,31 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `PTRACE_ATTACH`.
+/// Makes the current thread the tracer of the thread `tid`, and sends that thread SIGSTOP
+/// (`PTRACE_ATTACH`).
 ///
 /// # Errors
-/// `ESRCH`. `EPERM` for kernel threads, threads of the caller's process, traced threads, and
-/// threads that the caller may not inspect. `ENOMEM`.
+/// Fails with `ESRCH` if there is no such thread. Fails with `EPERM` for kernel threads, threads of
+/// the caller's process, traced threads, and threads that the caller may not inspect. Fails with
+/// `ENOMEM`.
 pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
     begin(tid, None)
 }
 
-/// `PTRACE_SEIZE`.
+/// Makes the current thread the tracer of the thread `tid`, with `options` and without stopping it
+/// (`PTRACE_SEIZE`).
 ///
 /// # Errors
-/// Those of [`attach`].
+/// Fails with the errors of [`attach`].
 pub(crate) fn seize(tid: i32, options: Options) -> Result<(), Errno> {
     begin(tid, Some(options))
 }
 
-/// `PTRACE_DETACH` of a tracee in a ptrace-stop. It continues with the signal in `data`.
+/// Ends the tracing of `tracee`, which must be in a ptrace-stop (`PTRACE_DETACH`). It continues
+/// with the signal number in `data`, or without a signal if `data` is 0.
 ///
 /// # Errors
-/// `EIO` if `data` is no signal; those of [`super::at_stop`].
+/// Fails with `EIO` if `data` is no signal, and with the errors of [`super::at_stop`].
 pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     let code = resume::signal(data)?;
     let table = table::lock();
@@ -224,10 +228,12 @@ pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `PTRACE_INTERRUPT` of a seized tracee, in a ptrace-stop or not.
+/// Makes a seized tracee stop (`PTRACE_INTERRUPT`). A tracee that is in a ptrace-stop already stops
+/// again once it continues.
 ///
 /// # Errors
-/// `ESRCH` if `tracee` is no tracee of the current thread; `EIO` if it was not seized.
+/// Fails with `ESRCH` if `tracee` is no tracee of the current thread, and with `EIO` if it was not
+/// seized.
 pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
     {
         let mut state = tracee.tracee().lock();
@@ -266,7 +272,7 @@ pub(crate) fn notify_seized(task: &Task) {
 /// caller holds the table's lock.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
     match super::tracer_of(parent) {
         Some(tracer) => reserve(&tracer),

@@ -22,8 +22,8 @@ pub(crate) fn read(state: &State, n: usize) -> u64 {
 /// Sets debug register `n` of a tracee in a ptrace-stop.
 ///
 /// # Errors
-/// `EINVAL` for a breakpoint that is invalid or not in user memory; `EIO` for a register that does
-/// not exist.
+/// Fails with `EINVAL` for a breakpoint that is invalid or not in user memory, and with `EIO` for a
+/// register that does not exist.
 pub(crate) fn write(tracee: &Task, state: &mut State, n: usize, value: u64) -> Result<(), Errno> {
     let mut new = state.breakpoints;
     match n {
@@ -48,7 +48,8 @@ pub(crate) fn write(tracee: &Task, state: &mut State, n: usize, value: u64) -> R
     Ok(())
 }
 
-/// Unloads or loads breakpoints when this CPU switches threads and one of them has breakpoints.
+/// Unloads the breakpoints of `previous` from this CPU and loads those of `next`. Called when this
+/// CPU switches threads and one of them has breakpoints.
 #[cold]
 pub(crate) fn switch(previous: &Task, next: &Task) {
     if previous.work() & work::BREAKPOINTS != 0 {

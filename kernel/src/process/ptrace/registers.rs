@@ -45,7 +45,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Lends the registers of the current task.
+    /// Makes the registers of the current task, in `frame` and in its floating-point state,
+    /// accessible to its tracer.
     pub(super) fn lend(task: TaskRef, frame: &mut UserFrame) -> Self {
         let user = task.user_state().expect("a user task is traced");
         // SAFETY: the current task is the state's owner, and no other reference to the state
@@ -97,7 +98,7 @@ impl Registers {
     /// Sets general register `n`.
     ///
     /// # Errors
-    /// `EIO` if user code cannot have `value` there.
+    /// Fails with `EIO` if user code cannot have `value` there.
     pub(crate) fn set_word(
         &mut self,
         tracee: &Task,
@@ -159,8 +160,8 @@ impl Registers {
         Ok(())
     }
 
-    /// Makes the program stop after its next instruction. `sets_flags`: that instruction writes the
-    /// flags register.
+    /// Makes the program stop after its next instruction. `sets_flags` says that this instruction
+    /// writes the flags register.
     pub(super) fn step(&mut self, tracee: &Task, state: &mut Tracing, sets_flags: bool) {
         tracee.add_work(work::STEPS);
         let frame = self.frame();

@@ -23,7 +23,7 @@ pub(crate) struct Way {
 /// Returns the signal in `data` with which a tracee continues, or 0.
 ///
 /// # Errors
-/// `EIO` if `data` is no signal.
+/// Fails with `EIO` if `data` is no signal.
 pub(super) fn signal(data: u64) -> Result<u32, Errno> {
     u32::try_from(data)
         .ok()
@@ -34,7 +34,7 @@ pub(super) fn signal(data: u64) -> Result<u32, Errno> {
 /// Continues a tracee of the current thread that is in a ptrace-stop, with the signal in `data`.
 ///
 /// # Errors
-/// `EIO` if `data` is no signal; those of [`at_stop`].
+/// Fails with `EIO` if `data` is no signal, and with the errors of [`at_stop`].
 pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     let code = signal(data)?;
     let mut sets_flags = false;
@@ -67,8 +67,8 @@ pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Prepares a tracee in a ptrace-stop to run as `way` says. `sets_flags`: its next instruction
-/// writes the flags register.
+/// Prepares `tracee`, which is in a ptrace-stop, to run as `way` says. `sets_flags` says that its
+/// next instruction writes the flags register.
 pub(super) fn set_way(
     tracee: &Task,
     state: &mut State,

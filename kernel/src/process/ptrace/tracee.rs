@@ -110,6 +110,8 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Makes the state of a thread that `tracer` starts to trace. `seized` says that this is by
+    /// `PTRACE_SEIZE`.
     pub(super) fn new(tracer: Arc<Task>, seized: bool, options: Options) -> Self {
         Self {
             tracer: Some(tracer),
@@ -159,9 +161,11 @@ impl State {
             .is_some_and(|own| core::ptr::eq(Arc::as_ptr(own), tracer))
     }
 
-    /// `PTRACE_LISTEN` for a tracee that has stopped with its process. If something has happened to
-    /// the process since, the tracee leaves its stop to stop again. The caller wakes the tracee.
+    /// Keeps the tracee, which has stopped with its process, stopped until something happens to the
+    /// process (`PTRACE_LISTEN`). If something has happened since the stop, the tracee leaves the
+    /// stop and stops again. The caller wakes the tracee.
     ///
+    /// # Errors
     /// Fails with `EIO` if the tracee was not seized or has not stopped with its process.
     pub(crate) fn listen(&mut self) -> Result<(), Errno> {
         let stands = self.info.is_some_and(|info| info.code >> 8 == 128);
@@ -180,8 +184,8 @@ impl State {
 /// ptrace-stop.
 ///
 /// # Errors
-/// `ESRCH` if `tracee` is no tracee of the current thread, or is not in a ptrace-stop; those of
-/// `work`.
+/// Fails with `ESRCH` if `tracee` is no tracee of the current thread, or is not in a ptrace-stop.
+/// Fails with the errors of `work`.
 pub(crate) fn at_stop<R>(
     tracee: &Task,
     work: impl FnOnce(&mut State, &mut Registers) -> Result<R, Errno>,

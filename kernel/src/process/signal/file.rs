@@ -16,7 +16,7 @@ use zerocopy::{Immutable, IntoBytes};
 /// Size in bytes of `struct signalfd_siginfo`.
 const RECORD_BYTES: usize = 128;
 
-/// A signalfd's file.
+/// The file behind a signalfd.
 #[derive(Debug)]
 pub struct SignalFile {
     wanted: SpinLock<SigSet>,

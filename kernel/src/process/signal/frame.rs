@@ -51,7 +51,7 @@ struct SigContext {
     reserved: [u64; 8],
 }
 
-/// `stack_t`.
+/// `stack_t` of the ABI: an alternate signal stack.
 #[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct StackT {
@@ -138,7 +138,7 @@ pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
 /// mask that is restored afterwards.
 ///
 /// # Errors
-/// `EFAULT` if the stack has no room for the frame or cannot be written.
+/// Fails with `EFAULT` if the stack has no room for the frame or cannot be written.
 pub(super) fn push(
     task: TaskRef,
     frame: &mut UserFrame,
@@ -262,8 +262,8 @@ pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
     found.map_or(fault::FPE_FLTINV, |(_, code)| code)
 }
 
-/// `rt_sigreturn`: restores the state from the handler's frame. Returns the interrupted code's rax.
-/// If the frame cannot be read, returns 0 and raises SIGSEGV.
+/// Restores the state from the frame of the handler that returns (`rt_sigreturn`). Returns rax of
+/// the interrupted code. If the frame cannot be read, returns 0 and raises SIGSEGV.
 pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
     match restore(process::current(), frame) {
         Ok(()) => frame.rax,

@@ -5,17 +5,17 @@ use super::Signal;
 /// Size in bytes of the ABI's `siginfo_t`.
 pub const SIGINFO_BYTES: usize = 128;
 
-/// `si_code` of `kill`.
+/// The `si_code` of a signal that `kill` sent.
 pub const SI_USER: i32 = 0;
-/// `si_code` of the kernel.
+/// The `si_code` of a signal that the kernel sent.
 pub const SI_KERNEL: i32 = 0x80;
-/// `si_code` of `tkill` and `tgkill`.
+/// The `si_code` of a signal that `tkill` or `tgkill` sent.
 pub const SI_TKILL: i32 = -6;
-/// `si_code` of a signal for a descriptor whose own codes mean something else.
+/// The `si_code` of a signal for a descriptor whose own codes mean something else.
 pub const SI_SIGIO: i32 = -5;
-/// `si_code` of a POSIX message queue.
+/// The `si_code` of a signal that a POSIX message queue sent.
 pub const SI_MESGQ: i32 = -3;
-/// `si_code` of a POSIX timer.
+/// The `si_code` of a signal that a POSIX timer sent.
 pub const SI_TIMER: i32 = -2;
 
 /// `si_code` of a call that a filter refuses.

@@ -50,7 +50,7 @@ use machine::sched::work;
 /// Reads a set that a program passes with its size in bytes.
 ///
 /// # Errors
-/// `EINVAL` if `size` is not 8; `EFAULT`.
+/// Fails with `EINVAL` if `size` is not 8, and with `EFAULT`.
 pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
     if size != size_of::<u64>() {
         return Err(Errno::EINVAL);
@@ -78,16 +78,16 @@ pub fn set_temporary_mask(mask: SigSet) {
     set_mask(mask);
 }
 
-/// Blocks the signals in the set of `size` bytes at `address` until the call ends.
+/// Blocks the signals in the set of `size` bytes at `address` until the current system call ends.
 ///
 /// # Errors
-/// Those of [`read_set`].
+/// Fails with the errors of [`read_set`].
 pub fn block_for_call(address: u64, size: usize) -> Result<(), Errno> {
     set_temporary_mask(read_set(address, size)?);
     Ok(())
 }
 
-/// Restores the mask that [`set_temporary_mask`] replaced, if it did.
+/// Restores the mask that [`set_temporary_mask`] replaced. Does nothing if it replaced none.
 pub(crate) fn restore_mask() {
     let task = process::current();
     if task.work() & work::RESTORE_MASK != 0 {

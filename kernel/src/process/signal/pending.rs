@@ -13,7 +13,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Makes an empty set.
+    /// Makes a state without pending signals.
     pub const fn new() -> Self {
         Self {
             set: SigSet::EMPTY,
@@ -30,8 +30,8 @@ impl Pending {
     /// is not added again.
     ///
     /// # Errors
-    /// `EAGAIN` if a realtime signal that was sent with a value finds no room. Other signals are
-    /// then added without their details.
+    /// Fails with `EAGAIN` if a realtime signal that was sent with a value finds no room. Other
+    /// signals are added without their details then.
     pub fn add(&mut self, info: SigInfo, limit: usize) -> Result<(), Errno> {
         let signal = info.signal;
         if !signal.is_realtime() && self.set.contains(signal) {

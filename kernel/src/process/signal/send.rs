@@ -21,7 +21,7 @@ mod child_code {
 /// Sends a signal to a process. One of its threads takes it.
 ///
 /// # Errors
-/// `EAGAIN` if a realtime signal finds no room.
+/// Fails with `EAGAIN` if a realtime signal finds no room.
 pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
     send(process, Target::Process(None), info)
 }
@@ -29,7 +29,7 @@ pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errn
 /// Sends a signal to the process of `task`. The thread `task` takes it if it has not blocked it.
 ///
 /// # Errors
-/// Those of [`send_to_process`].
+/// Fails with the errors of [`send_to_process`].
 pub(crate) fn send_to_process_of(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Process(Some(task)), info)
 }
@@ -45,7 +45,7 @@ enum Target<'a> {
 /// Sends a signal to one thread.
 ///
 /// # Errors
-/// Those of [`send_to_process`].
+/// Fails with the errors of [`send_to_process`].
 pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Thread(task), info)
 }

@@ -106,13 +106,13 @@ impl ThreadSignals {
         }
     }
 
-    /// Returns the thread's last exception that became a signal.
+    /// Returns the last exception of the thread that became a signal.
     pub(super) fn trap(&self) -> Trap {
         *self.trap.lock()
     }
 
-    /// Notes an exception that becomes a signal. Without an `address`, the address of the last one
-    /// stays, as on Linux.
+    /// Notes an exception that becomes a signal. If `address` is `None`, the address of the last
+    /// exception stays, as on Linux.
     pub(super) fn note_trap(&self, vector: u8, error: u64, address: Option<u64>) {
         let mut trap = self.trap.lock();
         trap.vector = vector.into();
@@ -120,8 +120,8 @@ impl ThreadSignals {
         trap.address = address.unwrap_or(trap.address);
     }
 
-    /// Copies the state that the child of a thread starts with. A thread on the same memory does
-    /// not get the alternate stack (`with_alt_stack` is `false`).
+    /// Copies the mask of `parent` and, if `with_alt_stack` is `true`, its alternate stack. A
+    /// thread in the same memory gets no alternate stack.
     pub(crate) fn inherit(&self, parent: &Self, with_alt_stack: bool) {
         self.set_blocked(parent.blocked());
         if with_alt_stack {
@@ -129,13 +129,14 @@ impl ThreadSignals {
         }
     }
 
-    /// Resets the state that a new program does not inherit.
+    /// Removes the alternate stack and the call to restart, because a new program does not inherit
+    /// them.
     pub(crate) fn reset_for_exec(&self) {
         self.set_alt_stack(AltStack::default());
         *self.restart.lock() = None;
     }
 
-    /// Returns the blocked signals.
+    /// Returns the signals that the thread blocks.
     pub(crate) fn blocked(&self) -> SigSet {
         SigSet(self.blocked.load(Ordering::Relaxed))
     }
@@ -145,12 +146,12 @@ impl ThreadSignals {
         self.blocked.store(mask.0, Ordering::Relaxed);
     }
 
-    /// Returns the mask to restore.
+    /// Returns the mask that [`Self::save_mask`] saved.
     pub(crate) fn saved_mask(&self) -> SigSet {
         SigSet(self.saved_mask.load(Ordering::Relaxed))
     }
 
-    /// Saves the present mask, to restore it later.
+    /// Saves the present mask, so [`Self::saved_mask`] returns it.
     pub(super) fn save_mask(&self) {
         let mask = self.blocked.load(Ordering::Relaxed);
         self.saved_mask.store(mask, Ordering::Relaxed);
@@ -172,22 +173,23 @@ impl ThreadSignals {
         self.pending.lock()
     }
 
-    /// Returns the alternate stack.
+    /// Returns the thread's alternate signal stack.
     pub(crate) fn alt_stack(&self) -> AltStack {
         *self.alt_stack.lock()
     }
 
-    /// Sets the alternate stack.
+    /// Sets the thread's alternate signal stack.
     pub(crate) fn set_alt_stack(&self, stack: AltStack) {
         *self.alt_stack.lock() = stack;
     }
 
-    /// Sets how the present call continues after a signal without a handler.
+    /// Sets the function that continues the present call after a signal without a handler.
     pub(crate) fn set_restart(&self, restart: Restart) {
         *self.restart.lock() = Some(restart);
     }
 
-    /// Takes the continuation of the interrupted call, if any.
+    /// Removes and returns the function that continues the interrupted call. Returns `None` if none
+    /// is set.
     pub(crate) fn take_restart(&self) -> Option<Restart> {
         self.restart.lock().take()
     }

@@ -86,7 +86,8 @@ impl CloneRequest {
         self.flags & flag != 0
     }
 
-    /// Checks the flags by Linux's rules on combinations.
+    /// Checks the flags by Linux's rules on combinations. Fails with `EINVAL` if a rule is broken,
+    /// and with `EPERM` if the thread pointer is no user address.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         let thread = self.has(THREAD);
         if self.flags & !KNOWN != 0
@@ -110,7 +111,7 @@ impl CloneRequest {
 /// but with 0 as its result. Returns the child's number.
 ///
 /// # Errors
-/// `EINVAL` for a bad combination of flags; `EAGAIN` at a limit; `ENOMEM`.
+/// Fails with `EINVAL` for a bad combination of flags, with `EAGAIN` at a limit, and with `ENOMEM`.
 pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();

@@ -65,7 +65,7 @@ pub(crate) fn pattern() -> Pattern {
 /// Sets the pattern of core files' names, cut to 127 bytes, as on Linux.
 ///
 /// # Errors
-/// `EINVAL` for a pipe to a program.
+/// Fails with `EINVAL` for a pipe to a program.
 pub(crate) fn set_pattern(text: &[u8]) -> Result<(), Errno> {
     if text.starts_with(b"|") {
         return Err(Errno::EINVAL);

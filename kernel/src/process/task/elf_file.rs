@@ -29,11 +29,11 @@ fn zeros(bytes: usize) -> Result<Vec<u8>, Errno> {
 }
 
 impl ElfFile {
-    /// Parses a file.
+    /// Parses `file`, and forbids that the file is written while it is open here.
     ///
     /// # Errors
-    /// `ENOEXEC` if the file cannot run here; the console shows why. `ETXTBSY` if the file is open
-    /// for writing.
+    /// Fails with `ENOEXEC` if the file cannot run here; the console shows why. Fails with
+    /// `ETXTBSY` if the file is open for writing.
     pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
         file.forbid_writing()?;
         let mut bytes = [0; elf::HEADER_BYTES];
@@ -54,7 +54,8 @@ impl ElfFile {
     /// Returns the path of the file's interpreter, if it names one.
     ///
     /// # Errors
-    /// `ENOEXEC` if the path is malformed, `EIO` if the file ends before it, `ENOMEM`.
+    /// Fails with `ENOEXEC` if the path is malformed, with `EIO` if the file ends before it, and
+    /// with `ENOMEM`.
     pub(super) fn interpreter(&self) -> Result<Option<Vec<u8>>, Errno> {
         let Some(found) = self.layout.interpreter else {
             return Ok(None);
@@ -89,7 +90,7 @@ impl ElfFile {
     /// Maps the segments, with `bias` added to their addresses.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC` for a file that cannot be mapped.
+    /// Fails with `ENOEXEC` for a file that cannot be mapped, and with `ENOMEM`.
     pub(super) fn map_at(&self, vm: &Arc<AddressSpace>, bias: u64) -> Result<(), Errno> {
         for segment in elf::segments(&self.table) {
             self.map(vm, bias, &segment)?;
@@ -100,7 +101,7 @@ impl ElfFile {
     /// Maps the segments at a free address, unless the file has a fixed one. Returns the bias.
     ///
     /// # Errors
-    /// Those of [`Self::map_at`].
+    /// Fails with the errors of [`Self::map_at`].
     pub(super) fn map_anywhere(&self, vm: &Arc<AddressSpace>) -> Result<u64, Errno> {
         let mut bias = 0;
         if !self.header.fixed {

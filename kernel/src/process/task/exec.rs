@@ -127,8 +127,9 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
 /// With `closes`, the path of a script leads nowhere once the program runs.
 ///
 /// # Errors
-/// `ENOEXEC`; `ENOENT` for a script whose path leads nowhere; `ETXTBSY` for a file that is open for
-/// writing; `ELOOP`; `ENOMEM`; the errors of opening an interpreter.
+/// Fails with `ENOEXEC` if the file cannot be executed, and with `ENOENT` for a script whose path
+/// leads nowhere. Fails with `ETXTBSY` for a file that is open for writing, with `ELOOP` if scripts
+/// run each other too often, and with `ENOMEM`. Fails with the errors of opening an interpreter.
 pub(super) fn find_program(
     context: &fs::Context,
     who: &Credentials,
@@ -187,7 +188,7 @@ pub(super) fn name_of(path: &[u8]) -> &[u8] {
 /// Replaces the current program by the one in `file`.
 ///
 /// # Errors
-/// Those of `execve(2)`; the old program continues then.
+/// Fails as `execve(2)` does. The old program continues then.
 pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
     let task = process::current();
     let process = task.process();

@@ -8,6 +8,9 @@ use logic::credentials::{Credentials, Wanted};
 use logic::errno::Errno;
 
 /// Opens the file at `path` for execution, from the working directory.
+///
+/// # Errors
+/// Fails with the errors of [`open_at`].
 pub(super) fn open(
     context: &fs::Context,
     who: &Credentials,
@@ -17,6 +20,9 @@ pub(super) fn open(
 }
 
 /// Opens the file at `path` for execution, from the directory `start`.
+///
+/// # Errors
+/// Fails with the errors of walking the path, and with `EACCES` if the file may not be executed.
 pub(crate) fn open_at(
     context: &fs::Context,
     who: &Credentials,
@@ -42,7 +48,8 @@ pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
 /// names the file.
 ///
 /// # Errors
-/// `ELOOP` for a symbolic link; `EACCES` if the file may not be executed; the errors of opening it.
+/// Fails with `ELOOP` for a symbolic link, with `EACCES` if the file may not be executed, and with
+/// the errors of opening it.
 pub(crate) fn open_again(who: &Credentials, file: &OpenFile) -> Result<Arc<OpenFile>, Errno> {
     let node = file.node();
     if node.kind() == FileKind::Symlink {

@@ -16,7 +16,8 @@ use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
-/// Ends the current process with all its threads.
+/// Ends the current process with all its threads. The process ends with `status`, unless another
+/// thread decided a status before.
 pub(crate) fn exit_group(status: WaitStatus) -> ! {
     let task = process::current();
     let status = {
@@ -35,6 +36,8 @@ pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
     kill_others(group, status, None);
 }
 
+/// Decides that the process ends with `status`, unless a status was decided before, and kills all
+/// threads but `but`. Returns the status that holds.
 pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> WaitStatus {
     let status = *group.exit.get_or_insert(status);
     for task in &group.tasks {
@@ -45,8 +48,8 @@ pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Ta
     status
 }
 
-/// Ends the current thread, and with it the process if it is the last. `status` counts only if no
-/// thread has called `exit_group`.
+/// Ends the current thread. If this is the last thread, the process ends too. It ends with
+/// `status`, unless a status was decided before, as by [`exit_group`].
 pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");

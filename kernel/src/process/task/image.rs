@@ -95,10 +95,10 @@ fn open_interpreter(
 }
 
 impl Program {
-    /// Parses an ELF file, and the interpreter that it names.
+    /// Parses the ELF file `file`, and its interpreter if it names one. Returns both.
     ///
     /// # Errors
-    /// Those of [`ElfFile::open`]; the errors of opening the interpreter.
+    /// Fails with the errors of [`ElfFile::open`], and with those of opening the interpreter.
     pub(super) fn open(
         context: &fs::Context,
         who: &Credentials,
@@ -123,7 +123,8 @@ impl Program {
     /// Builds the memory of the program.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC`, `E2BIG`.
+    /// Fails with `ENOMEM`, with `ENOEXEC` if a file cannot be mapped, and with `E2BIG` if the
+    /// strings are too long.
     pub(super) fn load(
         &self,
         path: &[u8],

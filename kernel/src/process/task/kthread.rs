@@ -53,7 +53,7 @@ pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
 /// Starts a kernel thread that runs `body`. May be called at any time.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
     let stack = KernelStack::new()?;
     let task = with_stack(kernel_process().clone(), 0, name.as_bytes(), stack, body);

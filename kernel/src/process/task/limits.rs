@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as raw;
 use machine::sync::SpinLock;
 
-/// Number of limits.
+/// The number of resource limits.
 pub const COUNT: usize = 16;
 
 /// One limit. `u64::MAX` means that there is none.
@@ -16,7 +16,7 @@ pub struct Limit {
     pub maximum: u64,
 }
 
-/// No limit.
+/// The value of a limit that does not limit.
 pub const INFINITY: u64 = u64::MAX;
 
 /// A process's limits, indexed by `RLIMIT_*`.
@@ -26,31 +26,31 @@ pub struct Limits(pub [Limit; COUNT]);
 /// `RLIMIT_*` as indices.
 pub mod index {
     use super::raw;
-    /// CPU time in seconds.
+    /// The index of the limit on CPU time, in seconds.
     pub const CPU: usize = raw::RLIMIT_CPU as usize;
-    /// Size of files.
+    /// The index of the limit on the size of files, in bytes.
     pub const FSIZE: usize = raw::RLIMIT_FSIZE as usize;
-    /// Private writable memory, in bytes.
+    /// The index of the limit on private writable memory, in bytes.
     pub const DATA: usize = raw::RLIMIT_DATA as usize;
-    /// The main thread's stack.
+    /// The index of the limit on the main thread's stack, in bytes.
     pub const STACK: usize = raw::RLIMIT_STACK as usize;
-    /// Core files.
+    /// The index of the limit on core files, in bytes.
     pub const CORE: usize = raw::RLIMIT_CORE as usize;
-    /// Tasks of the user.
+    /// The index of the limit on the tasks of the user.
     pub const NPROC: usize = raw::RLIMIT_NPROC as usize;
-    /// File descriptors.
+    /// The index of the limit on file descriptors.
     pub const NOFILE: usize = raw::RLIMIT_NOFILE as usize;
-    /// Locked memory.
+    /// The index of the limit on locked memory, in bytes.
     pub const MEMLOCK: usize = raw::RLIMIT_MEMLOCK as usize;
-    /// The address space.
+    /// The index of the limit on the address space, in bytes.
     pub const AS: usize = raw::RLIMIT_AS as usize;
-    /// Queued signals.
+    /// The index of the limit on queued signals.
     pub const SIGPENDING: usize = raw::RLIMIT_SIGPENDING as usize;
-    /// Bytes in message queues.
+    /// The index of the limit on bytes in message queues.
     pub const MSGQUEUE: usize = raw::RLIMIT_MSGQUEUE as usize;
-    /// The lowest nice value that may be set, given as 20 minus that value.
+    /// The index of the limit on nice values: 20 minus the lowest value that may be set.
     pub const NICE: usize = raw::RLIMIT_NICE as usize;
-    /// Highest real-time priority.
+    /// The index of the limit on the real-time priority.
     pub const RTPRIO: usize = raw::RLIMIT_RTPRIO as usize;
 }
 
@@ -64,7 +64,7 @@ pub struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Makes these limits.
+    /// Makes the limits of a process, which start as `limits`.
     pub fn new(limits: Limits) -> Self {
         Self {
             all: SpinLock::new(limits),
@@ -78,7 +78,7 @@ impl OwnLimits {
         self.current[index].load(Ordering::Relaxed)
     }
 
-    /// Returns all limits.
+    /// Returns all limits of the process.
     pub fn all(&self) -> Limits {
         *self.all.lock()
     }

@@ -28,22 +28,23 @@ pub struct WaitStatus(pub u32);
 const CORE: u32 = 0x80;
 
 impl WaitStatus {
-    /// The process called `exit` with this code.
+    /// Returns the status of a process that called `exit` with `code`. Only the low 8 bits of
+    /// `code` count.
     pub const fn exited(code: i32) -> Self {
         Self((code.cast_unsigned() & 0xff) << 8)
     }
 
-    /// A signal ended the process.
+    /// Returns the status of a process that `signal` ended.
     pub const fn signalled(signal: Signal) -> Self {
         Self(signal.number())
     }
 
-    /// A signal stopped the process.
+    /// Returns the status of a process that `signal` stopped.
     pub const fn stopped(signal: Signal) -> Self {
         Self(signal.number() << 8 | 0x7f)
     }
 
-    /// The process continues after a stop.
+    /// The status of a process that continues after a stop.
     pub const CONTINUED: Self = Self(0xffff);
 
     /// Returns the status with the bit for a core file.
@@ -56,12 +57,12 @@ impl WaitStatus {
         self.signal() != 0x7f && self.0 & CORE != 0
     }
 
-    /// Returns the signal that ended the process; 0 if none did.
+    /// Returns the number of the signal that ended the process, or 0 if no signal did.
     pub const fn signal(self) -> u32 {
         self.0 & 0x7f
     }
 
-    /// Returns the exit code.
+    /// Returns the exit code, 0 to 255.
     pub const fn code(self) -> i32 {
         (self.0 >> 8 & 0xff).cast_signed()
     }
@@ -98,7 +99,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds `other`.
+    /// Adds the usage `other` to this one. The peak becomes the larger of both peaks.
     pub fn add(&mut self, other: &Self) {
         self.user = self.user.saturating_add(other.user);
         self.system = self.system.saturating_add(other.system);
@@ -110,6 +111,7 @@ impl Usage {
         self.transferred.add(&other.transferred);
     }
 
+    /// Returns the usage of `task`, without its peak of resident memory.
     pub(crate) fn of_task(task: &Task) -> Self {
         let account = task.account();
         let (user, system) = account.times();
@@ -152,10 +154,10 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Adds a new thread.
+    /// Adds the new thread `task`.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(crate) fn enter(&mut self, task: &Arc<Task>) -> Result<(), Errno> {
         self.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         // Relaxed (all of `place`): the group's lock is held.
@@ -164,7 +166,7 @@ impl Group {
         Ok(())
     }
 
-    /// Removes a thread. Returns `None` if it is not in the group.
+    /// Removes the thread `task` and returns it. Returns `None` if the thread is not in the group.
     pub(crate) fn leave(&mut self, task: &Task) -> Option<Arc<Task>> {
         let place = task.place.load(Ordering::Relaxed);
         let known = self.tasks.get(place)?;
@@ -218,7 +220,7 @@ pub(crate) struct Relations {
     pub(crate) hung_group: u32,
 }
 
-/// The resources that the process holds while it lives. Drop them only where the task may block.
+/// The resources that the process holds while it lives. Dropping them may block.
 #[derive(Default)]
 pub(crate) struct Resources {
     pub(crate) vm: Option<Arc<AddressSpace>>,
@@ -284,6 +286,8 @@ pub struct Process {
 }
 
 impl Process {
+    /// Makes a process with the number `pid` and no threads. It has no parent, and leads a group
+    /// and a session of the same number.
     pub(crate) fn new(
         pid: u32,
         actions: Arc<Actions>,
@@ -359,33 +363,35 @@ impl Process {
         self.pid
     }
 
-    /// Returns the time of its creation on the monotonic clock.
+    /// Returns when the process was created, on the monotonic clock.
     pub fn start_time(&self) -> Nanos {
         self.start_time
     }
 
-    /// Returns its address space; `None` for a zombie or the kernel.
+    /// Returns the address space of the process. Returns `None` for a zombie or the kernel.
     pub fn vm(&self) -> Option<Arc<AddressSpace>> {
         self.resources.lock().vm.clone()
     }
 
-    /// Returns its open files.
+    /// Returns the open files of the process. Returns `None` for a zombie or the kernel.
     pub fn files(&self) -> Option<Arc<fs::FileTable>> {
         let resources = self.resources.lock();
         resources.files.clone()
     }
 
-    /// Returns its root, working directory and umask.
+    /// Returns the root, the working directory and the umask of the process. Returns `None` for a
+    /// zombie or the kernel.
     pub fn fs(&self) -> Option<Arc<fs::Context>> {
         self.resources.lock().fs.clone()
     }
 
-    /// Returns the file of the program that it runs.
+    /// Returns the file of the program that the process runs. Returns `None` for a zombie or the
+    /// kernel.
     pub fn exe(&self) -> Option<Arc<fs::OpenFile>> {
         self.resources.lock().exe.clone()
     }
 
-    /// Returns its parent's number; 0 if it has none.
+    /// Returns the number of the parent, or 0 if the process has none.
     pub fn ppid(&self) -> u32 {
         self.relations
             .lock()
@@ -394,17 +400,17 @@ impl Process {
             .map_or(0, |parent| parent.pid)
     }
 
-    /// Returns its process group.
+    /// Returns the number of the process group.
     pub fn pgid(&self) -> u32 {
         self.relations.lock().group
     }
 
-    /// Returns its session.
+    /// Returns the number of the session.
     pub fn session(&self) -> u32 {
         self.relations.lock().session
     }
 
-    /// Returns the number of its live threads.
+    /// Returns the number of live threads.
     pub fn thread_count(&self) -> usize {
         self.group.lock().tasks.len()
     }
@@ -458,7 +464,7 @@ impl Process {
             .cloned()
     }
 
-    /// Returns its name (`comm`).
+    /// Returns the name of the main thread (`comm`), or its last name if it has ended.
     pub fn name(&self) -> super::Name {
         match self.thread(self.pid) {
             Some(task) => task.name(),
@@ -466,17 +472,17 @@ impl Process {
         }
     }
 
-    /// Returns whether it has ended and has not been waited for.
+    /// Returns whether the process has ended and no parent has waited for it.
     pub fn is_zombie(&self) -> bool {
         self.relations.lock().zombie.is_some()
     }
 
-    /// Returns whether it is stopped, or about to be.
+    /// Returns whether the process is stopped, or about to be.
     pub(crate) fn is_stopped(&self) -> bool {
         self.group.lock().stop != Stop::No
     }
 
-    /// Returns the letter of its main thread's state in `/proc/PID/stat`. It is `Z` once the main
+    /// Returns the letter of the main thread's state for `/proc/PID/stat`. It is `Z` once the main
     /// thread has ended, even if other threads live.
     pub fn state_letter(&self) -> u8 {
         if self.is_zombie() {
@@ -491,8 +497,8 @@ impl Process {
         }
     }
 
-    /// Returns the usage of its threads, ended ones included. The peak of the present address space
-    /// is not included.
+    /// Returns the usage of all threads, ended ones included. The peak of resident memory is that
+    /// of earlier address spaces, without the present one.
     pub(crate) fn usage_of_tasks(&self) -> Usage {
         let group = self.group.lock();
         let mut usage = group.ended;
@@ -503,7 +509,7 @@ impl Process {
         usage
     }
 
-    /// Returns the usage of its threads, ended ones included.
+    /// Returns the usage of all threads, ended ones included.
     pub fn usage(&self) -> Usage {
         let mut usage = self.usage_of_tasks();
         if let Some(vm) = self.vm() {
@@ -512,11 +518,11 @@ impl Process {
         usage
     }
 
-    /// Returns the numbers of the children that its thread `maker` made, zombies included. Children
+    /// Returns the numbers of the children that the thread `maker` made, zombies included. Children
     /// whose maker has ended count as the main thread's.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub fn children_of(&self, maker: u32) -> Result<Vec<u32>, Errno> {
         let mut numbers = Vec::new();
         let main = maker == self.pid;
@@ -536,22 +542,22 @@ impl Process {
         Ok(numbers)
     }
 
-    /// Returns the usage of the children that it has waited for.
+    /// Returns the usage of the children that the process has waited for.
     pub fn children_usage(&self) -> Usage {
         self.relations.lock().children_usage
     }
 
-    /// Returns one of its current limits (see [`super::limits::index`]).
+    /// Returns the current limit with the index `index` (see [`super::limits::index`]).
     pub fn limit(&self, index: usize) -> u64 {
         self.limits.current(index)
     }
 
-    /// Returns all its limits.
+    /// Returns all limits of the process.
     pub fn limits(&self) -> Limits {
         self.limits.all()
     }
 
-    /// Returns the notifier that is called for each signal.
+    /// Returns the notifier that is called for each signal to the process.
     pub fn signal_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         let readers = self.signal_readers.lock().get_or_insert_with(new).clone();
@@ -561,7 +567,7 @@ impl Process {
         readers
     }
 
-    /// Notifies the readers of signals at a descriptor that there is one.
+    /// Notifies the readers of signals at a descriptor that a signal has come.
     pub(crate) fn tell_signal_readers(&self) {
         // SeqCst: see `signal_readers`. The signal was added under a lock that readers take, too.
         if self.has_signal_readers.load(Ordering::SeqCst) {
@@ -569,7 +575,7 @@ impl Process {
         }
     }
 
-    /// Returns the notifier that is called at the end.
+    /// Returns the notifier that is called when the process ends.
     pub fn end_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         self.end_readers.lock().get_or_insert_with(new).clone()
@@ -589,24 +595,25 @@ impl Process {
         self.group.lock().pending.set()
     }
 
-    /// Returns its signal actions.
+    /// Returns what the process does on each signal.
     pub fn actions(&self) -> Arc<Actions> {
         self.actions.lock().clone()
     }
 
-    /// Returns the credentials of its main thread.
+    /// Returns the credentials of the main thread, or its last ones.
     pub fn credentials(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
     }
 
-    /// Sets the credentials of its main thread.
+    /// Stores `credentials` as those of the main thread.
     pub(super) fn set_credentials(&self, credentials: Arc<Credentials>) {
         // The old ones are dropped without the lock.
         let old = core::mem::replace(&mut *self.credentials.lock(), credentials);
         drop(old);
     }
 
-    /// Returns whether other processes of its user may inspect it (`PR_SET_DUMPABLE`).
+    /// Returns whether other processes of the same user may inspect the process
+    /// (`PR_SET_DUMPABLE`).
     pub fn is_dumpable(&self) -> bool {
         self.dumpable.load(Ordering::Relaxed) == 1
     }
@@ -616,7 +623,7 @@ impl Process {
         self.personality.load(Ordering::Relaxed)
     }
 
-    /// Returns `/proc/PID/oom_score_adj`.
+    /// Returns the value of `/proc/PID/oom_score_adj`.
     pub fn oom_score_adj(&self) -> i32 {
         self.oom_score_adj.load(Ordering::Relaxed)
     }

@@ -42,7 +42,7 @@ impl Scheduling {
         matches!(self.policy, raw::SCHED_FIFO | raw::SCHED_RR)
     }
 
-    /// Returns the parameters with which a child of a thread with these starts.
+    /// Returns the parameters with which a child starts if its parent has these.
     pub(crate) fn of_child(self) -> Self {
         let mut child = Self {
             resets_on_fork: false,
@@ -73,6 +73,7 @@ struct Inner {
 }
 
 impl OwnScheduling {
+    /// Makes the usual parameters, without an inherited priority.
     pub(super) const fn new() -> Self {
         Self(SpinLock::new(Inner {
             own: Scheduling::USUAL,
@@ -82,13 +83,13 @@ impl OwnScheduling {
 }
 
 impl Task {
-    /// Returns its scheduling parameters.
+    /// Returns the scheduling parameters of the task.
     pub(crate) fn scheduling(&self) -> Scheduling {
         self.scheduling.0.lock().own
     }
 
-    /// Returns its rank among the waiters for an object; the lowest is served first. A real-time
-    /// priority comes before all nice values.
+    /// Returns the rank of the task among the waiters for an object. The lowest rank is served
+    /// first. A real-time priority comes before all nice values.
     pub(crate) fn rank(&self) -> i32 {
         match self.priority() {
             0 => self.nice(),
@@ -96,7 +97,7 @@ impl Task {
         }
     }
 
-    /// Changes its scheduling parameters, at once.
+    /// Changes the scheduling parameters of the task by `change`, at once.
     pub(crate) fn change_scheduling(&self, change: impl FnOnce(&mut Scheduling)) {
         // The closure never fails.
         let _ = self.try_change_scheduling(|own| {
@@ -131,7 +132,7 @@ impl Task {
         realtime::set(self, own.priority.max(inherited), round_robin);
     }
 
-    /// Sets the priority that it inherits from its waiters; 0 for none.
+    /// Sets the priority that the task inherits from its waiters; 0 for none.
     pub(crate) fn inherit_priority(&self, priority: u32) {
         let mut inner = self.scheduling.0.lock();
         if inner.inherited != priority {
@@ -140,7 +141,7 @@ impl Task {
         }
     }
 
-    /// Returns whether it has inherited a priority.
+    /// Returns whether the task has inherited a priority.
     pub(crate) fn has_inherited(&self) -> bool {
         self.scheduling.0.lock().inherited != 0
     }
@@ -167,7 +168,7 @@ impl Scheduled {
         live.or_else(|| table.process(tid).cloned().map(Self::Ended))
     }
 
-    /// Returns the live thread, if it is one.
+    /// Returns the thread if it is live, or `None` if it has ended.
     pub(crate) fn task(&self) -> Option<&Arc<Task>> {
         match self {
             Self::Live(task) => Some(task),
@@ -175,7 +176,7 @@ impl Scheduled {
         }
     }
 
-    /// Returns the process that it belongs to.
+    /// Returns the process of the thread.
     pub(crate) fn process(&self) -> &Arc<Process> {
         match self {
             Self::Live(task) => task.process(),
@@ -183,7 +184,7 @@ impl Scheduled {
         }
     }
 
-    /// Returns its credentials, or its last ones.
+    /// Returns the credentials of the thread. If it has ended, they are its last ones.
     pub(crate) fn credentials(&self) -> Arc<Credentials> {
         match self {
             Self::Live(task) => task.credentials_for_others(),
@@ -191,7 +192,7 @@ impl Scheduled {
         }
     }
 
-    /// Returns its scheduling parameters.
+    /// Returns the scheduling parameters of the thread. If it has ended, they are its last ones.
     pub(crate) fn get(&self) -> Scheduling {
         match self {
             Self::Live(task) => task.scheduling(),
@@ -199,12 +200,12 @@ impl Scheduled {
         }
     }
 
-    /// Changes its scheduling parameters in one step. `change` gets the present ones, and no other
-    /// call sets any until its result is in force. It runs with a spin lock held, and may take the
-    /// locks of credentials and limits.
+    /// Changes the scheduling parameters of the thread in one step. `change` gets the present ones,
+    /// and no other call sets any until its result is in force. `change` runs with a spin lock
+    /// held, and may take the locks of credentials and limits.
     ///
     /// # Errors
-    /// Those of `change`; then no parameter changes.
+    /// Fails with the errors of `change`. No parameter changes then.
     pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut Scheduling) -> Result<(), Errno>,

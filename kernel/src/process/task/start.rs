@@ -281,6 +281,11 @@ fn go_to_folder(context: &fs::Context, who: &Credentials) {
     }
 }
 
+/// Reads the strings in the file at `path`, each ended by a NUL. The file is opened as root, and at
+/// most [`MAX_STRINGS`] bytes of it are read.
+///
+/// # Errors
+/// Fails with the errors of opening and reading the file, and with `ENOMEM`.
 pub(super) fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     let file = fs::open_path(context, &root_credentials(), path, OpenFlags::empty(), 0)?;
     let size = file.metadata().size.min(MAX_STRINGS);
@@ -318,8 +323,13 @@ fn spawn(
     Ok(())
 }
 
-/// Makes a process with these arguments and environment, and returns its number. The process is
-/// init's only child and leads a new session, which the terminal `own` controls, if given.
+/// Makes a process that runs `program` with these arguments and environment, and returns its
+/// number. The process is init's only child and leads a new session, which the terminal `own`
+/// controls, if given.
+///
+/// # Errors
+/// Fails with the errors of loading `program`, with `EAGAIN` if no number is left, and with
+/// `ENOMEM`.
 pub(super) fn start_process(
     program: &Program,
     context: Arc<fs::Context>,

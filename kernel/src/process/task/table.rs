@@ -148,7 +148,7 @@ impl Table {
     /// root's.
     ///
     /// # Errors
-    /// `EAGAIN` if there are too many tasks; `ENOMEM`.
+    /// Fails with `EAGAIN` if there are too many tasks, and with `ENOMEM`.
     pub(crate) fn reserve(&mut self, uid: u32, limit: u64) -> Result<u32, Errno> {
         if self.tasks >= self.max_tasks || self.tasks_of(uid) >= limit {
             return Err(Errno::EAGAIN);
@@ -318,7 +318,8 @@ impl Table {
         self.slot(group).is_some_and(|slot| slot.group_members != 0)
     }
 
-    /// Returns the process with this number, also if it is a zombie.
+    /// Returns the process with the number `number`, also if it is a zombie. Returns `None` if
+    /// there is none.
     pub(crate) fn process(&self, number: u32) -> Option<&Arc<Process>> {
         self.slot(number)?.process.as_ref()
     }
@@ -354,7 +355,7 @@ impl Table {
     /// Returns the processes that `choose` picks.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// Fails with `ENOMEM`.
     pub(crate) fn collect(
         &self,
         mut choose: impl FnMut(&Process) -> bool,
@@ -370,7 +371,8 @@ impl Table {
     }
 }
 
-/// Returns the process with this number, also if it is a zombie.
+/// Returns the process with the number `pid`, also if it is a zombie. Returns `None` if there is
+/// none.
 pub fn find(pid: u32) -> Option<Arc<Process>> {
     lock().process(pid).cloned()
 }
@@ -393,7 +395,8 @@ pub fn number_limit() -> u32 {
 /// Sets the limit that new numbers of tasks are below.
 ///
 /// # Errors
-/// `EINVAL` for fewer numbers than the kernel's own tasks may need, and for more than there can be.
+/// Fails with `EINVAL` for fewer numbers than the kernel's own tasks may need, and for more than
+/// there can be.
 pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
     /// Linux's `RESERVED_PIDS` plus one.
     const LEAST: u32 = 301;

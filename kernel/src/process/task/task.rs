@@ -35,7 +35,8 @@ use machine::sync::SpinLock;
 /// Size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// A cell of a task that only the task itself uses, while it runs (or its maker, before).
+/// A value of a task that only the task itself accesses. Before the task runs, its creator may
+/// access the value. While the task is switched, the CPU that switches it may read the value.
 pub(crate) struct Own<T>(UnsafeCell<T>);
 
 // SAFETY: only one CPU at a time uses the cell; see the type. Tasks change CPUs under the
@@ -95,6 +96,7 @@ fn mark_of(list: Option<&Arc<UndoList>>) -> u64 {
 pub(crate) const REGISTERS: usize = 27;
 
 impl UserState {
+    /// Makes the state of a new task. `bases` are the FS base and the GS base.
     pub(crate) fn new(
         fpu: Box<FpuState>,
         vm: Arc<AddressSpace>,
@@ -130,7 +132,7 @@ impl UserState {
         self.bases[0].load(Ordering::Relaxed)
     }
 
-    /// Returns the GS base.
+    /// Returns the GS base of user code.
     #[inline]
     pub(crate) fn gs_base(&self) -> u64 {
         self.bases[1].load(Ordering::Relaxed)
@@ -337,23 +339,23 @@ impl Task {
         &self.process
     }
 
-    /// Returns the state that user code sees; `None` for a kernel thread.
+    /// Returns the state that user code sees, or `None` for a kernel thread.
     #[inline]
     pub(crate) fn user_state(&self) -> Option<&UserState> {
         self.user.as_ref()
     }
 
-    /// Returns whether it is a thread of the kernel, without user memory.
+    /// Returns whether the task is a thread of the kernel, without user memory.
     pub fn is_kernel(&self) -> bool {
         self.user.is_none()
     }
 
-    /// Returns its name (`comm`), without the NULs.
+    /// Returns the name of the task (`comm`).
     pub fn name(&self) -> Name {
         Name(*self.name.lock())
     }
 
-    /// Sets its name, cut to 15 bytes.
+    /// Sets the name of the task to `name`, which is cut to 15 bytes and at the first NUL.
     pub fn set_name(&self, name: &[u8]) {
         let mut bytes = [0; NAME_BYTES];
         let len = name
@@ -365,12 +367,13 @@ impl Task {
         *self.name.lock() = bytes;
     }
 
-    /// Returns its credentials. Any task may call this.
+    /// Returns the credentials of the task. Any task may call this.
     pub fn credentials_for_others(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
     }
 
-    /// Sets its credentials.
+    /// Sets the credentials of the task to `new`. Those of the main thread become those of the
+    /// process, too.
     ///
     /// # Safety
     /// The caller is the task itself, and no reference to the present credentials is in use.
@@ -386,7 +389,7 @@ impl Task {
         drop((old, shown));
     }
 
-    /// Returns its credentials.
+    /// Returns the credentials of the task, without a lock.
     ///
     /// # Safety
     /// The caller is the task itself.
@@ -396,35 +399,35 @@ impl Task {
         unsafe { self.own_credentials.look() }
     }
 
-    /// Returns its signal state.
+    /// Returns the signal state of the task.
     #[inline]
     pub(crate) fn signals(&self) -> &ThreadSignals {
         &self.signals
     }
 
-    /// Returns its blocked signals.
+    /// Returns the signals that the task blocks.
     pub fn blocked(&self) -> SigSet {
         self.signals.blocked()
     }
 
-    /// Returns the user words that announce its start and its end.
+    /// Returns the user words that announce the start and the end of the task.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// Returns its registration for restartable sequences.
+    /// Returns the task's registration for restartable sequences.
     #[inline]
     pub(crate) fn rseq(&self) -> &Registration {
         &self.rseq
     }
 
-    /// Returns its tracing data.
+    /// Returns the data by which the task is traced.
     #[inline]
     pub(crate) fn tracee(&self) -> &Tracee {
         &self.tracee
     }
 
-    /// Returns its seccomp state.
+    /// Returns the seccomp state of the task.
     #[inline]
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
@@ -441,7 +444,7 @@ impl Task {
         self.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a thread traces it.
+    /// Returns whether another thread traces the task.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.thread.work() & work::TRACED != 0
@@ -473,29 +476,29 @@ impl Task {
         }
     }
 
-    /// Returns the time of its creation on the monotonic clock.
+    /// Returns when the task was created, on the monotonic clock.
     pub fn start_time(&self) -> Nanos {
         self.start_time
     }
 
-    /// Returns its memory policy (`set_mempolicy(2)`).
+    /// Returns the memory policy of the task (`set_mempolicy(2)`).
     pub fn memory_policy(&self) -> Policy {
         // Relaxed (both): no other data depends on the policy.
         Policy::from_bits(self.memory_policy.load(Ordering::Relaxed))
     }
 
-    /// Sets its memory policy.
+    /// Sets the memory policy of the task.
     pub fn set_memory_policy(&self, policy: Policy) {
         self.memory_policy.store(policy.bits(), Ordering::Relaxed);
     }
 
-    /// Returns its timer slack in nanoseconds.
+    /// Returns the timer slack of the task in nanoseconds.
     pub fn timer_slack(&self) -> u64 {
         self.timer_slack.load(Ordering::Relaxed)
     }
 
-    /// Sets the timer slack in nanoseconds; 0 for the one that it started with. Timers are exact
-    /// with any slack.
+    /// Sets the timer slack in nanoseconds. 0 restores the slack that the task started with. Timers
+    /// are exact with any slack.
     pub fn set_timer_slack(&self, slack: u64) {
         let slack = match slack {
             0 => self.usual_timer_slack.load(Ordering::Relaxed),
@@ -525,7 +528,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// A task's name.
+/// The name of a task, padded with NULs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Name([u8; NAME_BYTES]);
 

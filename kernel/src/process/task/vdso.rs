@@ -92,7 +92,7 @@ pub(crate) fn follow_clock() {
 /// Maps the page at `address`.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(super) fn map(vm: &Arc<AddressSpace>, address: u64) -> Result<(), Errno> {
     let page = match PAGE.get() {
         Some(page) => page,

@@ -47,7 +47,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A child's change.
+/// A change of a child that a wait reports.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Waited {
     pub(crate) pid: u32,
@@ -69,7 +69,7 @@ enum Look {
 /// `NOHANG` is set.
 ///
 /// # Errors
-/// `ECHILD` if there is no such child; `ERESTARTSYS`.
+/// Fails with `ECHILD` if there is no such child, and with `ERESTARTSYS` at a signal.
 pub(crate) fn wait_for_child(
     process: &Arc<Process>,
     which: WaitFor<'_>,

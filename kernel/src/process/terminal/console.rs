@@ -44,7 +44,7 @@ pub(super) fn terminal() -> Option<&'static Arc<Terminal>> {
 }
 
 /// Opens `/dev/console`: the terminal, or the program's streams. This does not make the terminal
-/// the caller's controlling terminal.
+/// the caller's controlling terminal. Fails with the errors of opening the terminal.
 pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match terminal() {
         Some(terminal) => Ok(Line::open(terminal.clone(), true)?),
@@ -106,7 +106,7 @@ type OpenTerminal = (Arc<Terminal>, Arc<OpenFile>);
 /// no terminal.
 ///
 /// # Errors
-/// Those of `open`.
+/// Fails with the errors of `open`.
 pub fn open_for_program(
     context: &fs::Context,
     who: &Credentials,

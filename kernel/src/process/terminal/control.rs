@@ -50,7 +50,7 @@ fn get(argument: u64) -> Result<u32, Errno> {
 /// Runs an ioctl on a terminal.
 ///
 /// # Errors
-/// `ENOTTY` if the command is unknown; those of the command.
+/// Fails with `ENOTTY` if the command is unknown, and with the errors of the command.
 pub(super) fn ioctl(
     terminal: &Arc<Terminal>,
     side: Side,

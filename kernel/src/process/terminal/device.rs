@@ -34,7 +34,8 @@ pub(super) type Window = [u16; 4];
 /// Takes the turn to write, so that other writers wait.
 ///
 /// # Errors
-/// `EAGAIN` if another call writes and `nonblocking` is set; `ERESTARTSYS` if a signal arrives.
+/// Fails with `EAGAIN` if another call writes and `nonblocking` is set, and with `ERESTARTSYS` if a
+/// signal arrives.
 pub(super) fn take_turn(turn: &Mutex<()>, nonblocking: bool) -> Result<MutexGuard<'_, ()>, Errno> {
     match turn.try_lock() {
         Some(guard) => Ok(guard),
@@ -46,7 +47,7 @@ pub(super) fn take_turn(turn: &Mutex<()>, nonblocking: bool) -> Result<MutexGuar
 /// Yields the CPU if needed, between two pieces of a long write.
 ///
 /// # Errors
-/// `ERESTARTSYS` if a signal is pending.
+/// Fails with `ERESTARTSYS` if a signal is pending.
 pub(super) fn breathe() -> Result<(), Errno> {
     cond_resched();
     if machine::sched::current().signal_pending() {
@@ -122,6 +123,11 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
+    /// Makes a terminal of the kind `kind` with the settings `termios`. The program's side of a
+    /// pseudo-terminal is locked at first.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
     pub(super) fn new(kind: Kind, termios: Termios) -> Result<Self, Errno> {
         Ok(Self {
             kind,
@@ -158,20 +164,23 @@ impl Terminal {
 
     // SeqCst (`generation`, `master_gone`): see the type. The lock of `opens` orders `Opens` in the
     // same way.
+    /// Returns how often the terminal was hung up.
     pub(super) fn generation(&self) -> u32 {
         self.generation.load(Ordering::SeqCst)
     }
 
+    /// Returns whether the master of a pseudo-terminal is closed.
     pub(super) fn is_master_gone(&self) -> bool {
         self.master_gone.load(Ordering::SeqCst)
     }
 
-    /// Calls `look` with the line.
+    /// Calls `look` with the line discipline of the terminal, and returns its result.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Discipline) -> R) -> R {
         look(&self.line.lock())
     }
 
-    /// Changes the line and notifies the waiters of both sides.
+    /// Calls `change` with the line discipline of the terminal, and notifies the waiters of both
+    /// sides. Returns the result of `change`.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Discipline) -> R) -> R {
         let (result, keys, told) = {
             let mut line = self.line.lock();
@@ -272,14 +281,15 @@ impl Terminal {
     /// Waits until no output is unsent.
     ///
     /// # Errors
-    /// `ERESTARTSYS` if a signal arrives.
+    /// Fails with `ERESTARTSYS` if a signal arrives.
     pub(super) fn drain(&self) -> Result<(), Errno> {
         let generation = self.generation();
         let gone = || self.unsent() == 0 || self.generation() != generation;
         Ok(self.near.queue().wait(gone)?)
     }
 
-    /// Processes input from the far side. Returns the number of bytes taken.
+    /// Passes `bytes` from the far side to the line discipline. Returns the number of bytes that
+    /// the line discipline has taken.
     pub(super) fn type_bytes(&self, bytes: &[u8]) -> usize {
         self.change(|line| line.receive(bytes))
     }
@@ -322,7 +332,7 @@ impl Terminal {
     /// Counts an open file of the program's side.
     ///
     /// # Errors
-    /// `EIO` if the master is closed, or has locked the terminal.
+    /// Fails with `EIO` if the master is closed, or has locked the terminal.
     pub(super) fn enter(&self) -> Result<(), Errno> {
         // Relaxed: the unlock happened before the program learned of the terminal.
         if self.is_master_gone() || self.locked.load(Ordering::Relaxed) {

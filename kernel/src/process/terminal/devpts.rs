@@ -152,7 +152,11 @@ fn open_device(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     }
 }
 
-/// `TIOCGPTPEER`: opens the program's side without a path lookup.
+/// Opens the program's side of `terminal` without a path lookup (`TIOCGPTPEER`).
+///
+/// # Errors
+/// Fails with `ENOTTY` if `terminal` is no pseudo-terminal, and with the errors of opening the
+/// program's side.
 pub(super) fn open_peer(
     terminal: &Arc<Terminal>,
     flags: OpenFlags,

@@ -53,8 +53,9 @@ pub fn numbers(process: &Process) -> (u64, i32) {
 /// Checks that the calling process may read its terminal (`SIGTTIN`) or change it (`SIGTTOU`).
 ///
 /// # Errors
-/// `ERESTARTSYS` if it is in the background; its job gets the signal. `EIO` if no process could
-/// continue the job, or if it reads and ignores or blocks the signal.
+/// Fails with `ERESTARTSYS` if the process is in the background; its job gets `signal`. Fails with
+/// `EIO` if no process could continue the job, or if the process reads and ignores or blocks
+/// `signal`.
 pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
     if !is_own(terminal) {
         return Ok(());
@@ -106,7 +107,13 @@ pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
         .store(relations.group, Ordering::Relaxed);
 }
 
-/// `TIOCSCTTY`: makes the terminal the session's. With `steal` another session loses it.
+/// Makes `terminal` the controlling terminal of the calling process's session (`TIOCSCTTY`). With
+/// `steal` another session may lose it. Returns 0.
+///
+/// # Errors
+/// Fails with `EIO` if the terminal has been hung up since it had that `generation`. Fails with
+/// `EPERM` if the caller leads no session or has a terminal, or if the terminal is another
+/// session's and the caller may not steal it.
 pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) -> SysResult {
     let process = process::current().process().clone();
     let table = table::lock();
@@ -161,8 +168,11 @@ fn release(table: &table::Table, terminal: &Terminal, session: u32) -> u32 {
     terminal.foreground.swap(0, Ordering::Relaxed)
 }
 
-/// `TIOCNOTTY`: the calling process gives up its terminal. A session leader gives it up for the
-/// whole session.
+/// Takes `terminal` from the calling process (`TIOCNOTTY`). If that leads a session, the whole
+/// session loses the terminal, and the foreground group gets SIGHUP and SIGCONT. Returns 0.
+///
+/// # Errors
+/// Fails with `ENOTTY` if this is not the caller's controlling terminal.
 pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
     let process = process::current().process().clone();
     let (session, group) = {
@@ -186,7 +196,12 @@ pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
     Ok(0)
 }
 
-/// `TIOCSPGRP`: makes `group` the foreground process group.
+/// Makes `group` the foreground process group of `terminal` (`TIOCSPGRP`). Returns 0.
+///
+/// # Errors
+/// Fails with `ENOTTY` if this is not the controlling terminal of the caller's session. Fails with
+/// `EINVAL` if `group` is negative, with `ESRCH` if no group or process has the number, and with
+/// `EPERM` if it is in another session.
 pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     let session = process::current().process().session();
     let table = table::lock();

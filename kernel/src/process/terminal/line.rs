@@ -43,7 +43,7 @@ impl Line {
     /// Opens a terminal. With `free`, reads and writes from the background are allowed.
     ///
     /// # Errors
-    /// Those of [`Terminal::enter`].
+    /// Fails with the errors of [`Terminal::enter`].
     pub(super) fn open(terminal: Arc<Terminal>, free: bool) -> Result<Arc<Self>, Errno> {
         // Read before the check whether the master is gone. If the master goes now, the hang-up
         // then affects this file.
@@ -59,7 +59,7 @@ impl Line {
     /// Opens a terminal, which may become the process's controlling terminal.
     ///
     /// # Errors
-    /// Those of [`Terminal::enter`].
+    /// Fails with the errors of [`Terminal::enter`].
     pub(super) fn open_as_own(
         terminal: &Arc<Terminal>,
         flags: OpenFlags,

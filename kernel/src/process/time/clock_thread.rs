@@ -18,7 +18,7 @@ static WORKER: WaitQueue = WaitQueue::new();
 /// Starts the thread, unless it runs already.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 pub(super) fn start() -> Result<(), Errno> {
     // Relaxed (both): the lock orders the accesses that matter.
     if STARTED.load(Ordering::Relaxed) {

@@ -30,7 +30,7 @@ impl Clock {
     /// Returns the clock with Linux's number, which may name a process or thread.
     ///
     /// # Errors
-    /// `EINVAL` for an unknown number.
+    /// Fails with `EINVAL` for an unknown number.
     pub fn from_number(number: i32) -> Result<Self, Errno> {
         match number {
             // REALTIME, REALTIME_ALARM
@@ -60,7 +60,7 @@ impl Clock {
     /// Returns the time on the clock.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such process or thread.
+    /// Fails with `EINVAL` if there is no such process or thread.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
             Self::Realtime | Self::RealtimeToRead => wall::now(),
@@ -89,7 +89,8 @@ impl Clock {
     /// and its threads, and clocks that run by themselves.
     ///
     /// # Errors
-    /// `EINVAL` for CPU time of others; `EOPNOTSUPP` for clocks that can only be read.
+    /// Fails with `EINVAL` for CPU time of others, and with `EOPNOTSUPP` for clocks that can only
+    /// be read.
     pub fn for_timer(self) -> Result<Self, Errno> {
         let current = process::current();
         let own = current.process();
@@ -112,7 +113,7 @@ impl Clock {
     /// Returns the deadline of a wait until this clock shows `time`.
     ///
     /// # Errors
-    /// `EINVAL` for clocks that do not support waits.
+    /// Fails with `EINVAL` for clocks that do not support waits.
     pub fn deadline(self, time: Nanos) -> Result<Deadline, Errno> {
         match self {
             Self::Realtime => Ok(Deadline::Wall(time)),

@@ -55,6 +55,7 @@ fn used(process: &Process, which: Which) -> Nanos {
 }
 
 impl CpuTimers {
+    /// Makes the timers of a new process. No timer is set.
     pub(crate) const fn new() -> Self {
         const OFF: CpuTimer = CpuTimer {
             at: None,
@@ -104,8 +105,8 @@ pub(crate) fn arm(process: &Process) {
     }
 }
 
-/// Called in the timer interrupt: makes the running task check its timers. Returns the time of the
-/// next tick, or `None`.
+/// Makes the running task check its timers. Returns the time of the next tick, or `None` if the
+/// process needs no tick. Called in the timer interrupt.
 pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
     if !task.process().timers.cpu.armed.is_armed() {
         return None;

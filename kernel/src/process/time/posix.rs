@@ -81,6 +81,7 @@ pub(crate) struct Reading {
 }
 
 impl PosixTimers {
+    /// Makes an empty set of timers.
     pub(crate) const fn new() -> Self {
         Self(SpinLock::new(Timers {
             list: Vec::new(),
@@ -93,7 +94,7 @@ impl PosixTimers {
     /// signal's value.
     ///
     /// # Errors
-    /// `EAGAIN` if there are too many timers; `ENOMEM`.
+    /// Fails with `EAGAIN` if there are too many timers, and with `ENOMEM`.
     pub(crate) fn create(
         &self,
         process: &Arc<Process>,
@@ -153,13 +154,15 @@ impl PosixTimers {
         timer.map(call).ok_or(Errno::EINVAL)
     }
 
-    /// Returns the clock that the timer follows.
+    /// Returns the clock that the timer `number` follows. Fails with `EINVAL` if there is no such
+    /// timer.
     pub(crate) fn clock(&self, number: u32) -> Result<Clock, Errno> {
         self.with(number, |timer| timer.clock)
     }
 
-    /// Sets the timer and returns its setting before. `at_wall` is the time on the wall clock at
-    /// which the timer expires first, instead of the deadline in `setting`.
+    /// Sets the timer `number` and returns its setting before. `at_wall` is the time on the wall
+    /// clock at which the timer expires first, instead of the deadline in `setting`. Fails with
+    /// `EINVAL` if there is no such timer.
     pub(crate) fn set(
         &self,
         process: &Process,
@@ -191,8 +194,8 @@ impl PosixTimers {
         Ok(before)
     }
 
-    /// Adjusts timers that are set by the wall clock after the clock was set. A timer that is set
-    /// in the meantime already uses the new time. Yields the CPU between batches.
+    /// Adjusts the timers that are set by the wall clock, after the clock was set. A timer that is
+    /// set during the call already uses the new time. Yields the CPU between batches.
     pub(super) fn clock_was_set(&self) {
         let count = self.0.lock().list.len();
         for from in (0..count).step_by(TIMERS_AT_ONCE) {
@@ -209,7 +212,8 @@ impl PosixTimers {
         }
     }
 
-    /// Returns the timer's setting.
+    /// Returns the time left of the timer `number`, and its interval. Fails with `EINVAL` if there
+    /// is no such timer.
     pub(crate) fn get(&self, number: u32) -> Result<Reading, Errno> {
         let now = time_on(self.clock(number)?);
         self.with(number, |timer| reading(timer, now))
@@ -233,7 +237,8 @@ impl PosixTimers {
         any
     }
 
-    /// Returns the expirations that the last signal stood for, minus one.
+    /// Returns the number of expirations that the last signal of the timer `number` stood for,
+    /// minus one. Fails with `EINVAL` if there is no such timer.
     pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
         self.with(number, |timer| timer.told.min(MAX_OVERRUN))
     }

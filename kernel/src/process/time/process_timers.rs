@@ -70,6 +70,7 @@ pub(crate) struct ProcessTimers {
 const REAL_TOKEN: u64 = u64::MAX;
 
 impl ProcessTimers {
+    /// Makes the timers of a new process. No timer is set.
     pub(crate) const fn new() -> Self {
         Self {
             real: SpinLock::new(Real {

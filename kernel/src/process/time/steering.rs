@@ -14,7 +14,7 @@ use machine::sched::timer::{KernelTimer, TimerTarget};
 use machine::sync::{Once, SpinLock};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `struct timex`.
+/// `struct timex` of the ABI.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Timex {
@@ -404,10 +404,12 @@ fn locks_phase(timex: &Timex, status: u32) -> bool {
         && status & status::LOOP != 0
 }
 
-/// `adjtimex`: carries out the request in `timex`, and fills it with the state.
+/// Carries out the request in `timex` and fills `timex` with the state of the clock
+/// (`adjtimex(2)`). Returns the state as a number (`TIME_OK` and so on).
 ///
 /// # Errors
-/// `EINVAL`; `EPERM`; `EOPNOTSUPP` for an offset for the phase-locked loop; `ENOMEM`.
+/// Fails with `EINVAL` for an invalid request, with `EPERM`, with `EOPNOTSUPP` for an offset for
+/// the phase-locked loop, and with `ENOMEM`.
 pub fn adjust(timex: &mut Timex) -> SysResult {
     check(timex)?;
     let modes = timex.modes;

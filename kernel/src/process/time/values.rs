@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// `struct timespec`.
+/// `struct timespec` of the ABI: seconds and nanoseconds.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Timespec {
@@ -21,7 +21,7 @@ impl Timespec {
     /// Reads a time from user memory and checks it.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for a negative time or too many nanoseconds.
+    /// Fails with `EFAULT`, and with `EINVAL` for a negative time or a billion nanoseconds or more.
     pub fn read(address: u64) -> Result<Nanos, Errno> {
         UserPtr::<Self>::new(address).read()?.to_nanos()
     }
@@ -29,7 +29,7 @@ impl Timespec {
     /// Returns the time if it is valid. A time that does not fit becomes the largest one.
     ///
     /// # Errors
-    /// `EINVAL` for a negative time or too many nanoseconds.
+    /// Fails with `EINVAL` for a negative time or a billion nanoseconds or more.
     pub fn to_nanos(self) -> Result<Nanos, Errno> {
         let sec = u64::try_from(self.sec).map_err(|_| Errno::EINVAL)?;
         let nsec = u64::try_from(self.nsec).map_err(|_| Errno::EINVAL)?;
@@ -42,7 +42,7 @@ impl Timespec {
     /// Writes the time to user memory.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// Fails with `EFAULT`.
     pub fn write(self, address: u64) -> Result<(), Errno> {
         UserPtr::<Self>::new(address).write(&self)
     }
@@ -58,7 +58,7 @@ impl From<Nanos> for Timespec {
     }
 }
 
-/// `struct timeval`.
+/// `struct timeval` of the ABI: seconds and microseconds.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Timeval {
@@ -72,7 +72,7 @@ impl Timeval {
     /// Returns the time if it is valid.
     ///
     /// # Errors
-    /// `EINVAL` for a negative time or too many microseconds.
+    /// Fails with `EINVAL` for a negative time or a million microseconds or more.
     pub fn to_nanos(self) -> Result<Nanos, Errno> {
         if !(0..1_000_000).contains(&self.usec) {
             return Err(Errno::EINVAL);
@@ -95,7 +95,7 @@ impl From<Nanos> for Timeval {
     }
 }
 
-/// `struct itimerspec`.
+/// `struct itimerspec` of the ABI: an interval and the time left.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerspec {
@@ -105,7 +105,7 @@ pub struct Itimerspec {
     pub value: Timespec,
 }
 
-/// `struct itimerval`.
+/// `struct itimerval` of the ABI: an interval and the time left.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerval {

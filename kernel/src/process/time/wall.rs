@@ -21,7 +21,7 @@ const LAST_SECOND: u64 = i64::MAX as u64 / 1_000_000_000 - 30 * 365 * 24 * 3600;
 /// The number of threads that are checked under one hold of their process's lock.
 const TASKS_AT_ONCE: usize = 32;
 
-/// The end of a wait.
+/// The time at which a wait ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// On the monotonic clock.
@@ -35,7 +35,7 @@ impl Deadline {
     /// deadline.
     ///
     /// # Errors
-    /// Those of `wait`. `ETIMEDOUT` means that the deadline has passed.
+    /// Fails with the errors of `wait`. `ETIMEDOUT` means that the deadline has passed.
     pub fn hold<R>(
         deadline: Option<Self>,
         mut wait: impl FnMut(Option<Nanos>) -> Result<R, Errno>,
@@ -72,7 +72,7 @@ pub fn now() -> Nanos {
 /// Sets the wall clock to `time`.
 ///
 /// # Errors
-/// `EINVAL` for a time later than Linux accepts. `EINVAL` for a time before 1970 plus the time
+/// Fails with `EINVAL` for a time later than Linux accepts, or earlier than 1970 plus the time
 /// since the guest's start.
 pub fn set(time: Nanos) -> Result<(), Errno> {
     change(|_| Ok(time))?;
@@ -83,7 +83,7 @@ pub fn set(time: Nanos) -> Result<(), Errno> {
 /// Moves the wall clock by `by` nanoseconds.
 ///
 /// # Errors
-/// Those of [`set`].
+/// Fails with the errors of [`set`].
 pub fn step(by: i128) -> Result<(), Errno> {
     change(|now| {
         let time = i128::from(now.0) + by;
@@ -175,12 +175,12 @@ pub fn zone() -> [i32; 2] {
     ZONE.each_ref().map(|part| part.load(Ordering::Relaxed))
 }
 
-/// `settimeofday`, after the caller has checked the permission: sets the clock, the zone or both.
-/// As on Linux, a first zone without a time means that the clock shows local time. The clock is
-/// then corrected to UTC.
+/// Sets the clock to `time`, the zone to `zone`, or both (`settimeofday(2)`). The caller has
+/// checked the permission. As on Linux, a first zone without a time means that the clock shows
+/// local time. The clock is then corrected to UTC. Returns 0.
 ///
 /// # Errors
-/// `EINVAL` for an invalid time or zone.
+/// Fails with `EINVAL` for an invalid time or zone.
 pub fn set_with_zone(time: Option<Timeval>, zone: Option<[i32; 2]>) -> SysResult {
     if let Some([west, saving]) = zone {
         if !(-MOST_WEST..=MOST_WEST).contains(&west) {

@@ -6,11 +6,13 @@ use crate::process::task;
 use alloc::string::String;
 use logic::errno::Errno;
 
-/// Obeys the `sysctl.NAME=VALUE` words of the boot line: writes VALUE to `/proc/sys/NAME`, with the
-/// dots in NAME as slashes. Needs a task, as knobs ask for the caller's rights and signals.
+/// Applies the `sysctl.NAME=VALUE` words of the command line: writes VALUE to `/proc/sys/NAME`,
+/// with the dots in NAME as slashes. Called by a task, since knobs check the caller's rights and
+/// signals.
 ///
 /// # Errors
-/// The first word that cannot be obeyed, which is named on the console. `ebb` looks for this line.
+/// Fails with the error of the first word that cannot be applied, and names that word on the
+/// console. `ebb` looks for this line.
 pub fn apply_boot_line() -> Result<(), Errno> {
     for word in system::boot_line().split_ascii_whitespace() {
         let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('='))

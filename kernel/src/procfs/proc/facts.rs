@@ -3,6 +3,7 @@
 use crate::fs::synthetic::Entry;
 use core::fmt::Write;
 
+/// The files of `/proc/sys` with values that are always the same.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/arch", |text| writeln!(text, "x86_64")),
     // What a number of a user or group becomes that has no place: there is no other.

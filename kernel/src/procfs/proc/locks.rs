@@ -41,12 +41,14 @@ fn line(text: &mut Text, line: &Line) -> Result {
     }
 }
 
+/// Shows `/proc/locks`.
 pub(super) fn locks(text: &mut Text) -> Result {
     let lines = locks::all().map_err(|error| text.fail(error))?;
     lines.iter().try_for_each(|one| line(text, one))
 }
 
-/// The locks that were placed by a descriptor of a table.
+/// Shows the lines of `fdinfo` with the locks that were placed through `file`, a descriptor of
+/// `files`.
 pub(super) fn of_descriptor(text: &mut Text, files: &FileTable, file: &OpenFile) -> Result {
     let lines = locks::placed_by(files, file).map_err(|error| text.fail(error))?;
     lines.iter().try_for_each(|one| {

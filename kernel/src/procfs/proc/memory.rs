@@ -49,7 +49,8 @@ fn meminfo(text: &mut Text) -> Result {
     Ok(())
 }
 
-/// The name and its colon fill 16 columns, the number the next 8.
+/// Writes a line of `/proc/meminfo` with a value in KiB. The name and its colon fill 16 columns,
+/// the number the next 8.
 pub(super) fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
     text.push(name.as_bytes())?;
     text.push(b":")?;

@@ -55,7 +55,7 @@ struct Root {
     this: Weak<Self>,
 }
 
-/// Builds the tree, to be mounted in `above`.
+/// Builds `/proc`, to be mounted in the directory `above`. Returns its root.
 pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     system::set_boot_line(boot.cmdline);
     let fs = Synthetic::new(devices::PROC, MAGIC, Errno::ENOENT);
@@ -100,7 +100,8 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
 /// Returns the task that walks a path.
 ///
 /// # Errors
-/// `ENOENT`: there are no tasks yet, and the path is that of a file which the host packed.
+/// Fails with `ENOENT` if there are no tasks yet, when the path is that of a file which the host
+/// packed.
 fn walker() -> Result<TaskRef, Errno> {
     if sched::started() {
         Ok(process::current())

@@ -90,7 +90,7 @@ const ENTRIES: &[Entry] = &[
     Entry::table("unix", unix),
 ];
 
-/// Makes the files.
+/// Creates the files of `/proc/net`.
 pub(super) fn build(fs: &Arc<Synthetic>) {
     let files = Directory::new(fs, None, b"net");
     files.add_all(ENTRIES);
@@ -98,7 +98,7 @@ pub(super) fn build(fs: &Arc<Synthetic>) {
     let _ = FILES.set(files);
 }
 
-/// The files of `/proc/PID/net`.
+/// Returns the directory of `/proc/PID/net`, once [`build`] has created it.
 pub(super) fn files() -> Option<&'static Arc<Directory>> {
     FILES.get()
 }
@@ -131,7 +131,7 @@ impl Found<'_> {
         self.rows.insert(key, row);
     }
 
-    /// A socket with a descriptor, and those that wait at it.
+    /// Adds the socket behind `file`, and the sockets that wait at it, if it is wanted.
     fn add(&mut self, file: &OpenFile) -> Result<(), Errno> {
         let Some(socket) = file.file().downcast::<Socket>() else {
             return Ok(());

@@ -20,7 +20,7 @@ use machine::arch::clock::Nanos;
 use machine::sched::{self, pressure};
 use machine::sync::SpinLock;
 
-/// The boot word that switches all this off.
+/// The word of the command line that switches these files off.
 const WORD: &str = "psi";
 
 /// Triggers of all open files.
@@ -183,7 +183,7 @@ fn for_each(mut each: impl FnMut(&Opened)) {
 /// Starts the monitor, if that was not done before.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// Fails with `ENOMEM`.
 fn start_monitor() -> Result<(), Errno> {
     if MONITOR_STARTED.swap(true, Ordering::AcqRel) {
         return Ok(());

@@ -7,7 +7,7 @@ use crate::fs::socket::{
 use crate::fs::text::Text;
 use core::fmt::{Result as Written, Write};
 
-/// Names, and as many numbers.
+/// Writes a line with the names of `fields`, and a line with their numbers.
 fn lines(text: &mut Text, name: &str, fields: &[(&str, u64)]) -> Written {
     write!(text, "{name}:")?;
     for (field, _) in fields {
@@ -20,7 +20,7 @@ fn lines(text: &mut Text, name: &str, fields: &[(&str, u64)]) -> Written {
     text.push(b"\n")
 }
 
-/// `/proc/net/snmp`; `connected` sockets of TCP are.
+/// Shows `/proc/net/snmp`. `connected` is the number of connected TCP sockets.
 pub(super) fn by_protocol(text: &mut Text, connected: usize) -> Written {
     // Every message is a packet.
     let received = UDP_IN.get() + UDP_NO_PORT.get() + UDP_NO_ROOM.get();
@@ -107,7 +107,7 @@ pub(super) fn by_protocol(text: &mut Text, connected: usize) -> Written {
     lines(text, "UdpLite", &udp.map(|(name, _)| (name, 0)))
 }
 
-/// `/proc/net/netstat`: the names that programs look for.
+/// Shows `/proc/net/netstat`, with the names that programs look for.
 pub(super) fn extended(text: &mut Text) -> Written {
     let tcp = [
         "SyncookiesSent",
@@ -149,7 +149,8 @@ pub(super) fn extended(text: &mut Text) -> Written {
     lines(text, "IpExt", &ip)
 }
 
-/// `/proc/net/snmp6`: messages of version 6 are counted with those of version 4.
+/// Shows `/proc/net/snmp6`. All numbers are 0, since messages of version 6 are counted with those
+/// of version 4.
 pub(super) fn version_6(text: &mut Text) -> Written {
     for name in [
         "Ip6InReceives",
@@ -168,7 +169,7 @@ pub(super) fn version_6(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// `/proc/net/protocols`: those that sockets may have.
+/// Shows `/proc/net/protocols`: the protocols that sockets may have.
 pub(super) fn protocols(text: &mut Text) -> Written {
     writeln!(
         text,

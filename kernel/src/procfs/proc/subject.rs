@@ -9,15 +9,17 @@ use alloc::sync::{Arc, Weak};
 use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 
-/// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
+/// The bit of an inode number from which on it holds the number of the process or thread: `number
+/// << PID_SHIFT | file`.
 pub(super) const PID_SHIFT: u32 = 32;
 
-/// Whether a node is about a process or a thread, and lasts no longer.
+/// Returns whether a node belongs to the directory of a process or thread, and disappears with it.
 pub fn is_of_process(id: NodeId) -> bool {
     id.device == devices::PROC && id.inode >> PID_SHIFT != 0
 }
 
-/// A process or thread number as the name of a directory: no sign, no leading zero.
+/// Returns the number of a process or thread whose directory has the name `name`. Returns `None` if
+/// the name is no such number: with a sign, a leading zero or other characters.
 pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
     if name.first() == Some(&b'0') || !name.iter().all(u8::is_ascii_digit) {
         return None;
@@ -25,21 +27,22 @@ pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
     core::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// Whom a directory is about: a process, or one of its threads.
+/// The process or thread that a directory of `/proc` shows.
 #[derive(Clone)]
 pub(super) struct Subject {
     pub(super) pid: u32,
     pub(super) tid: Option<u32>,
-    /// The process as it was found: its number may have been given to another since.
+    /// The process that was found when the directory was looked up. Another process may have the
+    /// number by now.
     pub(super) found: Weak<Process>,
 }
 
 impl Subject {
-    /// Returns the process, until it is reaped.
+    /// Returns the process, unless it was reaped.
     ///
     /// # Errors
-    /// `ESRCH`: the process was reaped, or the directory is about a thread that has ended. The
-    /// leader's directory stays until the process is reaped.
+    /// Fails with `ESRCH` if the process was reaped, or if the directory is that of a thread that
+    /// has ended. The leader's directory stays until the process is reaped.
     pub(super) fn process(&self) -> Result<Arc<Process>, Errno> {
         let process = task::find(self.pid).ok_or(Errno::ESRCH)?;
         let same = core::ptr::eq(self.found.as_ptr(), Arc::as_ptr(&process));
@@ -51,14 +54,15 @@ impl Subject {
         }
     }
 
-    /// Returns the thread, or the process's main one. Returns `None` if it has ended.
+    /// Returns the thread, or the main thread if the subject is a process. Returns `None` if the
+    /// thread has ended.
     pub(super) fn task(&self, process: &Process) -> Option<Arc<Task>> {
         process.thread(self.number())
     }
 
-    /// Returns `true` if the thread with this subject's number has ended. It stays in `/proc` until
-    /// its process is reaped if it is the main thread. As on Linux it has no address space, files
-    /// or directories any more then, even if other threads still use those of the process.
+    /// Returns whether the thread with this subject's number has ended. A main thread stays in
+    /// `/proc` until its process is reaped. As on Linux it then has no address space, files or
+    /// directories any more, even if other threads still use those of the process.
     pub(super) fn has_ended(&self, process: &Process) -> bool {
         self.task(process).is_none()
     }
@@ -95,13 +99,14 @@ impl Subject {
         process.fs().filter(|_| !self.has_ended(process))
     }
 
-    /// The thread's number, or the process's.
+    /// Returns the number of the thread, or that of the process if the subject is a process.
     pub(super) fn number(&self) -> u32 {
         self.tid.unwrap_or(self.pid)
     }
 
-    /// Returns user and group of the process's files: root if other processes may not look into
-    /// this one. Files for everyone (`open`) belong to the process's user even then.
+    /// Returns the user and the group that own the files of the process: root if other processes
+    /// may not inspect this one. Files for everyone (`open`) belong to the process's user even
+    /// then.
     pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
@@ -113,16 +118,17 @@ impl Subject {
         [who.users.effective, who.groups.effective]
     }
 
-    /// Whether the caller may look into the process.
+    /// Checks that the caller may inspect the process.
     ///
     /// # Errors
-    /// `EACCES`; `ESRCH`: it is gone.
+    /// Fails with `EACCES` if the caller may not, and with `ESRCH` if the process is gone.
     pub(super) fn check_look(&self) -> Result<(), Errno> {
         let process = self.process()?;
         caller::look_into(&process, LooksAs::OfFiles).map_err(|_| Errno::EACCES)
     }
 
-    /// The inode number of file `file` of this subject: 0 is the directory itself.
+    /// Returns the inode number of the file with the number `file` in the directory. The directory
+    /// itself has the number 0.
     pub(super) fn inode(&self, file: u64) -> u64 {
         /// This bit distinguishes a thread's files from the process's.
         const THREAD: u64 = 1 << 24;
@@ -131,24 +137,25 @@ impl Subject {
     }
 }
 
-/// What a directory about a process lists.
+/// The content of a directory about a process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Everything about it.
+    /// All files and directories about the process.
     Top,
-    /// Its descriptors, as links.
+    /// The descriptors of the process, as links (`fd`).
     Descriptors,
-    /// Its descriptors, as texts.
+    /// The descriptors of the process, as texts (`fdinfo`).
     DescriptorInfos,
     /// The network, which is the same for all processes.
     Net,
-    /// Its threads.
+    /// The threads of the process.
     Threads,
-    /// Its namespaces.
+    /// The namespaces of the process.
     Namespaces,
 }
 
 impl Kind {
+    /// Returns the name of the directory.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Top => "",
@@ -160,7 +167,8 @@ impl Kind {
         }
     }
 
-    /// File numbers of the directories: behind all of `ENTRIES` and `LINKS`.
+    /// Returns the number of the directory among the files of a process. The numbers are behind
+    /// those of `ENTRIES` and `LINKS`.
     pub(super) const fn file(self) -> u64 {
         match self {
             Self::Top => 0,

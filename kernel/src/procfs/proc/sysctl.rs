@@ -280,7 +280,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// Knobs that tell who polls them of changes.
+/// Knobs that notify programs which poll them when the value changes.
 pub(super) const WATCHED: [(Entry, &Changes); 2] = [
     (
         Entry::knob("sys/kernel/hostname", hostname, Store::Text(set_hostname)),
@@ -358,14 +358,14 @@ fn set_semaphores(values: &[i32]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets a number that others read when they need it.
+/// Stores a knob's value in `place`, where others read it when they need it. Never fails.
 pub(super) fn keep(place: &AtomicU64, value: u64) -> Result<(), Errno> {
     // Relaxed: a value of its own.
     place.store(value, Ordering::Relaxed);
     Ok(())
 }
 
-/// Shows a number.
+/// Writes a number and a newline.
 pub(super) fn number(text: &mut Text, value: u64) -> Written {
     writeln!(text, "{value}")
 }

@@ -30,7 +30,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::trigger("sysrq-trigger", Store::Text(sysrq)),
 ];
 
-/// `/proc/sysrq-trigger`: `c` crashes the kernel, as on Linux; to see what the host makes of it.
+/// Handles a write to `/proc/sysrq-trigger`. As on Linux, `c` crashes the kernel, to show how the
+/// host handles that.
 fn sysrq(value: &str) -> core::result::Result<(), Errno> {
     match value.as_bytes().first() {
         Some(b'c') => panic!("sysrq triggered crash"),
@@ -38,22 +39,22 @@ fn sysrq(value: &str) -> core::result::Result<(), Errno> {
     }
 }
 
-/// Clock ticks a second, the unit of times in `stat` (`USER_HZ`).
+/// The number of clock ticks in a second, the unit of times in `stat` (`USER_HZ`).
 pub(super) const TICKS: u64 = 100;
 
-/// A time in clock ticks.
+/// Converts a time to clock ticks.
 pub(super) const fn ticks(time: Nanos) -> u64 {
     time.0 / (1_000_000_000 / TICKS)
 }
 
 static BOOT_LINE: Once<&'static str> = Once::new();
 
-/// Keeps the kernel's command line.
+/// Stores the kernel's command line.
 pub(super) fn set_boot_line(line: &'static str) {
     let _ = BOOT_LINE.set(line);
 }
 
-/// The kernel's command line.
+/// Returns the kernel's command line.
 pub fn boot_line() -> &'static str {
     BOOT_LINE.get().copied().unwrap_or_default()
 }

@@ -200,7 +200,7 @@ fn choice<const N: usize>(text: &mut Text, names: [&str; N], holds: &str) -> Wri
     writeln!(text, "{}", names.join(" "))
 }
 
-/// Builds the tree, to be mounted in `above`.
+/// Builds `/sys`, to be mounted in the directory `above`. Returns its root.
 pub(super) fn build(above: &NodeRef) -> NodeRef {
     let fs = Synthetic::new(devices::SYS, MAGIC, Errno::EPERM);
     let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
@@ -209,7 +209,7 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     if PageSize::Gib1.is_supported() {
         root.add_all(crate::procfs::hugepages::SYS_GIGANTIC);
     }
-    // Programs look here for disks, and for control groups. There are none of the latter.
+    // Programs look here for disks, and for control groups, which this kernel does not have.
     for place in ["block", "class/block", "dev/block", "fs/cgroup"] {
         root.subdirectory(place);
     }

@@ -34,7 +34,7 @@ const ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// Adds it to the tree.
+/// Adds the loopback interface to the tree of `/sys`.
 pub(super) fn add(root: &Arc<Directory>) {
     root.subdirectory(PLACE).add_all(ENTRIES);
     root.subdirectory(CLASS)

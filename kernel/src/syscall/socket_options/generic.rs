@@ -126,10 +126,10 @@ fn bind_to_name(settings: &Settings, value: &Value) -> Result<(), Errno> {
     }
 }
 
-/// Sets an option.
+/// Sets an option of `SOL_SOCKET`.
 ///
 /// # Errors
-/// As `setsockopt(2)`.
+/// Fails as `setsockopt(2)` does.
 pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;
@@ -240,10 +240,10 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     Ok(())
 }
 
-/// What an option is, for a program with `room` bytes for it.
+/// Returns the value of an option of `SOL_SOCKET` for a program with a buffer of `room` bytes.
 ///
 /// # Errors
-/// As `getsockopt(2)`.
+/// Fails as `getsockopt(2)` does.
 pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;

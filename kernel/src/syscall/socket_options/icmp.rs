@@ -1,4 +1,4 @@
-//! Options of raw sockets of ICMP: which packets they do not receive.
+//! Options of raw ICMP sockets: the types of packets that they do not receive.
 
 use super::value::{Shown, Value};
 use crate::fs::socket::{Family, Socket};
@@ -25,11 +25,11 @@ fn filter_length(socket: &Socket, level: u32, option: u32) -> Option<usize> {
     }
 }
 
-/// Sets an option. A filter that is longer than Linux's is cut, and one that is shorter changes the
-/// first types.
+/// Sets an option of a raw socket. A filter that is longer than Linux's is cut. A shorter filter
+/// changes the first types only.
 ///
 /// # Errors
-/// `ENOPROTOOPT`, `EINVAL`, `EFAULT`.
+/// Fails with `ENOPROTOOPT` for another option, with `EINVAL`, and with `EFAULT`.
 pub(super) fn set(socket: &Socket, level: u32, option: u32, value: &Value) -> Result<(), Errno> {
     if level == SOL_RAW && option == CHECKSUM && socket.family() == Family::Inet6 {
         // The kernel sums packets of ICMP anyway, there and nowhere else.
@@ -49,10 +49,10 @@ pub(super) fn set(socket: &Socket, level: u32, option: u32, value: &Value) -> Re
     Ok(())
 }
 
-/// What an option is.
+/// Returns the value of an option of a raw socket.
 ///
 /// # Errors
-/// `ENOPROTOOPT`.
+/// Fails with `ENOPROTOOPT` for another option.
 pub(super) fn get(socket: &Socket, level: u32, option: u32) -> Result<Shown, Errno> {
     let length = filter_length(socket, level, option).ok_or(Errno::ENOPROTOOPT)?;
     let words = socket.settings().blocked.iter().take(length / 4);

@@ -11,7 +11,7 @@ use logic::socket::packet::{self, LOOPBACK, Told};
 
 /// `IP_PMTUDISC_WANT` and `IPV6_PMTUDISC_WANT`: the default.
 pub(super) const DISCOVERY: u32 = 1;
-/// `IP_PMTUDISC_OMIT` and `IPV6_PMTUDISC_OMIT`: the last of them.
+/// `IP_PMTUDISC_OMIT` and `IPV6_PMTUDISC_OMIT`, the highest values.
 pub(super) const LAST_DISCOVERY: i32 = 5;
 /// The bits of a class of service that a stream uses itself.
 const CONGESTION: u32 = 3;
@@ -34,7 +34,8 @@ fn byte_or_number(value: &Value) -> Result<i32, Errno> {
     Ok(byte[0].into())
 }
 
-/// A stream keeps those bits of its class of service that are its own.
+/// Returns the class of service that a socket gets if a program sets `wanted` in place of `old`. A
+/// TCP socket keeps the bits for congestion.
 pub(super) fn service_of(socket: &Socket, old: u32, wanted: u32) -> u32 {
     if socket.protocol() == Some(Protocol::Tcp) {
         wanted & !CONGESTION | old & CONGESTION
@@ -43,10 +44,10 @@ pub(super) fn service_of(socket: &Socket, old: u32, wanted: u32) -> u32 {
     }
 }
 
-/// Sets an option.
+/// Sets an option of `IPPROTO_IP`.
 ///
 /// # Errors
-/// As `setsockopt(2)`.
+/// Fails as `setsockopt(2)` does.
 pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     if let Some(told) = Told::of_ip(option) {
@@ -120,7 +121,8 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
 /// Returns the address, and the interface if the value names one.
 ///
 /// # Errors
-/// `EINVAL`: the value is too short. `EADDRNOTAVAIL`, and in a membership `ENODEV`: it is none.
+/// Fails with `EINVAL` if the value is too short. Fails with `EADDRNOTAVAIL`, or in a membership
+/// with `ENODEV`, if there is no such interface.
 fn interface(value: &Value, front: usize) -> Result<([u8; 4], Option<u32>), Errno> {
     const WHOLE: usize = 12;
     let length = value.length.min(WHOLE);
@@ -147,11 +149,12 @@ fn interface(value: &Value, front: usize) -> Result<([u8; 4], Option<u32>), Errn
     }
 }
 
-/// Joins a group at an interface, or leaves it. No route leads to groups, so that a program has to
-/// name the interface.
+/// Joins `group` at `interface`, or leaves it if `join` is `false`. The program must name the
+/// interface, since no route leads to groups.
 ///
 /// # Errors
-/// `EINVAL`: it is no group. `ENODEV`: the interface is not named. Those of a membership.
+/// Fails with `EINVAL` if the address is no group, with `ENODEV` if the value names no interface,
+/// and with the errors of a membership.
 pub(super) fn join_or_leave(
     socket: &Socket,
     group: Ip,
@@ -174,7 +177,8 @@ pub(super) fn join_or_leave(
 /// Joins or leaves the group of a `struct group_req`.
 ///
 /// # Errors
-/// `EINVAL`: it is too short. Those of [`join_or_leave`] and of an address.
+/// Fails with `EINVAL` if the value is too short, and with the errors of [`join_or_leave`] and of
+/// an address.
 pub(super) fn group_request(
     socket: &Socket,
     value: &Value,
@@ -206,10 +210,10 @@ pub(super) fn group_request(
     join_or_leave(socket, group.ip, interface, join)
 }
 
-/// What an option is, for a program with `room` bytes for it.
+/// Returns the value of an option of `IPPROTO_IP` for a program with a buffer of `room` bytes.
 ///
 /// # Errors
-/// As `getsockopt(2)`.
+/// Fails as `getsockopt(2)` does.
 pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Errno> {
     let settings = socket.settings();
     let value = if let Some(told) = Told::of_ip(option) {

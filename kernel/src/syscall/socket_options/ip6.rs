@@ -27,7 +27,7 @@ const PATH_MTU: usize = 32;
 /// the loopback interface, and none is there to be removed.
 ///
 /// # Errors
-/// `EPERM`; `EINVAL`: it is one.
+/// Fails with `EPERM` if the caller lacks `CAP_NET_RAW`, and with `EINVAL` if `value` has a header.
 fn set_header(option: u32, value: &Value) -> Result<(), Errno> {
     let fits = value.length.is_multiple_of(8) && value.length <= 8 * 255;
     if value.length != 0 && !fits {
@@ -52,10 +52,10 @@ fn byte_or_default(value: &Value) -> Result<Option<u32>, Errno> {
     }
 }
 
-/// Sets an option.
+/// Sets an option of `IPPROTO_IPV6`.
 ///
 /// # Errors
-/// As `setsockopt(2)`.
+/// Fails as `setsockopt(2)` does.
 pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     if let Some(told) = Told::of_ip6(option) {
@@ -144,7 +144,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
 /// Reads a group and the number of an interface.
 ///
 /// # Errors
-/// `EFAULT`.
+/// Fails with `EFAULT`.
 fn membership(value: &Value) -> Result<(Ip, u32), Errno> {
     let whole = Value {
         length: MEMBERSHIP,
@@ -156,10 +156,10 @@ fn membership(value: &Value) -> Result<(Ip, u32), Errno> {
     Ok((Ip(group), u32::from_le_bytes(interface)))
 }
 
-/// What an option is.
+/// Returns the value of an option of `IPPROTO_IPV6`.
 ///
 /// # Errors
-/// As `getsockopt(2)`.
+/// Fails as `getsockopt(2)` does.
 pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     if let Some(told) = Told::of_ip6(option) {

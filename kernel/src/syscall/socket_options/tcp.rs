@@ -51,10 +51,10 @@ fn set_congestion(settings: &Settings, value: &Value) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets an option.
+/// Sets an option of `IPPROTO_TCP`.
 ///
 /// # Errors
-/// As `setsockopt(2)`.
+/// Fails as `setsockopt(2)` does.
 pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     match option {
@@ -111,10 +111,10 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     Ok(())
 }
 
-/// What an option is.
+/// Returns the value of an option of `IPPROTO_TCP`.
 ///
 /// # Errors
-/// As `getsockopt(2)`.
+/// Fails as `getsockopt(2)` does.
 pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     Ok(match option {

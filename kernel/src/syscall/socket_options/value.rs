@@ -1,4 +1,4 @@
-//! The value that a program passes to `setsockopt`, and what `getsockopt` shows.
+//! The value that a program passes to `setsockopt`, and the value that `getsockopt` returns.
 
 use crate::fs::socket::Settings;
 use crate::process::caller;
@@ -8,13 +8,17 @@ use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use logic::socket::options::{Kept, Needs};
 
-/// The value that a program passes.
+/// The value that a program passes: its address and its length in bytes.
 pub(super) struct Value {
     pub(super) address: u64,
     pub(super) length: usize,
 }
 
 impl Value {
+    /// Reads the value as a number of four bytes.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the value is shorter, and with `EFAULT`.
     pub(super) fn number(&self) -> Result<i32, Errno> {
         if self.length < 4 {
             return Err(Errno::EINVAL);
@@ -24,15 +28,26 @@ impl Value {
         Ok(i32::from_le_bytes(bytes))
     }
 
+    /// Reads the value as an unsigned number of four bytes.
+    ///
+    /// # Errors
+    /// Fails as [`Self::number`] does.
     pub(super) fn unsigned(&self) -> Result<u32, Errno> {
         self.number().map(i32::cast_unsigned)
     }
 
+    /// Reads the value as a number of four bytes, and returns whether it is not 0.
+    ///
+    /// # Errors
+    /// Fails as [`Self::number`] does.
     pub(super) fn on(&self) -> Result<bool, Errno> {
         self.number().map(|number| number != 0)
     }
 
-    /// A number of at least 1 and at most `most`.
+    /// Reads the value as a number from 1 to `most`.
+    ///
+    /// # Errors
+    /// Fails as [`Self::number`] does, and with `EINVAL` for another number.
     pub(super) fn within(&self, most: i32) -> Result<u32, Errno> {
         let number = self.number()?;
         if number < 1 || number > most {
@@ -41,7 +56,11 @@ impl Value {
         Ok(number.cast_unsigned())
     }
 
-    /// A name, which ends with the value, with `room` less one, or with a 0.
+    /// Copies the value to `room` as a name, and returns the name's length. The name ends with the
+    /// value, at a NUL, or after all bytes of `room` but one.
+    ///
+    /// # Errors
+    /// Fails with `EFAULT`.
     pub(super) fn name(&self, room: &mut [u8]) -> Result<usize, Errno> {
         let most = self.length.min(room.len() - 1);
         uaccess::copy_in(&mut room[..most], self.address)?;
@@ -49,10 +68,11 @@ impl Value {
         Ok(zero.unwrap_or(most))
     }
 
-    /// `count` numbers of the size of a word, one or two. `None`: it is shorter.
+    /// Reads the value as `count` words of eight bytes, one or two. Returns `None` if the value is
+    /// shorter.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// Fails with `EFAULT`.
     pub(super) fn words_up_to(&self, count: usize) -> Result<Option<[u64; 2]>, Errno> {
         let length = count * size_of::<u64>();
         if self.length < length {
@@ -68,15 +88,18 @@ impl Value {
         Ok(Some([value as u64, (value >> 64) as u64]))
     }
 
-    /// Two numbers of the size of a word.
+    /// Reads the value as two words of eight bytes.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the value is shorter, and with `EFAULT`.
     pub(super) fn words(&self) -> Result<[u64; 2], Errno> {
         self.words_up_to(2)?.ok_or(Errno::EINVAL)
     }
 
-    /// All its bytes.
+    /// Copies all bytes of the value. Returns a buffer that starts with them, and their number.
     ///
     /// # Errors
-    /// `EINVAL`: there are more than `N`. `EFAULT`.
+    /// Fails with `EINVAL` if there are more than `N` bytes, and with `EFAULT`.
     pub(super) fn bytes<const N: usize>(&self) -> Result<([u8; N], usize), Errno> {
         let mut bytes = [0; N];
         let place = bytes.get_mut(..self.length).ok_or(Errno::EINVAL)?;
@@ -85,46 +108,47 @@ impl Value {
     }
 }
 
-/// What an option is: a number, or other bytes.
+/// The value of an option that `getsockopt` returns.
 pub(super) enum Shown {
     /// A number of four bytes.
     Number(u32),
-    /// A byte, where a program has room for less than a number.
+    /// A byte, if the program's buffer has less room than a number.
     Byte([u8; 1]),
-    /// Two numbers, or a long one.
+    /// Two numbers of four bytes, or one of eight.
     Word([u8; 8]),
     /// A name.
     Name(&'static [u8]),
-    /// Two words.
+    /// Two numbers of eight bytes.
     Time([u8; 16]),
     /// Any other value.
     Bytes(Vec<u8>),
 }
 
 impl Shown {
-    /// A switch.
+    /// Returns 1 or 0 as the value of a switch.
     pub(super) fn switch(on: bool) -> Self {
         Self::Number(on.into())
     }
 
-    /// A signed number.
+    /// Returns a signed number.
     pub(super) fn signed(value: i32) -> Self {
         Self::Number(value.cast_unsigned())
     }
 }
 
-/// Requires one of the capabilities that lead around the rules of routers.
+/// Checks that the caller has `CAP_NET_RAW` or `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// `EPERM`: the caller has neither.
+/// Fails with `EPERM` if the caller has neither.
 pub(super) fn need_admin_or_raw() -> Result<(), Errno> {
     caller::need(Capabilities::NET_RAW).or_else(|_| caller::need(Capabilities::NET_ADMIN))
 }
 
-/// Sets an option that is kept for programs to read again.
+/// Sets the option `kept`, which is stored only for programs to read it.
 ///
 /// # Errors
-/// `EINVAL`: it does not take `value`. `EPERM`: the caller may not change it so.
+/// Fails with `EINVAL` if the option does not accept `value`, and with `EPERM` if the caller may
+/// not set it so.
 pub(super) fn set_kept(settings: &Settings, kept: Kept, value: i32) -> Result<(), Errno> {
     let checked = kept.checked(value)?;
     match kept.needs() {

@@ -8,29 +8,30 @@ use core::time::Duration;
 use ebb_mm::PROACTIVE_INTERVAL;
 use machine::memory::hugetlb;
 
-/// The longest time between two tries where nothing was freed.
+/// The longest time between two attempts that free nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(32);
 
-/// There is a block that was not there at the last look.
+/// A block was added since the last poll.
 static NEW: AtomicBool = AtomicBool::new(false);
 
-/// Has [`Carriers::poll`] try soon.
+/// Notes that there is such a block, so that the next [`Carriers::poll`] plans an attempt.
 pub(super) fn note() {
     NEW.store(true, Ordering::Relaxed);
 }
 
-/// Whether it has not looked since.
+/// Returns whether a block was noted since the last [`Carriers::poll`].
 pub(super) fn is_noted() -> bool {
     NEW.load(Ordering::Relaxed)
 }
 
-/// When to try again.
+/// The schedule of attempts to empty the blocks.
 pub(super) struct Carriers {
     due: Option<Duration>,
     wait: Duration,
 }
 
 impl Carriers {
+    /// Returns a schedule without a planned attempt.
     pub(super) const fn new() -> Self {
         Self {
             due: None,
@@ -38,13 +39,14 @@ impl Carriers {
         }
     }
 
-    /// Memory was freed, so a failed attempt may now succeed.
+    /// Shortens the wait, because memory was freed and a failed attempt may now succeed.
     pub(super) fn memory_freed(&mut self) {
         self.wait = PROACTIVE_INTERVAL;
         self.due = self.due.map(|due| due.min(now() + self.wait));
     }
 
-    /// Tries if it is time; when to come again. Frames in use move only if `moves`.
+    /// Tries to free the blocks if an attempt is due. Frames in use move only if `moves`. Returns
+    /// the time until the next attempt, or `None` if no such block is left.
     pub(super) fn poll(&mut self, mover: &mut Mover, moves: bool) -> Option<Duration> {
         if NEW.swap(false, Ordering::Relaxed) {
             // Memory that was short at that time may be free in a moment.

@@ -19,16 +19,17 @@ use machine::sched;
 use machine::sync::WaitQueue;
 
 static QUEUE: WaitQueue = WaitQueue::new();
-/// It sleeps until memory is freed.
+/// The thread sleeps until memory is freed.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-/// Blocks that faults did not wait for.
+/// The number of blocks that faults requested without waiting.
 static WANTED: AtomicU64 = AtomicU64::new(0);
 /// `vm.compaction_proactiveness`.
 static PROACTIVE: AtomicU8 = AtomicU8::new(PROACTIVENESS);
-/// Goes up when that is set.
+/// The number of times that `vm.compaction_proactiveness` was set.
 static KNOB_SET: AtomicU64 = AtomicU64::new(0);
 
-/// Programs have freed memory; no lock is held.
+/// Wakes the thread if it sleeps until memory is freed. Called after programs have freed memory,
+/// without a lock.
 #[inline]
 pub(crate) fn memory_freed() {
     // SeqCst: the free is counted before this look at the flag; the thread sets the flag before it
@@ -51,14 +52,15 @@ pub(super) fn wake_now() {
     QUEUE.wake_one();
 }
 
-/// Requests a free block. No task waits for it.
+/// Requests a free block from the thread, and does not wait for it.
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
     QUEUE.wake_one();
 }
 
-/// There are blocks that carry their part of the memmap.
+/// Requests that the thread frees blocks that carry their part of the memmap. May be called from
+/// any context.
 pub(crate) fn relieve_soon() {
     carriers::note();
     if pressure::may_block() {
@@ -66,20 +68,21 @@ pub(crate) fn relieve_soon() {
     }
 }
 
-/// `vm.compaction_proactiveness`.
+/// Returns `vm.compaction_proactiveness`.
 pub(crate) fn proactiveness() -> u64 {
     u64::from(PROACTIVE.load(Ordering::Relaxed))
 }
 
-/// The score of the node above which compaction starts by the knob as it is set.
+/// Returns the fragmentation score of the node above which compaction starts, as
+/// `vm.compaction_proactiveness` implies.
 pub(super) fn high_threshold() -> u64 {
     Thresholds::of(PROACTIVE.load(Ordering::Relaxed)).high
 }
 
-/// Sets it.
+/// Sets `vm.compaction_proactiveness` and wakes the thread.
 ///
 /// # Errors
-/// `EINVAL` above 100.
+/// Fails with `EINVAL` if `value` is above 100.
 pub(crate) fn set_proactiveness(value: u64) -> Result<(), Errno> {
     Proactive::new()
         .set_proactiveness(value)
@@ -95,7 +98,7 @@ pub(crate) fn start() {
     sched::spawn_kernel("kcompactd", run);
 }
 
-/// From one look at the CPUs to the next, in nanoseconds, at least.
+/// The least time in nanoseconds between two looks at the idle times of the CPUs.
 const IDLE_SPAN: u64 = 10_000_000;
 
 /// The idle time of each CPU at the last look.
@@ -198,7 +201,7 @@ fn run() {
 }
 
 impl Daemon {
-    /// Whether something was asked for that must not wait.
+    /// Returns whether a request must be served without delay.
     fn is_called(&self) -> bool {
         is_called_since(self.knob)
     }
@@ -208,7 +211,7 @@ impl Daemon {
         self.is_called() || proactive::is_hurried()
     }
 
-    /// Sleeps until then, unless it is woken.
+    /// Sleeps until the time `then`, or until the thread is woken.
     fn wait_until(&self, then: Duration) {
         let nanos = u64::try_from(then.as_nanos()).unwrap_or(u64::MAX);
         QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), Nanos(nanos));

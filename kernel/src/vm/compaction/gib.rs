@@ -20,7 +20,8 @@ const TRIES: u32 = 3;
 /// the next.
 const PASSES: u32 = 3;
 
-/// How long blocks that are out for a moment are waited for, in looks and nanoseconds between two.
+/// The number of waits for blocks that another CPU holds for a moment, and the time of one wait in
+/// nanoseconds.
 const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
 /// The number of waits for other CPUs and the host, when nothing of a GiB is left but frames in
@@ -31,7 +32,7 @@ const OTHERS_WAITS: u32 = 500;
 /// The number of GiBs being made. In that time blocks without a waiting task are not emptied.
 static MAKING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a GiB is being made.
+/// Returns whether a GiB is being made.
 pub(super) fn is_being_made() -> bool {
     // Relaxed: a task that looks too early is waited for.
     MAKING.load(Ordering::Relaxed) != 0
@@ -106,8 +107,8 @@ fn pause() -> bool {
     true
 }
 
-/// Moves what is in use of a GiB elsewhere and allocates the GiB. Returns `None` and gives the GiB
-/// back if that fails.
+/// Moves the frames in use of a GiB elsewhere and allocates the GiB. Returns `None` and gives the
+/// GiB back if that fails.
 fn make(zone: usize, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
     let mut given_up = false;
     let (mut passes, mut waits) = (PASSES, OTHERS_WAITS);
@@ -162,7 +163,7 @@ fn empty_all(gib: &EmptyingGib, mover: &mut Mover) -> bool {
     })
 }
 
-/// Has a huge page of a program be pages.
+/// Splits the huge page of a program that lies in the block.
 fn part(block: BlockPlace, mover: &mut Mover) {
     if allocator().is_whole(block) {
         mover.part(block.range().start);

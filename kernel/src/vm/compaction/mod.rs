@@ -36,49 +36,50 @@ fn now() -> Duration {
     Duration::from_nanos(clock::now().0)
 }
 
-/// What became of a block that was to be emptied.
+/// The result of an attempt to empty a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum End {
-    /// It is free.
+    /// The block is free.
     Whole,
-    /// Something in it stays.
+    /// A frame of the block stays in use.
     Stuck,
-    /// There is none to be emptied.
+    /// There is no block to empty.
     Nothing,
 }
 
 /// The most blocks that are tried for a waiting task.
 const TRIES: u32 = 3;
 
-/// Blocks that are passed over in a row, at most.
+/// The most blocks that are passed over in a row.
 const BEGINNINGS: u32 = 64;
 
-/// The most frames of a block that are few: moving them costs little beside the work that freed the
-/// others.
+/// The most frames in use for which [`empty_remains`] empties a block. Moving them costs little
+/// beside the work that freed the others.
 const REMAINS: u32 = 32;
 
 /// The time that other CPUs have to empty their caches when they are asked to.
 const DRAIN_TIME: Nanos = Nanos::from_micros(200);
 
-/// How much is done for frames that are hard to find.
+/// The effort for frames whose entries are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Patience {
-    /// They are looked for.
+    /// The page tables are searched for them.
     Thorough,
-    /// They are left, since a task waits.
+    /// They are left where they are, since a task waits.
     Brief,
 }
 
-/// Where frames may go.
+/// The blocks that frames may move to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Room {
-    /// Into blocks in partial use: each block that is emptied is one more.
+    /// Blocks in partial use, so that each emptied block is one more free block.
     Partial,
-    /// Wherever frames are free.
+    /// Any block with free frames.
     Anywhere,
 }
 
-/// Begins with the cheapest block of a zone, unless more than `dearest` of its frames are in use.
+/// Begins to empty the cheapest block of a zone, unless more than `dearest` of its frames are in
+/// use.
 fn begin(zone: usize, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
     begin_planned(zone, |compactor| {
         let plan = compactor.plan(now(), allocator(), 1, by);
@@ -150,7 +151,7 @@ fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -
     true
 }
 
-/// Moves frames; false: there is no room for them.
+/// Moves the frames `from`. Returns `false` if there is no room for them.
 fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
     let mut to = [Frame::new(0); BATCH];
     let to = &mut to[..from.len()];
@@ -206,7 +207,7 @@ fn empty_for_host(
     }
 }
 
-/// Empties a block, and gives it back.
+/// Empties a block and returns it to the allocator.
 fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patience) -> End {
     let roomy = empty(*block, mover, Room::Partial, patience);
     let mut compactor = COMPACTORS[zone].lock();
@@ -220,8 +221,9 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
     }
 }
 
-/// Empties the block of a frame if few of its frames are still in use, after most were freed at
-/// once. No task waits for it. Does nothing while `vm.compaction_proactiveness` is 0.
+/// Empties the block of `frame` if only a few of its frames are still in use, after most were freed
+/// at once. No task waits for this. Does nothing while `vm.compaction_proactiveness` is 0 or a GiB
+/// is being made.
 pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
     // It may be in the GiB that a task waits for.
     if daemon::proactiveness() == 0 || gib::is_being_made() {
@@ -241,10 +243,10 @@ fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
     allocator().end_emptying(block);
 }
 
-/// Empties what can be, all of it: `vm.compact_memory`.
+/// Empties all blocks that can be emptied (`vm.compact_memory`).
 ///
 /// # Errors
-/// `ENOMEM`, `EINTR` if the task is being killed.
+/// Fails with `EINTR` if the task is being killed, and with `ENOMEM`.
 pub(crate) fn compact_all() -> Result<(), Errno> {
     let mut mover = Mover::new()?;
     percpu::drain_all();
@@ -265,8 +267,8 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
 }
 
 /// Empties a block for the calling task, which waits for the copies of one block, or of [`TRIES`]
-/// if their frames are busy. Returns whether there is a free block now; another CPU may take it
-/// first.
+/// blocks if their frames are busy. Returns whether there is a free block now. Another CPU may take
+/// that block first.
 pub(crate) fn make_block() -> bool {
     let Ok(mut mover) = Mover::new() else {
         return false;

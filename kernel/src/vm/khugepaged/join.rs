@@ -28,14 +28,14 @@ const LONGEST: u64 = 16;
 /// The shortest time between two looks, in milliseconds.
 const SHORTEST: u64 = 10;
 
-/// Where it is, and when it goes on.
+/// The position and the schedule of the search.
 pub(super) struct Joiner {
     due: Nanos,
-    /// How many times longer than usual it waits.
+    /// The multiple of the usual time that the thread waits.
     factor: u64,
-    /// Frames that had come and gone when it was through all spaces last.
+    /// The number of frames allocated and freed when the last pass over all spaces ended.
     traffic: u64,
-    /// The space that it is at, by its place in the list and its tag, and the address.
+    /// The space that is searched: its index in the list and its tag. `at` is the next address.
     index: usize,
     tag: u64,
     at: u64,
@@ -47,25 +47,26 @@ pub(super) struct Joiner {
     mover: Option<Mover>,
 }
 
-/// A look under one lock.
+/// The result of a search with the lock held once.
 struct Look {
-    /// What can be joined, and whether others have some of the pages.
+    /// The address of pages that can be joined, and whether others share some of them.
     found: Option<(u64, bool)>,
-    /// Where to go on.
+    /// The address to continue at.
     next: u64,
-    /// There are areas for huge pages.
+    /// The searched part has areas for huge pages.
     fit: bool,
 }
 
-/// Why it goes no further.
+/// The reason to stop the search for now.
 enum Halt {
-    /// It was to look at no more pages.
+    /// The number of pages to examine is used up.
     Budget,
-    /// There is no block.
+    /// There is no free block.
     NoBlock,
 }
 
 impl Joiner {
+    /// Returns a search that begins at the first space at once.
     pub(super) const fn new() -> Self {
         Self {
             due: Nanos(0),
@@ -81,13 +82,13 @@ impl Joiner {
         }
     }
 
-    /// There were no spaces, and are some now.
+    /// Plans the next poll, because the list of spaces is not empty any more.
     pub(super) fn begin(&mut self) {
         self.factor = 1;
         self.sleep(knobs::SCAN_SLEEP.get());
     }
 
-    /// When to come again.
+    /// Returns the time of the next poll.
     pub(super) const fn due(&self) -> Nanos {
         self.due
     }
@@ -98,7 +99,7 @@ impl Joiner {
         self.due = clock::now().saturating_add(nanos);
     }
 
-    /// Looks at some pages, if it is time.
+    /// Examines some pages and joins those that can be joined, if a poll is due.
     pub(super) fn poll(&mut self) {
         if knobs::take_set() {
             self.factor = 1;
@@ -160,7 +161,7 @@ impl Joiner {
         self.traffic = traffic;
     }
 
-    /// Joins what can be of a space, as long as pages may be looked at.
+    /// Joins pages of `space` while `budget` allows to examine more pages.
     fn look_at(&mut self, space: &AddressSpace, budget: &mut u64) -> ControlFlow<Halt> {
         if self.at == 0 {
             self.fit = false;
@@ -218,7 +219,8 @@ fn make_whole(joined: &Before, mover: &mut Option<Mover>) {
 }
 
 impl State {
-    /// Looks for pages that can be joined from an address on; if `joins` is not, only for areas.
+    /// Searches for pages that can be joined, from the address `from` on. Only searches for areas
+    /// if `joins` is `false`. Stops when `budget` is used up.
     fn look(&self, from: u64, joins: bool, budget: &mut u64) -> Look {
         let most_missing = knobs::MAX_NONE.get();
         let most_shared = knobs::MAX_SHARED.get();
@@ -275,7 +277,8 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Has it not be looked at any more, if its areas are what they were and nothing is on trial.
+    /// Removes the space from the list if its areas have not changed since `version` and nothing is
+    /// on trial. Returns whether it did.
     fn unlist_if(&self, version: u64) -> bool {
         let state = self.state.lock();
         let unlist = state.version == version && state.tables.trials.count() == 0;

@@ -1,5 +1,5 @@
-//! `khugepaged`: weighs huge pages on trial each second, joins pages to huge pages now and then,
-//! and sleeps while no space has memory for either.
+//! The thread `khugepaged`. It decides each second on huge pages that are on trial, and joins pages
+//! to huge pages from time to time. It sleeps while no space has memory for either.
 
 mod join;
 pub(crate) mod knobs;
@@ -16,18 +16,18 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// The time between two looks at huge pages on trial.
+/// The time between two checks of huge pages on trial.
 const INTERVAL: Nanos = Nanos(1_000_000_000);
 
 /// The tags of spaces that have areas for huge pages. A space adds itself; it is removed when it
 /// ends, or has no such area any more.
 static SPACES: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
 static QUEUE: WaitQueue = WaitQueue::new();
-/// A huge page is or will be on trial that was not at the last look.
+/// There is, or will be, a huge page on trial that was not there at the last check.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// Adds a space to the list. Returns `false` if there is no memory for that; then no page may be
-/// put on trial.
+/// Adds a space to the list of those that `khugepaged` visits. Returns `false` if there is no
+/// memory for that, or if the space has no tag. No page may be put on trial then.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
@@ -53,7 +53,8 @@ pub(super) fn enlist(space: &AddressSpace) -> bool {
     true
 }
 
-/// The same of one that is about to have a huge page on trial.
+/// Adds a space to the list as [`enlist`] does, because it is about to have a huge page on trial.
+/// Also wakes the thread.
 pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
     if !enlist(space) {
         return false;
@@ -64,7 +65,7 @@ pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
     true
 }
 
-/// Forgets a space.
+/// Removes the space with `tag` from the list.
 fn forget(tag: u64) {
     let mut spaces = SPACES.lock();
     if let Some(index) = spaces.iter().position(|&listed| listed == tag) {
@@ -109,7 +110,7 @@ fn run() {
     }
 }
 
-/// The space with a tag, if it is there still.
+/// Returns the space with `tag`, or `None` if it is gone.
 fn space_of(tag: u64) -> Option<Arc<AddressSpace>> {
     let word = Owner(tag);
     let mut found = None;
@@ -137,7 +138,7 @@ fn spaces() -> impl Iterator<Item = Arc<AddressSpace>> {
     })
 }
 
-/// Weighs all that have been on trial for long enough; whether there are any left.
+/// Decides on the trials that have lasted long enough. Returns whether any are left.
 fn weigh_each() -> bool {
     let mut some = false;
     for space in spaces() {
@@ -148,7 +149,8 @@ fn weigh_each() -> bool {
     some
 }
 
-/// Weighs all at once, for who finds no memory; whether anything came of it. May block.
+/// Decides on all trials at once, after a failed allocation. Returns whether this freed any page.
+/// May block.
 pub(crate) fn weigh_all() -> bool {
     let mut freed = 0;
     for space in spaces() {
@@ -158,13 +160,14 @@ pub(crate) fn weigh_all() -> bool {
 }
 
 impl AddressSpace {
-    /// Whether `khugepaged` looks at it. Asked under the lock where something is put on trial.
+    /// Returns whether `khugepaged` visits this space. Called with the lock held, before a page is
+    /// put on trial.
     pub(super) fn is_enlisted(&self) -> bool {
         // Relaxed: cleared under the lock.
         self.enlisted.load(Ordering::Relaxed)
     }
 
-    /// It is going: it is not looked at any more.
+    /// Removes the space, which is being dropped, from the list.
     pub(super) fn unlist(&self) {
         if self.is_enlisted() {
             forget(self.tag());

@@ -119,6 +119,8 @@ fn run(first: u64, count: usize) -> Range<u64> {
 }
 
 impl Cache {
+    /// Makes an empty cache for `disk`. `make_room` drops old pages of all caches before this cache
+    /// allocates.
     pub(super) fn new(disk: &'static Disk, make_room: fn(u64)) -> Self {
         Self {
             disk,
@@ -141,7 +143,7 @@ impl Cache {
         }
     }
 
-    /// Returns the bytes of the disk.
+    /// Returns the size of the disk in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.disk.bytes()
     }

@@ -16,12 +16,12 @@ const MAGIC: u64 = 0x1980_0202;
 /// The length of such a file on Linux.
 const LENGTH: u64 = 80;
 
-/// An open queue.
+/// The file behind the descriptor of a message queue.
 #[derive(Debug)]
 pub(super) struct QueueFile(pub(super) Arc<MessageQueue>);
 
 impl MessageQueue {
-    /// Opens the queue with these flags.
+    /// Opens the queue with the flags `flags`.
     pub fn to_file(self: &Arc<Self>, flags: OpenFlags) -> Arc<OpenFile> {
         let file = Arc::new(QueueFile(self.clone()));
         OpenFile::new(self.clone(), file, None, flags)
@@ -30,7 +30,7 @@ impl MessageQueue {
     /// Returns the queue behind an open file.
     ///
     /// # Errors
-    /// `EBADF` if `file` is no queue.
+    /// Fails with `EBADF` if `file` is no queue.
     pub fn of(file: &OpenFile) -> Result<Arc<Self>, Errno> {
         let queue = file.file().downcast::<QueueFile>();
         queue.map(|queue| queue.0.clone()).ok_or(Errno::EBADF)

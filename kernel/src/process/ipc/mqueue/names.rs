@@ -49,11 +49,11 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Returns the queue of this name, and `true` if this call created it. With `making`, creates the
-/// queue if it does not exist.
+/// Returns the queue with the name `name`, and `true` if this call created it. With `making`,
+/// creates the queue if it does not exist.
 ///
 /// # Errors
-/// As `mq_open(3)`.
+/// Fails as `mq_open(3)` does.
 pub fn open(
     name: &[u8],
     making: Option<Making>,
@@ -81,10 +81,10 @@ pub fn open(
     Ok((new, true))
 }
 
-/// `mq_unlink(3)`: removes the name. Tasks that have the queue open keep it.
+/// Removes the name `name` of a queue (`mq_unlink(3)`). Tasks that have the queue open keep it.
 ///
 /// # Errors
-/// As `mq_unlink(3)`.
+/// Fails as `mq_unlink(3)` does.
 pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     check_name(name)?;
     let current = process::current();

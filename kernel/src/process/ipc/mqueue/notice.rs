@@ -37,7 +37,8 @@ impl Courier {
     /// Makes a courier that sends `cookie` to `socket`.
     ///
     /// # Errors
-    /// `ENOTSOCK` if `socket` is no socket; `EINVAL` if it is no netlink socket.
+    /// Fails with `ENOTSOCK` if `socket` is no socket, and with `EINVAL` if it is no netlink
+    /// socket.
     pub fn new(socket: &Arc<OpenFile>, cookie: [u8; Self::BYTES]) -> Result<Self, Errno> {
         let known = socket.file().downcast::<Socket>().ok_or(Errno::ENOTSOCK)?;
         if !known.is_netlink() {

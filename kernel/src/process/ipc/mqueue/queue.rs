@@ -60,6 +60,13 @@ impl core::fmt::Debug for MessageQueue {
 }
 
 impl MessageQueue {
+    /// Makes an empty queue with the name `name` and the attributes `making`. The calling task owns
+    /// the queue. `msgqueue_limit` is the caller's limit on the bytes of all queues
+    /// (`RLIMIT_MSGQUEUE`).
+    ///
+    /// # Errors
+    /// Fails with `ENOSPC` if there are too many queues, with `EINVAL` if the size is not allowed,
+    /// with `EMFILE` if the limit would be exceeded, and with `ENOMEM`.
     pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
         let one = One::take(making.any_number)?;
         if !making.any_size && !making.size.is_within_limits() {
@@ -163,7 +170,7 @@ impl MessageQueue {
     /// else the deadline, if any.
     ///
     /// # Errors
-    /// As `mq_timedsend(3)`.
+    /// Fails as `mq_timedsend(3)` does.
     pub fn send(&self, message: Message<Body>, wait: Option<Option<Nanos>>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         let message = match state.queue.send(message) {
@@ -211,7 +218,7 @@ impl MessageQueue {
     /// Receives a message. `wait` is `None` if the call must not wait, else the deadline, if any.
     ///
     /// # Errors
-    /// As `mq_timedreceive(3)`.
+    /// Fails as `mq_timedreceive(3)` does.
     pub fn receive(&self, wait: Option<Option<Nanos>>) -> Result<Message<Body>, Errno> {
         let mut state = self.state.lock();
         if let Some(message) = state.queue.receive() {
@@ -249,10 +256,11 @@ impl MessageQueue {
         }
     }
 
-    /// `mq_notify(3)`: registers the current process for the next message to the empty queue.
+    /// Registers the current process to be notified of the next message to the empty queue
+    /// (`mq_notify(3)`).
     ///
     /// # Errors
-    /// `EBUSY` if a living process is registered already.
+    /// Fails with `EBUSY` if a living process is registered already.
     pub fn register(&self, notice: Notice) -> Result<(), Errno> {
         let current = process::current();
         let process = current.process();

@@ -28,7 +28,7 @@ pub struct Limits {
     pub default_message_bytes: AtomicU64,
 }
 
-/// Linux's defaults.
+/// The limits in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     queues: AtomicU64::new(256),
     messages: AtomicU64::new(10),
@@ -37,7 +37,7 @@ pub static LIMITS: Limits = Limits {
     default_message_bytes: AtomicU64::new(8192),
 };
 
-/// The size of a queue.
+/// The size of a queue and of its messages.
 #[derive(Copy, Clone, Debug)]
 pub struct Size {
     /// The most messages.
@@ -91,10 +91,11 @@ static QUEUES: AtomicU64 = AtomicU64::new(0);
 pub(super) struct One(());
 
 impl One {
-    /// Counts a queue. `exempt`: `fs.mqueue.queues_max` does not bind the creator.
+    /// Counts one queue until the result is dropped. `exempt` says that `fs.mqueue.queues_max` does
+    /// not bind the creator.
     ///
     /// # Errors
-    /// `ENOSPC` if there are too many queues.
+    /// Fails with `ENOSPC` if there are too many queues.
     pub(super) fn take(exempt: bool) -> Result<Self, Errno> {
         // Relaxed: no other data depends on the sum.
         let before = QUEUES.fetch_add(1, Ordering::Relaxed);
@@ -117,6 +118,11 @@ impl Drop for One {
 pub(super) struct Counted(u64);
 
 impl Counted {
+    /// Counts `bytes` bytes of a queue until the result is dropped. `limit` bounds the sum of all
+    /// queues of all users.
+    ///
+    /// # Errors
+    /// Fails with `EMFILE` if the sum would exceed `limit`.
     pub(super) fn take(bytes: u64, limit: u64) -> Result<Self, Errno> {
         // Relaxed: no other data depends on the sum.
         let sum = COUNTED.fetch_add(bytes, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use crate::process::task::Process;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 
+/// Shows `/proc/PID/syscall`.
 pub(super) fn syscall(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(task) = subject.task(process) else {
         return text.write_str("-1 0x0 0x0\n"); // It has ended.

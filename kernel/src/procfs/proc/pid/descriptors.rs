@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use logic::errno::Errno;
 
-/// The inode number of descriptor `number`'s entry.
+/// Returns the inode number of the entry for descriptor `number` in the directory of `kind`.
 pub(super) fn inode(subject: &Subject, kind: Kind, number: u64) -> u64 {
     // Descriptors are below 2^20.
     let area = if kind == Kind::Descriptors {
@@ -34,7 +34,10 @@ fn find(subject: &Subject, process: &Process, number: u32) -> Result<Found, Errn
     Ok((files, file))
 }
 
-/// The entry of descriptor `number`.
+/// Returns the entry for descriptor `number` in the directory of `kind`.
+///
+/// # Errors
+/// Fails with `ENOENT` if the descriptor is not open.
 pub(super) fn lookup(
     fs: &Arc<Synthetic>,
     subject: &Subject,

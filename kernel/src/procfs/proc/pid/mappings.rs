@@ -226,6 +226,7 @@ pub(super) fn numa_maps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -
     writeln!(text)
 }
 
+/// Shows `smaps_rollup`: the sums of all areas.
 pub(super) fn smaps_rollup(text: &mut Text, space: Option<&AddressSpace>) -> Result {
     let Some(space) = space else {
         return Err(text.fail(Errno::ESRCH));

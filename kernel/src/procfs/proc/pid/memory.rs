@@ -10,6 +10,7 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 
+/// The kind of `/proc/PID/mem`.
 pub(super) static KIND: Kind = Kind {
     name: "mem",
     file: 0x52,

@@ -364,10 +364,10 @@ const SUBDIRECTORIES: [Kind; 5] = [
 static SPACE_FILES: [&space_file::Kind; 2] = [&pagemap::KIND, &memory::KIND];
 const FIRST_LINK_FILE: u64 = 0x41;
 
-/// The process that the directory `/proc/PID` is about.
+/// Returns the process of `node`, a directory `/proc/PID`.
 ///
 /// # Errors
-/// `EBADF` for other nodes; `ESRCH` if the process is gone.
+/// Fails with `EBADF` for other nodes, and with `ESRCH` if the process is gone.
 pub fn process_of(node: &NodeRef) -> Result<Arc<Process>, Errno> {
     let directory = downcast::<Directory>(node.clone())
         .filter(|directory| directory.kind == Kind::Top && directory.subject.tid.is_none())
@@ -383,8 +383,8 @@ struct Directory {
     this: Weak<Self>,
 }
 
-/// Returns the directory of the process with this number, or of the thread with it, which as on
-/// Linux is not listed. Returns `None` if there is neither.
+/// Returns the directory of the process with this number, or of the thread with this number. As on
+/// Linux, the latter directory is not listed. Returns `None` if there is neither.
 pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Option<NodeRef> {
     let (process, tid) = match task::find(number) {
         Some(process) => (process, None),

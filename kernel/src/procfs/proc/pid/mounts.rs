@@ -62,6 +62,7 @@ fn write_source(text: &mut Text, mount: &Mount) -> Result {
     text.push_escaped(mount.source(), SPECIAL[1])
 }
 
+/// Shows `/proc/PID/mounts`.
 pub(super) fn mounts(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     for_each(text, process, |text, mount, path| {
         write_source(text, mount)?;
@@ -76,6 +77,7 @@ pub(super) fn mounts(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Re
     })
 }
 
+/// Shows `/proc/PID/mountinfo`.
 pub(super) fn mountinfo(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     for_each(text, process, |text, mount, path| {
         let (own, above) = (mount.number(), mount.number_above());
@@ -97,6 +99,7 @@ pub(super) fn mountinfo(text: &mut Text, _: &Subject, process: &Arc<Process>) ->
     })
 }
 
+/// Shows `/proc/PID/mountstats`.
 pub(super) fn mountstats(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     for_each(text, process, |text, mount, path| {
         text.write_str("device ")?;

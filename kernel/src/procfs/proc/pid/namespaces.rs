@@ -106,14 +106,17 @@ impl Target for LinkOf {
     }
 }
 
-/// The inode number of the link of kind `at`.
+/// Returns the inode number of the link to the namespace `KINDS[at]`.
 pub(super) fn inode(subject: &Subject, at: u64) -> u64 {
     /// Behind the files, links and directories of a process.
     const FIRST: u64 = 0xc1;
     subject.inode(FIRST + at)
 }
 
-/// The link called `name`.
+/// Returns the link with the name `name`.
+///
+/// # Errors
+/// Fails with `ENOENT` if there is no such namespace.
 pub(super) fn lookup(
     fs: &Arc<Synthetic>,
     subject: &Subject,

@@ -13,6 +13,7 @@ use machine::arch::USER_END;
 use machine::memory::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
+/// The kind of `/proc/PID/pagemap`.
 pub(super) static KIND: Kind = Kind {
     name: "pagemap",
     file: 0x51,

@@ -1,5 +1,5 @@
-//! A file that shows a process's address space (`mem`, `pagemap`). It is its owner's alone, and
-//! keeps the space that the process has at the time of `open`.
+//! Files that show a process's address space (`mem`, `pagemap`). Only the owner may open them. They
+//! keep the space that the process has at the time of `open`.
 
 use super::super::subject::Subject;
 use crate::fs::file::File;
@@ -13,10 +13,10 @@ use logic::errno::Errno;
 /// Opens a file on an address space. The reference is empty if the process has none any more.
 type Open = fn(Weak<AddressSpace>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
-/// Which one it is.
+/// The kind of such a file.
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// Its place among a process's files.
+    /// The number of the file among the files of a process.
     pub(super) file: u64,
     pub(super) permissions: u32,
     pub(super) open: Open,
@@ -28,6 +28,7 @@ struct SpaceFile {
     kind: &'static Kind,
 }
 
+/// Returns the node of the file of `kind` in the directory of `subject`.
 pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject, kind: &'static Kind) -> NodeRef {
     Arc::new(SpaceFile {
         fs: fs.clone(),

@@ -29,6 +29,7 @@ fn state(subject: &Subject, process: &Process) -> u8 {
     }
 }
 
+/// Shows `/proc/PID/stat`.
 pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let name = task
@@ -159,6 +160,7 @@ fn state_name(letter: u8) -> &'static str {
     }
 }
 
+/// Shows `/proc/PID/status`.
 pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let name = task
@@ -317,6 +319,7 @@ fn bit_list(text: &mut Text, bits: u64) -> Written {
     Ok(())
 }
 
+/// Shows `/proc/PID/statm`.
 pub(super) fn statm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let space = subject.space(process);
     let usage = space.map(|space| space.usage()).unwrap_or_default();
@@ -349,6 +352,7 @@ fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
     Ok(())
 }
 
+/// Shows `/proc/PID/cmdline`.
 pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(space) = subject.space(process) else {
         return Ok(());
@@ -356,6 +360,7 @@ pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>
     copy(text, &space, space.arg_range())
 }
 
+/// Shows `/proc/PID/environ`.
 pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     let Some(space) = space else {
         return Ok(());
@@ -363,6 +368,7 @@ pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written 
     copy(text, space, space.env_range())
 }
 
+/// Shows `/proc/PID/auxv`.
 pub(super) fn auxv(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     let Some(space) = space else {
         return Ok(());
@@ -370,10 +376,12 @@ pub(super) fn auxv(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     copy(text, space, space.aux_range())
 }
 
+/// Shows `/proc/PID/personality`.
 pub(super) fn personality(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     writeln!(text, "{:08x}", process.personality())
 }
 
+/// Shows `/proc/PID/coredump_filter`.
 pub(super) fn coredump_filter(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     if process.vm().is_none() {
         return Ok(());
@@ -397,6 +405,10 @@ fn parse_any_base(value: &str) -> Option<u32> {
     }
 }
 
+/// Sets the process's `coredump_filter`.
+///
+/// # Errors
+/// Fails with `EINVAL` if `value` is no number.
 pub(super) fn set_coredump_filter(
     _: &Subject,
     process: &Arc<Process>,
@@ -417,6 +429,7 @@ fn check_timer_slack(process: &Process) -> Result<(), Errno> {
     caller::need(Capabilities::SYS_NICE)
 }
 
+/// Shows `/proc/PID/timerslack_ns`.
 pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let slack = match check_timer_slack(process) {
@@ -426,6 +439,11 @@ pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Proc
     writeln!(text, "{slack}")
 }
 
+/// Sets the thread's timer slack in nanoseconds.
+///
+/// # Errors
+/// Fails with `EINVAL` if `value` is no number, with `EPERM` if the caller may not set it, and with
+/// `ESRCH` if the thread has ended.
 pub(super) fn set_timer_slack(
     subject: &Subject,
     process: &Arc<Process>,
@@ -438,6 +456,7 @@ pub(super) fn set_timer_slack(
     Ok(())
 }
 
+/// Shows `/proc/PID/comm`.
 pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let name = subject
         .task(process)
@@ -446,6 +465,10 @@ pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     text.push(b"\n")
 }
 
+/// Sets the name of a thread of the calling process.
+///
+/// # Errors
+/// Fails with `EINVAL` for another process's thread, and with `ESRCH` if the thread has ended.
 pub(super) fn set_comm(
     subject: &Subject,
     process: &Arc<Process>,
@@ -461,6 +484,7 @@ pub(super) fn set_comm(
     Ok(())
 }
 
+/// Shows `/proc/PID/limits`.
 pub(super) fn limits(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     let rows = [
         ("Max cpu time", "seconds", limits::index::CPU),
@@ -512,14 +536,21 @@ pub(super) fn limits(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Wr
     Ok(())
 }
 
+/// Shows `/proc/PID/oom_score`.
 pub(super) fn oom_score(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     writeln!(text, "{}", task::oom_score(process))
 }
 
+/// Shows `/proc/PID/oom_score_adj`.
 pub(super) fn oom_score_adj(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     writeln!(text, "{}", process.oom_score_adj())
 }
 
+/// Sets the process's `oom_score_adj`.
+///
+/// # Errors
+/// Fails with `EINVAL` if `value` is no number from -1000 to 1000, and with `EACCES` if the caller
+/// may not lower the value.
 pub(super) fn set_oom_score_adj(
     _: &Subject,
     process: &Arc<Process>,

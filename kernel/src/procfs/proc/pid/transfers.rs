@@ -6,7 +6,8 @@ use crate::process::task::Process;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 
-/// What the process, with its children that it has waited for, or the thread has read and written.
+/// Shows `/proc/PID/io`: the bytes and calls of reads and writes. For a process they include those
+/// of the children that it has waited for.
 pub(super) fn io(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let figures = match subject.tid {
         Some(_) => subject
@@ -34,7 +35,8 @@ pub(super) fn io(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> 
     Ok(())
 }
 
-/// The children that the thread made; the main thread has those of threads that have ended, too.
+/// Shows `/proc/PID/task/TID/children`: the numbers of the children that the thread made. The main
+/// thread also has the children of threads that have ended.
 pub(super) fn children(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let numbers = match process.children_of(subject.number()) {
         Ok(numbers) => numbers,
