@@ -42,8 +42,8 @@ pub(super) struct Output {
     limit: u64,
     segments: [Segment; MAX_SEGMENTS],
     /// The index of the first segment that the device has.
-    /// First segment under way, and how many are.
     first: usize,
+    /// The number of segments that the device has.
     count: usize,
     /// The device broke the protocol. All output is dropped.
     broken: bool,

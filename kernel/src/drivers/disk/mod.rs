@@ -221,15 +221,16 @@ impl Disk {
     /// result, perhaps before this returns. The caller must not hold a spin lock.
     pub fn submit(&self, request: Request) {
         let mut request = request;
+        // Before the request starts: it may end at once, on another CPU. Relaxed: a number to look
+        // at.
+        self.counts.under_way.fetch_add(1, Ordering::Relaxed);
         // Ends: the queue has room, or the device is not used any more.
         loop {
             let start = self.queue.lock().start(request);
             request = match start {
-                Start::Started => {
-                    self.counts.under_way.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
+                Start::Started => return,
                 Start::Gone(request) => {
+                    self.counts.under_way.fetch_sub(1, Ordering::Relaxed);
                     request.finish(Err(IoError::Gone));
                     return;
                 }
