@@ -34,6 +34,8 @@ const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
+/// The time between two resets of a device that does not confirm the first.
+const RESET_INTERVAL: Nanos = Nanos::from_secs(60);
 
 type Device = Balloon<Machine, SomeTransport<'static>>;
 
@@ -247,7 +249,8 @@ fn run() {
             }
         }
         if work.contains(Work::NEEDS_RESET) {
-            reset(driver);
+            // Without a confirmation the pages stay in the balloon.
+            let _confirmed = reset(driver);
             return;
         }
         let step = {
@@ -269,18 +272,26 @@ fn run() {
             },
             Err(error) => {
                 console!("balloon: {error}");
-                reset(driver);
+                let _confirmed = reset(driver);
                 return;
             }
         };
     }
 }
 
-fn reset(driver: &SpinLock<Driver>) {
+/// Resets the device, and reports the result on the console. Returns whether the device has
+/// confirmed it, so that it uses no memory of the guest any more.
+fn reset(driver: &SpinLock<Driver>) -> bool {
     let Driver { device, pages } = &mut *driver.lock();
     match device.reset(pages) {
-        Ok(()) => console!("balloon: reset, all of its pages are back"),
-        Err(error) => console!("balloon: {error}"),
+        Ok(()) => {
+            console!("balloon: reset, all of its pages are back");
+            true
+        }
+        Err(error) => {
+            console!("balloon: {error}");
+            false
+        }
     }
 }
 
@@ -327,8 +338,8 @@ pub fn reporting() -> Result<(), ReportFailure> {
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
-/// in time is reset first, so that the frames may be used again. A reset that the device does not
-/// confirm is only reported on the console.
+/// in time is reset first, so that the frames may be used again. This does not return before the
+/// device has confirmed the reset.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();
@@ -355,8 +366,11 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
             Err(error) => Some(ReportFailure::Refused(error)),
         };
         if let Some(failure) = failure {
-            // The device still has the ranges: it must be stopped before they are used again.
-            reset(driver);
+            // The device still has the ranges, and could discard them at any time. They stay unused
+            // until it has confirmed that it is stopped.
+            while !reset(driver) {
+                sched::sleep_until(clock::now().saturating_add(RESET_INTERVAL));
+            }
             return Err(failure);
         }
         sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));
