@@ -68,7 +68,7 @@ static void show(const char *folder)
 	look(folder, "statm", 0);
 	say("statm: %s", text);
 	look(folder, "oom_score", 0);
-	say("oom_score: %s", text);
+	say("oom_score: %s", atoi(text) ? "some" : "0");
 	look(folder, "status", 0);
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
 		char key[32];
