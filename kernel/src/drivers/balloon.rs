@@ -34,8 +34,6 @@ const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
 const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
 /// The longest time to wait for a report. The host punches holes for up to 32 ranges in it.
 const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
-/// The time between two resets of a device that does not confirm the first.
-const RESET_INTERVAL: Nanos = Nanos::from_secs(60);
 
 type Device = Balloon<Machine, SomeTransport<'static>>;
 
@@ -249,8 +247,7 @@ fn run() {
             }
         }
         if work.contains(Work::NEEDS_RESET) {
-            // Without a confirmation the pages stay in the balloon.
-            let _confirmed = reset(driver);
+            reset(driver);
             return;
         }
         let step = {
@@ -272,26 +269,18 @@ fn run() {
             },
             Err(error) => {
                 console!("balloon: {error}");
-                let _confirmed = reset(driver);
+                reset(driver);
                 return;
             }
         };
     }
 }
 
-/// Resets the device, and reports the result on the console. Returns whether the device has
-/// confirmed it, so that it uses no memory of the guest any more.
-fn reset(driver: &SpinLock<Driver>) -> bool {
+fn reset(driver: &SpinLock<Driver>) {
     let Driver { device, pages } = &mut *driver.lock();
     match device.reset(pages) {
-        Ok(()) => {
-            console!("balloon: reset, all of its pages are back");
-            true
-        }
-        Err(error) => {
-            console!("balloon: {error}");
-            false
-        }
+        Ok(()) => console!("balloon: reset, all of its pages are back"),
+        Err(error) => console!("balloon: {error}"),
     }
 }
 
@@ -338,8 +327,8 @@ pub fn reporting() -> Result<(), ReportFailure> {
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
-/// in time is reset first, so that the frames may be used again. This does not return before the
-/// device has confirmed the reset.
+/// in time is reset first, so that the frames may be used again. A reset that the device does not
+/// confirm is only reported on the console.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();
@@ -366,11 +355,8 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
             Err(error) => Some(ReportFailure::Refused(error)),
         };
         if let Some(failure) = failure {
-            // The device still has the ranges, and could discard them at any time. They stay unused
-            // until it has confirmed that it is stopped.
-            while !reset(driver) {
-                sched::sleep_until(clock::now().saturating_add(RESET_INTERVAL));
-            }
+            // The device still has the ranges: it must be stopped before they are used again.
+            reset(driver);
             return Err(failure);
         }
         sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));

@@ -11,7 +11,7 @@ use super::watch;
 use alloc::sync::{Arc, Weak};
 use bitflags::bitflags;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use linux_raw_sys::general as abi;
 use logic::errno::Errno;
 use machine::sync::Once;
@@ -123,6 +123,8 @@ impl Uses {
         // This loop ends: bind mounts can end, but all mounts are locked, so none begins.
         loop {
             let uses = Arc::strong_count(self);
+            // The count is read before `binds`.
+            fence(Ordering::Acquire);
             let left = self.binds.load(Ordering::Acquire);
             if left == binds {
                 return uses > 1 + binds;

@@ -81,7 +81,8 @@ impl Compactor {
     /// Selects the GiB of this zone with the fewest frames to migrate, and returns it with its
     /// cost. Changes nothing in the allocator.
     ///
-    /// Reads two bytes for each pageblock of each GiB whose memory is all movable.
+    /// Leaves out the GiBs of `tried`. Reads two bytes for each pageblock of each other GiB whose
+    /// memory is all movable.
     ///
     /// # Errors
     /// Fails with [`NoGib::Busy`] if a GiB could be emptied later, and with [`NoGib::Nowhere`] if
@@ -91,6 +92,7 @@ impl Compactor {
         now: Duration,
         allocator: &Allocator<'_>,
         stuck: StuckGibs,
+        tried: &[Option<GibPlan>],
     ) -> Result<GibPlan, NoGib> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
@@ -105,6 +107,9 @@ impl Compactor {
         let mut best: Option<(usize, Contents)> = None;
         let mut none = NoGib::Nowhere;
         for gib in 0..zone.zone.arrays.gibs.len() {
+            if tried.iter().flatten().any(|plan| plan.gib == gib) {
+                continue;
+            }
             match self.gib_contents(now, zone, gib, stuck) {
                 Ok(found) => {
                     if best.is_none_or(|(_, best)| found.cost() < best.cost()) {

@@ -71,7 +71,9 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         let request = Request::new(Order::GIB, Mobility::Movable);
         assert!(a.allocate(cache, request).is_err());
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_gib(NOW, a, StuckGibs::Skip).expect("room");
+        let plan = compactor
+            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .expect("room");
         assert_eq!((plan.frames, plan.wholes), (GIB.div_ceil(1000), 0));
         let free = a.stats().free_frames;
         let gib = compactor.begin_gib(a, plan).expect("movable");
@@ -123,11 +125,15 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         }
         a.drain(cache);
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_gib(NOW, a, StuckGibs::Skip).expect("room");
+        let plan = compactor
+            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .expect("room");
         assert_eq!((plan.frames, plan.wholes), (0, 1));
         let pinned = hold(a, cache, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
         held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
-        let plan = compactor.plan_gib(NOW, a, StuckGibs::Skip).expect("room");
+        let plan = compactor
+            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .expect("room");
         assert_eq!((plan.frames, plan.wholes), (3, 1));
         let gib = compactor.begin_gib(a, plan).expect("movable");
         clear((a, cache), &mut compactor, &gib, &mut held, |frame| {
@@ -140,13 +146,18 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(
-            compactor.plan_gib(NOW, a, StuckGibs::Skip),
+            compactor.plan_gib(NOW, a, StuckGibs::Skip, &[]),
             Err(NoGib::Nowhere),
             "it is known"
         );
         // Others have another frame: the kernel takes it if it tries again.
-        let again = compactor.plan_gib(NOW, a, StuckGibs::Include);
+        let again = compactor.plan_gib(NOW, a, StuckGibs::Include, &[]);
         let again = again.expect("the frame may be unpinned by now");
+        assert_eq!(
+            compactor.plan_gib(NOW, a, StuckGibs::Include, &[Some(again)]),
+            Err(NoGib::Nowhere),
+            "it was tried"
+        );
         assert_eq!((again.frames, again.wholes), (1, 0));
         let gib = compactor.begin_gib(a, again).expect("movable");
         clear((a, cache), &mut compactor, &gib, &mut held, |_| true);
@@ -160,6 +171,6 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
             a.free(cache, frame, Order::BASE);
         }
         validate_after(a, cache);
-        assert!(compactor.plan_gib(NOW, a, StuckGibs::Skip).is_ok());
+        assert!(compactor.plan_gib(NOW, a, StuckGibs::Skip, &[]).is_ok());
     });
 }

@@ -176,6 +176,31 @@ int main(void)
 	say_status("it", status);
 	look(folder, "mounts", 1);
 
+	/* Whose the files are, of a user's process. */
+	pid_t users = MUST(fork());
+	if (users == 0) {
+		char c;
+		MUST(setuid(1000));
+		MUST(prctl(PR_SET_DUMPABLE, 1));
+		MUST(read(gate[0], &c, 1));
+		_exit(0);
+	}
+	struct stat st = {0};
+	snprintf(folder, sizeof folder, "/proc/%d/status", users);
+	while (!stat(folder, &st) && st.st_uid != 1000)
+		sleep_ms(1);
+	say("a user's process: %d", (int)st.st_uid);
+	MUST(write(gate[1], "x", 1));
+	while (state_of(users) != 'Z')
+		sleep_ms(1);
+	for (int i = 0; i < 3; i++) {
+		static const char *const names[] = {"", "/status", "/fd"};
+		snprintf(folder, sizeof folder, "/proc/%d%s", users, names[i]);
+		TRY(stat(folder, &st));
+		say("of the user's process that has ended%s: %d %o", names[i], (int)st.st_uid, st.st_mode);
+	}
+	MUST(waitpid(users, &status, 0));
+
 	pid_t led = MUST(fork());
 	if (led == 0)
 		end_alone();

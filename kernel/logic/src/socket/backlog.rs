@@ -105,7 +105,8 @@ impl<C> Backlog<C> {
         if self.closed {
             return Err(Refused::Closed(connection));
         }
-        let full = self.is_full();
+        // Behind connections that wait, also while a longer backlog lets them in one by one.
+        let full = self.is_full() || self.established < self.queue.len();
         if full && !may_wait {
             return Err(Refused::Full(connection));
         }
@@ -202,6 +203,21 @@ mod tests {
         assert!(!backlog.is_full());
         assert_eq!(backlog.set_limit(usize::MAX), None);
         assert_eq!(backlog.set_limit(usize::MAX), None);
+    }
+
+    #[test]
+    fn a_connection_does_not_pass_those_that_a_longer_backlog_lets_in() {
+        let mut backlog = Backlog::new(0);
+        for n in 0..4 {
+            let _ = backlog.push(n, true);
+        }
+        assert_eq!(backlog.set_limit(100), Some(&1));
+        assert_eq!(backlog.push(4, true), Ok(Place::Waiting));
+        for n in 2..5 {
+            assert_eq!(backlog.set_limit(100), Some(&n));
+        }
+        assert_eq!(backlog.set_limit(100), None);
+        assert_eq!(backlog.push(5, true), Ok(Place::Established));
     }
 
     #[test]

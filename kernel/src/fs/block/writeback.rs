@@ -131,11 +131,10 @@ pub fn sync_all() {
     }
 }
 
-/// Writes all dirty pages before the VM ends, as [`sync_all`] does. Gives up a disk that completes
-/// no request, and goes on with the next. Does not wait for changes that other tasks make in
-/// between.
+/// Writes all dirty pages before the VM ends, as [`sync_all`] does. Stops at the first disk that
+/// completes no request. Does not wait for changes that other tasks make in between.
 pub fn sync_for_the_last_time() {
-    'disks: for cache in super::caches::caches() {
+    for cache in super::caches::caches() {
         // The second turn is for pages that changed while they were written.
         for _ in 0..2 {
             flush_once(cache);
@@ -143,7 +142,7 @@ pub fn sync_for_the_last_time() {
                 let (dirty, writing) = cache.unwritten();
                 let name = cache.disk.name();
                 machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
-                continue 'disks;
+                return;
             }
         }
         if let Err(error) = cache.disk.flush() {

@@ -105,13 +105,13 @@ impl Subject {
     }
 
     /// Returns the user and the group that own the files of the process: root if other processes
-    /// may not inspect this one. Files for everyone (`open`) belong to the process's user even
-    /// then.
+    /// may not inspect this one, and if the thread has ended. Files for everyone (`open`) belong to
+    /// the process's user even then.
     pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
         };
-        if !open && !process.is_dumpable() {
+        if !open && (self.has_ended(&process) || !process.is_dumpable()) {
             return [0; 2];
         }
         let who = process.credentials();

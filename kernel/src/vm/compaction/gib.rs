@@ -7,7 +7,7 @@
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, EmptyingGib, Frame, Mobility, NoGib, StuckGibs};
+use ebb_mm::{BlockPlace, EmptyingGib, Frame, GibPlan, Mobility, NoGib, StuckGibs};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu, pressure};
@@ -15,7 +15,7 @@ use machine::sched;
 
 /// The number of GiBs of a zone that are tried. After a failure the unmovable frames are known, and
 /// another GiB is planned.
-const TRIES: u32 = 3;
+const TRIES: usize = 3;
 /// The number of passes over the remaining frames: a frame that was busy in one pass may move in
 /// the next.
 const PASSES: u32 = 3;
@@ -56,46 +56,57 @@ pub(crate) fn take() -> Option<Frame> {
 
 /// Allocates a GiB of a zone, made of memory in use. Returns `None` if that fails.
 fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
+    let mut tried = [None; TRIES];
     let mut tries = 0;
-    while tries < TRIES
-        && let Some(gib) = begin(zone, StuckGibs::Skip)
-    {
-        let taken = make(zone, gib, mover);
-        if taken.is_some() {
-            return taken;
+    // The GiBs that other compaction could not empty come last. Their frames may have been in use
+    // for a moment.
+    for stuck in [StuckGibs::Skip, StuckGibs::Include] {
+        while tries < TRIES {
+            let (gib, plan) = match begin(zone, stuck, &tried) {
+                Ok(begun) => begun,
+                Err(NoGib::Nowhere) => break,
+                Err(NoGib::Busy) => return None,
+            };
+            let taken = make(zone, gib, mover);
+            if taken.is_some() {
+                return taken;
+            }
+            tried[tries] = Some(plan);
+            tries += 1;
         }
-        tries += 1;
     }
-    if tries != 0 {
-        return None;
-    }
-    // Other compaction found frames that did not move. They may have been in use for a moment.
-    make(zone, begin(zone, StuckGibs::Include)?, mover)
+    None
 }
 
-/// Begins with the cheapest GiB of a zone. Returns `None` if there is none, or the caller is being
-/// killed.
-fn begin(zone: usize, stuck: StuckGibs) -> Option<EmptyingGib> {
+/// Begins with the cheapest GiB of a zone that is not in `tried`.
+///
+/// # Errors
+/// Fails with `Nowhere` if there is none, and with `Busy` if the caller is being killed or
+/// pageblocks are out for too long.
+fn begin(
+    zone: usize,
+    stuck: StuckGibs,
+    tried: &[Option<GibPlan>],
+) -> Result<(EmptyingGib, GibPlan), NoGib> {
     for _ in 0..WAITS {
         {
             let mut compactor = COMPACTORS[zone].lock();
-            match compactor.plan_gib(now(), allocator(), stuck) {
+            match compactor.plan_gib(now(), allocator(), stuck, tried) {
                 Ok(plan) => {
-                    let begun = compactor.begin_gib(allocator(), plan);
-                    if begun.is_some() {
-                        return begun;
+                    if let Some(begun) = compactor.begin_gib(allocator(), plan) {
+                        return Ok((begun, plan));
                     }
                     // A block was taken since the look: the host, too, has some for a moment.
                 }
-                Err(NoGib::Nowhere) => return None,
+                Err(NoGib::Nowhere) => return Err(NoGib::Nowhere),
                 Err(NoGib::Busy) => {}
             }
         }
         if !pause() {
-            return None;
+            break;
         }
     }
-    None
+    Err(NoGib::Busy)
 }
 
 /// Waits between two looks. Returns `false` if the caller is being killed.

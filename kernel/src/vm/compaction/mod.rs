@@ -13,7 +13,7 @@ use ebb_mm::{
     Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
 };
 use logic::errno::Errno;
-use machine::arch::clock::{self, Nanos};
+use machine::arch::clock;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu};
 use machine::sched;
@@ -56,9 +56,6 @@ const BEGINNINGS: u32 = 64;
 /// The most frames in use for which [`empty_remains`] empties a block. Moving them costs little
 /// beside the work that freed the others.
 const REMAINS: u32 = 32;
-
-/// The time that other CPUs have to empty their caches when they are asked to.
-const DRAIN_TIME: Nanos = Nanos::from_micros(200);
 
 /// The effort for frames whose entries are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -137,12 +134,12 @@ fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -
             return roomy;
         }
         if look == 0 && held {
-            percpu::drain_all();
             if patience == Patience::Thorough {
-                sched::sleep_until(clock::now().saturating_add(DRAIN_TIME));
+                percpu::drain_all();
             } else {
-                sched::yield_now();
+                allocator().request_drain();
             }
+            sched::yield_now();
         }
         if look == 0 && patience == Patience::Thorough {
             mover.search();

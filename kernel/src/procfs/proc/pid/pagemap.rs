@@ -53,14 +53,14 @@ fn word(shown: Option<Shown>, frames: bool) -> u64 {
 
 impl File for Words {
     fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
-        let room = to.room();
-        if !offset.is_multiple_of(WORD) || !(room as u64).is_multiple_of(WORD) {
-            return Err(Errno::EINVAL);
-        }
         // A process without an address space has no words.
         let Some(space) = self.space.upgrade() else {
             return Ok(0);
         };
+        let room = to.room();
+        if !offset.is_multiple_of(WORD) || !(room as u64).is_multiple_of(WORD) {
+            return Err(Errno::EINVAL);
+        }
         let end = USER_END / PAGE_SIZE as u64 * WORD;
         let mut done = 0;
         while done < room && *offset < end {
