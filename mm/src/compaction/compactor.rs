@@ -164,9 +164,10 @@ impl Compactor {
     /// each frame that the host gains. Replaces the plan made before. `now` is the time of any
     /// clock that does not run backwards.
     ///
-    /// Returns `None` if [`plan`](Self::plan) would, or if the host gains nothing from any
-    /// pageblock. Scans as `plan` does, and at orders below 9 it reads the bitmaps of the
-    /// pageblocks as well.
+    /// Returns `None` if [`plan`](Self::plan) would, if the host gains nothing from any pageblock,
+    /// or if the zone would be below its low watermark without the emptied pageblock. The reporter
+    /// keeps such a pageblock. Scans as `plan` does, and at orders below 9 it reads the bitmaps of
+    /// the pageblocks as well.
     pub fn plan_for_host(
         &mut self,
         now: Duration,
@@ -175,6 +176,10 @@ impl Compactor {
     ) -> Option<HostPlan> {
         self.by = Compacts::Daemon;
         let zone = allocator.zone(self.zone).zone;
+        let spare = zone.free_frames().saturating_sub(zone.marks.load().low);
+        if spare < order.max(Order::PAGEBLOCK).frames() {
+            return None;
+        }
         // Two turns: the pageblock may have changed since the scan.
         for _ in 0..2 {
             self.plan_at(now, allocator, 1, order)?;

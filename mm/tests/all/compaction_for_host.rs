@@ -251,6 +251,20 @@ fn a_free_pair_that_the_low_watermark_keeps_ends_the_collecting() {
     ]);
 }
 
+#[test]
+fn a_pageblock_that_the_low_watermark_keeps_is_not_emptied() {
+    moves_pay(&[
+        (0, false, 2),
+        (0, true, 2),
+        (0, false, 1),
+        (0, false, 1),
+        (0, false, 2),
+        (0, false, 1),
+        (0, false, 1),
+        (0, false, 1),
+    ]);
+}
+
 /// Collects for the host at each order, in a machine with a pageblock for each item of `kinds`: the
 /// grain of its pieces, `true` if most are in use, and a number, which is 0 if it is free, 1 if all
 /// of it is in use, else it is in pieces. Asserts that frames are migrated only for memory that the
