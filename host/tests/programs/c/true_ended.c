@@ -57,8 +57,9 @@ static void link_of(const char *folder, const char *name)
 /* All that is shown in a folder of /proc. */
 static void show(const char *folder)
 {
-	static const char *const files[] = {"maps", "smaps", "smaps_rollup", "numa_maps", "environ", "auxv", "cmdline", "mounts", "mountinfo"};
+	static const char *const files[] = {"maps", "smaps", "smaps_rollup", "numa_maps", "environ", "auxv", "cmdline", "mounts", "mountinfo", "mountstats", "coredump_filter"};
 	static const char *const lines[] = {"Name", "Umask", "State", "FDSize", "VmPeak", "VmSize", "VmRSS", "RssFile", "THP_enabled", "Threads"};
+	static const char *const namespaces[] = {"ns/net", "ns/uts", "ns/ipc", "ns/pid", "ns/pid_for_children", "ns/user", "ns/mnt"};
 	char c;
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -110,6 +111,16 @@ static void show(const char *folder)
 	link_of(folder, "cwd");
 	link_of(folder, "root");
 	link_of(folder, "fd/0");
+	for (size_t i = 0; i < sizeof namespaces / sizeof *namespaces; i++)
+		link_of(folder, namespaces[i]);
+	snprintf(path, sizeof path, "%s/coredump_filter", folder);
+	fd = open(path, O_WRONLY);
+	say("coredump_filter: open: %s", fd < 0 ? strerrorname_np(errno) : "yes");
+	if (fd >= 0) {
+		TRY(write(fd, "x", 1));
+		TRY(write(fd, "0x33", 4));
+		close(fd);
+	}
 	entries(folder, "fd", 1);
 	entries(folder, "fdinfo", 1);
 	entries(folder, "task", 1);
@@ -135,6 +146,14 @@ static void *rest(void *arg)
 	char c;
 	prctl(PR_SET_NAME, "other");
 	read(gate[0], &c, 1);
+	/* The main thread keeps a name that can be changed. */
+	int fd = open("/proc/self/comm", O_RDWR);
+	TRY(write(fd, "renamed", 7));
+	close(fd);
+	look("/proc/self", "comm", 0);
+	say("comm: %s", text);
+	look("/proc/thread-self", "comm", 0);
+	say("comm: %s", text);
 	_exit(7);
 }
 

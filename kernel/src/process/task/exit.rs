@@ -121,7 +121,9 @@ fn release_user_state(task: TaskRef) {
 /// Takes the task out of its process. Returns whether it was the last one.
 fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
     if task.tid() == process.pid() {
-        *process.last_name.lock() = *task.name().padded();
+        *process.last_name.lock() = task.name();
+        let slack = task.timer_slack();
+        process.last_timer_slack.store(slack, Ordering::Relaxed);
         *process.last_scheduling.lock() = Scheduling {
             io_priority: 0,
             ..task.scheduling()

@@ -278,7 +278,9 @@ pub struct Process {
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
     /// The name of the main thread after its end.
-    pub(crate) last_name: SpinLock<[u8; super::task::NAME_BYTES]>,
+    pub(crate) last_name: SpinLock<super::Name>,
+    /// The timer slack of the main thread when it ended, in nanoseconds.
+    pub(crate) last_timer_slack: AtomicU64,
     /// The scheduling of the main thread when it ended.
     pub(crate) last_scheduling: SpinLock<Scheduling>,
     /// Peak resident memory of address spaces it has left.
@@ -352,7 +354,8 @@ impl Process {
             has_mourners: AtomicBool::new(false),
             subreaper: AtomicBool::new(false),
             personality: AtomicU32::new(0),
-            last_name: SpinLock::new([0; super::task::NAME_BYTES]),
+            last_name: SpinLock::new(super::Name::NONE),
+            last_timer_slack: AtomicU64::new(0),
             last_scheduling: SpinLock::new(Scheduling::USUAL),
             peak_rss: AtomicU64::new(0),
         }
@@ -468,7 +471,7 @@ impl Process {
     pub fn name(&self) -> super::Name {
         match self.thread(self.pid) {
             Some(task) => task.name(),
-            None => super::Name::from_padded(*self.last_name.lock()),
+            None => *self.last_name.lock(),
         }
     }
 

@@ -218,7 +218,7 @@ pub struct Task {
     pub(super) tid: AtomicU32,
     /// Its index among the threads of its process; guarded by their lock.
     pub(super) place: AtomicUsize,
-    name: SpinLock<[u8; NAME_BYTES]>,
+    name: SpinLock<Name>,
     start_time: Nanos,
     signals: ThreadSignals,
     marks: Marks,
@@ -267,7 +267,7 @@ impl Task {
             process: new.process,
             tid: AtomicU32::new(new.tid),
             place: AtomicUsize::new(usize::MAX),
-            name: SpinLock::new([0; NAME_BYTES]),
+            name: SpinLock::new(Name::NONE),
             start_time: clock::now(),
             signals: ThreadSignals::new(),
             marks: Marks::default(),
@@ -352,19 +352,12 @@ impl Task {
 
     /// Returns the name of the task (`comm`).
     pub fn name(&self) -> Name {
-        Name(*self.name.lock())
+        *self.name.lock()
     }
 
     /// Sets the name of the task to `name`, which is cut to 15 bytes and at the first NUL.
     pub fn set_name(&self, name: &[u8]) {
-        let mut bytes = [0; NAME_BYTES];
-        let len = name
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(name.len());
-        let len = len.min(NAME_BYTES - 1);
-        bytes[..len].copy_from_slice(&name[..len]);
-        *self.name.lock() = bytes;
+        *self.name.lock() = Name::cut(name);
     }
 
     /// Returns the credentials of the task. Any task may call this.
@@ -533,8 +526,18 @@ impl fmt::Debug for Task {
 pub struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// Makes a name of bytes that are padded with NULs.
-    pub const fn from_padded(bytes: [u8; NAME_BYTES]) -> Self {
+    /// The empty name.
+    pub(crate) const NONE: Self = Self([0; NAME_BYTES]);
+
+    /// Makes a name of `name`, which is cut to 15 bytes and at the first NUL.
+    pub(crate) fn cut(name: &[u8]) -> Self {
+        let mut bytes = [0; NAME_BYTES];
+        let len = name
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(name.len());
+        let len = len.min(NAME_BYTES - 1);
+        bytes[..len].copy_from_slice(&name[..len]);
         Self(bytes)
     }
 

@@ -67,8 +67,18 @@ struct Entry {
     open: bool,
     /// It is in directories of threads alone (`task/TID`).
     of_threads: bool,
-    /// It tells who polls it when something is mounted or unmounted.
-    of_mounts: bool,
+    mounts: Mounts,
+}
+
+/// Whether a file lists mounts.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Mounts {
+    /// It does not.
+    None,
+    /// It does. It cannot be opened after the process has ended.
+    Listed,
+    /// It does, and wakes its pollers when a file system is mounted or unmounted.
+    Watched,
 }
 
 const fn file(name: &'static str, show: Show) -> Entry {
@@ -79,7 +89,7 @@ const fn file(name: &'static str, show: Show) -> Entry {
         private: false,
         open: false,
         of_threads: false,
-        of_mounts: false,
+        mounts: Mounts::None,
     }
 }
 
@@ -101,7 +111,7 @@ const fn space(name: &'static str, show: ShowSpace) -> Entry {
         private: false,
         open: false,
         of_threads: false,
-        of_mounts: false,
+        mounts: Mounts::None,
     }
 }
 
@@ -114,7 +124,7 @@ const fn areas(name: &'static str, show: ShowArea) -> Entry {
         private: false,
         open: false,
         of_threads: false,
-        of_mounts: false,
+        mounts: Mounts::None,
     }
 }
 
@@ -126,12 +136,9 @@ const fn private(name: &'static str, show: ShowSpace) -> Entry {
     }
 }
 
-/// A list of mounts.
-const fn of_mounts(entry: Entry) -> Entry {
-    Entry {
-        of_mounts: true,
-        ..entry
-    }
+/// Returns the entry of a list of mounts.
+const fn of_mounts(mounts: Mounts, entry: Entry) -> Entry {
+    Entry { mounts, ..entry }
 }
 
 const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
@@ -173,9 +180,9 @@ const ENTRIES: &[Entry] = &[
     areas("smaps", mappings::smaps),
     areas("numa_maps", mappings::numa_maps),
     space("smaps_rollup", mappings::smaps_rollup),
-    of_mounts(file("mounts", mounts::mounts)),
-    of_mounts(file("mountinfo", mounts::mountinfo)),
-    inside("mountstats", mounts::mountstats),
+    of_mounts(Mounts::Watched, file("mounts", mounts::mounts)),
+    of_mounts(Mounts::Watched, file("mountinfo", mounts::mountinfo)),
+    of_mounts(Mounts::Listed, inside("mountstats", mounts::mountstats)),
     inside("io", transfers::io),
     Entry {
         of_threads: true,
@@ -243,11 +250,14 @@ impl Content for About {
         self.subject.owner(false)
     }
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
-        if self.entry.of_mounts {
+        if self.entry.mounts != Mounts::None {
             // As on Linux for a process that was reaped, too.
             let process = self.subject.process().map_err(|_| Errno::EINVAL)?;
             if self.subject.has_ended(&process) {
                 return Err(Errno::EINVAL);
+            }
+            if self.entry.mounts == Mounts::Listed {
+                return Ok(None);
             }
             let same = Arc::new(Self {
                 subject: self.subject.clone(),

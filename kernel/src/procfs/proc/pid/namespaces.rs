@@ -96,9 +96,13 @@ struct LinkOf {
 
 impl Target for LinkOf {
     fn target(&self) -> Result<LinkTarget, Errno> {
-        self.subject.process()?;
+        let process = self.subject.process()?;
         self.subject.check_look()?;
-        let &(_, name, inode) = self.kind;
+        let &(link, name, inode) = self.kind;
+        // Only these two belong to the number and the credentials, which an ended thread keeps.
+        if !matches!(link, "pid" | "user") && self.subject.has_ended(&process) {
+            return Err(Errno::ENOENT);
+        }
         Ok(LinkTarget::Node(Arc::new(Namespace { name, inode }), None))
     }
     fn owner(&self) -> [u32; 2] {

@@ -5,7 +5,7 @@ use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::ptrace;
 use crate::process::seccomp::Confinement;
-use crate::process::task::{self, Process, limits};
+use crate::process::task::{self, Name, Process, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
 use crate::vm::AddressSpace;
@@ -382,8 +382,12 @@ pub(super) fn personality(text: &mut Text, _: &Subject, process: &Arc<Process>) 
 }
 
 /// Shows `/proc/PID/coredump_filter`.
-pub(super) fn coredump_filter(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    if process.vm().is_none() {
+pub(super) fn coredump_filter(
+    text: &mut Text,
+    subject: &Subject,
+    process: &Arc<Process>,
+) -> Written {
+    if subject.space(process).is_none() {
         return Ok(());
     }
     writeln!(text, "{:08x}", process.core_filter.load(Ordering::Relaxed))
@@ -408,15 +412,16 @@ fn parse_any_base(value: &str) -> Option<u32> {
 /// Sets the process's `coredump_filter`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if `value` is no number.
+/// Fails with `EINVAL` if `value` is no number, and with `ESRCH` if the thread has ended.
 pub(super) fn set_coredump_filter(
-    _: &Subject,
+    subject: &Subject,
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
     /// The kinds of memory that Linux knows.
     const KNOWN: u32 = 0x1ff;
     let filter = parse_any_base(value).ok_or(Errno::EINVAL)?;
+    subject.space(process).ok_or(Errno::ESRCH)?;
     process.core_filter.store(filter & KNOWN, Ordering::Relaxed);
     Ok(())
 }
@@ -433,7 +438,10 @@ fn check_timer_slack(process: &Process) -> Result<(), Errno> {
 pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let slack = match check_timer_slack(process) {
-        Ok(()) => task.map_or(0, |task| task.timer_slack()),
+        Ok(()) => task.map_or_else(
+            || process.last_timer_slack.load(Ordering::Relaxed),
+            |task| task.timer_slack(),
+        ),
         Err(error) => return Err(text.fail(error)),
     };
     writeln!(text, "{slack}")
@@ -465,10 +473,10 @@ pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     text.push(b"\n")
 }
 
-/// Sets the name of a thread of the calling process.
+/// Sets the name of a thread of the calling process, also of its main thread after that has ended.
 ///
 /// # Errors
-/// Fails with `EINVAL` for another process's thread, and with `ESRCH` if the thread has ended.
+/// Fails with `EINVAL` for another process's thread.
 pub(super) fn set_comm(
     subject: &Subject,
     process: &Arc<Process>,
@@ -477,10 +485,10 @@ pub(super) fn set_comm(
     if process.pid() != process::current().process().pid() {
         return Err(Errno::EINVAL);
     }
-    subject
-        .task(process)
-        .ok_or(Errno::ESRCH)?
-        .set_name(value.as_bytes());
+    match subject.task(process) {
+        Some(task) => task.set_name(value.as_bytes()),
+        None => *process.last_name.lock() = Name::cut(value.as_bytes()),
+    }
     Ok(())
 }
 
