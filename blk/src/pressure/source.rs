@@ -3,8 +3,10 @@
 //! The thread waits for the kernel's pressure stall information (PSI): a trigger on
 //! `/proc/pressure/memory`, and if the process is in a cgroup other than the root, also that
 //! cgroup's `memory.pressure` and `memory.events`. A stall comes when memory is already short. So
-//! `MemAvailable` is also compared with a watermark after each MiB by which pools grew. If the
-//! kernel has no PSI, `MemAvailable` is compared with a higher watermark ten times a second.
+//! `MemAvailable` is also compared with a watermark after each MiB by which pools grew. If no
+//! trigger is armed on `/proc/pressure/memory`, because the kernel has no PSI or refuses it to this
+//! process, `MemAvailable` is compared with a higher watermark ten times a second: a cgroup's files
+//! do not tell when the rest of the system is short of memory.
 
 use super::available::{Available, read_again};
 use super::gate::Gate;
@@ -27,7 +29,9 @@ use std::time::Duration;
 /// kernel checks ten times in a window, so the first has the shortest window allowed. Unprivileged
 /// processes may only have windows of a multiple of two seconds.
 const TRIGGERS: [&str; 2] = ["some 10000 500000\0", "some 40000 2000000\0"];
-/// Interval at which `MemAvailable` is read if there are no triggers.
+/// The file with the stalls of the whole system.
+const SYSTEM_STALLS: &str = "/proc/pressure/memory";
+/// Interval at which `MemAvailable` is read if no trigger is armed on [`SYSTEM_STALLS`].
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum time between two reads of `MemAvailable` while pools grow.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
@@ -40,7 +44,7 @@ const LIMIT_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 pub struct Source {
     /// Files of the kernel that the thread polls.
     triggers: Vec<Trigger>,
-    /// `MemAvailable`, read when pools grow, or at intervals if there are no triggers.
+    /// `MemAvailable`, read when pools grow, or at intervals: see [`Self::samples`].
     available: Option<Available>,
 }
 
@@ -64,20 +68,35 @@ impl Source {
     /// Fails if there are no triggers and `/proc/meminfo` cannot be read or lacks `MemTotal`.
     pub fn find() -> io::Result<Self> {
         let mut triggers = Vec::new();
-        triggers.extend(Trigger::stall(Path::new("/proc/pressure/memory")));
+        triggers.extend(Trigger::stall(Path::new(SYSTEM_STALLS)));
         if let Some(cgroup) = own_cgroup() {
             triggers.extend(Trigger::stall(&cgroup.join("memory.pressure")));
             triggers.extend(Trigger::events(&cgroup.join("memory.events")));
         }
-        let available = if triggers.is_empty() {
-            Some(Available::sampled()?)
+        Self::with(triggers)
+    }
+
+    /// Adds `/proc/meminfo` to `triggers`. Fails if it cannot be read and `triggers` is empty.
+    fn with(triggers: Vec<Trigger>) -> io::Result<Self> {
+        let available = if triggers.iter().any(Trigger::is_of_system) {
+            Available::growth()
         } else {
-            Available::growth().ok()
+            Available::sampled()
+        };
+        let available = match available {
+            Err(error) if triggers.is_empty() => return Err(error),
+            available => available.ok(),
         };
         Ok(Self {
             triggers,
             available,
         })
+    }
+
+    /// Returns whether `MemAvailable` is read at intervals: it can be read, and no trigger tells of
+    /// the stalls of the whole system.
+    fn samples(&self) -> bool {
+        self.available.is_some() && !self.triggers.iter().any(Trigger::is_of_system)
     }
 
     /// Waits for the sources and calls `event` with the time of each event that passes the rate
@@ -93,7 +112,7 @@ impl Source {
         let mut next_look = Micros(0);
         loop {
             let now = clock.now();
-            let sampled = self.triggers.is_empty();
+            let sampled = self.samples();
             let look_soon = !sampled && self.available.is_some() && now < next_look;
             let timeout = if sampled {
                 Some(SAMPLE_INTERVAL)
@@ -139,6 +158,7 @@ impl Source {
     /// Evaluates the poll results of the triggers, in their order. Returns whether one means
     /// pressure. Removes triggers whose cgroup is gone.
     fn stalled(&mut self, ready: &[PollFlags]) -> bool {
+        let sampled = self.samples();
         let mut noticed = false;
         let mut gone = Vec::new();
         for (index, flags) in ready.iter().enumerate() {
@@ -154,11 +174,12 @@ impl Source {
         }
         for index in gone.into_iter().rev() {
             self.triggers.remove(index);
-            if self.triggers.is_empty()
-                && let Some(available) = &mut self.available
-            {
-                available.sample();
-            }
+        }
+        if self.samples()
+            && !sampled
+            && let Some(available) = &mut self.available
+        {
+            available.sample();
         }
         noticed
     }
@@ -176,7 +197,13 @@ impl fmt::Display for Source {
         }
         let paths = self.triggers.iter().map(|t| t.path.display().to_string());
         write!(f, "waiting for {}", paths.collect::<Vec<_>>().join(", "))?;
-        if low > 0 {
+        if self.samples() {
+            write!(
+                f,
+                "; {SYSTEM_STALLS} is not open to this process, so looking ten times a second \
+                 whether MemAvailable is below {low} MiB"
+            )?;
+        } else if low > 0 {
             write!(
                 f,
                 "; looking whether MemAvailable is below {low} MiB while pools grow"
@@ -199,6 +226,11 @@ impl Trigger {
                 fired: false,
             })
         })
+    }
+
+    /// Returns whether the trigger fires at stalls of the whole system.
+    fn is_of_system(&self) -> bool {
+        self.path == Path::new(SYSTEM_STALLS)
     }
 
     /// Opens `path`, a `memory.events` file. Returns `None` if it cannot be read.
@@ -324,25 +356,63 @@ mod tests {
         drop(watch(source, registry, Clock::start()).unwrap());
     }
 
-    /// Returns a trigger that never fires.
+    /// Returns a trigger on the system's stalls that never fires.
     fn quiet() -> Trigger {
         Trigger {
-            path: "never".into(),
+            path: SYSTEM_STALLS.into(),
             file: File::from(eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor")),
             counters: None,
             fired: false,
         }
     }
 
+    /// Returns a cgroup's `memory.events` that never fires.
+    fn quiet_events() -> Trigger {
+        Trigger {
+            path: "memory.events".into(),
+            counters: Some(0),
+            ..quiet()
+        }
+    }
+
+    #[test]
+    fn only_stalls_of_the_whole_system_replace_looks_at_intervals() {
+        let stalls_of_cgroup = || Trigger {
+            path: "memory.pressure".into(),
+            ..quiet()
+        };
+        for (triggers, samples) in [
+            (vec![], true),
+            (vec![quiet_events()], true),
+            (vec![stalls_of_cgroup(), quiet_events()], true),
+            (vec![quiet()], false),
+            (vec![quiet(), stalls_of_cgroup(), quiet_events()], false),
+        ] {
+            let source = Source::with(triggers).unwrap();
+            assert_eq!(source.samples(), samples, "{source}");
+            assert_eq!(source.to_string().ends_with("grow"), !samples, "{source}");
+        }
+    }
+
     #[test]
     fn available_memory_is_watched_where_there_is_nothing_else() {
+        notices_low_memory(Vec::new());
+    }
+
+    #[test]
+    fn available_memory_is_watched_where_there_are_only_events_of_a_cgroup() {
+        notices_low_memory(vec![quiet_events()]);
+    }
+
+    /// Checks that a source with `triggers`, none of which fires, notices that memory is short.
+    fn notices_low_memory(triggers: Vec<Trigger>) {
         let meminfo = fake::meminfo();
         fake::set_available(&meminfo, 1);
         let source = Source {
-            triggers: Vec::new(),
+            triggers,
             available: Some(Available::new(meminfo, Watermark::sampled).unwrap()),
         };
-        assert!(source.to_string().contains("below 51 MiB"));
+        assert!(source.to_string().ends_with("below 51 MiB"));
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let growth = Growth::new().unwrap();
         let mut events = 0;
@@ -393,11 +463,11 @@ mod tests {
         let meminfo = fake::meminfo();
         fake::set_available(&meminfo, 40 << 10);
         let mut source = Source {
-            triggers: vec![quiet()],
+            triggers: vec![quiet(), quiet_events()],
             available: Some(Available::new(meminfo, Watermark::growth).unwrap()),
         };
-        assert!(!source.stalled(&[PollFlags::ERR]));
-        assert!(source.triggers.is_empty());
+        assert!(!source.stalled(&[PollFlags::ERR, PollFlags::empty()]));
+        assert_eq!(source.triggers.len(), 1);
         let available = source.available.as_mut().unwrap();
         assert_eq!(available.low_bytes() >> 20, 51);
         assert!(available.look(Micros(1)).unwrap());
