@@ -59,15 +59,20 @@ impl Available {
         self.watermark.low_bytes()
     }
 
-    /// Reads `MemAvailable` at time `now` and compares it with the watermark. Returns whether this
-    /// is a pressure event: memory is short and no event was reported in the last second of the
-    /// shortage. Returns `false` if the kernel does not give `MemAvailable`.
+    /// Reads `MemAvailable` at time `now` and compares it with the watermark. Returns whether a
+    /// pressure event is due: memory is short and no event was [`Self::reported`] in the last
+    /// second of the shortage. Returns `false` if the kernel does not give `MemAvailable`.
     ///
     /// # Errors
     /// Fails if `/proc/meminfo` cannot be read.
     pub fn look(&mut self, now: Micros) -> io::Result<bool> {
         let available = field_bytes(&read_again(&mut self.meminfo)?, "MemAvailable:");
         Ok(available.is_some_and(|bytes| self.watermark.observe(now, bytes)))
+    }
+
+    /// Notes that a due event was reported at `now`.
+    pub(super) fn reported(&mut self, now: Micros) {
+        self.watermark.reported(now);
     }
 }
 

@@ -68,9 +68,9 @@ impl Watermark {
         self.low_bytes
     }
 
-    /// Takes the number of available bytes at time `now`. Returns whether this is a pressure event:
-    /// the level has just fallen below the low mark, or pressure lasts and the last event was
-    /// [`Self::REPEAT`] ago.
+    /// Takes the number of available bytes at time `now`. Returns whether a pressure event is due:
+    /// memory has been short since the level fell below the low mark, and no event of this shortage
+    /// was [`Self::reported`] within the last [`Self::REPEAT`].
     pub fn observe(&mut self, now: Micros, available_bytes: u64) -> bool {
         if available_bytes >= self.high_bytes {
             self.below = false;
@@ -78,11 +78,13 @@ impl Watermark {
             self.below = true;
             self.next = now;
         }
-        let event = self.below && now >= self.next;
-        if event {
-            self.next = now + Self::REPEAT;
-        }
-        event
+        self.below && now >= self.next
+    }
+
+    /// Notes that a due event was reported at `now`. Until this is called, it stays due while the
+    /// shortage lasts.
+    pub fn reported(&mut self, now: Micros) {
+        self.next = now + Self::REPEAT;
     }
 }
 
@@ -113,6 +115,8 @@ mod tests {
         let mut mark = Watermark::sampled(2000);
         assert!(!mark.observe(Micros(0), 110), "between, from above");
         assert!(mark.observe(Micros(MS), 99), "below");
+        assert!(mark.observe(Micros(MS), 99), "not reported yet");
+        mark.reported(Micros(MS));
         assert!(
             !mark.observe(Micros(2 * MS), 50),
             "repeats only after a while"
@@ -126,6 +130,7 @@ mod tests {
             mark.observe(Micros(1001 * MS), 110),
             "still low a second later"
         );
+        mark.reported(Micros(1001 * MS));
         assert!(!mark.observe(Micros(1002 * MS), 125), "over");
         assert!(
             !mark.observe(Micros(1003 * MS), 110),

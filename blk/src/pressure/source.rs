@@ -138,17 +138,22 @@ impl Source {
             if !ready[0].is_empty() {
                 return Ok(());
             }
-            let mut noticed = self.stalled(&ready[2..]);
+            let stalled = self.stalled(&ready[2..]);
+            let mut low = false;
             let now = clock.now();
             if let Some(available) = &mut self.available
                 && (sampled || !ready[1].is_empty())
             {
                 growth.seen();
                 next_look = now + GROWTH_INTERVAL;
-                noticed |= available.look(now)?;
+                low = available.look(now)?;
             }
-            if noticed && gate.pass(now) {
+            if (stalled || low) && gate.pass(now) {
                 event(now);
+                // An event that the gate refuses stays due.
+                if low && let Some(available) = &mut self.available {
+                    available.reported(now);
+                }
             }
             // Last, because the kernel takes a while to remove an old trigger.
             self.triggers.iter_mut().for_each(Trigger::arm_again);
