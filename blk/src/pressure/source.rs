@@ -168,12 +168,17 @@ impl Source {
         let mut gone = Vec::new();
         for (index, flags) in ready.iter().enumerate() {
             let trigger = &mut self.triggers[index];
+            // If a cgroup is removed, its PSI trigger polls as an error for ever. `memory.events`
+            // does, too, but polls so at each change as well.
+            let mut is_gone = flags.contains(PollFlags::ERR) && trigger.counters.is_none();
             if flags.contains(PollFlags::PRI) {
-                noticed |= trigger.really();
+                match trigger.really() {
+                    Ok(pressure) => noticed |= pressure,
+                    Err(_) => is_gone = true,
+                }
                 trigger.fired = true;
             }
-            // If a cgroup is removed, its trigger polls as an error for ever.
-            if flags.contains(PollFlags::ERR) && trigger.counters.is_none() {
+            if is_gone {
                 gone.push(index);
             }
         }
@@ -262,15 +267,15 @@ impl Trigger {
     }
 
     /// Returns whether an exceptional poll means pressure. `memory.events` also counts other
-    /// events.
-    fn really(&mut self) -> bool {
+    /// events. Fails if that file cannot be read any more, because its cgroup is gone.
+    fn really(&mut self) -> io::Result<bool> {
         let Some(before) = self.counters else {
-            return true;
+            return Ok(true);
         };
         // Reading the file resets its poll state.
-        let now = read_again(&mut self.file).map_or(before, |text| limit_events(&text));
+        let now = limit_events(&read_again(&mut self.file)?);
         self.counters = Some(now);
-        now > before
+        Ok(now > before)
     }
 }
 
@@ -476,5 +481,24 @@ mod tests {
         let available = source.available.as_mut().unwrap();
         assert_eq!(available.low_bytes() >> 20, 51);
         assert!(available.look(Micros(1)).unwrap());
+    }
+
+    #[test]
+    fn events_of_a_removed_cgroup_are_not_polled_for_ever() {
+        let flags = PollFlags::PRI | PollFlags::ERR;
+        let mut alive = Trigger::events(Path::new("/proc/meminfo")).unwrap();
+        alive.counters = Some(0);
+        // A folder cannot be read, as the file of a removed cgroup cannot.
+        let removed = Trigger {
+            file: File::open("/proc").unwrap(),
+            ..quiet_events()
+        };
+        let mut source = Source {
+            triggers: vec![alive, removed],
+            available: None,
+        };
+        assert!(!source.stalled(&[flags, flags]));
+        assert_eq!(source.triggers.len(), 1);
+        assert_eq!(source.triggers[0].path, Path::new("/proc/meminfo"));
     }
 }
