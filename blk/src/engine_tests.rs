@@ -470,6 +470,41 @@ fn without_a_hold_a_squeeze_lasts_as_long_as_it_is_set() {
     }
 }
 
+/// Without a hold a squeeze leaves no free page after any batch of requests, until its end.
+#[test]
+fn without_a_hold_every_batch_in_a_squeeze_returns_its_pages() {
+    for duration_ms in [1, 10, 100] {
+        let mut engine = engine(&ram(), false);
+        let knobs = engine.memory.knobs();
+        knobs.set(Knob::SqueezeHoldMs, 0).unwrap();
+        knobs
+            .set(Knob::BufferSqueezeDurationMs, duration_ms)
+            .unwrap();
+        let mut transport = FakeTransport::default();
+        let mut write = |engine: &mut Engine<FakeTransport>| {
+            let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
+            transport.asked.push_back((0, Op::Write(0), payload));
+            engine.accept(&mut transport).unwrap();
+            engine.drain(&mut transport).unwrap();
+            engine.pool().free
+        };
+        let event = 1_000_000;
+        engine.reclaim_memory(Micros(event));
+        let end = event + u64::from(duration_ms) * 1000;
+        for now in [event, event + 500, end - 1].map(Micros) {
+            assert_eq!(write(&mut engine), 2);
+            assert_eq!(engine.next_shrink(now), Some(now), "{duration_ms} ms");
+            engine.shrink(now);
+            assert_eq!(engine.pool().free, 0, "{duration_ms} ms, {now:?}");
+            assert_eq!(engine.next_shrink(now), None);
+        }
+        assert_eq!(write(&mut engine), 2);
+        engine.shrink(Micros(end));
+        assert_eq!(engine.pool().free, 2, "{duration_ms} ms");
+        assert_eq!(engine.next_shrink(Micros(end)), None);
+    }
+}
+
 /// After a squeeze a pool keeps only the pages that it uses, so that idle disks do not cause the
 /// next shortage.
 #[test]

@@ -29,7 +29,8 @@ pub enum Knob {
     /// that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
     /// Milliseconds for which it does so at least, where [`Self::BufferSqueezeDurationMs`] is less
-    /// and not 0. At most [`MAX_SQUEEZE_HOLD_MS`].
+    /// and not 0. With 0, no batch of requests leaves a free page during a squeeze. At most
+    /// [`MAX_SQUEEZE_HOLD_MS`].
     SqueezeHoldMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
     MaxPersistentGrants,

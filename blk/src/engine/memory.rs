@@ -26,6 +26,9 @@ pub(super) struct Memory {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
+    /// Whether the squeeze began with `squeeze_hold_ms` at 0, so that each [`Self::shrink`] frees
+    /// all free pages while it lasts, as in `xen-blkback`.
+    is_without_hold: bool,
     /// Time of the next [`Pool::trim`].
     next_trim: Micros,
 }
@@ -40,6 +43,7 @@ impl Memory {
             knobs,
             pool: Pool::new(Arena::new(MAX_POOL_PAGES)?, MAX_POOL_PAGES),
             squeeze: Squeeze::default(),
+            is_without_hold: false,
             next_trim: Micros(0),
         })
     }
@@ -68,14 +72,21 @@ impl Memory {
     }
 
     /// Starts a squeeze for a pressure event at `event`: the next [`Self::shrink`] frees all free
-    /// pages, and the limit for free pages is 0 for a while. Returns `true` then. Returns `false`,
-    /// and does nothing, if squeezing is off.
+    /// pages, and the limit for free pages is 0 for a while. Without a hold, each
+    /// [`Self::shrink`] in that time frees all of them. Returns `true` then. Returns `false`, and
+    /// does nothing, if squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
         let Some(duration) = self.knobs.squeeze_duration() else {
             return false;
         };
         self.squeeze.begin(event, duration);
+        self.is_without_hold = self.knobs.get(Knob::SqueezeHoldMs) == 0;
         true
+    }
+
+    /// Returns whether [`Self::shrink`] frees all free pages at `now`.
+    fn empties(&self, now: Micros) -> bool {
+        self.is_without_hold && self.squeeze.active(now)
     }
 
     /// Returns free pages to the system, as [`Engine::shrink`](super::Engine::shrink) describes.
@@ -84,7 +95,7 @@ impl Memory {
         if self.knobs.squeeze_duration().is_none() {
             self.squeeze = Squeeze::default();
         }
-        if self.squeeze.take_event() {
+        if self.squeeze.take_event() || self.empties(now) {
             self.pool.shrink(0);
         } else if now >= self.next_trim {
             self.pool.trim(self.limit(now));
@@ -97,7 +108,12 @@ impl Memory {
     /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
     /// has no more free pages than its limit at `now`.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
-        (self.pool.counts().free > self.limit(now)).then_some(self.next_trim)
+        let next = if self.empties(now) {
+            now
+        } else {
+            self.next_trim
+        };
+        (self.pool.counts().free > self.limit(now)).then_some(next)
     }
 
     /// Returns the maximum number of free pages to keep at `now`.
