@@ -215,6 +215,8 @@ mod tests {
         assert_eq!(lasts(100, 0), Some(100));
         assert_eq!(lasts(100, 10_000), Some(10_000));
         assert_eq!(lasts(20_000, 10_000), Some(20_000));
+        assert_eq!(lasts(3_600_000, 10_000), Some(3_600_000));
+        assert_eq!(lasts(u32::MAX, 10_000), Some(u32::MAX.into()));
         assert_eq!(lasts(0, 10_000), None);
     }
 

@@ -32,8 +32,9 @@ pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 /// a pressure event sets the limit for free pages to 0.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
-/// Largest value of `buffer_squeeze_duration_ms`: a minute.
-pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
+/// Largest value of `buffer_squeeze_duration_ms`: about 49 days, the largest number of its type, as
+/// in `xen-blkback`.
+pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = u32::MAX;
 
 /// Interval at which an instance trims a pool that holds more free pages than its limit.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
