@@ -226,14 +226,15 @@ pub struct Squeeze {
 }
 
 impl Squeeze {
-    /// Starts a squeeze for a pressure event at `event`, which lasts for `duration`. A later event
-    /// extends it, and an older one does not shorten it.
+    /// Starts a squeeze for a pressure event at `event`, which lasts for `duration`. The end of an
+    /// earlier squeeze no longer counts, even if it is later: the duration that is set at the last
+    /// event decides, as in `xen-blkback`. Call this with later events only.
     pub fn begin(&mut self, event: Micros, duration: Duration) {
-        self.end = self.end.max(event + duration);
+        self.end = event + duration;
         self.event_pending = true;
     }
 
-    /// Returns whether [`Self::begin`] has started or extended a squeeze since the last call, even
+    /// Returns whether [`Self::begin`] has started a squeeze since the last call, even
     /// if that squeeze has ended.
     pub fn take_event(&mut self) -> bool {
         std::mem::take(&mut self.event_pending)

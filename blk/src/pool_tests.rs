@@ -172,12 +172,14 @@ fn an_event_counts_once_even_if_it_is_seen_late() {
 }
 
 #[test]
-fn events_extend_and_never_shorten() {
+fn the_last_event_sets_the_end() {
     let mut squeeze = Squeeze::default();
     squeeze.begin(Micros(100 * MS), Duration::from_millis(10));
-    squeeze.begin(Micros(90 * MS), Duration::from_millis(10));
-    assert!(squeeze.active(Micros(110 * MS - 1)));
     squeeze.begin(Micros(105 * MS), Duration::from_millis(10));
     assert!(squeeze.active(Micros(115 * MS - 1)));
     assert!(!squeeze.active(Micros(115 * MS)));
+    squeeze.begin(Micros(116 * MS), Duration::from_secs(3600));
+    squeeze.begin(Micros(117 * MS), Duration::from_millis(1));
+    assert!(squeeze.active(Micros(118 * MS - 1)));
+    assert!(!squeeze.active(Micros(118 * MS)));
 }
