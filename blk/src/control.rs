@@ -180,7 +180,8 @@ impl Server {
                     for handle in chosen.values() {
                         handle.knobs().set(knob, *value).map_err(refuse)?;
                     }
-                    let asked = self.registry().ping(instance.as_deref());
+                    // Programs that have joined have no settings.
+                    let asked = self.registry().ping(|name| chosen.contains_key(name));
                     let ended = chosen.keys().filter(|name| !asked.include(name));
                     let ended = ended.cloned().collect();
                     Ok(answered(asked, ended))
@@ -196,7 +197,10 @@ impl Server {
                 };
                 match name {
                     Some(name) if asked == 0 => unknown(name),
-                    _ => answered(self.registry().ping(name), Vec::new()),
+                    _ => {
+                        let wanted = |member: &str| name.is_none_or(|name| name == member);
+                        answered(self.registry().ping(wanted), Vec::new())
+                    }
                 }
             }
             Request::Join { .. } => Answer::Error("only a connection of its own can join".into()),
@@ -633,6 +637,8 @@ mod tests {
             instance: name.map(str::to_owned),
         };
         assert_eq!(ask(&path, &set(Some("a"))).unwrap(), Answer::Done(1));
+        // It has no settings, so it is not asked.
+        assert_eq!(ask(&path, &set(None)).unwrap(), Answer::Done(2));
         let ended = server.instances()["b"].clone();
         ended.request_stop();
         ended.stopped();

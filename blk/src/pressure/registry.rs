@@ -144,12 +144,11 @@ impl Registry {
         self.ask(event, |member| member == name)
     }
 
-    /// Asks the instances called `name`, or all if that is `None`, to confirm that their threads
-    /// run, and wakes them. Returns at once; [`Pings::wait_unanswered`] waits for the answers.
-    pub fn ping(&self, name: Option<&str>) -> Pings {
+    /// Asks the instances whose name is `wanted` to confirm that their threads run, and wakes them.
+    /// Returns at once; [`Pings::wait_unanswered`] waits for the answers.
+    pub fn ping(&self, wanted: impl Fn(&str) -> bool) -> Pings {
         let members = self.members();
-        let mailboxes = members.mailboxes.values();
-        let asked = mailboxes.filter(|(member, _)| name.is_none_or(|name| name == member));
+        let asked = members.mailboxes.values().filter(|(name, _)| wanted(name));
         let asked = asked.map(|(name, mailbox)| Ping {
             name: name.clone(),
             number: mailbox.ping(),
