@@ -7,9 +7,9 @@
 //! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: number of instances |
 //! | `{"do":"join","name":"x"}` | `{"done":1}`, then `{"pressure":MICROSECONDS}` for each event |
 //!
-//! `set` and `squeeze` are answered when each disk's thread has confirmed them. If some do not
-//! within a second, the answer is an error with their names; they follow the request when they run
-//! again.
+//! `set` and `squeeze` are answered when each disk's thread has carried them out: its pages are
+//! freed and its figures show that. If some threads do not within a second, the answer is an error
+//! with the names of their disks; they follow the request when they run again.
 //!
 //! A request that fails is answered with `{"error":"why"}`. By `join` any other program on the host
 //! becomes a member of the registry and is notified of the same pressure events as the disks.
@@ -399,6 +399,7 @@ fn member(server: &Server, stream: &UnixStream, name: &str) -> io::Result<()> {
             return Ok(());
         }
         registration.deliver(&mut tell);
+        registration.confirm();
     }
 }
 
@@ -646,6 +647,21 @@ mod tests {
             panic!("it is said to be done");
         };
         assert!(why.contains("1 of 1") && why.ends_with(": b"), "{why}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_confirmed_squeeze_is_in_the_figures() {
+        let (_server, path, _fronts) = served("figures");
+        for squeezes in 1..=100 {
+            let squeeze = Request::Squeeze { instance: None };
+            assert_eq!(ask(&path, &squeeze).unwrap(), Answer::Done(2));
+            let Answer::Instances(reports) = ask(&path, &Request::Get { instance: None }).unwrap()
+            else {
+                panic!()
+            };
+            assert!(reports.iter().all(|report| report.squeezes == squeezes));
+        }
         std::fs::remove_file(&path).unwrap();
     }
 

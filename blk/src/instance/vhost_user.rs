@@ -221,6 +221,8 @@ impl Turns<'_> {
         self.registration.fetched(device.engine.pool().fetched());
         let figures = figures(device, self.connection.is_some());
         self.shared.publish(figures);
+        // Now that pages are freed and the figures show it.
+        self.registration.confirm();
         self.stats.look(now, self.shared.knobs(), &figures);
         let (registration, shared) = (&self.registration, self.shared);
         // The thread polls for a driver only. Operations under way complete by interrupts and

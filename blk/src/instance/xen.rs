@@ -163,6 +163,8 @@ impl Worker {
         registration.fetched(self.engine.pool().fetched());
         let figures = self.figures();
         self.shared.publish(figures);
+        // Now that pages are freed and the figures show it.
+        registration.confirm();
         self.stats.look(now, self.shared.knobs(), &figures);
         if self.ended {
             return Ok(());

@@ -98,6 +98,9 @@ pub struct Registration {
     id: u64,
     mailbox: Arc<Mailbox>,
     seen: Micros,
+    /// The latest ping at the last [`Registration::deliver`], which [`Registration::confirm`]
+    /// answers.
+    ping: u64,
     /// Number of pages that the instance's pool had taken from the system at the last report.
     fetched: u64,
 }
@@ -127,6 +130,7 @@ impl Registry {
             id,
             mailbox,
             seen: Micros(0),
+            ping: 0,
             fetched: 0,
         })
     }
@@ -195,28 +199,34 @@ impl Registry {
 }
 
 impl Registration {
-    /// Returns whether an event or a ping has arrived that [`Self::deliver`] has not handled. A
-    /// wake-up by a [`Waker`] does not count.
+    /// Returns whether an event has arrived that [`Self::deliver`] has not handled, or a ping that
+    /// [`Self::confirm`] has not answered. A wake-up by a [`Waker`] does not count.
     pub fn is_asked(&self) -> bool {
         self.mailbox.latest.since(self.seen).is_some()
             || self.mailbox.last_ping() != self.mailbox.answered()
     }
 
-    /// Runs the callback of `instance` if an event has arrived since the last call, then answers
-    /// pings. Makes the descriptor unreadable. Returns whether the callback ran. Does not wait.
+    /// Runs the callback of `instance` if an event has arrived since the last call. Makes the
+    /// descriptor unreadable. Returns whether the callback ran. Does not wait. Call
+    /// [`Self::confirm`] when the instance has done what follows from the callback.
     pub fn deliver(&mut self, instance: &mut impl ReclaimMemory) -> bool {
         // The event counter is reset before the mailbox is read. An event that is posted in between
         // makes the descriptor readable again, so that none is missed.
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.mailbox.wake, &mut counter);
-        let ping = self.mailbox.last_ping();
+        self.ping = self.mailbox.last_ping();
         let event = self.mailbox.latest.since(self.seen);
         if let Some(event) = event {
             self.seen = event;
             instance.reclaim_memory(event);
         }
-        self.mailbox.answer(ping);
         event.is_some()
+    }
+
+    /// Answers the pings that had arrived before the last [`Self::deliver`]: what was asked before
+    /// them is done.
+    pub fn confirm(&self) {
+        self.mailbox.answer(self.ping);
     }
 
     /// Reports that the instance's pool has taken `fetched` pages from the system since it was

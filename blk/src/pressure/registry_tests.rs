@@ -112,6 +112,27 @@ mod with_fake_time {
     }
 
     #[test]
+    fn a_ping_is_answered_when_the_work_is_done() {
+        let registry = Registry::default();
+        let mut a = registry.register("a").unwrap();
+        let ping = || registry.ping(|name| name == "a");
+        let before = ping();
+        registry.squeeze("a", Micros(3));
+        assert!(a.deliver(&mut Instance::default()));
+        assert_eq!(before.wait_unanswered(Duration::ZERO), ["a"]);
+        let (before, after) = (ping(), ping());
+        assert!(!a.deliver(&mut Instance::default()));
+        let later = ping();
+        a.confirm();
+        for answered in [before, after] {
+            assert!(answered.wait_unanswered(Duration::ZERO).is_empty());
+        }
+        // This one came after the last delivery.
+        assert!(a.is_asked());
+        assert_eq!(later.wait_unanswered(Duration::ZERO), ["a"]);
+    }
+
+    #[test]
     fn members_come_and_go_while_events_are_posted() {
         let registry = Registry::default();
         let poster = {
