@@ -1,8 +1,10 @@
 //! The disks of one `ebb run`, served by threads of this process until the guest ends.
 
 use super::disk::found;
+use super::not_watched;
 use crate::failure::Failure;
 use ebb_blk::image::Spec;
+use ebb_blk::messages::print;
 use ebb_blk::server::{Disk, Options, Server};
 use rustix::fd::OwnedFd;
 use std::fmt;
@@ -26,11 +28,10 @@ impl fmt::Debug for Disks {
 
 impl Disks {
     /// Opens the images that the user named. `images` is in the order of the guest's disks; the
-    /// first is `/dev/vda`. If there are any, starts watching the host's memory pressure. Serves
-    /// nothing yet.
+    /// first is `/dev/vda`. If there are any, starts watching the host's memory pressure, and writes
+    /// a warning to stderr if that fails. Serves nothing yet.
     ///
-    /// Fails if there are more than [`DISKS_MAX`], if an image is not found, or if memory pressure
-    /// cannot be watched.
+    /// Fails if there are more than [`DISKS_MAX`], or if an image is not found.
     pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
         if images.len() > DISKS_MAX {
             let asked = images.len();
@@ -46,11 +47,10 @@ impl Disks {
             })
         };
         let mut server = Server::new(Options::default());
-        if !images.is_empty() {
-            server.watch_memory().map_err(|source| Failure::Setup {
-                what: "memory pressure",
-                source,
-            })?;
+        if !images.is_empty()
+            && let Err(error) = server.watch_memory()
+        {
+            print(format_args!("{}", not_watched(&error)));
         }
         let disks: Result<_, Failure> = images.iter().enumerate().map(disk).collect();
         Ok(Self {

@@ -97,7 +97,8 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     })?;
     let _control = Removed(&control_path);
     let mut server = Server::new(Options::default());
-    let watched = server.watch_memory().map_err(cannot("memory pressure"))?;
+    let watched = server.watch_memory();
+    let watched = watched.unwrap_or_else(|error| not_watched(&error));
     let mut text = String::new();
     for DiskArgument { disk, incoming } in &options.disks {
         let disk = &Disk {
@@ -154,6 +155,11 @@ fn end_at_the_next(mut signals: Signals, control: PathBuf) {
         });
     // Without the thread, the process ends when the guests' requests are finished.
     drop(spawned);
+}
+
+/// Returns the warning that disks are served without events of memory pressure because of `error`.
+fn not_watched(error: &io::Error) -> String {
+    format!("memory pressure is not watched, so disks free their pages only when asked: {error}")
 }
 
 /// Returns a function that turns an I/O error into the failure "cannot set up `what`".
