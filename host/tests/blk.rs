@@ -136,6 +136,26 @@ fn a_front_end_fills_no_journal_and_nobody_has_to_read_it() {
 }
 
 #[test]
+fn disks_start_with_the_settings_of_the_command_line() {
+    let folder = Scratch::new("blk-settings");
+    let control = folder.path("control");
+    let mut command = blk();
+    command.args(["serve", "--disk", "d=ram:1M", "--control", &control]);
+    command.args(["--set", "max_buffer_pages=7", "--set", "squeeze_hold_ms=0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("ebb starts");
+    let stdout = child.stdout.take().expect("a pipe");
+    let server = Server {
+        child,
+        control: control.into(),
+    };
+    let read = BufReader::new(stdout).read_line(&mut String::new());
+    assert!(read.is_ok_and(|bytes| bytes > 0), "it serves");
+    let answer = String::from_utf8(server.get().stdout).expect("text");
+    assert!(answer.contains("\"max_buffer_pages\": 7"), "{answer}");
+    assert!(answer.contains("\"squeeze_hold_ms\": 0"), "{answer}");
+}
+
+#[test]
 fn files_where_a_socket_should_be_stay() {
     let folder = Scratch::new("blk-files");
     let file = PathBuf::from(folder.path("d.sock"));

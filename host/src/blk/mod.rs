@@ -19,7 +19,7 @@ use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::messages::print;
 use ebb_blk::pool::PAGE_BYTES;
-use ebb_blk::server::{self, Disk, Options, Server};
+use ebb_blk::server::{self, Disk};
 use ebb_blk::watcher;
 use options::{Action, DiskSelector, ServeOptions};
 use rustix::fs::OFlags;
@@ -96,7 +96,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         source,
     })?;
     let _control = Removed(&control_path);
-    let mut server = Server::new(Options::default());
+    let mut server = options.server();
     let watched = server.watch_memory();
     let watched = watched.unwrap_or_else(|error| not_watched(&error));
     let mut text = String::new();

@@ -4,6 +4,7 @@ use super::disk::DiskArgument;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ebb_blk::knobs::{Knob, Knobs};
+use ebb_blk::server::{Options, Server};
 use ebb_blk::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
 use std::io;
@@ -14,6 +15,7 @@ use std::str::FromStr;
 const EXAMPLES: &str = "\
 Examples:
   ebb blk serve --disk data=disk.img --disk scratch=ram:64M
+  ebb blk serve --disk data=disk.img --set max_buffer_pages=256 --set squeeze_hold_ms=0
   ebb blk get
   ebb blk set max_buffer_pages=0 --instance data
   ebb blk squeeze
@@ -90,6 +92,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = DEFAULT_BACKEND)]
     pub(crate) xen: Option<String>,
 
+    /// A setting of all disks at their start, as `ebb blk set` changes it later; for more than one,
+    /// repeat the option
+    #[arg(long = "set", value_name = "KNOB=VALUE")]
+    pub(crate) settings: Vec<Setting>,
+
     /// Folder for the disks' sockets, each NAME.sock [default: the control socket's]
     #[arg(long, value_name = "DIR")]
     pub(crate) socket_dir: Option<PathBuf>,
@@ -156,6 +163,17 @@ impl SocketOption {
 }
 
 impl ServeOptions {
+    /// Makes the server, without disks, with the settings that `--set` gives. If a setting is given
+    /// twice, the last value counts.
+    pub(crate) fn server(&self) -> Server {
+        let server = Server::new(Options::default());
+        for Setting { knob, value } in &self.settings {
+            // Parsing has checked the value.
+            let _ = server.knobs().set(*knob, *value);
+        }
+        server
+    }
+
     /// Returns the folder for the disks' sockets: `--socket-dir`, or the control socket's folder.
     /// Does not create it, unless it is the default one. Fails if the default folder is needed and
     /// cannot be used.
@@ -201,6 +219,34 @@ impl FromStr for Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    #[test]
+    fn disks_start_with_the_settings_that_are_given() {
+        let parse = |settings: &[&str]| {
+            let line = ["serve", "--disk", "d=ram:1M"];
+            Line::try_parse_from(line.iter().chain(settings))
+        };
+        let given = ["--set", "max_buffer_pages=7", "--set", "log_stats=1"];
+        let options = parse(&given).ok().unwrap().options;
+        let server = options.server();
+        let value = |knob| server.knobs().get(knob);
+        assert_eq!(value(Knob::MaxBufferPages), 7);
+        assert_eq!(value(Knob::LogStats), 1);
+        assert_eq!(
+            value(Knob::SqueezeHoldMs),
+            Knobs::default().get(Knob::SqueezeHoldMs)
+        );
+        for bad in ["log_stats=2", "pages=1", "log_stats"] {
+            assert!(parse(&["--set", bad]).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn settings_are_checked_before_they_are_sent() {
