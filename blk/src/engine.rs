@@ -239,10 +239,10 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Returns free pages of the pool to the system. After a pressure event, and during a squeeze
-    /// without a hold, these are all; otherwise, once every [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), those above the
-    /// limit that no request needed in that time, or none if fewer than a quarter of the resident
-    /// pages were unneeded. Call this after each batch of requests and at the time
-    /// [`Self::next_shrink`].
+    /// without a hold, these are all; otherwise, once every
+    /// [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), those above the limit that no request
+    /// needed in that time, or none if fewer than a quarter of the resident pages were unneeded.
+    /// Call this after each batch of requests and at the time [`Self::next_shrink`].
     pub fn shrink(&mut self, now: Micros) {
         self.memory.shrink(now);
     }

@@ -19,6 +19,7 @@
 mod frontend;
 
 use ebb_blk::image::{Location, Spec};
+use ebb_blk::knobs::Knob;
 use ebb_blk::pool::{DEFAULT_BUFFER_SQUEEZE_DURATION_MS, PAGE_BYTES, SHRINK_INTERVAL};
 use ebb_blk::server::{Disk, Options, Server};
 use frontend::{Client, DATA, Failed, IN, Request};
@@ -60,6 +61,8 @@ fn main() -> Result<(), Failed> {
 /// Makes both measurements and prints their tables.
 fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
     let server = Server::new(Options::default());
+    // With a hold, a squeeze would outlast the pause.
+    server.knobs().set(Knob::SqueezeHoldMs, 0)?;
     let mut clients = Vec::new();
     for index in 0..disks {
         let path = folder.join(index.to_string());

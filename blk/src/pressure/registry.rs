@@ -223,8 +223,8 @@ impl Registration {
         event.is_some()
     }
 
-    /// Answers the pings that had arrived before the last [`Self::deliver`]: what was asked before
-    /// them is done.
+    /// Answers the pings that had arrived before the last [`Self::deliver`]. The instance has done
+    /// all that was asked before them.
     pub fn confirm(&self) {
         self.mailbox.answer(self.ping);
     }

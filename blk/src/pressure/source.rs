@@ -93,7 +93,7 @@ impl Source {
         })
     }
 
-    /// Returns whether `MemAvailable` is read at intervals: it can be read, and no trigger tells of
+    /// Returns whether `MemAvailable` is read at intervals: it can be read, and no trigger reports
     /// the stalls of the whole system.
     fn samples(&self) -> bool {
         self.available.is_some() && !self.triggers.iter().any(Trigger::is_of_system)

@@ -28,8 +28,8 @@ impl fmt::Debug for Disks {
 
 impl Disks {
     /// Opens the images that the user named. `images` is in the order of the guest's disks; the
-    /// first is `/dev/vda`. If there are any, starts watching the host's memory pressure, and writes
-    /// a warning to stderr if that fails. Serves nothing yet.
+    /// first is `/dev/vda`. If there are any, starts watching the host's memory pressure, and
+    /// writes a warning to stderr if that fails. Serves nothing yet.
     ///
     /// Fails if there are more than [`DISKS_MAX`], or if an image is not found.
     pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
