@@ -2,8 +2,8 @@
 //! every two seconds.
 //!
 //! The method is that of Nitesh Narayan Lal's *free page hinting* for Linux (v7, 2019). Each CPU
-//! notes in a [`HintList`] which blocks it frees. [`Hinter`] reads the lists: when a list is full,
-//! or after [`HINT_BOUND`]. It checks each entry again, drops blocks that were allocated since, and
+//! notes in a [`HintList`] which blocks it frees. [`Hinter`] reads a list when it is full, and all
+//! lists before it sends. It checks each entry again, drops blocks that were allocated since, and
 //! merges adjacent and duplicate entries into one list. It sends that list to the host when it has
 //! enough ranges, or after [`HINT_BOUND`]. A block is isolated while the host processes it.
 //!
@@ -157,19 +157,22 @@ impl Hinter {
             poll.next = Some(self.not_before);
             return poll;
         }
+        for list in lists.iter().filter(|list| calls.is_full(list.len())) {
+            list.take(|hint| self.note(allocator, order, hint));
+        }
         let due = self
             .since
             .is_some_and(|since| since.saturating_add(HINT_BOUND) <= now);
-        for list in lists {
-            if due || calls.is_full(list.len()) {
-                list.take(|hint| self.note(allocator, order, hint));
-            }
-        }
         // The number of ranges decides, not their size: memory that is allocated again within the
         // bound need not be sent.
         let ready = due || self.list.len() >= threshold.clamp(1, HINT_THRESHOLD_MAX);
         let mut end = End::Sent;
         if ready {
+            // The entries of the other lists go, too. `since` has the age of the oldest of all
+            // entries, and starts anew.
+            for list in lists {
+                list.take(|hint| self.note(allocator, order, hint));
+            }
             end = self.send(order, allocator, sink, &mut poll);
             self.since = None;
         }

@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -19,16 +19,18 @@ use proptest::prelude::*;
 const MIB: u64 = 256;
 const FRAMES: u64 = 2047 * MIB;
 
-/// The hint list of one CPU, and how often the worker was called.
+/// The hint lists of two CPUs, the CPU that runs, and how often the worker was called.
 struct Cpu {
-    list: [HintList; 1],
+    list: [HintList; 2],
+    running: AtomicUsize,
     calls: AtomicU64,
 }
 
 impl Cpu {
     fn new() -> Self {
         Self {
-            list: [HintList::new()],
+            list: [HintList::new(), HintList::new()],
+            running: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
         }
     }
@@ -44,7 +46,7 @@ impl Events for Cpu {
     }
 
     fn hints(&self) -> Option<&HintList> {
-        self.list.first()
+        self.list.get(self.running.load(Ordering::Relaxed))
     }
 }
 
@@ -214,6 +216,40 @@ fn what_the_threshold_is_above_waits_for_more_until_the_bound() {
         let poll = hinter.poll(ms(101), a, &cpu.list, 5, &mut host);
         assert_eq!(poll.frames, 5 * 512, "the threshold is reached");
         assert_eq!(poll.next, None);
+    });
+}
+
+#[test]
+fn a_cpu_that_stops_freeing_need_not_wait_for_those_that_go_on() {
+    guest(|a, cpu| {
+        let (mut hinter, mut host) = (Hinter::new(), Host::new());
+        let mut caches = [CpuCache::new(), CpuCache::new()];
+        a.set_hinting_order(Order::PAGEBLOCK)
+            .expect("an order that can be given back");
+        a.set_hint_limit(4).expect("a limit");
+        settle(&mut hinter, a, cpu, &mut host, ms(0));
+        let [idle, busy] = &mut caches;
+        let mut blocks = take(a, idle, Order::PAGEBLOCK, 100);
+        let few = blocks.split_off(97);
+        for &block in &few {
+            a.free(idle, block, Order::PAGEBLOCK);
+        }
+        a.drain(idle);
+        let next = hinter.poll(ms(100), a, &cpu.list, 1, &mut host).next;
+        assert_eq!(next, Some(ms(100) + HINT_BOUND));
+        // The other CPU fills its list every 30 ms.
+        cpu.running.store(1, Ordering::Relaxed);
+        for now in [ms(130), ms(160)] {
+            for block in blocks.drain(..8) {
+                a.free(busy, block, Order::PAGEBLOCK);
+            }
+            a.drain(busy);
+            let poll = hinter.poll(now, a, &cpu.list, 1, &mut host);
+            assert!(poll.frames >= 8 * 512, "a full list is sent");
+        }
+        for block in few {
+            assert!(host.given.contains(&block.number()), "{block:?}");
+        }
     });
 }
 
