@@ -9,11 +9,11 @@
 use core::ops::Deref;
 
 use crate::{
-    Allocator, Frame, FrameRange, Mobility,
+    Allocator, Frame, FrameRange, Mobility, Order,
     bitmap::WORDS,
     block::{Block, Watch},
     frame::PAGEBLOCK_FRAMES,
-    state::State,
+    state::{BLOCK_FRAMES, State},
 };
 
 /// The position of a pageblock: its zone, and its frames.
@@ -160,6 +160,9 @@ impl Allocator<'_> {
 
     /// Ends the emptying of a pageblock and gives it back: its free frames can be allocated again.
     /// Returns the number of frames that are still in use. If it is 0, the pageblock is free.
+    ///
+    /// May call [`Events::report_requested`](crate::Events::report_requested), also for a pageblock
+    /// that is free in part while blocks below order 9 are reported.
     pub fn end_emptying(&self, block: EmptyingBlock) -> u32 {
         self.end_block(block.place)
     }
@@ -170,6 +173,13 @@ impl Allocator<'_> {
         let state = at.block(place.block).end_emptying();
         at.zone.count_free(PAGEBLOCK_FRAMES.cast_signed());
         at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
+        if (1..BLOCK_FRAMES).contains(&state.used()) {
+            // The reporter and the hinter have passed over the block while it was emptied.
+            let largest = at.zone.arrays.bits[place.block].run_bound().largest();
+            if let Some(order) = Order::new(largest) {
+                at.shared.freed_run(place.start, order);
+            }
+        }
         state.used()
     }
 

@@ -370,6 +370,52 @@ fn a_gib_goes_back_as_one() {
     });
 }
 
+#[test]
+fn what_is_freed_in_a_block_that_is_emptied_is_hinted_when_that_ends() {
+    for reports in [false, true] {
+        guest(|a, cpu| {
+            let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+            let mut reporter = Reporter::new();
+            if reports {
+                a.set_reporting_order(Some(order(3)))
+                    .expect("an order that can be given back");
+            } else {
+                a.set_hinting_order(order(3))
+                    .expect("an order that can be given back");
+            }
+            let mut settle = |host: &mut Host<'_>, mut now| {
+                if !reports {
+                    return settle(&mut hinter, a, cpu, host, now);
+                }
+                while let Some(next) = reporter.poll(now, a, host).next {
+                    now = next;
+                }
+                now
+            };
+            let now = settle(&mut host, ms(0));
+            let frames = take(a, &mut cache, Order::BASE, 1024);
+            let block = frames[512].number() / 512;
+            let emptied = a.begin_emptying(frames[512]).expect("it is in use");
+            for &frame in &frames {
+                if frame.number() / 512 == block && frame.number() % 512 >= 256 {
+                    a.free(&mut cache, frame, Order::BASE);
+                }
+            }
+            a.drain(&mut cache);
+            let now = settle(&mut host, now + ms(100));
+            assert_eq!(host.frames(), 0, "reports: {reports}");
+            let calls = cpu.calls();
+            assert_ne!(a.end_emptying(emptied), 0);
+            assert_eq!(cpu.calls(), calls + 1, "reports: {reports}");
+            settle(&mut host, now + ms(100));
+            let upper = block * 512 + 256..block * 512 + 512;
+            for frame in frames.iter().filter(|frame| upper.contains(&frame.number())) {
+                assert!(host.given.contains(&frame.number()), "{frame:?}");
+            }
+        });
+    }
+}
+
 /// An operation of the guest.
 #[derive(Clone, Debug)]
 enum Step {
