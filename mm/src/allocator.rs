@@ -457,9 +457,10 @@ impl<'m> Allocator<'m> {
             }
         }
         if order < Order::PAGEBLOCK {
-            at.block(block)
+            let left = at
+                .block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
-            self.shared.freed_run(frame, order);
+            self.shared.freed_in_word(frame, left.word);
         } else if order == Order::GIB {
             at.give_gib(frame);
         } else {

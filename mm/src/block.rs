@@ -240,12 +240,18 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Frees the `1 << order` frames from index `first` in the block on, for an order below 9.
+    /// Returns the frames that are still in use, with those of the last `u64` of the bitmap that
+    /// the run spans.
     ///
     /// # Panics
     /// If one of the frames is not in use.
-    pub(crate) fn give_run(&self, first: usize, order: Order) {
-        let (word, after) = self.bits.give_run(first, order);
-        self.given(1 << order.get(), word, after);
+    pub(crate) fn give_run(&self, first: usize, order: Order) -> Left {
+        let (index, word) = self.bits.give_run(first, order);
+        let state = self.given(1 << order.get(), index, word);
+        Left {
+            word,
+            frames: state.used(),
+        }
     }
 
     /// Updates count and bound after `frames` were freed. The last of them are in the `u64` with

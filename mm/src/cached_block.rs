@@ -165,8 +165,8 @@ impl Allocator<'_> {
         if order == Order::PAGEBLOCK {
             at.give_whole();
         } else {
-            at.give_run(index(base % PAGEBLOCK_FRAMES), order);
-            self.shared.freed_run(Frame::new(base), order);
+            let left = at.give_run(index(base % PAGEBLOCK_FRAMES), order);
+            self.shared.freed_in_word(Frame::new(base), left.word);
         }
         self.count(zone, cache, order.frames().cast_signed());
     }

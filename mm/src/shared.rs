@@ -241,8 +241,8 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Like [`freed_block`](Self::freed_block), for a block of the order `freed` at `frame`. Does
-    /// nothing if the reporting order is larger.
+    /// Like [`freed_block`](Self::freed_block), for a pageblock with `frame` whose largest free run
+    /// has the order `freed`. Does nothing if the reporting order is larger.
     pub(crate) fn freed_run(&self, frame: Frame, freed: Order) {
         if self.trigger.load(Ordering::SeqCst) != SILENT && self.gives_back(freed) {
             self.freed_block(|| frame);

@@ -371,6 +371,30 @@ fn a_gib_goes_back_as_one() {
 }
 
 #[test]
+fn small_blocks_that_become_a_large_one_are_hinted() {
+    guest(|a, cpu| {
+        for (large, small) in [(4, 0), (4, 3), (6, 5), (8, 4), (8, 7)] {
+            let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+            a.set_hinting_order(order(large))
+                .expect("an order that can be given back");
+            let now = settle(&mut hinter, a, cpu, &mut host, ms(0));
+            host.requests.clear();
+            let mut blocks = take(a, &mut cache, order(small), 3 << (9 - small));
+            // One frame of each pageblock stays in use.
+            blocks.retain(|block| block.number() % 512 != 0);
+            for block in blocks {
+                a.free(&mut cache, block, order(small));
+            }
+            a.drain(&mut cache);
+            settle(&mut hinter, a, cpu, &mut host, now + ms(100));
+            let name = format!("order {small} to {large}");
+            assert_eq!(hinter.take_counts().sweeps, 1, "{name}: at the start");
+            assert!(host.frames() >= 2 << large, "{name}: {}", host.frames());
+        }
+    });
+}
+
+#[test]
 fn what_is_freed_in_a_block_that_is_emptied_is_hinted_when_that_ends() {
     for reports in [false, true] {
         guest(|a, cpu| {
