@@ -56,13 +56,7 @@ impl Allocator<'_> {
         if free {
             return Ok(());
         }
-        self.for_each_word(FrameRange::new(range.start, claimed), |found| {
-            if let Some((at, block, word)) = found {
-                at.block(block).give_word(word);
-                at.zone.count_free(i64::from(word.mask.count_ones()));
-            }
-            true
-        });
+        self.give_range(FrameRange::new(range.start, claimed));
         Err(ClaimError::InUse(range))
     }
 

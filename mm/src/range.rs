@@ -143,11 +143,15 @@ impl Allocator<'_> {
         done
     }
 
-    /// Undoes the allocation of the frames in `range`, which the caller has just made.
-    fn give_range(&self, range: FrameRange) {
+    /// Undoes the allocation of the frames in `range`, which the caller has just made. May call
+    /// [`Events::report_requested`](crate::Events::report_requested).
+    pub(crate) fn give_range(&self, range: FrameRange) {
         self.for_each_word(range, |found| {
             if let Some((at, block, word)) = found {
-                at.block(block).give_word(word);
+                let left = at.block(block).give_word(word);
+                // The reporter or the hinter may have passed over the frames in the meantime.
+                self.shared
+                    .freed_in_word(at.frame_of(block, word), left.word);
                 at.zone.count_free(i64::from(word.mask.count_ones()));
             }
             true

@@ -433,11 +433,44 @@ fn what_is_freed_in_a_block_that_is_emptied_is_hinted_when_that_ends() {
             assert_eq!(cpu.calls(), calls + 1, "reports: {reports}");
             settle(&mut host, now + ms(100));
             let upper = block * 512 + 256..block * 512 + 512;
-            for frame in frames.iter().filter(|frame| upper.contains(&frame.number())) {
+            for frame in frames
+                .iter()
+                .filter(|frame| upper.contains(&frame.number()))
+            {
                 assert!(host.given.contains(&frame.number()), "{frame:?}");
             }
         });
     }
+}
+
+#[test]
+fn frames_that_an_allocation_took_in_vain_are_hinted_again() {
+    guest(|a, cpu| {
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+        a.set_hinting_order(order(0))
+            .expect("an order that can be given back");
+        settle(&mut hinter, a, cpu, &mut host, ms(0));
+        let frames = take(a, &mut cache, Order::BASE, 1024);
+        let base = frames[512].number() / 512 * 512;
+        // The first half of the pageblock becomes free, and is hinted.
+        for &frame in &frames {
+            if (base..base + 256).contains(&frame.number()) {
+                a.free(&mut cache, frame, Order::BASE);
+            }
+        }
+        a.drain(&mut cache);
+        let calls = cpu.calls();
+        a.claim(FrameRange::new(Frame::new(base), 512))
+            .expect_err("half of it is in use");
+        assert_eq!(cpu.calls(), calls, "the hinter was called before");
+        settle(&mut hinter, a, cpu, &mut host, ms(100));
+        let calls = cpu.calls();
+        a.claim(FrameRange::new(Frame::new(base), 512))
+            .expect_err("half of it is in use");
+        assert_eq!(cpu.calls(), calls + 1);
+        settle(&mut hinter, a, cpu, &mut host, ms(200));
+        assert_eq!(a.stats().unreported_free_frames, 0);
+    });
 }
 
 /// An operation of the guest.
