@@ -302,10 +302,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let zone = self.at().zone;
         zone.count_isolation();
+        // Before the frames are taken, and in `put_back_some` until they are free again: a request
+        // that misses them must find them counted.
+        zone.count_isolated(i64::from(frames));
         let borrowed = self.at().block(block).borrow(frames, take);
         if borrowed {
             zone.count_free(-i64::from(frames));
-            zone.count_isolated(i64::from(frames));
+        } else {
+            zone.count_isolated(-i64::from(frames));
         }
         borrowed
     }
@@ -382,8 +386,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         for word in words(index(inside), count) {
             at.give_borrowed(word, how == PutBack::Reported);
         }
-        zone.count_isolated(-(frames.cast_signed()));
         zone.count_free(frames.cast_signed());
+        zone.count_isolated(-(frames.cast_signed()));
         frames
     }
 }
