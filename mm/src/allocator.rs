@@ -495,7 +495,7 @@ impl<'m> Allocator<'m> {
     }
 
     /// Sets the watermarks of a zone, in frames. If the zone has `high` free frames, it no longer
-    /// counts as low on memory.
+    /// counts as low on memory. Requests a pass of a sleeping reporter.
     ///
     /// # Errors
     /// Fails if not `min` <= `low` <= `high`. Nothing is changed then.
@@ -516,6 +516,8 @@ impl<'m> Allocator<'m> {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
         of.check_high_watermark();
+        // The zone may have been too short of memory for a report before.
+        self.shared.request_pass();
     }
 
     /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is

@@ -303,7 +303,6 @@ impl Hinter {
         self.counts.sweeps += 1;
         // Frames in per-CPU caches keep their blocks in use. Blocks that a drain frees are hinted.
         allocator.request_drain();
-        let before = poll.frames;
         match self.sweeper.pass_zones(order, allocator, sink, poll) {
             PassEnd::Done => {
                 self.sweep = false;
@@ -315,8 +314,8 @@ impl Hinter {
                 End::Missed
             }
             // Bounded: each such pass leaves less to report.
-            PassEnd::WorkLeft if poll.frames != before => End::More,
-            PassEnd::WorkLeft => End::Short,
+            PassEnd::WorkLeft => End::More,
+            PassEnd::Short => End::Short,
             PassEnd::Failed(error) => End::Failed(error),
         }
     }

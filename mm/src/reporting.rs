@@ -3,7 +3,8 @@
 //! The semantics are those of Linux's free page reporting (Alexander Duyck, v16, 2020). When a
 //! block of the reporting order becomes free while the reporter sleeps,
 //! [`Events::report_requested`] is called. A pass follows two seconds later, and further passes
-//! every two seconds while there is more to report. Then the reporter sleeps again.
+//! every two seconds while there is more to report. Then the reporter sleeps again. It does not
+//! wait for a zone that is at its low watermark.
 //!
 //! A pass visits each zone once, from where the last pass stopped. It isolates up to
 //! [`REQUEST_RANGES`] ranges, hands them to the sink, puts them back and continues, until no range
@@ -97,8 +98,11 @@ enum Stage {
 pub(crate) enum PassEnd<E> {
     /// Every pageblock was examined.
     Done,
-    /// The budget is used up, the zone is at its low watermark, or an allocation failed for lack of
-    /// isolated memory.
+    /// A zone has too few free frames above its low watermark to isolate a block. A later free
+    /// wakes the reporter.
+    Short,
+    /// The budget is used up, or an allocation failed for lack of isolated memory. Something was
+    /// reported before that.
     WorkLeft,
     /// The sink failed.
     Failed(E),
@@ -166,7 +170,7 @@ impl Reporter {
         let order = allocator.reporting_order().unwrap_or(Order::PAGEBLOCK);
         let done = match self.pass_zones(order, allocator, sink, &mut poll) {
             PassEnd::Done => true,
-            PassEnd::WorkLeft => false,
+            PassEnd::Short | PassEnd::WorkLeft => false,
             PassEnd::Failed(error) => {
                 poll.error = Some(error);
                 false
@@ -189,7 +193,8 @@ impl Reporter {
         // the next pass finds them.
         allocator.request_drain();
         let work_left = match self.pass_zones(order, allocator, sink, poll) {
-            PassEnd::Done => false,
+            // As Linux, it does not wait for a zone that is short of memory.
+            PassEnd::Done | PassEnd::Short => false,
             PassEnd::WorkLeft => true,
             PassEnd::Failed(error) => {
                 poll.error = Some(error);
@@ -222,7 +227,8 @@ impl Reporter {
         for zone in 0..allocator.zones() {
             match self.pass_zone(zone, order, isolation_failures, allocator, sink, poll) {
                 PassEnd::Done => {}
-                PassEnd::WorkLeft => end = PassEnd::WorkLeft,
+                PassEnd::Short if matches!(end, PassEnd::WorkLeft) => {}
+                short_or_left @ (PassEnd::Short | PassEnd::WorkLeft) => end = short_or_left,
                 failed @ PassEnd::Failed(_) => return failed,
             }
         }
@@ -255,7 +261,11 @@ impl Reporter {
                 while let Some(block) = request.collect_in_tree(left.clone()) {
                     self.cursors[zone] = block;
                     if request.frames() == 0 {
-                        return PassEnd::WorkLeft;
+                        return if budget.is_used_up(order) {
+                            PassEnd::WorkLeft
+                        } else {
+                            PassEnd::Short
+                        };
                     }
                     if let Err(error) = budget.send(request, sink, poll) {
                         return PassEnd::Failed(error);
@@ -298,6 +308,11 @@ impl Budget {
             frames: free_frames.div_ceil(PASS_PART).max(PASS_FRAMES),
             ranges: PASS_RANGES,
         }
+    }
+
+    /// Returns whether the budget may be too small for another range.
+    fn is_used_up(&self, order: Order) -> bool {
+        self.ranges == 0 || self.frames < order.max(Order::PAGEBLOCK).frames()
     }
 
     /// Returns an empty request. Its limit is the budget, and the zone's free frames above its low

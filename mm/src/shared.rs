@@ -249,6 +249,14 @@ impl<'m> Shared<'m> {
         }
     }
 
+    /// Wakes the reporter if it sleeps, as if a block had been freed. Does nothing in the modes
+    /// without a reporter.
+    pub(crate) fn request_pass(&self) {
+        if self.listens() {
+            self.freed();
+        }
+    }
+
     /// Wakes the attached host if it sleeps.
     ///
     /// `SeqCst` pairs with `Attached::sleep`: either this load sees that the host sleeps, or the

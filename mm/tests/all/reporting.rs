@@ -236,8 +236,8 @@ fn blocks_that_lie_apart_fill_every_request() {
 }
 
 #[test]
-fn a_zone_at_its_low_watermark_is_left_alone() {
-    two_gib(|a, _| {
+fn a_zone_at_its_low_watermark_is_left_alone_until_memory_is_freed() {
+    two_gib(|a, calls| {
         let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
@@ -253,14 +253,40 @@ fn a_zone_at_its_low_watermark_is_left_alone() {
             Some(seconds(2))
         );
         let poll = reporter.poll(seconds(2), a, &mut host);
-        assert_eq!((poll.requests, poll.next), (0, Some(seconds(4))));
+        assert_eq!((poll.requests, poll.next), (0, None));
+        assert_ne!(a.stats().unreported_free_frames, 0);
+        let before = calls.0.load(Ordering::Relaxed);
         for frame in held {
             a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
         a.drain(&mut cache);
+        assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
         drain_out(&mut reporter, a, &mut host, seconds(4));
         assert_eq!(a.stats().unreported_free_frames, 0);
         a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn lower_watermarks_let_a_sleeping_reporter_look_again() {
+    two_gib(|a, calls| {
+        let mut cache = CpuCache::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
+        let mut held = take(a, &mut cache, Order::PAGEBLOCK, 1022);
+        for frame in held.drain(..2) {
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        drain_out(&mut reporter, a, &mut host, seconds(0));
+        assert_ne!(a.stats().unreported_free_frames, 0);
+        let before = calls.0.load(Ordering::Relaxed);
+        a.set_watermarks(0, ebb_mm::Watermarks::default())
+            .expect("rising marks");
+        assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
+        drain_out(&mut reporter, a, &mut host, seconds(10));
+        assert_eq!(a.stats().unreported_free_frames, 0);
     });
 }
 
