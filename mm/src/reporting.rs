@@ -101,8 +101,8 @@ pub(crate) enum PassEnd<E> {
     /// A zone has too few free frames above its low watermark to isolate a block. A later free
     /// wakes the reporter.
     Short,
-    /// The budget is used up, or an allocation failed for lack of isolated memory. Something was
-    /// reported before that.
+    /// The budget is used up, an allocation failed for lack of isolated memory, or the reporting
+    /// order was changed. Something was reported before that.
     WorkLeft,
     /// The sink failed.
     Failed(E),
@@ -160,7 +160,7 @@ impl Reporter {
     ///
     /// The `bool` is `true` if every pageblock was examined. It is `false` if the budget of a pass
     /// was used up, a zone is at its low watermark, an allocation failed for lack of the isolated
-    /// memory, or the sink failed ([`Poll::error`]).
+    /// memory, the reporting order was changed, or the sink failed ([`Poll::error`]).
     pub fn pass_now<S: ReportSink>(
         &mut self,
         allocator: &Allocator<'_>,
@@ -213,8 +213,8 @@ impl Reporter {
 
     /// Makes one pass over all zones: reports their free ranges of at least `order` to `sink`. Adds
     /// the numbers of requests, ranges and frames that the sink took to those in `poll`. Returns
-    /// why the pass ended. If the sink fails, the pass ends at once, and the other zones are left
-    /// out.
+    /// why the pass ended. If the sink fails, or reporting is turned off or its order changed, the
+    /// pass ends at once, and the other zones are left out.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,
@@ -224,8 +224,16 @@ impl Reporter {
     ) -> PassEnd<S::Error> {
         let mut end = PassEnd::Done;
         let isolation_failures = allocator.shared.isolation_failures();
+        let set = allocator.reporting_order();
+        let stops = || {
+            allocator.shared.isolation_failures() != isolation_failures
+                || allocator.reporting_order() != set
+        };
         for zone in 0..allocator.zones() {
-            match self.pass_zone(zone, order, isolation_failures, allocator, sink, poll) {
+            if allocator.reporting_order() != set {
+                return PassEnd::WorkLeft;
+            }
+            match self.pass_zone(zone, order, &stops, allocator, sink, poll) {
                 PassEnd::Done => {}
                 PassEnd::Short if matches!(end, PassEnd::WorkLeft) => {}
                 short_or_left @ (PassEnd::Short | PassEnd::WorkLeft) => end = short_or_left,
@@ -235,13 +243,12 @@ impl Reporter {
         end
     }
 
-    /// Reports free ranges of one zone. Ends early if `isolation_failures` is not the allocator's
-    /// count of failed allocations any more.
+    /// Reports free ranges of one zone. Ends early if `stops` returns `true` after a request.
     fn pass_zone<S: ReportSink>(
         &mut self,
         zone: usize,
         order: Order,
-        isolation_failures: u32,
+        stops: &impl Fn() -> bool,
         allocator: &Allocator<'_>,
         sink: &mut S,
         poll: &mut Poll<S::Error>,
@@ -270,7 +277,7 @@ impl Reporter {
                     if let Err(error) = budget.send(request, sink, poll) {
                         return PassEnd::Failed(error);
                     }
-                    if allocator.shared.isolation_failures() != isolation_failures {
+                    if stops() {
                         return PassEnd::WorkLeft;
                     }
                     request = budget.request(allocator, zone, order);

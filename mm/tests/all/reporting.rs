@@ -551,3 +551,39 @@ fn a_pass_begins_behind_a_request_that_failed() {
         );
     });
 }
+
+/// A host during whose first report the guest turns reporting off.
+struct TurnsOff<'a, 'm> {
+    allocator: &'a Allocator<'m>,
+    requests: u64,
+}
+
+impl ReportSink for TurnsOff<'_, '_> {
+    type Error = ();
+
+    fn report(&mut self, _: &[FrameRange]) -> Result<(), ()> {
+        self.requests += 1;
+        self.allocator
+            .set_reporting_order(None)
+            .expect("an order that can be given back");
+        Ok(())
+    }
+}
+
+#[test]
+fn turning_reporting_off_ends_the_pass_under_way() {
+    blocks_apart(|allocator, _, _, mut reporter| {
+        let mut host = TurnsOff {
+            allocator,
+            requests: 0,
+        };
+        let _ = reporter.poll(seconds(2), allocator, &mut host);
+        assert_eq!(host.requests, 1);
+        assert_eq!(
+            reporter.poll(seconds(4), allocator, &mut host).next,
+            None,
+            "it is off"
+        );
+        assert_eq!(host.requests, 1);
+    });
+}
