@@ -590,6 +590,11 @@ impl<'m> Allocator<'m> {
         self.shared.is_hinting()
     }
 
+    /// Returns how many entries make a CPU's [`HintList`] full.
+    pub fn hint_limit(&self) -> usize {
+        self.shared.hints().limit()
+    }
+
     /// Sets how many entries make a CPU's [`HintList`] full, initially
     /// [`HINT_LIMIT`](crate::HINT_LIMIT). A CPU that fills its list wakes the hinter.
     ///

@@ -49,7 +49,7 @@ pub struct HintCounts {
     pub dropped: u64,
     /// Of these, entries that were merged with others.
     pub merged: u64,
-    /// Sweeps over all memory.
+    /// Complete sweeps over all memory, in one pass or several.
     pub sweeps: u64,
 }
 
@@ -300,11 +300,11 @@ impl Hinter {
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) -> End<S::Error> {
-        self.counts.sweeps += 1;
         // Frames in per-CPU caches keep their blocks in use. Blocks that a drain frees are hinted.
         allocator.request_drain();
         match self.sweeper.pass_zones(order, allocator, sink, poll) {
             PassEnd::Done => {
+                self.counts.sweeps += 1;
                 self.sweep = false;
                 End::Sent
             }

@@ -194,9 +194,14 @@ impl Calls {
             .store(u32::try_from(entries).unwrap_or(1), Ordering::Relaxed);
     }
 
+    /// Returns how many entries make a hint list full.
+    pub(crate) fn limit(&self) -> usize {
+        crate::frame::index(self.limit.load(Ordering::Relaxed).into())
+    }
+
     /// Returns `true` if a hint list with `entries` entries counts as full.
     pub(crate) fn is_full(&self, entries: usize) -> bool {
-        entries >= crate::frame::index(self.limit.load(Ordering::Relaxed).into())
+        entries >= self.limit()
     }
 
     /// Notes that a block was freed that is in no hint list, so that a sweep over all memory is

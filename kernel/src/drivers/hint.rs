@@ -3,9 +3,7 @@
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use ebb_mm::{
-    HINT_ENTRIES, HINT_LIMIT, HINT_THRESHOLD_MAX, HintCounts, HintList, Order, PAGEBLOCK_ORDER,
-};
+use ebb_mm::{HINT_ENTRIES, HINT_THRESHOLD_MAX, HintCounts, HintList, Order, PAGEBLOCK_ORDER};
 use logic::errno::Errno;
 use logic::knob::number::{self, Base};
 use machine::arch::{BootInfo, cpu_count, cpu_id};
@@ -20,8 +18,6 @@ type Set = fn(u64) -> Result<(), Errno>;
 
 /// `page_hinting_order`. It is kept in every mode.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
-/// `max_fgpt_entries`.
-static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
 /// `hyperlist_threshold`. Half of a request's ranges are worth a request. The series has 1, which
 /// also sends memory that a program takes again within milliseconds.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
@@ -101,7 +97,7 @@ pub(super) fn keep_order(order: u64) -> Result<(), Errno> {
 /// Returns the number of entries at which a CPU's list is full, the knob
 /// `/sys/module/page_hinting/parameters/max_fgpt_entries`.
 pub fn limit() -> usize {
-    LIMIT.load(Ordering::Relaxed)
+    memory::allocator().hint_limit()
 }
 
 /// Sets the number of entries at which a CPU's list is full.
@@ -109,12 +105,9 @@ pub fn limit() -> usize {
 /// # Errors
 /// Fails with `EINVAL` if `value` is 0 or above [`HINT_ENTRIES`].
 pub fn set_limit(value: u64) -> Result<(), Errno> {
-    let value = within(value, HINT_ENTRIES)?;
     memory::allocator()
-        .set_hint_limit(value)
-        .map_err(|_| Errno::EINVAL)?;
-    LIMIT.store(value, Ordering::Relaxed);
-    Ok(())
+        .set_hint_limit(within(value, HINT_ENTRIES)?)
+        .map_err(|_| Errno::EINVAL)
 }
 
 /// Returns the number of ranges that are worth a request to the host, the knob

@@ -355,6 +355,25 @@ fn memory_that_somebody_waits_for_is_left_alone() {
 }
 
 #[test]
+fn a_sweep_counts_once_however_many_passes_it_takes() {
+    guest(|a, cpu| {
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+        for frame in take(a, &mut cache, Order::PAGEBLOCK, 700) {
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        a.set_hinting_order(Order::PAGEBLOCK)
+            .expect("an order that can be given back");
+        let poll = hinter.poll(ms(0), a, &cpu.list, 16, &mut host);
+        assert_ne!(poll.frames, 0);
+        assert_eq!(hinter.take_counts().sweeps, 0, "memory is left");
+        settle(&mut hinter, a, cpu, &mut host, ms(1));
+        assert_eq!(hinter.take_counts().sweeps, 1);
+        assert_eq!(host.frames(), 700 * 512);
+    });
+}
+
+#[test]
 fn a_gib_goes_back_as_one() {
     guest(|a, cpu| {
         let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
