@@ -126,6 +126,9 @@ impl Hinter {
     /// failed for lack of isolated memory, nothing is sent for a while. The lists are emptied then,
     /// and a sweep over all memory follows, which requests a drain of the per-CPU caches.
     ///
+    /// After hints that have waited for [`HINT_BOUND`] were sent, the per-CPU caches are requested
+    /// to drain, too.
+    ///
     /// Does nothing if hinting is off. A sweep follows when it is on again.
     pub fn poll<S: ReportSink>(
         &mut self,
@@ -175,6 +178,11 @@ impl Hinter {
             }
             end = self.send(order, allocator, sink, &mut poll);
             self.since = None;
+            if due && poll.frames != 0 && matches!(end, End::Sent) {
+                // What CPUs that never idle keep in their caches follows, once for each bound. Not
+                // if nothing was sent: a cache that takes its frames back would be drained forever.
+                allocator.request_drain();
+            }
         }
         if self.sweep && matches!(end, End::Sent) {
             end = self.sweep(order, allocator, sink, &mut poll);

@@ -355,6 +355,39 @@ fn memory_that_somebody_waits_for_is_left_alone() {
 }
 
 #[test]
+fn caches_drain_once_after_old_hints_were_sent() {
+    guest(|a, cpu| {
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+        a.set_hinting_order(Order::PAGEBLOCK)
+            .expect("an order that can be given back");
+        settle(&mut hinter, a, cpu, &mut host, ms(0));
+        let mut blocks = take(a, &mut cache, Order::PAGEBLOCK, 8);
+        a.drain(&mut cache);
+        for block in blocks.drain(..4) {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        let _ = hinter.poll(ms(100), a, &cpu.list, 16, &mut host);
+        assert!(!a.drain_requested(&cache));
+        let poll = hinter.poll(ms(150), a, &cpu.list, 16, &mut host);
+        assert_ne!(poll.frames, 0);
+        assert!(a.drain_requested(&cache));
+        a.drain(&mut cache);
+        settle(&mut hinter, a, cpu, &mut host, ms(151));
+        assert_eq!(host.frames(), 4 * 512);
+        a.drain(&mut cache);
+        // Memory that is allocated again at once requests nothing.
+        for block in blocks {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        let _again = take(a, &mut cache, Order::PAGEBLOCK, 8);
+        settle(&mut hinter, a, cpu, &mut host, ms(1000));
+        assert_eq!(host.frames(), 4 * 512);
+        assert!(!a.drain_requested(&cache));
+    });
+}
+
+#[test]
 fn a_sweep_counts_once_however_many_passes_it_takes() {
     guest(|a, cpu| {
         let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
