@@ -258,13 +258,14 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Returns `Ok` if free page reporting was set up with this device. The result never changes,
-    /// not even after a reset.
+    /// Returns `Ok` if free page reporting was set up with this device and [`reset`](Self::reset)
+    /// has not been called.
     ///
     /// # Errors
     /// Returns the reason why reporting cannot be used.
     pub fn reporting(&self) -> Result<(), ReportingUnavailable> {
         match &self.reporting {
+            Ok(_) if self.has_been_reset => Err(ReportingUnavailable::Reset),
             Ok(_) => Ok(()),
             Err(reason) => Err(*reason),
         }

@@ -29,6 +29,9 @@ pub enum ReportingUnavailable {
         /// The number of its descriptors.
         entries: u32,
     },
+    /// The device has been reset, and takes no more reports.
+    #[error("the balloon device has been reset")]
+    Reset,
 }
 
 /// The reason why a report was not made or is not finished.

@@ -237,6 +237,7 @@ fn a_reset_gives_everything_back() {
     driver.submit_report(&mut batch).unwrap();
     assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));
     assert_eq!(driver.ranges_held(), 1);
+    assert_eq!(driver.reporting(), Ok(()));
 
     // A device that does not reset may still use the memory.
     machine.device().resets = false;
@@ -244,6 +245,7 @@ fn a_reset_gives_everything_back() {
     assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));
     assert_eq!(driver.ranges_held(), 1);
     assert_eq!(driver.step(&mut guest, 1), Err(BalloonError::DeviceReset));
+    assert_eq!(driver.reporting(), Err(ReportingUnavailable::Reset));
 
     machine.device().resets = true;
     driver.reset(&mut guest).unwrap();

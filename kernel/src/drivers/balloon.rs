@@ -312,7 +312,7 @@ fn collect() -> Stats {
 /// Checks that free memory can be reported.
 ///
 /// # Errors
-/// Fails with the reason if there is no device or it does not support reports.
+/// Fails with the reason if there is no device, it does not support reports or has been reset.
 pub fn reporting() -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     driver
@@ -341,11 +341,14 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         // SAFETY: the caller keeps the frames out of use until this returns.
         unsafe { batch.push(start, len) }.map_err(ReportFailure::BadRange)?;
     }
-    driver
-        .lock()
-        .device
-        .submit_report(&mut batch)
-        .map_err(ReportFailure::Refused)?;
+    let submitted = driver.lock().device.submit_report(&mut batch);
+    if let Err(error) = submitted {
+        // A device that broke the protocol does not take the next report either.
+        if matches!(error, ReportError::Device(_)) && reporting().is_ok() {
+            reset(driver);
+        }
+        return Err(ReportFailure::Refused(error));
+    }
     let deadline = clock::now().saturating_add(REPORT_PATIENCE);
     loop {
         let failure = match driver.lock().device.report_done() {

@@ -123,7 +123,7 @@ fn serve(request: Request) {
         }
         Request::GiveBack(mode) => {
             if let Err(error) = give_back::set_mode(mode) {
-                machine::console!("give-back {}: {error:?}", mode.name());
+                give_back::explain(mode, error);
             }
         }
         Request::Reclaim(number, step) => reclaim::ask(number, step),

@@ -43,6 +43,8 @@ static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
 /// The number of sweeps requested since boot.
 static SWEEPS_ASKED: AtomicU32 = AtomicU32::new(0);
 static SWEEPS_DONE: AtomicU32 = AtomicU32::new(0);
+/// The value of `SWEEPS_DONE` after the last sweep in which a report failed.
+static SWEEPS_FAILED: AtomicU32 = AtomicU32::new(0);
 /// Tasks that wait for the end of a sweep.
 static SWEPT: WaitQueue = WaitQueue::new();
 /// The largest number of passes in a sweep. Each pass reports a share of the free memory, and
@@ -139,7 +141,8 @@ pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
 /// Reports all blocks that are free now, in any mode, and waits until the host has taken them.
 ///
 /// # Errors
-/// Fails with `ENODEV` if the device takes no reports.
+/// Fails with `ENODEV` if the device takes no reports, and with `EIO` if a report failed in this
+/// sweep or in one that followed it at once.
 pub(super) fn sweep() -> Result<(), Errno> {
     balloon::reporting().map_err(|_| Errno::ENODEV)?;
     start_thread();
@@ -148,10 +151,14 @@ pub(super) fn sweep() -> Result<(), Errno> {
     let number = SWEEPS_ASKED.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     wake();
     // Acquire: pairs with the Release in `sweep_for`. The device's own patience bounds the wait.
-    SWEPT.wait_uninterruptible(|| {
-        let done = SWEEPS_DONE.load(Ordering::Acquire);
-        done.wrapping_sub(number).cast_signed() >= 0
-    });
+    let reached = |sweeps: &AtomicU32| {
+        let sweeps = sweeps.load(Ordering::Acquire);
+        sweeps.wrapping_sub(number).cast_signed() >= 0
+    };
+    SWEPT.wait_uninterruptible(|| reached(&SWEEPS_DONE));
+    if reached(&SWEEPS_FAILED) {
+        return Err(Errno::EIO);
+    }
     Ok(())
 }
 
@@ -161,27 +168,53 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     if asked == SWEEPS_DONE.load(Ordering::Relaxed) {
         return;
     }
+    let mut failed = false;
     for _ in 0..SWEEP_PASSES {
         let (poll, done) = reporter.pass_now(memory::allocator(), sink);
         sink.count();
-        let failed = poll.error.is_some();
+        failed = poll.error.is_some();
         complain(poll.error);
         if done || failed {
             break;
         }
         sched::cond_resched();
     }
-    report_pools(sink);
+    failed |= report_pools(sink).is_err();
+    if failed {
+        // Relaxed: the store of `SWEEPS_DONE` publishes it.
+        SWEEPS_FAILED.store(asked, Ordering::Relaxed);
+    }
     SWEEPS_DONE.store(asked, Ordering::Release);
     SWEPT.wake_all();
 }
 
-/// Counts `error`. Writes a message to the console if it is the first one.
+/// Counts `error`. Writes a message to the console if it is the first one. Turns give-back off if
+/// the device takes no more reports.
 fn complain(error: Option<balloon::ReportFailure>) {
-    if let Some(error) = error
-        && stats::count_report_error()
-    {
+    let Some(error) = error else { return };
+    if stats::count_report_error() {
         machine::console!("free page reporting: a report failed: {error}");
+    }
+    let (mode, off) = (mode(), GiveBack::Off.number());
+    // Relaxed: `apply` reads the mode under its lock. Fails if another mode was set meanwhile.
+    if matches!(mode, GiveBack::Reporting | GiveBack::Hinting)
+        && let Err(reason) = balloon::reporting()
+        && MODE
+            .compare_exchange(mode.number(), off, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    {
+        machine::console!("give-back {}: off, {reason}", mode.name());
+        apply();
+    }
+}
+
+/// Writes to the console why `mode` was refused with `error`.
+pub(super) fn explain(mode: GiveBack, error: Errno) {
+    match balloon::reporting() {
+        Err(reason) if mode != GiveBack::Shared => {
+            machine::console!("give-back {}: {reason}", mode.name());
+        }
+        _ => machine::console!("give-back {}: {error:?}", mode.name()),
     }
 }
 
@@ -364,15 +397,17 @@ impl PoolReports {
             return Some(due);
         }
         self.due = None;
-        report_pools(sink);
+        let _ = report_pools(sink);
         None
     }
 }
 
-/// Reports free pages of the pools.
-fn report_pools(sink: &mut Host) {
-    complain(hugetlb::report(|ranges| sink.send(ranges)).err());
+/// Reports free pages of the pools. Fails if a report failed.
+fn report_pools(sink: &mut Host) -> Result<(), balloon::ReportFailure> {
+    let reported = hugetlb::report(|ranges| sink.send(ranges));
     sink.count();
+    complain(reported.err());
+    reported.map(drop)
 }
 
 /// The host as a receiver of reports, by the balloon device.
