@@ -421,6 +421,8 @@ impl Host {
     fn send(&mut self, ranges: &[FrameRange]) -> Result<(), balloon::ReportFailure> {
         if !ranges.is_empty() {
             balloon::report(ranges)?;
+            // QEMU may be done at once, so that `report` did not sleep.
+            sched::cond_resched();
             let frames = ranges.iter().map(|range| range.frames).sum();
             for (sum, new) in self.sent.iter_mut().zip([1, ranges.len() as u64, frames]) {
                 *sum += new;
