@@ -377,8 +377,8 @@ struct PoolReports {
 }
 
 impl PoolReports {
-    /// Reports the pages that are due. Returns the time of the next call, or `None` without such
-    /// pages.
+    /// Reports the pages that are due. If that fails, they are due again after the delay of free
+    /// page reporting. Returns the time of the next call, or `None` without such pages.
     fn poll(&mut self, sink: &mut Host) -> Option<Nanos> {
         let now = clock::now();
         let shared = memory::allocator().is_shared() && balloon::reporting().is_ok();
@@ -396,9 +396,10 @@ impl PoolReports {
         if now < due {
             return Some(due);
         }
-        self.due = None;
-        let _ = report_pools(sink);
-        None
+        // After a failure again later, like other memory.
+        let failed = report_pools(sink).is_err();
+        self.due = failed.then(|| clock::now().saturating_add(nanos(ebb_mm::REPORTING_DELAY)));
+        self.due
     }
 }
 
