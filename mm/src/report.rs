@@ -319,7 +319,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     ///
     /// # Errors
     /// Fails with the error of `sink`. The ranges go back unchanged then and still count as
-    /// touched, and `poll` is unchanged.
+    /// touched, and `poll` is unchanged. If the host may still drop the ranges, they do not go back.
     pub(crate) fn send<S: ReportSink>(
         self,
         sink: &mut S,
@@ -330,11 +330,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
         let (ranges, frames) = (self.len as u64, self.frames);
         let sent = sink.report(self.ranges());
-        self.put_back(if sent.is_ok() {
-            PutBack::Reported
-        } else {
-            PutBack::Unchanged
-        });
+        match &sent {
+            Ok(()) => self.put_back(PutBack::Reported),
+            // The frames are lost. Not counted as isolated, so that no request waits for them.
+            Err(error) if S::may_drop_later(error) => {
+                self.at().zone.count_isolated(-(frames.cast_signed()));
+            }
+            Err(_) => self.put_back(PutBack::Unchanged),
+        }
         sent?;
         poll.requests += 1;
         poll.ranges += ranges;

@@ -41,8 +41,15 @@ pub trait ReportSink {
     ///
     /// # Errors
     /// Fails if the host did not take the ranges. They keep their contents and are reported again
-    /// later.
+    /// later, unless [`may_drop_later`](Self::may_drop_later) returns `true` for the error.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error>;
+
+    /// Returns whether the host may still drop the ranges of the report that failed with `error`.
+    /// These ranges stay out of use for ever then. The default returns `false`.
+    fn may_drop_later(error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
 }
 
 /// The result of a call to [`Reporter::poll`] or [`Hinter::poll`](crate::Hinter::poll).

@@ -60,6 +60,9 @@ pub enum ReportFailure {
     Refused(ReportError),
     /// The device did not answer in time. It was reset, and takes no further reports.
     Timeout,
+    /// The device did not answer in time or broke the protocol, and did not confirm its reset
+    /// either. It may still drop the ranges of the report.
+    NotReset,
 }
 
 impl fmt::Display for ReportFailure {
@@ -70,6 +73,7 @@ impl fmt::Display for ReportFailure {
             Self::BadRange(error) => write!(f, "{error}"),
             Self::Refused(error) => write!(f, "{error}"),
             Self::Timeout => write!(f, "the balloon device does not answer"),
+            Self::NotReset => write!(f, "the balloon device does not answer, nor does it reset"),
         }
     }
 }
@@ -276,12 +280,15 @@ fn run() {
     }
 }
 
-fn reset(driver: &SpinLock<Driver>) {
+/// Resets the device. Returns whether it confirmed that.
+fn reset(driver: &SpinLock<Driver>) -> bool {
     let Driver { device, pages } = &mut *driver.lock();
-    match device.reset(pages) {
+    let reset = device.reset(pages);
+    match reset {
         Ok(()) => console!("balloon: reset, all of its pages are back"),
         Err(error) => console!("balloon: {error}"),
     }
+    reset.is_ok()
 }
 
 /// Returns the guest's statistics in the form that the device wants.
@@ -327,8 +334,8 @@ pub fn reporting() -> Result<(), ReportFailure> {
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
-/// in time is reset first, so that the frames may be used again. A reset that the device does not
-/// confirm is only reported on the console.
+/// in time is reset first, so that the frames may be used again. Fails with `NotReset` if the device
+/// does not confirm that. The frames must stay unused for ever then.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();
@@ -359,8 +366,11 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
         };
         if let Some(failure) = failure {
             // The device still has the ranges: it must be stopped before they are used again.
-            reset(driver);
-            return Err(failure);
+            return Err(if reset(driver) {
+                failure
+            } else {
+                ReportFailure::NotReset
+            });
         }
         sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));
     }

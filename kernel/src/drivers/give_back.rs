@@ -457,9 +457,18 @@ impl ReportSink for Host {
                 descriptors[count] = pages;
                 count += 1;
             }
-            // The frames are with the host already: that their descriptors are not costs nothing.
-            let _ = self.send(&descriptors[..count]);
+            // The frames are with the host already: that their descriptors are not costs nothing,
+            // unless the host may drop the descriptors after the frames are in use again.
+            if let Err(error) = self.send(&descriptors[..count])
+                && Self::may_drop_later(&error)
+            {
+                return Err(error);
+            }
         }
         Ok(())
+    }
+
+    fn may_drop_later(error: &Self::Error) -> bool {
+        matches!(error, balloon::ReportFailure::NotReset)
     }
 }

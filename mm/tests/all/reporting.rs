@@ -587,3 +587,61 @@ fn turning_reporting_off_ends_the_pass_under_way() {
         assert_eq!(host.requests, 1);
     });
 }
+
+/// A host that does not answer, and may drop what it was asked for at any time.
+struct Silent(Vec<FrameRange>);
+
+impl ReportSink for Silent {
+    type Error = ();
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+        self.0.extend(ranges);
+        Err(())
+    }
+
+    fn may_drop_later((): &()) -> bool {
+        true
+    }
+}
+
+#[test]
+fn frames_that_a_host_may_drop_later_stay_out_of_use() {
+    for lowest in [3, 7, 9, 10] {
+        memory(1, |a, _| {
+            let mut cache = CpuCache::new();
+            let (mut reporter, mut host) = (Reporter::new(), Silent(Vec::new()));
+            a.set_reporting_order(Some(order(lowest)))
+                .expect("an order that can be given back");
+            for frame in take(a, &mut cache, Order::BASE, 64 * MIB) {
+                if frame.number() >> lowest & 1 == 0 {
+                    a.free(&mut cache, frame, Order::BASE);
+                }
+            }
+            a.drain(&mut cache);
+            let before = a.stats();
+            let _ = reporter.poll(seconds(0), a, &mut host);
+            let poll = reporter.poll(seconds(2), a, &mut host);
+            assert_eq!((poll.error, poll.frames), (Some(()), 0));
+            let lost: u64 = host.0.iter().map(|range| range.frames).sum();
+            assert_ne!(lost, 0);
+            assert_eq!(a.stats().free_frames, before.free_frames - lost);
+            assert_eq!(a.stats().isolated_frames, 0);
+            a.validate().expect("valid");
+            // All other memory can be used.
+            a.set_watermarks(0, ebb_mm::Watermarks::default())
+                .expect("rising marks");
+            let rest = take(a, &mut cache, Order::BASE, a.stats().free_frames);
+            assert!(rest.iter().all(|&frame| {
+                let lost = |range: &FrameRange| range.start <= frame && frame < range.end();
+                !host.0.iter().any(lost)
+            }));
+            a.drain(&mut cache);
+            a.validate().expect("valid");
+            let request = ebb_mm::Request::new(Order::BASE, ebb_mm::Mobility::Movable);
+            assert!(matches!(
+                a.allocate(&mut cache, request),
+                Err(ebb_mm::AllocError::Exhausted { .. })
+            ));
+        });
+    }
+}
