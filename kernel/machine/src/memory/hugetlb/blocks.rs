@@ -14,8 +14,25 @@ use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
 };
 
-/// The most pages that are allocated or freed together.
+/// The most pageblocks that are allocated or freed together as pages of 2 MiB.
 pub(super) const BATCH: usize = 32;
+
+/// Returns the most pages of `size` that are allocated, freed or reported together. A page of 1 GiB
+/// takes as long as 512 pages of 2 MiB, so it is alone.
+const fn batch(size: PageSize) -> usize {
+    match size {
+        PageSize::Mib2 => BATCH,
+        PageSize::Gib1 => 1,
+    }
+}
+
+/// The most bytes of all ranges of one report (virtio 1.2, 2.7.5.2).
+const MAX_REPORT_BYTES: u64 = 1 << 32;
+const _: () = assert!(
+    batch(PageSize::Mib2) as u64 * PageSize::Mib2.bytes() <= MAX_REPORT_BYTES
+        && batch(PageSize::Gib1) as u64 * PageSize::Gib1.bytes() <= MAX_REPORT_BYTES,
+    "the pages of a batch fit in a report"
+);
 
 /// The number of pageblocks whose descriptors are given up, for `/proc/vmstat` and the host.
 pub(super) static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
@@ -45,16 +62,18 @@ impl Carriers {
     }
 }
 
-/// A list of up to [`BATCH`] huge pages.
+/// A list of huge pages of one size that are handled together.
 pub(super) struct Batch {
+    size: PageSize,
     pages: [Frame; BATCH],
     len: usize,
 }
 
 impl Batch {
-    /// Makes an empty list.
-    pub(super) const fn new() -> Self {
+    /// Makes an empty list of pages of `size`.
+    pub(super) const fn new(size: PageSize) -> Self {
         Self {
+            size,
             pages: [Frame::new(0); BATCH],
             len: 0,
         }
@@ -69,13 +88,14 @@ impl Batch {
     /// Allocates up to `pages` blocks, as far as the list has room, and adds them. Returns an error
     /// if the allocator had fewer, or if there was no memory for their entries in the side table.
     /// Does not wait.
-    pub(super) fn fill(&mut self, size: PageSize, pages: u64) -> Option<AllocError> {
-        let request = Request::new(size.order(), Mobility::Movable).reserve(Reserve::Keep);
+    pub(super) fn fill(&mut self, pages: u64) -> Option<AllocError> {
+        let request = Request::new(self.size.order(), Mobility::Movable).reserve(Reserve::Keep);
         let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
-        let most = usize::try_from(pages).map_or(BATCH, |pages| pages.min(BATCH));
+        let room = batch(self.size) - self.len;
+        let most = usize::try_from(pages).map_or(room, |pages| pages.min(room));
         let (taken, mut error) = percpu::this().allocate_blocks(request, &mut blocks[..most]);
         for &(block, contents) in &blocks[..taken] {
-            error = self.add(size, block, contents).err().or(error);
+            error = self.add(block, contents).err().or(error);
         }
         error
     }
@@ -84,14 +104,9 @@ impl Batch {
     ///
     /// # Errors
     /// [`AllocError`] if there is no memory for the entries. The block is freed then.
-    pub(super) fn add(
-        &mut self,
-        size: PageSize,
-        block: Frame,
-        contents: Contents,
-    ) -> Result<(), AllocError> {
-        make_entries(size, block, contents)
-            .inspect_err(|_| free_block(size, block))
+    pub(super) fn add(&mut self, block: Frame, contents: Contents) -> Result<(), AllocError> {
+        make_entries(self.size, block, contents)
+            .inspect_err(|_| free_block(self.size, block))
             .map(|()| self.push(block))
     }
 
@@ -102,7 +117,7 @@ impl Batch {
 
     /// Returns whether the list is full.
     pub(super) const fn is_full(&self) -> bool {
-        self.len == BATCH
+        self.len == batch(self.size)
     }
 
     /// Returns the pages.

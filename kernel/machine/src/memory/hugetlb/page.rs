@@ -64,10 +64,10 @@ impl HugePage {
         if !pool(size).lock().counts.may_exceed() {
             return None;
         }
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(size);
         // If no block is free, empties one.
-        if batch.fill(size, 1).is_some() && size == PageSize::Mib2 && (HELPERS.make_block)() {
-            batch.fill(size, 1);
+        if batch.fill(1).is_some() && size == PageSize::Mib2 && (HELPERS.make_block)() {
+            batch.fill(1);
         }
         let Some(&block) = batch.as_slice().first() else {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);

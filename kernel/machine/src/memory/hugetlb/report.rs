@@ -71,7 +71,7 @@ fn report_size<E>(
 ) -> Result<u64, E> {
     let mut told = 0;
     loop {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(size);
         {
             let mut pool = pool(size).lock();
             while !batch.is_full()

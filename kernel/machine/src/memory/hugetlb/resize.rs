@@ -106,13 +106,13 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
         if missing == 0 {
             return;
         }
-        let mut batch = Batch::new();
-        let mut failed = batch.fill(size, missing);
+        let mut batch = Batch::new(size);
+        let mut failed = batch.fill(missing);
         if size == PageSize::Gib1
             && failed.is_some()
             && let Some(gib) = (HELPERS.take_gib)()
         {
-            failed = batch.add(size, gib, Contents::Unknown).err();
+            failed = batch.add(gib, Contents::Unknown).err();
         }
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         join(size, batch.as_slice(), false);
@@ -166,7 +166,7 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
             pool(size).lock().begin_low();
             low_first = true;
         }
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(size);
         {
             let mut pool = pool(size).lock();
             while !batch.is_full() && pool.counts.persistent() > pages {
@@ -204,7 +204,7 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
 pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     let mut made = 0;
     loop {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(size);
         let missing = {
             let mut pool = pool(size).lock();
             let spare = pool.counts.spare();
@@ -222,7 +222,7 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
         };
         // The pages are allocated first and reserved then. If other threads take them in between,
         // more are allocated.
-        batch.fill(size, missing);
+        batch.fill(missing);
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         if batch.len() == 0 {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
@@ -247,7 +247,7 @@ pub fn unreserve(size: PageSize, pages: u64) {
 /// Frees up to `most` free, unreserved surplus pages.
 fn trim(size: PageSize, mut most: u64) {
     while most != 0 {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(size);
         {
             let mut pool = pool(size).lock();
             while !batch.is_full() && pool.counts.surplus > 0 && most != 0 {
