@@ -66,6 +66,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     #[cold]
     fn make_room(&mut self) {
         self.flush();
+        self.retired.admit(self.machine);
         self.retired.free(self.machine);
         // The caller may be in the middle of a table. Its further changes are not covered by this
         // flush.
@@ -291,7 +292,9 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     /// Ends the exchange. When this returns, every CPU has flushed and the retired frames are free.
     pub fn end(mut self) {
         self.flush();
-        // The lock is released first, because another exchange may want the frames that are freed.
+        // The lock is still held, because no two CPUs may admit frames of one pageblock at once.
+        self.retired.admit(self.machine);
+        // Released before the frames are freed, because another exchange may want them.
         drop(self.shared);
         self.retired.free(self.machine);
     }

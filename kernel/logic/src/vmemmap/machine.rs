@@ -89,7 +89,7 @@ pub trait Machine: Copy {
     /// Frees the frames in `range`, which are in use as single frames.
     fn free(self, range: FrameRange);
     /// Hands the frames in `range`, which the memmap has from boot, to the allocator. They are in
-    /// use as single frames then.
+    /// use as single frames then. Called with the exchange's lock, so by one CPU at a time.
     fn admit(self, range: FrameRange);
 
     /// Makes this CPU flush its translations of the part of the memmap of `block`.

@@ -4,6 +4,7 @@ use super::simulated::{FREE, HUGE, MEMMAP, Owner, READER, Refuse, Simulated, WRI
 use super::{
     Carrier, Exchange, Machine, Restored, Shared, Supply, TOGETHER, relieve, restore_large,
 };
+use core::ops::{Deref, DerefMut};
 use ebb_mm::{Frame, FrameRange};
 use std::vec;
 use std::vec::Vec;
@@ -18,6 +19,39 @@ struct Page {
     frames: usize,
     /// Whether its part of the memmap is shared.
     shared: bool,
+}
+
+/// A guard of the lock of exchanges.
+struct Guard<'a, 'm, const E: usize, const P: usize> {
+    machine: &'m Simulated<E, P>,
+    shared: &'a mut Option<Shared>,
+}
+
+impl<'a, 'm, const E: usize, const P: usize> Guard<'a, 'm, E, P> {
+    fn lock(machine: &'m Simulated<E, P>, shared: &'a mut Option<Shared>) -> Self {
+        machine.set_locked(true);
+        Self { machine, shared }
+    }
+}
+
+impl<const E: usize, const P: usize> Deref for Guard<'_, '_, E, P> {
+    type Target = Option<Shared>;
+
+    fn deref(&self) -> &Self::Target {
+        self.shared
+    }
+}
+
+impl<const E: usize, const P: usize> DerefMut for Guard<'_, '_, E, P> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.shared
+    }
+}
+
+impl<const E: usize, const P: usize> Drop for Guard<'_, '_, E, P> {
+    fn drop(&mut self) {
+        self.machine.set_locked(false);
+    }
 }
 
 /// The pool, and all other frames in use.
@@ -80,7 +114,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
             })
             .collect();
         self.machine.allow(self.allowed(&new));
-        let mut exchange = Exchange::begin(self.machine, &mut self.shared);
+        let mut exchange =
+            Exchange::begin(self.machine, Guard::lock(self.machine, &mut self.shared));
         for page in &mut new {
             let shared = if frames == E {
                 exchange.share(page.start)
@@ -122,7 +157,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
 
     fn give_back_blocks(&mut self, pages: &[Page], supply: &mut Supply<&'m Simulated<E, P>>) {
         let machine = self.machine;
-        let mut exchange = Exchange::begin(machine, &mut self.shared);
+        let mut exchange = Exchange::begin(machine, Guard::lock(machine, &mut self.shared));
         let mut restored = Vec::new();
         for page in pages {
             restored.push(if page.shared {
@@ -160,7 +195,11 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
             let mut done = 0;
             while page.shared
                 && done < page.frames
-                && restore_large(machine, || &mut self.shared, page.start.offset(done as u64))
+                && restore_large(
+                    machine,
+                    || Guard::lock(machine, &mut self.shared),
+                    page.start.offset(done as u64),
+                )
             {
                 done += in_table;
             }
@@ -210,7 +249,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
             let mut whole = Vec::new();
             relieve(
                 self.machine,
-                || &mut self.shared,
+                || Guard::lock(self.machine, &mut self.shared),
                 &mut some,
                 |block| {
                     whole.push(block);

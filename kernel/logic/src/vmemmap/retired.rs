@@ -44,23 +44,25 @@ impl Retired {
         true
     }
 
-    /// Frees all frames to `machine`.
+    /// Admits the frames that the memmap has from boot. The caller must hold the exchange's lock.
+    pub(super) fn admit<M: Machine>(&self, machine: M) {
+        for &(run, owned) in &self.runs[..self.len] {
+            if !owned {
+                machine.admit(run);
+            }
+        }
+    }
+
+    /// Frees all frames to `machine`. Call [`Self::admit`] first.
     pub(super) fn free<M: Machine>(&mut self, machine: M) {
         for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
-            free_run(machine, run, owned);
+            if owned {
+                for index in 0..run.frames {
+                    machine.disown(run.start.offset(index));
+                }
+                machine.uncount(run.frames);
+            }
+            machine.free(run);
         }
     }
-}
-
-/// Frees frames from the allocator if `owned`, else frames that the memmap has from boot.
-fn free_run<M: Machine>(machine: M, run: FrameRange, owned: bool) {
-    if owned {
-        for index in 0..run.frames {
-            machine.disown(run.start.offset(index));
-        }
-        machine.uncount(run.frames);
-    } else {
-        machine.admit(run);
-    }
-    machine.free(run);
 }

@@ -139,6 +139,8 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
     }
 
     fn admit(self, range: FrameRange) {
+        #[cfg(not(ebb_model))]
+        assert!(self.locked.load(Ordering::Relaxed), "{range:?} is admitted");
         for index in 0..range.frames {
             let frame = range.start.offset(index);
             let owner = &mut self.allocator().owners[frame.number() as usize];

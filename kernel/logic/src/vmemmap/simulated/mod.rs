@@ -12,6 +12,8 @@ use crate::lock::Lock;
 use crate::model_locks::Mutex;
 use allocator::Allocator;
 pub(super) use allocator::{Owner, Refuse};
+#[cfg(not(ebb_model))]
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering;
 use ebb_mm::{Frame, FrameRange};
 use std::vec;
@@ -68,6 +70,9 @@ pub(super) struct Simulated<const E: usize, const P: usize> {
     /// For each frame, the heads that a reader may see now, one bit each. Empty means any.
     allowed: std::sync::Mutex<Vec<u16>>,
     wrong: std::sync::Mutex<Wrong>,
+    /// Whether the lock of exchanges is held.
+    #[cfg(not(ebb_model))]
+    locked: AtomicBool,
 }
 
 impl<const E: usize, const P: usize> Simulated<E, P> {
@@ -101,6 +106,8 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
             allocator: std::sync::Mutex::new(Allocator::new(owners, seed)),
             allowed: std::sync::Mutex::new(Vec::new()),
             wrong: std::sync::Mutex::new(Wrong::Nothing),
+            #[cfg(not(ebb_model))]
+            locked: AtomicBool::new(false),
         }
     }
 
@@ -263,6 +270,12 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
     /// Sets the heads that readers may see from now on.
     pub(super) fn allow(&self, allowed: Vec<u16>) {
         *self.allowed.lock().unwrap() = allowed;
+    }
+
+    /// Notes whether the lock of exchanges is held from now on.
+    pub(super) fn set_locked(&self, locked: bool) {
+        let before = self.locked.swap(locked, Ordering::Relaxed);
+        assert_ne!(before, locked, "the lock is taken or released twice");
     }
 
     /// Returns for each upper entry its table, if it has one, and the frames that it maps.
