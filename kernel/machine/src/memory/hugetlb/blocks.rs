@@ -3,6 +3,7 @@
 use super::pool::Stack;
 use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
 use super::{OPTIMIZE, PageSize};
+use crate::arch::ipi;
 use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
 use crate::memory::helpers::HELPERS;
@@ -154,31 +155,44 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
     Ok(())
 }
 
+/// Calls `write` with each descriptor of a page. Serves other CPUs in between, because a page of 1
+/// GiB takes long.
+fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
+    for block in pageblocks(size, page) {
+        for index in 0..PAGEBLOCK_FRAMES {
+            write(Descriptor::get(block.offset(index)));
+        }
+        ipi::poll_mailbox();
+    }
+}
+
 /// Gives up the descriptors of blocks that are about to join a pool, and counts their frames. If
 /// that is switched off or fails, writes the descriptors instead.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
-    let optimize = OPTIMIZE.load(Ordering::Relaxed);
-    let mut exchange = vmemmap::begin();
-    for &page in blocks {
-        // Without a frame for a table the descriptors stay.
-        let shared = optimize
-            && match size {
+    let mut shared = [false; BATCH];
+    if OPTIMIZE.load(Ordering::Relaxed) {
+        let mut exchange = vmemmap::begin();
+        for (&page, shared) in blocks.iter().zip(&mut shared) {
+            // Without a frame for a table the descriptors stay.
+            *shared = match size {
                 PageSize::Mib2 => exchange.share(page).is_ok(),
                 PageSize::Gib1 => exchange.share_giant(page).is_ok(),
             };
+        }
+        exchange.end();
+    }
+    for (&page, shared) in blocks.iter().zip(shared) {
         if shared {
             for block in pageblocks(size, page) {
                 side::entry(block).head.fetch_or(SHARED, Ordering::Relaxed);
             }
             OPTIMIZED.fetch_add(size.pageblocks(), Ordering::Relaxed);
         } else {
-            for index in 0..size.frames() {
-                let head = &Descriptor::get(page.offset(index)).head;
-                head.store(HUGE_PAGE_HEAD, Ordering::Relaxed);
-            }
+            each_descriptor(size, page, |descriptor| {
+                descriptor.head.store(HUGE_PAGE_HEAD, Ordering::Relaxed);
+            });
         }
     }
-    exchange.end();
     percpu::add(Count::HugetlbFrames, blocks.len() as u64 * size.frames());
 }
 
@@ -218,9 +232,7 @@ fn free_gib(page: Frame) {
             OPTIMIZED.fetch_sub(vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES, Ordering::Relaxed);
         }
     } else {
-        for index in 0..PageSize::Gib1.frames() {
-            Descriptor::get(page.offset(index)).clear();
-        }
+        each_descriptor(PageSize::Gib1, page, Descriptor::clear);
         whole = parts;
     }
     if whole == parts {
@@ -265,24 +277,26 @@ const _: () = assert!(
 /// Frees pageblocks that have left a pool, and restores their descriptors.
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
-    let mut exchange = vmemmap::begin();
-    for (&block, carried) in blocks.iter().zip(&mut carried) {
-        let entry = side::entry(block);
-        if entry.head.load(Ordering::Relaxed) & SHARED != 0 {
-            OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
-            if let Restored::Carried(frames) = exchange.restore(block, &mut supply.0) {
-                *carried = frames;
-            }
-        } else {
-            for index in 0..PAGEBLOCK_FRAMES {
-                Descriptor::get(block.offset(index)).clear();
+    let is_shared = |block: Frame| side::entry(block).head.load(Ordering::Relaxed) & SHARED != 0;
+    if blocks.iter().any(|&block| is_shared(block)) {
+        let mut exchange = vmemmap::begin();
+        for (&block, carried) in blocks.iter().zip(&mut carried) {
+            if is_shared(block) {
+                OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
+                if let Restored::Carried(frames) = exchange.restore(block, &mut supply.0) {
+                    *carried = frames;
+                }
             }
         }
-        entry
-            .head
-            .store(*carried << CARRIED_SHIFT, Ordering::Relaxed);
+        exchange.end();
     }
-    exchange.end();
+    for (&block, carried) in blocks.iter().zip(carried) {
+        if !is_shared(block) {
+            each_descriptor(PageSize::Mib2, block, Descriptor::clear);
+        }
+        let head = &side::entry(block).head;
+        head.store(carried << CARRIED_SHIFT, Ordering::Relaxed);
+    }
     if carried == [0; BATCH] {
         percpu::this().free_pageblocks(blocks);
         return;
