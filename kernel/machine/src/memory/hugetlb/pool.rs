@@ -2,6 +2,7 @@
 
 use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
+use crate::arch::ipi;
 use crate::arch::spin::SpinLock;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
@@ -87,7 +88,10 @@ impl Stack {
 
     /// Returns the number of the lowest GiB that contains a page of the stack.
     fn lowest_gib(&self) -> Option<u64> {
-        let next = |page: &Frame| Self(side::entry(*page).next.load(Ordering::Relaxed)).top();
+        let next = |page: &Frame| {
+            ipi::poll_mailbox();
+            Self(side::entry(*page).next.load(Ordering::Relaxed)).top()
+        };
         core::iter::successors(self.top(), next).map(gib).min()
     }
 
@@ -95,6 +99,7 @@ impl Stack {
     fn raise(&mut self, number: u64) {
         let (mut inside, mut others) = (Self::new(), Self::new());
         while let Some(page) = self.pop() {
+            ipi::poll_mailbox();
             let part = if gib(page) == number {
                 &mut inside
             } else {
@@ -104,6 +109,7 @@ impl Stack {
         }
         for mut part in [others, inside] {
             while let Some(page) = part.pop() {
+                ipi::poll_mailbox();
                 self.push(page);
             }
         }
@@ -200,8 +206,9 @@ impl Pool {
     /// Makes [`Self::remove`] begin with the free pages in the lowest GiB. The memmap of the other
     /// pages is restored in frames of the first ones, and unmovable memory belongs at low
     /// addresses. Visits every free page, unless the next one is in that GiB already. So a pool
-    /// that shrinks page by page visits all of them once for each GiB. Pages that other CPUs free
-    /// or report in that time may still come first.
+    /// that shrinks page by page visits all of them once for each GiB, and holds the lock in that
+    /// time. Serves the flushes of other CPUs on its way. Pages that other CPUs free or report in
+    /// that time may still come first.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
         let mut next = lists.iter().filter_map(|list| list.top()).map(gib);
