@@ -9,8 +9,8 @@ use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::{
-    AllocError, Allocator, Contents, CpuCache, Frame, FrameRange, FreeBatch, Mobility, Order,
-    Request,
+    AllocError, Allocator, Contents, CpuCache, EmptyingGib, Frame, FrameRange, FreeBatch, Mobility,
+    Order, Request,
 };
 
 /// The counters. Each CPU has its own copy. The value of a counter is the sum over all CPUs, modulo
@@ -287,6 +287,18 @@ impl Local {
             poison::allocated_known(block, request.order.frames(), contents);
         }
         (taken, error)
+    }
+
+    /// Allocates a GiB that compaction has emptied, for huge pages. See
+    /// [`Allocator::take_emptied_gib`].
+    ///
+    /// # Errors
+    /// Those of that function.
+    pub fn take_emptied_gib(&self, gib: EmptyingGib) -> Result<Frame, EmptyingGib> {
+        let frame = super::allocator().take_emptied_gib(gib, Mobility::Movable)?;
+        self.count_allocated(frame, Order::GIB);
+        poison::allocated_known(frame, Order::GIB.frames(), Contents::Unknown);
+        Ok(frame)
     }
 
     /// Frees pageblocks.

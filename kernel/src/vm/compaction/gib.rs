@@ -7,7 +7,7 @@
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, EmptyingGib, Frame, GibPlan, Mobility, NoGib, StuckGibs};
+use ebb_mm::{BlockPlace, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu, pressure};
@@ -128,7 +128,7 @@ fn make(zone: usize, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
         if given_up {
             break;
         }
-        match allocator().take_emptied_gib(gib, Mobility::Movable) {
+        match percpu::this().take_emptied_gib(gib) {
             Ok(frame) => return Some(frame),
             Err(left) => gib = left,
         }
