@@ -452,17 +452,25 @@ impl ReportSink for Host {
         let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
         for part in ranges.chunks(DEVICE_RANGES) {
             self.send(part)?;
-            let mut count = 0;
-            for pages in part.iter().filter_map(|&range| descriptor_pages(range)) {
-                descriptors[count] = pages;
-                count += 1;
-            }
-            // The frames are with the host already: that their descriptors are not costs nothing,
-            // unless the host may drop the descriptors after the frames are in use again.
-            if let Err(error) = self.send(&descriptors[..count])
-                && Self::may_drop_later(&error)
-            {
-                return Err(error);
+            let mut runs = part.iter().flat_map(|&range| descriptor_pages(range));
+            loop {
+                let mut count = 0;
+                for (place, pages) in descriptors.iter_mut().zip(&mut runs) {
+                    *place = pages;
+                    count += 1;
+                }
+                if count == 0 {
+                    break;
+                }
+                // The frames are with the host already: that their descriptors are not costs
+                // nothing, unless the host may drop the descriptors after the frames are in use
+                // again.
+                if let Err(error) = self.send(&descriptors[..count]) {
+                    if Self::may_drop_later(&error) {
+                        return Err(error);
+                    }
+                    break;
+                }
             }
         }
         Ok(())

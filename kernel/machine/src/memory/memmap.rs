@@ -339,25 +339,35 @@ pub fn free_block(frame: Frame, descriptor: &Descriptor) {
     percpu::free(frame, order);
 }
 
-/// Returns the frames that contain the whole pages of the memmap that describe only frames of
-/// `block`. The block must be free. Returns `None` if there is no such page, as for blocks of less
-/// than 64 frames. Also returns `None` if the frames are not contiguous.
-pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
-    let first = block.start.number().div_ceil(FRAMES_PER_PAGE);
+/// Iterates over the frames that contain the whole pages of the memmap that describe only frames
+/// of `block`, in contiguous ranges. The caller must own all of `block`, whose frames must be free,
+/// until the end. There is no such page for blocks of less than 64 frames.
+pub fn descriptor_pages(block: FrameRange) -> impl Iterator<Item = FrameRange> {
+    let mut page = block.start.number().div_ceil(FRAMES_PER_PAGE);
     let end = block.end().number() / FRAMES_PER_PAGE;
-    if first >= end {
+    core::iter::from_fn(move || {
+        let (start, mut known) = next_run(page, end)?;
+        page += known;
+        // Bounded by the pages: each turn knows of one more at least.
+        while let Some((next, more)) = next_run(page, end)
+            && next == start.offset(known)
+        {
+            known += more;
+            page += more;
+        }
+        Some(FrameRange::new(start, known))
+    })
+}
+
+/// Returns the frame of page number `page` of the memmap, and the number of pages from there on
+/// that the same entry maps, up to page number `end`. Returns `None` at the end, and if the memmap
+/// has no memory there.
+fn next_run(page: u64, end: u64) -> Option<(Frame, u64)> {
+    if page >= end {
         return None;
     }
-    let (address, mut known) = tables::memmap_run(first * 4096)?;
-    // Bounded by the pages: each turn knows of one more at least.
-    while known < (end - first) * 4096 {
-        let (next, more) = tables::memmap_run(first * 4096 + known)?;
-        if next != address + known {
-            return None;
-        }
-        known += more;
-    }
-    Some(FrameRange::new(Frame::containing(address), end - first))
+    let (address, bytes) = tables::memmap_run(page * 4096)?;
+    Some((Frame::containing(address), (bytes / 4096).min(end - page)))
 }
 
 /// Returns the address of a frame's first byte in the physmap.
