@@ -199,15 +199,22 @@ fn set_usual_total(pages: u64) -> Result<(), Errno> {
     set_total(hugetlb::default_size(), pages)
 }
 
-/// Lets other tasks run during work on a pool. Returns `true` if the work must end.
-fn stops() -> bool {
+/// Lets other tasks run while a pool grows. Returns `true` if a signal is pending.
+fn stops_growing() -> bool {
     sched::cond_resched();
     sched::current().signal_pending()
 }
 
-/// A signal ends the work; the pool is then as large as it has become.
+/// Lets other tasks run during other work on a pool. Returns `true` if the task is being killed.
+fn stops() -> bool {
+    sched::cond_resched();
+    sched::current().killed()
+}
+
+/// As on Linux, a signal ends growth; the pool is then as large as it has become. A pool that
+/// shrinks ends only for a kill.
 fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
-    hugetlb::resize(size, pages, stops);
+    hugetlb::resize(size, pages, stops_growing, stops);
     Ok(())
 }
 
@@ -312,7 +319,7 @@ fn fill_at_boot(word: &str, size: PageSize, value: &str) {
             return;
         }
     };
-    hugetlb::resize(size, pages, || false);
+    hugetlb::resize(size, pages, || false, || false);
     let got = hugetlb::counts(size).total;
     if got < pages {
         machine::console!("{word}: there is memory for {got}");

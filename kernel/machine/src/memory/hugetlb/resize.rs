@@ -21,13 +21,18 @@ static RESIZING: AtomicBool = AtomicBool::new(false);
 
 /// Sets the size of the pool of pages of `size` to `pages` pages, as far as there is memory and as
 /// pages are free. Pages in use beyond that become surplus. After each batch of pages it calls
-/// `stop`, which may let other threads run, and ends if that returns `true`.
-pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
+/// `stop_growing` or `stop`, which may let other threads run, and ends if that returns `true`.
+pub fn resize(
+    size: PageSize,
+    pages: u64,
+    mut stop_growing: impl FnMut() -> bool,
+    mut stop: impl FnMut() -> bool,
+) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
     };
     relieve(|_| ());
-    grow(size, pages, &mut stop);
+    grow(size, pages, &mut stop_growing);
     shrink(size, pages, &mut stop);
 }
 
