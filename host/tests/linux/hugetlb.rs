@@ -162,16 +162,19 @@ fn the_pool_without_the_exchange_is_as_with_it() {
 }
 
 /// Shows that `hugetlb_optimize_vmemmap` holds for pages that join the pool later. Those in it stay
-/// as they are.
+/// as they are. The switch takes any number, as on Linux, and all but 0 read as 1.
 #[test]
 fn the_exchange_can_be_set_for_pages_that_join_later() {
     let script = "total() { awk '/^MemTotal/ { print $2 }' /proc/meminfo; }
         pool() { echo $1 > /proc/sys/vm/hugetlb_optimize_vmemmap; echo $2 > /proc/sys/vm/nr_hugepages; total; }
+        echo 7 > /proc/sys/vm/hugetlb_optimize_vmemmap; cat /proc/sys/vm/hugetlb_optimize_vmemmap
         total; pool 0 16; pool 1 16; pool 1 32; pool 0 32; pool 0 48; pool 1 64";
     let words = ["busybox", "sh", "-c", script].map(str::to_owned);
     let said = ebb::run(600, &["-m", "512M", "-c", "1"], &words);
     let said = said.expect(0).out();
-    let totals: Vec<u64> = said
+    let (switch, totals) = said.split_once('\n').expect("several lines");
+    assert_eq!(switch, "1");
+    let totals: Vec<u64> = totals
         .lines()
         .map(|line| line.parse().expect("a number of KiB"))
         .collect();
