@@ -81,8 +81,9 @@ impl Compactor {
     /// Selects the GiB of this zone with the fewest frames to migrate, and returns it with its
     /// cost. Changes nothing in the allocator.
     ///
-    /// Leaves out the GiBs of `tried`. Reads two bytes for each pageblock of each other GiB whose
-    /// memory is all movable.
+    /// Leaves out the GiBs of `tried`, and those for whose first frame `stays` returns `true`,
+    /// because the caller knows of frames that cannot be migrated. Reads two bytes for each
+    /// pageblock of each other GiB whose memory is all movable.
     ///
     /// # Errors
     /// Fails with [`NoGib::Busy`] if a GiB could be emptied later, and with [`NoGib::Nowhere`] if
@@ -93,10 +94,11 @@ impl Compactor {
         allocator: &Allocator<'_>,
         stuck: StuckGibs,
         tried: &[Option<GibPlan>],
+        stays: impl Fn(Frame) -> bool,
     ) -> Result<GibPlan, NoGib> {
         let zone = allocator.zone(self.zone());
-        let stays = zone.zone.marks.load().min;
-        let needed = stays.saturating_add(Order::GIB.frames());
+        let reserve = zone.zone.marks.load().min;
+        let needed = reserve.saturating_add(Order::GIB.frames());
         let free = zone.zone.free_frames();
         if free + zone.zone.isolated_frames() < needed {
             return Err(NoGib::Nowhere);
@@ -111,8 +113,8 @@ impl Compactor {
                 continue;
             }
             match self.gib_contents(now, zone, gib, stuck) {
-                Ok(found) => {
-                    if best.is_none_or(|(_, best)| found.cost() < best.cost()) {
+                Ok((first, found)) => {
+                    if best.is_none_or(|(_, best)| found.cost() < best.cost()) && !stays(first) {
                         best = Some((gib, found));
                     }
                 }
@@ -130,7 +132,7 @@ impl Compactor {
         })
     }
 
-    /// Returns the memory in use of the GiB with index `gib`.
+    /// Returns the first frame and the memory in use of the GiB with index `gib`.
     ///
     /// # Errors
     /// Fails if something in it cannot be migrated, or not at the moment, and if the zone does not
@@ -141,7 +143,7 @@ impl Compactor {
         at: ZoneRef<'_, '_>,
         gib: usize,
         stuck: StuckGibs,
-    ) -> Result<Contents, NoGib> {
+    ) -> Result<(Frame, Contents), NoGib> {
         let zone = at.zone;
         let first = zone.first_tree(gib).ok_or(NoGib::Nowhere)?;
         if zone.arrays.gibs[gib].load().is_huge() {
@@ -182,7 +184,7 @@ impl Compactor {
         if busy {
             return Err(NoGib::Busy);
         }
-        Ok(found)
+        Ok((zone.first_frame(first * TREE_BLOCKS), found))
     }
 
     /// Starts to empty a planned GiB: takes out all of its pageblocks, so that their free frames

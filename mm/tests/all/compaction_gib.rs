@@ -13,6 +13,9 @@ const NOW: Duration = Duration::from_secs(9);
 /// The first frame of the first whole GiB.
 const FIRST: u64 = (1 << 20) + GIB;
 
+/// All memory of all GiBs may be migrated.
+const NONE_STAYS: fn(Frame) -> bool = |_| false;
+
 /// Allocates every `step`th of `frames` frames from `start` on.
 fn hold(a: &Allocator<'_>, cache: &mut CpuCache, start: u64, frames: u64, step: u64) -> Vec<Frame> {
     let starts = (start..start + frames).step_by(usize::try_from(step).expect("small"));
@@ -72,7 +75,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         assert!(a.allocate(cache, request).is_err());
         let mut compactor = Compactor::new(0);
         let plan = compactor
-            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
             .expect("room");
         assert_eq!((plan.frames, plan.wholes), (GIB.div_ceil(1000), 0));
         let free = a.stats().free_frames;
@@ -126,13 +129,13 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         a.drain(cache);
         let mut compactor = Compactor::new(0);
         let plan = compactor
-            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
             .expect("room");
         assert_eq!((plan.frames, plan.wholes), (0, 1));
         let pinned = hold(a, cache, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
         held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
         let plan = compactor
-            .plan_gib(NOW, a, StuckGibs::Skip, &[])
+            .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
             .expect("room");
         assert_eq!((plan.frames, plan.wholes), (3, 1));
         let gib = compactor.begin_gib(a, plan).expect("movable");
@@ -146,19 +149,25 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(
-            compactor.plan_gib(NOW, a, StuckGibs::Skip, &[]),
+            compactor.plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS),
             Err(NoGib::Nowhere),
             "it is known"
         );
         // Others have another frame: the kernel takes it if it tries again.
-        let again = compactor.plan_gib(NOW, a, StuckGibs::Include, &[]);
+        let again = compactor.plan_gib(NOW, a, StuckGibs::Include, &[], NONE_STAYS);
         let again = again.expect("the frame may be unpinned by now");
         assert_eq!(
-            compactor.plan_gib(NOW, a, StuckGibs::Include, &[Some(again)]),
+            compactor.plan_gib(NOW, a, StuckGibs::Include, &[Some(again)], NONE_STAYS),
             Err(NoGib::Nowhere),
             "it was tried"
         );
         assert_eq!((again.frames, again.wholes), (1, 0));
+        assert_eq!(
+            compactor.plan_gib(NOW, a, StuckGibs::Include, &[], |first| first
+                == lowest.start),
+            Err(NoGib::Nowhere),
+            "the caller knows that it stays"
+        );
         let gib = compactor.begin_gib(a, again).expect("movable");
         clear((a, cache), &mut compactor, &gib, &mut held, |_| true);
         let whole = a.take_emptied_gib(gib, Mobility::Movable);
@@ -171,6 +180,10 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
             a.free(cache, frame, Order::BASE);
         }
         validate_after(a, cache);
-        assert!(compactor.plan_gib(NOW, a, StuckGibs::Skip, &[]).is_ok());
+        assert!(
+            compactor
+                .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
+                .is_ok()
+        );
     });
 }

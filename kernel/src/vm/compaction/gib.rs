@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ebb_mm::{BlockPlace, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
-use machine::memory::{allocator, percpu, pressure};
+use machine::memory::{allocator, hugetlb, percpu, pressure};
 use machine::sched;
 
 /// The number of GiBs of a zone that are tried. After a failure the unmovable frames are known, and
@@ -78,7 +78,8 @@ fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
     None
 }
 
-/// Begins with the cheapest GiB of a zone that is not in `tried`.
+/// Begins with the cheapest GiB of a zone that is not in `tried`. Blocks that carry their part of
+/// the memmap count as movable memory, but cannot move, so a GiB with such a block is left out.
 ///
 /// # Errors
 /// Fails with `Nowhere` if there is none, and with `Busy` if the caller is being killed or
@@ -91,7 +92,8 @@ fn begin(
     for _ in 0..WAITS {
         {
             let mut compactor = COMPACTORS[zone].lock();
-            match compactor.plan_gib(now(), allocator(), stuck, tried) {
+            let stays = hugetlb::carries_in_gib;
+            match compactor.plan_gib(now(), allocator(), stuck, tried, stays) {
                 Ok(plan) => {
                     if let Some(begun) = compactor.begin_gib(allocator(), plan) {
                         return Ok((begun, plan));

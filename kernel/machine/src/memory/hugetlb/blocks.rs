@@ -355,6 +355,16 @@ pub fn relieve(mut empty: impl FnMut(Frame)) {
     }
 }
 
+/// Returns whether a block of the GiB with this first frame left a pool and contains its own part
+/// of the memmap. Other CPUs may change that at any time.
+pub fn carries_in_gib(first: Frame) -> bool {
+    let carries = |block| {
+        let head = side::find(block).map_or(0, |entry| entry.head.load(Ordering::Relaxed));
+        head >> CARRIED_SHIFT != 0
+    };
+    CARRIERS.lock().count != 0 && pageblocks(PageSize::Gib1, first).any(carries)
+}
+
 /// Returns the number of pageblocks whose descriptors are given up, and the number of blocks that
 /// left a pool and contain their own descriptors.
 pub fn optimized() -> (u64, u64) {
