@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The value of [`GuestHeader::magic`] in a valid header: the bytes `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The version of the layout of [`GuestHeader`] that this crate defines.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The name of the symbol under which the kernel image holds its [`GuestHeader`].
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -84,12 +84,11 @@ pub struct GuestHeader {
     /// The number of the last [`Reclaim`](crate::Reclaim) request that was carried out; 0 before
     /// the first. All requests of the host up to this number are done.
     pub reclaimed: AtomicU32,
-    /// Guest-physical addresses of the page descriptors, [`DESCRIPTOR_BYTES`] each in the order of
-    /// frames. The first list describes frames below 4 GiB, the second those from 4 GiB on. An
-    /// address is 0 if that list is not contiguous, or no longer. The descriptors of a free
-    /// pageblock are zero. A host that took the block first and read this address afterwards may
-    /// punch out the block's descriptors too.
-    pub descriptors: [AtomicU64; 2],
+    /// Guest-physical address of the third-level page table that maps the page descriptors, as
+    /// [`memmap`] describes; 0 until it exists. The descriptors of a free pageblock are zero. A
+    /// host that took the block first and read the tables afterwards may punch out the block's
+    /// descriptors too, if they are still in a large page.
+    pub descriptors: AtomicU64,
     /// Number of processes that the OOM killer has killed.
     pub oom_kills: AtomicU64,
     /// The last [`OOM_RECORDS`] victims. Victim n, counted from 0, is at index n modulo
@@ -135,8 +134,25 @@ impl OomRecord {
     }
 }
 
-/// Size in bytes of the page descriptor of one frame.
-pub const DESCRIPTOR_BYTES: u64 = 64;
+/// The mapping of the memmap, which has a page descriptor for each frame, in the order of frames.
+/// An entry of the table at [`GuestHeader::descriptors`] maps 1 GiB of the memmap by the address
+/// of a table of the second level. An entry of that one maps 2 MiB, the descriptors of 128 MiB of
+/// memory. If the guest moves some of these descriptors, it first replaces the large page with a
+/// table. The tables of both levels stay for good.
+pub mod memmap {
+    /// Size in bytes of the page descriptor of one frame.
+    pub const DESCRIPTOR_BYTES: u64 = 64;
+    /// Size in bytes of a large page of descriptors.
+    pub const LARGE_PAGE: u64 = 2 << 20;
+    /// Number of entries of a table.
+    pub const ENTRIES: u64 = 512;
+    /// Bit of an entry: it is valid.
+    pub const PRESENT: u64 = 1;
+    /// Bit of an entry of the second level: it maps a large page.
+    pub const LARGE: u64 = 1 << 7;
+    /// Mask of the address in an entry.
+    pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+}
 
 /// The layout of the table by which a host finds the guest's huge pages. The table of
 /// [`GuestHeader::pool_table`] lists pages. Each page has one entry of 16 bytes for each of 256
@@ -192,7 +208,7 @@ impl GuestHeader {
             given_up: AtomicU64::new(0),
             give_back: AtomicU32::new(0),
             reclaimed: AtomicU32::new(0),
-            descriptors: [const { AtomicU64::new(0) }; 2],
+            descriptors: AtomicU64::new(0),
             oom_kills: AtomicU64::new(0),
             oom_records: [const { OomRecord::new() }; OOM_RECORDS],
             awaited_input: AtomicU32::new(0),

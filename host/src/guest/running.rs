@@ -4,6 +4,7 @@ use super::sample::Sample;
 use super::stage::Stage;
 use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, MonitorSender};
+use ebb_mm::Frame;
 use std::fmt::Debug;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -91,10 +92,12 @@ pub(crate) trait Guest: Debug + Send + Sync {
         None
     }
 
-    /// Returns the guest-physical addresses of the page descriptors for frames below 4 GiB and for
-    /// those above. An address is 0 if it is not known or the kernel does not publish it.
-    fn descriptors(&self) -> [u64; 2] {
-        [0; 2]
+    /// Returns the guest-physical address of the page descriptor of `frame`, whose pageblock the
+    /// caller has taken from the guest's allocator. The descriptors of the following frames of the
+    /// same 128 MiB are contiguous with it. Returns `None` if it is not known or the kernel does
+    /// not publish it.
+    fn descriptor(&self, _frame: Frame) -> Option<GuestAddress> {
+        None
     }
 
     /// Returns the location of the table of the guest's hugetlb pools. Returns `None` until a pool

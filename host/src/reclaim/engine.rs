@@ -10,7 +10,7 @@ use crate::machine::GiveBack;
 use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Hold, Vcpus, Window};
 use ebb_mm::attach::Attached;
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
-use ebb_wire::header::DESCRIPTOR_BYTES;
+use ebb_wire::header::memmap::{DESCRIPTOR_BYTES, LARGE_PAGE};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,9 @@ const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 /// How long a thread waits for another thread that takes memory of the same guest.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME: u64 = FRAME_SIZE as u64;
-/// The first frame whose descriptor is in the second list of descriptors.
-const HIGH_FRAME: u64 = (4 << 30) / FRAME;
+/// The number of frames whose descriptors fill one large page.
+const DESCRIBED: u64 = LARGE_PAGE / DESCRIPTOR_BYTES;
+const _: () = assert!(LARGE_PAGE == HUGE_PAGE);
 
 /// The amount of memory that was taken from a guest, and the time that it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -382,27 +383,23 @@ impl Puncher<'_> {
     /// Punches holes for the page descriptors of the frames in `range`. The descriptors of free
     /// blocks are zero, so nothing is lost. Does nothing for ranges that are not whole blocks.
     fn punch_descriptors(&mut self, range: FrameRange) {
-        let high = range.start.number() >= HIGH_FRAME;
-        let first = self.guest.descriptors()[usize::from(high)];
-        let inside = range.start.number() - if high { HIGH_FRAME } else { 0 };
-        if first == 0 || !range.frames.is_multiple_of(PAGEBLOCK_FRAMES) {
+        let whole = |frames: u64| frames.is_multiple_of(PAGEBLOCK_FRAMES);
+        if !whole(range.start.number()) || !whole(range.frames) {
             return;
         }
-        let address = inside
-            .checked_mul(DESCRIPTOR_BYTES)
-            .and_then(|bytes| first.checked_add(bytes));
-        let Some(mut address) = address.filter(|address| address.is_multiple_of(FRAME)) else {
-            return;
-        };
-        let end = address.saturating_add(range.frames * DESCRIPTOR_BYTES);
-        while address < end {
-            let next = end.min((address / HUGE_PAGE + 1) * HUGE_PAGE);
+        let (mut frame, end) = (range.start, range.end());
+        while frame < end {
+            let part = (frame.number() / DESCRIBED + 1) * DESCRIBED;
+            let next = end.min(Frame::new(part));
+            let bytes = (next.number() - frame.number()) * DESCRIPTOR_BYTES;
             // Punching a part of a huge page would split it and free little memory.
-            if next - address == HUGE_PAGE || !self.ram.is_one_page(GuestAddress(address)) {
+            if let Some(address) = self.guest.descriptor(frame)
+                && (bytes == HUGE_PAGE || !self.ram.is_one_page(address))
+            {
                 // An error is ignored, because keeping the descriptors costs little.
-                let _ = self.punch(address, next - address);
+                let _ = self.punch(address.0, bytes);
             }
-            address = next;
+            frame = next;
         }
     }
 }

@@ -9,7 +9,7 @@ use ebb_mm::{
     Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
     metadata_layout,
 };
-use ebb_wire::header::{GuestHeader, MAGIC, VERSION};
+use ebb_wire::header::{GuestHeader, MAGIC, VERSION, memmap};
 use std::io::Write as _;
 use std::mem::offset_of;
 use std::os::unix::net::UnixStream;
@@ -18,6 +18,9 @@ const RAM: u64 = 64 << 20;
 const HEADER: u64 = 0x3000;
 const METADATA: u64 = 1 << 20;
 const DESCRIPTORS: u64 = 2 << 20;
+/// The tables that map the descriptors.
+const UPPER: u64 = 0x4000;
+const DIRECTORY: u64 = 0x5000;
 const BLOCK: u64 = 2 << 20;
 
 /// Calls `test` with a guest that manages `managed` bytes of memory, after the first 4 MiB.
@@ -66,10 +69,13 @@ fn with_ram(
         offset_of!(GuestHeader, metadata_bytes),
         &bytes.to_le_bytes(),
     );
-    put(
-        offset_of!(GuestHeader, descriptors),
-        &DESCRIPTORS.to_le_bytes(),
-    );
+    put(offset_of!(GuestHeader, descriptors), &UPPER.to_le_bytes());
+    for (table, entry) in [
+        (UPPER, DIRECTORY | memmap::PRESENT),
+        (DIRECTORY, DESCRIPTORS | memmap::LARGE | memmap::PRESENT),
+    ] {
+        rustix::io::pwrite(ram.fd(), &entry.to_le_bytes(), table).unwrap();
+    }
     let header = Header::new(Arc::clone(&ram), GuestAddress(HEADER));
     let guest = Arc::new(EbbGuest::new(header, 0));
     let memory = FreeMemory::new(Arc::clone(&ram), guest, atomics_shared);
@@ -137,6 +143,36 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
         allocator.drain(&mut cache);
         allocator.validate().unwrap();
     });
+}
+
+/// A guest that has moved descriptors of 128 MiB of memory has put a table in place of their large
+/// page.
+#[test]
+fn descriptors_that_may_have_moved_stay() {
+    let entries = [
+        (DIRECTORY, DESCRIPTORS | memmap::PRESENT),
+        (DIRECTORY, DESCRIPTORS | memmap::LARGE),
+        (DIRECTORY, RAM | memmap::LARGE | memmap::PRESENT),
+        (UPPER, DIRECTORY),
+        (UPPER, RAM | memmap::PRESENT),
+    ];
+    for (table, entry) in entries {
+        with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+            rustix::io::pwrite(ram.fd(), &u64::to_le_bytes(entry), table).unwrap();
+            let mut cache = CpuCache::new();
+            let blocks = used(ram, allocator, &mut cache, 2);
+            for &block in &blocks {
+                allocator.free(&mut cache, block, Order::PAGEBLOCK);
+            }
+            allocator.drain(&mut cache);
+            assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 2 * BLOCK);
+            for block in &blocks {
+                assert_eq!(byte(ram, block.address()), 0);
+                let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
+                assert_eq!(byte(ram, described), 7, "{table:#x}: {entry:#x}");
+            }
+        });
+    }
 }
 
 /// The descriptors of one block are a part of a huge page, and punching them would split it.

@@ -5,9 +5,10 @@ use crate::guest::running::PoolTable;
 use crate::guest::{HugePages, Stage, WaitStatus};
 use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, GuestRam};
+use ebb_mm::Frame;
 use ebb_mm::view::{Memory, View};
 use ebb_wire::header::{
-    GuestHeader, MAGIC, NAME_BYTES, OOM_RECORDS, OomRecord, VERSION, pool, stage,
+    GuestHeader, MAGIC, NAME_BYTES, OOM_RECORDS, OomRecord, VERSION, memmap, pool, stage,
 };
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -217,17 +218,37 @@ impl Header {
         (sequence.load(Relaxed) == expected).then_some(victim)
     }
 
-    /// Returns the guest-physical addresses of the page descriptors of frames below 4 GiB and of
-    /// those above, in this order. An address is 0 if the descriptors are not contiguous or not
-    /// available. The addresses are the guest's claims.
-    pub(crate) fn descriptors(&self) -> [u64; 2] {
-        let word = |number: usize| {
-            // Acquire: ordered after the compare-and-swap that took the blocks to which the
-            // descriptors belong.
-            let offset = offset_of!(GuestHeader, descriptors) + number * 8;
-            Some(self.ram.atomic_u64(self.field(offset)?)?.load(Acquire))
-        };
-        [0, 1].map(|number| word(number).unwrap_or(0))
+    /// Returns the guest-physical address of the page descriptor of `frame`. The following
+    /// descriptors in the same [`memmap::LARGE_PAGE`] bytes of the memmap are contiguous with it.
+    /// Returns `None` if the guest has moved descriptors of this part, or has none. The address is
+    /// the guest's claim.
+    ///
+    /// The caller must have taken the pageblock of `frame` from the guest's allocator. While it has
+    /// the block, the guest does not move the block's descriptors. If the guest has moved them
+    /// before, the entry that is read here says so: the guest changed it before it freed the block.
+    pub(crate) fn descriptor(&self, frame: Frame) -> Option<GuestAddress> {
+        let offset = frame.number().checked_mul(memmap::DESCRIPTOR_BYTES)?;
+        let large = offset / memmap::LARGE_PAGE;
+        let mut table = self.pointer(offset_of!(GuestHeader, descriptors))?;
+        let upper = large / memmap::ENTRIES;
+        if upper >= memmap::ENTRIES {
+            return None;
+        }
+        for (index, bits) in [
+            (upper, memmap::PRESENT),
+            (large % memmap::ENTRIES, memmap::PRESENT | memmap::LARGE),
+        ] {
+            // Acquire: ordered after the compare-and-swap that took the block.
+            let entry = self.ram.atomic_u64(table.checked_add(index * 8)?)?;
+            let entry = entry.load(Acquire);
+            if entry & bits != bits {
+                return None;
+            }
+            table = GuestAddress(entry & memmap::ADDRESS);
+        }
+        // In a large page's entry, x86 uses a bit within the address mask for something else.
+        let page = GuestAddress(table.0 & !(memmap::LARGE_PAGE - 1));
+        page.checked_add(offset % memmap::LARGE_PAGE)
     }
 
     /// Returns the guest-physical address of the table of the hugetlb pools' pages, and the number

@@ -5,7 +5,8 @@ use crate::guest::running::{Guest, Metadata, PoolTable};
 use crate::guest::sample::Sample;
 use crate::guest::stage::Stage;
 use crate::machine::GiveBack;
-use ebb_mm::FRAME_SIZE;
+use crate::qemu::GuestAddress;
+use ebb_mm::{FRAME_SIZE, Frame};
 use std::time::Duration;
 
 /// A running guest with Ebb's own kernel, whose header page the host reads.
@@ -79,8 +80,8 @@ impl Guest for EbbGuest {
         self.header.give_back()
     }
 
-    fn descriptors(&self) -> [u64; 2] {
-        self.header.descriptors()
+    fn descriptor(&self, frame: Frame) -> Option<GuestAddress> {
+        self.header.descriptor(frame)
     }
 
     fn pool_table(&self) -> Option<PoolTable> {

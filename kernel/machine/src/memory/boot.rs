@@ -6,7 +6,7 @@
 //! GiB.
 
 use crate::arch::header::HEADER;
-use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
+use crate::arch::pte::{ACCESSED, ADDRESS, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
 use crate::arch::{BootInfo, MEMMAP_BASE, PhysRange, phys_to_virt};
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -18,6 +18,7 @@ use ebb_mm::{
 
 use super::memmap::{self, DESCRIPTOR_BYTES};
 use super::tables;
+use ebb_wire::header::memmap as wire;
 
 /// 2 MiB, a page of the memmap's mapping.
 const LARGE_PAGE: u64 = 2 << 20;
@@ -285,33 +286,13 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     super::allocator::set(allocator);
 }
 
-/// The addresses of the memmap's two lists of descriptors for the host: of frames below 4 GiB, and
-/// of the others. A list has an address only if it is contiguous.
-struct Together([Option<u64>; 2]);
-
-impl Together {
-    /// The number of large pages of the memmap for frames below 4 GiB.
-    const LOW: u64 = DMA32_END / RAM_PER_LARGE_PAGE;
-
-    /// Records the address of the memmap's large page with this number.
-    fn note(&mut self, number: u64, page: u64) {
-        let high = number >= Self::LOW;
-        let inside = if high { number - Self::LOW } else { number };
-        let first = page.wrapping_sub(inside * LARGE_PAGE);
-        let known = self.0[usize::from(high)].get_or_insert(first);
-        if *known != first {
-            *known = 0;
-        }
-    }
-
-    fn publish(&self) {
-        for (word, first) in HEADER.descriptors.iter().zip(self.0) {
-            // Relaxed: the host reads it after it has got a block from the allocator, which is
-            // created later.
-            word.store(first.unwrap_or(0), Ordering::Relaxed);
-        }
-    }
-}
+const _: () = assert!(
+    DESCRIPTOR_BYTES == wire::DESCRIPTOR_BYTES
+        && LARGE_PAGE == wire::LARGE_PAGE
+        && PRESENT == wire::PRESENT
+        && LARGE == wire::LARGE
+        && ADDRESS == wire::ADDRESS
+);
 
 /// Maps the memmap of all RAM to the carved-out memory, with large pages.
 fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
@@ -336,7 +317,6 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
         );
     });
     let mut page = place.start;
-    let mut together = Together([None; 2]);
     let (mut directory, mut current) = (tables, u64::MAX);
     let flags = PRESENT | WRITABLE | ACCESSED_DIRTY | LARGE | GLOBAL | NO_EXECUTE;
     each_unit(ram, RAM_PER_LARGE_PAGE, |number| {
@@ -345,8 +325,9 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
             directory += FRAME_SIZE as u64;
         }
         set(directory, number % 512, page | flags);
-        together.note(number, page);
         page += LARGE_PAGE;
     });
-    together.publish();
+    // Relaxed: the host reads it after it has got a block from the allocator, which is created
+    // later.
+    HEADER.descriptors.store(upper, Ordering::Relaxed);
 }

@@ -3,7 +3,6 @@
 use super::memmap::{DESCRIPTOR_BYTES, Descriptor, HUGE_PAGE_HEAD, Kind, frame_ptr};
 use super::percpu::{self, Count};
 use super::{allocator, clear_page, tables};
-use crate::arch::header::HEADER;
 use crate::arch::ipi::{self, FlushRequest};
 use crate::arch::pte::{ACCESSED, ADDRESS, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
 use crate::arch::spin::{SpinGuard, SpinLock};
@@ -45,11 +44,6 @@ pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 /// Begins an exchange that has changed nothing yet. Waits for the lock, so that only one exchange
 /// runs at a time.
 pub(super) fn begin() -> Exchange {
-    // From here on descriptors may move. Release, before the first move: a host that later gets a
-    // block with moved descriptors sees this.
-    for first in &HEADER.descriptors {
-        first.store(0, Ordering::Release);
-    }
     Exchange::begin(Hardware, SHARED.lock())
 }
 
