@@ -319,7 +319,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     ///
     /// # Errors
     /// Fails with the error of `sink`. The ranges go back unchanged then and still count as
-    /// touched, and `poll` is unchanged. If the host may still drop the ranges, they do not go back.
+    /// touched, and `poll` is unchanged. If the host may still drop the ranges, they do not go
+    /// back.
     pub(crate) fn send<S: ReportSink>(
         self,
         sink: &mut S,

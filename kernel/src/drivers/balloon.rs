@@ -334,8 +334,8 @@ pub fn reporting() -> Result<(), ReportFailure> {
 ///
 /// # Errors
 /// Fails if the device did not take the ranges. A device that broke the protocol or did not answer
-/// in time is reset first, so that the frames may be used again. Fails with `NotReset` if the device
-/// does not confirm that. The frames must stay unused for ever then.
+/// in time is reset first, so that the frames may be used again. Fails with `NotReset` if the
+/// device does not confirm that. The frames must stay unused for ever then.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
     let mut batch = ReportBatch::new();

@@ -50,9 +50,9 @@ static SWEPT: WaitQueue = WaitQueue::new();
 /// The largest number of passes in a sweep. Each pass reports a share of the free memory, and
 /// together they reach all of it.
 const SWEEP_PASSES: u32 = 64;
-/// The time that CPUs have to empty their caches after a drain request. A CPU does so when it idles,
-/// unmaps pages or serves another CPU's request to check its run queue. The cache of a CPU that
-/// does none of these meanwhile stays.
+/// The time that CPUs have to empty their caches after a drain request. A CPU does so when it
+/// idles, unmaps pages or serves another CPU's request to check its run queue. The cache of a CPU
+/// that does none of these meanwhile stays.
 const DRAIN_PAUSE: Nanos = Nanos::from_millis(20);
 /// Held while the mode and the order are passed to the allocator, so that it gets a consistent
 /// pair.
