@@ -51,7 +51,7 @@ use machine::sched;
 
 /// The most frames that move together.
 pub(super) const BATCH: usize = 32;
-/// The most entries that map these frames.
+/// The most entries that are parked at once. A batch with more of them moves in several turns.
 const ENTRIES: usize = 4 * BATCH;
 
 /// The time for which a searched family is not searched again.
@@ -250,9 +250,33 @@ impl Mover {
     /// caller holds no lock.
     pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
         debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
+        let mut frames = 0;
         for &frame in from {
+            if self.is_full_for(frame) {
+                frames += self.carry_parked(&to[frames..]);
+            }
             self.park(frame);
         }
+        frames += self.carry_parked(&to[frames..]);
+        let failed = from.len() - frames;
+        percpu::add(Count::Migrated, frames as u64);
+        percpu::add(Count::MigrateFailed, failed as u64);
+        self.family = None;
+        frames
+    }
+
+    /// Returns `true` if the entries of `frame` find no room beside those that are parked, and
+    /// would alone.
+    fn is_full_for(&self, frame: Frame) -> bool {
+        let descriptor = Descriptor::get(frame);
+        let references = descriptor.references();
+        let room = ENTRIES - self.parked.len();
+        descriptor.is_anonymous(references) && (room + 1..=ENTRIES).contains(&(references as usize))
+    }
+
+    /// Moves the frames whose entries are parked to the unused frames `to`, in order, and frees the
+    /// old ones. Returns the number of frames moved. The batch is empty afterwards.
+    fn carry_parked(&mut self, to: &[Frame]) -> usize {
         self.unmap_files();
         for shown in &self.shown {
             tlb::flush(&shown.space.cpus, shown.pages.clone());
@@ -285,16 +309,12 @@ impl Mover {
                 target = targets.next();
             }
         }
-        let failed = from.len() - frames;
-        percpu::add(Count::Migrated, frames as u64);
-        percpu::add(Count::MigrateFailed, failed as u64);
         self.items.clear();
         self.tables.clear();
         self.parked.clear();
         // Spaces whose last reference this is go here, with their memory.
         self.shown.clear();
         self.of_files.clear();
-        self.family = None;
         frames
     }
 

@@ -181,6 +181,9 @@ static void moved(void)
 	check(place, pages, 4);
 }
 
+/* Together with the parent they map a batch of frames by more entries than are moved at once. */
+#define CHILDREN 8
+
 /* Pages that processes share since a fork move once for all of them. */
 static void shared(void)
 {
@@ -192,7 +195,7 @@ static void shared(void)
 	if (pipe(go) || pipe(ready))
 		perror("pipe");
 	fill(memory, pages, 4);
-	for (int child = 0; child < 3; child++)
+	for (int child = 0; child < CHILDREN; child++)
 		if (fork() == 0) {
 			if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1)
 				_exit(2);
@@ -201,14 +204,14 @@ static void shared(void)
 				wrong += *word(memory, page) != stamp(page);
 			_exit(wrong != 0);
 		}
-	for (int child = 0; child < 3; child++)
+	for (int child = 0; child < CHILDREN; child++)
 		if (read(ready[0], &byte, 1) != 1)
 			perror("read");
 	long anonymous = meminfo("AnonPages");
 	write_knob(COMPACT, 1);
 	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
 	printf("shared still: %s\n", meminfo("AnonPages") < anonymous * 11 / 10 ? "yes" : "no");
-	if (write(go[1], "123", 3) != 3)
+	if (write(go[1], "12345678", CHILDREN) != CHILDREN)
 		perror("write");
 	while (wait(&status) > 0)
 		printf("child: %x\n", status);
