@@ -247,7 +247,7 @@ fn compact(books: &mut Books<'_, '_>, most: u64) -> Outcome {
         while let Some(block) = compactor.next(a) {
             let sources: Vec<Frame> = a.frames_in_use(*block).collect();
             let mut targets = vec![Frame::new(0); sources.len()];
-            let found = compactor.targets(a, &mut targets);
+            let found = compactor.targets(a, Compacts::Daemon, &mut targets);
             for (from, &to) in sources.iter().zip(&targets[..found]) {
                 assert!(held.remove(from) && held.insert(to));
                 a.free(&mut books.cache, *from, Order::BASE);

@@ -301,10 +301,16 @@ impl Compactor {
 
     /// Allocates frames of order 0 to migrate other frames to, and stores them in the slice
     /// `frames`. They are movable and come from the fullest pageblocks, not from planned ones.
-    /// Returns how many it stored. Free the frames that are not used, like any others.
+    /// Returns how many it stored. Free the frames that are not used, like any others. `by` says
+    /// which counters count the work.
     ///
     /// Fewer frames than requested mean that other CPUs allocated them: plan again.
-    pub fn targets(&mut self, allocator: &Allocator<'_>, frames: &mut [Frame]) -> usize {
+    pub fn targets(
+        &mut self,
+        allocator: &Allocator<'_>,
+        by: Compacts,
+        frames: &mut [Frame],
+    ) -> usize {
         let zone = allocator.zone(self.zone);
         let mut found = 0;
         // At most two iterations: one from the current position, and one from the start.
@@ -312,7 +318,7 @@ impl Compactor {
             let rest = &mut frames[found..];
             let filled = self.targets.fill(zone, &mut self.scan, self.planned, rest);
             self.counters
-                .count_targets(self.by, filled.lines_read, filled.frames as u64);
+                .count_targets(by, filled.lines_read, filled.frames as u64);
             found += filled.frames;
             if found == frames.len() {
                 return found;

@@ -27,7 +27,8 @@ pub struct CompactionCounters {
     pub fail: u64,
     /// `compact_success`: how often such a wait ended with success.
     pub success: u64,
-    /// `compact_daemon_wake`: how often the background thread was woken.
+    /// `compact_daemon_wake`: how often the background thread was woken, other than by its own
+    /// schedule.
     pub daemon_wake: u64,
     /// `compact_daemon_migrate_scanned`: the part of `migrate_scanned` that the background thread
     /// caused.

@@ -54,7 +54,7 @@ fn clear(
         .filter(|&frame| moves(frame))
         .collect();
     let mut targets = vec![Frame::new(0); sources.len()];
-    let found = compactor.targets(a, &mut targets);
+    let found = compactor.targets(a, Compacts::Daemon, &mut targets);
     for (&from, &to) in sources.iter().zip(&targets[..found]) {
         let mut owned = held.iter_mut().filter(|frame| **frame == from);
         *owned.next().expect("somebody's") = to;
@@ -179,6 +179,26 @@ fn a_block_that_does_not_move_is_remembered() {
             .plan(long_after, a, 1, Compacts::Daemon)
             .expect("room");
         assert_eq!(plan.frames, 1, "it may have been unpinned");
+    });
+}
+
+#[test]
+fn targets_count_for_the_one_that_moves_frames() {
+    in_small_memory(|a, cache| {
+        let _held = fill(a, cache, &[40, 60, 500, 300]);
+        let mut compactor = Compactor::new(0);
+        compactor.plan(NOW, a, 1, Compacts::Daemon).expect("room");
+        let block = compactor.next(a).expect("planned");
+        // A task compacts the zone at the same time.
+        compactor.plan(NOW, a, 1, Compacts::Direct).expect("room");
+        let mut to = [Frame::new(0); 1];
+        assert_eq!(compactor.targets(a, Compacts::Daemon, &mut to), 1);
+        let counters = compactor.counters();
+        assert!(counters.free_scanned > 1);
+        assert_eq!(counters.daemon_free_scanned, counters.free_scanned);
+        a.free(cache, to[0], Order::BASE);
+        compactor.give_up(a, block);
+        validate_after(a, cache);
     });
 }
 
@@ -401,7 +421,7 @@ impl Shared<'_, '_> {
                 for _ in 0..3 {
                     let sources: Vec<_> = self.a.frames_in_use(*block).collect();
                     let mut targets = vec![Frame::new(0); sources.len()];
-                    let found = compactor.targets(self.a, &mut targets);
+                    let found = compactor.targets(self.a, Compacts::Daemon, &mut targets);
                     for (&from, &to) in sources.iter().zip(&targets[..found]) {
                         assert!(!block.range().contains(to));
                         if !self.migrate(&mut cache, from, to) {
@@ -552,7 +572,7 @@ proptest! {
                         a.drain(cache);
                         let mut targets = vec![Frame::new(0); count];
                         let free = a.zone_stats(0).free_blocks;
-                        let found = compactor.targets(a, &mut targets);
+                        let found = compactor.targets(a, Compacts::Daemon, &mut targets);
                         assert_eq!(a.zone_stats(0).free_blocks, free);
                         for &frame in &targets[..found] {
                             assert!(emptying.iter().all(|block| !block.range().contains(frame)));

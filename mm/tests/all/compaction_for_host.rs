@@ -6,8 +6,8 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use crate::arena::{range, with};
 use ebb_mm::{
-    Allocator, Compactor, Config, Consolidation, CpuCache, Emptied, Frame, FrameRange, Mobility,
-    Order, PAGEBLOCK_FRAMES, ReportSink, Reporter, ZoneConfig, ZoneKind,
+    Allocator, Compactor, Compacts, Config, Consolidation, CpuCache, Emptied, Frame, FrameRange,
+    Mobility, Order, PAGEBLOCK_FRAMES, ReportSink, Reporter, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -110,7 +110,9 @@ impl Machine<'_, '_> {
         };
         let sources: Vec<_> = self.a.frames_in_use(*block).collect();
         let mut targets = vec![Frame::new(0); sources.len()];
-        let found = self.compactor.targets(self.a, &mut targets);
+        let found = self
+            .compactor
+            .targets(self.a, Compacts::Daemon, &mut targets);
         assert_eq!(found, sources.len(), "the plan promised room");
         for &from in &sources {
             self.a.free(&mut self.cache, from, Order::BASE);

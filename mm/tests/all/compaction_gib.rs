@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::arena::{MIB, one, range, validate_after, with_gibs};
 use ebb_mm::{
-    Allocator, Compactor, CpuCache, EmptyingGib, Frame, FrameRange, Mobility, NoGib, Order,
-    PAGEBLOCK_FRAMES, Request, StuckGibs,
+    Allocator, Compactor, Compacts, CpuCache, EmptyingGib, Frame, FrameRange, Mobility, NoGib,
+    Order, PAGEBLOCK_FRAMES, Request, StuckGibs,
 };
 
 const GIB: u64 = 1024 * MIB;
@@ -43,7 +43,7 @@ fn clear(
         };
         for from in from.into_iter().filter(|&from| moves(from)) {
             let mut to = [Frame::new(0)];
-            if order != Order::BASE || compactor.targets(a, &mut to) == 0 {
+            if order != Order::BASE || compactor.targets(a, Compacts::Direct, &mut to) == 0 {
                 to[0] = one(a, cache, order);
             }
             assert!(gib.blocks(a).all(|place| !place.range().contains(to[0])));

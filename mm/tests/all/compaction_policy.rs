@@ -72,7 +72,9 @@ impl Machine<'_, '_> {
         if self.moves {
             let sources: Vec<_> = self.a.frames_in_use(*block).collect();
             let mut targets = vec![Frame::new(0); sources.len()];
-            let found = self.compactor.targets(self.a, &mut targets);
+            let found = self
+                .compactor
+                .targets(self.a, Compacts::Daemon, &mut targets);
             assert_eq!(found, sources.len(), "the plan promised room");
             for &from in &sources {
                 self.a.free(&mut self.cache, from, Order::BASE);

@@ -432,7 +432,10 @@ fn it_is_compacted_by_itself() {
         while let Some(block) = compactor.next(a) {
             let sources: Vec<_> = a.frames_in_use(*block).collect();
             let mut targets = vec![Frame::new(0); sources.len()];
-            assert_eq!(compactor.targets(a, &mut targets), sources.len());
+            assert_eq!(
+                compactor.targets(a, Compacts::Direct, &mut targets),
+                sources.len()
+            );
             for (from, &to) in sources.iter().zip(&targets) {
                 assert!(is_dma(to), "{to:?} cannot be reached");
                 a.free(cache, *from, Order::BASE);

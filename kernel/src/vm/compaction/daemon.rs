@@ -190,7 +190,10 @@ fn run() {
                 if !freed {
                     let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_woken();
                     QUEUE.wait_uninterruptible(called);
-                    super::COMPACTORS[0].lock().count_wake();
+                    // `wait_until` counts the wake-up of a request.
+                    if !daemon.is_woken() {
+                        count_wake();
+                    }
                 }
                 ASLEEP.store(false, Ordering::Relaxed);
                 // The memory being freed is free by then.
@@ -215,6 +218,9 @@ impl Daemon {
     fn wait_until(&self, then: Duration) {
         let nanos = u64::try_from(then.as_nanos()).unwrap_or(u64::MAX);
         QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), Nanos(nanos));
+        if self.is_woken() {
+            count_wake();
+        }
     }
 
     /// Does the work that is due. Returns the time until the next look, or `None` if none is
@@ -307,6 +313,11 @@ impl Daemon {
         }
         next
     }
+}
+
+/// Counts a wake-up of the thread that its own schedule did not cause.
+fn count_wake() {
+    super::COMPACTORS[0].lock().count_wake();
 }
 
 /// Returns `true` if a task has asked for a block or the relief of one, or if the knob was set more

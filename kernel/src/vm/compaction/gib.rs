@@ -7,7 +7,7 @@
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs};
+use ebb_mm::{BlockPlace, Compacts, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, hugetlb, percpu, pressure};
@@ -170,7 +170,13 @@ fn empty_all(gib: &EmptyingGib, mover: &mut Mover) -> bool {
             return true;
         }
         part(block, mover);
-        let roomy = empty(block, mover, Room::Anywhere, Patience::Thorough);
+        let roomy = empty(
+            block,
+            Compacts::Direct,
+            mover,
+            Room::Anywhere,
+            Patience::Thorough,
+        );
         sched::cond_resched();
         roomy && !sched::current().killed()
     })

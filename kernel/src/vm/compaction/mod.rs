@@ -101,8 +101,15 @@ fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<E
     None
 }
 
-/// Moves the movable frames of a block elsewhere. Returns `false` if there was no room for them.
-fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -> bool {
+/// Moves the movable frames of a block elsewhere, on behalf of `by`. Returns `false` if there was no
+/// room for them.
+fn empty(
+    block: BlockPlace,
+    by: Compacts,
+    mover: &mut Mover,
+    room: Room,
+    patience: Patience,
+) -> bool {
     percpu::drain();
     let mut held = false;
     for look in 0..2 {
@@ -121,7 +128,7 @@ fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -
                 count += 1;
             }
             if count == BATCH || next.is_none() && count != 0 {
-                roomy = move_out(block.zone(), &from[..count], room, mover);
+                roomy = move_out(block.zone(), by, &from[..count], room, mover);
                 count = 0;
                 sched::cond_resched();
             }
@@ -149,10 +156,10 @@ fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -
 }
 
 /// Moves the frames `from`. Returns `false` if there is no room for them.
-fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
+fn move_out(zone: usize, by: Compacts, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
     let mut to = [Frame::new(0); BATCH];
     let to = &mut to[..from.len()];
-    let mut found = COMPACTORS[zone].lock().targets(allocator(), to);
+    let mut found = COMPACTORS[zone].lock().targets(allocator(), by, to);
     percpu::count_taken(&to[..found]);
     while room == Room::Anywhere && found < to.len() {
         let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Keep);
@@ -177,7 +184,7 @@ fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End
         return End::Nothing;
     }
     match begin(zone, by, dearest) {
-        Some(block) => finish(zone, block, mover, Patience::Thorough),
+        Some(block) => finish(zone, block, by, mover, Patience::Thorough),
         None => End::Nothing,
     }
 }
@@ -199,14 +206,20 @@ fn empty_for_host(
         plan.is_some_and(&pays)
     });
     match begun {
-        Some(block) => finish(zone, block, mover, Patience::Thorough),
+        Some(block) => finish(zone, block, Compacts::Daemon, mover, Patience::Thorough),
         None => End::Nothing,
     }
 }
 
 /// Empties a block and returns it to the allocator.
-fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patience) -> End {
-    let roomy = empty(*block, mover, Room::Partial, patience);
+fn finish(
+    zone: usize,
+    block: EmptyingBlock,
+    by: Compacts,
+    mover: &mut Mover,
+    patience: Patience,
+) -> End {
+    let roomy = empty(*block, by, mover, Room::Partial, patience);
     let mut compactor = COMPACTORS[zone].lock();
     if !roomy {
         compactor.give_up(allocator(), block);
@@ -235,7 +248,13 @@ fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
         return;
     };
     if allocator().frames_left(*block) <= most {
-        empty(*block, mover, Room::Partial, Patience::Brief);
+        empty(
+            *block,
+            Compacts::Daemon,
+            mover,
+            Room::Partial,
+            Patience::Brief,
+        );
     }
     allocator().end_emptying(block);
 }
@@ -283,7 +302,8 @@ pub(crate) fn make_block() -> bool {
         COMPACTORS[zone].lock().count_stall();
         let (mut whole, mut tries) = (false, 0);
         while let Some(block) = next.take() {
-            whole = finish(zone, block, &mut mover, Patience::Brief) == End::Whole;
+            whole =
+                finish(zone, block, Compacts::Direct, &mut mover, Patience::Brief) == End::Whole;
             tries += 1;
             if !whole && tries < TRIES {
                 next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
