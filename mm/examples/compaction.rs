@@ -254,7 +254,7 @@ fn compact(books: &mut Books<'_, '_>, most: u64) -> Outcome {
                 outcome.copied += 1;
             }
             a.drain(&mut books.cache);
-            if compactor.finish(now, a, block) == Emptied::Whole {
+            if compactor.finish(now, a, Compacts::Daemon, block) == Emptied::Whole {
                 outcome.gained += 1;
             }
         }

@@ -16,12 +16,15 @@ use super::{
 
 /// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
 const SCAN_LASTS: Duration = Duration::from_secs(1);
-/// The number of consecutive pageblocks that could not be emptied after which compaction of the
-/// zone pauses.
+/// The number of consecutive pageblocks that the background thread could not empty after which it
+/// pauses in the zone.
 const FRUITLESS: u32 = 16;
-/// How long compaction of the zone pauses then. Linux's proactive compaction waits as long after a
-/// run without progress.
+/// How long the background thread pauses in the zone then. Linux's proactive compaction waits as
+/// long after a run without progress.
 const FRUITLESS_REST: Duration = Duration::from_secs(32);
+/// The number of consecutive waits of tasks without success after which no task waits for
+/// compaction of the zone for [`NOTHING_REST`].
+const FRUITLESS_STALLS: u32 = 6;
 /// After a scan that found nothing, the zone is not scanned again for this time, unless a
 /// pageblock's worth of frames was freed.
 const NOTHING_REST: Duration = Duration::from_millis(500);
@@ -41,17 +44,16 @@ pub enum Emptied {
     /// The pageblock is free now.
     Whole,
     /// This number of frames stayed in use. The pageblock is not tried again until one of these
-    /// frames is freed or a minute has passed.
+    /// frames is freed or a minute has passed, up to 16 minutes if it fails again and again.
     Stuck(u32),
 }
 
-/// Until when a zone is not scanned.
+/// Until when a zone is not scanned, after a scan that found nothing.
 #[derive(Copy, Clone, Debug)]
 struct Rest {
     until: Duration,
-    /// The number of free frames at that time: an increase by a pageblock's worth ends the pause.
-    /// `None` if only time ends it.
-    unless_free: Option<u64>,
+    /// The number of free frames at the scan: an increase by a pageblock's worth ends the pause.
+    free: u64,
 }
 
 /// Empties the pageblocks of a zone, the cheapest first, into the fullest. A state machine without
@@ -79,8 +81,14 @@ pub struct Compactor {
     targets: Targets,
     /// The pageblocks that could not be emptied.
     pub(crate) stuck: StuckBlocks,
-    /// Number of consecutive pageblocks that could not be emptied.
+    /// Number of consecutive pageblocks that the background thread could not empty.
     fruitless: u32,
+    /// Until when the background thread pauses.
+    daemon_rests_until: Duration,
+    /// Number of consecutive waits of tasks without success.
+    fruitless_stalls: u32,
+    /// Until when no task waits for compaction.
+    no_stall_until: Duration,
     rest: Option<Rest>,
     by: Compacts,
     counters: CompactionCounters,
@@ -99,6 +107,9 @@ impl Compactor {
             targets: Targets::new(),
             stuck: StuckBlocks::new(),
             fruitless: 0,
+            daemon_rests_until: Duration::ZERO,
+            fruitless_stalls: 0,
+            no_stall_until: Duration::ZERO,
             rest: None,
             by: Compacts::Daemon,
             counters: CompactionCounters::new(),
@@ -121,14 +132,26 @@ impl Compactor {
         self.counters.stall += 1;
     }
 
-    /// Counts the end of a task's wait for compaction: a success if `got`, a failure otherwise.
-    /// Changes only the counters.
-    pub fn count_stall_ended(&mut self, got: bool) {
+    /// Counts the end of a task's wait for compaction at `now`: a success if `got`, a failure
+    /// otherwise. After 6 failures in a row [`may_stall`](Self::may_stall) is `false` for 500 ms.
+    pub fn count_stall_ended(&mut self, now: Duration, got: bool) {
         if got {
             self.counters.success += 1;
-        } else {
-            self.counters.fail += 1;
+            self.fruitless_stalls = 0;
+            return;
         }
+        self.counters.fail += 1;
+        self.fruitless_stalls += 1;
+        if self.fruitless_stalls >= FRUITLESS_STALLS {
+            self.fruitless_stalls = 0;
+            self.no_stall_until = now.saturating_add(NOTHING_REST);
+        }
+    }
+
+    /// Returns whether a task may wait for compaction of the zone at `now`. A task that compacts on
+    /// a user's request need not ask.
+    pub fn may_stall(&self, now: Duration) -> bool {
+        now >= self.no_stall_until
     }
 
     /// Counts a wake-up of the background thread that compacts.
@@ -143,8 +166,8 @@ impl Compactor {
     ///
     /// Returns `None` if `blocks` is 0 or no pageblock can be emptied: the others in partial use
     /// have too few free frames, the frames in use cannot be migrated, or free frames are needed
-    /// for the zone's `min` watermark. Also returns `None` while the zone pauses after attempts
-    /// without success.
+    /// for the zone's `min` watermark. Also returns `None` while the zone pauses after a scan that
+    /// found nothing, or `by` is the background thread and pauses after attempts without success.
     ///
     /// Most calls read nothing. From time to time a call scans the zone: two bytes for each
     /// pageblock of each tree (64 MiB) with a pageblock in partial use.
@@ -207,7 +230,8 @@ impl Compactor {
     ) -> Option<Plan> {
         self.planned = 0;
         let zone = allocator.zone(self.zone).zone;
-        if self.rests(now, zone) {
+        let daemon_rests = self.by == Compacts::Daemon && now < self.daemon_rests_until;
+        if daemon_rests || self.rests(now, zone) {
             return None;
         }
         let stale = now.saturating_sub(self.scanned) >= SCAN_LASTS;
@@ -221,7 +245,7 @@ impl Compactor {
             if blocks != 0 && order == Order::PAGEBLOCK {
                 self.rest = Some(Rest {
                     until: now.saturating_add(NOTHING_REST),
-                    unless_free: Some(zone.free_frames()),
+                    free: zone.free_frames(),
                 });
             }
             return None;
@@ -240,11 +264,10 @@ impl Compactor {
         if free < zone.marks.load().min.saturating_add(PAGEBLOCK_FRAMES) {
             return true;
         }
-        let Some(Rest { until, unless_free }) = self.rest else {
+        let Some(rest) = self.rest else {
             return false;
         };
-        let freed = unless_free.is_some_and(|then| free >= then.saturating_add(PAGEBLOCK_FRAMES));
-        if now < until && !freed {
+        if now < rest.until && free < rest.free.saturating_add(PAGEBLOCK_FRAMES) {
             return true;
         }
         self.rest = None;
@@ -268,6 +291,9 @@ impl Compactor {
     pub fn insist(&mut self) {
         self.rest = None;
         self.fruitless = 0;
+        self.daemon_rests_until = Duration::ZERO;
+        self.fruitless_stalls = 0;
+        self.no_stall_until = Duration::ZERO;
         self.stuck.forget();
         self.forget_scan();
     }
@@ -335,16 +361,19 @@ impl Compactor {
     ///
     /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`] with the
     /// number of frames in use, and the pageblock is not tried again for a while. After 16 such
-    /// pageblocks without a success between them, the compaction of the zone pauses for 32 s.
+    /// pageblocks without a success between them, the background thread pauses in the zone for
+    /// 32 s. A failure of a waiting task (`by`) does not count, since such a task leaves frames
+    /// alone that take long to migrate.
     pub fn finish(
         &mut self,
         now: Duration,
         allocator: &Allocator<'_>,
+        by: Compacts,
         block: EmptyingBlock,
     ) -> Emptied {
         let at = block.block;
         let left = allocator.end_emptying(block);
-        self.ended(now, at, left)
+        self.ended(now, by, at, left)
     }
 
     /// Allocates an emptied pageblock as a whole for `mobility`, and returns its first frame.
@@ -357,13 +386,14 @@ impl Compactor {
         &mut self,
         now: Duration,
         allocator: &Allocator<'_>,
+        by: Compacts,
         block: EmptyingBlock,
         mobility: Mobility,
     ) -> Result<Frame, Emptied> {
         allocator
             .take_emptied(block, mobility)
             .inspect(|_| self.fruitless = 0)
-            .map_err(|block| self.finish(now, allocator, block))
+            .map_err(|block| self.finish(now, allocator, by, block))
     }
 
     /// Returns a partly emptied pageblock to the allocator, without noting a failure. Call this
@@ -375,20 +405,19 @@ impl Compactor {
     }
 
     /// Updates the state after a pageblock was given back with `left` frames in use.
-    fn ended(&mut self, now: Duration, block: usize, left: u32) -> Emptied {
+    fn ended(&mut self, now: Duration, by: Compacts, block: usize, left: u32) -> Emptied {
         if left == 0 {
             self.fruitless = 0;
             return Emptied::Whole;
         }
         self.scan.changed(0, left);
         self.stuck.note(now, block, left);
-        self.fruitless += 1;
-        if self.fruitless >= FRUITLESS {
-            self.fruitless = 0;
-            self.rest = Some(Rest {
-                until: now.saturating_add(FRUITLESS_REST),
-                unless_free: None,
-            });
+        if by == Compacts::Daemon {
+            self.fruitless += 1;
+            if self.fruitless >= FRUITLESS {
+                self.fruitless = 0;
+                self.daemon_rests_until = now.saturating_add(FRUITLESS_REST);
+            }
         }
         Emptied::Stuck(left)
     }

@@ -9,8 +9,12 @@ const ENTRIES: usize = 256;
 /// Number of entries of a set. A pageblock has an entry in one set only.
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES / WAYS;
-/// How long an entry is valid. Frames that are pinned now may be unpinned in a minute.
+/// How long the first entry of a pageblock is valid. Frames that are pinned now may be unpinned in a
+/// minute.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// How often this time doubles at most: to 16 minutes. In that time there are more attempts than
+/// entries, even if compaction pauses after each 16 of them.
+const DOUBLED: u32 = 4;
 
 /// A pageblock that could not be emptied.
 #[derive(Copy, Clone, Debug)]
@@ -18,8 +22,10 @@ struct Stuck {
     block: usize,
     /// Number of frames that stayed in use.
     left: u32,
-    /// When the entry expires.
+    /// When the entry expires. It stays in its set, since the next failure depends on it.
     until: Duration,
+    /// How often the time for which it is valid was doubled.
+    doubled: u32,
 }
 
 /// The pageblocks of a zone that could not be emptied: a set-associative cache.
@@ -47,16 +53,24 @@ impl StuckBlocks {
     }
 
     /// Notes that compaction could not empty the pageblock with index `block`: `left` frames stayed
-    /// in use. The entry lasts for a minute, and may replace that of another pageblock.
+    /// in use. The entry is valid for a minute, and may replace that of another pageblock. For a
+    /// pageblock that fails again when its entry has expired, the entry is valid twice as long, so
+    /// that the pageblocks that cost more get their turn.
     pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
+        let set = self.set(block);
+        let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);
+        let known = set.iter_mut().find(same);
+        let doubled = known.as_ref().and_then(|entry| **entry).map_or(0, |stuck| {
+            let again = u32::from(now >= stuck.until);
+            DOUBLED.min(stuck.doubled + again)
+        });
         let stuck = Stuck {
             block,
             left,
-            until: now.saturating_add(REMEMBERED),
+            until: now.saturating_add(REMEMBERED * (1 << doubled)),
+            doubled,
         };
-        let set = self.set(block);
-        let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);
-        if let Some(entry) = set.iter_mut().find(same) {
+        if let Some(entry) = known {
             *entry = Some(stuck);
         } else if let Some(entry) = set
             .iter_mut()
@@ -69,19 +83,18 @@ impl StuckBlocks {
     /// Returns `true` if compaction need not try the pageblock with index `block`, which has `used`
     /// frames in use, as it failed to empty it before. Returns `false` if there is no entry for it.
     ///
-    /// If fewer frames are in use than stayed, one of those was freed. Then, or if the entry has
-    /// expired, this removes the entry and returns `false`.
+    /// If fewer frames are in use than stayed, one of those was freed. Then this removes the entry
+    /// and returns `false`. Also returns `false` if the entry has expired.
     pub(crate) fn holds(&mut self, now: Duration, block: usize, used: u32) -> bool {
         let set = self.set(block);
         let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);
         let Some(entry) = set.iter_mut().find(same) else {
             return false;
         };
-        let holds = entry.is_some_and(|stuck| stuck.left <= used && now < stuck.until);
-        if !holds {
+        if entry.is_some_and(|stuck| used < stuck.left) {
             *entry = None;
         }
-        holds
+        entry.is_some_and(|stuck| now < stuck.until)
     }
 }
 
@@ -103,6 +116,23 @@ mod tests {
         let then = NOW + REMEMBERED;
         assert!(stuck.holds(then - Duration::from_millis(1), 3, 9));
         assert!(!stuck.holds(then, 3, 9));
+    }
+
+    #[test]
+    fn a_block_that_fails_again_is_remembered_for_twice_as_long() {
+        let mut stuck = StuckBlocks::new();
+        let mut now = NOW;
+        for doubled in (0..=DOUBLED).chain([DOUBLED]) {
+            stuck.note(now, 3, 9);
+            // A failure before the entry expires is none more.
+            stuck.note(now, 3, 9);
+            now += REMEMBERED * (1 << doubled);
+            assert!(stuck.holds(now - Duration::from_millis(1), 3, 9));
+            assert!(!stuck.holds(now, 3, 9), "{doubled}");
+        }
+        assert!(!stuck.holds(now, 3, 8), "one of the nine was freed");
+        stuck.note(now, 3, 9);
+        assert!(!stuck.holds(now + REMEMBERED, 3, 9));
     }
 
     #[test]

@@ -85,7 +85,10 @@ fn the_emptiest_block_is_emptied_into_the_fullest() {
             holders[usize::try_from(block_of(*frame)).expect("small")] += 1;
         }
         assert_eq!(holders, [100, 512, 0, 328, 511]);
-        assert_eq!(compactor.finish(NOW, a, block), Emptied::Whole);
+        assert_eq!(
+            compactor.finish(NOW, a, Compacts::Daemon, block),
+            Emptied::Whole
+        );
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free);
         assert_eq!(a.zone_stats(0).free_blocks, whole + 1);
@@ -146,7 +149,7 @@ fn an_emptied_block_is_handed_to_who_waits_for_it() {
             Err(500)
         );
         clear((a, cache), &mut compactor, &block, &mut held, |_| true);
-        let frame = compactor.take(NOW, a, block, Mobility::Unmovable);
+        let frame = compactor.take(NOW, a, Compacts::Daemon, block, Mobility::Unmovable);
         assert_eq!(frame, Ok(Frame::new(0)));
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free - PAGEBLOCK_FRAMES);
@@ -169,7 +172,10 @@ fn a_block_that_does_not_move_is_remembered() {
             frame != pinned
         });
         assert_eq!(moved, 39);
-        assert_eq!(compactor.finish(NOW, a, block), Emptied::Stuck(1));
+        assert_eq!(
+            compactor.finish(NOW, a, Compacts::Daemon, block),
+            Emptied::Stuck(1)
+        );
         validate_after(a, cache);
         let later = NOW + Duration::from_secs(30);
         let plan = compactor.plan(later, a, 1, Compacts::Daemon).expect("room");
@@ -303,7 +309,7 @@ proptest! {
             let mut moved = 0;
             while let Some(block) = compactor.next(a) {
                 moved += clear((a, cache), &mut compactor, &block, &mut held, |_| true) as u64;
-                assert_eq!(compactor.finish(NOW, a, block), Emptied::Whole);
+                assert_eq!(compactor.finish(NOW, a, Compacts::Daemon, block), Emptied::Whole);
                 a.validate().expect("valid");
             }
             assert_eq!(moved, plan.frames);
@@ -430,7 +436,9 @@ impl Shared<'_, '_> {
                     }
                     self.a.drain(&mut cache);
                 }
-                gained += u64::from(compactor.finish(now, self.a, block) == Emptied::Whole);
+                gained += u64::from(
+                    compactor.finish(now, self.a, Compacts::Daemon, block) == Emptied::Whole,
+                );
             }
         }
         self.a.drain(&mut cache);

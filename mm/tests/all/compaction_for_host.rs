@@ -120,7 +120,9 @@ impl Machine<'_, '_> {
         self.a.drain(&mut self.cache);
         self.moved += sources.len() as u64;
         self.now += MOVE * u32::try_from(sources.len()).expect("small");
-        let emptied = self.compactor.finish(self.now, self.a, block);
+        let emptied = self
+            .compactor
+            .finish(self.now, self.a, Compacts::Daemon, block);
         assert_eq!(emptied, Emptied::Whole);
         true
     }

@@ -14,18 +14,21 @@ const BLOCKS: u64 = 256;
 /// The time to move a frame.
 const MOVE: Duration = Duration::from_micros(2);
 
-/// A machine whose frames all move, or all do not.
+/// A machine. The frames of some of its blocks do not move.
 struct Machine<'a, 'm> {
     a: &'a Allocator<'m>,
     cache: ManuallyDrop<CpuCache>,
     compactor: Compactor,
-    moves: bool,
+    /// The block from which on frames do not move.
+    stuck: u64,
+    by: Compacts,
     now: Duration,
     moved: u64,
 }
 
-/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use.
-fn machine(used: u64, moves: bool, test: impl FnOnce(&mut Machine<'_, '_>)) {
+/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use. They move, except
+/// in the `stuck` highest blocks, which are the first to be tried.
+fn machine(used: u64, stuck: u64, test: impl FnOnce(&mut Machine<'_, '_>)) {
     let ranges = [range(1 << 20, BLOCKS * PAGEBLOCK_FRAMES)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Normal,
@@ -44,7 +47,8 @@ fn machine(used: u64, moves: bool, test: impl FnOnce(&mut Machine<'_, '_>)) {
             a,
             cache,
             compactor: Compactor::new(0),
-            moves,
+            stuck: BLOCKS - stuck,
+            by: Compacts::Daemon,
             now: Duration::from_secs(50),
             moved: 0,
         });
@@ -60,8 +64,7 @@ impl Machine<'_, '_> {
 
     fn plan(&mut self, blocks: u64) -> Option<Plan> {
         let blocks = usize::try_from(blocks).expect("small");
-        self.compactor
-            .plan(self.now, self.a, blocks, Compacts::Daemon)
+        self.compactor.plan(self.now, self.a, blocks, self.by)
     }
 
     /// Empties the next block of the plan. Returns whether it became free, or `None` at the end of
@@ -69,12 +72,10 @@ impl Machine<'_, '_> {
     fn empty(&mut self) -> Option<bool> {
         let block = self.compactor.next(self.a)?;
         self.now += MOVE * block.used();
-        if self.moves {
+        if block.range().start.number() < (1 << 20) + self.stuck * PAGEBLOCK_FRAMES {
             let sources: Vec<_> = self.a.frames_in_use(*block).collect();
             let mut targets = vec![Frame::new(0); sources.len()];
-            let found = self
-                .compactor
-                .targets(self.a, Compacts::Daemon, &mut targets);
+            let found = self.compactor.targets(self.a, self.by, &mut targets);
             assert_eq!(found, sources.len(), "the plan promised room");
             for &from in &sources {
                 self.a.free(&mut self.cache, from, Order::BASE);
@@ -82,7 +83,7 @@ impl Machine<'_, '_> {
             self.a.drain(&mut self.cache);
             self.moved += sources.len() as u64;
         }
-        Some(self.compactor.finish(self.now, self.a, block) == Emptied::Whole)
+        Some(self.compactor.finish(self.now, self.a, self.by, block) == Emptied::Whole)
     }
 }
 
@@ -130,7 +131,7 @@ fn run_proactive(
 #[test]
 fn dear_blocks_are_emptied_down_to_the_low_threshold_and_no_further() {
     // Of each block more than half is in use.
-    machine(300, true, |m| {
+    machine(300, 0, |m| {
         assert!(m.score() > 90);
         let start = m.now;
         let zone = m.a.fragmentation(0);
@@ -150,7 +151,7 @@ fn dear_blocks_are_emptied_down_to_the_low_threshold_and_no_further() {
 
 #[test]
 fn the_seeds_memory_is_whole_before_it_is_wanted() {
-    machine(128, true, |m| {
+    machine(128, 0, |m| {
         let start = m.now;
         let (_, tries, _) = run_proactive(m, start + Duration::from_secs(1), 20);
         let made = m.a.zone_stats(0).free_blocks;
@@ -165,7 +166,7 @@ fn the_seeds_memory_is_whole_before_it_is_wanted() {
 
 #[test]
 fn memory_that_does_not_move_costs_next_to_nothing() {
-    machine(128, false, |m| {
+    machine(128, BLOCKS, |m| {
         let start = m.now;
         let (wakes, tries, busy) = run_proactive(m, start + Duration::from_secs(600), 40);
         assert_eq!(m.a.zone_stats(0).free_blocks, 0);
@@ -173,4 +174,53 @@ fn memory_that_does_not_move_costs_next_to_nothing() {
         assert!(tries <= 600 / 15, "{tries} tries");
         assert!(busy * 1000 <= Duration::from_secs(600), "{busy:?}");
     });
+}
+
+#[test]
+fn blocks_that_do_not_move_hide_the_others_for_a_while_only() {
+    machine(128, 32, |m| {
+        let start = m.now;
+        let (_, tries, busy) = run_proactive(m, start + Duration::from_secs(120), 40);
+        assert_eq!(m.a.zone_stats(0).free_blocks, 0, "the stuck ones, twice");
+        assert!(tries <= 120 / 15 && busy * 1000 <= Duration::from_secs(120));
+        run_proactive(m, start + Duration::from_secs(240), 40);
+        let free = m.a.zone_stats(0).free_blocks;
+        assert!(free > BLOCKS / 2, "{free}");
+    });
+}
+
+#[test]
+fn they_hide_no_block_from_a_task_that_waits() {
+    machine(128, 32, |m| {
+        // The background thread pauses.
+        while m.plan(1).is_some() {
+            assert_eq!(m.empty(), Some(false));
+        }
+        m.by = Compacts::Direct;
+        for _ in 0..16 {
+            m.plan(1).expect("the others");
+            assert_eq!(m.empty(), Some(false));
+        }
+        m.plan(1).expect("what moves");
+        assert_eq!(m.empty(), Some(true));
+    });
+}
+
+#[test]
+fn tasks_do_not_wait_again_and_again_for_nothing() {
+    let mut compactor = Compactor::new(0);
+    let now = Duration::from_secs(1);
+    for _ in 0..3 {
+        for _ in 0..5 {
+            compactor.count_stall_ended(now, false);
+        }
+        compactor.count_stall_ended(now, true);
+    }
+    assert!(compactor.may_stall(now), "some got a block");
+    for _ in 0..6 {
+        assert!(compactor.may_stall(now));
+        compactor.count_stall_ended(now, false);
+    }
+    assert!(!compactor.may_stall(now + Duration::from_millis(499)));
+    assert!(compactor.may_stall(now + Duration::from_millis(500)));
 }

@@ -443,7 +443,7 @@ fn it_is_compacted_by_itself() {
                 held.push(to);
             }
             a.drain(cache);
-            whole += u64::from(compactor.finish(now, a, block) == Emptied::Whole);
+            whole += u64::from(compactor.finish(now, a, Compacts::Direct, block) == Emptied::Whole);
         }
         assert_eq!((whole, a.zone_stats(DMA).free_blocks), (2, 2));
         assert_eq!(held.len(), 40 * (1..=8).sum::<usize>());

@@ -225,7 +225,7 @@ fn finish(
         compactor.give_up(allocator(), block);
         return End::Stuck;
     }
-    match compactor.finish(now(), allocator(), block) {
+    match compactor.finish(now(), allocator(), by, block) {
         Emptied::Whole => End::Whole,
         Emptied::Stuck(_) => End::Stuck,
     }
@@ -291,7 +291,7 @@ pub(crate) fn make_block() -> bool {
     };
     // From the highest zone down, as allocations go.
     for zone in (0..allocator().zones()).rev() {
-        if !knobs::is_fragmented(zone) {
+        if !knobs::is_fragmented(zone) || !COMPACTORS[zone].lock().may_stall(now()) {
             continue;
         }
         let mut next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
@@ -309,7 +309,7 @@ pub(crate) fn make_block() -> bool {
                 next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
             }
         }
-        COMPACTORS[zone].lock().count_stall_ended(whole);
+        COMPACTORS[zone].lock().count_stall_ended(now(), whole);
         proactive::note_stall();
         return whole;
     }
