@@ -143,6 +143,8 @@ pub(in crate::vm) fn traffic() -> u64 {
 
 struct Daemon {
     proactive: Proactive,
+    /// The zone with which the next slice of proactive compaction begins.
+    zone: usize,
     knob: u64,
     consolidation: [Consolidation; ebb_mm::MAX_ZONES],
     carriers: Carriers,
@@ -159,6 +161,7 @@ fn run() {
     };
     let mut daemon = Daemon {
         proactive: Proactive::new(),
+        zone: 0,
         knob: 0,
         consolidation: [const { Consolidation::new() }; ebb_mm::MAX_ZONES],
         carriers: Carriers::new(),
@@ -269,7 +272,12 @@ impl Daemon {
     fn compact_proactively(&mut self) -> Option<Duration> {
         let knob = self.knob;
         let is_called = || is_called_since(knob);
-        let (next, spent) = proactive::poll(&mut self.proactive, &mut self.mover, is_called);
+        let (next, spent) = proactive::poll(
+            &mut self.proactive,
+            &mut self.zone,
+            &mut self.mover,
+            is_called,
+        );
         self.idle.own.0 += u64::try_from(spent.as_nanos()).unwrap_or(0);
         next
     }

@@ -92,9 +92,11 @@ fn score() -> u64 {
 }
 
 /// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
-/// wake-up, and the time that the slice took. A slice ends early when `is_called` returns `true`.
+/// wake-up, and the time that the slice took. A slice begins with `zone`, which becomes the zone
+/// for the next one, and ends early when `is_called` returns `true`.
 pub(super) fn poll(
     proactive: &mut Proactive,
+    zone: &mut usize,
     mover: &mut Mover,
     is_called: impl Fn() -> bool,
 ) -> (Option<Duration>, Duration) {
@@ -105,7 +107,7 @@ pub(super) fn poll(
     let (mut next, mut spent) = (poll.next, Duration::ZERO);
     if poll.compact {
         let begin = now();
-        let slice = work(proactive.thresholds().low, mover, is_called);
+        let slice = work(proactive.thresholds().low, zone, mover, is_called);
         spent = now().saturating_sub(begin);
         proactive.worked(now(), slice);
         next = proactive.poll(now(), slice.score, is_reclaiming()).next;
@@ -117,8 +119,14 @@ pub(super) fn poll(
 }
 
 /// Empties blocks for the time of a slice, or one block if other tasks wait for the CPU. `low` is
-/// the low threshold.
-fn work(low: u64, mover: &mut Mover, is_called: impl Fn() -> bool) -> ProactiveSlice {
+/// the low threshold. Begins with the zone `first`, which becomes the one after the last tried, so
+/// that each has its turn if a slice is short.
+fn work(
+    low: u64,
+    first: &mut usize,
+    mover: &mut Mover,
+    is_called: impl Fn() -> bool,
+) -> ProactiveSlice {
     let begin = now();
     let mut slice = ProactiveSlice {
         blocks: 0,
@@ -126,7 +134,8 @@ fn work(low: u64, mover: &mut Mover, is_called: impl Fn() -> bool) -> ProactiveS
         more: false,
         kept_waiting: None,
     };
-    'zones: for zone in 0..allocator().zones() {
+    let (zones, start) = (allocator().zones(), *first);
+    'zones: for zone in (0..zones).map(|turn| (start + turn) % zones) {
         loop {
             let dearest = allocator().fragmentation(zone).dearest(low);
             if dearest == 0 {
@@ -136,6 +145,7 @@ fn work(low: u64, mover: &mut Mover, is_called: impl Fn() -> bool) -> ProactiveS
                 slice.more = true;
                 break 'zones;
             }
+            *first = (zone + 1) % zones;
             let block_begin = now();
             match empty_next(zone, Compacts::Daemon, mover, dearest) {
                 End::Whole => slice.blocks += 1,
