@@ -2,11 +2,13 @@
 //! This file does the work of a slice. It also notes the events that the policy needs: faults that
 //! find few blocks, and memory that is being reclaimed.
 
-use super::{End, daemon, empty_next, now};
+use super::{End, daemon, empty_next, gib, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
-use ebb_mm::{Compacts, PROACTIVE_SLICE, Proactive, ProactiveSlice, ZoneFragmentation};
+use ebb_mm::{
+    Compacts, PROACTIVE_INTERVAL, PROACTIVE_SLICE, Proactive, ProactiveSlice, ZoneFragmentation,
+};
 use machine::arch::clock;
 use machine::memory::allocator;
 use machine::sched;
@@ -93,7 +95,8 @@ fn score() -> u64 {
 
 /// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
 /// wake-up, and the time that the slice took. A slice begins with `zone`, which becomes the zone
-/// for the next one, and ends early when `is_called` returns `true`.
+/// for the next one, and ends early when `is_called` returns `true`. While a GiB is being made,
+/// there is no slice.
 pub(super) fn poll(
     proactive: &mut Proactive,
     zone: &mut usize,
@@ -103,9 +106,15 @@ pub(super) fn poll(
     if HURRY.swap(false, Ordering::Relaxed) {
         proactive.hurry();
     }
-    let poll = proactive.poll(now(), score(), is_reclaiming());
-    let (mut next, mut spent) = (poll.next, Duration::ZERO);
-    if poll.compact {
+    // No block would be emptied, and the policy would take the run for one that gains nothing.
+    let is_called = || is_called() || gib::is_being_made();
+    let (mut next, mut spent) = (Some(now() + PROACTIVE_INTERVAL), Duration::ZERO);
+    let mut compact = false;
+    if !gib::is_being_made() {
+        let poll = proactive.poll(now(), score(), is_reclaiming());
+        (next, compact) = (poll.next, poll.compact);
+    }
+    if compact {
         let begin = now();
         let slice = work(proactive.thresholds().low, zone, mover, is_called);
         spent = now().saturating_sub(begin);
