@@ -30,7 +30,7 @@ const DEFERRED: u32 = 64;
 /// While other tasks want the CPU, proactive compaction takes at most one part in this many of its
 /// time: as much as a task of `SCHED_IDLE` has beside one with the nice value 0.
 pub const PROACTIVE_LEFT_OVER: u32 = 342;
-/// A run ends after this number of slices in a row in which no pageblock became free.
+/// A run ends after this number of slices that tried pageblocks and made none of them free.
 const FRUITLESS: u32 = 16;
 /// The longest pause for other tasks.
 const PAUSE_MOST: Duration = PROACTIVE_INTERVAL;
@@ -99,6 +99,8 @@ pub struct ProactivePoll {
 pub struct ProactiveSlice {
     /// The number of pageblocks that became free.
     pub blocks: u64,
+    /// The number of pageblocks that it tried to empty.
+    pub tried: u64,
     /// The node's score now.
     pub score: u64,
     /// Whether a pageblock is left that may be emptied.
@@ -130,7 +132,8 @@ enum Stage {
         before: u64,
         /// The number of pageblocks that the run has made free.
         blocks: u64,
-        /// The number of slices since the last one in which a pageblock became free.
+        /// The number of slices since the last one in which a pageblock became free, without those
+        /// that tried none.
         fruitless: u32,
         /// The end of the current pause.
         resume: Duration,
@@ -258,7 +261,7 @@ impl Proactive {
     /// If more is left, the run goes on: at once if no other task wants the CPU. Otherwise after a
     /// pause of [`PROACTIVE_LEFT_OVER`] times as long as the others waited, and of 500 ms at most.
     ///
-    /// If nothing is left, or no pageblock became free in 16 slices, the run ends. The next check
+    /// If nothing is left, or no pageblock became free in 16 slices that tried some, the run ends. The next check
     /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run gained nothing: it
     /// did not lower the score, and no pageblock became free that other tasks may have allocated
     /// since. Does nothing if the proactiveness was set during the slice.
@@ -274,7 +277,11 @@ impl Proactive {
             return;
         };
         let blocks = blocks.saturating_add(slice.blocks);
-        let fruitless = if slice.blocks == 0 { fruitless + 1 } else { 0 };
+        let fruitless = match (slice.blocks, slice.tried) {
+            (0, 0) => fruitless,
+            (0, _) => fruitless + 1,
+            _ => 0,
+        };
         if !slice.more || fruitless >= FRUITLESS {
             return self.end(now, before, slice.score, blocks);
         }
@@ -326,6 +333,7 @@ mod tests {
     const fn slice(score: u64, more: bool) -> ProactiveSlice {
         ProactiveSlice {
             blocks: if more { 1 } else { 0 },
+            tried: 1,
             score,
             more,
             kept_waiting: None,
@@ -482,6 +490,14 @@ mod tests {
             "the run was in vain"
         );
         let mut proactive = Proactive::new();
+        let stopped = ProactiveSlice {
+            tried: 0,
+            ..nothing
+        };
+        for _ in 0..3 * FRUITLESS {
+            assert!(proactive.poll(ms(0), 95, false).compact, "none was tried");
+            proactive.worked(ms(0), stopped);
+        }
         for _ in 0..3 * FRUITLESS {
             assert!(proactive.poll(ms(0), 95, false).compact);
             proactive.worked(ms(0), nothing);

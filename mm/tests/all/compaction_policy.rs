@@ -105,15 +105,17 @@ fn run_proactive(
             let begun = m.now;
             let free = |m: &Machine<'_, '_>| m.a.zone_stats(0).free_blocks;
             let before = free(m);
-            let mut more = true;
+            let (mut more, mut tried) = (true, 0);
             while more && m.now - begun < PROACTIVE_SLICE {
                 let dearest = m.a.fragmentation(0).dearest(low);
                 let fits = |plan: Plan| dearest != 0 && plan.frames <= dearest;
                 more = m.plan(1).is_some_and(fits) && m.empty().is_some();
+                tried += u64::from(more);
             }
             busy += m.now - begun;
             let slice = ProactiveSlice {
                 blocks: free(m).saturating_sub(before),
+                tried,
                 score: m.score(),
                 more,
                 kept_waiting: None,

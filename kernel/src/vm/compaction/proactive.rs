@@ -139,6 +139,7 @@ fn work(
     let begin = now();
     let mut slice = ProactiveSlice {
         blocks: 0,
+        tried: 0,
         score: 0,
         more: false,
         kept_waiting: None,
@@ -161,6 +162,7 @@ fn work(
                 End::Stuck => {}
                 End::Nothing => break,
             }
+            slice.tried += 1;
             if sched::others_wait() {
                 slice.kept_waiting = Some(now().saturating_sub(block_begin));
                 slice.more = true;
