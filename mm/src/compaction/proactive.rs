@@ -105,7 +105,8 @@ pub struct ProactiveSlice {
     pub score: u64,
     /// Whether a pageblock is left that may be emptied.
     pub more: bool,
-    /// If other tasks want the CPU, the time that they waited for this slice.
+    /// If other tasks want the CPU, the time that they waited for this slice: the CPU time that it
+    /// took.
     pub kept_waiting: Option<Duration>,
 }
 

@@ -94,7 +94,7 @@ fn score() -> u64 {
 }
 
 /// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
-/// wake-up, and the time that the slice took. A slice begins with `zone`, which becomes the zone
+/// wake-up, and the CPU time that the slice took. A slice begins with `zone`, which becomes the zone
 /// for the next one, and ends early when `is_called` returns `true`. While a GiB is being made,
 /// there is no slice.
 pub(super) fn poll(
@@ -115,9 +115,9 @@ pub(super) fn poll(
         (next, compact) = (poll.next, poll.compact);
     }
     if compact {
-        let begin = now();
+        let begin = cpu_time();
         let slice = work(proactive.thresholds().low, zone, mover, is_called);
-        spent = now().saturating_sub(begin);
+        spent = cpu_time().saturating_sub(begin);
         proactive.worked(now(), slice);
         next = proactive.poll(now(), slice.score, is_reclaiming()).next;
     }
@@ -125,6 +125,12 @@ pub(super) fn poll(
     let from = u64::try_from(from.as_nanos()).unwrap_or(u64::MAX);
     HURRY_FROM.store(from, Ordering::Relaxed);
     (next, spent)
+}
+
+/// Returns the CPU time of the current thread. The others run while it moves a block, too.
+fn cpu_time() -> Duration {
+    let (user, system) = sched::current().account().times();
+    Duration::from_nanos(user.0 + system.0)
 }
 
 /// Empties blocks for the time of a slice, or one block if other tasks wait for the CPU. `low` is
@@ -156,7 +162,7 @@ fn work(
                 break 'zones;
             }
             *first = (zone + 1) % zones;
-            let block_begin = now();
+            let block_begin = cpu_time();
             match empty_next(zone, Compacts::Daemon, mover, dearest) {
                 End::Whole => slice.blocks += 1,
                 End::Stuck => {}
@@ -164,7 +170,7 @@ fn work(
             }
             slice.tried += 1;
             if sched::others_wait() {
-                slice.kept_waiting = Some(now().saturating_sub(block_begin));
+                slice.kept_waiting = Some(cpu_time().saturating_sub(block_begin));
                 slice.more = true;
                 break 'zones;
             }
