@@ -102,13 +102,19 @@ impl ZoneFragmentation {
 }
 
 impl Allocator<'_> {
-    /// Returns the figures from which a zone's fragmentation score follows. Reads 8 bytes for each
-    /// 64 MiB.
+    /// Returns the figures from which a zone's fragmentation score follows. Pageblocks that an
+    /// attached host has taken out count as in use. Reads 8 bytes for each 64 MiB, and the state
+    /// words of a GiB while a host is in it.
     ///
     /// # Panics
     /// If there is no such zone.
     pub fn fragmentation(&self, zone: usize) -> ZoneFragmentation {
-        ZoneFragmentation::from(&self.zone_stats(zone))
+        let figures = ZoneFragmentation::from(&self.zone_stats(zone));
+        let taken = self.zone(zone).zone.taken_blocks() * PAGEBLOCK_FRAMES;
+        ZoneFragmentation {
+            free_frames: figures.free_frames.saturating_sub(taken),
+            ..figures
+        }
     }
 }
 

@@ -169,6 +169,9 @@ fn a_guest_that_meddles_is_refused() {
     both(|a, attached| {
         let mut open = attached.open(Frame::new(512)).expect("free");
         open.take(Frame::new(512)).expect("free");
+        let zone = a.fragmentation(0);
+        assert_eq!(zone.free_frames, FRAMES - 512, "it is not free in pieces");
+        assert_eq!((zone.percent(), zone.scattered_frames()), (0, 0));
         assert_eq!(open.take(Frame::new(512)), Err(TakeError::State));
         assert_eq!(
             open.take(Frame::new(FRAMES / 2)),
@@ -182,6 +185,7 @@ fn a_guest_that_meddles_is_refused() {
         assert_eq!(open.take(Frame::new(1024)), Err(TakeError::State));
         a.put_back(own, PutBack::Unchanged);
         assert_eq!(open.close(PutBack::Unchanged), 1);
+        assert_eq!(a.fragmentation(0).free_frames, FRAMES);
     });
 }
 
