@@ -4,6 +4,7 @@
 use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
+use crate::vm::compaction::daemon;
 use core::fmt::{Result as Written, Write};
 use logic::errno::Errno;
 use logic::knob::{number, word};
@@ -215,6 +216,8 @@ fn stops() -> bool {
 /// shrinks ends only for a kill.
 fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
     hugetlb::resize(size, pages, stops_growing, stops);
+    // A larger pool leaves less of the free memory in whole blocks, a smaller one frees memory.
+    daemon::memory_freed();
     Ok(())
 }
 

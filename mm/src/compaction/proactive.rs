@@ -214,7 +214,7 @@ impl Proactive {
                 return wait(None, not_before);
             }
             Stage::Watching { .. } if score <= self.thresholds().high => return wait(None, later),
-            // Reclaim keeps a CPU awake, which will poll again.
+            // When reclaim ends, memory was freed, after which the caller polls again.
             Stage::Watching { .. } if reclaims => return wait(None, later),
             Stage::Watching { .. } => {
                 self.stage = Stage::Running {
