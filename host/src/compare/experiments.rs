@@ -313,6 +313,21 @@ const EXPERIMENTS: &[Experiment] = &[
         }),
     },
     Experiment {
+        name: "huge-latency/default",
+        pace: Pace::Apart,
+        summary: "the same at 20, the default, where 95 % of the free memory is in pieces",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 31.0,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            let size = share(shape, 55);
+            words(["fragment", "95%", "20", "20", "--", "huge-latency", &size])
+        }),
+    },
+    Experiment {
         name: "heap/fresh",
         pace: Pace::Apart,
         summary: "touching a heap in huge pages while memory is whole",
@@ -335,6 +350,21 @@ const EXPERIMENTS: &[Experiment] = &[
         linux_boot: "",
         scope: Scope::Usual,
         program: ExperimentProgram::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
+    },
+    Experiment {
+        name: "heap/default",
+        pace: Pace::Apart,
+        summary: "the same 20 s later, at 20, the default, where 95 % of the free memory is in pieces",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 31.0,
+        linux_boot: "",
+        scope: Scope::Usual,
+        program: ExperimentProgram::Workloads(|shape| {
+            let size = share(shape, 62);
+            words(["fragment", "95%", "20", "20", "--", "heap", &size])
+        }),
     },
     Experiment {
         name: "hugetlb/kept",

@@ -27,8 +27,9 @@ pub const PROACTIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of checks that are skipped after a run that did not lower the score.
 const DEFERRED: u32 = 64;
 
-/// While other tasks want the CPU, proactive compaction takes at most one part in this many of its
-/// time: as much as a task of `SCHED_IDLE` has beside one with the nice value 0.
+/// While other tasks want the CPU, proactive compaction takes one part in this many of its time: as
+/// much as a task of `SCHED_IDLE` has beside one with the nice value 0. It takes more after a slice
+/// of more than 1.5 ms, as no pause is longer than 500 ms.
 pub const PROACTIVE_LEFT_OVER: u32 = 342;
 /// A run ends after this number of slices that tried pageblocks and made none of them free.
 const FRUITLESS: u32 = 16;
