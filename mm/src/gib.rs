@@ -74,7 +74,6 @@ impl Gib {
     }
 
     /// Returns `true` if an attached host is in the GiB.
-    #[cfg(not(ebb_model))]
     pub(crate) const fn has_host(self) -> bool {
         self.0 & HOST != 0
     }
