@@ -22,9 +22,11 @@ pub const HINT_ENTRIES: usize = 1000;
 pub const HINT_ENTRIES: usize = 2;
 
 /// The number of entries from which on a list counts as full, unless
-/// [`Allocator::set_hint_limit`](crate::Allocator::set_hint_limit) changes it. It is the number of
-/// pageblocks in one request to the host.
-pub const HINT_LIMIT: usize = if HINT_ENTRIES < 32 { HINT_ENTRIES } else { 32 };
+/// [`Allocator::set_hint_limit`](crate::Allocator::set_hint_limit) changes it. It is large, so that
+/// a program that frees and allocates the same memory again and again rarely wakes the hinter
+/// before [`HINT_BOUND`](crate::HINT_BOUND). The rest of the capacity is for what is freed until
+/// the hinter runs.
+pub const HINT_LIMIT: usize = HINT_ENTRIES.div_ceil(2);
 
 /// The bit of an entry that stands for an aligned GiB. Pageblock numbers are below it.
 const GIB: u32 = 1 << 31;

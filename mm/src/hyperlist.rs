@@ -77,7 +77,8 @@ impl HyperList {
         };
         // The ranges that the new one touches or overlaps.
         let from = self.runs().partition_point(|run| run.end < new.first);
-        let to = self.runs().partition_point(|run| run.first <= new.end);
+        let touched = self.runs()[from..].iter();
+        let to = from + touched.take_while(|run| run.first <= new.end).count();
         if from == to {
             if self.len == HINT_THRESHOLD_MAX {
                 return Added::NoRoom;
@@ -91,8 +92,10 @@ impl HyperList {
             first: self.runs[from].first.min(new.first),
             end: self.runs[to - 1].end.max(new.end),
         };
-        self.runs.copy_within(to..self.len, from + 1);
-        self.len -= to - from - 1;
+        if to != from + 1 {
+            self.runs.copy_within(to..self.len, from + 1);
+            self.len -= to - from - 1;
+        }
         Added::Merged
     }
 

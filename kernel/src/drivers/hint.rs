@@ -18,9 +18,8 @@ type Set = fn(u64) -> Result<(), Errno>;
 
 /// `page_hinting_order`. It is kept in every mode.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
-/// `hyperlist_threshold`. Half of a request's ranges are worth a request. The series has 1, which
-/// also sends memory that a program takes again within milliseconds.
-static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
+/// `hyperlist_threshold`. The default is that of the series.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(1);
 
 /// The requests that the host took, the ranges in them, and the frames in these. The freed
 /// descriptors of hinted frames count, too.

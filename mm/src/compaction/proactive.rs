@@ -263,10 +263,10 @@ impl Proactive {
     /// If more is left, the run goes on: at once if no other task wants the CPU. Otherwise after a
     /// pause of [`PROACTIVE_LEFT_OVER`] times as long as the others waited, and of 500 ms at most.
     ///
-    /// If nothing is left, or no pageblock became free in 16 slices that tried some, the run ends. The next check
-    /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run gained nothing: it
-    /// did not lower the score, and no pageblock became free that other tasks may have allocated
-    /// since. Does nothing if the proactiveness was set during the slice.
+    /// If nothing is left, or no pageblock became free in 16 slices that tried some, the run ends.
+    /// The next check follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run
+    /// gained nothing: it did not lower the score, and no pageblock became free that other tasks
+    /// may have allocated since. Does nothing if the proactiveness was set during the slice.
     pub fn worked(&mut self, now: Duration, slice: ProactiveSlice) {
         let Stage::Running {
             before,

@@ -9,8 +9,8 @@ const ENTRIES: usize = 256;
 /// Number of entries of a set. A pageblock has an entry in one set only.
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES / WAYS;
-/// How long the first entry of a pageblock is valid. Frames that are pinned now may be unpinned in a
-/// minute.
+/// How long the first entry of a pageblock is valid. Frames that are pinned now may be unpinned in
+/// a minute.
 const REMEMBERED: Duration = Duration::from_secs(60);
 /// How often this time doubles at most: to 16 minutes. In that time there are more attempts than
 /// entries, even if compaction pauses after each 16 of them.

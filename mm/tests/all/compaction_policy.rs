@@ -26,8 +26,8 @@ struct Machine<'a, 'm> {
     moved: u64,
 }
 
-/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use. They move, except
-/// in the `stuck` highest blocks, which are the first to be tried.
+/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use. They move,
+/// except in the `stuck` highest blocks, which are the first to be tried.
 fn machine(used: u64, stuck: u64, test: impl FnOnce(&mut Machine<'_, '_>)) {
     let ranges = [range(1 << 20, BLOCKS * PAGEBLOCK_FRAMES)];
     let zones = [ZoneConfig {
@@ -160,7 +160,7 @@ fn the_seeds_memory_is_whole_before_it_is_wanted() {
         assert_eq!(m.a.fragmentation(0).percent(), 5);
         assert!(made * 100 > BLOCKS * 3 / 4 * 94, "{made}");
         assert_eq!(m.moved, made * 128);
-        // Nobody else wants the CPU: one slice after the other.
+        // No other thread wants the CPU: one slice after the other.
         assert!(m.now - start <= Duration::from_millis(1500));
         assert!(tries <= 16, "{tries}");
     });

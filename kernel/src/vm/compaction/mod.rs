@@ -101,8 +101,8 @@ fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<E
     None
 }
 
-/// Moves the movable frames of a block elsewhere, on behalf of `by`. Returns `false` if there was no
-/// room for them.
+/// Moves the movable frames of a block elsewhere, on behalf of `by`. Returns `false` if there was
+/// no room for them.
 fn empty(
     block: BlockPlace,
     by: Compacts,

@@ -94,9 +94,9 @@ fn score() -> u64 {
 }
 
 /// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
-/// wake-up, and the CPU time that the slice took. A slice begins with `zone`, which becomes the zone
-/// for the next one, and ends early when `is_called` returns `true`. While a GiB is being made,
-/// there is no slice.
+/// wake-up, and the CPU time that the slice took. A slice begins with `zone`, which becomes the
+/// zone for the next one, and ends early when `is_called` returns `true`. While a GiB is being
+/// made, there is no slice.
 pub(super) fn poll(
     proactive: &mut Proactive,
     zone: &mut usize,
