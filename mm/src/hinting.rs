@@ -310,7 +310,11 @@ impl Hinter {
     ) -> End<S::Error> {
         // Frames in per-CPU caches keep their blocks in use. Blocks that a drain frees are hinted.
         allocator.request_drain();
-        match self.sweeper.pass_zones(order, allocator, sink, poll) {
+        let before = poll.frames;
+        match self
+            .sweeper
+            .pass_zones(order, Some(order), allocator, sink, poll)
+        {
             PassEnd::Done => {
                 self.counts.sweeps += 1;
                 self.sweep = false;
@@ -322,8 +326,8 @@ impl Hinter {
                 End::Missed
             }
             // Bounded: each such pass leaves less to report.
-            PassEnd::WorkLeft => End::More,
-            PassEnd::Short => End::Short,
+            PassEnd::WorkLeft if poll.frames != before => End::More,
+            PassEnd::WorkLeft | PassEnd::Short => End::Short,
             PassEnd::Failed(error) => End::Failed(error),
         }
     }

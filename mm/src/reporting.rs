@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use crate::{
     Allocator, FrameRange, Order, config::MAX_ZONES, frame::PAGEBLOCK_FRAMES,
-    report::ReportRequest, state::Class, summary::TREE_BLOCKS,
+    report::ReportRequest, state::Class, summary::TREE_BLOCKS, zone::Zone,
 };
 
 /// The time from the free that requests a pass to the pass, and from one pass to the next.
@@ -108,8 +108,8 @@ pub(crate) enum PassEnd<E> {
     /// A zone has too few free frames above its low watermark to isolate a block. A later free
     /// wakes the reporter.
     Short,
-    /// The budget is used up, an allocation failed for lack of isolated memory, or the reporting
-    /// order was changed. Something was reported before that.
+    /// The budget is used up, an allocation failed for lack of isolated memory, the reporting order
+    /// was changed, or a block was allocated while it was collected.
     WorkLeft,
     /// The sink failed.
     Failed(E),
@@ -174,8 +174,9 @@ impl Reporter {
         sink: &mut S,
     ) -> (Poll<S::Error>, bool) {
         let mut poll = Poll::nothing();
-        let order = allocator.reporting_order().unwrap_or(Order::PAGEBLOCK);
-        let done = match self.pass_zones(order, allocator, sink, &mut poll) {
+        let set = allocator.reporting_order();
+        let order = set.unwrap_or(Order::PAGEBLOCK);
+        let done = match self.pass_zones(order, set, allocator, sink, &mut poll) {
             PassEnd::Done => true,
             PassEnd::Short | PassEnd::WorkLeft => false,
             PassEnd::Failed(error) => {
@@ -199,7 +200,7 @@ impl Reporter {
         // Frames in per-CPU caches keep pageblocks from being free. The caches return them now, and
         // the next pass finds them.
         allocator.request_drain();
-        let work_left = match self.pass_zones(order, allocator, sink, poll) {
+        let work_left = match self.pass_zones(order, Some(order), allocator, sink, poll) {
             // As Linux, it does not wait for a zone that is short of memory.
             PassEnd::Done | PassEnd::Short => false,
             PassEnd::WorkLeft => true,
@@ -220,18 +221,18 @@ impl Reporter {
 
     /// Makes one pass over all zones: reports their free ranges of at least `order` to `sink`. Adds
     /// the numbers of requests, ranges and frames that the sink took to those in `poll`. Returns
-    /// why the pass ended. If the sink fails, or reporting is turned off or its order changed, the
-    /// pass ends at once, and the other zones are left out.
+    /// why the pass ended. If the sink fails, or the reporting order is not `set` any more, the pass
+    /// ends at once, and the other zones are left out.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,
+        set: Option<Order>,
         allocator: &Allocator<'_>,
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) -> PassEnd<S::Error> {
         let mut end = PassEnd::Done;
         let isolation_failures = allocator.shared.isolation_failures();
-        let set = allocator.reporting_order();
         let stops = || {
             allocator.shared.isolation_failures() != isolation_failures
                 || allocator.reporting_order() != set
@@ -275,10 +276,10 @@ impl Reporter {
                 while let Some(block) = request.collect_in_tree(left.clone()) {
                     self.cursors[zone] = block;
                     if request.frames() == 0 {
-                        return if budget.is_used_up(order) {
-                            PassEnd::WorkLeft
-                        } else {
+                        return if spare(at) < order.max(Order::PAGEBLOCK).frames() {
                             PassEnd::Short
+                        } else {
+                            PassEnd::WorkLeft
                         };
                     }
                     if let Err(error) = budget.send(request, sink, poll) {
@@ -309,6 +310,11 @@ impl Default for Reporter {
     }
 }
 
+/// Returns the number of free frames of `zone` above its low watermark.
+fn spare(zone: &Zone<'_>) -> u64 {
+    zone.free_frames().saturating_sub(zone.marks.load().low)
+}
+
 /// What a pass may still report of one zone.
 struct Budget {
     frames: u64,
@@ -324,11 +330,6 @@ impl Budget {
         }
     }
 
-    /// Returns whether the budget may be too small for another range.
-    fn is_used_up(&self, order: Order) -> bool {
-        self.ranges == 0 || self.frames < order.max(Order::PAGEBLOCK).frames()
-    }
-
     /// Returns an empty request. Its limit is the budget, and the zone's free frames above its low
     /// watermark.
     fn request<'a, 'm>(
@@ -337,8 +338,7 @@ impl Budget {
         zone: usize,
         order: Order,
     ) -> ReportRequest<'a, 'm> {
-        let at = allocator.zone(zone).zone;
-        let spare = at.free_frames().saturating_sub(at.marks.load().low);
+        let spare = spare(allocator.zone(zone).zone);
         let limit = if self.ranges == 0 {
             0
         } else {

@@ -121,8 +121,8 @@ impl Source {
             };
             let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-            // After a read the thread waits for `next_look`, however fast pools grow.
-            let grown = if look_soon || self.available.is_none() {
+            // After a read the thread waits for the next one, however fast pools grow.
+            let grown = if sampled || look_soon || self.available.is_none() {
                 PollFlags::empty()
             } else {
                 PollFlags::IN

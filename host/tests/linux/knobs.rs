@@ -45,7 +45,7 @@ fn the_knobs_of_hinting_take_what_makes_sense_and_nothing_else() {
             hyperlist_threshold=x; do \
             (echo ${set#*=} > ${set%=*}) 2> /dev/null || echo $set refused; done; \
          cat page_hinting_order max_fgpt_entries hyperlist_threshold",
-        "9\n32\n7\npage_hinting_order=11 refused\nmax_fgpt_entries=1001 refused\n\
+        "9\n500\n7\npage_hinting_order=11 refused\nmax_fgpt_entries=1001 refused\n\
          max_fgpt_entries=0 refused\nhyperlist_threshold=257 refused\n\
          hyperlist_threshold=0 refused\nhyperlist_threshold=x refused\n10\n1000\n256\n",
     );

@@ -188,24 +188,26 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
     SWEPT.wake_all();
 }
 
-/// Counts `error`. Writes a message to the console if it is the first one. Turns give-back off if
-/// the device takes no more reports.
+/// Counts `error`. Writes a message to the console if it is the first one. Turns reporting and
+/// hinting off if the device takes no more reports. The mode stays, since the host may still take
+/// memory by itself.
 fn complain(error: Option<balloon::ReportFailure>) {
     let Some(error) = error else { return };
     if stats::count_report_error() {
         machine::console!("free page reporting: a report failed: {error}");
     }
-    let (mode, off) = (mode(), GiveBack::Off.number());
-    // Relaxed: `apply` reads the mode under its lock. Fails if another mode was set meanwhile.
+    let Err(reason) = balloon::reporting() else {
+        return;
+    };
+    let applying = APPLYING.lock();
+    let mode = mode();
     if matches!(mode, GiveBack::Reporting | GiveBack::Hinting)
-        && let Err(reason) = balloon::reporting()
-        && MODE
-            .compare_exchange(mode.number(), off, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
+        && memory::allocator().reporting_order().is_some()
+        && memory::allocator().set_reporting_order(None).is_ok()
     {
         machine::console!("give-back {}: off, {reason}", mode.name());
-        apply();
     }
+    drop(applying);
 }
 
 /// Writes to the console why `mode` was refused with `error`.

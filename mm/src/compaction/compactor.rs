@@ -390,10 +390,15 @@ impl Compactor {
         block: EmptyingBlock,
         mobility: Mobility,
     ) -> Result<Frame, Emptied> {
-        allocator
-            .take_emptied(block, mobility)
-            .inspect(|_| self.fruitless = 0)
-            .map_err(|block| self.finish(now, allocator, by, block))
+        let at = block.block;
+        match allocator.take_emptied(block, mobility) {
+            Ok(frame) => {
+                self.fruitless = 0;
+                self.stuck.forget_block(at);
+                Ok(frame)
+            }
+            Err(block) => Err(self.finish(now, allocator, by, block)),
+        }
     }
 
     /// Returns a partly emptied pageblock to the allocator, without noting a failure. Call this
@@ -408,6 +413,7 @@ impl Compactor {
     fn ended(&mut self, now: Duration, by: Compacts, block: usize, left: u32) -> Emptied {
         if left == 0 {
             self.fruitless = 0;
+            self.stuck.forget_block(block);
             return Emptied::Whole;
         }
         self.scan.changed(0, left);

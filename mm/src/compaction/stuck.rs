@@ -52,6 +52,15 @@ impl StuckBlocks {
         self.sets.as_flattened_mut().fill(None);
     }
 
+    /// Forgets the pageblock with index `block`, which was emptied.
+    pub(crate) fn forget_block(&mut self, block: usize) {
+        for entry in self.set(block) {
+            if entry.is_some_and(|stuck| stuck.block == block) {
+                *entry = None;
+            }
+        }
+    }
+
     /// Notes that compaction could not empty the pageblock with index `block`: `left` frames stayed
     /// in use. The entry is valid for a minute, and may replace that of another pageblock. For a
     /// pageblock that fails again when its entry has expired, the entry is valid twice as long, so
@@ -103,6 +112,22 @@ mod tests {
     use super::*;
 
     const NOW: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn failures_before_a_success_do_not_count() {
+        let mut stuck = StuckBlocks::new();
+        stuck.note(NOW, 3, 9);
+        stuck.note(NOW, 3 + SETS, 9);
+        stuck.forget_block(3);
+        assert!(!stuck.holds(NOW, 3, 9));
+        assert!(stuck.holds(NOW, 3 + SETS, 9), "another block of the set");
+        let again = NOW + REMEMBERED;
+        stuck.note(again, 3, 9);
+        assert!(
+            !stuck.holds(again + REMEMBERED, 3, 9),
+            "not for twice as long"
+        );
+    }
 
     #[test]
     fn a_stuck_block_is_forgotten_when_one_of_its_frames_is_freed_or_after_a_while() {

@@ -476,7 +476,8 @@ pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
 /// Sets the name of a thread of the calling process, also of its main thread after that has ended.
 ///
 /// # Errors
-/// Fails with `EINVAL` for another process's thread.
+/// Fails with `EINVAL` for another process's thread, and with `ESRCH` if another thread than the
+/// main thread has ended.
 pub(super) fn set_comm(
     subject: &Subject,
     process: &Arc<Process>,
@@ -487,7 +488,10 @@ pub(super) fn set_comm(
     }
     match subject.task(process) {
         Some(task) => task.set_name(value.as_bytes()),
-        None => *process.last_name.lock() = Name::cut(value.as_bytes()),
+        None if subject.number() == process.pid() => {
+            *process.last_name.lock() = Name::cut(value.as_bytes());
+        }
+        None => return Err(Errno::ESRCH),
     }
     Ok(())
 }
