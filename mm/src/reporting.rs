@@ -221,8 +221,8 @@ impl Reporter {
 
     /// Makes one pass over all zones: reports their free ranges of at least `order` to `sink`. Adds
     /// the numbers of requests, ranges and frames that the sink took to those in `poll`. Returns
-    /// why the pass ended. If the sink fails, or the reporting order is not `set` any more, the pass
-    /// ends at once, and the other zones are left out.
+    /// why the pass ended. If the sink fails, or the reporting order is not `set` any more, the
+    /// pass ends at once, and the other zones are left out.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,
