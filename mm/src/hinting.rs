@@ -59,8 +59,6 @@ enum End<E> {
     Sent,
     /// The rest waits for the next poll.
     More,
-    /// The zone is at its `low` watermark, so nothing may be isolated.
-    Short,
     /// A request failed that isolated blocks could have served.
     Missed,
     /// The sink failed with this error.
@@ -80,6 +78,9 @@ pub struct Hinter {
     not_before: Duration,
     /// Whether a sweep over all memory is necessary.
     sweep: bool,
+    /// The first poll after this time sweeps, because a zone was at its `low` watermark. No poll is
+    /// requested for that: memory that is freed causes one.
+    sweep_again: Option<Duration>,
     sweeper: Reporter,
     /// The allocator's counter of requests that failed while blocks were isolated, as last read.
     isolation_failures: u32,
@@ -94,6 +95,7 @@ impl Hinter {
             since: None,
             not_before: Duration::ZERO,
             sweep: false,
+            sweep_again: None,
             sweeper: Reporter::new(),
             isolation_failures: 0,
             counts: HintCounts {
@@ -122,9 +124,10 @@ impl Hinter {
     /// before [`Events::report_requested`](crate::Events::report_requested) is called. Two polls
     /// must be at least [`HINT_PAUSE`] apart.
     ///
-    /// After an error of the sink, when a zone is at its `low` watermark, or after an allocation
-    /// failed for lack of isolated memory, nothing is sent for a while. The lists are emptied then,
-    /// and a sweep over all memory follows, which requests a drain of the per-CPU caches.
+    /// After an error of the sink, or after an allocation failed for lack of isolated memory,
+    /// nothing is sent for a while. The lists are emptied then, and a sweep over all memory follows,
+    /// which requests a drain of the per-CPU caches. Blocks of a zone at its `low` watermark are
+    /// left out. A sweep finds them, at the first poll after [`REPORTING_DELAY`].
     ///
     /// After hints that have waited for [`HINT_BOUND`] were sent, the per-CPU caches are requested
     /// to drain, too.
@@ -150,6 +153,9 @@ impl Hinter {
         let calls = allocator.shared.hints();
         calls.work();
         self.sweep |= calls.take_missed();
+        if self.sweep_again.is_some_and(|again| again <= now) {
+            self.sweep = true;
+        }
         if self.isolation_failures != allocator.shared.isolation_failures() {
             self.isolation_failures = allocator.shared.isolation_failures();
             self.leave_alone(now.saturating_add(LEFT_ALONE));
@@ -176,7 +182,7 @@ impl Hinter {
             for list in lists {
                 list.take(|hint| self.note(allocator, order, hint));
             }
-            end = self.send(order, allocator, sink, &mut poll);
+            end = self.send(now, order, allocator, sink, &mut poll);
             self.since = None;
             if due && poll.frames != 0 && matches!(end, End::Sent) {
                 // What CPUs that never idle keep in their caches follows, once for each bound. Not
@@ -185,7 +191,7 @@ impl Hinter {
             }
         }
         if self.sweep && matches!(end, End::Sent) {
-            end = self.sweep(order, allocator, sink, &mut poll);
+            end = self.sweep(now, order, allocator, sink, &mut poll);
         }
         match end {
             End::Sent => {}
@@ -196,7 +202,6 @@ impl Hinter {
                 return poll;
             }
             End::Missed => self.leave_alone(now.saturating_add(LEFT_ALONE)),
-            End::Short => self.leave_alone(now.saturating_add(REPORTING_DELAY)),
             End::Failed(error) => {
                 poll.error = Some(error);
                 self.leave_alone(now.saturating_add(REPORTING_DELAY));
@@ -256,6 +261,7 @@ impl Hinter {
     /// Sends the merged list, in requests that each isolate a limited number of frames.
     fn send<S: ReportSink>(
         &mut self,
+        now: Duration,
         order: Order,
         allocator: &Allocator<'_>,
         sink: &mut S,
@@ -280,7 +286,11 @@ impl Hinter {
                 continue;
             }
             if request.frames() == 0 && of == zone {
-                return End::Short;
+                self.list.pop();
+                self.sweep_again
+                    .get_or_insert(now.saturating_add(REPORTING_DELAY));
+                request = limited(allocator, zone, order);
+                continue;
             }
             if let Err(error) = request.send(sink, poll) {
                 return End::Failed(error);
@@ -303,6 +313,7 @@ impl Hinter {
     /// Passes over all memory and reports all free blocks.
     fn sweep<S: ReportSink>(
         &mut self,
+        now: Duration,
         order: Order,
         allocator: &Allocator<'_>,
         sink: &mut S,
@@ -311,6 +322,7 @@ impl Hinter {
         // Frames in per-CPU caches keep their blocks in use. Blocks that a drain frees are hinted.
         allocator.request_drain();
         let before = poll.frames;
+        self.sweep_again = None;
         match self
             .sweeper
             .pass_zones(order, Some(order), allocator, sink, poll)
@@ -327,7 +339,11 @@ impl Hinter {
             }
             // Bounded: each such pass leaves less to report.
             PassEnd::WorkLeft if poll.frames != before => End::More,
-            PassEnd::WorkLeft | PassEnd::Short => End::Short,
+            PassEnd::WorkLeft | PassEnd::Short => {
+                self.sweep = false;
+                self.sweep_again = Some(now.saturating_add(REPORTING_DELAY));
+                End::Sent
+            }
             PassEnd::Failed(error) => End::Failed(error),
         }
     }

@@ -303,6 +303,60 @@ fn a_host_that_refuses_is_asked_now_and_then() {
     });
 }
 
+/// A zone that has no memory to spare does not keep the others waiting, and the hinter sleeps.
+#[test]
+fn a_zone_at_its_low_watermark_is_left_out_until_memory_is_freed() {
+    let (low, high) = ([range(MIB, 255 * MIB)], [range(1024 * MIB, FRAMES)]);
+    let zone = |kind, ranges| ZoneConfig {
+        kind,
+        node: 0,
+        ranges,
+    };
+    let zones = [zone(ZoneKind::Dma32, &low), zone(ZoneKind::Normal, &high)];
+    let cpu = Cpu::new();
+    with(&Config::new(&zones).with_frame_marks(), &cpu, |a| {
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+        a.set_hinting_order(Order::PAGEBLOCK)
+            .expect("an order that can be given back");
+        settle(&mut hinter, a, &cpu, &mut host, ms(0));
+        let mut blocks = Vec::new();
+        while let Ok(block) = a.allocate(
+            &mut cache,
+            Request::new(Order::PAGEBLOCK, Mobility::Movable),
+        ) {
+            blocks.push(block);
+        }
+        let (mut scarce, plenty): (Vec<_>, Vec<_>) =
+            (blocks.into_iter()).partition(|block| block.number() < 1024 * MIB);
+        // The low zone gets a block back, and stays below its mark.
+        let low = a.zone_stats(0).free_frames + 600;
+        let marks = a.watermarks(0);
+        let high = marks.high.max(low);
+        a.set_watermarks(0, ebb_mm::Watermarks { low, high, ..marks })
+            .expect("rising marks");
+        let block = scarce.pop().expect("a block");
+        a.free(&mut cache, block, Order::PAGEBLOCK);
+        for &block in &plenty[..600] {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        let _ = hinter.poll(ms(100), a, &cpu.list, 1, &mut host);
+        let end = settle(&mut hinter, a, &cpu, &mut host, ms(150));
+        assert!(end <= ms(300), "{end:?}");
+        assert_eq!(a.zone_stats(1).unreported_free_frames, 0);
+        assert_ne!(a.zone_stats(0).unreported_free_frames, 0);
+        for block in scarce {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        let _ = hinter.poll(end + REPORTING_DELAY, a, &cpu.list, 1, &mut host);
+        let then = end + REPORTING_DELAY + HINT_BOUND;
+        settle(&mut hinter, a, &cpu, &mut host, then);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        a.validate().expect("valid");
+    });
+}
+
 #[test]
 fn memory_that_somebody_waits_for_is_left_alone() {
     guest(|a, cpu| {
