@@ -125,9 +125,9 @@ impl Hinter {
     /// must be at least [`HINT_PAUSE`] apart.
     ///
     /// After an error of the sink, or after an allocation failed for lack of isolated memory,
-    /// nothing is sent for a while. The lists are emptied then, and a sweep over all memory follows,
-    /// which requests a drain of the per-CPU caches. Blocks of a zone at its `low` watermark are
-    /// left out. A sweep finds them, at the first poll after [`REPORTING_DELAY`].
+    /// nothing is sent for a while. The lists are emptied then, and a sweep over all memory
+    /// follows, which requests a drain of the per-CPU caches. Blocks of a zone at its `low`
+    /// watermark are left out. A sweep finds them, at the first poll after [`REPORTING_DELAY`].
     ///
     /// After hints that have waited for [`HINT_BOUND`] were sent, the per-CPU caches are requested
     /// to drain, too.
