@@ -339,6 +339,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             }
             Err(_) => self.put_back(PutBack::Unchanged),
         }
+        sink.give_way();
         sent?;
         poll.requests += 1;
         poll.ranges += ranges;

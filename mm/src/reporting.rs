@@ -50,6 +50,11 @@ pub trait ReportSink {
         let _ = error;
         false
     }
+
+    /// Called after each request, when its ranges are back in the allocator. Other threads may run
+    /// now: during [`report`](Self::report) they would miss the isolated ranges. The default does
+    /// nothing.
+    fn give_way(&mut self) {}
 }
 
 /// The result of a call to [`Reporter::poll`] or [`Hinter::poll`](crate::Hinter::poll).

@@ -424,8 +424,6 @@ impl Host {
     fn send(&mut self, ranges: &[FrameRange]) -> Result<(), balloon::ReportFailure> {
         if !ranges.is_empty() {
             balloon::report(ranges)?;
-            // QEMU may be done at once, so that `report` did not sleep.
-            sched::cond_resched();
             let frames = ranges.iter().map(|range| range.frames).sum();
             for (sum, new) in self.sent.iter_mut().zip([1, ranges.len() as u64, frames]) {
                 *sum += new;
@@ -480,5 +478,10 @@ impl ReportSink for Host {
 
     fn may_drop_later(error: &Self::Error) -> bool {
         matches!(error, balloon::ReportFailure::NotReset)
+    }
+
+    /// QEMU may be done with a report at once, so that `balloon::report` did not sleep.
+    fn give_way(&mut self) {
+        sched::cond_resched();
     }
 }

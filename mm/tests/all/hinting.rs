@@ -56,6 +56,7 @@ struct Host<'a> {
     requests: Vec<Vec<FrameRange>>,
     fail: bool,
     meanwhile: Option<Box<dyn FnMut() + 'a>>,
+    afterwards: Option<Box<dyn FnMut() + 'a>>,
 }
 
 impl Host<'_> {
@@ -65,6 +66,7 @@ impl Host<'_> {
             requests: Vec::new(),
             fail: false,
             meanwhile: None,
+            afterwards: None,
         }
     }
 
@@ -92,6 +94,12 @@ impl ReportSink for Host<'_> {
         }
         self.requests.push(ranges.to_vec());
         Ok(())
+    }
+
+    fn give_way(&mut self) {
+        if let Some(afterwards) = &mut self.afterwards {
+            afterwards();
+        }
     }
 }
 
@@ -300,6 +308,29 @@ fn a_host_that_refuses_is_asked_now_and_then() {
         host.fail = false;
         settle(&mut hinter, a, cpu, &mut host, now);
         assert_eq!(a.stats().unreported_free_frames, 0);
+    });
+}
+
+/// Other threads get the CPU when no frame is isolated.
+#[test]
+fn the_sink_gives_way_when_each_request_is_put_back() {
+    let turns = AtomicU64::new(0);
+    guest(|a, cpu| {
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
+        a.set_hinting_order(Order::PAGEBLOCK)
+            .expect("an order that can be given back");
+        settle(&mut hinter, a, cpu, &mut host, ms(0));
+        for block in take(a, &mut cache, Order::PAGEBLOCK, 100) {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut cache);
+        host.afterwards = Some(Box::new(|| {
+            assert_eq!(a.stats().isolated_frames, 0);
+            turns.fetch_add(1, Ordering::Relaxed);
+        }));
+        settle(&mut hinter, a, cpu, &mut host, ms(100));
+        let requests = host.requests.len() as u64;
+        assert!(requests > 1 && turns.load(Ordering::Relaxed) == requests);
     });
 }
 

@@ -1,5 +1,5 @@
 /* Gives a pool of huge pages back while memory is full to the last frame, then has some again: every fourth page stays in use,
- * in the blocks that came from the pool, too. Says what became of it. */
+ * in the blocks that came from the pool, too. Says what became of it: `hugetlb_full [FRAMES]`, which stay free. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static size_t fill(char *at, size_t page, long kept)
 	return page;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int ready[2], go[2];
 	char byte;
@@ -59,11 +59,11 @@ int main(void)
 	resize("64");
 	printf("pool: %ld\n", number_in("/proc/meminfo", "HugePages_Total"));
 	long before = number_in("/proc/meminfo", "MemFree");
-	/* What the kernel keeps for itself, in frames, and a few more. */
+	/* What the kernel keeps for itself, in frames, and a few more. The CPUs' caches have others, which no figure shows. */
 	char text[32] = "";
 	int knob = open("/proc/sys/vm/min_free_kbytes", O_RDONLY);
 	read(knob, text, sizeof text - 1);
-	long kept = atol(text) / 4 + 160;
+	long kept = atol(text) / 4 + (argc > 1 ? atol(argv[1]) : 160);
 	pid_t hog = fork();
 	if (hog == 0) {
 		char *at = mmap(NULL, PAGES << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
