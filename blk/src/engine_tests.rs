@@ -451,16 +451,22 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     assert_eq!(engine.pool().free, 0);
 }
 
+/// Returns an engine whose squeezes last for `duration_ms` and are not held.
+fn without_hold(duration_ms: u32) -> Engine<FakeTransport> {
+    let engine = engine(&ram(), false);
+    let knobs = engine.memory.knobs();
+    knobs.set(Knob::SqueezeHoldMs, 0).unwrap();
+    knobs
+        .set(Knob::BufferSqueezeDurationMs, duration_ms)
+        .unwrap();
+    engine
+}
+
 /// Without a hold the limit is 0 for `buffer_squeeze_duration_ms`, and no longer.
 #[test]
 fn without_a_hold_a_squeeze_lasts_as_long_as_it_is_set() {
     for duration_ms in [1, 100] {
-        let mut engine = engine(&ram(), false);
-        let knobs = engine.memory.knobs();
-        knobs.set(Knob::SqueezeHoldMs, 0).unwrap();
-        knobs
-            .set(Knob::BufferSqueezeDurationMs, duration_ms)
-            .unwrap();
+        let mut engine = without_hold(duration_ms);
         let event = 1_000_000;
         engine.reclaim_memory(Micros(event));
         let end = event + u64::from(duration_ms) * 1000;
@@ -474,12 +480,7 @@ fn without_a_hold_a_squeeze_lasts_as_long_as_it_is_set() {
 #[test]
 fn without_a_hold_every_batch_in_a_squeeze_returns_its_pages() {
     for duration_ms in [1, 10, 100] {
-        let mut engine = engine(&ram(), false);
-        let knobs = engine.memory.knobs();
-        knobs.set(Knob::SqueezeHoldMs, 0).unwrap();
-        knobs
-            .set(Knob::BufferSqueezeDurationMs, duration_ms)
-            .unwrap();
+        let mut engine = without_hold(duration_ms);
         let mut transport = FakeTransport::default();
         let mut write = |engine: &mut Engine<FakeTransport>| {
             let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
