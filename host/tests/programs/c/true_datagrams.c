@@ -1,11 +1,13 @@
 /* What is held back, groups of receivers, flows, and addresses of sockets over the loopback interface. */
 #include "say.h"
+#include "blocked.h"
 #include "loopback.h"
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include "after_delivery.h"
 
 #ifndef UDP_CORK
 #define UDP_CORK 1
@@ -458,6 +460,7 @@ static void states(void)
 
 int main(void)
 {
+	on_one_cpu();
 	routes();
 	states();
 	streams();

@@ -1,7 +1,6 @@
 /* What TCP and UDP answer over the loopback interface. */
 #include "say.h"
 #include "blocked.h"
-#include "delivered.h"
 #include "loopback.h"
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -12,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/wait.h>
+#include "after_delivery.h"
 
 static void say_name(const char *what, int s, int port, int (*call)(int, struct sockaddr *, socklen_t *))
 {
@@ -33,7 +33,6 @@ static void say_name(const char *what, int s, int port, int (*call)(int, struct 
 static void say_poll(const char *what, int s)
 {
 	struct pollfd p = { s, POLLIN | POLLOUT | POLLRDHUP, 0 };
-	delivered();
 	int r = poll(&p, 1, 0);
 	say("%s: poll %d, %#x", what, r, p.revents);
 }
@@ -290,7 +289,6 @@ static void datagrams(int family)
 	TRY(sendto(y, "", 0, 0, a, l));
 	say_poll("readable", x);
 	int n;
-	delivered();
 	TRY(ioctl(x, FIONREAD, &n));
 	say("%d bytes", n);
 	fl = sizeof from;
@@ -455,7 +453,6 @@ static void show_head(int s, size_t room, int port, int flags)
 	struct sockaddr_in6 name = { 0 };
 	struct msghdr m = { .msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &v, .msg_iovlen = 1,
 		.msg_control = control, .msg_controllen = room };
-	delivered();
 	errno = 0;
 	int r = recvmsg(s, &m, MSG_DONTWAIT | flags);
 	if (r < 0) {
@@ -647,7 +644,6 @@ static void heads6(int protocol)
 	for (unsigned i = 0; i < sizeof kinds / 4; i++)
 		for (int n = 3; n <= 5; n++)
 			send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, kinds[i], &numbers[3], n);
-	delivered();
 	while (recv(x, &v, 4, MSG_DONTWAIT) > 0)
 		;
 	static const char *const sources[] = { "::1", "::", "2001:db8::1", "fe80::1", "::ffff:127.0.0.5", "::ffff:0.0.0.0" };
@@ -798,7 +794,6 @@ static void inherited(void)
 static void at_mark(int s)
 {
 	int at = -1, n = -1;
-	delivered();
 	MUST(ioctl(s, SIOCATMARK, &at));
 	MUST(ioctl(s, FIONREAD, &n));
 	say("at the mark %d, %d bytes", at, n);
@@ -816,7 +811,6 @@ static void at_mark(int s)
 static void take(int s, int flags, size_t room)
 {
 	char b[20] = { 0 };
-	delivered();
 	errno = 0;
 	int r = recv(s, b, room, flags | MSG_DONTWAIT);
 	say("received with %#x into %zu: %d %s \"%s\"", flags, room, r, r < 0 ? strerrorname_np(errno) : "", b);
@@ -883,11 +877,9 @@ static void urgent(int inlined)
 	struct iovec v = { b, sizeof b };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 	TRY(send(c, "!", 1, MSG_OOB));
-	delivered();
 	TRY(recvmsg(d, &m, MSG_OOB | MSG_DONTWAIT));
 	say("flags %#x", m.msg_flags);
 	TRY(shutdown(c, SHUT_WR));
-	delivered();
 	take(d, 0, 9);
 	take(d, MSG_OOB, 9);
 	at_mark(d);
@@ -913,7 +905,6 @@ static void partly_urgent(void)
 		data[i] = i % 251;
 	long n = send(c, data, sizeof data, MSG_OOB | MSG_DONTWAIT), got = 0, r;
 	HOLDS(n > 1 && n < sizeof b);
-	delivered();
 	while (got < n - 1 && (r = recv(d, b, n - 1 - got, 0)) > 0)
 		got += r;
 	HOLDS(got == n - 1);
@@ -1003,7 +994,6 @@ static void over(void)
 			break;
 		case 2:
 			MUST(shutdown(c, SHUT_WR));
-			delivered();
 			say_name("half", d, port, getpeername);
 			MUST(shutdown(d, SHUT_WR));
 			break;
@@ -1011,7 +1001,6 @@ static void over(void)
 			close(c);
 			c = -1;
 		}
-		delivered();
 		say_name("here", d, port, getpeername);
 		say_name("here", d, port, getsockname);
 		if (c >= 0) {
@@ -1049,7 +1038,6 @@ static void show_dump(int s, int type, int family, int flags, int length)
 	TRY(sendto(s, &q, q.h.nlmsg_len, 0, (void *)&kernel, sizeof kernel));
 	for (;;) {
 		socklen_t l = sizeof from;
-		delivered();
 		int n = recvfrom(s, b, sizeof b, MSG_DONTWAIT, (void *)&from, &l);
 		if (n < 0)
 			break;
@@ -1229,15 +1217,12 @@ static void reset_behind_the_end(void)
 			close(d);
 		else
 			TRY(shutdown(d, SHUT_WR));
-		delivered();
 		if (how < 3)
 			TRY(send(c, "more", 4, MSG_NOSIGNAL));
 		else
 			close(d);
-		delivered();
 		if (how == 1)
 			TRY(send(c, "once more", 9, MSG_NOSIGNAL));
-		delivered();
 		if (how == 2) {
 			TRY(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &size));
 			say("%d", error);

@@ -1,7 +1,6 @@
 /* What options of sockets take and show over the loopback interface, and what they do there. */
 #include "say.h"
 #include "blocked.h"
-#include "delivered.h"
 #include "loopback.h"
 #include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
@@ -9,6 +8,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
+#include "after_delivery.h"
 
 #ifndef SO_RCVMARK
 #define SO_RCVMARK 75
@@ -166,15 +166,12 @@ static void errors(int family, int level, int option)
 		inet_pton(AF_INET6, "::1", &six->sin6_addr), six->sin6_port = htons(9);
 	int s = MUST(socket(family, SOCK_DGRAM | SOCK_NONBLOCK, 0)), one = 1;
 	TRY(sendto(s, "lost", 4, 0, (void *)&nowhere, length));
-	delivered();
 	TRY(recv(s, &one, 1, 0));
 	one = 1;
 	TRY(setsockopt(s, level, option, &one, sizeof one));
 	TRY(sendto(s, "first", 5, 0, (void *)&nowhere, length));
-	delivered();
 	TRY(recv(s, &one, 1, 0));
 	TRY(sendto(s, "second", 6, 0, (void *)&nowhere, length));
-	delivered();
 	struct pollfd p = { s, POLLIN, 0 };
 	TRY(poll(&p, 1, 0));
 	say("revents %#x", p.revents);
@@ -202,7 +199,6 @@ static void errors(int family, int level, int option)
 	}
 	TRY(poll(&p, 1, 0));
 	MUST(sendto(s, "third", 5, 0, (void *)&nowhere, length));
-	delivered();
 	one = 0;
 	MUST(setsockopt(s, level, option, &one, sizeof one));
 	TRY(recv(s, &one, 1, MSG_ERRQUEUE));
@@ -305,9 +301,9 @@ static void credentials(void)
 
 int main(void)
 {
+	on_one_cpu();
 	kept();
 	IN_CHILD("nobody", as_nobody());
-	on_one_cpu();
 	errors(AF_INET, IPPROTO_IP, IP_RECVERR);
 	errors(AF_INET6, IPPROTO_IPV6, IPV6_RECVERR);
 	beside();

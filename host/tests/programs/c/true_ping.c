@@ -1,5 +1,6 @@
 /* Echo requests over the loopback interface, by sockets of messages and by raw ones. */
 #include "say.h"
+#include "blocked.h"
 #include <arpa/inet.h>
 #include <netinet/icmp6.h>
 #include <netinet/in.h>
@@ -7,6 +8,7 @@
 #include <netinet/ip_icmp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include "after_delivery.h"
 
 #ifndef ICMP_FILTER
 #define ICMP_FILTER 1
@@ -137,6 +139,7 @@ static void raw(void)
 
 int main(void)
 {
+	on_one_cpu();
 	messages();
 	raw();
 	return 0;

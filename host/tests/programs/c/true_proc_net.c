@@ -1,5 +1,7 @@
 /* What /proc/net and /sys/class/net tell: sockets in every state, and the loopback interface. */
 #include "say.h"
+#include "blocked.h"
+#include "delivered.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -73,6 +75,7 @@ static const char *whose(const char *line, int column)
 static void ports(const char *path)
 {
 	char line[1024];
+	delivered();
 	FILE *file = fopen(path, "r");
 	if (!file) {
 		say("%s: %s", path, strerrorname_np(errno));
@@ -342,6 +345,7 @@ static void small_ports(void)
 
 int main(void)
 {
+	on_one_cpu();
 	files();
 	sockets();
 	on_its_way();
