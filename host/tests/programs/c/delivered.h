@@ -13,8 +13,8 @@ static inline void delivered(void)
 	MUST(bind(s, (void *)&a, l));
 	MUST(getsockname(s, (void *)&a, &l));
 	MUST(connect(s, (void *)&a, l));
-	/* The second time for the answers. */
-	for (int round = 0; round < 2; round++) {
+	/* Once more for each answer to an answer: a connection takes three packets. */
+	for (int round = 0; round < 4; round++) {
 		MUST(send(s, "", 1, 0));
 		MUST(recv(s, &b, 1, 0));
 	}
