@@ -1,23 +1,37 @@
 //! [`Failure`]: the reasons why the guest cannot run its program.
 
-use std::io;
+use std::error::Error;
+use std::{fmt, io};
 
 /// The reason why the guest cannot run its program.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum Failure {
-    #[error("cannot {what}")]
-    System {
-        what: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error(
-        "no port called {0} appeared: has the kernel virtio_console, virtio_balloon, and virtio_mmio or virtio_pci, built \
-         in or as modules that ebb finds?"
-    )]
+    System { what: String, source: io::Error },
     NoPort(&'static str),
-    #[error("{0} is not a list of words ended by NULs")]
     List(&'static str),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { what, .. } => write!(f, "cannot {what}"),
+            Self::NoPort(name) => write!(
+                f,
+                "no port called {name} appeared: has the kernel virtio_console, virtio_balloon, and virtio_mmio or \
+                 virtio_pci, built in or as modules that ebb finds?"
+            ),
+            Self::List(name) => write!(f, "{name} is not a list of words ended by NULs"),
+        }
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            Self::NoPort(_) | Self::List(_) => None,
+        }
+    }
 }
 
 /// Returns the failure of an operating-system call. `what` continues the message "cannot …".
@@ -32,7 +46,7 @@ impl Failure {
     /// Returns the message with all its causes in one line.
     pub(crate) fn line(&self) -> String {
         let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
+        let mut source = self.source();
         while let Some(error) = source {
             text.push_str(&format!(": {error}"));
             source = error.source();

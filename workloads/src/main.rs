@@ -46,16 +46,15 @@ mod unmovable;
 mod vmstat;
 
 use output::{Format, Output, Pace};
+use std::fmt;
 use std::process::ExitCode;
 
 /// The reason why an experiment failed. The variant decides the program's exit status.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// An argument is wrong. The text says which and why.
-    #[error("{0}")]
     Usage(String),
     /// The system refused a call.
-    #[error("{what}: {source}")]
     System {
         /// The call and its operands.
         what: String,
@@ -63,14 +62,22 @@ pub(crate) enum Failure {
         source: std::io::Error,
     },
     /// The system did something wrong: memory lost its contents, or a task died.
-    #[error("{0}")]
     Wrong(String),
     /// The guest lacks something that the experiment needs. This is neither a success nor a defect.
-    #[error("unsupported: {0}")]
     Unsupported(String),
     /// An experiment that this one started failed as unsupported, and has already said so.
-    #[error("the guest cannot run it")]
     ToldUnsupported,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Wrong(text) => f.write_str(text),
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+            Self::Unsupported(what) => write!(f, "unsupported: {what}"),
+            Self::ToldUnsupported => f.write_str("the guest cannot run it"),
+        }
+    }
 }
 
 impl Failure {

@@ -2,9 +2,9 @@
 
 use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::{Failure, histogram, meminfo, size};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
+use write_json::{Array, Object};
 
 /// The format of the output: for people or for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,11 +16,20 @@ pub(crate) enum Format {
 }
 
 /// The direction in which a value improves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
     Lower,
+}
+
+impl Better {
+    /// Returns the direction's name in JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+        }
+    }
 }
 
 /// The circumstances of a figure, as names and values. Figures with the same name and equal labels
@@ -28,10 +37,9 @@ pub(crate) enum Better {
 pub(crate) type Labels = BTreeMap<&'static str, String>;
 
 /// One figure, a result of an experiment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Metric {
     /// The name in snake case, with the unit, as in `fault_ns`.
-    #[serde(rename = "metric")]
     pub(crate) name: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
@@ -40,9 +48,8 @@ pub(crate) struct Metric {
 }
 
 /// The distribution of many values of one kind, by percentile.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Distribution {
-    #[serde(rename = "metric")]
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
@@ -50,13 +57,12 @@ pub(crate) struct Distribution {
     pub(crate) percentiles: Vec<(u32, u64)>,
     pub(crate) count: usize,
     /// The values counted by powers of two; empty if they are not shown so.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) histogram: Vec<Bucket>,
     pub(crate) labels: Labels,
 }
 
 /// The number of values in a range, from `low` to below `high`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub(crate) low: u64,
     pub(crate) high: u64,
@@ -64,15 +70,11 @@ pub(crate) struct Bucket {
 }
 
 /// One line of `--json`.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
     Phase {
         name: &'a str,
         at_s: f64,
-        #[serde(skip_serializing_if = "Option::is_none")]
         bytes: Option<usize>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         mem_free_kib: Option<u64>,
     },
     Result(&'a Metric),
@@ -80,6 +82,101 @@ enum Event<'a> {
     Unsupported {
         what: &'a str,
     },
+}
+
+impl Event<'_> {
+    /// Returns the event as one JSON object. Options that are `None` and an empty histogram are left
+    /// out.
+    fn json(&self) -> String {
+        let mut text = String::new();
+        let mut object = write_json::object(&mut text);
+        match self {
+            Self::Phase {
+                name,
+                at_s,
+                bytes,
+                mem_free_kib,
+            } => {
+                object.string("event", "phase").string("name", name);
+                number(&mut object, "at_s", *at_s);
+                if let Some(bytes) = bytes {
+                    object.number("bytes", as_f64(*bytes));
+                }
+                if let Some(kib) = mem_free_kib {
+                    object.number("mem_free_kib", ratio(*kib, 1));
+                }
+            }
+            Self::Result(metric) => {
+                object
+                    .string("event", "result")
+                    .string("metric", metric.name);
+                number(&mut object, "value", metric.value);
+                object
+                    .string("unit", metric.unit)
+                    .string("better", metric.better.name());
+                labels(&mut object, &metric.labels);
+            }
+            Self::Distribution(spread) => {
+                object
+                    .string("event", "distribution")
+                    .string("metric", spread.name)
+                    .string("unit", spread.unit)
+                    .string("better", spread.better.name());
+                percentiles(object.array("percentiles"), &spread.percentiles);
+                object.number("count", as_f64(spread.count));
+                if !spread.histogram.is_empty() {
+                    buckets(object.array("histogram"), &spread.histogram);
+                }
+                labels(&mut object, &spread.labels);
+            }
+            Self::Unsupported { what } => {
+                object.string("event", "unsupported").string("what", what);
+            }
+        }
+        drop(object);
+        text
+    }
+}
+
+/// Writes `value` to `object` as `key`, and `null` if it is infinite or not a number, for which JSON
+/// has no form.
+fn number(object: &mut Object<'_>, key: &str, value: f64) {
+    if value.is_finite() {
+        object.number(key, value);
+    } else {
+        object.null(key);
+    }
+}
+
+/// Writes `labels` to `object` as an object of strings.
+fn labels(object: &mut Object<'_>, labels: &Labels) {
+    let mut object = object.object("labels");
+    for (name, value) in labels {
+        object.string(name, value);
+    }
+}
+
+/// Writes each pair of a percentile and its value as an array of two.
+fn percentiles(mut array: Array<'_>, pairs: &[(u32, u64)]) {
+    for &(percent, value) in pairs {
+        array.array().number(percent.into()).number(ratio(value, 1));
+    }
+}
+
+/// Writes each bucket as an object.
+fn buckets(mut array: Array<'_>, buckets: &[Bucket]) {
+    for bucket in buckets {
+        array
+            .object()
+            .number("low", ratio(bucket.low, 1))
+            .number("high", ratio(bucket.high, 1))
+            .number("count", as_f64(bucket.count));
+    }
+}
+
+/// Returns `value` as JSON has numbers: exact up to 2^53.
+fn as_f64(value: usize) -> f64 {
+    ratio(value as u64, 1)
 }
 
 /// The longest line that is read for a turn, in bytes.
@@ -265,11 +362,7 @@ impl Output {
 }
 
 fn event(event: &Event<'_>) -> Result<(), Failure> {
-    let text = serde_json::to_string(event).map_err(|error| Failure::System {
-        what: "write an event".to_owned(),
-        source: error.into(),
-    })?;
-    line(&text)
+    line(&event.json())
 }
 
 fn line(text: &str) -> Result<(), Failure> {
@@ -316,7 +409,7 @@ mod tests {
     use serde_json::json;
 
     fn json_of(event: &Event<'_>) -> serde_json::Value {
-        serde_json::to_value(event).expect("an event is JSON")
+        serde_json::from_str(&event.json()).expect("an event is JSON")
     }
 
     #[test]
