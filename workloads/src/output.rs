@@ -85,8 +85,8 @@ enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Returns the event as one JSON object. Options that are `None` and an empty histogram are left
-    /// out.
+    /// Returns the event as one JSON object, without options that are `None` and without a histogram
+    /// that is empty.
     fn json(&self) -> String {
         let mut text = String::new();
         let mut object = write_json::object(&mut text);
@@ -138,8 +138,8 @@ impl Event<'_> {
     }
 }
 
-/// Writes `value` to `object` as `key`, and `null` if it is infinite or not a number, for which JSON
-/// has no form.
+/// Writes `value` to `object` as `key`, and `null` if it is infinite or not a number: JSON has no
+/// form for these.
 fn number(object: &mut Object<'_>, key: &str, value: f64) {
     if value.is_finite() {
         object.number(key, value);
