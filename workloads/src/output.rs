@@ -85,8 +85,8 @@ enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Returns the event as one JSON object, without options that are `None` and without a histogram
-    /// that is empty.
+    /// Returns the event as one JSON object. It has no fields for options that are `None`, nor for
+    /// an empty histogram.
     fn json(&self) -> String {
         let mut text = String::new();
         let mut object = write_json::object(&mut text);
