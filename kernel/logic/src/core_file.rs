@@ -78,6 +78,28 @@ impl Kin {
     }
 }
 
+/// The state of a process's main thread while the core file is written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum MainThread {
+    /// It writes the file.
+    Dumps,
+    /// It waits until another thread has written the file.
+    Waits,
+    /// It has ended before.
+    Ended,
+}
+
+impl MainThread {
+    /// Returns `pr_state` and `pr_sname` of Linux's note.
+    fn state(self) -> [u8; 2] {
+        match self {
+            Self::Dumps => [0, b'R'],
+            Self::Waits => [2, b'D'],
+            Self::Ended => [8, b'.'],
+        }
+    }
+}
+
 /// Data about a process as a whole, for [`Notes::process`].
 #[derive(Copy, Clone, Debug)]
 pub struct Process<'a> {
@@ -85,9 +107,11 @@ pub struct Process<'a> {
     pub kin: Kin,
     /// Real user and group ID.
     pub owner: [u32; 2],
-    /// Nice value.
+    /// What the main thread does.
+    pub main: MainThread,
+    /// Nice value of the main thread.
     pub nice: i8,
-    /// The thread's name, padded with NULs.
+    /// The name for `pr_fname` of the note, padded with NULs.
     pub name: &'a [u8; 16],
     /// The arguments, separated by NULs.
     pub arguments: &'a [u8],
@@ -184,8 +208,7 @@ impl Notes {
     /// The errors of [`Self::thread`].
     pub fn process(&mut self, process: &Process<'_>) -> Result<(), TryReserveError> {
         let mut about = [0; 136];
-        // The process is running: the number of that state is 0, its letter `R`.
-        about[1] = b'R';
+        about[..2].copy_from_slice(&process.main.state());
         about[3] = process.nice.cast_unsigned();
         let mut put = |at: usize, bytes: &[u8]| {
             about[at..at + bytes.len()].copy_from_slice(bytes);

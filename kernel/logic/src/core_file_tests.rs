@@ -1,7 +1,8 @@
 //! Parses the beginning of a core file by the definition of the format.
 
 use super::core_file::{
-    Kin, MAX_SEGMENTS, Mapped, Notes, Process, REGISTERS, Segment, Thread, data_offset, headers,
+    Kin, MAX_SEGMENTS, MainThread, Mapped, Notes, Process, REGISTERS, Segment, Thread, data_offset,
+    headers,
 };
 use std::vec;
 use std::vec::Vec;
@@ -75,6 +76,7 @@ fn a_process_has_its_words_apart() {
         .process(&Process {
             kin: KIN,
             owner: [1, 2],
+            main: MainThread::Waits,
             nice: -3,
             name,
             arguments: b"prog\0one\0",
@@ -83,6 +85,7 @@ fn a_process_has_its_words_apart() {
     let read = notes_of(notes.as_ref());
     let (kind, about) = &read[0];
     assert_eq!((*kind, about.len()), (3, 136));
+    assert_eq!((about[0], about[1], about[2]), (2, b'D', 0));
     assert_eq!(about[3], 0xfd);
     assert_eq!(
         (word(about, 16, 4), word(about, 20, 4), word(about, 24, 4)),

@@ -257,33 +257,45 @@ fn covers(segment: &Segment, header: &Header) -> bool {
         && end.is_some_and(|end| end <= segment.offset + segment.file_bytes)
 }
 
-/// Parses the interpreter line of a script. `start` has the first bytes of the file. Returns the
-/// path, and the rest of the line as one argument if it is not empty.
+/// Parses the interpreter line of a script. `start` has the first bytes of the file, at most
+/// [`SCRIPT_BYTES`]. Returns the path of the interpreter, and the rest of the line as one argument.
 ///
-/// Returns `None` if the file is no script, or if its first line is too long.
+/// Only blanks and tabs separate the two. A NUL ends both. The path may be empty if a NUL or the
+/// file's end follows `#!`. A line that ends with the file keeps the blanks at its end, so its
+/// argument may be empty. All of this is as on Linux.
+///
+/// Returns `None` if the file is no script, if the line has no path before its newline, or if the
+/// path may extend beyond `start`.
 pub fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let line = start.strip_prefix(b"#!")?;
-    let end = line.iter().position(|&byte| byte == b'\n');
-    // Without a newline the path may be cut off, unless a blank follows it.
-    let (line, whole) = match end {
-        Some(end) => (&line[..end], true),
-        None => (line, start.len() < SCRIPT_BYTES),
+    let shown = line.split(|&byte| byte == 0).next().unwrap_or(line);
+    let line = match shown.iter().position(|&byte| byte == b'\n') {
+        Some(end) => {
+            let last = shown[..end].iter().rposition(|byte| !blank(byte))?;
+            &shown[..=last]
+        }
+        // The path ends with the file, at the NUL, or before a blank.
+        None if start.len() < SCRIPT_BYTES - 1 || shown.len() < line.len() => shown,
+        None => {
+            if start.len() == SCRIPT_BYTES {
+                let first = shown.iter().position(|byte| !blank(byte))?;
+                shown[first..].iter().find(|byte| blank(byte))?;
+            }
+            // The last of the bytes counts as the end of the line.
+            let shown = &shown[..SCRIPT_BYTES - 3];
+            let last = shown.iter().rposition(|byte| !blank(byte))?;
+            &shown[..=last]
+        }
     };
-    let line = line.trim_ascii();
-    let path_end = line.iter().position(|byte| matches!(byte, b' ' | b'\t'));
-    let (path, rest) = match path_end {
-        Some(at) => (&line[..at], line[at..].trim_ascii()),
-        None if whole => (line, &line[..0]),
-        None => return None,
+    let first = line.iter().position(|byte| !blank(byte));
+    let line = &line[first.unwrap_or(line.len())..];
+    let Some(end) = line.iter().position(blank) else {
+        return Some((line, None));
     };
-    if path.is_empty() || path.contains(&0) {
-        return None;
-    }
-    let rest = &rest[..rest
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(rest.len())];
-    Some((path, if rest.is_empty() { None } else { Some(rest) }))
+    let (path, rest) = line.split_at(end);
+    let first = rest.iter().position(|byte| !blank(byte));
+    Some((path, Some(&rest[first.unwrap_or(rest.len())..])))
 }
 
 /// Number of bytes at a file's start in which an interpreter line is looked for.

@@ -29,6 +29,7 @@ const STATIC_NODES: u32 = 1 << 15;
 const RELATIVE_NODES: u32 = 1 << 14;
 /// Pages may migrate to the node that uses them.
 const NUMA_BALANCING: u32 = 1 << 13;
+const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
 /// Position of these flags in a packed policy.
 const FLAGS_AT: u32 = 3;
 const MODE: u8 = (1 << FLAGS_AT) - 1;
@@ -63,21 +64,33 @@ impl Nodes {
 pub struct Policy(u8);
 
 impl Policy {
+    /// Checks the mode and flags in `mode`, which Linux does before it reads the nodes.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` for an unknown mode, and for flags that exclude each other or do not fit
+    /// the mode.
+    pub fn check_mode(mode: u32) -> Result<(), Errno> {
+        let (flags, mode) = (mode & FLAGS, mode & !FLAGS);
+        let places = STATIC_NODES | RELATIVE_NODES;
+        if mode as usize >= NAMES.len()
+            || flags & places == places
+            || flags & NUMA_BALANCING != 0 && mode != u32::from(BIND)
+        {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+
     /// Returns the policy with this `mode`, which includes flags, for these `nodes`.
     ///
     /// # Errors
     /// `EINVAL` for an unknown mode, flags that exclude each other, and nodes that the mode does
     /// not allow.
     pub fn new(mode: u32, nodes: Nodes) -> Result<Self, Errno> {
-        let flags = mode & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING);
-        let mode = u8::try_from(mode & !flags).map_err(|_| Errno::EINVAL)?;
+        Self::check_mode(mode)?;
+        let flags = mode & FLAGS;
+        let mode = u8::try_from(mode & !FLAGS).map_err(|_| Errno::EINVAL)?;
         let places = flags & (STATIC_NODES | RELATIVE_NODES);
-        if usize::from(mode) >= NAMES.len()
-            || places == STATIC_NODES | RELATIVE_NODES
-            || flags & NUMA_BALANCING != 0 && mode != BIND
-        {
-            return Err(Errno::EINVAL);
-        }
         let here = Self(mode);
         match mode {
             DEFAULT if nodes.is_empty() => return Ok(Self(DEFAULT)),
@@ -114,7 +127,7 @@ impl Policy {
     /// Returns the mode for `get_mempolicy(2)`, including the flags.
     pub fn mode(self) -> u32 {
         let flags = u32::from(self.0 >> FLAGS_AT) << 13;
-        u32::from(self.0 & MODE) | flags & (STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING)
+        u32::from(self.0 & MODE) | flags & FLAGS
     }
 
     /// Returns the nodes that the policy names. The set is empty for policies without nodes.

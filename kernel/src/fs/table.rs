@@ -169,7 +169,10 @@ impl FileTable {
     }
 
     /// Gives `file` the lowest free descriptor that is at least `minimum` and below `limit`
-    /// (`RLIMIT_NOFILE`). Fails with `EMFILE` if there is none.
+    /// (`RLIMIT_NOFILE`). Returns the descriptor.
+    ///
+    /// # Errors
+    /// Fails with `EMFILE` if no such descriptor is free, and with `ENOMEM`.
     pub fn insert(
         &self,
         file: Arc<OpenFile>,
@@ -197,7 +200,8 @@ impl FileTable {
         Ok(at)
     }
 
-    /// Gives the open file of `fd` another descriptor, as [`Self::insert`] does.
+    /// Gives the open file of `fd` another descriptor, as [`Self::insert`] does. Returns the new
+    /// descriptor.
     ///
     /// # Errors
     /// Fails with `EBADF` if `fd` is not open, and as [`Self::insert`].
@@ -230,7 +234,7 @@ impl FileTable {
         self.users.load(Ordering::Acquire) > 1
     }
 
-    /// Notes that closing a file may release POSIX locks from now on.
+    /// Records that closing a file may release POSIX locks from now on.
     pub(super) fn note_locks(&self) {
         // Relaxed: the lock of the slots orders this. A task that closes the file which is being
         // locked reads the flag with that lock held. The task that locks takes it afterwards to see
@@ -394,14 +398,32 @@ impl FileTable {
     }
 
     fn close_where(&self, first: i32, last: i32, chosen: impl Fn(&Descriptor) -> bool) {
+        /// The number of descriptors that are examined under one hold of the lock.
+        const AT_ONCE: usize = 1024;
         let mut from = usize::try_from(first).unwrap_or(0);
         let last = usize::try_from(last).unwrap_or(0);
         loop {
             let mut slots = self.slots.lock();
             let end = slots.slots.len().min(last.saturating_add(1));
             let found = slots.used_from(from).take_while(|(at, _)| *at < end);
-            let Some(at) = found.filter(|(_, d)| chosen(d)).map(|(at, _)| at).next() else {
-                return;
+            let mut examined = from;
+            let found = found
+                .take(AT_ONCE)
+                .inspect(|(at, _)| examined = at + 1)
+                .find(|(_, descriptor)| chosen(descriptor))
+                .map(|(at, _)| at);
+            let Some(at) = found else {
+                let ended = slots
+                    .used_from(examined)
+                    .next()
+                    .is_none_or(|(at, _)| at >= end);
+                drop(slots);
+                if ended {
+                    return;
+                }
+                from = examined;
+                sched::give_way();
+                continue;
             };
             let descriptor = slots.take(at);
             let has_locks = self.may_have_locks();
@@ -443,6 +465,7 @@ impl FileTable {
     }
 
     /// Returns the first descriptor that is at least `from`, with its file, for `/proc/PID/fd`.
+    /// Returns `None` if there is none.
     pub fn next_from(&self, from: usize) -> Option<(usize, Arc<OpenFile>)> {
         let slots = self.slots.lock();
         let (at, descriptor) = slots.used_from(from).next()?;

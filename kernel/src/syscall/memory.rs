@@ -21,12 +21,12 @@ use machine::memory::PAGE_SIZE;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// The space of the calling process.
+/// Returns the address space of the calling process.
 fn space() -> Result<Arc<AddressSpace>, Errno> {
     process::current().vm().cloned().ok_or(Errno::EFAULT)
 }
 
-/// Rights from `PROT_*`; bits that mean nothing here are let pass, as Linux does on x86.
+/// Returns the rights of `PROT_*`. Other bits are ignored, as on Linux for x86.
 fn prot(bits: u32) -> Prot {
     Prot::from_bits_truncate(bits)
 }
@@ -60,7 +60,7 @@ pub fn mmap(a: &Args) -> SysResult {
         0 => Some(caller::file(fd)?),
         _ => None,
     };
-    // Before the rights of the file.
+    // Checked before the rights of the file.
     if bytes == 0 {
         return Err(Errno::EINVAL);
     }
@@ -72,13 +72,6 @@ pub fn mmap(a: &Args) -> SysResult {
         abi::MAP_SHARED_VALIDATE => true,
         _ => return Err(Errno::EINVAL),
     };
-    if bytes == 0 {
-        // That the descriptor is open comes first, and nothing else of it.
-        if flags & abi::MAP_ANONYMOUS == 0 {
-            caller::file(fd)?;
-        }
-        return Err(Errno::EINVAL);
-    }
     let huge = flags & abi::MAP_HUGETLB != 0;
     let backing = match &file {
         None if huge => anonymous_huge(bytes, flags, shared)?,
@@ -238,8 +231,8 @@ pub fn remap_file_pages(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `msync(2)`. For volumes it writes the mapped files, for disks all dirty pages, regardless of the
-/// range. Other files are in memory.
+/// `msync(2)`. With `MS_SYNC`, writes the mapped files of volumes in the range, and all dirty pages
+/// of mapped disks regardless of the range. Other files are in memory.
 pub fn msync(a: &Args) -> SysResult {
     let flags = a.uint(2);
     let known = abi::MS_ASYNC | abi::MS_SYNC | abi::MS_INVALIDATE;
@@ -266,7 +259,7 @@ pub fn mincore(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// What a piece of advice means; `None`: nothing that Linux knows.
+/// Returns the meaning of an `MADV_*` number, or `None` if the number is not supported.
 fn advice(number: u32) -> Option<Advice> {
     Some(match number {
         abi::MADV_DONTNEED => Advice::DontNeed,
@@ -285,7 +278,7 @@ fn advice(number: u32) -> Option<Advice> {
         abi::MADV_NORMAL | abi::MADV_RANDOM | abi::MADV_SEQUENTIAL | abi::MADV_WILLNEED => {
             Advice::Nothing
         }
-        // As of Linux that is built without KSM.
+        // As on a Linux that is built without KSM.
         abi::MADV_MERGEABLE | abi::MADV_UNMERGEABLE => return None,
         abi::MADV_DONTDUMP => Advice::DontDump,
         abi::MADV_DODUMP => Advice::DoDump,
@@ -301,7 +294,8 @@ pub fn madvise(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Bytes that the caller may have locked; no limit where a capability says so.
+/// Returns the number of bytes that the caller may lock (`RLIMIT_MEMLOCK`). There is no limit with
+/// `CAP_IPC_LOCK`.
 fn lock_limit() -> u64 {
     let current = process::current();
     if current.credentials().can(Capabilities::IPC_LOCK) {
@@ -310,7 +304,7 @@ fn lock_limit() -> u64 {
     current.process().limit(limits::index::MEMLOCK)
 }
 
-/// Whether the caller may lock anything.
+/// Checks that the caller may lock memory at all. Fails with `EPERM` otherwise.
 fn check_may_lock() -> Result<(), Errno> {
     if lock_limit() == 0 {
         return Err(Errno::EPERM);
@@ -318,8 +312,8 @@ fn check_may_lock() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Checks that the process may lock `bytes` more bytes; fails with `beyond` if that exceeds its
-/// limit.
+/// Checks that the process may lock `bytes` more bytes. Fails with `EPERM` if it may lock none, and
+/// with `beyond` if that exceeds its limit.
 fn check_lock(bytes: u64, beyond: Errno) -> Result<(), Errno> {
     check_may_lock()?;
     let limit = lock_limit();
@@ -388,7 +382,8 @@ pub fn mlock2(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `process_madvise(2)`: advice that changes nothing in what a program sees.
+/// `process_madvise(2)`, for advice that does not change what a program sees. Other advice gives
+/// `EINVAL`. Returns the number of bytes that were advised.
 pub fn process_madvise(a: &Args) -> SysResult {
     if a.uint(4) != 0 {
         return Err(Errno::EINVAL);

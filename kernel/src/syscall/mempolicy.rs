@@ -1,4 +1,4 @@
-//! Calls on memory policies, for the one memory node, and where pages are.
+//! Calls on memory policies and on the places of pages. There is one memory node.
 
 use super::Args;
 use super::process::of_number;
@@ -13,25 +13,27 @@ use logic::mempolicy::{Nodes, Policy};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 
-/// Nodes that a mask may have, as in Debian's Linux.
+/// The number of nodes that a mask may name, as in Debian's Linux.
 const MOST_NODES: u64 = 1024;
-/// Bits of the longest mask that is looked at.
+/// The number of bits of the longest mask that is read.
 const MOST_BITS: u64 = PAGE_SIZE as u64 * 8;
 const WORD_BITS: u64 = 64;
 
-/// Of `get_mempolicy`: the node of a page, or the next one.
+/// `MPOL_F_NODE` of `get_mempolicy`: return the node of a page, or the next node of a policy.
 const F_NODE: u32 = 1;
-/// What holds for an address.
+/// `MPOL_F_ADDR`: return the policy of an address.
 const F_ADDR: u32 = 2;
-/// The nodes that the thread may use.
+/// `MPOL_F_MEMS_ALLOWED`: return the nodes that the thread may use.
 const F_MEMS_ALLOWED: u32 = 4;
 
-/// Of `mbind` and `move_pages`: pages elsewhere are an error, move, or move even if shared.
+/// `MPOL_MF_*` of `mbind` and `move_pages`: pages on other nodes are an error, move, or move even
+/// if shared.
 const MF_STRICT: u32 = 1;
 const MF_MOVE: u32 = 2;
 const MF_MOVE_ALL: u32 = 4;
 
-/// Reads the mask of nodes at `address`, which has `bits - 1` bits: Linux takes one off.
+/// Reads the mask of nodes at `address`, which has `bits - 1` bits: as on Linux, the program passes
+/// one bit too many. Fails with `EINVAL` if the mask is too long or names unknown nodes.
 fn read_nodes(address: u64, bits: u64) -> Result<Nodes, Errno> {
     let mut nodes = Nodes::default();
     let bits = bits.wrapping_sub(1);
@@ -41,7 +43,7 @@ fn read_nodes(address: u64, bits: u64) -> Result<Nodes, Errno> {
     if bits > MOST_BITS {
         return Err(Errno::EINVAL);
     }
-    // Downwards, as on Linux: which error comes first depends on it.
+    // From the last word down, as on Linux, since that determines which error comes first.
     for index in (0..bits.div_ceil(WORD_BITS)).rev() {
         let at = address
             .checked_add(index * size_of::<u64>() as u64)
@@ -76,6 +78,7 @@ fn write_nodes(address: u64, bits: u64, nodes: Nodes) -> Result<(), Errno> {
 
 /// `set_mempolicy(2)`.
 pub fn set_mempolicy(a: &Args) -> SysResult {
+    Policy::check_mode(a.uint(0))?;
     let nodes = read_nodes(a.addr(1), a.0[2])?;
     let policy = Policy::new(a.uint(0), nodes)?;
     process::current().set_memory_policy(policy);
@@ -109,7 +112,7 @@ pub fn get_mempolicy(a: &Args) -> SysResult {
         let mode = if flags & F_NODE == 0 {
             policy.mode()
         } else if flags & F_ADDR != 0 {
-            // The page comes if it is not there, and is on node 0.
+            // The page is faulted in if it is missing. It is on node 0.
             task.vm()
                 .ok_or(Errno::EFAULT)?
                 .pin_page(address, false)
@@ -131,11 +134,12 @@ pub fn get_mempolicy(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `mbind(2)`: all pages are on the one node, so none is elsewhere and none moves.
+/// `mbind(2)`. All pages are on the one node, so no page is moved.
 pub fn mbind(a: &Args) -> SysResult {
+    Policy::check_mode(a.uint(2))?;
     let nodes = read_nodes(a.addr(3), a.0[4])?;
     let flags = a.uint(5);
-    // Before the nodes are looked at: that the mode is none at all.
+    // Checked before the capability, as on Linux.
     if flags & !(MF_STRICT | MF_MOVE | MF_MOVE_ALL) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -148,7 +152,8 @@ pub fn mbind(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `set_mempolicy_home_node(2)`: the node at which a search for memory begins.
+/// `set_mempolicy_home_node(2)`. Only checks its arguments: the search for memory always begins at
+/// node 0.
 pub fn set_mempolicy_home_node(a: &Args) -> SysResult {
     let (start, bytes, node, flags) = (a.addr(0), a.0[1], a.0[2], a.0[3]);
     if !start.is_multiple_of(PAGE_SIZE as u64) || flags != 0 || node != 0 {
@@ -159,20 +164,22 @@ pub fn set_mempolicy_home_node(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// The space of process `number`, which the caller must be allowed to look into; 0 is the caller.
+/// Returns the address space of the process `number`, or the caller's for 0. Fails with `EPERM` if
+/// the caller may not inspect the process, with `EINVAL` if it has ended, and with `ESRCH`.
 fn space_of(number: u32) -> Result<Arc<AddressSpace>, Errno> {
     if number == 0 {
         return process::current().vm().cloned().ok_or(Errno::EINVAL);
     }
     let process = of_number(number)?;
     caller::space_of(&process, LooksAs::Real).map_err(|error| match error {
-        // It has ended, and is not buried yet.
+        // The process has ended and is not reaped yet.
         Errno::ESRCH => Errno::EINVAL,
         other => other,
     })
 }
 
-/// `migrate_pages(2)`: all pages are where they can be.
+/// `migrate_pages(2)`. Only checks its arguments: all pages are on the one node. Returns 0, the
+/// number of pages that could not be moved.
 pub fn migrate_pages(a: &Args) -> SysResult {
     read_nodes(a.addr(2), a.0[1])?;
     let to = read_nodes(a.addr(3), a.0[1])?;
@@ -186,7 +193,8 @@ pub fn migrate_pages(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// The entry `index` of a table of the program's at `table`.
+/// Returns the entry `index` of the program's table at `table`. Fails with `EFAULT` if its address
+/// overflows.
 fn entry<T>(table: u64, index: u64) -> Result<UserPtr<T>, Errno> {
     let at = index
         .checked_mul(size_of::<T>() as u64)
@@ -194,7 +202,8 @@ fn entry<T>(table: u64, index: u64) -> Result<UserPtr<T>, Errno> {
     Ok(UserPtr::new(at.ok_or(Errno::EFAULT)?))
 }
 
-/// `move_pages(2)`: tells on which node each page is, and moves none.
+/// `move_pages(2)`. Writes the node of each page, or the negated error for it, to the program.
+/// Moves no page, and fails with `ENODEV` if a page shall move to another node than 0.
 pub fn move_pages(a: &Args) -> SysResult {
     let (count, pages, nodes, status) = (a.0[1], a.addr(2), a.addr(3), a.addr(4));
     let flags = a.uint(5);
@@ -205,7 +214,7 @@ pub fn move_pages(a: &Args) -> SysResult {
         caller::need(Capabilities::SYS_NICE)?;
     }
     let space = space_of(a.uint(0))?;
-    // Ends at the latest where the program's tables end; a killed task leaves.
+    // Ends at the latest where the program's tables end, or when the task is killed.
     for index in 0..count {
         let address = entry::<u64>(pages, index)?.read()?;
         if nodes != 0 && entry::<i32>(nodes, index)?.read()? != 0 {

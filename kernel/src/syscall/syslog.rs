@@ -1,4 +1,4 @@
-//! The kernel log as programs read it, and the levels printed on the console.
+//! `syslog(2)`: reads the kernel log, and sets the level of messages on the console.
 
 use super::Args;
 use crate::fs::dev;
@@ -9,28 +9,40 @@ use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::log;
+use machine::sync::SpinLock;
 
-/// What the caller wants, as Linux numbers it.
+/// The actions that a caller can request (`SYSLOG_ACTION_*`).
 mod action {
+    /// Has no effect.
     pub(super) const CLOSE: i32 = 0;
+    /// Has no effect.
     pub(super) const OPEN: i32 = 1;
+    /// Reads unread lines, and waits for one.
     pub(super) const READ: i32 = 2;
+    /// Reads the newest lines, also those that were read before.
     pub(super) const READ_ALL: i32 = 3;
+    /// Reads as [`READ_ALL`], and clears the log for later calls.
     pub(super) const READ_CLEAR: i32 = 4;
+    /// Clears the log for later calls of [`READ_ALL`].
     pub(super) const CLEAR: i32 = 5;
+    /// Sets the console's level to its minimum, the third number of `kernel.printk`.
     pub(super) const CONSOLE_OFF: i32 = 6;
+    /// Sets the console's level to its default, the fourth number of `kernel.printk`.
     pub(super) const CONSOLE_ON: i32 = 7;
+    /// Sets the console's level.
     pub(super) const CONSOLE_LEVEL: i32 = 8;
+    /// Returns the number of unread bytes.
     pub(super) const SIZE_UNREAD: i32 = 9;
+    /// Returns the size of the log in bytes.
     pub(super) const SIZE_BUFFER: i32 = 10;
 }
 
-/// Up to where `READ` has read: a place in the log.
+/// The place in the log up to which `READ` has read.
 static READ_TO: AtomicU64 = AtomicU64::new(0);
-/// From where on `READ_ALL` reads.
+/// The place in the log from which `READ_ALL` reads.
 static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that are copied together.
+/// The number of bytes that are copied at a time.
 const PIECE: usize = 256;
 
 /// Copies the log from `from` into a program's memory, up to `end` and to `room` bytes. Returns the
@@ -86,7 +98,8 @@ fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
     Ok(count)
 }
 
-/// Sets the level below which messages appear on the console.
+/// Sets the level below which messages appear on the console to the result of `choose`, which gets
+/// the four numbers of `kernel.printk`.
 fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
     let mut levels = dev::log_levels();
     levels[0] = choose(levels);
@@ -94,9 +107,40 @@ fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
     Ok(0)
 }
 
+/// The level of the console before `CONSOLE_OFF`, or 0 while it is not off.
+static LEVEL_BEFORE: SpinLock<u32> = SpinLock::new(0);
+
+/// Sets the level of the console to the least one. A second call keeps the level that the first one
+/// has stored.
+fn console_off() -> SysResult {
+    let mut before = LEVEL_BEFORE.lock();
+    set_level(|levels| {
+        if *before == 0 {
+            *before = levels[0];
+        }
+        levels[2]
+    })
+}
+
+/// Sets the level of the console to that before `CONSOLE_OFF`. Does nothing if the console is not
+/// off.
+fn console_on() -> SysResult {
+    match core::mem::take(&mut *LEVEL_BEFORE.lock()) {
+        0 => Ok(0),
+        before => set_level(|_| before),
+    }
+}
+
+/// Sets the level of the console to `level`, or to the least one if that is higher. The console is
+/// not off any more.
+fn console_level(level: u32) -> SysResult {
+    *LEVEL_BEFORE.lock() = 0;
+    set_level(|levels| level.max(levels[2]))
+}
+
 /// `syslog(2)`.
 pub fn syslog(a: &Args) -> SysResult {
-    // As where `kernel.dmesg_restrict` is 1, which is so on Debian.
+    // As on a Linux with `kernel.dmesg_restrict` set to 1, the default of Debian.
     if !caller::can(Capabilities::SYSLOG) {
         caller::need(Capabilities::SYS_ADMIN)?;
     }
@@ -118,10 +162,10 @@ pub fn syslog(a: &Args) -> SysResult {
             CLEARED_TO.store(log::lines().end(), Ordering::Relaxed);
             Ok(0)
         }
-        action::CONSOLE_OFF => set_level(|levels| levels[2]),
-        action::CONSOLE_ON => set_level(|levels| levels[3]),
+        action::CONSOLE_OFF => console_off(),
+        action::CONSOLE_ON => console_on(),
         action::CONSOLE_LEVEL if !(1..=8).contains(&length) => Err(Errno::EINVAL),
-        action::CONSOLE_LEVEL => set_level(|levels| length.cast_unsigned().max(levels[2])),
+        action::CONSOLE_LEVEL => console_level(length.cast_unsigned()),
         action::SIZE_UNREAD => {
             let lines = log::lines();
             let from = lines.still(READ_TO.load(Ordering::Relaxed));

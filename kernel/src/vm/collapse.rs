@@ -78,12 +78,12 @@ impl Density {
     }
 }
 
-/// A buffer for the entries of a region.
+/// A buffer for the values that the entries of a region of 2 MiB have before its pages are joined.
 #[derive(Debug)]
 pub(super) struct Before(Vec<u64>);
 
 impl Before {
-    /// Allocates an empty buffer.
+    /// Returns an empty buffer with room for all entries of a region.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -94,8 +94,13 @@ impl Before {
         Ok(Self(entries))
     }
 
-    /// Returns the first and the last frame of the joined pages. If the pages were touched in
-    /// order, all their frames lie in the blocks of these two.
+    /// Returns whether no region's pages were joined.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the first and the last of the frames whose pages were joined. If the pages were
+    /// touched in order, all these frames lie in the blocks of the two.
     pub(super) fn ends(&self) -> impl Iterator<Item = Frame> {
         let mut pages = self.0.iter().filter(|&&entry| holds_page(entry));
         let (first, last) = (pages.next(), pages.next_back());
@@ -178,13 +183,14 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Joins the pages of all regions of 2 MiB that lie wholly in `range` and in one area. If some
-    /// fail, returns the last error after all have been tried.
+    /// Joins the pages of each region of 2 MiB that lies wholly in `range` to a huge page. All of
+    /// `range` lies in one area. If regions fail, the others are tried too, and the last error is
+    /// returned. `ENOMEM` and `EINTR` end the call at once.
     ///
     /// # Errors
     /// Fails with `EINVAL` for an area without huge pages and for a region without a page. Fails
     /// with `EAGAIN` if another user holds a page at that time, with `ENOMEM` if there is no free
-    /// huge page, and with `EINTR`.
+    /// huge page, and with `EINTR` if the task is being killed.
     pub(super) fn collapse(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut before = Before::new()?;
         {
@@ -214,10 +220,12 @@ impl AddressSpace {
     }
 
     /// Joins the pages of the region at `start` to a huge page. Pages that other spaces share are
-    /// copied for this space first.
+    /// copied for this space first. `effort` limits the work for a free huge page. `before` is a
+    /// buffer; if pages were joined, it holds the former entries of the region.
     ///
     /// # Errors
-    /// Fails as [`Self::collapse`] does.
+    /// Fails as [`Self::try_join`] does, with `EAGAIN` only after several attempts, and with the
+    /// errors of [`Self::populate`].
     pub(super) fn join(
         &self,
         start: u64,
@@ -253,8 +261,15 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Joins the pages of the region at `start`, all of which must belong to this space alone.
-    /// Fails with `EAGAIN` if another user has one of them.
+    /// Joins the pages of the region at `start` to a huge page, if all of them belong to this space
+    /// alone. If a huge page maps the region already, only ends its trial, if any. `effort` limits
+    /// the work for a free huge page. `before` is a buffer; if pages were joined, it holds the
+    /// former entries of the region.
+    ///
+    /// # Errors
+    /// Fails with `EAGAIN` if another user holds one of the pages, or uses one during the copy.
+    /// Fails with `EINVAL` if the area allows no huge pages or the region has no page, and with
+    /// `ENOMEM` if there is no free huge page.
     pub(super) fn try_join(
         &self,
         start: u64,
@@ -262,6 +277,7 @@ impl AddressSpace {
         before: &mut Before,
     ) -> Result<(), Errno> {
         let before = &mut before.0;
+        before.clear();
         let found = self.state.lock().region_to_join(start, self)?;
         if matches!(found, Found::Whole) {
             return Ok(());
@@ -277,7 +293,6 @@ impl AddressSpace {
             let Found::Pages(table) = state.region_to_join(start, self)? else {
                 return Ok(());
             };
-            before.clear();
             for entry in table {
                 let value = entry.load(Ordering::Relaxed);
                 before.push(value);

@@ -1,21 +1,21 @@
 //! The frames that an address space maps at its pages, for `/proc/PID/pagemap`.
 
 use super::AddressSpace;
-use super::entry::{FILE, POOL, REGION, SHMEM, ZERO, frame_of, index, pages_in, table_at};
+use super::entry::{FILE, POOL, SHMEM, ZERO, frame_of, index, table_at};
 use super::pagetable::Run;
 use super::space::PAGE;
 use core::sync::atomic::Ordering;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{huge, hugetlb};
 
-/// A page that is mapped.
+/// What `/proc/PID/pagemap` shows of a mapped page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The number of the page's frame.
     pub frame: u64,
     /// The page belongs to a file or to shared memory.
     pub of_file: bool,
-    /// No other space maps the page.
+    /// No other space maps the page. Always `false` for a huge page of a file.
     pub alone: bool,
 }
 
@@ -35,10 +35,11 @@ fn base(entry: u64) -> Option<Shown> {
 fn part(entry: u64, place: u64) -> Option<Shown> {
     let frame = frame_of(entry);
     let of_file = entry & (FILE | SHMEM) != 0;
-    let alone = match entry & (POOL | FILE | SHMEM | ZERO) {
-        0 => huge::is_own(frame),
-        POOL => hugetlb::references(frame) == 1,
-        _ => false,
+    let alone = if entry & POOL != 0 {
+        // A file has a reference of its own.
+        hugetlb::references(frame) == 1 + u32::from(entry & FILE != 0)
+    } else {
+        entry & (FILE | SHMEM | ZERO) == 0 && huge::is_own(frame)
     };
     (entry != 0).then(|| Shown {
         frame: frame.number() + place,
@@ -48,8 +49,9 @@ fn part(entry: u64, place: u64) -> Option<Shown> {
 }
 
 impl AddressSpace {
-    /// Calls `each` once for each of `count` pages from the address `first` on, in their order. It
-    /// gets `None` for a page that is not mapped.
+    /// Calls `each` once for each of `count` pages from the address `first` on, in ascending order.
+    /// `each` gets `None` for a page that is not mapped. A spin lock is held during most calls, so
+    /// `each` must not wait.
     pub fn show_pages(&self, first: u64, count: usize, mut each: impl FnMut(Option<Shown>)) {
         let end = first + count as u64 * PAGE;
         let mut next = first;
@@ -79,12 +81,13 @@ impl AddressSpace {
                     }
                     pages
                 }
-                Run::Huge(slot, pages) => {
-                    let (entry, before) = (slot.load(Ordering::Relaxed), pages_in(from % REGION));
-                    for place in before..before + pages {
-                        each(part(entry, place as u64));
+                Run::Huge(slot, places) => {
+                    let (entry, pages) = (slot.load(Ordering::Relaxed), places.end - places.start);
+                    for place in places {
+                        each(part(entry, place));
                     }
-                    pages
+                    next = from + pages * PAGE;
+                    return true;
                 }
             };
             next = from + pages as u64 * PAGE;

@@ -88,7 +88,7 @@ fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64
     &table[index(address, level)]
 }
 
-/// What maps a region of 2 MiB.
+/// What maps a region, an aligned range of 2 MiB.
 pub(super) enum Region {
     /// A last-level table.
     Table(&'static Table),
@@ -96,7 +96,7 @@ pub(super) enum Region {
     Huge(&'static AtomicU64, u64),
     /// A huge block on trial: the entry of its table.
     Trial(&'static AtomicU64),
-    /// No table up to this address.
+    /// Nothing maps the addresses up to this one.
     AbsentUntil(u64),
 }
 
@@ -112,12 +112,12 @@ pub(super) enum Leaf {
     Absent,
 }
 
-/// A run of entries that map adjacent addresses.
+/// Adjacent entries that [`PageTables::runs`] finds in one last-level table, or one huge entry.
 pub(super) enum Run {
-    /// Entries of pages.
+    /// Entries of a last-level table. Some may be unused.
     Pages(&'static [AtomicU64]),
-    /// The entry of a huge page, and the number of its pages in the range.
-    Huge(&'static AtomicU64, usize),
+    /// The entry of a huge page, and its pages in the range, counted from the start of that page.
+    Huge(&'static AtomicU64, Range<u64>),
     /// The entry of the table of a huge block on trial, and the number of its pages in the range.
     Trial(&'static AtomicU64, usize),
 }
@@ -126,7 +126,7 @@ pub(super) enum Run {
 #[derive(Debug)]
 pub(super) struct PageTables {
     root: Frame,
-    /// The part of the words of the space's frames beside the address (`family`).
+    /// The family and the member that the owner words of the space's frames name (`family`).
     tag: u64,
     /// The number of frames with tables, including the root and the tables in reserve.
     pub(super) count: u64,
@@ -173,13 +173,14 @@ impl PageTables {
         })
     }
 
-    /// Sets the part of the frames' words beside the address. Called before there is any table but
-    /// the root.
+    /// Sets the family and the member that owner words of this space name, as
+    /// [`Family::tag`](super::family::Family::tag) returns them. Called before there is any table
+    /// but the root.
     pub(super) fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
     }
 
-    /// Returns the word for the frame at `address` in this space.
+    /// Returns the owner word for the frame that this space maps at `address`.
     pub(super) fn owner_of(&self, address: u64) -> Owner {
         Owner::new(self.tag, address / PAGE * PAGE)
     }
@@ -189,7 +190,7 @@ impl PageTables {
         self.root.address()
     }
 
-    /// Returns the number of frames that the tables take.
+    /// Returns the number of frames that the tables take, including the tables in reserve.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -305,7 +306,8 @@ impl PageTables {
             .filter(|slot| slot.load(Ordering::Relaxed) & HUGE != 0)
     }
 
-    /// Returns `address`, or the end of the page of the pool that contains it.
+    /// Returns the end of the page of the pool that contains `address`. Returns `address` if no
+    /// such page does, or if one begins there.
     pub(super) fn after_pool_page(&self, address: u64) -> u64 {
         let pooled = |level: &usize| {
             let entry = self
@@ -392,7 +394,9 @@ impl PageTables {
                 }
                 Region::Huge(slot, span) => {
                     let end = end_of(span);
-                    (Run::Huge(slot, ((end - at) / PAGE) as usize), end)
+                    let start = at - at % span;
+                    let places = (at - start) / PAGE..(end - start) / PAGE;
+                    (Run::Huge(slot, places), end)
                 }
                 Region::Trial(slot) => {
                     let end = end_of(REGION);
@@ -583,7 +587,8 @@ impl PageTables {
         }
     }
 
-    /// Makes the tables that [`Self::move_entries`] needs at `to`. Fails if no frame is free.
+    /// Prepares [`Self::move_entries`]: splits the huge pages that cannot move whole, and creates
+    /// the tables that are needed at `to`. Fails if no frame is free.
     pub(super) fn prepare_move(
         &mut self,
         from: u64,

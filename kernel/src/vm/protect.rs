@@ -23,10 +23,10 @@ pub enum Advice {
     /// Frees the pages. Private memory then reads as zeros or the file's bytes again. Fails for
     /// locked pages.
     DontNeed,
-    /// Does the same as `DontNeed`, for locked pages too.
+    /// Frees the pages as `DontNeed` does, locked ones too.
     DontNeedLocked,
     /// Frees the pages of private anonymous memory at once. Linux frees them when memory is short,
-    /// which a program cannot distinguish without swap.
+    /// which a program cannot distinguish without swap. Fails for locked pages and mapped files.
     Free,
     /// Frees the file's bytes behind a shared mapping.
     Remove,
@@ -96,9 +96,10 @@ impl AddressSpace {
     /// Sets the rights of a range to `prot` (`mprotect(2)`).
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an unaligned start, and with `ENOMEM` if a part is not mapped or
-    /// there would be too many areas. Fails with `EACCES` if a file's descriptor does not allow
-    /// stores.
+    /// Fails with `EINVAL` for an unaligned start, and if an end of the range cuts a page of the
+    /// pool of huge pages. Fails with `EACCES` if an area does not allow one of the rights: a
+    /// file's descriptor forbids stores, or its mount forbids execution. Fails with `ENOMEM` if a
+    /// part is not mapped, a limit would be exceeded, or there would be too many areas.
     pub fn protect(&self, start: u64, bytes: u64, prot: Prot) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::ENOMEM)?;
         if range.is_empty() {
@@ -217,11 +218,15 @@ impl AddressSpace {
         }
     }
 
-    /// Applies `advice` to a range (`madvise(2)`).
+    /// Applies `advice` to a range (`madvise(2)`). Parts that are not mapped are skipped, and fail
+    /// the call at its end.
     ///
     /// # Errors
     /// Fails with `EINVAL` if `advice` makes no sense for the range or an area in it, and with
-    /// `ENOMEM` if a part is not mapped.
+    /// `ENOMEM` if a part is not mapped. [`Advice::Remove`] fails with `EACCES` for a mapping that
+    /// may not store, and with the errors of the file. [`Advice::Collapse`],
+    /// [`Advice::PopulateRead`] and [`Advice::PopulateWrite`] also fail with `EINTR`, and with
+    /// other errors of their work.
     pub fn advise(&self, start: u64, bytes: u64, advice: Advice) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -323,10 +328,11 @@ impl AddressSpace {
     }
 
     /// Clears the flags `clear` and sets the flags `set` of all areas in `range`, if `fit` returns
-    /// `true` for all of them.
+    /// `true` for each of them. Skips gaps.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if an area is not fit, and as [`Self::change_flags`] does.
+    /// Fails with `EINVAL` if `fit` returns `false` for an area. Otherwise fails as
+    /// [`Self::change_flags`] does.
     pub(super) fn set_flags(
         &self,
         range: Range<u64>,
@@ -395,9 +401,9 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Calls `each` with one byte for each page of a range: whether the page is in memory
-    /// (`mincore(2)`). Includes pages that a file has in memory and that are mapped here for
-    /// stores.
+    /// Calls `each` with one byte for each page of a range, several at a time, in ascending order:
+    /// 1 if the page is in memory, else 0 (`mincore(2)`). In a shared mapping that may store, a
+    /// page is in memory if the file has it there, even if it is not mapped.
     ///
     /// # Errors
     /// Fails with `EINVAL` for an unaligned start, with `ENOMEM` if a part is not mapped, and with
@@ -427,9 +433,11 @@ impl AddressSpace {
                                 *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
                             }
                         }
-                        Run::Huge(_, pages) | Run::Trial(_, pages) => {
+                        Run::Huge(_, places) => {
+                            let pages = pages_in((places.end - places.start) * PAGE);
                             present[first..first + pages].fill(1);
                         }
+                        Run::Trial(_, pages) => present[first..first + pages].fill(1),
                     }
                     true
                 });

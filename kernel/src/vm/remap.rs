@@ -6,6 +6,7 @@ use super::map::{Commitment, MAP_TOP, page_range, page_up};
 use super::replacing::Replacing;
 use super::source::{Backing, MappedFile};
 use super::space::{Area, PAGE, Sizes, State};
+use super::stack::MAP_BOTTOM;
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, tlb};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -62,6 +63,12 @@ impl AddressSpace {
         };
         let change = self.change.lock();
         let area = self.check_one_area(&old)?;
+        if target
+            .as_ref()
+            .is_some_and(|range| range.start < MAP_BOTTOM)
+        {
+            return Err(Errno::EPERM);
+        }
         if area.flags.contains(VmaFlags::HUGETLB) {
             let unit = area.backing.page_bytes();
             let at = target.as_ref().map_or(0, |range| range.start);
@@ -118,13 +125,14 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Maps a shared file from its page `first` on in a range that maps this file already
-    /// (`remap_file_pages(2)`). Makes a new mapping, as Linux does since version 4.0.
+    /// Changes the part of a file that a shared mapping maps: from `start` on, `bytes` bytes map
+    /// the file from its page `first` on (`remap_file_pages(2)`). Makes a new mapping, as Linux
+    /// does since version 4.0.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an empty range, for pages that wrap around, and if the range has
-    /// mappings of more than one file, of private files or with different flags. Otherwise fails as
-    /// `mmap(2)` does.
+    /// Fails with `EINVAL` for an empty range, and for pages that wrap around. Fails with `EINVAL`
+    /// if the range has a gap, a private mapping, mappings of more than one file or mappings with
+    /// different flags. Otherwise fails as `mmap(2)` does.
     pub fn show_from(self: &Arc<Self>, start: u64, bytes: u64, first: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() || first.checked_add(bytes / PAGE).is_none() {

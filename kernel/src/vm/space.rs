@@ -63,7 +63,7 @@ pub struct AddressSpace {
     /// The family of spaces that may map its private memory. `place` is its place in the family.
     family: Arc<Family>,
     place: usize,
-    /// The part of the words of its frames that names the family and the place.
+    /// The bits of an owner word that name the family and the place.
     tag: u64,
     /// The number of tasks that use the space.
     tasks: AtomicU32,
@@ -287,7 +287,7 @@ impl AddressSpace {
         Ok(space)
     }
 
-    /// Returns a new, empty space of `family`. Its pages do not move until it joins the family.
+    /// Returns a new, empty space of `family`. Its pages do not move before [`Self::join_family`].
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -359,9 +359,9 @@ impl AddressSpace {
         self.requests.get().map(|requests| &**requests)
     }
 
-    /// Sets the contexts of asynchronous requests to the result of `make`, unless they are set.
-    /// They are dropped with the space, perhaps in a walk over the mappers of a file, and must not
-    /// contain a context then.
+    /// Sets the contexts of asynchronous requests to the result of `make`, unless they are set. The
+    /// value is dropped with the space, perhaps during a walk over the spaces that map a file. It
+    /// must contain no context any more at that time.
     pub fn set_requests(&self, make: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if self.requests.get().is_none() {
             // Another task may have been first; then ours go.
@@ -379,13 +379,13 @@ impl AddressSpace {
         &self.family
     }
 
-    /// Returns the part of the words of its frames beside the address; 0 if its family has no
-    /// number.
+    /// Returns the tag of the space, the bits of an owner word that name its family and its place.
+    /// Returns 0 if the family has no number.
     pub(super) fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Returns the word for the frame that a store to `page` allocates.
+    /// Returns the owner word for the frame that a store to the page at `page` allocates.
     #[inline]
     pub(super) fn owner_of(&self, page: u64) -> Owner {
         Owner::new(self.tag, page)
@@ -442,23 +442,23 @@ impl AddressSpace {
         self.no_huge_pages.store(decline, Ordering::Relaxed);
     }
 
-    /// Returns the value that [`Self::decline_huge_pages`] set.
+    /// Returns the value that [`Self::decline_huge_pages`] set, or `false` before the first call.
     pub fn declines_huge_pages(&self) -> bool {
         self.no_huge_pages.load(Ordering::Relaxed)
     }
 
-    /// Registers the process for the `membarrier(2)` commands of these bits.
+    /// Registers the process for the `membarrier(2)` commands whose bits are set in `commands`.
     pub fn register_barriers(&self, commands: u32) {
         // Relaxed (all): bits of their own.
         self.barriers.fetch_or(commands, Ordering::Relaxed);
     }
 
-    /// Returns whether the process is registered for all of these commands.
+    /// Returns whether the process is registered for all commands whose bits are set in `commands`.
     pub fn has_registered(&self, commands: u32) -> bool {
         self.barriers() & commands == commands
     }
 
-    /// Returns the commands of `membarrier(2)` for which the process is registered.
+    /// Returns the bits of the `membarrier(2)` commands for which the process is registered.
     pub(super) fn barriers(&self) -> u32 {
         self.barriers.load(Ordering::Relaxed)
     }
@@ -536,21 +536,22 @@ impl AddressSpace {
                         pages[0] += count as u64;
                         pages[3] += count as u64;
                     }
-                    Run::Huge(entry, count) => {
+                    Run::Huge(entry, places) => {
+                        let count = places.end - places.start;
                         let entry = entry.load(Ordering::Relaxed);
                         if entry & POOL != 0 {
                             // A file has a reference to its page, too.
                             let of_file = u32::from(entry & FILE != 0);
                             let own = hugetlb::references(frame_of(entry)) == 1 + of_file;
-                            pages[if own { 4 } else { 5 }] += count as u64;
+                            pages[if own { 4 } else { 5 }] += count;
                             return true;
                         }
                         if entry & (FILE | SHMEM) != 0 {
-                            pages[kind_index(entry)] += count as u64;
-                            pages[6] += count as u64;
+                            pages[kind_index(entry)] += count;
+                            pages[6] += count;
                         } else if entry & ZERO == 0 {
-                            pages[0] += count as u64;
-                            pages[3] += count as u64;
+                            pages[0] += count;
+                            pages[3] += count;
                         }
                     }
                 }
@@ -605,25 +606,26 @@ impl Drop for PendingFlush<'_> {
 }
 
 impl AddressSpace {
-    /// Begins a flush: other CPUs may know entries that are about to change, until the result is
-    /// dropped. The caller holds the lock under which the entries are changed.
+    /// Records that entries are about to change, and that other CPUs may use the old ones until the
+    /// result is dropped. The caller holds the lock under which the entries are changed.
     pub(super) fn begin_flush(&self) -> PendingFlush<'_> {
         // Relaxed: the lock publishes it.
         self.flushes.fetch_add(1, Ordering::Relaxed);
         PendingFlush(&self.flushes)
     }
 
-    /// Begins a flush as [`Self::begin_flush`] does. [`Self::end_moves`] ends it.
+    /// Does the same as [`Self::begin_flush`], until [`Self::end_moves`] is called.
     pub(super) fn begin_moves(&self) {
         core::mem::forget(self.begin_flush());
     }
 
-    /// Ends the flush that [`Self::begin_moves`] began: all CPUs know the new entries.
+    /// Ends what [`Self::begin_moves`] began. All CPUs know the new entries now.
     pub(super) fn end_moves(&self) {
         drop(PendingFlush(&self.flushes));
     }
 
-    /// Returns whether some CPUs may not know a change of entries yet. The caller holds the lock.
+    /// Returns whether some CPUs may still use entries that were changed. The caller holds the
+    /// lock.
     pub(super) fn has_flushes(&self) -> bool {
         // Acquire: pairs with the Release of `PendingFlush::drop`.
         self.flushes.load(Ordering::Acquire) != 0
@@ -631,7 +633,7 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Returns the first area that ends behind `at`.
+    /// Returns the first area that ends behind `at`, or `None` if there is none.
     pub(super) fn info_from(&self, at: u64) -> Option<VmaInfo> {
         let area = self.areas.next_from(at)?;
         let (file, offset) = match &area.backing {
@@ -661,8 +663,8 @@ impl State {
         self.mapped[kind] += 1;
     }
 
-    /// Returns the sizes that the parts of areas in `range` count for with the flags that `with`
-    /// returns.
+    /// Returns the sum of the sizes that the areas in `range` count for, each with the flags that
+    /// `with` returns for its present ones. Only the part of an area in `range` counts.
     pub(super) fn sizes_in(
         &self,
         range: &Range<u64>,

@@ -1,5 +1,6 @@
 /* Pages of 1 GiB, as programs see them. What Linux does is right. Runs as the only user of a guest's pools, in 8 GiB. */
 #include "pool.h"
+#include <stdint.h>
 #include <sys/mount.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
@@ -91,6 +92,23 @@ static void smaps(const char *at)
 	fclose(file);
 }
 
+/* What pagemap tells of a mapped page: its flags, and whether its frames follow each other. */
+static void frames_of(const char *what, const char *at, size_t bytes)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	size_t count = bytes / 4096, apart = 0;
+	uint64_t *entries = malloc(count * 8);
+
+	if (pread(fd, entries, count * 8, (uintptr_t)at / 4096 * 8) != (ssize_t)(count * 8))
+		printf("%s: cannot be read\n", what);
+	for (size_t i = 1; i < count; i++)
+		apart += entries[i] != entries[0] + i;
+	printf("%s: present %d, of a file %d, our own %d, frames that are not next to the one before: %zu\n", what,
+	       (int)(entries[0] >> 63), (int)(entries[0] >> 61 & 1), (int)(entries[0] >> 56 & 1), apart);
+	free(entries);
+	close(fd);
+}
+
 static void knobs(void)
 {
 	show(SYS "nr_hugepages");
@@ -126,6 +144,7 @@ static void private_memory(void)
 	pools("loaded");
 	RESULT("store", touch(at + GIB - 1, 1));
 	smaps(at);
+	frames_of("private", at, GIB);
 	RESULT("protect a part", mprotect(at, HUGE, PROT_READ));
 	RESULT("protect from a part on", mprotect(at + HUGE, GIB - HUGE, PROT_READ));
 	RESULT("protect", mprotect(at, GIB, PROT_READ));
@@ -211,6 +230,7 @@ static void families(void)
 	}
 	waitpid(child, &status, 0);
 	printf("shared: %d\n", shared[GIB + 3]);
+	frames_of("shared", shared + GIB, GIB);
 	pools("with one that is shared");
 	munmap(shared, 2 * GIB);
 	rest = map_gib(3 * GIB, MAP_PRIVATE | MAP_NORESERVE);

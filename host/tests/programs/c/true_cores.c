@@ -168,7 +168,8 @@ static void say_note(Elf64_Nhdr *n, pid_t child)
 	}
 }
 
-static void say_core(struct core c, pid_t child)
+/* Says what the notes tell, or only what they tell of the process as a whole. */
+static void say_core(struct core c, pid_t child, int whole)
 {
 	HOLDS(!memcmp(c.e->e_ident, ELFMAG "\2\1\1", 7) && c.e->e_type == ET_CORE && c.e->e_machine == EM_X86_64);
 	int threads = 0;
@@ -178,7 +179,8 @@ static void say_core(struct core c, pid_t child)
 		for (uint64_t o = c.p[i].p_offset; o < c.p[i].p_offset + c.p[i].p_filesz;) {
 			Elf64_Nhdr *n = (void *)(c.bytes + o);
 			threads += n->n_type == NT_PRSTATUS;
-			say_note(n, child);
+			if (whole || n->n_type == NT_PRPSINFO)
+				say_note(n, child);
 			o += sizeof *n + ((n->n_namesz + 3) & ~3) + ((n->n_descsz + 3) & ~3);
 		}
 	}
@@ -205,7 +207,7 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 		say_files("core", child);
 		return;
 	}
-	say_core(c, child);
+	say_core(c, child, 1);
 	say_bytes(c, "memory", memory);
 	say_bytes(c, "memory's hole", memory + 8 * PAGE);
 	say_bytes(c, "memory's end", memory + 63 * PAGE);
@@ -224,6 +226,41 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 	say_bytes(c, "code", (char *)((uint64_t)ends_by_fault & ~(uint64_t)(PAGE - 1)) );
 	say_bytes(c, "stack", (char *)&child);
 	unlink("core");
+}
+
+static int main_ends;
+
+static void *thread_faults(void *main_thread)
+{
+	if (main_ends)
+		pthread_join(*(pthread_t *)main_thread, 0);
+	MUST(prctl(PR_SET_NAME, "another"));
+	MUST(setpriority(PRIO_PROCESS, MUST(syscall(SYS_gettid)), 9));
+	asm volatile("movb $0, 0x10" ::: "memory");
+	return 0;
+}
+
+/* Another thread than the main one faults: what the file tells of the process is the main thread's. */
+static void another_faults(void)
+{
+	for (main_ends = 0; main_ends < 2; main_ends++) {
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			static pthread_t main_thread;
+			pthread_t t;
+			limit_core(RLIM_INFINITY);
+			MUST(prctl(PR_SET_NAME, "the main one"));
+			MUST(setpriority(PRIO_PROCESS, 0, 4));
+			main_thread = pthread_self();
+			pthread_create(&t, 0, thread_faults, &main_thread);
+			if (main_ends)
+				pthread_exit(0);
+			pthread_join(t, 0);
+		}
+		end_of(child);
+		say_core(read_core("core"), child, 0);
+		unlink("core");
+	}
 }
 
 static void names(void)
@@ -335,6 +372,8 @@ int main(void)
 	ends_by_fault(RLIM_INFINITY, "1", 0);
 	ends_by_fault(16384, 0, 2);
 
+	say("== another thread");
+	another_faults();
 	say("== names");
 	names();
 	say("== killed");

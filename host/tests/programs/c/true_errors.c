@@ -160,6 +160,11 @@ static void memory(char *page)
 	TRY(mremap(page + 1, PAGE, PAGE, MREMAP_MAYMOVE));
 	TRY(mremap(page, PAGE, PAGE, MREMAP_FIXED | MREMAP_MAYMOVE, page));
 	TRY(mremap(page, PAGE, PAGE, MREMAP_FIXED, HOLE));
+	IN_CHILD("a user", MUST(setresuid(1000, 1000, 1000));
+		TRY(mremap(HOLE, PAGE, PAGE, MREMAP_FIXED | MREMAP_MAYMOVE, 0));
+		TRY(mremap(page, PAGE, PAGE, MREMAP_FIXED | MREMAP_MAYMOVE, 0));
+		TRY(mremap(page, PAGE, PAGE, MREMAP_FIXED | MREMAP_MAYMOVE, PAGE));
+		HOLDS(mremap(page, PAGE, PAGE, MREMAP_FIXED | MREMAP_MAYMOVE, 65536) == (void *)65536));
 	close(f); close(p); close(w);
 }
 

@@ -96,6 +96,33 @@ static void reads(void)
 	IN_CHILD("interrupted", alarm(1); klogctl(2, log, 1000));
 }
 
+static void say_printk(const char *what)
+{
+	char text[64] = "";
+	int f = MUST(open("/proc/sys/kernel/printk", O_RDONLY));
+	text[MUST(read(f, text, sizeof text - 1)) - 1] = 0;
+	close(f);
+	say("%s: %s", what, text);
+}
+
+/* The level from which on the console shows messages: 6 turns it off, 7 on again, 8 sets it. */
+static void console_levels(void)
+{
+	int levels[4];
+	FILE *f = fopen("/proc/sys/kernel/printk", "r");
+	for (int i = 0; i < 4; i++)
+		MUST(fscanf(f, "%d", &levels[i]));
+	fclose(f);
+	static const int steps[] = { 7, 85, 6, 6, 7, 7, 6, 83, 7, 88, 6, 7, 81, 6, 7 };
+	TRY(klogctl(8, 0, 4));
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+		int action = steps[i] < 10 ? steps[i] : steps[i] / 10;
+		say("action %d of %d: %d", action, steps[i] % 10, klogctl(action, 0, steps[i] < 10 ? 0 : steps[i] % 10));
+		say_printk("printk");
+	}
+	MUST(klogctl(8, 0, levels[0]));
+}
+
 static void steering(void)
 {
 	struct timex t = { .modes = 0, .offset = 77, .tick = 77, .tai = 77, .status = 77 };
@@ -130,6 +157,7 @@ static void steering(void)
 int main(void)
 {
 	say("== log"); reads();
+	say("== console"); console_levels();
 	say("== clock"); steering();
 	return 0;
 }

@@ -123,6 +123,17 @@ static void kept(void)
 	show("UDP_CORK of TCP", tcp, IPPROTO_UDP, 1);
 	show("level 99", tcp, 99, 1);
 	TRY(setsockopt(udp6, IPPROTO_IPV6, IPV6_RTHDR, NULL, 0));
+	/* Every combination of the bits that have names, and others. */
+	for (int v = 0; v < 0x2000; v++) {
+		int now = -1;
+		socklen_t length = sizeof now;
+		if (v & 0x10f0 && v % 97)
+			continue;
+		errno = 0;
+		int result = setsockopt(udp6, IPPROTO_IPV6, 72, &v, sizeof v), e = errno;
+		MUST(getsockopt(udp6, IPPROTO_IPV6, 72, &now, &length));
+		say("preferences %#x: %s, then %#x", v, result ? strerrorname_np(e) : "set", now);
+	}
 	char header[24] = { 0, 2, 0, 1 };
 	TRY(setsockopt(udp6, IPPROTO_IPV6, IPV6_RTHDR, header, sizeof header));
 	TRY(setsockopt(udp6, IPPROTO_IPV6, IPV6_RTHDR, header, 7));

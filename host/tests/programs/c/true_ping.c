@@ -119,6 +119,11 @@ static void raw(void)
 	TRY(setsockopt(s, 255, ICMP_FILTER, &filter, sizeof filter));
 	TRY(getsockopt(s, 255, ICMP_FILTER, &shown, &l));
 	HOLDS(shown == filter);
+	unsigned other = 0xffffffff;
+	TRY(setsockopt(s, 255, ICMP_FILTER, &other, 3));
+	TRY(getsockopt(s, 255, ICMP_FILTER, &shown, &l));
+	say("filter %#x", shown);
+	TRY(setsockopt(s, 255, ICMP_FILTER, &filter, sizeof filter));
 	MUST(sendto(s, &packet, sizeof packet, 0, (void *)&a, sizeof a));
 	say("%ld", next(s, &got, sizeof got, 1));
 	say("type %d", got.head.type);

@@ -58,6 +58,12 @@ static void of_thread(void)
 		}
 	}
 	TRY(set(BIND, many, 17 * 64));
+	TRY(set(MANY + 1, (void *)HOLE, 64));
+	TRY(set(BIND | STATIC | RELATIVE, (void *)HOLE, 64));
+	TRY(set(INTERLEAVE | 1 << 13, (void *)HOLE, 64));
+	TRY(set(BIND, (void *)HOLE, 64));
+	TRY(bind_to(HOLE, PAGE, MANY + 1, (void *)HOLE, 64, 0));
+	TRY(bind_to(HOLE, PAGE, BIND, (void *)HOLE, 64, 1 << 9));
 	TRY(set(BIND, many, 16 * 64 + 1));
 	TRY(set(BIND, &first, 1));
 	TRY(set(BIND, &first, 2));

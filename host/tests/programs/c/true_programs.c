@@ -81,6 +81,43 @@ static void scripts(const char *self)
 	execute("script without a name", file, "", AT_EMPTY_PATH);
 }
 
+/* Lines that name an interpreter in odd ways. @ stands for the program's path, ~ for a NUL. */
+static const char *const heads[] = {
+	"#!@ heads", "#!@ heads\n", "#! \t@ \t heads \t\nmore\n", "#!@ heads two  words \n", "#!@ heads\r\n", "#!@\r\n", "#!@ heads~more\n",
+	"#!@~ heads\n", "#!@ heads \t", "#!@ heads ~", "#!@ ", "#!@", "#!", "#! ", "#!\n", "#! \t\n@", "#!~", "#! ~\n", "#!\r\n", "#!@\fheads\n", "#", "", "\n",
+	"#!@ heads\n~", "# !@\n", "#!heads\n", "#!@/ heads\n", "#!./ heads\n",
+};
+
+/* Executes a script that begins with `head`, filled with `fill` up to `length` bytes if it is shorter. */
+static void run_head(const char *self, const char *head, int length, char fill)
+{
+	static char text[1000];
+	int n = 0;
+	for (const char *from = head; *from; from++)
+		n += *from == '@' ? sprintf(text + n, "%s", self) : (text[n] = *from == '~' ? 0 : *from, 1);
+	for (; n < length; n++)
+		text[n] = fill;
+	int fd = MUST(open("/tmp/head", O_WRONLY | O_CREAT | O_TRUNC, 0755));
+	MUST(write(fd, text, n));
+	close(fd);
+	execute(head, AT_FDCWD, "/tmp/head", 0);
+	unlink("/tmp/head");
+}
+
+static void odd_heads(const char *self)
+{
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+		run_head(self, heads[i], 0, 0);
+	static const char fills[] = { ' ', '\t', 'x', 0, '\r', '\n' };
+	static const char *const begins[] = { "#!", "#!@", "#!@ heads", "#!@ heads " };
+	for (int length = 253; length <= 258; length++)
+		for (size_t i = 0; i < sizeof fills; i++)
+			for (size_t j = 0; j < sizeof begins / sizeof *begins; j++) {
+				say("%d bytes, filled with %d", length, fills[i]);
+				run_head(self, begins[j], length, fills[i]);
+			}
+}
+
 /* Ends with 42. */
 static const unsigned char code[] = { 0xb8, 60, 0, 0, 0, 0xbf, 42, 0, 0, 0, 0x0f, 0x05 };
 
@@ -134,10 +171,19 @@ int main(int count, char **arguments)
 		say("  %s, run as %s, called %s", arguments[2], (char *)getauxval(AT_EXECFN), name);
 		return access(arguments[2], R_OK) ? 8 : 9;
 	}
+	if (count > 1 && !strncmp(arguments[1], "heads", 5)) {
+		say("  %d: <%s> of %zu bytes, then %s", count, arguments[1], strlen(arguments[1]), arguments[2]);
+		return 10;
+	}
+	if (count > 2 && !strcmp(arguments[count - 1], "told")) {
+		say("  %d: <%s>", count, arguments[1]);
+		return 11;
+	}
 	char self[256] = "";
 	MUST(readlink("/proc/self/exe", self, sizeof self - 1));
 	descriptors();
 	scripts(self);
+	odd_heads(self);
 	segments();
 	return 0;
 }

@@ -570,8 +570,47 @@ static void look_at(int pid)
 	TRY(sched_getscheduler(pid)); TRY(has(pid));
 }
 
+static void write_adjustment(const char *value)
+{
+	int f = MUST(open("/proc/self/oom_score_adj", O_RDWR));
+	char now[16] = "";
+	errno = 0;
+	long n = write(f, value, strlen(value));
+	int e = errno;
+	MUST(pread(f, now, sizeof now - 1, 0));
+	say("%s: %ld %s, now %s", value, n, n < 0 ? strerrorname_np(e) : "", now);
+	close(f);
+}
+
+/* A user may lower it to what root has set last. */
+static void adjustments(void)
+{
+	static const char *const by_root[] = { 0, "-300", "400", "0" };
+	for (int i = 0; i < 4; i++) {
+		pid_t child = MUST(fork());
+		if (!child) {
+			if (by_root[i])
+				write_adjustment(by_root[i]);
+			pid_t user = MUST(fork());
+			if (!user) {
+				become(ANN, ANN, 0);
+				prctl(PR_SET_DUMPABLE, 1);
+				static const char *const values[] = { "-1", "0", "500", "300", "400", "0", "-300", "-301", "-299", "1000", "1001" };
+				for (size_t j = 0; j < sizeof values / sizeof *values; j++)
+					write_adjustment(values[j]);
+				_exit(0);
+			}
+			MUST(waitpid(user, 0, 0));
+			write_adjustment("7");
+			_exit(0);
+		}
+		MUST(waitpid(child, 0, 0));
+	}
+}
+
 static void processes(void)
 {
+	adjustments();
 	say("== processes");
 	pid_t plain = MUST(fork());
 	if (!plain) {

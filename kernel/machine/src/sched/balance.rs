@@ -92,8 +92,9 @@ pub(super) fn enqueue_woken(thread: Owned) {
     put(cpu, thread, true);
 }
 
-/// Puts a thread on the run queue of the best CPU for it, after its priority has changed while it
-/// waited in a queue.
+/// Puts a runnable thread that has not slept on the run queue of the best CPU for it. The priority
+/// of the thread has changed while it waited in a queue, or the thread has a priority and has just
+/// stopped running.
 pub(super) fn enqueue_anew(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, false);
@@ -114,14 +115,15 @@ pub(super) fn enqueue_left(thread: Owned) {
     }
 }
 
-/// Puts a thread that may not run here on the queue of a CPU where it may.
+/// Puts a thread that may not run on this CPU on the run queue of a CPU where it may run.
 pub(super) fn enqueue_elsewhere(thread: Owned) {
     let cpu = cpu_for_new(&thread);
-    put(cpu, thread, true);
+    put(cpu, thread, false);
 }
 
-/// Starts a new thread: puts it on a run queue for the first time. Other threads may know it
-/// already. It sees the bits that they have set in its work word before it enters user mode.
+/// Starts a new thread by putting it on a run queue. Other threads may know the thread before it
+/// starts. The new thread serves the bits that they set in its work word before it enters user
+/// mode.
 ///
 /// # Panics
 /// If the thread was started before.
@@ -161,8 +163,8 @@ fn put(cpu: usize, thread: Owned, slept: bool) {
     }
 }
 
-/// Makes this CPU react to a thread that was put on its queue. `ahead`: the running thread is
-/// clearly ahead of the new one in virtual time.
+/// Makes this CPU react to a thread that was put on its queue. `ahead` says that the running thread
+/// is clearly ahead of the new one in virtual time.
 fn kick_here(queue: &RunQueue, ahead: bool, now: Nanos) {
     if !super::started() {
         return;
@@ -220,8 +222,8 @@ fn arrive(thread: &Thread, cpu: usize) {
     thread.cpu.store(cpu, Ordering::Relaxed);
 }
 
-/// Takes a waiting thread for CPU `cpu` from the CPU where most threads wait, or from another if
-/// none there may move. Returns `None` if there is no thread to take.
+/// Takes a waiting thread for CPU `cpu` from the CPU where most threads wait. If that CPU has no
+/// thread that may move, takes one from another CPU. Returns `None` if no thread was found.
 pub(super) fn steal(cpu: usize) -> Option<Owned> {
     let mut tried = 1u64 << cpu;
     // Ends: at most one turn for each CPU.
@@ -241,8 +243,8 @@ pub(super) fn steal(cpu: usize) -> Option<Owned> {
     }
 }
 
-/// Asks the CPU with the least load to take a thread that waits on CPU `cpu`, if its load is
-/// clearly less.
+/// Asks the CPU with the least load to take a thread that waits on CPU `cpu`, if the load of that
+/// CPU is clearly less than that of `cpu`.
 pub(super) fn offer(cpu: usize) {
     let load = QUEUES[cpu].load();
     let idlest = arch::online_cpus()
@@ -256,8 +258,8 @@ pub(super) fn offer(cpu: usize) {
     }
 }
 
-/// Takes a waiting thread for CPU `cpu` from the CPU with the most load, if its load is clearly
-/// more. This is the answer to [`offer`].
+/// Takes a waiting thread for CPU `cpu` from the CPU with the most load, if the load of that CPU is
+/// clearly more than that of `cpu`. This is the answer to [`offer`].
 pub(super) fn pull(cpu: usize) {
     let load = QUEUES[cpu].load();
     let busiest = arch::online_cpus()

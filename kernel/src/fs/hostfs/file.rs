@@ -191,7 +191,7 @@ impl File for OpenHostFile {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            super::super::io::breathe(count);
+            machine::sched::cond_resched();
         }
         if flags.contains(OpenFlags::DSYNC) {
             self.sync()?;

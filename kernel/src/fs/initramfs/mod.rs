@@ -209,6 +209,11 @@ impl Unpacking<'_> {
         };
         if adoptable > 0 {
             self.adopted.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        }
+        let mut frames: Vec<FrameRef> = Vec::new();
+        let total = data.len().div_ceil(PAGE_SIZE);
+        frames.try_reserve_exact(total).map_err(|_| Errno::ENOMEM)?;
+        if adoptable > 0 {
             self.adopted.push(PhysRange {
                 start,
                 end: start + (adoptable * PAGE_SIZE) as u64,
@@ -216,9 +221,6 @@ impl Unpacking<'_> {
         }
         // Frames that the file does not take are freed with their references.
         let adopted = (0..adoptable).map(|page| memory::adopt(start + (page * PAGE_SIZE) as u64));
-        let mut frames: Vec<FrameRef> = Vec::new();
-        let total = data.len().div_ceil(PAGE_SIZE);
-        frames.try_reserve_exact(total).map_err(|_| Errno::ENOMEM)?;
         frames.extend(adopted);
         for page in adoptable..total {
             let from = data.start + page * PAGE_SIZE;

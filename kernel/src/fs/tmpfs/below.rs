@@ -45,7 +45,7 @@ pub(super) enum Below {
     Whole(Arc<[u8]>),
 }
 
-/// The host's file that a regular file was made from.
+/// The file of the host that a regular file was made from.
 #[derive(Debug)]
 pub(super) struct FileBelow {
     /// The path of its folder, which all files from there share.
@@ -53,7 +53,7 @@ pub(super) struct FileBelow {
     pub(super) name: Arc<[u8]>,
     pub(super) version: u64,
     pub(super) asked: Asked,
-    /// It is in the list of files that may have pages to drop.
+    /// The file is in the list of files that may have pages to drop.
     noted: AtomicBool,
     used: Used,
     /// The number of open files that read it.
@@ -121,8 +121,8 @@ impl Tmpfs {
 }
 
 impl TmpNode {
-    /// Puts a folder of the host below this root of a file system. Entries that are here stay, and
-    /// hide those below.
+    /// Makes the entries of the host's folder `folder` appear in this root of a file system.
+    /// Entries that exist here stay, and hide those of the same name on the host.
     ///
     /// # Panics
     /// If there are too many such roots. The entries of another one would never be forgotten.
@@ -136,8 +136,8 @@ impl TmpNode {
         }
     }
 
-    /// Returns the path of the host's directory below this one, or `None` if there is none. Asks
-    /// the host if that is not known.
+    /// Returns the path of the host's directory whose entries appear in this directory, or `None`
+    /// if there is none. Asks the host if that is not known.
     ///
     /// # Errors
     /// Fails with `ENOTDIR` if this is no directory, with `ENAMETOOLONG` or `ENOMEM`, and with the
@@ -364,7 +364,8 @@ impl TmpNode {
         Ok(node)
     }
 
-    /// Notes that the node, or its place, is not as on the host any more.
+    /// Marks the node as changed, or as moved from its place on the host, so it is never fetched
+    /// from the host again.
     pub(super) fn keep(&self) {
         // Relaxed: a node is forgotten only while no other task has it, under the lock that a
         // lookup takes.
@@ -453,7 +454,7 @@ impl Regular {
         regular
     }
 
-    /// Notes that a program may change the file from now on.
+    /// Marks the file as one that a program may change from now on. Its pages then stay in memory.
     pub(super) fn will_change(&self) {
         if self.below.is_some() {
             let mut content = self.content.lock();
@@ -477,16 +478,19 @@ impl Regular {
         self.below.as_ref().is_some_and(open) && self.content.lock().below_bytes <= SMALL
     }
 
-    /// Notes that the file's pages are used.
+    /// Records that the file's pages are used now, which keeps them in memory for a while.
     pub(super) fn renew(&self) {
         if let Some(below) = &self.below {
             below.used.renew();
         }
     }
 
-    /// Returns the page at `index`. If it is not here and the host has it, reads it and some of
-    /// those behind it. Returns `None` if neither has it. Fails with `ESTALE` if the host has
-    /// another file by now.
+    /// Returns the page at `index`. If the page is not in memory and the host has it, reads it and
+    /// some pages behind it. Returns `None` if the page is neither in memory nor on the host.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the host has another file by now, with `ENOMEM`, and with the host's
+    /// error.
     pub(super) fn fetch(&self, node: &TmpNode, index: u64) -> Result<Option<FrameRef>, Errno> {
         let Some(below) = &self.below else {
             return Ok(None);
@@ -588,7 +592,7 @@ impl Regular {
         let end = self.content.lock().below_bytes.div_ceil(PAGE);
         for index in 0..end {
             self.fetch(node, index)?;
-            crate::fs::io::breathe(PAGE_SIZE);
+            sched::cond_resched();
         }
         self.content.lock().below_bytes = 0;
         Ok(())
@@ -643,12 +647,13 @@ impl Regular {
 }
 
 impl Content {
-    /// Returns whether the page at `index`, if it is not here, comes from the host.
+    /// Returns whether the page at `index` must be read from the host if it is not in memory.
     pub(super) fn comes_from_below(&self, index: u64) -> bool {
         index < self.below_bytes.div_ceil(PAGE)
     }
 
-    /// Notes that up to `pages` clean pages were dropped, or are the guest's own from now on.
+    /// Subtracts `pages` from the number of clean pages, down to 0. The pages were dropped, or may
+    /// be changed by the guest from now on.
     pub(super) fn forget_clean(&mut self, pages: u64) {
         let gone = self.clean.min(pages);
         if gone > 0 {
@@ -676,8 +681,8 @@ impl Cold for TmpNode {
     }
 }
 
-/// Calls `visit` with each file that may have pages to drop. Returns the sum of its results. No
-/// spin lock is held.
+/// Calls `visit` with each file that may have pages to drop. Returns the sum of the results of
+/// `visit`. No spin lock is held.
 pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> usize {
     let mut sum = 0;
     // Files that are added from here on are young.
@@ -692,7 +697,8 @@ pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> 
     sum
 }
 
-/// Lists a file whose pages were read. Returns `false` if memory is short.
+/// Adds `node`, whose pages were read, to the list of files that may have pages to drop. Returns
+/// `false` if memory is short.
 fn note(node: &TmpNode) -> bool {
     let mut files = FILES.lock();
     if files.len() == files.capacity() {
@@ -732,20 +738,22 @@ fn drop_some(most: usize) -> usize {
     dropped
 }
 
-/// Drops pages that the host still has, for a file system that is full. Returns whether any were
-/// dropped.
+/// Drops some unused pages that the host still has, of any file system. Call this if `fs` is full.
+/// Does nothing if `fs` has no files of the host. If another thread drops pages or entries, waits
+/// for its end instead. Returns whether anything was dropped.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
-/// Forgets entries that the host still has, for a file system without room for another file.
-/// Returns whether any were forgotten.
+/// Forgets some unused entries that the host still has, of any file system. Call this if `fs` has
+/// no room for another file. Does nothing if `fs` has no files of the host. If another thread drops
+/// pages or entries, waits for its end instead. Returns whether anything was dropped.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
-/// Drops pages, or forgets entries, after a failed allocation. Returns `true` if trying again may
-/// help. No spin lock may be held.
+/// Drops some unused pages that the host still has, or else forgets unused entries, after a failed
+/// allocation. Returns `true` if trying again may help. No spin lock may be held.
 pub fn relieve() -> bool {
     give_up(|way| match drop_some(RELIEF) {
         0 => forget(way, FORGOTTEN),
@@ -753,13 +761,13 @@ pub fn relieve() -> bool {
     })
 }
 
-/// Drops all unused pages that the host still has.
+/// Drops all unused pages of all file systems in memory that the host still has.
 pub fn drop_clean() {
     let _way = WAY.lock();
     GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
 }
 
-/// Forgets all unused entries that the host still has.
+/// Forgets all unused entries of all file systems in memory that the host still has.
 pub fn forget_unused() {
     let mut way = WAY.lock();
     GAVE_UP.store(forget(&mut way, usize::MAX) > 0, Ordering::Relaxed);

@@ -73,7 +73,8 @@ pub struct Tmpfs {
     root_owner: [u32; 2],
     /// The huge pages that its regular files share, if they consist of huge pages.
     huge: Option<Arc<Subpool>>,
-    /// The policy for huge blocks of its regular files (`huge=`). `None`: that of `shmem_enabled`.
+    /// The policy for huge blocks of its regular files (`huge=`). With `None` that of
+    /// `shmem_enabled` counts.
     blocks: Option<SharedPolicyCell>,
     /// A tree of the host is below it.
     below: AtomicBool,
@@ -143,7 +144,8 @@ impl Tmpfs {
         }
     }
 
-    /// Creates the root directory, to be mounted in `parent` as `name`.
+    /// Creates the root directory, to be mounted in `parent` as `name`. `parent` is `None` for the
+    /// root of the tree, and while the place is not known.
     pub fn make_root(
         self: &Arc<Self>,
         parent: Option<&NodeRef>,
@@ -155,7 +157,7 @@ impl Tmpfs {
         TmpNode::new(self, body, Beginning::of_root(mode))
     }
 
-    /// Creates the file system of files without a name.
+    /// Creates the file system of files without a name, with the device number `device`.
     pub fn nameless(device: u64) -> Arc<Self> {
         let volume = Volume::permanent(device);
         let mut fs = Self::new(volume, Limits::NONE, mounted::DEFAULT_MODE, [0; 2]);
@@ -272,9 +274,9 @@ pub struct TmpNode {
     as_below: AtomicBool,
     /// Which access lists it has.
     lists: Lists,
-    /// Its inode number is in use as a handle.
+    /// The inode number is in use as a handle.
     has_handle: AtomicBool,
-    /// It has `security.capability`. Changed with `attributes` locked.
+    /// The node has `security.capability`. Changed with `attributes` locked.
     has_capabilities: AtomicBool,
 }
 
@@ -344,7 +346,8 @@ impl TmpNode {
         Ok(Self::new(&self.fs, body, beginning))
     }
 
-    /// Returns the content of a regular file.
+    /// Returns the content of a regular file. Returns `None` for another node, and for a file of
+    /// huge pages.
     pub fn regular(&self) -> Option<&Regular> {
         match &self.body {
             Body::Regular(regular) => Some(regular),
@@ -359,8 +362,8 @@ impl TmpNode {
         }
     }
 
-    /// Notes a read. As with Linux's `relatime`, the access time changes only if it would otherwise
-    /// be older than the last change, or older than a day.
+    /// Updates the access time after a read. As with Linux's `relatime`, the time changes only if
+    /// it would otherwise be older than the last change, or older than a day.
     fn touch_accessed(&self) {
         const DAY: i64 = 24 * 60 * 60;
         let flags = self.fs.volume.flags();
@@ -392,7 +395,8 @@ impl TmpNode {
         attributes.changed = now;
     }
 
-    /// Sets the times that an archive has, after the content is in place.
+    /// Sets the access and the modification time to `time`, which an archive has for the file. Call
+    /// this after the content is in place.
     pub fn set_times(&self, time: Timestamp) {
         let mut attributes = self.attributes.lock();
         attributes.accessed = time;
@@ -830,7 +834,7 @@ impl Node for TmpNode {
             if let Body::Regular(regular) = &node.body {
                 regular.free_all(&node.fs, Pace::Breathing);
             }
-            super::io::breathe(PAGE_SIZE);
+            machine::sched::cond_resched();
         });
     }
 

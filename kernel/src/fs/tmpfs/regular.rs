@@ -42,6 +42,9 @@ pub(super) enum Pace {
     Straight,
 }
 
+/// The number of pages that a search for a hole examines under one hold of the lock.
+const HOLE_PAGES: u64 = 1024;
+
 /// The pages and the size of a regular file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
@@ -99,6 +102,32 @@ pub struct Regular {
 }
 
 impl Regular {
+    /// Returns the offset of the first hole from `offset` on, or the size of the file if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Fails with `ENXIO` if `offset` is at or behind the end.
+    fn seek_hole(&self, offset: u64) -> Result<u64, Errno> {
+        let mut index = offset / PAGE;
+        // Ends at the latest behind the last page.
+        loop {
+            let content = self.content.lock();
+            if offset >= content.size {
+                return Err(Errno::ENXIO);
+            }
+            index = index.max(content.below_bytes.div_ceil(PAGE));
+            let end = index + HOLE_PAGES;
+            while index < end && content.pages.get(index).is_some() {
+                index += 1;
+            }
+            if index < end {
+                return Ok((index * PAGE).max(offset).min(content.size));
+            }
+            drop(content);
+            machine::sched::cond_resched();
+        }
+    }
+
     /// Makes the content of an empty file.
     pub(super) fn new() -> Self {
         Self {
@@ -150,7 +179,8 @@ impl Regular {
         self.release(-1);
     }
 
-    /// Returns the size in bytes, and the number of pages.
+    /// Returns the size in bytes, and the number of pages in memory. If more pages come from the
+    /// host, returns the number of those instead.
     pub(super) fn extent(&self) -> (u64, u64) {
         let content = self.content.lock();
         let below = content.below_bytes.div_ceil(PAGE);
@@ -172,8 +202,11 @@ impl Regular {
         self.seals.add(seals, &self.mappings)
     }
 
-    /// Inserts `frame`, which already holds the content of page `index`, when the archive is
-    /// unpacked. Fails with `ENOSPC` or `ENOMEM`.
+    /// Makes `frame`, which holds the content already, the page `index` of the file. Used when the
+    /// archive is unpacked.
+    ///
+    /// # Errors
+    /// Fails with `ENOSPC` if the file system is full, and with `ENOMEM`.
     pub(super) fn adopt(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
         fs.charge_page()?;
         self.mappings.own(&frame, index);
@@ -407,8 +440,11 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fills the empty file `node` with frames that hold its content, and sets its size. Fails with
-/// `EINVAL` if this is no regular file, and with `ENOSPC` or `ENOMEM`.
+/// Fills the empty file `node` with frames that hold its content, and sets its size to `size`
+/// bytes.
+///
+/// # Errors
+/// Fails with `EINVAL` if `node` is no regular file, and with `ENOSPC` or `ENOMEM`.
 pub(super) fn fill(
     node: &TmpNode,
     frames: impl Iterator<Item = FrameRef>,
@@ -424,8 +460,11 @@ pub(super) fn fill(
 }
 
 impl TmpNode {
-    /// Fills an empty regular file with frames that hold its content, and sets its size. Fails with
-    /// `EINVAL` if this is no regular file, and with `ENOSPC` or `ENOMEM`.
+    /// Fills an empty regular file with frames that hold its content, and sets its size to `size`
+    /// bytes.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if this is no regular file, and with `ENOSPC` or `ENOMEM`.
     pub fn fill(&self, frames: impl Iterator<Item = FrameRef>, size: u64) -> Result<(), Errno> {
         fill(self, frames, size)
     }
@@ -557,7 +596,7 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
 }
 
 impl TmpNode {
-    /// Makes the pages movable that the file gets from here on.
+    /// Lets the kernel move the pages that the file gets from now on.
     pub(super) fn let_move(&self, regular: &Regular) {
         regular.mappings.let_move(|| {
             let this: Weak<Self> = self.this.clone();
@@ -565,7 +604,8 @@ impl TmpNode {
         });
     }
 
-    /// Opens a new memfd. Unlike other writers, its maker does not prevent that it is executed.
+    /// Opens a new memfd and returns the object that reads and writes. Unlike other writers, it
+    /// does not keep the file from being executed.
     pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
         Arc::new(OpenRegular::Reads(Reader::of(self.clone())))
     }
@@ -747,29 +787,25 @@ impl File for OpenRegular {
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        let content = self.regular()?.content.lock();
+        let regular = self.regular()?;
+        if hole {
+            return regular.seek_hole(offset);
+        }
+        let content = regular.content.lock();
         if offset >= content.size {
             return Err(Errno::ENXIO);
         }
-        if !hole && offset < content.below_bytes {
+        if offset < content.below_bytes {
             return Ok(offset);
         }
-        if !hole {
-            let next = content.pages.next_from(offset / PAGE);
-            let index = next.ok_or(Errno::ENXIO)?;
-            let at = (index * PAGE).max(offset);
-            return if at < content.size {
-                Ok(at)
-            } else {
-                Err(Errno::ENXIO)
-            };
+        let next = content.pages.next_from(offset / PAGE);
+        let index = next.ok_or(Errno::ENXIO)?;
+        let at = (index * PAGE).max(offset);
+        if at < content.size {
+            Ok(at)
+        } else {
+            Err(Errno::ENXIO)
         }
-        let mut index = (offset / PAGE).max(content.below_bytes.div_ceil(PAGE));
-        // Bounded by the number of pages that the file has.
-        while content.pages.get(index).is_some() {
-            index += 1;
-        }
-        Ok((index * PAGE).max(offset).min(content.size))
     }
 
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {

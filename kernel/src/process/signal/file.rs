@@ -67,7 +67,9 @@ impl From<&SigInfo> for Record {
                 set_value(value);
                 (record.pid, record.uid) = (pid, uid);
             }
-            Detail::Timer { id, overrun, value } => {
+            Detail::Timer {
+                id, overrun, value, ..
+            } => {
                 set_value(value);
                 record.timer = id.cast_unsigned();
                 record.overrun = overrun.cast_unsigned();
@@ -101,14 +103,14 @@ impl From<&SigInfo> for Record {
 }
 
 impl SignalFile {
-    /// Makes a file that returns these signals.
+    /// Returns a file that returns the signals in `wanted`, without SIGKILL and SIGSTOP.
     pub fn new(wanted: SigSet) -> Self {
         Self {
             wanted: SpinLock::new(wanted.blockable()),
         }
     }
 
-    /// Sets the signals that are read from the file.
+    /// Makes the file return the signals in `wanted`, without SIGKILL and SIGSTOP.
     pub fn set(&self, wanted: SigSet) {
         *self.wanted.lock() = wanted.blockable();
         process::current()
@@ -117,7 +119,7 @@ impl SignalFile {
             .notify(PollMask::READABLE);
     }
 
-    /// Returns the signals that are read from the file.
+    /// Returns the signals that a read of the file returns.
     pub fn wanted(&self) -> SigSet {
         *self.wanted.lock()
     }

@@ -11,7 +11,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_KERNEL: i32 = 0x80;
 /// The `si_code` of a signal that `tkill` or `tgkill` sent.
 pub const SI_TKILL: i32 = -6;
-/// The `si_code` of a signal for a descriptor whose own codes mean something else.
+/// The `si_code` of a signal about a descriptor (`F_SETSIG`), if the signal's other codes have a
+/// meaning of their own.
 pub const SI_SIGIO: i32 = -5;
 /// The `si_code` of a signal that a POSIX message queue sent.
 pub const SI_MESGQ: i32 = -3;
@@ -20,7 +21,7 @@ pub const SI_TIMER: i32 = -2;
 
 /// `si_code` of a call that a filter refuses.
 const SYS_SECCOMP: i32 = 1;
-/// `AUDIT_ARCH_X86_64`: the architecture whose call numbers apply.
+/// `AUDIT_ARCH_X86_64`, which names the architecture of system call numbers.
 pub const AUDIT_ARCH: u32 = 0xc000_003e;
 
 /// A signal with the details that its receiver gets.
@@ -32,21 +33,21 @@ pub struct SigInfo {
     pub errno: i32,
     /// `si_code`: the signal's origin.
     pub code: i32,
-    /// The rest, according to the code.
+    /// The fields that depend on `code`.
     pub detail: Detail,
 }
 
-/// The part of `siginfo_t` that depends on the code.
+/// The fields of `siginfo_t` that depend on the signal's origin.
 #[derive(Copy, Clone, Debug)]
 pub enum Detail {
-    /// A process sent it.
+    /// A process sent the signal.
     Sender {
         /// The sender's number.
         pid: u32,
         /// The sender's user.
         uid: u32,
     },
-    /// A process sent it with a value.
+    /// A process sent the signal with a value.
     Queued {
         /// The sender's number.
         pid: u32,
@@ -59,6 +60,8 @@ pub enum Detail {
     Timer {
         /// `si_timerid`.
         id: i32,
+        /// Distinguishes the timer from others that had its number before or get it later.
+        serial: u32,
         /// Expirations since the last delivery, minus one.
         overrun: i32,
         /// `si_value`.
@@ -101,7 +104,7 @@ pub enum Detail {
 }
 
 impl SigInfo {
-    /// Makes a signal from the kernel.
+    /// Returns `signal` with the details of a signal that the kernel sends.
     pub const fn kernel(signal: Signal) -> Self {
         Self {
             signal,
@@ -111,7 +114,8 @@ impl SigInfo {
         }
     }
 
-    /// Makes a signal from a process.
+    /// Returns `signal` with the details of a signal that the process `pid` of the user `uid`
+    /// sends. `code` is the `si_code`.
     pub const fn user(signal: Signal, code: i32, pid: u32, uid: u32) -> Self {
         Self {
             signal,
@@ -121,8 +125,9 @@ impl SigInfo {
         }
     }
 
-    /// Makes the `SIGSYS` for a call with this number, made just before `address`. `data` comes
-    /// from the filter.
+    /// Returns the `SIGSYS` for a system call that a seccomp filter refuses. `number` is the number
+    /// of the call, `address` the address at which the program continues, and `data` the filter's
+    /// value.
     pub const fn refused_call(number: i32, address: u64, data: u16) -> Self {
         Self {
             signal: Signal::SIGSYS,
@@ -132,7 +137,7 @@ impl SigInfo {
         }
     }
 
-    /// Returns the bytes of a `siginfo_t`.
+    /// Returns the signal and its details as the bytes of a `siginfo_t`.
     pub fn to_bytes(self) -> [u8; SIGINFO_BYTES] {
         let mut bytes = [0; SIGINFO_BYTES];
         let mut put = |offset: usize, value: &[u8]| {
@@ -151,7 +156,9 @@ impl SigInfo {
                 put(20, &uid.to_ne_bytes());
                 put(24, &value.to_ne_bytes());
             }
-            Detail::Timer { id, overrun, value } => {
+            Detail::Timer {
+                id, overrun, value, ..
+            } => {
                 put(16, &id.to_ne_bytes());
                 put(20, &overrun.to_ne_bytes());
                 put(24, &value.to_ne_bytes());
@@ -188,8 +195,8 @@ impl SigInfo {
         bytes
     }
 
-    /// Converts the bytes that a tracer passes to `PTRACE_SETSIGINFO`. Returns `None` if their
-    /// signal's number is invalid.
+    /// Returns the signal that the bytes of a `siginfo_t` describe, as a tracer passes them to
+    /// `PTRACE_SETSIGINFO`. Returns `None` if the number of the signal is invalid.
     pub fn of_tracer(bytes: &[u8; SIGINFO_BYTES]) -> Option<Self> {
         let (words, _) = bytes.as_chunks::<8>();
         let word = |n: usize| u64::from_ne_bytes(words[n]);
@@ -202,7 +209,8 @@ impl SigInfo {
         })
     }
 
-    /// Converts the bytes that a program passes to `rt_sigqueueinfo`: code, sender and value.
+    /// Returns `signal` with the code, the sender and the value in the bytes of a `siginfo_t`, as a
+    /// program passes them to `rt_sigqueueinfo`.
     pub fn from_bytes(signal: Signal, bytes: &[u8; SIGINFO_BYTES]) -> Self {
         let word = |offset: usize| {
             let mut word = [0; 4];

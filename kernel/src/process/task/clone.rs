@@ -22,7 +22,7 @@ use machine::arch::fpu::FpuState;
 use machine::memory::KernelStack;
 use machine::sched::{self, work};
 
-/// The arguments of a clone.
+/// The arguments of `clone(2)` or of a related call.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CloneRequest {
     /// `CLONE_*`, without the signal number in the low byte.
@@ -86,8 +86,11 @@ impl CloneRequest {
         self.flags & flag != 0
     }
 
-    /// Checks the flags by Linux's rules on combinations. Fails with `EINVAL` if a rule is broken,
-    /// and with `EPERM` if the thread pointer is no user address.
+    /// Checks the flags by Linux's rules on combinations.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if a rule is broken or the exit signal is invalid, and with `EPERM` if
+    /// the thread pointer is no user address.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         let thread = self.has(THREAD);
         if self.flags & !KNOWN != 0
@@ -107,11 +110,14 @@ impl CloneRequest {
     }
 }
 
-/// Makes a thread or process that continues like the current task, whose registers are in `frame`,
-/// but with 0 as its result. Returns the child's number.
+/// Creates and starts a thread or process that continues like the current task, whose registers are
+/// in `frame`, but with 0 as the result of the call. Returns the child's number. With
+/// `CLONE_VFORK`, first waits until the child has released the memory.
 ///
 /// # Errors
-/// Fails with `EINVAL` for a bad combination of flags, with `EAGAIN` at a limit, and with `ENOMEM`.
+/// Fails with the errors of [`CloneRequest::check`]. Fails with `EAGAIN` at the limit on tasks, or
+/// if the process is ending or executes a program. Fails with `EMFILE` or `EFAULT` if the pidfd
+/// cannot be installed, and with `ENOMEM`.
 pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();
@@ -301,6 +307,10 @@ fn new_process(
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);
+    process.least_oom_score_adj.store(
+        parent.least_oom_score_adj.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     process
         .dumpable
         .store(parent.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "a thread looks at its own registers")]
 
 use super::exit::kill_others;
-use super::{Process, Task, Usage, WaitStatus, exit_group, limits};
+use super::{Process, Scheduled, Task, Usage, WaitStatus, exit_group, limits};
 use crate::fs::io::SliceSource;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::{FileKind, OpenFile, OpenFlags};
@@ -18,7 +18,7 @@ use crate::vm::{AddressSpace, CoreFilter, VmaFlags, VmaInfo};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use logic::core_file::{self, Kin, Mapped, Notes, Segment, Thread};
+use logic::core_file::{self, Kin, MainThread, Mapped, Notes, Segment, Thread};
 use logic::core_name::{self, Facts, PATTERN_BYTES};
 use logic::errno::Errno;
 use machine::arch::UserFrame;
@@ -28,7 +28,7 @@ use machine::memory::PAGE_SIZE;
 use machine::sched;
 use machine::sync::SpinLock;
 
-/// `kernel.core_pattern`.
+/// The pattern of core files' names (`kernel.core_pattern`).
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Pattern {
     bytes: [u8; PATTERN_BYTES],
@@ -54,18 +54,18 @@ impl Pattern {
 
 static PATTERN: SpinLock<Pattern> = SpinLock::new(Pattern::new(b"core"));
 
-/// `kernel.core_uses_pid`; 0 if the number is not appended.
+/// `kernel.core_uses_pid`: 0 if the process number is not appended to core files' names.
 pub(crate) static USES_PID: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the pattern of core files' names.
+/// Returns the pattern of core files' names (`kernel.core_pattern`).
 pub(crate) fn pattern() -> Pattern {
     *PATTERN.lock()
 }
 
-/// Sets the pattern of core files' names, cut to 127 bytes, as on Linux.
+/// Sets the pattern of core files' names to `text`, cut to 127 bytes, as on Linux.
 ///
 /// # Errors
-/// Fails with `EINVAL` for a pipe to a program.
+/// Fails with `EINVAL` if `text` names a program to pipe core files to.
 pub(crate) fn set_pattern(text: &[u8]) -> Result<(), Errno> {
     if text.starts_with(b"|") {
         return Err(Errno::EINVAL);
@@ -84,7 +84,9 @@ pub(crate) struct Dump {
     notes: Vec<Notes>,
 }
 
-/// Ends the current process by a signal that causes a core file.
+/// Ends the current process by the signal `info`, whose default action is a core file. Writes the
+/// core file first if the process may have one. `task` is the current thread, with its registers in
+/// `frame`.
 pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
     let status = WaitStatus::signalled(info.signal);
     if is_wanted(task.process()) && stop_others(task, info.signal, status) {
@@ -143,8 +145,8 @@ fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
     true
 }
 
-/// Called first by a thread that ends. If a core file of its process is being written, the thread
-/// notes its registers and waits.
+/// Waits until the core file of the process is written, if one is being written, and first hands
+/// over the registers of the current thread `task`. A thread that ends calls this first.
 pub(super) fn stand_by(task: TaskRef) {
     let process = task.process();
     // Acquire: pairs with the Release in `stop_others`. A thread that reads the flag too early
@@ -240,11 +242,19 @@ fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Resul
         // The program has unmapped them.
         arguments.fill(0);
     }
-    let (credentials, name) = (process.credentials(), task.name());
+    let (credentials, name) = (process.credentials(), process.name());
+    let main = Scheduled::find(process.pid());
+    let nice = main.as_ref().map_or(0, |main| main.get().nice);
+    let main = match main {
+        _ if task.tid() == process.pid() => MainThread::Dumps,
+        Some(main) if main.task().is_some() => MainThread::Waits,
+        _ => MainThread::Ended,
+    };
     let about = core_file::Process {
         kin: kin(&task, process.pid()),
         owner: [credentials.users.real, credentials.groups.real],
-        nice: i8::try_from(task.nice()).unwrap_or(0),
+        main,
+        nice: i8::try_from(nice).unwrap_or(0),
         name: name.padded(),
         arguments,
     };

@@ -29,7 +29,7 @@ const MAX_SCRIPTS: usize = 4;
 /// The number of strings that are copied before the task yields the CPU if needed.
 const BREATH: usize = 256;
 
-/// A program's path, arguments and environment, as the caller of exec passes them.
+/// The path, the arguments and the environment of a program, as the caller of exec passes them.
 #[derive(Debug)]
 pub(crate) struct UserStrings {
     pub(crate) path: Vec<u8>,
@@ -123,8 +123,9 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
     Ok(strings)
 }
 
-/// Follows scripts to the program that runs them, and turns `args` into that program's arguments.
-/// With `closes`, the path of a script leads nowhere once the program runs.
+/// Opens the program that runs `file`: the file itself, or the interpreter of a script. Turns
+/// `args` into the arguments of that program. `path` is the path of `file`. With `closes`, the path
+/// of a script leads nowhere once the program runs. `context` and `who` open the interpreters.
 ///
 /// # Errors
 /// Fails with `ENOEXEC` if the file cannot be executed, and with `ENOENT` for a script whose path
@@ -151,6 +152,10 @@ pub(super) fn find_program(
         let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
         if closes {
             return Err(Errno::ENOENT);
+        }
+        if interpreter.is_empty() {
+            // As on Linux, where an empty path leads to the working directory here.
+            return Err(Errno::EACCES);
         }
         args.drop_first();
         let mut longer = Strings::default();
@@ -180,15 +185,20 @@ fn copy(path: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Returns the name of a task that runs the file at `path`.
+/// Returns the name of a task that runs the file at `path`: the part behind the last slash.
 pub(super) fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Replaces the current program by the one in `file`.
+/// Replaces the current program by the one in `file`. `user` has the arguments and the environment,
+/// and `frame` gets the registers with which the new program starts. Ends all other threads of the
+/// process. Returns 0.
 ///
 /// # Errors
-/// Fails as `execve(2)` does. The old program continues then.
+/// The old program continues after an error. Fails with the errors of [`find_program`]. Fails with
+/// `E2BIG` if the strings are too long, with `EFAULT` if they cannot be read, and with `ENOMEM`.
+/// Fails with `EINTR` or `EAGAIN` if the task is being killed. Also fails with `EAGAIN` if another
+/// task started to share the table of open files during the call; the other threads are then gone.
 pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
     let task = process::current();
     let process = task.process();

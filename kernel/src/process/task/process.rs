@@ -19,8 +19,9 @@ use machine::arch::clock::Nanos;
 use machine::sched::transfers::Transferred;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// How a process ended, in Linux's form: an exit code in bits 8 to 15, or a signal in bits 0 to 6.
-/// Bit 7 says whether there is a core file.
+/// A change of a process in Linux's form, for its parent. For an end it is an exit code in bits 8
+/// to 15, or a signal in bits 0 to 6. Bit 7 then says whether there is a core file. For a stop,
+/// bits 0 to 7 are 0x7f, and the signal is in bits 8 to 15.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus(pub u32);
 
@@ -47,22 +48,24 @@ impl WaitStatus {
     /// The status of a process that continues after a stop.
     pub const CONTINUED: Self = Self(0xffff);
 
-    /// Returns the status with the bit for a core file.
+    /// Returns the status of an ended process with the bit for a core file.
     pub const fn with_core(self) -> Self {
         Self(self.0 | CORE)
     }
 
-    /// Returns whether there is a core file.
+    /// Returns whether a signal ended the process and there is a core file.
     pub const fn has_core(self) -> bool {
         self.signal() != 0x7f && self.0 & CORE != 0
     }
 
-    /// Returns the number of the signal that ended the process, or 0 if no signal did.
+    /// Returns the number of the signal that ended the process, or 0 if the process exited. Returns
+    /// 0x7f for a stop or a continuation.
     pub const fn signal(self) -> u32 {
         self.0 & 0x7f
     }
 
-    /// Returns the exit code, 0 to 255.
+    /// Returns the exit code of a process that exited, 0 to 255. For a stop, returns the number of
+    /// the signal.
     pub const fn code(self) -> i32 {
         (self.0 >> 8 & 0xff).cast_signed()
     }
@@ -77,7 +80,7 @@ pub(crate) enum Stop {
     By(Signal),
 }
 
-/// CPU time, faults and other usage, summed.
+/// The resources that threads have used: CPU time, faults and others.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Usage {
     /// CPU time in user mode.
@@ -111,7 +114,8 @@ impl Usage {
         self.transferred.add(&other.transferred);
     }
 
-    /// Returns the usage of `task`, without its peak of resident memory.
+    /// Returns the usage of `task`. The peak of resident memory, which belongs to the process, is
+    /// 0.
     pub(crate) fn of_task(task: &Task) -> Self {
         let account = task.account();
         let (user, system) = account.times();
@@ -130,7 +134,8 @@ impl Usage {
     }
 }
 
-/// The state that all threads share: the list of them, pending signals, stops and the end.
+/// The state that all threads of a process share: the list of them, pending signals, stops and the
+/// end.
 pub(crate) struct Group {
     /// The live threads, each at the index in its `place`.
     pub(crate) tasks: Vec<Arc<Task>>,
@@ -154,7 +159,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Adds the new thread `task`.
+    /// Adds the new thread `task` to the live threads.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -166,7 +171,8 @@ impl Group {
         Ok(())
     }
 
-    /// Removes the thread `task` and returns it. Returns `None` if the thread is not in the group.
+    /// Removes the thread `task` from the live threads and returns it. Returns `None` if the thread
+    /// is not in the group.
     pub(crate) fn leave(&mut self, task: &Task) -> Option<Arc<Task>> {
         let place = task.place.load(Ordering::Relaxed);
         let known = self.tasks.get(place)?;
@@ -181,8 +187,8 @@ impl Group {
     }
 }
 
-/// A process's relations to others. Every change holds the table's lock, so a reader under that
-/// lock sees a consistent picture of several processes.
+/// The relations of a process to other processes. Every change holds the process table's lock, so a
+/// reader under that lock sees a consistent picture of several processes.
 pub(crate) struct Relations {
     pub(crate) parent: Option<Arc<Process>>,
     /// The list of children uses `next_sibling` and needs no allocation. So a child can always be
@@ -220,7 +226,7 @@ pub(crate) struct Relations {
     pub(crate) hung_group: u32,
 }
 
-/// The resources that the process holds while it lives. Dropping them may block.
+/// The resources that a process holds while it lives. Dropping them may block.
 #[derive(Default)]
 pub(crate) struct Resources {
     pub(crate) vm: Option<Arc<AddressSpace>>,
@@ -259,6 +265,9 @@ pub struct Process {
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
     pub(crate) oom_score_adj: AtomicI32,
+    /// The least value to which a process without `CAP_SYS_RESOURCE` may set `oom_score_adj`: the
+    /// last value that a process with it has set, or 0.
+    pub(crate) least_oom_score_adj: AtomicI32,
     /// The OOM killer has chosen it.
     pub(crate) oom_victim: AtomicBool,
     /// `PR_SET_DUMPABLE`.
@@ -345,6 +354,7 @@ impl Process {
             end_readers: SpinLock::new(None),
             timers: ProcessTimers::new(),
             oom_score_adj: AtomicI32::new(0),
+            least_oom_score_adj: AtomicI32::new(0),
             oom_victim: AtomicBool::new(false),
             dumpable: AtomicU32::new(1),
             core_filter: AtomicU32::new(CoreFilter::USUAL.bits()),
@@ -361,7 +371,7 @@ impl Process {
         }
     }
 
-    /// Returns the process number.
+    /// Returns the number of the process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -371,30 +381,32 @@ impl Process {
         self.start_time
     }
 
-    /// Returns the address space of the process. Returns `None` for a zombie or the kernel.
+    /// Returns the address space of the process. Returns `None` for an ended process, init and the
+    /// kernel's own process.
     pub fn vm(&self) -> Option<Arc<AddressSpace>> {
         self.resources.lock().vm.clone()
     }
 
-    /// Returns the open files of the process. Returns `None` for a zombie or the kernel.
+    /// Returns the table of open files of the process. Returns `None` for an ended process, init
+    /// and the kernel's own process.
     pub fn files(&self) -> Option<Arc<fs::FileTable>> {
         let resources = self.resources.lock();
         resources.files.clone()
     }
 
-    /// Returns the root, the working directory and the umask of the process. Returns `None` for a
-    /// zombie or the kernel.
+    /// Returns the root, the working directory and the umask of the process. Returns `None` for an
+    /// ended process, init and the kernel's own process.
     pub fn fs(&self) -> Option<Arc<fs::Context>> {
         self.resources.lock().fs.clone()
     }
 
-    /// Returns the file of the program that the process runs. Returns `None` for a zombie or the
-    /// kernel.
+    /// Returns the file of the program that the process runs. Returns `None` for an ended process,
+    /// init and the kernel's own process.
     pub fn exe(&self) -> Option<Arc<fs::OpenFile>> {
         self.resources.lock().exe.clone()
     }
 
-    /// Returns the number of the parent, or 0 if the process has none.
+    /// Returns the number of the parent process, or 0 if the process has none.
     pub fn ppid(&self) -> u32 {
         self.relations
             .lock()
@@ -403,12 +415,12 @@ impl Process {
             .map_or(0, |parent| parent.pid)
     }
 
-    /// Returns the number of the process group.
+    /// Returns the number of the process group. It is 0 once the process was reaped.
     pub fn pgid(&self) -> u32 {
         self.relations.lock().group
     }
 
-    /// Returns the number of the session.
+    /// Returns the number of the session. It is 0 once the process was reaped.
     pub fn session(&self) -> u32 {
         self.relations.lock().session
     }
@@ -418,7 +430,7 @@ impl Process {
         self.group.lock().tasks.len()
     }
 
-    /// Returns whether all threads but `task` have ended, or begun to end.
+    /// Returns whether all other threads than `task` have ended, or begun to end.
     pub(crate) fn is_last_thread(&self, task: TaskRef) -> bool {
         let group = self.group.lock();
         let mut others = group.tasks.iter().filter(|other| !task.is(other));
@@ -457,7 +469,7 @@ impl Process {
         }
     }
 
-    /// Returns the live thread with this number.
+    /// Returns the live thread of the process with the number `tid`, or `None` if there is none.
     pub fn thread(&self, tid: u32) -> Option<Arc<Task>> {
         self.group
             .lock()
@@ -480,7 +492,7 @@ impl Process {
         self.relations.lock().zombie.is_some()
     }
 
-    /// Returns whether the process is stopped, or about to be.
+    /// Returns whether the process is stopped by a signal, or about to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.group.lock().stop != Stop::No
     }
@@ -500,8 +512,8 @@ impl Process {
         }
     }
 
-    /// Returns the usage of all threads, ended ones included. The peak of resident memory is that
-    /// of earlier address spaces, without the present one.
+    /// Returns the resources that all threads have used, ended ones included. The peak of resident
+    /// memory is that of earlier address spaces, without the present one.
     pub(crate) fn usage_of_tasks(&self) -> Usage {
         let group = self.group.lock();
         let mut usage = group.ended;
@@ -512,7 +524,8 @@ impl Process {
         usage
     }
 
-    /// Returns the usage of all threads, ended ones included.
+    /// Returns the resources that all threads have used, ended ones included. The peak of resident
+    /// memory includes the present address space.
     pub fn usage(&self) -> Usage {
         let mut usage = self.usage_of_tasks();
         if let Some(vm) = self.vm() {
@@ -545,22 +558,24 @@ impl Process {
         Ok(numbers)
     }
 
-    /// Returns the usage of the children that the process has waited for.
+    /// Returns the resources that the children of the process have used, as far as it has waited
+    /// for them.
     pub fn children_usage(&self) -> Usage {
         self.relations.lock().children_usage
     }
 
-    /// Returns the current limit with the index `index` (see [`super::limits::index`]).
+    /// Returns the limit in force with the index `index` (see [`super::limits::index`]).
     pub fn limit(&self, index: usize) -> u64 {
         self.limits.current(index)
     }
 
-    /// Returns all limits of the process.
+    /// Returns all resource limits of the process.
     pub fn limits(&self) -> Limits {
         self.limits.all()
     }
 
-    /// Returns the notifier that is called for each signal to the process.
+    /// Returns the notifier for descriptors that read signals. It is called after each signal to
+    /// the process or to one of its threads.
     pub fn signal_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         let readers = self.signal_readers.lock().get_or_insert_with(new).clone();
@@ -570,7 +585,8 @@ impl Process {
         readers
     }
 
-    /// Notifies the readers of signals at a descriptor that a signal has come.
+    /// Notifies the descriptors that read signals that a signal has come. Does nothing if no such
+    /// descriptor was used.
     pub(crate) fn tell_signal_readers(&self) {
         // SeqCst: see `signal_readers`. The signal was added under a lock that readers take, too.
         if self.has_signal_readers.load(Ordering::SeqCst) {
@@ -578,14 +594,14 @@ impl Process {
         }
     }
 
-    /// Returns the notifier that is called when the process ends.
+    /// Returns the notifier for pidfds of the process. It is called when the process ends.
     pub fn end_readers(&self) -> Arc<Notifier> {
         let new = || Arc::new(Notifier::new());
         self.end_readers.lock().get_or_insert_with(new).clone()
     }
 
-    /// Notifies the waiters for the end at a descriptor. Called after `zombie` is set, which later
-    /// waiters check.
+    /// Notifies the pidfds of the process that it has ended. Called after `zombie` is set, which
+    /// later waiters check.
     pub(super) fn tell_end_readers(&self) {
         let readers = self.end_readers.lock().clone();
         if let Some(readers) = readers {
@@ -593,17 +609,17 @@ impl Process {
         }
     }
 
-    /// Returns the pending signals of the process as a whole.
+    /// Returns the pending signals of the process as a whole, without those of its threads.
     pub fn pending_set(&self) -> SigSet {
         self.group.lock().pending.set()
     }
 
-    /// Returns what the process does on each signal.
+    /// Returns the actions that the process has chosen for its signals.
     pub fn actions(&self) -> Arc<Actions> {
         self.actions.lock().clone()
     }
 
-    /// Returns the credentials of the main thread, or its last ones.
+    /// Returns the credentials of the main thread. If the thread has ended, they are its last ones.
     pub fn credentials(&self) -> Arc<Credentials> {
         self.credentials.lock().clone()
     }
@@ -631,10 +647,23 @@ impl Process {
         self.oom_score_adj.load(Ordering::Relaxed)
     }
 
-    /// Sets `/proc/PID/oom_score_adj`, cut to the range -1000 to 1000.
-    pub fn set_oom_score_adj(&self, adjustment: i32) {
-        self.oom_score_adj
-            .store(adjustment.clamp(-1000, 1000), Ordering::Relaxed);
+    /// Sets `/proc/PID/oom_score_adj`, cut to the range -1000 to 1000. With `privileged`, the
+    /// caller has `CAP_SYS_RESOURCE`.
+    ///
+    /// # Errors
+    /// Fails with `EACCES` if `adjustment` is below what a privileged caller has set last, or below
+    /// 0 if none has, and the caller is not privileged.
+    pub fn set_oom_score_adj(&self, adjustment: i32, privileged: bool) -> Result<(), Errno> {
+        let adjustment = adjustment.clamp(-1000, 1000);
+        // Relaxed (all): as on Linux, one of two calls at once counts.
+        if privileged {
+            self.least_oom_score_adj
+                .store(adjustment, Ordering::Relaxed);
+        } else if adjustment < self.least_oom_score_adj.load(Ordering::Relaxed) {
+            return Err(Errno::EACCES);
+        }
+        self.oom_score_adj.store(adjustment, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -65,8 +65,9 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
 type Settings = fn() -> Result<(), Errno>;
 static SETTINGS: Once<Settings> = Once::new();
 
-/// Starts the first tasks on the first CPU and enters the idle loop. `/.ebb/argv` becomes PID 2
-/// after `settings` was called.
+/// Creates init (process 1) and starts the first tasks on the first CPU, which runs its idle loop
+/// from then on. init calls `settings`, and then starts the program that `/.ebb/argv` names as
+/// process 2. If `settings` fails, the VM ends instead.
 pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
     assert!(SETTINGS.set(settings).is_ok(), "tasks are started once");
     if let Some(name) = boot.option(HOST_NAME) {
@@ -281,8 +282,8 @@ fn go_to_folder(context: &fs::Context, who: &Credentials) {
     }
 }
 
-/// Reads the strings in the file at `path`, each ended by a NUL. The file is opened as root, and at
-/// most [`MAX_STRINGS`] bytes of it are read.
+/// Returns the strings in the file at `path`, each ended by a NUL. The file is opened as root, from
+/// the root and working directory in `context`. At most [`MAX_STRINGS`] bytes are read.
 ///
 /// # Errors
 /// Fails with the errors of opening and reading the file, and with `ENOMEM`.
@@ -323,9 +324,11 @@ fn spawn(
     Ok(())
 }
 
-/// Makes a process that runs `program` with these arguments and environment, and returns its
-/// number. The process is init's only child and leads a new session, which the terminal `own`
-/// controls, if given.
+/// Creates and starts a process that runs `program`, and returns its number. `path` is the path
+/// that the program sees. `args` and `env` are its arguments and environment, `streams` its
+/// descriptors 0 to 2, and `who` its credentials. `context` is its root and working directory. The
+/// process is init's only child and leads a new session. The terminal `own`, if given, controls the
+/// session.
 ///
 /// # Errors
 /// Fails with the errors of loading `program`, with `EAGAIN` if no number is left, and with
@@ -370,7 +373,11 @@ pub(super) fn start_process(
     let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));
-    process.group.lock().enter(&task)?;
+    let uid = task.credentials_for_others().users.real;
+    if let Err(error) = process.group.lock().enter(&task) {
+        table::lock().unreserve(uid, pid);
+        return Err(error);
+    }
     let mut table = table::lock();
     {
         let init = init_process();

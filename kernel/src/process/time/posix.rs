@@ -14,7 +14,7 @@ use machine::sched;
 use machine::sched::timer::KernelTimer;
 use machine::sync::SpinLock;
 
-/// The most timers of one process.
+/// The most POSIX timers of one process.
 pub(crate) const MAX_TIMERS: usize = 1024;
 /// The number of timers that are adjusted to a changed wall clock under one hold of their lock.
 const TIMERS_AT_ONCE: usize = 16;
@@ -22,7 +22,7 @@ const TIMERS_AT_ONCE: usize = 16;
 /// Linux's `DELAYTIMER_MAX`.
 const MAX_OVERRUN: u64 = 0x7fff_ffff;
 
-/// The notification of an expiry.
+/// The notification of the expiry of a POSIX timer.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Notify {
     /// None; the program reads the timer.
@@ -70,10 +70,10 @@ struct Timers {
     serial: u32,
 }
 
-/// A process's POSIX timers.
+/// The POSIX timers of a process.
 pub(crate) struct PosixTimers(SpinLock<Timers>);
 
-/// The time left of a timer, and its interval.
+/// The time left of a POSIX timer, zero if it is not set, and its interval.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) left: Nanos,
@@ -81,7 +81,7 @@ pub(crate) struct Reading {
 }
 
 impl PosixTimers {
-    /// Makes an empty set of timers.
+    /// Returns an empty set of timers.
     pub(crate) const fn new() -> Self {
         Self(SpinLock::new(Timers {
             list: Vec::new(),
@@ -90,8 +90,9 @@ impl PosixTimers {
         }))
     }
 
-    /// Makes a timer and returns its number. `notify` gets the number, because it may be the
-    /// signal's value.
+    /// Creates a POSIX timer of `process` that follows `clock`, and returns its number. The timer
+    /// is not set. `notify` gets the number, because the number may be the signal's value, and
+    /// returns the notification.
     ///
     /// # Errors
     /// Fails with `EAGAIN` if there are too many timers, and with `ENOMEM`.
@@ -154,15 +155,20 @@ impl PosixTimers {
         timer.map(call).ok_or(Errno::EINVAL)
     }
 
-    /// Returns the clock that the timer `number` follows. Fails with `EINVAL` if there is no such
-    /// timer.
+    /// Returns the clock that the timer `number` follows.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is no such timer.
     pub(crate) fn clock(&self, number: u32) -> Result<Clock, Errno> {
         self.with(number, |timer| timer.clock)
     }
 
-    /// Sets the timer `number` and returns its setting before. `at_wall` is the time on the wall
-    /// clock at which the timer expires first, instead of the deadline in `setting`. Fails with
-    /// `EINVAL` if there is no such timer.
+    /// Sets the timer `number` of `process` to `setting`, and returns the time left and the
+    /// interval before. If `at_wall` is given, the timer first expires at that time on the wall
+    /// clock, instead of at the deadline in `setting`.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is no such timer.
     pub(crate) fn set(
         &self,
         process: &Process,
@@ -194,8 +200,8 @@ impl PosixTimers {
         Ok(before)
     }
 
-    /// Adjusts the timers that are set by the wall clock, after the clock was set. A timer that is
-    /// set during the call already uses the new time. Yields the CPU between batches.
+    /// Adjusts the timers that expire at a time on the wall clock, after the clock was set. A timer
+    /// that is set during the call already uses the new time. Yields the CPU between batches.
     pub(super) fn clock_was_set(&self) {
         let count = self.0.lock().list.len();
         for from in (0..count).step_by(TIMERS_AT_ONCE) {
@@ -212,14 +218,17 @@ impl PosixTimers {
         }
     }
 
-    /// Returns the time left of the timer `number`, and its interval. Fails with `EINVAL` if there
-    /// is no such timer.
+    /// Returns the time left of the timer `number`, and its interval.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is no such timer.
     pub(crate) fn get(&self, number: u32) -> Result<Reading, Errno> {
         let now = time_on(self.clock(number)?);
         self.with(number, |timer| reading(timer, now))
     }
 
-    /// Checks the timers on CPU clocks. Returns whether any is set.
+    /// Sends the notifications of timers of `process` on CPU clocks that have expired. Returns
+    /// whether any timer on a CPU clock is set.
     pub(super) fn check_cpu_time(&self, process: &Arc<Process>) -> bool {
         let count = self.0.lock().list.len();
         let mut any = false;
@@ -238,26 +247,41 @@ impl PosixTimers {
     }
 
     /// Returns the number of expirations that the last signal of the timer `number` stood for,
-    /// minus one. Fails with `EINVAL` if there is no such timer.
+    /// minus one.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is no such timer.
     pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
         self.with(number, |timer| timer.told.min(MAX_OVERRUN))
     }
 
-    /// Notes that a signal is taken. If a timer sent it, stores the overrun in it.
+    /// Notes that the signal `info` is taken. If a timer sent it, stores the timer's overrun in
+    /// `info`.
     pub(crate) fn taken(&self, info: &mut SigInfo) {
-        if let Detail::Timer { id, overrun, .. } = &mut info.detail {
+        if let Detail::Timer {
+            id,
+            serial,
+            overrun,
+            ..
+        } = &mut info.detail
+        {
             let told = self.with(id.cast_unsigned(), |timer| {
-                timer.told = timer.overrun;
-                timer.overrun.min(MAX_OVERRUN)
+                (timer.serial == *serial).then(|| {
+                    timer.told = timer.overrun;
+                    timer.overrun.min(MAX_OVERRUN)
+                })
             });
             // The signal of a timer that is gone has its overrun already.
-            if let Ok(told) = told {
+            if let Ok(Some(told)) = told {
                 *overrun = i32::try_from(told).unwrap_or(i32::MAX);
             }
         }
     }
 
-    /// Deletes a timer. Fails with `EINVAL` if there is none.
+    /// Deletes the timer `number`.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if there is no such timer.
     pub(crate) fn delete(&self, number: u32) -> Result<(), Errno> {
         let timer = {
             let mut timers = self.0.lock();
@@ -270,7 +294,7 @@ impl PosixTimers {
         timer.map(drop).ok_or(Errno::EINVAL)
     }
 
-    /// Deletes all timers (exec, exit).
+    /// Deletes all timers of the process (exec, exit).
     pub(crate) fn clear(&self) {
         let mut timers = self.0.lock();
         let list = core::mem::take(&mut timers.list);
@@ -279,7 +303,8 @@ impl PosixTimers {
         drop(list);
     }
 
-    /// Handles the expiry of a timer.
+    /// Handles the expiry of the timer with the token `token` at the time `now`: sends the
+    /// notification and sets the next deadline. Does nothing if the timer was deleted or set again.
     pub(super) fn expired(&self, process: &Arc<Process>, token: u64, now: Nanos) {
         let number = u32::try_from(token >> 32).unwrap_or(u32::MAX);
         let fired = self.with(number, |timer| {
@@ -306,14 +331,20 @@ impl PosixTimers {
             if !timer.clock.is_cpu_time() {
                 timer.kernel.set(timer.setting.deadline);
             }
-            Some((timer.notify, missed))
+            Some((timer.notify, timer.serial, missed))
         });
-        if let Ok(Some((notify, missed))) = fired {
-            self.notify(process, number, notify, missed);
+        if let Ok(Some((notify, serial, missed))) = fired {
+            self.notify(process, (number, serial), notify, missed);
         }
     }
 
-    fn notify(&self, process: &Arc<Process>, number: u32, notify: Notify, missed: u64) {
+    fn notify(
+        &self,
+        process: &Arc<Process>,
+        (number, serial): (u32, u32),
+        notify: Notify,
+        missed: u64,
+    ) {
         let Notify::Signal {
             signal,
             value,
@@ -327,7 +358,8 @@ impl PosixTimers {
         let waits = {
             let mut group = process.group.lock();
             let mut same = |entry: &mut SigInfo| {
-                matches!(entry.detail, Detail::Timer { id: other, .. } if other == id)
+                matches!(entry.detail, Detail::Timer { id: other, serial: made, .. }
+                    if (other, made) == (id, serial))
                     && entry.signal == signal
             };
             group.pending.find(&mut same)
@@ -348,7 +380,12 @@ impl PosixTimers {
             return;
         }
         let overrun = i32::try_from(overrun.unwrap_or(0)).unwrap_or(i32::MAX);
-        let detail = Detail::Timer { id, overrun, value };
+        let detail = Detail::Timer {
+            id,
+            serial,
+            overrun,
+            value,
+        };
         let info = SigInfo {
             signal,
             errno: 0,

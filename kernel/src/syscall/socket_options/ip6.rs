@@ -12,22 +12,67 @@ use logic::socket::netlink::MTU;
 use logic::socket::options::{self, Kept, SOL_IPV6};
 use logic::socket::packet::{LOOPBACK, Told};
 
-/// Which of several addresses is preferred: those that are not temporary, and of the same home.
-const PREFERENCES: u32 = 0x500;
-/// The bits that a program may prefer otherwise (`IPV6_PREFER_SRC_*`).
-const KNOWN_PREFERENCES: u32 = 0x707;
 /// `IPV6_ADDR_PREFERENCES`.
 const ADDRESS_PREFERENCES: u32 = 72;
+
+/// Preferences among source addresses, Linux's `IPV6_PREFER_SRC_*`. A socket stores those that
+/// differ from the default.
+mod preferences {
+    use logic::errno::Errno;
+
+    const TEMPORARY: u32 = 1;
+    const PUBLIC: u32 = 2;
+    const CARE_OF: u32 = 4;
+    const GENERATED: u32 = 8;
+    const EITHER: u32 = 0x100;
+    const HOME: u32 = 0x400;
+    const NOT_GENERATED: u32 = 0x800;
+
+    /// Returns the preferences of a socket that has `before` and asks for `wanted`. As on Linux,
+    /// other bits and those of generated addresses change nothing.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if two of the wanted preferences exclude each other.
+    pub(super) fn change(before: u32, wanted: u32) -> Result<u32, Errno> {
+        let lasting = match wanted & (TEMPORARY | PUBLIC | EITHER) {
+            0 => before & (TEMPORARY | PUBLIC),
+            one @ (TEMPORARY | PUBLIC) => one,
+            EITHER => 0,
+            _ => return Err(Errno::EINVAL),
+        };
+        let place = match wanted & (HOME | CARE_OF) {
+            0 => before & CARE_OF,
+            HOME => 0,
+            CARE_OF => CARE_OF,
+            _ => return Err(Errno::EINVAL),
+        };
+        if wanted & (GENERATED | NOT_GENERATED) == GENERATED | NOT_GENERATED {
+            return Err(Errno::EINVAL);
+        }
+        Ok(lasting | place)
+    }
+
+    /// Returns the value of the option for a socket with the preferences `stored`.
+    pub(super) fn shown(stored: u32) -> u32 {
+        let lasting = match stored & (TEMPORARY | PUBLIC) {
+            0 => EITHER,
+            one => one,
+        };
+        lasting | if stored & CARE_OF != 0 { CARE_OF } else { HOME }
+    }
+}
+
 /// Bytes of `struct ipv6_mreq`: a group, and an interface.
 const MEMBERSHIP: usize = 20;
 /// Bytes of `struct ip6_mtuinfo`: an address, and a number.
 const PATH_MTU: usize = 32;
 
-/// Sets one of the headers that go with every packet. None can be set, as no program sees them on
-/// the loopback interface, and none is there to be removed.
+/// Sets one of the extension headers of each packet. Only its removal is accepted, which changes
+/// nothing: on the loopback interface no program would see a header.
 ///
 /// # Errors
-/// Fails with `EPERM` if the caller lacks `CAP_NET_RAW`, and with `EINVAL` if `value` has a header.
+/// Fails with `EPERM` if the caller lacks `CAP_NET_RAW`, except for `IPV6_RTHDR`. Fails with
+/// `EINVAL` if `value` has a header.
 fn set_header(option: u32, value: &Value) -> Result<(), Errno> {
     let fits = value.length.is_multiple_of(8) && value.length <= 8 * 255;
     if value.length != 0 && !fits {
@@ -43,7 +88,8 @@ fn set_header(option: u32, value: &Value) -> Result<(), Errno> {
     }
 }
 
-/// A number from -1, which is the default, to 255.
+/// Reads a number from 0 to 255. Returns `None` for -1, which stands for the default. Fails with
+/// `EINVAL` for other numbers.
 fn byte_or_default(value: &Value) -> Result<Option<u32>, Errno> {
     match value.number()? {
         -1 => Ok(None),
@@ -111,11 +157,10 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
             _ => return Err(Errno::EADDRNOTAVAIL),
         },
         ADDRESS_PREFERENCES => {
-            let wanted = value.unsigned()?;
-            if wanted & !KNOWN_PREFERENCES != 0 {
-                return Err(Errno::EINVAL);
-            }
-            settings.preferences.set(wanted);
+            let before = settings.preferences.get();
+            settings
+                .preferences
+                .set(preferences::change(before, value.unsigned()?)?);
         }
         raw::IPV6_ADD_MEMBERSHIP | raw::IPV6_DROP_MEMBERSHIP => {
             if socket.kind() == SocketKind::Stream {
@@ -141,7 +186,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     Ok(())
 }
 
-/// Reads a group and the number of an interface.
+/// Reads a group and the number of an interface from a `struct ipv6_mreq`.
 ///
 /// # Errors
 /// Fails with `EFAULT`.
@@ -186,9 +231,7 @@ pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
         raw::IPV6_ADDRFORM => socket.family().number().into(),
         raw::IPV6_MULTICAST_IF => settings.group_interface6.get(),
         raw::IPV6_UNICAST_IF => settings.unicast_interface6.get().to_be(),
-        ADDRESS_PREFERENCES => {
-            PREFERENCES & !settings.preferences.get() | settings.preferences.get()
-        }
+        ADDRESS_PREFERENCES => preferences::shown(settings.preferences.get()),
         raw::IPV6_HOPOPTS | raw::IPV6_RTHDRDSTOPTS | raw::IPV6_RTHDR | raw::IPV6_DSTOPTS => {
             return Ok(Shown::Name(b""));
         }

@@ -82,7 +82,7 @@ impl Joiner {
         }
     }
 
-    /// Plans the next poll, because the list of spaces is not empty any more.
+    /// Plans the next poll after the usual pause, because the list of spaces is not empty any more.
     pub(super) fn begin(&mut self) {
         self.factor = 1;
         self.sleep(knobs::SCAN_SLEEP.get());
@@ -190,12 +190,14 @@ impl Joiner {
                     space.try_join(start, effort, before)
                 };
                 match joined {
+                    // Another task was faster.
+                    Ok(()) if before.is_empty() => {}
                     Ok(()) => {
                         knobs::COLLAPSED.fetch_add(1, Ordering::Relaxed);
                         make_whole(before, &mut self.mover);
                     }
                     Err(Errno::ENOMEM) => return ControlFlow::Break(Halt::NoBlock),
-                    // Another task was faster, or its pages are in use.
+                    // Its pages are in use.
                     Err(_) => {}
                 }
             }

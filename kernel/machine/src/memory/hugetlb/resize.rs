@@ -19,9 +19,12 @@ const RESIZE_WAIT: u64 = 1_000_000;
 /// A thread is changing the size of a pool.
 static RESIZING: AtomicBool = AtomicBool::new(false);
 
-/// Sets the size of the pool of pages of `size` to `pages` pages, as far as there is memory and as
-/// pages are free. Pages in use beyond that become surplus. After each batch of pages it calls
-/// `stop_growing` or `stop`, which may let other threads run, and ends if that returns `true`.
+/// Sets the size of the pool of pages of `size` to `pages` pages. The pool grows as far as there is
+/// memory. If it shrinks, pages in use beyond `pages` become surplus pages.
+///
+/// Calls `stop_growing` after each batch of pages that it adds, and ends if that returns `true`.
+/// Calls `stop` while it waits for another change of a pool's size, and after each batch of pages
+/// that it frees, and ends if that returns `true`. Both may let other threads run.
 pub fn resize(
     size: PageSize,
     pages: u64,
@@ -59,8 +62,9 @@ impl Drop for Resizing {
     }
 }
 
-/// Turns up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB. After each page it
-/// calls `stop`, which may let other threads run, and ends if that returns `true`.
+/// Splits up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB, which join the pool of
+/// that size. After each page, and while it waits, it calls `stop`, which may let other threads
+/// run, and ends if that returns `true`. Also ends if there are no such pages.
 pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
@@ -181,8 +185,12 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
                 }
             }
             if batch.len() == 0 {
-                if pool.in_report > 0 && pool.counts.spare() > 0 {
+                let too_many = pool.counts.persistent() > pages;
+                if too_many && pool.in_report > 0 && pool.counts.spare() > 0 {
                     drop(pool);
+                    if stop() {
+                        return;
+                    }
                     report::pause();
                     low_first = false;
                     continue;
@@ -200,8 +208,8 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Reserves `pages` pages of `size`, which [`HugePage::take`](super::HugePage::take) then takes.
-/// Allocates surplus pages if too few pages are free and unreserved.
+/// Reserves `pages` pages of `size` for later calls of [`HugePage::take`](super::HugePage::take).
+/// Allocates surplus pages if too few pages of the pool are free and unreserved.
 ///
 /// # Errors
 /// `ENOMEM` if too few are free and the surplus pages are not allowed or cannot be allocated, or if
@@ -242,8 +250,8 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
     }
 }
 
-/// Ends the reservation of `pages` unused pages of `size`. Surplus pages that were allocated for it
-/// leave the pool.
+/// Ends the reservation of `pages` pages of `size` that were not taken. Up to that number of free,
+/// unreserved surplus pages leave the pool.
 pub fn unreserve(size: PageSize, pages: u64) {
     pool(size).lock().counts.reserved -= pages;
     trim(size, pages);

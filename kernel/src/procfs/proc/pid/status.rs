@@ -46,7 +46,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         .as_ref()
         .map(|space| space.usage())
         .unwrap_or_default();
-    // Where things are in its memory is for who may look into it.
+    // Only callers that may inspect the process see addresses of its memory.
     let seen = space.as_ref().filter(|_| subject.check_look().is_ok());
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
@@ -300,7 +300,7 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
     writeln!(text, "nonvoluntary_ctxt_switches:\t{involuntary}")
 }
 
-/// The set bits as a list of ranges, `0-3,5`.
+/// Writes the set bits as a list of ranges, such as `0-3,5`.
 fn bit_list(text: &mut Text, bits: u64) -> Written {
     let mut left = bits;
     let mut separator = "";
@@ -319,7 +319,7 @@ fn bit_list(text: &mut Text, bits: u64) -> Written {
     Ok(())
 }
 
-/// Shows `/proc/PID/statm`.
+/// Shows `/proc/PID/statm`. All numbers are 0 if the thread has ended.
 pub(super) fn statm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let space = subject.space(process);
     let usage = space.map(|space| space.usage()).unwrap_or_default();
@@ -336,7 +336,7 @@ pub(super) fn statm(text: &mut Text, subject: &Subject, process: &Arc<Process>) 
     )
 }
 
-/// Copies a range of the process's memory, up to where it cannot be read.
+/// Copies the memory in `range` to `text`, up to the first byte that cannot be read.
 fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
     let mut at = range.start;
     while at < range.end {
@@ -352,7 +352,7 @@ fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
     Ok(())
 }
 
-/// Shows `/proc/PID/cmdline`.
+/// Shows `/proc/PID/cmdline`. Shows nothing if the thread has ended.
 pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(space) = subject.space(process) else {
         return Ok(());
@@ -360,7 +360,7 @@ pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>
     copy(text, &space, space.arg_range())
 }
 
-/// Shows `/proc/PID/environ`.
+/// Shows `/proc/PID/environ`. Shows nothing if `space` is `None`.
 pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     let Some(space) = space else {
         return Ok(());
@@ -368,7 +368,7 @@ pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written 
     copy(text, space, space.env_range())
 }
 
-/// Shows `/proc/PID/auxv`.
+/// Shows `/proc/PID/auxv`. Shows nothing if `space` is `None`.
 pub(super) fn auxv(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     let Some(space) = space else {
         return Ok(());
@@ -381,7 +381,7 @@ pub(super) fn personality(text: &mut Text, _: &Subject, process: &Arc<Process>) 
     writeln!(text, "{:08x}", process.personality())
 }
 
-/// Shows `/proc/PID/coredump_filter`.
+/// Shows `/proc/PID/coredump_filter`. Shows nothing if the thread has ended.
 pub(super) fn coredump_filter(
     text: &mut Text,
     subject: &Subject,
@@ -393,10 +393,11 @@ pub(super) fn coredump_filter(
     writeln!(text, "{:08x}", process.core_filter.load(Ordering::Relaxed))
 }
 
-/// A number as C writes it: hexadecimal after `0x`, octal after `0`.
+/// Parses a number as C does: hexadecimal after `0x`, octal after `0`. Returns `None` if `value` is
+/// no such number.
 fn parse_any_base(value: &str) -> Option<u32> {
     let digits = |digits: &str, base| {
-        // A sign is none here.
+        // A sign is not accepted.
         let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
         plain.then(|| u32::from_str_radix(digits, base).ok())?
     };
@@ -426,7 +427,8 @@ pub(super) fn set_coredump_filter(
     Ok(())
 }
 
-/// As on Linux shown to the process itself and to who may schedule any.
+/// Checks that the caller may see and set the timer slack: as on Linux, the process itself, and
+/// callers with `CAP_SYS_NICE`. Fails with `EPERM` otherwise.
 fn check_timer_slack(process: &Process) -> Result<(), Errno> {
     if process.pid() == process::current().process().pid() {
         return Ok(());
@@ -434,7 +436,7 @@ fn check_timer_slack(process: &Process) -> Result<(), Errno> {
     caller::need(Capabilities::SYS_NICE)
 }
 
-/// Shows `/proc/PID/timerslack_ns`.
+/// Shows `/proc/PID/timerslack_ns`. Fails with `EPERM` if the caller may not see it.
 pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let slack = match check_timer_slack(process) {
@@ -561,8 +563,8 @@ pub(super) fn oom_score_adj(text: &mut Text, _: &Subject, process: &Arc<Process>
 /// Sets the process's `oom_score_adj`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if `value` is no number from -1000 to 1000, and with `EACCES` if the caller
-/// may not lower the value.
+/// Fails with `EINVAL` if `value` is no number from -1000 to 1000, and with the errors of
+/// [`Process::set_oom_score_adj`].
 pub(super) fn set_oom_score_adj(
     _: &Subject,
     process: &Arc<Process>,
@@ -572,10 +574,5 @@ pub(super) fn set_oom_score_adj(
     if !(-1000..=1000).contains(&value) {
         return Err(Errno::EINVAL);
     }
-    let privileged = caller::can(Capabilities::SYS_RESOURCE);
-    if value < process.oom_score_adj().min(0) && !privileged {
-        return Err(Errno::EACCES);
-    }
-    process.set_oom_score_adj(value);
-    Ok(())
+    process.set_oom_score_adj(value, caller::can(Capabilities::SYS_RESOURCE))
 }
