@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
-/// The value that drops cached names and inodes (dentries), but no pages.
+/// The value that drops cached names (dentries) and inodes, but no pages.
 const NAMES: &[u8] = b"2";
 
 /// A thread that asks Linux to drop cached names. The thread that answers a file system's requests

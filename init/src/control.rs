@@ -17,7 +17,7 @@ use std::thread;
 pub(crate) struct Port(File);
 
 impl Port {
-    /// Writes `report` as one line to the host.
+    /// Writes `report` as one line to the host. Fails if the port cannot be written.
     pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
         self.0
             .write_all(format!("{report}\n").as_bytes())
@@ -34,7 +34,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Opens the control port and starts a thread that reads it.
+    /// Opens the control port and starts a thread that reads it. Fails if the port does not appear
+    /// or cannot be opened.
     pub(crate) fn connect() -> Result<Self, Failure> {
         let port = ports::open(NAMES[CONTROL])?;
         let input = port
@@ -50,7 +51,7 @@ impl Host {
         })
     }
 
-    /// Writes `report` as one line to the host.
+    /// Writes `report` as one line to the host. Fails if the port cannot be written.
     pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
         self.port.say(report)
     }
@@ -60,13 +61,14 @@ impl Host {
         self.port.0.try_clone().ok().map(Port)
     }
 
-    /// Returns the channel on which the host's requests arrive. Returns `None` after the first
-    /// call.
+    /// Returns the channel on which the host's requests about the running program arrive. Returns
+    /// `None` after the first call.
     pub(crate) fn requests(&mut self) -> Option<Receiver<Request>> {
         self.requests.take()
     }
 
-    /// Waits until the host has received all output (`end`).
+    /// Waits until the host has received all output (request `end`), or the port can no longer be
+    /// read.
     pub(crate) fn wait_for_end(&self) {
         // An error means that the reading thread has ended, so no `end` can arrive.
         let _ = self.end.recv();

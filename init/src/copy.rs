@@ -44,16 +44,17 @@ fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     }
 }
 
-/// The program's stdin, copied from its port.
+/// The state of the thread that copies the program's stdin from the host's port, for other threads
+/// to control it.
 #[derive(Debug)]
 pub(crate) struct Input {
-    // u64::MAX until the host has sent the length.
+    /// The number of bytes after which stdin ends. `u64::MAX` until the host has sent it.
     total: AtomicU64,
     wake: Wake,
 }
 
 impl Input {
-    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
+    /// Returns the state before copying starts. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             total: AtomicU64::new(u64::MAX),
@@ -69,8 +70,9 @@ impl Input {
         self.wake.ring();
     }
 
-    /// Copies bytes from `port` to `pipe` until stdin ends or the program has closed it. Fails if
-    /// the port fails.
+    /// Copies bytes from `port` to `pipe` until the number of bytes of
+    /// [`ends_after`](Self::ends_after) was copied, the port ends, or the program has closed its
+    /// stdin. Fails if the port cannot be read.
     pub(crate) fn copy_stream(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         let mut copied = 0u64;
@@ -93,7 +95,8 @@ impl Input {
     }
 }
 
-/// One of the program's outputs, copied to its port.
+/// The state of the thread that copies one of the program's outputs to its port, for other threads
+/// to stop it.
 #[derive(Debug)]
 pub(crate) struct Output {
     closed: AtomicBool,
@@ -101,7 +104,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
+    /// Returns the state before copying starts. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             closed: AtomicBool::new(false),
@@ -116,8 +119,9 @@ impl Output {
         self.wake.ring();
     }
 
-    /// Copies bytes from `pipe` to `port` until no process has the other end open, or
-    /// [`close`](Self::close) was called. Returns the number of bytes written to the port.
+    /// Copies bytes from `pipe` to `port` until no process has the other end of `pipe` open, or
+    /// [`close`](Self::close) was called. Returns the number of bytes written to the port. Fails if
+    /// `pipe` cannot be read or `port` cannot be written.
     pub(crate) fn copy_stream(
         &self,
         mut pipe: impl Read + AsFd,

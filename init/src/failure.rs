@@ -6,8 +6,11 @@ use std::{fmt, io};
 /// The reason why the guest cannot run its program.
 #[derive(Debug)]
 pub(crate) enum Failure {
+    /// A call of the operating system failed. `what` continues the message "cannot …".
     System { what: String, source: io::Error },
+    /// The port with this name did not appear.
     NoPort(&'static str),
+    /// The packed file at this path is malformed.
     List(&'static str),
 }
 
@@ -34,8 +37,9 @@ impl Error for Failure {
     }
 }
 
-/// Returns the failure of an operating-system call. `what` continues the message "cannot …".
 impl Failure {
+    /// Returns the failure `source` of an operating-system call. `what` continues the message
+    /// "cannot …".
     pub(crate) fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System {
             what: what.into(),

@@ -63,7 +63,8 @@ impl Frames {
         })
     }
 
-    /// Returns the physical addresses of the frames that the first `count` bytes take.
+    /// Returns the physical addresses of the frames that hold the first `count` bytes. Returns the
+    /// addresses of all frames if `count` is larger than [`BYTES`].
     pub(crate) fn for_bytes(&self, count: usize) -> &[u64] {
         &self.addresses[..count.div_ceil(FRAME).min(FRAMES_MAX)]
     }
@@ -76,7 +77,7 @@ impl Frames {
         unsafe { slice::from_raw_parts(self.start.as_ptr(), count.min(BYTES)) }
     }
 
-    /// Copies `bytes` to the start of the frames, [`BYTES`] at most.
+    /// Copies `bytes` to the start of the frames. Bytes beyond [`BYTES`] are ignored.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
         // SAFETY: the memory stays mapped, and `&mut self` guarantees that there is no other slice.
         let room = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), BYTES) };

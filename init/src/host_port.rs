@@ -28,7 +28,8 @@ struct Inner {
 }
 
 impl HostPort {
-    /// Opens the port and allocates the frames for file contents.
+    /// Opens the port and allocates the frames for file contents. Fails if the port does not appear
+    /// or the frames cannot be pinned.
     pub(crate) fn open() -> Result<Self, Failure> {
         Ok(Self(Mutex::new(Inner {
             port: ports::open(ROOT_NAME)?,
@@ -39,9 +40,10 @@ impl HostPort {
         })))
     }
 
-    /// Asks the host one question and returns the result of `read`. `write` puts the question into
-    /// a buffer and returns its length. It also gets the frames, to fill them or to name them.
-    /// `read` gets the contents of the answer, and the frames again.
+    /// Asks the host one question, waits for the answer, and returns the result of `read`. `write`
+    /// puts the question into a buffer and returns its length. `write` also gets the frames, to
+    /// fill them or to put their addresses into the question. `read` gets the contents of the
+    /// answer, and the frames again.
     ///
     /// # Errors
     /// Fails with `ENAMETOOLONG` if `write` returns `None`, with `EIO` if the port failed or has

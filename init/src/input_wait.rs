@@ -24,14 +24,18 @@ const READS: [(u64, usize); 4] = [
 
 /// System call numbers on x86-64.
 mod number {
+    /// `read(2)`.
     pub(super) const READ: u64 = 0;
+    /// `readv(2)`.
     pub(super) const READV: u64 = 19;
+    /// `sendfile(2)`.
     pub(super) const SENDFILE: u64 = 40;
+    /// `splice(2)`.
     pub(super) const SPLICE: u64 = 275;
 }
 
-/// Starts a thread that polls until a process reads the pipe `stdin`, and then reports it to the
-/// host.
+/// Starts a thread that polls until the main thread of a process waits in a call that reads the
+/// pipe `stdin`. The thread then reports that once to the host through `port`.
 pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     let Ok(pipe) = rustix::fs::fstat(stdin) else {
         return;
@@ -46,7 +50,8 @@ pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     });
 }
 
-/// Returns whether a process is in a system call that reads the pipe, given by device and inode.
+/// Returns whether the main thread of a process is in a system call that reads the pipe, given by
+/// device and inode.
 fn somebody_reads(pipe: (u64, u64)) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.into_iter().any(|process| {
@@ -62,7 +67,7 @@ fn is_at(process: &Path, descriptor: u64, pipe: (u64, u64)) -> bool {
 }
 
 /// Returns the descriptor that a process waits to read. `call` is the text of `/proc/PID/syscall`:
-/// a system call's number and its arguments. Returns `None` if it is no reading call.
+/// a system call's number and its arguments. Returns `None` if the call is not one of [`READS`].
 fn reads_from(call: &str) -> Option<u64> {
     let mut words = call.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;

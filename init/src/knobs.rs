@@ -1,13 +1,13 @@
-//! The kernel's knobs that the command line sets: whether each was taken.
+//! Checks that the kernel has accepted the knobs that the command line sets.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 
 /// Writes the value of each `sysctl.NAME=VALUE` word of `command_line` to its file in `/proc/sys`.
-/// The kernel has done so before, but a word that it refused is only a line of its log.
+/// The kernel has done so before, but reports a refused word only in its log.
 ///
 /// # Errors
-/// Names the first word that is refused, and says why.
+/// Fails with a message that names the first refused word and the reason.
 pub(crate) fn check(command_line: &str) -> Result<(), String> {
     for word in command_line.split_ascii_whitespace() {
         let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('='))

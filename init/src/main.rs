@@ -61,7 +61,8 @@ fn main() {
     system::restart();
 }
 
-/// Mounts the host's file tree and volumes, as the command line asks. Returns the mounted volumes.
+/// Mounts the host's file tree and volumes, if the command line requests them. Returns the mounted
+/// volumes.
 fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     let is_set = |word| boot::value(command_line, word).is_some();
     let (root, volumes) = (

@@ -30,13 +30,14 @@ pub(crate) fn load_all() -> Result<(), Failure> {
     paths.into_iter().try_for_each(load)
 }
 
-/// Returns whether there are modules to load on demand.
+/// Returns whether ebb has packed modules to load on demand.
 pub(crate) fn are_on_demand() -> bool {
     Path::new(DEMAND_LIST).exists()
 }
 
 /// Makes Linux run this program when it needs a module, if there are modules to load on demand.
-/// Also creates the device files whose first use requests a module.
+/// Also creates the device files whose first use requests a module. Fails if Linux refuses the
+/// program or a device file cannot be created.
 pub(crate) fn offer() -> Result<(), Failure> {
     if !are_on_demand() {
         return Ok(());

@@ -36,8 +36,8 @@ struct Reader {
 }
 
 impl OomWatcher {
-    /// Starts the thread, which reads the log from its present end on. Returns `None` if there is
-    /// no log.
+    /// Starts the thread, which reads the log from its present end on and reports victims on
+    /// `port`. Returns `None` if there is no log.
     pub(crate) fn watch(port: Port) -> Option<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut log = OpenOptions::new()
@@ -69,8 +69,9 @@ impl OomWatcher {
         Some(Self(reader))
     }
 
-    /// Reports the remaining victims, up to the number that the kernel has counted. Call this when
-    /// no other process is left.
+    /// Reports the victims that were not reported yet. Reads the log until it has as many victims
+    /// as the kernel has counted, but waits no longer than about 50 ms for them. Call this when no
+    /// other process is left.
     pub(crate) fn finish(&self) {
         let counted = system::oom_kills().unwrap_or(0);
         for _ in 0..TRIES {

@@ -1,7 +1,7 @@
 //! Sends files to the host after the program has ended ([`ebb_wire::out`]).
 //!
-//! Ebb's kernel runs this as a program of its own, with the port as stdout. In a guest with stock
-//! Linux the first process does it.
+//! Ebb's kernel runs this program only to send the files, with the port as stdout. In a guest with
+//! stock Linux, the first process sends them itself.
 
 use crate::failure::Failure;
 use crate::ports;
@@ -26,8 +26,8 @@ const UNSIZED_MAX: u64 = 16 << 20;
 const PROC: u64 = 0x9fa0;
 const SYSFS: u64 = 0x6265_6572;
 
-/// The files to send, and the port for them. It is opened early, since a port can be opened only
-/// once and the program must not have it.
+/// The files to send, and the port for them. The port is opened early, since a port can be opened
+/// only once and the program must not have it.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     list: List,
@@ -61,8 +61,8 @@ impl Wanted {
     }
 }
 
-/// Sends files on stdout, if `arguments` ask for it. Returns the exit status, or `None` if the
-/// arguments are something else.
+/// Sends files on stdout, if `arguments` request that. Returns the exit status: 0, or 1 if stdout
+/// cannot be written. Returns `None` if `arguments` have another form.
 pub(crate) fn as_program(arguments: &[OsString]) -> Option<i32> {
     let list = List::parse(arguments)?;
     Some(match list.send(io::stdout()) {

@@ -12,8 +12,9 @@ const CLASS: &str = "/sys/class/virtio-ports";
 const TRIES: u32 = 10_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Opens the port `name` for reading and writing, and waits until it exists. A port can be opened
-/// only once. Fails with `NoPort` if it does not appear in time.
+/// Waits until the port `name` exists, 10 seconds at most, and opens it for reading and writing. A
+/// port can be opened only once. Fails with `NoPort` if it does not appear in time. Also fails if
+/// it cannot be opened.
 pub(crate) fn open(name: &'static str) -> Result<File, Failure> {
     for _ in 0..TRIES {
         if let Some(device) = find(name) {

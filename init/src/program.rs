@@ -38,7 +38,8 @@ pub(crate) enum Ended {
 }
 
 /// Returns the files to send after the program's end, or `None` if there are none. Call this before
-/// [`run`], which deletes the list.
+/// [`run`], which deletes the list. Fails if the list is malformed or the port for the files cannot
+/// be opened.
 pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     if !Path::new(OUT).exists() {
         return Ok(None);
@@ -46,8 +47,10 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     Wanted::new(&string_list::read(OUT)?).map(Some)
 }
 
-/// Runs the program until it ends. During that time, copies its streams and handles the host's
-/// requests. Fails if the guest cannot be set up or a stream fails.
+/// Runs the program until it ends, and then kills all other processes. During that time, copies its
+/// streams, handles the host's requests, and reports the program's start and end to `host`. Fails
+/// if the guest cannot be set up or a stream fails. A program that cannot be started is no failure,
+/// but [`Ended::CannotRun`].
 pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
     let arguments = string_list::read(ARGUMENTS)?;
     let environment = string_list::read(ENVIRONMENT)?;

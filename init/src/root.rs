@@ -79,7 +79,8 @@ fn move_packed() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets the guest's host name to the one on the kernel's command line, if there is one.
+/// Sets the guest's host name to the one on the kernel's command line, if there is one. Fails if
+/// Linux refuses the name.
 pub(crate) fn set_host_name(command_line: &str) -> Result<(), Failure> {
     let Some(name) = ebb_wire::boot::value(command_line, HOST_NAME) else {
         return Ok(());

@@ -30,7 +30,8 @@ pub(crate) enum Kind {
 /// This process's ends of the program's streams.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    /// The end to which the program's stdin is written. `None` if stdin is at its end.
+    /// The end to which the program's stdin is written. `None` if stdin is at its end from the
+    /// start.
     input: Option<File>,
     /// The ends from which stdout and stderr are read. A terminal has one for both.
     outputs: [Option<File>; 2],
@@ -43,7 +44,7 @@ fn file(end: impl Into<OwnedFd>) -> File {
 
 impl Ends {
     /// Sets `command` up with streams of this `kind` and returns the other ends. The program's ends
-    /// then belong to `owner`.
+    /// then belong to `owner`, if there is one. Fails if a pipe or terminal cannot be created.
     pub(crate) fn connect(
         command: &mut Command,
         kind: Kind,
@@ -96,7 +97,8 @@ impl Ends {
         })
     }
 
-    /// Returns the end to which the program's stdin is written. `None` if stdin is at its end.
+    /// Returns the end to which the program's stdin is written. Returns `None` if stdin is at its
+    /// end from the start.
     pub(crate) fn input(&self) -> Option<&File> {
         self.input.as_ref()
     }
@@ -141,12 +143,13 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Ends stdin after `total` bytes since boot.
+    /// Ends stdin when `total` bytes have been copied to it since boot.
     pub(crate) fn end_input(&self, total: u64) {
         self.input.ends_after(total);
     }
 
-    /// Stops copying an output, since it has no reader any more. A terminal is hung up by this.
+    /// Stops copying the output `port`, which has no reader on the host any more. With a terminal,
+    /// stops copying stdin, too, which hangs the terminal up.
     pub(crate) fn close(&mut self, port: OutputPort) {
         if self.screen.take().is_some() {
             self.input.ends_after(0);
@@ -156,7 +159,7 @@ impl Streams {
         }
     }
 
-    /// Sets the size of the program's terminal. No effect if it has none.
+    /// Sets the size of the program's terminal. Has no effect if the program has none.
     pub(crate) fn resize(&self, size: Size) {
         if let Some(screen) = &self.screen {
             resize(screen, size);
@@ -174,8 +177,8 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// Waits until no process writes any more. Returns the numbers of bytes written to stdout and
-    /// stderr. Fails if a port failed.
+    /// Waits until no process has the outputs open any more. Returns the numbers of bytes written
+    /// to stdout and stderr. Fails if a port failed.
     pub(crate) fn finish(self) -> io::Result<[u64; 2]> {
         drop(self.terminal);
         let mut written = [0; 2];

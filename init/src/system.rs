@@ -29,7 +29,8 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts the kernel's file systems and creates the links in `/dev`.
+/// Mounts the kernel's file systems and creates the links in `/dev`. Fails if one cannot be mounted
+/// or created.
 pub(crate) fn mount_all() -> Result<(), Failure> {
     for (path, kind, options) in MOUNTS {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)) {
@@ -49,13 +50,14 @@ pub(crate) fn mount_all() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the kernel's command line.
+/// Returns the kernel's command line. Fails if `/proc/cmdline` cannot be read.
 pub(crate) fn command_line() -> Result<String, Failure> {
     std::fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))
 }
 
-/// Switches the loopback interface on, as every Linux system does at its start.
+/// Switches the loopback interface on, as every Linux system does at its start. Does nothing if the
+/// kernel has no network support. Fails if the request cannot be sent.
 pub(crate) fn loopback_up() -> Result<(), Failure> {
     let failed = |errno: Errno| Failure::new("switch the loopback interface on", errno);
     let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None);
@@ -88,7 +90,8 @@ fn link_up(index: i32) -> [u8; 32] {
     message
 }
 
-/// Ends the machine by a restart, which QEMU was started to treat as the end.
+/// Ends the virtual machine by a restart. QEMU was started so that it exits then. If the restart
+/// fails, reports that on the console and sleeps forever.
 pub(crate) fn restart() -> ! {
     let failed: Result<Infallible, Errno> = match reboot(RebootCommand::Restart) {
         // The call returns only if it fails.

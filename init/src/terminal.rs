@@ -19,7 +19,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Creates a pty of this size, in UTF-8 mode.
+    /// Creates a pty of this size, in UTF-8 mode. Fails if the system cannot create a pty.
     pub(crate) fn new(size: Size) -> io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags)?;
@@ -33,8 +33,8 @@ impl Terminal {
         Ok(Self { ours, programs })
     }
 
-    /// Makes the pty the program's three streams and its controlling terminal, in a session of its
-    /// own.
+    /// Makes the pty the three streams and the controlling terminal of the program that `command`
+    /// will start, in a new session. Fails if a descriptor cannot be duplicated.
     pub(crate) fn give_to(&self, command: &mut Command) -> io::Result<()> {
         command.stdin(self.programs.try_clone()?);
         command.stdout(self.programs.try_clone()?);
@@ -50,7 +50,8 @@ impl Terminal {
     }
 }
 
-/// Sets the terminal's size. The kernel sends SIGWINCH to its foreground processes.
+/// Sets the terminal's size. The kernel then sends SIGWINCH to its foreground processes. Ignores
+/// errors.
 pub(crate) fn resize(terminal: impl AsFd, size: Size) {
     let size = Winsize {
         ws_row: size.rows,

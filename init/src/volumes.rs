@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The mount points of all volumes.
+/// The mount points of all mounted volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Volumes(Vec<PathBuf>);
 
 impl Volumes {
-    /// Mounts the volumes of ebb's list, and sets the clock to the host's time. Fails if one cannot
-    /// be mounted.
+    /// Mounts the volumes of the list that ebb has packed. If there are any, sets the clock to the
+    /// host's time. Fails if a volume cannot be mounted.
     pub(crate) fn mount(host_port: &Arc<HostPort>) -> Result<Self, Failure> {
         let words = string_list::read(LIST)?;
         let caches = Arc::new(Caches::start()?);
@@ -48,7 +48,9 @@ impl Volumes {
         Ok(Self(points))
     }
 
-    /// Writes all changes to the host. Call this when no program runs any more.
+    /// Waits until all child processes have ended, and then writes all changes of the volumes to
+    /// the host. Ignores errors, since the guest ends. Call this when all other processes were
+    /// killed.
     pub(crate) fn settle(&self) {
         if self.0.is_empty() {
             return;

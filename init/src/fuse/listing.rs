@@ -3,9 +3,9 @@
 use ebb_wire::root::{Entry, entries, leading_number};
 use rustix::io::Errno;
 
-/// Adds all names of a folder to `names` and returns them. `ask` adds the names from an index on
-/// ([`piece`]), and returns the index to continue from, or 0 at the end. Fails with `EIO` if the
-/// indices do not increase, and with the errors of `ask`.
+/// Adds all names of a folder to `names` and returns `names`. `ask` asks the host for the names
+/// from an index on, adds them with [`piece`], and returns the index to continue from, or 0 at the
+/// end. Fails with `EIO` if the indices do not increase, and with the errors of `ask`.
 pub(super) fn whole<N>(
     mut names: Vec<N>,
     mut ask: impl FnMut(u64, &mut Vec<N>) -> Result<u64, Errno>,
@@ -24,8 +24,9 @@ pub(super) fn whole<N>(
     }
 }
 
-/// Adds the names of one answer to `names`. Returns the index to continue from, or 0 at the end.
-/// Fails with `EIO` if the answer is malformed.
+/// Adds the names in `rest`, the contents of an answer of the host, to `names`. Returns the index
+/// from which to ask for the next names, or 0 at the end. Fails with `EIO` if the answer has no
+/// index.
 pub(super) fn piece<N: for<'a> From<Entry<'a>>>(
     rest: &[u8],
     names: &mut Vec<N>,

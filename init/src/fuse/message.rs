@@ -3,59 +3,100 @@
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// The protocol version implemented here.
+/// The major number of the FUSE version implemented here.
 pub(super) const MAJOR: u32 = 7;
+/// The minor number of the FUSE version implemented here.
 pub(super) const MINOR: u32 = 31;
 
 /// The kinds of requests (`enum fuse_opcode`).
 pub(super) mod opcode {
+    /// `FUSE_LOOKUP`: finds a name in a folder.
     pub(in crate::fuse) const LOOKUP: u32 = 1;
+    /// `FUSE_FORGET`: drops references to a node, without a reply.
     pub(in crate::fuse) const FORGET: u32 = 2;
+    /// `FUSE_GETATTR`: returns the attributes of a node.
     pub(in crate::fuse) const GETATTR: u32 = 3;
+    /// `FUSE_SETATTR`: changes attributes of a node.
     pub(in crate::fuse) const SETATTR: u32 = 4;
+    /// `FUSE_READLINK`: returns the target of a symbolic link.
     pub(in crate::fuse) const READLINK: u32 = 5;
+    /// `FUSE_SYMLINK`: creates a symbolic link.
     pub(in crate::fuse) const SYMLINK: u32 = 6;
+    /// `FUSE_MKNOD`: creates a file that is not opened.
     pub(in crate::fuse) const MKNOD: u32 = 8;
+    /// `FUSE_MKDIR`: creates a folder.
     pub(in crate::fuse) const MKDIR: u32 = 9;
+    /// `FUSE_UNLINK`: removes a name of a file.
     pub(in crate::fuse) const UNLINK: u32 = 10;
+    /// `FUSE_RMDIR`: removes a folder.
     pub(in crate::fuse) const RMDIR: u32 = 11;
+    /// `FUSE_RENAME`: renames a file or folder.
     pub(in crate::fuse) const RENAME: u32 = 12;
+    /// `FUSE_LINK`: adds a name to a file.
     pub(in crate::fuse) const LINK: u32 = 13;
+    /// `FUSE_OPEN`: opens a file.
     pub(in crate::fuse) const OPEN: u32 = 14;
+    /// `FUSE_READ`: reads from a file.
     pub(in crate::fuse) const READ: u32 = 15;
+    /// `FUSE_WRITE`: writes to a file.
     pub(in crate::fuse) const WRITE: u32 = 16;
+    /// `FUSE_STATFS`: returns the size of the file system.
     pub(in crate::fuse) const STATFS: u32 = 17;
+    /// `FUSE_RELEASE`: closes a file.
     pub(in crate::fuse) const RELEASE: u32 = 18;
+    /// `FUSE_FSYNC`: makes the changes of a file stable.
     pub(in crate::fuse) const FSYNC: u32 = 20;
+    /// `FUSE_INIT`: agrees on the version and the features.
     pub(in crate::fuse) const INIT: u32 = 26;
+    /// `FUSE_OPENDIR`: opens a folder.
     pub(in crate::fuse) const OPENDIR: u32 = 27;
+    /// `FUSE_READDIR`: lists names of a folder.
     pub(in crate::fuse) const READDIR: u32 = 28;
+    /// `FUSE_RELEASEDIR`: closes a folder.
     pub(in crate::fuse) const RELEASEDIR: u32 = 29;
+    /// `FUSE_FSYNCDIR`: makes the changes of a folder stable.
     pub(in crate::fuse) const FSYNCDIR: u32 = 30;
+    /// `FUSE_CREATE`: creates a file and opens it.
     pub(in crate::fuse) const CREATE: u32 = 35;
+    /// `FUSE_INTERRUPT`: withdraws a request.
     pub(in crate::fuse) const INTERRUPT: u32 = 36;
+    /// `FUSE_DESTROY`: ends the file system.
     pub(in crate::fuse) const DESTROY: u32 = 38;
+    /// `FUSE_BATCH_FORGET`: drops references to several nodes, without a reply.
     pub(in crate::fuse) const BATCH_FORGET: u32 = 42;
+    /// `FUSE_FALLOCATE`: reserves space of a file.
     pub(in crate::fuse) const FALLOCATE: u32 = 43;
+    /// `FUSE_READDIRPLUS`: lists names of a folder with their attributes.
     pub(in crate::fuse) const READDIRPLUS: u32 = 44;
+    /// `FUSE_RENAME2`: renames with flags.
     pub(in crate::fuse) const RENAME2: u32 = 45;
 }
 
 /// Feature flags of `FUSE_INIT`.
 pub(super) mod can {
+    /// `FUSE_ASYNC_READ`: several reads of a file at once.
     pub(in crate::fuse) const ASYNC_READ: u32 = 1;
+    /// `FUSE_BIG_WRITES`: writes of more than a page.
     pub(in crate::fuse) const BIG_WRITES: u32 = 1 << 5;
+    /// `FUSE_AUTO_INVAL_DATA`: drop cached pages if size or time have changed.
     pub(in crate::fuse) const AUTO_INVAL_DATA: u32 = 1 << 12;
+    /// `FUSE_DO_READDIRPLUS`: listings with attributes.
     pub(in crate::fuse) const DO_READDIRPLUS: u32 = 1 << 13;
+    /// `FUSE_READDIRPLUS_AUTO`: listings with attributes only where Linux expects to use them.
     pub(in crate::fuse) const READDIRPLUS_AUTO: u32 = 1 << 14;
+    /// `FUSE_PARALLEL_DIROPS`: several requests about a folder at once.
     pub(in crate::fuse) const PARALLEL_DIROPS: u32 = 1 << 18;
+    /// `FUSE_MAX_PAGES`: a limit of pages in a request.
     pub(in crate::fuse) const MAX_PAGES: u32 = 1 << 22;
+    /// `FUSE_CACHE_SYMLINKS`: cache the targets of symbolic links.
     pub(in crate::fuse) const CACHE_SYMLINKS: u32 = 1 << 23;
 }
 
 /// Flags of an opened file or folder (`FOPEN_…`): what Linux may keep in its caches.
 pub(super) mod keep {
+    /// `FOPEN_KEEP_CACHE`: the cached pages.
     pub(in crate::fuse) const CACHE: u32 = 1 << 1;
+    /// `FOPEN_CACHE_DIR`: the names of a folder.
     pub(in crate::fuse) const NAMES: u32 = 1 << 3;
 }
 
@@ -65,7 +106,7 @@ const HEADER: usize = 40;
 const REPLY_HEADER: usize = 16;
 /// The node number of the file system's root (`FUSE_ROOT_ID`).
 pub(super) const TOP: u64 = 1;
-/// The inode number reported for a name that Linux has not looked up.
+/// The inode number that a listing reports for a name whose own number is not known.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 /// Names that every folder has.
 pub(super) const DOTS: [&[u8]; 2] = [b".", b".."];
@@ -80,7 +121,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request. Returns `None` if it is shorter than a header.
+    /// Reads the request in `bytes`. Returns `None` if it is shorter than a header.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let whole = Self {
             opcode: 0,
@@ -121,7 +162,8 @@ impl<'a> Request<'a> {
         Ok(&rest[..end])
     }
 
-    /// Returns two successive NUL-terminated strings, the first at byte `at` of the body.
+    /// Returns two successive NUL-terminated strings, the first at byte `at` of the body. Fails
+    /// with `EIO` if one is not terminated.
     pub(super) fn names(&self, at: usize) -> Result<[&'a [u8]; 2], Errno> {
         let first = self.name(at)?;
         Ok([first, self.name(at + first.len() + 1)?])
@@ -166,8 +208,8 @@ impl Reply {
         self.0.resize(REPLY_HEADER, 0);
     }
 
-    /// Completes the reply to the request `unique` and returns its bytes. With an error, the reply
-    /// has no body.
+    /// Completes the reply to the request with the number `unique` and returns its bytes. If
+    /// `result` is an error, the reply has the error and no body.
     pub(super) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> &[u8] {
         let error = match result {
             Ok(()) => 0,
@@ -183,7 +225,7 @@ impl Reply {
         &self.0
     }
 
-    /// Returns the number of bytes after the header.
+    /// Returns the number of bytes that were written after the header.
     pub(super) fn len(&self) -> usize {
         self.0.len() - REPLY_HEADER
     }
@@ -230,7 +272,7 @@ impl Reply {
         self.attributes(of);
     }
 
-    /// Appends a `struct fuse_attr_out`.
+    /// Appends a `struct fuse_attr_out`: the attributes of a node, and how long to cache them.
     pub(super) fn attributes_alone(&mut self, of: &Attributes, trust: Trust) {
         self.put_u64(trust.attributes.as_secs());
         self.put_u32(trust.attributes.subsec_nanos());
@@ -238,20 +280,22 @@ impl Reply {
         self.attributes(of);
     }
 
-    /// Appends a `struct fuse_open_out`.
+    /// Appends a `struct fuse_open_out`: the handle of the opened file or folder, and flags of
+    /// [`keep`].
     pub(super) fn opened(&mut self, handle: u64, keep: u32) {
         self.put_u64(handle);
         self.put_u32(keep);
         self.put_u32(0);
     }
 
-    /// Appends a `struct fuse_write_out`.
+    /// Appends a `struct fuse_write_out`: the number of bytes written.
     pub(super) fn written(&mut self, count: u32) {
         self.put_u32(count);
         self.put_u32(0);
     }
 
-    /// Appends a `struct fuse_statfs_out`. The argument has the numbers of `Opcode::StatFs`.
+    /// Appends a `struct fuse_statfs_out`. The argument has the block size, the numbers of all,
+    /// free and available blocks, and the numbers of all and free files.
     pub(super) fn room(&mut self, [size, blocks, free, available, files, free_files]: [u64; 6]) {
         for number in [blocks, free, available, files, free_files] {
             self.put_u64(number);
@@ -263,8 +307,9 @@ impl Reply {
         self.bytes(&[0; 24]);
     }
 
-    /// Appends a `struct fuse_dirent`: a name, and the index of the next one in the folder. Returns
-    /// `false`, with nothing written, if the body would exceed `most` bytes.
+    /// Appends a `struct fuse_dirent`: a name with its inode number and the kind in `mode`, and the
+    /// index `next` of the next name in the folder. Returns `false`, with nothing written, if the
+    /// body would exceed `most` bytes.
     pub(super) fn name(
         &mut self,
         name: &[u8],

@@ -18,29 +18,30 @@ use std::thread;
 const DEVICE: &str = "/dev/fuse";
 /// Size of the largest request in bytes, without the bytes to write.
 const REQUEST_MAX: usize = 16 << 10;
-/// Number of forgotten nodes that are returned to the host between two requests.
+/// Number of forgotten nodes that are dropped between two requests.
 const LOST_AT_ONCE: usize = 64;
 /// The limit for background requests. It is this high so that they are never held back, and stay in
 /// order with other requests.
 const BACKGROUND: u16 = u16::MAX;
 
-/// A file system that answers requests.
+/// A FUSE file system, which answers the requests of Linux.
 pub(crate) trait FileSystem: Send + 'static {
     /// The feature flags ([`can`]) of this file system, besides those that all have.
     const ABILITIES: u32;
     /// The largest number of bytes that one request may write.
     const WRITE_MAX: usize;
 
-    /// Answers a request by writing to `reply`. If it fails, `reply` is ignored and Linux gets the
-    /// error. Fails with `ENOSYS` if the request is unknown.
+    /// Answers `request` by writing to `reply`. If this fails, `reply` is ignored and Linux gets
+    /// the error. Fails with `ENOSYS` if the request is not supported.
     fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno>;
 
-    /// Linux has forgotten `times` of its references to `node`.
+    /// Drops `times` of Linux's references to `node`, which Linux has forgotten.
     fn forget(&mut self, node: u64, times: u64);
 }
 
-/// Mounts a file system at `at` and starts the thread that answers its requests. `/proc/mounts`
-/// shows it with `kind` and `source`. Fails if `/dev/fuse` cannot be opened or the mount fails.
+/// Mounts the file system `fs` at `at` and starts the thread that answers its requests. `kind` and
+/// `source` are its type and source in `/proc/mounts`. Fails if `/dev/fuse` cannot be opened or the
+/// mount fails.
 pub(crate) fn mount(
     fs: impl FileSystem,
     kind: &str,

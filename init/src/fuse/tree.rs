@@ -225,7 +225,7 @@ impl Tree {
         for (at, name) in names.iter().enumerate().skip(first) {
             let next = at as u64 + 1;
             let path = self.path(request.node, &name.name)?;
-            // The node number that Linux has for the path already, or will get if it asks.
+            // The node number that Linux has for the path already, if any.
             let known = self.numbers.get(path.as_slice()).copied();
             let before = reply.len();
             let given = match request.opcode {

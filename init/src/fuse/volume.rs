@@ -1,4 +1,5 @@
-//! A folder of the host that programs read and write. The host is asked for a name each time.
+//! A folder of the host that programs read and write. The host is asked for each name again, since
+//! names are not cached.
 
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
@@ -27,13 +28,21 @@ const SHORT: Trust = Trust {
 
 /// `FATTR_…` of `linux/fuse.h`: the attributes to set.
 mod set {
+    /// `FATTR_MODE`: the permissions.
     pub(super) const MODE: u32 = 1;
+    /// `FATTR_UID`: the user.
     pub(super) const UID: u32 = 1 << 1;
+    /// `FATTR_GID`: the group.
     pub(super) const GID: u32 = 1 << 2;
+    /// `FATTR_SIZE`: the size.
     pub(super) const SIZE: u32 = 1 << 3;
+    /// `FATTR_ATIME`: the time of the last read.
     pub(super) const ACCESSED: u32 = 1 << 4;
+    /// `FATTR_MTIME`: the time of the last write.
     pub(super) const MODIFIED: u32 = 1 << 5;
+    /// `FATTR_ATIME_NOW`: the time of the last read, to the present.
     pub(super) const ACCESSED_NOW: u32 = 1 << 7;
+    /// `FATTR_MTIME_NOW`: the time of the last write, to the present.
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
 }
 
@@ -113,8 +122,9 @@ fn host_attributes_of(rest: &[u8]) -> Result<HostAttributes, Errno> {
 }
 
 impl Folder {
-    /// Opens the volume `number` of the host. Returns its file system and the host's time since
-    /// 1970. Fails with the host's error.
+    /// Asks the host for the volume `number`. Returns its file system and the host's time since
+    /// 1970. `caches` drops unused names when the volume has too many handles. Fails with the
+    /// host's error.
     pub(crate) fn new(
         host_port: Arc<HostPort>,
         number: u64,

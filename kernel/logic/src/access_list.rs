@@ -73,7 +73,8 @@ impl Entry {
     }
 }
 
-/// An access list whose bytes [`List::read`] has accepted.
+/// A file's POSIX access list: the bytes of the extended attribute, which [`List::read`] has
+/// accepted.
 #[derive(Copy, Clone, Debug)]
 pub struct List<'a>(&'a [u8]);
 
@@ -135,8 +136,8 @@ impl<'a> List<'a> {
         Some(entries.find(|entry| entry.tag == Tag::Mask)?.rights)
     }
 
-    /// Returns the permission bits that a file with this list shows. The bits of the group are the
-    /// mask.
+    /// Returns the permission bits that a file with this list shows. If the list has a mask, the
+    /// bits of the group are the mask, else the rights of the owning group.
     pub fn permissions(self) -> u32 {
         let mut bits = 0;
         for entry in self.entries() {

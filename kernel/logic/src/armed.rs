@@ -35,7 +35,8 @@ impl Armed {
         Self(AtomicU32::new(0))
     }
 
-    /// Arms the flag. The caller must have set its timer before.
+    /// Arms the flag, so that the next tick looks at the timers. The caller must have set its timer
+    /// before the call.
     pub fn arm(&self) {
         let once_more = |word: u32| Some(word.wrapping_add(ONCE) | ARMED);
         // Release: the timer is set before; pairs with the Acquire in `look`. Always `Ok`.
@@ -44,14 +45,15 @@ impl Armed {
             .fetch_update(Ordering::Release, Ordering::Relaxed, once_more);
     }
 
-    /// Returns whether the flag is armed.
+    /// Returns whether the flag is armed, so that a tick must look at the timers.
     #[inline]
     pub fn is_armed(&self) -> bool {
         // Relaxed: a tick that misses the change is followed by another tick.
         self.0.load(Ordering::Relaxed) & ARMED != 0
     }
 
-    /// Begins a look at the timers. The caller must look at the first timer only afterwards.
+    /// Begins a look at the timers. Returns the state of the flag for [`Self::disarm`]. The caller
+    /// must look at the first timer only after this call.
     pub fn look(&self) -> Look {
         // Acquire: pairs with the Release in `arm`.
         Look(self.0.load(Ordering::Acquire))

@@ -195,7 +195,7 @@ impl Instruction {
     }
 }
 
-/// A checked program. For any data it ends and returns a word.
+/// A BPF program that [`Program::check`] has accepted. It ends for any data and returns a word.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
     instructions: Vec<Instruction>,

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// An item that is found by its name, which must not change.
+/// An item that is found by its name. The name must not change while the item is in a set.
 pub trait Named {
     /// Returns the item's name.
     fn name(&self) -> &[u8];

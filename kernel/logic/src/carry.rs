@@ -31,7 +31,8 @@ impl ParkedBy {
 /// A frame that is being moved, and the page table entries that map it. The entries have the
 /// numbers from 0 on. All of them were parked before, so that accesses through them fault.
 pub trait Moving {
-    /// Returns whether the frame is still used as before and has exactly `count` references.
+    /// Returns whether the frame is still used for the same kind of page and has exactly `count`
+    /// references.
     fn has_references(&self, count: u32) -> bool;
 
     /// Returns whether `entry` is still parked. A fault may have restored it since.

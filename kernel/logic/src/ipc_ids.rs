@@ -24,7 +24,8 @@ struct Slot<T> {
     object: T,
 }
 
-/// The objects of one kind, such as all message queues. `T` is the type of an object.
+/// The objects of one kind, such as all message queues. Each object is in a place, a number below
+/// [`MAX_PLACES`]. `T` is the type of an object.
 #[derive(Debug)]
 pub struct IpcIds<T> {
     /// The last slot is always in use. Each slot is boxed, so that the table is small.
@@ -37,7 +38,7 @@ pub struct IpcIds<T> {
     round: u32,
     /// The place that was taken last.
     last: Option<usize>,
-    /// The ID that the next object is to get.
+    /// The ID that was requested for the next object.
     next: Option<i32>,
 }
 
@@ -82,12 +83,12 @@ impl<T> IpcIds<T> {
         self.slots.capacity()
     }
 
-    /// Returns the highest place in use, or 0 if there are no objects.
+    /// Returns the number of the highest place in use, or 0 if there are no objects.
     pub fn highest(&self) -> usize {
         self.slots.len().saturating_sub(1)
     }
 
-    /// Returns the ID that the next object is to get, if one was requested.
+    /// Returns the ID that [`Self::set_next_id`] requested for the next object, if any.
     pub fn next_id(&self) -> Option<i32> {
         self.next
     }

@@ -4,6 +4,7 @@
 //! missed lines.
 
 /// A ring of `BYTES` bytes of lines. New lines overwrite the oldest lines, which are dropped whole.
+/// The place of a byte is the number of bytes that were added before it.
 #[derive(Debug)]
 pub struct LogRing<const BYTES: usize> {
     bytes: [u8; BYTES],
@@ -49,12 +50,12 @@ impl<const BYTES: usize> LogRing<BYTES> {
         }
     }
 
-    /// Returns the place after the newest byte.
+    /// Returns the place after the newest byte, which is the number of bytes ever added.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns `place`, or the place of the oldest line if `place` is before it.
+    /// Returns `place`, or the place of the oldest line if the byte at `place` was overwritten.
     pub fn still(&self, place: u64) -> u64 {
         place.max(self.start)
     }

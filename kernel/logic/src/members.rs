@@ -157,8 +157,8 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         self.list.lock().iter().any(|place| !is_vacant(place))
     }
 
-    /// Returns the number of walks so far. If the number has changed during a fault, the fault must
-    /// look the page up again.
+    /// Returns the number of walks that have begun. If the number has changed during a fault, the
+    /// fault must look the page up again.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `walk`. A reader of the new number finds the file
         // changed.

@@ -173,7 +173,9 @@ impl<B, P: Party<B>> Queue<B, P> {
         self.next
     }
 
-    /// Sends `message`. `by` has the sender and the time.
+    /// Sends `message` to the first receiver that waits for it, or adds it to the queue. A receiver
+    /// whose buffer is too small gets `E2BIG`, and the next one is tried. `by` has the sender and
+    /// the time.
     ///
     /// # Errors
     /// Returns `message` if it does not fit and has to wait.
@@ -185,7 +187,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(())
     }
 
-    /// Hands a message to the first receiver that waits for it, or keeps it if there is none.
+    /// Hands a message to the first receiver that waits for it and has room, or keeps it if there
+    /// is none. Receivers without room get `E2BIG`.
     fn put(&mut self, message: Message<B>, by: Mark) {
         self.sent = by;
         // Each iteration removes a receiver, so the loop ends.

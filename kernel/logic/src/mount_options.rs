@@ -50,7 +50,8 @@ impl<'a> MountOption<'a> {
         }
     }
 
-    /// Parses a number below 2^32, in decimal, or in hexadecimal or octal with C's prefixes.
+    /// Parses the value as a number below 2^32, in decimal, or in hexadecimal or octal with C's
+    /// prefixes.
     ///
     /// # Errors
     /// `EINVAL` if the value is no such number.
@@ -60,7 +61,7 @@ impl<'a> MountOption<'a> {
         u32::try_from(number).map_err(|_| Errno::EINVAL)
     }
 
-    /// Parses a number below 2^32 in octal.
+    /// Parses the value as a number below 2^32 in octal.
     ///
     /// # Errors
     /// `EINVAL` if the value is no such number.
@@ -73,7 +74,7 @@ impl<'a> MountOption<'a> {
         u32::from_str_radix(text, 8).map_err(|_| Errno::EINVAL)
     }
 
-    /// Parses a user or group ID. The highest number is not a valid ID.
+    /// Parses the value as a user or group ID. The highest number is not a valid ID.
     ///
     /// # Errors
     /// `EINVAL` if the value is no ID.
@@ -85,7 +86,8 @@ impl<'a> MountOption<'a> {
         Ok(number)
     }
 
-    /// Parses a count with one of the suffixes `k`, `m`, `g`, `t`, `p` and `e`, powers of 1024.
+    /// Parses the value as a count. One of the suffixes `k`, `m`, `g`, `t`, `p` and `e`, powers of
+    /// 1024, may follow the number, in upper or lower case.
     ///
     /// # Errors
     /// `EINVAL` if the value is no such count.
@@ -95,8 +97,8 @@ impl<'a> MountOption<'a> {
         Ok(count)
     }
 
-    /// Parses a count like [`Self::count`], or a percentage of `whole`. The text after the count or
-    /// the percentage is ignored, as hugetlbfs does.
+    /// Parses the beginning of the value as a count like [`Self::count`], or as a percentage of
+    /// `whole`. The text after the count or the percentage is ignored, as hugetlbfs does.
     ///
     /// # Errors
     /// `EINVAL` if the value does not begin with a digit, or the count is too large.
@@ -113,7 +115,8 @@ impl<'a> MountOption<'a> {
         Ok(count)
     }
 
-    /// Parses a count of bytes like [`Self::count`], or a percentage of `whole` bytes.
+    /// Parses the value as a count of bytes like [`Self::count`], or as a percentage of `whole`
+    /// bytes.
     ///
     /// # Errors
     /// `EINVAL` if the value is neither.
@@ -179,7 +182,7 @@ pub struct HugetlbfsOptions {
     pub pages: Option<u64>,
     /// Number of huge pages reserved for the file system.
     pub least_pages: Option<u64>,
-    /// The most files; 0 is no limit.
+    /// The most files, including the root directory.
     pub files: Option<u64>,
     /// Permissions of the root directory.
     pub mode: Option<u32>,

@@ -9,8 +9,8 @@ pub const MAX_LEVELS: usize = 5;
 /// The most steps over all paths that the nesting of one more set may create.
 pub(crate) const MAX_STEPS: usize = 4096;
 
-/// The error if a set cannot be put into another one. There would be a cycle, too deep a nesting,
-/// or too many paths.
+/// The error if an epoll set cannot be put into another one. There would be a cycle, too deep a
+/// nesting, or too many paths.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
@@ -22,17 +22,17 @@ struct Relations {
     below: Vec<u64>,
 }
 
-/// The sets that contain other sets or are in other sets, by their numbers.
+/// The epoll sets that contain other epoll sets or are in other ones, by their numbers.
 #[derive(Debug, Default)]
 pub struct Nests(BTreeMap<u64, Relations>);
 
 impl Nests {
-    /// Returns a value in which no set is nested.
+    /// Returns a value in which no epoll set is nested.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Puts the set `inner` into the set `outer`.
+    /// Puts the epoll set `inner` into the epoll set `outer`.
     ///
     /// # Errors
     /// [`TooDeep`] if that would make a cycle, too deep a nesting, or too many paths. No relation

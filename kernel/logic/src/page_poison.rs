@@ -84,7 +84,7 @@ pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     })
 }
 
-/// Returns the value of the switch `text` as Linux's `kstrtobool` parses it, or `None` if `text` is
+/// Parses `text` as a switch, by the rules of Linux's `kstrtobool`. Returns `None` if `text` is
 /// invalid.
 pub fn switch(text: &str) -> Option<bool> {
     match text.as_bytes() {

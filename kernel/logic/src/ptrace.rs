@@ -33,7 +33,7 @@ bitflags::bitflags! {
 }
 
 impl Options {
-    /// Returns the options in `bits` that a tracer requests.
+    /// Returns the options in `bits`, the argument of `PTRACE_SETOPTIONS`.
     ///
     /// # Errors
     /// `EINVAL` for unknown bits.
@@ -42,10 +42,10 @@ impl Options {
         known.ok_or(Errno::EINVAL)
     }
 
-    /// Returns the options in `bits` for `PTRACE_SEIZE`, which fails with another error.
+    /// Returns the options in `bits`, the argument of `PTRACE_SEIZE`.
     ///
     /// # Errors
-    /// `EIO` for unknown bits.
+    /// `EIO` for unknown bits. `PTRACE_SETOPTIONS` fails with `EINVAL` instead.
     pub fn seized(bits: u64) -> Result<Self, Errno> {
         Self::asked(bits).map_err(|_| Errno::EIO)
     }
@@ -127,8 +127,8 @@ pub const fn status(code: u32) -> u32 {
 /// Bits of DR7 that a program may set.
 const DR7_USER: u64 = 0xffff_03ff;
 
-/// Checks the breakpoints that `dr7`, a value for DR7, and `addresses` describe. Returns the
-/// permitted value of DR7.
+/// Checks the breakpoints that `dr7`, a value for DR7, and `addresses`, the values of DR0 to DR3,
+/// describe. Returns `dr7` without the bits that a program must not set.
 ///
 /// # Errors
 /// `EINVAL` for breakpoints on ports, for execution breakpoints whose length is not 1, and for
@@ -158,11 +158,12 @@ pub fn control(addresses: &[u64; 4], dr7: u64) -> Result<u64, Errno> {
     Ok(dr7)
 }
 
-/// The largest length of an instruction in bytes.
+/// The largest length of an x86 instruction in bytes.
 pub const INSTRUCTION_BYTES: usize = 15;
 
 /// Returns whether `instruction`, the bytes of an instruction of 64-bit code, sets the flags from
-/// memory (`popf`, `iret`). The step flag after it then belongs to the program.
+/// memory (`popf`, `iret`). After such an instruction, the step flag (`TF`) has the value that the
+/// program chose.
 pub fn sets_flags(instruction: &[u8]) -> bool {
     for &byte in instruction {
         match byte {

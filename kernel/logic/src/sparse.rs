@@ -101,8 +101,8 @@ impl<T> Sparse<T> {
         self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)?.take()
     }
 
-    /// Allocates memory for the chunk of slot `at`, which must have no memory yet. The memory is as
-    /// much as [`prepare`](Self::prepare) allocates. The new slots exist only after
+    /// Allocates memory for the chunk of slot `at`, as much as [`prepare`](Self::prepare) does.
+    /// Slot `at` must have no memory yet. The new slots exist only after
     /// [`copy_chunk`](Self::copy_chunk) has filled them.
     ///
     /// # Errors
@@ -118,9 +118,11 @@ impl<T> Sparse<T> {
         room.map_err(|_| Errno::ENOMEM)
     }
 
-    /// Copies the chunk of slot `at` from `other` into the chunk that
-    /// [`reserve_chunk`](Self::reserve_chunk) has allocated for it. The copy reaches to slot `at`
-    /// at least. Returns `false` if the chunk here has too little memory.
+    /// Replaces the contents of this table's chunk of slot `at` with a copy of the same chunk of
+    /// `other`. The chunk then has the number of slots that [`prepare`](Self::prepare) allocates
+    /// for slot `at`, and values of `other` in later slots are not copied.
+    /// [`reserve_chunk`](Self::reserve_chunk) must have allocated the memory before. Returns
+    /// `false`, and copies nothing, if this table has too little memory for the chunk.
     #[must_use]
     pub fn copy_chunk(&mut self, at: usize, other: &Self) -> bool
     where

@@ -30,8 +30,8 @@ pub struct Function<'a> {
     pub end: usize,
 }
 
-/// Builds the image with the machine code `code`, which contains `functions`. They must not use the
-/// stack. Returns the image and the offset of the code in it.
+/// Builds the image with the machine code `code`, which contains `functions`. The functions must
+/// not use the stack. Returns the image and the offset of the code in the image.
 ///
 /// Returns `None` if memory is short or the image does not fit in a page.
 pub fn image(code: &[u8], functions: &[Function<'_>]) -> Option<(Vec<u8>, usize)> {

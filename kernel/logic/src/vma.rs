@@ -102,7 +102,7 @@ impl<F, B> Chunk<F, B> {
     }
 }
 
-/// A set of areas.
+/// The virtual memory areas of an address space, sorted and disjoint.
 #[derive(Debug)]
 pub struct VmaSet<F, B> {
     /// No chunk is empty. Starts ascend within and across chunks.
@@ -392,8 +392,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         (at < within.end && within.end - at >= bytes).then_some(at)
     }
 
-    /// Allocates the memory for one change between `start` and `end`. After that, the next `split`
-    /// or `insert` at or between the two cannot fail.
+    /// Allocates the memory for one change between `start` and `end`: a [`Self::split`] at each of
+    /// the two, and one [`Self::insert`] at or between them.
     ///
     /// # Errors
     /// [`NoMemory`] if memory is short; the areas are unchanged.
@@ -628,7 +628,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// everywhere.
     ///
     /// # Panics
-    /// If no area starts at `from`, or another area extends beyond `to`.
+    /// If `to` is not below `from`, no area starts at `from`, or the area before extends beyond
+    /// `to`.
     pub fn grow_down(&mut self, from: u64, to: u64) {
         assert!(
             to < from && self.last_before(from).is_none_or(|below| below.end <= to),

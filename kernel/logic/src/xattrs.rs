@@ -99,7 +99,7 @@ impl Xattrs {
     /// any.
     ///
     /// # Errors
-    /// The reason, and `new` itself.
+    /// [`Refused`] with the reason, and `new` itself.
     pub fn set(
         &mut self,
         new: Attribute,

@@ -377,7 +377,8 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
 }
 
 /// Takes up to `frames` pages back from the balloon because the guest has no free memory. Waits for
-/// the device for `DEFLATE_PATIENCE` at most. Returns the number of pages freed.
+/// the device for `DEFLATE_PATIENCE` at most. Returns the number of pages freed; 0 if there is no
+/// balloon device or it fails.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
     let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);

@@ -26,8 +26,8 @@ static SIGNAL: Once<fn(u32)> = Once::new();
 /// The function to call when the size of the host's window changes.
 static RESIZE: Once<fn(Size)> = Once::new();
 
-/// Sets the function to call when the size of the host's window changes. Only the first call has an
-/// effect.
+/// Sets `resize`, the function to call when the size of the host's window changes. Only the first
+/// call has an effect.
 pub fn set_resize(resize: fn(Size)) {
     let _ = RESIZE.set(resize);
 }
@@ -35,8 +35,8 @@ pub fn set_resize(resize: fn(Size)) {
 /// The function to call with the host's memory stalls.
 static PRESSURE: Once<fn(Totals)> = Once::new();
 
-/// Sets the function to call when the host sends its memory stalls. Only the first call has an
-/// effect.
+/// Sets `told`, the function to call when the host sends its memory stalls. Only the first call has
+/// an effect.
 pub fn set_pressure(told: fn(Totals)) {
     let _ = PRESSURE.set(told);
 }

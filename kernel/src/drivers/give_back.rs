@@ -52,7 +52,7 @@ static SWEPT: WaitQueue = WaitQueue::new();
 const SWEEP_PASSES: u32 = 64;
 /// The time that CPUs have to empty their caches after a drain request. A CPU does so when it
 /// idles, unmaps pages or serves another CPU's request to check its run queue. The cache of a CPU
-/// that does none of these meanwhile stays.
+/// that does none of these in that time keeps its frames.
 const DRAIN_PAUSE: Nanos = Nanos::from_millis(20);
 /// Held while the mode and the order are passed to the allocator, so that it gets a consistent
 /// pair.
@@ -111,11 +111,12 @@ pub fn mode() -> GiveBack {
     GiveBack::from_number(MODE.load(Ordering::Relaxed)).unwrap_or(GiveBack::Off)
 }
 
-/// Sets the give-back mode.
+/// Sets the give-back mode and applies it.
 ///
 /// # Errors
-/// Fails with `ENODEV` if the device takes no reports or the machine has no control port, and with
-/// `ENOMEM` if there is no memory for the lists of hints.
+/// Fails with `ENODEV` if the machine lacks what the mode needs: a control port for `shared`, a
+/// balloon device that takes reports for `reporting` and `hinting`. Fails with `ENOMEM` if there is
+/// no memory for the lists of hints. The mode stays as it was then.
 pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
     match mode {
         GiveBack::Off => {}
@@ -141,8 +142,8 @@ pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
 /// Reports all blocks that are free now, in any mode, and waits until the host has taken them.
 ///
 /// # Errors
-/// Fails with `ENODEV` if the device takes no reports, and with `EIO` if a report failed in this
-/// sweep or in one that followed it at once.
+/// Fails with `ENODEV` if the device takes no reports. Fails with `EIO` if a report failed in this
+/// sweep, or in another one that ended before the caller ran again.
 pub(super) fn sweep() -> Result<(), Errno> {
     balloon::reporting().map_err(|_| Errno::ENODEV)?;
     start_thread();
@@ -260,7 +261,8 @@ pub fn order() -> u64 {
     u64::from(ORDER.load(Ordering::Relaxed))
 }
 
-/// Sets the order of the smallest blocks that are reported.
+/// Sets the order of the smallest blocks that are reported. In the mode `reporting` it takes effect
+/// at once. In other modes it is kept until that mode is set.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `order` is above 10.
@@ -283,7 +285,8 @@ pub fn hinting_order() -> u64 {
     hint::order().map_or(0, |order| u64::from(order.get()))
 }
 
-/// Sets the order of the smallest blocks that are hinted.
+/// Sets the order of the smallest blocks that are hinted. In the mode `hinting` it takes effect at
+/// once. In other modes it is kept until that mode is set.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `order` is above 10.

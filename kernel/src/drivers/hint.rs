@@ -55,7 +55,8 @@ pub(super) fn prepare() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Reads the knobs from the kernel command line.
+/// Reads the knobs from the kernel command line. An invalid value causes a message on the console
+/// and changes nothing.
 pub(super) fn configure(boot: &BootInfo) {
     let knobs: [(&str, Set); 3] = [
         ("page_hinting.page_hinting_order", keep_order),
@@ -79,7 +80,8 @@ pub(super) fn order() -> Option<Order> {
     Order::new(ORDER.load(Ordering::Relaxed))
 }
 
-/// Stores `order`. It takes effect when the mode is next applied.
+/// Stores `order` as the order of the smallest blocks that are hinted. It takes effect when the
+/// mode is next applied.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `order` is above 10.
@@ -147,8 +149,8 @@ pub(super) fn count(sent: [u64; 3], counts: HintCounts) {
     }
 }
 
-/// Returns the numbers of requests that hinting has sent, of ranges in them, and of frames in
-/// these.
+/// Returns three sums since boot: the requests that hinting has sent, the ranges in them, and the
+/// frames in these.
 pub fn sent() -> [u64; 3] {
     [0, 1, 2].map(|at: usize| SENT[at].load(Ordering::Relaxed))
 }

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
-/// The index of the queue in the console device.
+/// The index of the receive queue in the console device.
 pub(super) const QUEUE: u16 = 0;
 /// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 4;
@@ -65,8 +65,8 @@ impl Input {
         })
     }
 
-    /// Allocates the pages. Returns `false` if there is no memory. The caller then calls
-    /// [`Self::post`].
+    /// Allocates the pages. Returns `false` if memory is short. After `true`, the caller passes the
+    /// pages to the device by [`Self::post`].
     pub(super) fn open(&mut self) -> bool {
         const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
             Ok(layout) => layout,
@@ -110,8 +110,8 @@ impl Input {
         self.end = Some(total);
     }
 
-    /// Takes the pages that the device has filled out of the queue. Returns `true` if there was at
-    /// least one.
+    /// Takes the pages that the device has filled out of the receive queue, so that [`Self::take`]
+    /// finds their bytes. Returns `true` if there was at least one.
     pub(super) fn reap(&mut self) -> bool {
         let mut came = false;
         while let Some(token) = self.queue.peek_used() {

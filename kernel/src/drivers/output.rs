@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::SomeTransport;
 
-/// The index of the queue in the console device.
+/// The index of the transmit queue in the console device.
 pub(super) const QUEUE: u16 = 1;
 /// The number of descriptors of the queue.
 const DESCRIPTORS: usize = 16;
@@ -101,9 +101,9 @@ impl Output {
         }
     }
 
-    /// Copies the first of `bytes` into the ring and returns how many fit. If the device broke the
-    /// protocol, drops `bytes` and returns their number. Returns `None` if there is no memory for
-    /// the ring.
+    /// Copies the first of `bytes` into the ring and returns the number of bytes that fit. If the
+    /// device broke the protocol, drops `bytes` and returns their number. Returns `None` if there
+    /// is no memory for the ring.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.broken {
             return Some(bytes.len());

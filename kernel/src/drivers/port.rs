@@ -118,8 +118,8 @@ pub(super) fn output_port(number: usize) -> Option<&'static Port> {
     PORT.get(..CONTROL)?.get(number)?.get()
 }
 
-/// Initializes `found` as the next port. On failure it writes a message to the console, and the
-/// port does not exist.
+/// Initializes the console device `found` as the next port. On failure it writes a message to the
+/// console, and the port does not exist.
 pub(super) fn add(found: Found) {
     // Relaxed: devices are found by one CPU.
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
@@ -322,7 +322,8 @@ impl Port {
         }
     }
 
-    /// Reads like [`Self::read`], but a signal does not end the wait.
+    /// Moves received bytes to `buffer` and returns their number. Waits for the first byte, even if
+    /// the task has a signal. Returns 0 at the end of the stream.
     pub(super) fn read_steadily(&self, buffer: &mut [u8]) -> usize {
         loop {
             match self.read(buffer, true) {
@@ -390,7 +391,8 @@ impl Port {
         }
     }
 
-    /// Sets the number of bytes of output since boot that the host accepts.
+    /// Sets the number of bytes of output since boot that the host accepts, and sends waiting
+    /// bytes. A `total` that is smaller than an earlier one has no effect.
     pub(super) fn raise_window(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().output.raise_limit(total);

@@ -33,7 +33,8 @@ static QUEUE: WaitQueue = WaitQueue::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 static DROP_CACHES: Once<fn()> = Once::new();
 
-/// Sets the function that drops clean pages of files.
+/// Sets `drop_caches`, the function that drops clean pages of files. Only the first call has an
+/// effect.
 pub(super) fn prepare(drop_caches: fn()) {
     let _ = DROP_CACHES.set(drop_caches);
 }

@@ -40,11 +40,13 @@ pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed) && port::root().is_some()
 }
 
-/// Calls `take` with the entry of the file at `path`. With `follow`, a symbolic link at the end of
-/// the path is followed.
+/// Asks the host for the file at `path`, and calls `take` with its entry. Returns the result of
+/// `take`. With `follow`, a symbolic link at the end of the path is followed.
 ///
 /// # Errors
-/// Fails with the host's error, and with that of `take`.
+/// Fails with the host's error, with that of `take`, and with `ENAMETOOLONG` if `path` is too long.
+/// Fails with `ENOENT` without a port, and with `EIO` if the answer is invalid or no answer can
+/// come.
 pub fn look<R>(
     path: &[u8],
     follow: bool,
@@ -74,7 +76,7 @@ pub fn look<R>(
 /// one of the folders `siblings`.
 ///
 /// # Errors
-/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid.
+/// Fails as [`look`] does.
 pub fn list(
     path: &[u8],
     from: u64,
@@ -100,12 +102,12 @@ pub fn list(
     })
 }
 
-/// Reads bytes of the file `path` from `offset` into `frames` and returns their number. The rest of
-/// the frames is not changed.
+/// Reads bytes of the file `path` from `offset` into `frames`. Returns the number of bytes read.
+/// The rest of the frames is not changed. Frames behind the first [`FRAMES_MAX`] are not used.
 ///
 /// # Errors
-/// Fails with `ESTALE` if the file's version is not `version` any more, and with other errors of
-/// the host.
+/// Fails with `ESTALE` if the file's version is not `version` any more, and otherwise as [`look`]
+/// does.
 pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Result<usize, Errno> {
     let mut addresses = [0; FRAMES_MAX];
     for (address, frame) in addresses.iter_mut().zip(frames) {
@@ -137,11 +139,12 @@ fn put<R>(
     exchange(|buffer| question.write(buffer), take)
 }
 
-/// Sends the request that `write` encodes, waits for the answer, and calls `take` with it. Signals
-/// do not end the wait, since the host answers at once.
+/// Sends the request that `write` encodes, waits for the answer, and calls `take` with it. Returns
+/// the result of `take`. `write` returns the length of the request, or `None` if it does not fit
+/// into the buffer. Signals do not end the wait, since the host answers at once.
 ///
 /// # Errors
-/// Fails with the host's error and with that of `take`, with `ENOENT` without a port, with
+/// Fails with the host's error and with that of `take`. Fails with `ENOENT` without a port, with
 /// `ENAMETOOLONG` if the request does not fit, and with `EIO` once the stream is broken.
 pub(super) fn exchange<R>(
     write: impl FnOnce(&mut [u8]) -> Option<usize>,

@@ -15,10 +15,11 @@ pub fn is_there() -> bool {
 }
 
 /// Sends `request`, whose answer is the attributes of a file. Calls `learn` with them before the
-/// answer to another request arrives.
+/// answer to another request arrives, and returns the result of `learn`.
 ///
 /// # Errors
-/// Fails with the host's error, and with that of `learn`.
+/// Fails with the host's error, with that of `learn`, and with `EIO` if the answer is invalid or no
+/// answer can come.
 pub fn attributes<R>(
     request: &Request<'_>,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
@@ -44,11 +45,12 @@ fn attributes_and<R>(
     )
 }
 
-/// Calls `learn` with the attributes of the top folder of the volume `number`. Returns its result
-/// and the host's time in nanoseconds since 1970.
+/// Calls `learn` with the attributes of the top folder of the volume `number`. Returns the result
+/// of `learn` and the host's time in nanoseconds since 1970.
 ///
 /// # Errors
-/// Fails with the host's error, and with that of `learn`.
+/// Fails with the host's error, with that of `learn`, and with `EIO` if the answer is invalid or no
+/// answer can come.
 pub fn top<R>(
     number: u64,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
@@ -59,10 +61,10 @@ pub fn top<R>(
     })
 }
 
-/// Sends `request`, whose answer has no data, and waits for it.
+/// Sends `request` and waits for its answer, which has no data.
 ///
 /// # Errors
-/// Fails with the host's error.
+/// Fails with the host's error, and with `EIO` if no answer can come.
 pub fn done(request: &Request<'_>) -> Result<(), Errno> {
     exchange(|buffer| request.write(buffer), |_| Ok(()))
 }
@@ -71,7 +73,8 @@ pub fn done(request: &Request<'_>) -> Result<(), Errno> {
 /// index to continue with, or 0 at the end.
 ///
 /// # Errors
-/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid.
+/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid or no
+/// answer can come.
 pub fn list(
     handle: u64,
     from: u64,
@@ -92,10 +95,11 @@ pub fn list(
     )
 }
 
-/// Calls `take` with the target of the symbolic link `handle`.
+/// Calls `take` with the target of the symbolic link `handle`, and returns its result.
 ///
 /// # Errors
-/// Fails with the host's error, and with that of `take`.
+/// Fails with the host's error, with that of `take`, and with `EIO` if the answer is invalid or no
+/// answer can come.
 pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> Result<R, Errno> {
     let request = Request::new(Opcode::ReadLink, handle);
     exchange(
@@ -104,11 +108,11 @@ pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> R
     )
 }
 
-/// Returns the host's `statfs` numbers: block size, blocks, free blocks, available blocks, files
-/// and free files.
+/// Returns the host's `statfs` numbers of the file system with the file `handle`, in this order:
+/// block size, blocks, free blocks, available blocks, files and free files.
 ///
 /// # Errors
-/// Fails with the host's error.
+/// Fails with the host's error, and with `EIO` if the answer is invalid or no answer can come.
 pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
     let request = Request::new(Opcode::StatFs, handle);
     exchange(
@@ -139,11 +143,12 @@ fn with_frames<R>(
     call(&Request { frames, ..request })
 }
 
-/// Reads bytes of the file `handle` from `offset` into `frames` and returns their number. The rest
-/// of the frames is not changed. Calls `learn` with the file's attributes.
+/// Reads bytes of the file `handle` from `offset` into `frames`. Returns the number of bytes read.
+/// The rest of the frames is not changed. Frames behind the first [`FRAMES_MAX`] are not used.
+/// Calls `learn` with the file's attributes.
 ///
 /// # Errors
-/// Fails with the host's error.
+/// Fails with the host's error, and with `EIO` if the answer is invalid or no answer can come.
 pub fn read(
     handle: u64,
     offset: u64,
@@ -184,7 +189,7 @@ pub struct Outgoing<'a> {
 /// the number of bytes written and their offset in the file.
 ///
 /// # Errors
-/// Fails with the host's error.
+/// Fails with the host's error, and with `EIO` if the answer is invalid or no answer can come.
 pub fn write(
     handle: u64,
     bytes: &Outgoing<'_>,

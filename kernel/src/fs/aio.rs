@@ -60,7 +60,8 @@ pub struct Event {
     pub result: i64,
 }
 
-/// Receives a batch of events, with the number of events handed out before the batch.
+/// A function that receives one batch of events. The first argument is the number of events in
+/// earlier batches of the same call.
 pub type Put<'a> = dyn FnMut(usize, &[Event]) -> Result<(), Errno> + 'a;
 
 /// The key of a waiting poll: the address of its control block, and a number that no other poll
@@ -96,7 +97,8 @@ impl Drop for Context {
     }
 }
 
-/// Room for the event of a request that is being submitted.
+/// A reserved place for the completion event of a request that is being submitted. Dropping this
+/// releases the place.
 pub struct Room<'a>(&'a Arc<Context>);
 
 impl Drop for Room<'_> {
@@ -111,8 +113,9 @@ impl Room<'_> {
         self.0.enter(event);
     }
 
-    /// Polls `file` for `wanted`, and completes the request when the file is ready. `object` and
-    /// `data` become those fields of the event; `signal` is the eventfd to signal then.
+    /// Polls `file` for the events `wanted`, and completes the request when the file is ready. The
+    /// completion event then gets the fields `object` and `data`, and the eventfd `signal` is
+    /// signaled.
     ///
     /// # Errors
     /// Fails with `EINVAL` if the file is not ready and has no notifier, or if the context has
@@ -177,8 +180,8 @@ impl Room<'_> {
     }
 }
 
-/// Signals the eventfd `signal` that a request is complete. Does nothing if it is `None` or no
-/// eventfd.
+/// Signals the eventfd `signal` that a request is complete. Does nothing if `signal` is `None` or
+/// is no eventfd.
 pub fn tell(signal: Option<&OpenFile>) {
     if let Some(event) = signal.and_then(|file| file.file().downcast::<EventFile>()) {
         event.signal();
@@ -218,18 +221,19 @@ impl Context {
         Ok(Room(self))
     }
 
-    /// Returns the most requests that may be outstanding.
+    /// Returns the most requests of this context that may be outstanding. A request is outstanding
+    /// while it is incomplete or its event was not taken.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// Takes up to `most` events. Waits until `least` events were taken or `deadline` has passed.
-    /// `put` gets batches of events, each with the number of events before it. Returns the number
-    /// of events taken.
+    /// Takes up to `most` events and passes them to `put` in batches. Waits until `least` events
+    /// were taken or `deadline` has passed. With `None` for `deadline`, waits without a limit.
+    /// Returns the number of events taken.
     ///
     /// # Errors
     /// Fails with the errors of `put`, with `EINTR` if a signal came, and with `EINVAL` if the
-    /// context has ended. If events were taken before the error, their number is returned instead.
+    /// context has ended. If events were taken before the error, returns their number instead.
     pub fn take(
         &self,
         [least, most]: [usize; 2],
@@ -294,8 +298,8 @@ impl Context {
         Ok(())
     }
 
-    /// Ends a waiting poll whose control block is at `object`. The event of the poll has the result
-    /// 0.
+    /// Ends a waiting poll whose control block is at the address `object`. The completion event of
+    /// the poll has the result 0.
     ///
     /// # Errors
     /// Fails with `EINVAL` if no poll with that control block waits.
@@ -449,7 +453,7 @@ impl Poll {
     }
 }
 
-/// Starts the thread that ends polls.
+/// Starts the kernel thread `kaiod`, which completes waiting polls when their files are ready.
 pub fn start_thread() {
     sched::spawn_kernel("kaiod", run);
 }
@@ -523,8 +527,9 @@ fn contexts(space: &AddressSpace) -> Option<&Contexts> {
     space.requests()?.downcast_ref()
 }
 
-/// Creates a context in `space` under the number `number`. The context reserves room for `asked`
-/// requests in [`LIMIT`], and `most` requests may be outstanding.
+/// Creates the context `number` in `space`. At most `most` requests of the context may be
+/// outstanding. The context counts as `asked` requests in [`LIMIT`]. Ends an older context with the
+/// same number.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if all contexts together would reserve more than [`LIMIT`].

@@ -182,8 +182,8 @@ pub(super) fn open_socket(
     OpenFile::new(Arc::new(node), file, None, flags)
 }
 
-/// Returns the node of a pipe that belongs to the user and group `owner`. `reopen` makes a further
-/// end of the pipe.
+/// Returns a new node for a pipe. The node belongs to the user and group `owner`. `reopen` opens
+/// the pipe again with given flags, for an open of `/proc/PID/fd/N`.
 pub(super) fn pipe_node(
     owner: [u32; 2],
     reopen: impl Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync + 'static,

@@ -56,9 +56,9 @@ fn is_top(node: &NodeRef) -> bool {
 }
 
 impl Bind {
-    /// Makes a bind mount of the node that `source` is or shows. The mount is in no tree yet.
-    /// `origin` is the name of `source` if that is a file. The second value is the mount's own
-    /// reference to its uses.
+    /// Creates a bind mount of `source`, or of the node that `source` shows if that is seen through
+    /// a bind mount. The mount is in no tree yet. `origin` is the place of `source` if `source` is
+    /// a file. Returns the mount, and the reference to its uses that belongs to the mount itself.
     ///
     /// # Errors
     /// Fails with `EMFILE` if no mount number is free.
@@ -95,7 +95,8 @@ impl Bind {
         any.downcast_ref::<Bound>().map(|bound| &bound.mount)
     }
 
-    /// Returns the flags of the mount and its count of files that are open for writing.
+    /// Returns the volume of the mount, which has the flags and counts the files that are open for
+    /// writing.
     pub(super) fn volume(&self) -> &Volume {
         &self.volume
     }
@@ -105,13 +106,14 @@ impl Bind {
         &self.root
     }
 
-    /// Returns the name of the root, if the root is a file.
+    /// Returns the place of the mount's root in the tree of its own file system, if the root is a
+    /// file. Returns `None` for a directory.
     pub(super) fn origin(&self) -> Option<&Place> {
         self.origin.as_ref()
     }
 
-    /// Returns `inner`, a node in the tree of its own file system, as it is seen through this
-    /// mount.
+    /// Returns the node that shows `inner` through this mount. `inner` is a node in the tree of its
+    /// own file system.
     pub(super) fn show(self: &Arc<Self>, inner: NodeRef) -> NodeRef {
         debug_assert!(inner.inner().is_none(), "a bind mount of a bind mount");
         Arc::new(Bound {

@@ -60,7 +60,8 @@ impl Changes {
     }
 }
 
-/// A file whose content changes with `changes`. Each open file reports a change once.
+/// A file that notifies pollers when its content has changed, which [`Changes`] counts. Each open
+/// file reports a change once.
 pub struct Watched {
     content: Arc<dyn Content>,
     changes: &'static Changes,
@@ -69,7 +70,8 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Returns a file that shows `content`.
+    /// Returns a file that shows `content`, whose changes `changes` counts. `quiet` is the
+    /// readiness of an open file that has reported all changes.
     pub fn new(content: Arc<dyn Content>, changes: &'static Changes, quiet: PollMask) -> Self {
         Self {
             content,
@@ -78,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// Returns an open file that has seen all changes until now.
+    /// Opens the file. The open file reports the changes from now on.
     pub fn opened(self) -> Arc<dyn Content> {
         Arc::new(Opened {
             seen: AtomicU64::new(self.changes.count()),

@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use machine::memory::{self, stats};
 use machine::sched;
 
-/// Starts the thread, unless it has been started.
+/// Starts the kernel thread `kfilecold`, which frees pages of host files that no program has used
+/// for a while. Does nothing if the thread was started before.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !STARTED.swap(true, Ordering::Relaxed) {

@@ -40,12 +40,14 @@ fn find(node: &dyn Node, name: &[u8]) -> Option<NodeRef> {
     TABLE.lock().get(&seen(node))?.get(name).cloned()
 }
 
-/// Returns the root of the mount on the file `name` of `directory`.
+/// Returns the root of the mount on the file `name` of `directory`, or `None` if nothing is mounted
+/// there.
 pub(super) fn on_name(directory: &dyn Node, name: &[u8]) -> Option<NodeRef> {
     find(directory, name)
 }
 
-/// Returns the root of the mount on `node`, which is seen through a bind mount.
+/// Returns the root of the mount on `node`, which is seen through a bind mount. Returns `None` if
+/// nothing is mounted on `node`.
 pub(super) fn on(node: &dyn Node) -> Option<NodeRef> {
     // Relaxed: see `any_named`.
     if ALL.load(Ordering::Relaxed) == 0 {
@@ -65,7 +67,7 @@ pub(super) fn anywhere_on(id: NodeId) -> bool {
 }
 
 /// Mounts `top` on the file `name` of the directory `node`, or on `node` itself if `name` is empty.
-/// With `None`, removes that mount.
+/// If `top` is `None`, removes that mount.
 pub(super) fn set(node: &dyn Node, name: &[u8], top: Option<NodeRef>) {
     let key = seen(node);
     let named = usize::from(!name.is_empty());

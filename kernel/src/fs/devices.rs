@@ -45,7 +45,8 @@ const LAST: u64 = NAMESPACES;
 /// The minors behind [`LAST`] that are in use, counted from 1.
 static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());
 
-/// Allocates a number for a file system that is about to be mounted. [`give_back`] frees it.
+/// Allocates a device number for a file system that is about to be mounted. [`give_back`] frees the
+/// number.
 ///
 /// # Errors
 /// Fails with `EMFILE` if all numbers are in use.
@@ -54,7 +55,7 @@ pub(super) fn take() -> Result<u64, Errno> {
     Ok(number(0, LAST + u64::from(taken)))
 }
 
-/// Frees a number, if it came from [`take`].
+/// Frees the device number `device` if [`take`] allocated it. Does nothing for a fixed number.
 pub(super) fn give_back(device: u64) {
     let (_, minor) = parts(device);
     if let Some(taken) = minor.checked_sub(LAST).filter(|&taken| taken > 0) {

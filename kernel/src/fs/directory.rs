@@ -9,8 +9,8 @@ use logic::errno::{Errno, SysResult};
 
 /// A directory that can be listed.
 pub trait Listing: Node {
-    /// Lists the directory from `offset` on. `offset` advances with each entry for which `emit`
-    /// returns `true`.
+    /// Calls `emit` with each entry from the listing offset `offset` on, until `emit` returns
+    /// `false`. `offset` advances with each entry for which `emit` returned `true`.
     ///
     /// # Errors
     /// Fails with `ENOENT` if the directory is gone.

@@ -45,13 +45,17 @@ pub trait File: Any + Send + Sync {
     fn ignores_seeks(&self) -> bool {
         false
     }
-    /// Returns whether a read (a write, if `writing`) can be done without waiting (`RWF_NOWAIT`),
-    /// as with `NONBLOCK`.
+    /// Returns whether files of this kind accept `RWF_NOWAIT` for reads, or for writes if `writing`
+    /// is `true`. Such a call gets the flag `NONBLOCK`.
     fn never_waits(&self, _writing: bool) -> bool {
         false
     }
-    /// Returns where data, or with `hole` a hole, begins at or after `offset`. Fails with `ENXIO`
-    /// beyond the end.
+    /// Returns the first offset at or behind `offset` at which data begins. If `hole` is `true`,
+    /// returns the first offset at which a hole begins. The end of the file counts as a hole.
+    ///
+    /// # Errors
+    /// Fails with `ENXIO` if `offset` is at the end or behind it, or if no data follows. Fails with
+    /// `EINVAL` if files of this kind know of no holes.
     fn seek_data(&self, _offset: u64, _hole: bool) -> Result<u64, Errno> {
         Err(Errno::EINVAL)
     }
@@ -71,11 +75,12 @@ pub trait File: Any + Send + Sync {
     fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
         Ok(None)
     }
-    /// Returns the recipient of signals while no owner is named. Only terminals have one.
+    /// Returns the recipient of signals until a program names one, and the kind of the recipient.
+    /// Returns `None` if the file is no terminal.
     fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
         None
     }
-    /// Carries out a device-specific call (`ioctl(2)`).
+    /// Carries out a device-specific call (`ioctl(2)`). Returns the result of the call.
     ///
     /// # Errors
     /// Fails with `ENOTTY` if files of this kind have no such call.
@@ -86,7 +91,8 @@ pub trait File: Any + Send + Sync {
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
         None
     }
-    /// Returns the pages for a shared mapping. `writable` says whether the descriptor is writable.
+    /// Returns the pages for a shared mapping, or `None` if the file cannot be mapped. `writable`
+    /// says whether the descriptor is writable.
     fn shared_page_source(&self, _writable: bool) -> Option<Arc<dyn PageSource>> {
         self.page_source()
     }
@@ -94,11 +100,13 @@ pub trait File: Any + Send + Sync {
     fn maps_read_only(&self) -> bool {
         false
     }
-    /// Returns what a mapping of the file keeps besides its pages, so that the file counts as open.
+    /// Returns an object that a mapping of the file keeps besides its pages, so that the file
+    /// counts as open. Returns `None` if the pages are enough.
     fn hold(&self) -> Option<Hold> {
         None
     }
-    /// Returns the length if the node does not know it, as for a block device.
+    /// Returns the length in bytes if the node does not know it, as for a block device. Returns
+    /// `None` if the node's metadata has the length.
     fn size(&self) -> Option<u64> {
         None
     }
@@ -110,10 +118,10 @@ pub trait File: Any + Send + Sync {
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
-    /// Called when the current process has closed a descriptor of the file. The process may have
-    /// others.
+    /// Handles the close of a descriptor of the file by the current process. The process may have
+    /// other descriptors of the file.
     fn descriptor_closed(&self) {}
-    /// Called when an open file of this file is closed for the last time, by a task that may wait.
+    /// Handles the last close of an open file of this file, in a task that may wait.
     fn last_close(&self) {}
     /// Returns whether a mapping of the file is anonymous memory (`/dev/zero`).
     fn maps_zeros(&self) -> bool {
@@ -254,7 +262,8 @@ impl OpenFile {
         Ok(Self::with_hold(node, file, place, flags, hold))
     }
 
-    /// Returns an open file of the parts `node` and `file`.
+    /// Returns a new open file of `node` that reads and writes through `file`. `place` is the name
+    /// under which the node was found.
     pub fn new(
         node: NodeRef,
         file: Arc<dyn File>,
@@ -265,7 +274,7 @@ impl OpenFile {
         Self::with_hold(node, file, place, flags, hold)
     }
 
-    /// Returns an open file of these parts. `hold` is its use of the mount.
+    /// Does the same as [`Self::new`], with `hold` as the open file's use of the mount.
     #[inline]
     pub(super) fn with_hold(
         node: NodeRef,
@@ -302,7 +311,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Notes that locks of this open file must be released at its end.
+    /// Marks the open file as one that may own locks, which must be released at its end.
     pub(super) fn note_locks(&self) {
         // Relaxed: read when no other task has the open file any more.
         self.has_locks.store(true, Ordering::Relaxed);
@@ -320,7 +329,7 @@ impl OpenFile {
         &self.file
     }
 
-    /// Returns the name under which the file was opened.
+    /// Returns the name under which the file was opened, or `None` if it was opened without a path.
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
@@ -330,8 +339,8 @@ impl OpenFile {
         self.node.metadata()
     }
 
-    /// Returns what a mapping of the file keeps while it exists. As on Linux, the file is open
-    /// until then.
+    /// Returns an object that a mapping of the file keeps while the mapping exists. As on Linux,
+    /// the file is open until then. Returns `None` if nothing need be kept.
     pub fn hold_for_mapping(&self) -> Option<Hold> {
         let uses = [self.hold.clone(), self.file.hold()];
         match uses {
@@ -357,7 +366,8 @@ impl OpenFile {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Returns the owner that signals go to, if one was asked for.
+    /// Returns the recipient of the file's signals with its settings, or `None` if no call has
+    /// created them.
     pub fn known_owner(&self) -> Option<&Arc<Owner>> {
         self.owner.get()
     }
@@ -371,7 +381,8 @@ impl OpenFile {
         self.owner.get_or_init(|| fresh)
     }
 
-    /// Returns the owner that signals go to, for the caller to change.
+    /// Returns the recipient of the file's signals with its settings, for the caller to change.
+    /// Creates them if there are none. From then on a socket also signals urgent bytes.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with the errors of [`File::signals`].
@@ -395,8 +406,9 @@ impl OpenFile {
         }
     }
 
-    /// Turns signals (`O_ASYNC`) for descriptor `fd` on or off. Returns whether files of this kind
-    /// can send them. `users` are the real and the effective user of the caller.
+    /// Turns signals about readiness (`O_ASYNC`) on or off. `fd` is the descriptor that the signals
+    /// name. `users` are the real and the effective user of the caller. Returns `false` and changes
+    /// nothing if files of this kind cannot send signals.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with the errors of [`File::signals`].
@@ -451,8 +463,8 @@ impl OpenFile {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Runs `call` with the shared offset, one call at a time. If the file has no offsets, `call`
-    /// gets a temporary one.
+    /// Runs `call` with the shared offset, which `call` may change. Only one such call runs at a
+    /// time. If the file has no offsets, `call` gets a temporary one.
     #[inline]
     pub fn with_offset<R>(&self, call: impl FnOnce(&mut u64) -> R) -> R {
         if !self.file.seekable() {
@@ -501,11 +513,12 @@ impl OpenFile {
     }
 
     /// Reads at `offset`, or at the shared offset if that is `None`, with `more` added to the open
-    /// flags.
+    /// flags. Returns the number of bytes read.
     ///
     /// # Errors
-    /// Fails with `EBADF` if the file is not open for reading, and with `ESPIPE` if `offset` is
-    /// given and the file has no offsets.
+    /// Fails with `EBADF` if the file is not open for reading, with `ESPIPE` if `offset` is given
+    /// and the file has no offsets, and with `EINVAL` if the range exceeds the largest offset.
+    /// Otherwise fails with the errors of the file.
     pub fn read_as(
         &self,
         offset: Option<u64>,
@@ -528,11 +541,12 @@ impl OpenFile {
     }
 
     /// Writes at `offset`, or at the shared offset if that is `None`, with `more` added to the open
-    /// flags.
+    /// flags. Returns the number of bytes written.
     ///
     /// # Errors
-    /// Fails with `EBADF` if the file is not open for writing, and with `ESPIPE` if `offset` is
-    /// given and the file has no offsets.
+    /// Fails with `EBADF` if the file is not open for writing, with `ESPIPE` if `offset` is given
+    /// and the file has no offsets, and with `EINVAL` if the range exceeds the largest offset.
+    /// Otherwise fails with the errors of the file.
     pub fn write_as(
         &self,
         offset: Option<u64>,
@@ -577,7 +591,8 @@ impl OpenFile {
         }
     }
 
-    /// Reports events to the watches of the file and of the directory that it was opened in.
+    /// Reports `events` to the watches (inotify) of the file and of the directory that it was
+    /// opened in.
     #[inline]
     pub fn tell(&self, events: Events) {
         if watch::active() {
@@ -615,7 +630,7 @@ impl OpenFile {
 /// Fills `buffer` from `position` of a regular file, for exec.
 ///
 /// # Errors
-/// Fails with `ENOEXEC` if the file ends first.
+/// Fails with `ENOEXEC` if the file ends first, and with the errors of the file.
 pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<(), Errno> {
     let wanted = buffer.len();
     let mut sink = SliceSink::new(buffer);

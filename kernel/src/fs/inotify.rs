@@ -181,10 +181,10 @@ impl fmt::Debug for InotifyFile {
 }
 
 impl InotifyFile {
-    /// Returns a descriptor's file without watches.
+    /// Returns the file of a new descriptor without watches.
     ///
     /// # Errors
-    /// Fails with `EMFILE` if there are too many.
+    /// Fails with `EMFILE` if the limit `instances` of [`LIMITS`] is reached.
     pub fn new() -> Result<Self, Errno> {
         let limit = LIMITS.instances.load(Ordering::Relaxed);
         // Relaxed: the number orders no other access.

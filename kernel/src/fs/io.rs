@@ -29,28 +29,31 @@ pub trait ByteSink {
     fn put_zeros(&mut self, count: usize) -> SysResult {
         self.put(&ZEROS[..count.min(ZEROS.len())])
     }
-    /// Stores up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
-    /// Returns the number of bytes. Fails only if no byte was stored.
+    /// Stores up to `count` bytes of `frame`, from `offset` on. The range must lie within the
+    /// frame. Returns the number of bytes stored. Fails only if no byte was stored.
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
-    /// Returns the frame that the next bytes belong into, if they fill a page of a program's
-    /// memory. The page counts as stored then, and the caller writes the bytes into the frame.
+    /// Returns the frame of the next page of user memory, for a caller that stores to the frame
+    /// instead of calling [`Self::put`]. The caller must fill the whole frame, because its bytes
+    /// count as stored. Returns `None` if the next bytes are no whole page of user memory, or if
+    /// the page belongs to a file.
     fn pin_page(&mut self) -> Option<FrameRef> {
         None
     }
 }
 
-/// Returns the largest size that a file may get, or `None`. It is called only when a write needs
-/// the limit.
+/// A function that returns the largest size in bytes that a file may get, or `None` if there is no
+/// limit. A write calls it only when it needs the limit.
 pub type SizeLimit = fn() -> Option<u64>;
 
-/// Files may reach any size.
+/// A [`SizeLimit`] without a limit.
 pub const NO_LIMIT: SizeLimit = || None;
 
 /// Supplies the bytes that a file writes.
 pub trait ByteSource {
     /// Returns the number of bytes that are left.
     fn left(&self) -> usize;
-    /// Fills the front of `into`. Returns the number of bytes. Fails only if no byte was supplied.
+    /// Fills the front of `into`. Returns the number of bytes supplied. Fails only if no byte was
+    /// supplied.
     fn take(&mut self, into: &mut [u8]) -> SysResult;
     /// Fills all of `into`.
     ///
@@ -66,24 +69,25 @@ pub trait ByteSource {
         }
         Ok(())
     }
-    /// Fills up to `count` bytes of `frame`, from `offset` on. Both must lie within the frame.
-    /// Returns the number of bytes. Fails only if no byte was supplied.
+    /// Fills up to `count` bytes of `frame`, from `offset` on. The range must lie within the frame.
+    /// Returns the number of bytes supplied. Fails only if no byte was supplied.
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Skips up to `count` bytes without reading them. Returns their number.
     fn skip(&mut self, count: usize) -> usize;
-    /// Returns the largest size that a file may get by these bytes: the limit of the process that
-    /// writes them. `None` without a limit.
+    /// Returns the largest size in bytes that these bytes may give a file, which is the limit of
+    /// the writing process. Returns `None` if there is no limit.
     fn size_limit(&self) -> Option<u64> {
         None
     }
-    /// Returns the frame that holds the next bytes, if they fill a page of a program's memory. The
-    /// page counts as supplied then.
+    /// Returns the frame of the next page of user memory, for a caller that reads the frame instead
+    /// of calling [`Self::take`]. All bytes of the frame count as supplied. Returns `None` if the
+    /// next bytes are no whole page of user memory.
     fn pin_page(&mut self) -> Option<FrameRef> {
         None
     }
 }
 
-/// One piece of user memory, as a program claims it. It is checked when it is used.
+/// One piece of user memory that a program named. The addresses are checked when bytes are moved.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Segment {
     /// The first address.
@@ -484,8 +488,8 @@ pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, coun
     let _ = source.take_frame(to, at, count);
 }
 
-/// Lets other tasks run, once every 64 KiB of a long transfer. `done` is the number of bytes moved
-/// so far. The caller holds no lock.
+/// Lets other tasks run if the transfer has just passed a multiple of 64 KiB. `done` is the number
+/// of bytes moved so far. The caller holds no lock.
 pub(super) fn breathe(done: usize) {
     const EVERY: usize = 64 << 10;
     if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {

@@ -6,7 +6,7 @@ use logic::errno::{Errno, SysResult};
 use logic::knob::number::{self, Base};
 use logic::knob::{sysctl, word};
 
-/// The most bytes of one write that are read.
+/// The most bytes of one write that the kernel looks at.
 pub(super) const MOST_BYTES: usize = 4096;
 /// The number of bytes from which on `/proc/sys` refuses a write.
 const SYSCTL_BYTES: usize = 4 << 20;
@@ -36,12 +36,13 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A function that takes a value.
+/// A function that stores the value of a knob. Fails with the error for the program if it refuses
+/// the value.
 pub type Set<T> = fn(T) -> Result<(), Errno>;
-/// A function that takes words or numbers.
+/// A function as [`Set`] for a value that is passed by reference: a text or a list of numbers.
 pub type SetBy<T> = fn(&T) -> Result<(), Errno>;
 
-/// A reader, and the function that takes the value.
+/// The format in which a program writes a knob, and the function that stores the value.
 #[derive(Copy, Clone)]
 pub enum Store {
     /// Text in a form of the file's own, without white space around it.
@@ -54,7 +55,7 @@ pub enum Store {
         least: i32,
         /// The greatest value.
         most: i32,
-        /// Takes the value.
+        /// Stores the value.
         set: Set<i32>,
     },
     /// An `int` of `/proc/sys` within bounds that are not below 0.
@@ -63,7 +64,7 @@ pub enum Store {
         least: i32,
         /// The greatest value.
         most: i32,
-        /// Takes the value.
+        /// Stores the value.
         set: Set<u64>,
     },
     /// An `unsigned long` of `/proc/sys` within bounds.
@@ -72,7 +73,7 @@ pub enum Store {
         least: u64,
         /// The greatest value.
         most: u64,
-        /// Takes the value.
+        /// Stores the value.
         set: Set<u64>,
     },
     /// An `unsigned int` of `/proc/sys`.
@@ -83,7 +84,7 @@ pub enum Store {
     Ints {
         /// The number of values.
         count: usize,
-        /// Takes the values that were read, at least one.
+        /// Stores the values that were read, at least one.
         set: SetBy<[i32]>,
     },
     /// A decimal `unsigned long` of `/sys`.
@@ -104,7 +105,7 @@ pub enum Store {
         least: u32,
         /// The greatest value.
         most: u32,
-        /// Takes the value.
+        /// Stores the value.
         set: Set<u64>,
     },
 }
@@ -131,13 +132,13 @@ impl Store {
         Self::Parameter { least, most, set }
     }
 
-    /// Stores `input`, which was written at `offset`. `offset` advances as on Linux. Returns the
-    /// number of bytes that count as written: in `/proc/sys` those up to the end of the last number
-    /// that is read.
+    /// Reads the value from `input`, which a program wrote at `offset`, and stores it. `offset`
+    /// advances as on Linux. Returns the number of bytes that count as written: in `/proc/sys`
+    /// those up to the end of the last number that is read.
     ///
     /// # Errors
     /// Fails with `EINVAL` if the text is no allowed value, with `ENOMEM` if a text for `/proc/sys`
-    /// is too long, and with the errors of the function that sets the value.
+    /// is too long, and with the errors of the function that stores the value.
     pub(super) fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);

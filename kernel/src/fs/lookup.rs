@@ -68,7 +68,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the node. Fails with `ENOENT` if there is none.
+    /// Returns the node that was found.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if there is none.
     pub fn existing(self) -> Result<NodeRef, Errno> {
         self.node.ok_or(Errno::ENOENT)
     }
@@ -85,7 +88,7 @@ impl Found {
         }
     }
 
-    /// Reports `events` to the watches of the node and of the directory that it is in.
+    /// Reports `events` to the watches (inotify) of the node and of the directory that it is in.
     #[inline]
     pub fn tell(&self, events: Events) {
         if watch::active() {
@@ -102,7 +105,10 @@ impl Found {
         }
     }
 
-    /// Returns the name for a new entry. Fails with `taken` for `/`, `.` and `..`.
+    /// Returns the name for a new entry of [`Self::parent`].
+    ///
+    /// # Errors
+    /// Fails with `taken` if the path ended in no name, as `/`, `.` and `..` do.
     pub fn new_name(&self, taken: Errno) -> Result<&[u8], Errno> {
         match &self.name {
             LastName::Name(name) => Ok(name),
@@ -110,7 +116,7 @@ impl Found {
         }
     }
 
-    /// Removes the name of a node that is no directory.
+    /// Removes the entry that was found, which must not be a directory (`unlink(2)`).
     ///
     /// # Errors
     /// Fails as `unlink(2)` does, and with `ESTALE` if the name has another node now and must be
@@ -149,8 +155,8 @@ impl Found {
     }
 }
 
-/// Runs `attempt`, which looks up names, checks their nodes and changes them. Runs it again while
-/// it fails with `ESTALE` because a name had got another node in between.
+/// Runs `attempt`, which looks up names, checks their nodes and changes them. Runs it again if it
+/// fails with `ESTALE`, because a name had got another node in between. Returns its result.
 ///
 /// # Errors
 /// Fails with the errors of `attempt`: with `ESTALE` only after `MAX_LINKS` attempts.
@@ -164,7 +170,7 @@ pub fn with_entries<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<
     Err(Errno::ESTALE)
 }
 
-/// Returns whether two handles refer to the same node.
+/// Returns whether `a` and `b` are the same node, even if they are seen through different mounts.
 pub fn same(a: &NodeRef, b: &NodeRef) -> bool {
     a.id() == b.id()
 }
@@ -245,9 +251,9 @@ impl Found {
     }
 }
 
-/// Walks `path` from `start`, or from `root` if `path` is absolute. Returns the directory and the
-/// name that the path leads to, and the node if there is one. `last_link` says whether a link at
-/// the end is followed.
+/// Walks `path` from `start`, or from `root` if `path` is absolute, with the permissions of `who`.
+/// Returns the directory and the name that the path leads to, and the node if there is one.
+/// `last_link` says whether a link at the end is followed.
 ///
 /// # Errors
 /// Fails with `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP` or `ENAMETOOLONG` as a path walk on Linux. A
@@ -711,7 +717,7 @@ fn open_found(
     Ok(file)
 }
 
-/// Opens a node that was found without a path.
+/// Opens `node`, which was found without a path, and returns the open file.
 ///
 /// # Errors
 /// Fails as `open(2)` does.

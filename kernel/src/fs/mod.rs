@@ -70,7 +70,8 @@ use machine::arch::BootInfo;
 use machine::memory::hugetlb::PageSize;
 use tmpfs::{Limits, Tmpfs};
 
-/// Builds the tree. Memory and the clock must work already.
+/// Builds the tree: the root, `/tmp`, `/dev` and the file systems of files without a name. Memory
+/// and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
     let fs = Tmpfs::permanent(devices::ROOT, Limits::half_of_ram());
@@ -100,8 +101,8 @@ pub fn init(boot: &'static BootInfo) {
     }
 }
 
-/// Unpacks the initramfs into the tree. The directories that other modules mount there exist by
-/// then.
+/// Unpacks the initramfs into the tree. Makes the host's files appear below the root and `/tmp` if
+/// the host offers them. The directories that other modules mount in the tree must exist.
 pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
         initramfs::unpack(initrd, &root());
@@ -126,15 +127,15 @@ fn show_below(top: NodeRef, folder: &[u8]) {
     }
 }
 
-/// Drops all unused pages of files that can be read again.
+/// Drops all unused pages of files that can be read again from the host or a disk.
 pub fn drop_pages() {
     tmpfs::drop_clean();
     hostfs::drop_clean();
     block::drop_all();
 }
 
-/// Drops all unused pages of files that can be read again, and unused entries that the host still
-/// has.
+/// Drops all unused pages of files that can be read again from the host or a disk, and unused
+/// entries of directories that the host still has.
 pub fn drop_caches() {
     drop_pages();
     tmpfs::forget_unused();

@@ -72,7 +72,8 @@ impl Point {
         })
     }
 
-    /// Makes walks of paths go through this point to `top`, or with `None` stops that.
+    /// Makes path walks that reach this point go on at `top`, the root of a mount. If `top` is
+    /// `None`, ends that.
     ///
     /// # Errors
     /// Fails as `Node::cover` does.

@@ -44,7 +44,7 @@ const fn of_kernel(name: &'static str, maker: Maker) -> FileSystemType {
     FileSystemType { name, maker }
 }
 
-/// Returns the names of all types.
+/// Returns the names of all file system types.
 pub fn type_names() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|kind| kind.name)
 }
@@ -62,7 +62,7 @@ pub struct Mount {
     uses: Option<Arc<Uses>>,
 }
 
-/// Notifies pollers of the lists of mounts of changes.
+/// The changes of the list of mounts. They are reported to pollers of the files that show the list.
 pub static CHANGES: Changes = Changes::new();
 
 /// All mounts, each behind the one that it is mounted on.
@@ -111,7 +111,7 @@ impl Mount {
         &self.source
     }
 
-    /// Returns the path that it is mounted on.
+    /// Returns the path of the directory or file that the mount covers, from the root of the tree.
     pub fn path(&self) -> Vec<u8> {
         let Some(point) = &self.point else {
             return b"/".to_vec();
@@ -124,7 +124,7 @@ impl Mount {
         path
     }
 
-    /// Returns the path of its root in its file system.
+    /// Returns the path of the mount's root in its own file system, as `mountinfo` shows it.
     pub fn root_path(&self) -> Vec<u8> {
         Bind::of(&self.top).map_or_else(|| b"/".to_vec(), |bind| bind.root_path())
     }
@@ -165,7 +165,9 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
     Ok(list)
 }
 
-/// Adds a mount that the kernel keeps for good. Its root directory knows its place already.
+/// Mounts `top`, the root of a file system of the type `kind`, on the directory `point` for good.
+/// `point` is `None` for the root of the tree. `top` has its place already. `fs` is the file
+/// system, or `None` if its flags and options cannot change.
 ///
 /// # Errors
 /// Fails as `Node::cover` does, and with `EBUSY` for the root of the tree.
@@ -221,7 +223,8 @@ fn reserve(mounts: &mut Vec<Arc<Mount>>, count: usize) -> Result<(), Errno> {
     mounts.try_reserve(count).map_err(|_| Errno::ENOMEM)
 }
 
-/// Mounts a new file system of type `kind` on the directory `point`.
+/// Mounts a new file system of the type `kind` on the directory `point`. `source` is the device
+/// that lists of mounts show.
 ///
 /// # Errors
 /// Fails as `mount(2)` does.
@@ -324,8 +327,9 @@ fn make_below(
     Ok(())
 }
 
-/// Mounts the node `source` in a second place as well, with `recursive` also the mounts below it.
-/// `origin` is the name of `source` and `place` the name of `point`, if these are files.
+/// Mounts the node `source` at `point` as well (`MS_BIND`). If `recursive` is `true`, mounts the
+/// mounts below `source` there too. `origin` is the place of `source` and `place` that of `point`,
+/// if these are files.
 ///
 /// # Errors
 /// Fails as `mount(2)` does with `MS_BIND`.
@@ -371,8 +375,9 @@ pub fn bind(
     Ok(())
 }
 
-/// Changes the mount with the root `top`. `options` are those of its file system. `None` changes
-/// only the mount itself, if it is a bind mount.
+/// Changes the flags and options of the mount with the root `top`. `flags` returns the new flags
+/// for the present ones. `options` are the options of the file system. If `options` is `None` and
+/// the mount is a bind mount, only the flags of that mount change.
 ///
 /// # Errors
 /// Fails as `mount(2)` does with `MS_REMOUNT`.
@@ -514,8 +519,8 @@ fn leave(mount: Arc<Mount>) {
     }
 }
 
-/// Mounts a file system for good at `name` in the root of the tree. `top` is its root, which knows
-/// its place.
+/// Creates the directory `name` in the root of the tree, and mounts a file system of the type
+/// `kind` there for good. `top` is the root of the file system and has its place already.
 ///
 /// # Errors
 /// Fails with `EEXIST` or `ENOMEM`.

@@ -29,7 +29,8 @@ pub struct Timestamp {
 /// A use of a mounted file system. The file system stays mounted and whole while there is one.
 pub type Hold = Arc<dyn Any + Send + Sync>;
 
-/// The identity of a node. It is equal in two handles exactly if they refer to the same file.
+/// The identity of a node. Two references to nodes have equal identities exactly if they refer to
+/// the same file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId {
     /// Device number of the file system.
@@ -98,8 +99,9 @@ pub struct AttributeChange {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
-    /// The attributes that the change was decided by. If they have changed since, the change fails
-    /// with `EAGAIN` and must be decided again.
+    /// The attributes that the change is based on. If a file in memory has other ones by now, the
+    /// change fails with `EAGAIN`, and the caller decides again. Folders of the host do not check
+    /// this.
     pub decided_by: Option<Owned>,
 }
 
@@ -120,8 +122,8 @@ impl AttributeChange {
     }
 }
 
-/// Changes attributes depending on the present ones. `decide` runs again if another task changed
-/// them first.
+/// Changes attributes of `node` depending on the present ones. `decide` gets the owner and the
+/// permissions and returns the change. Runs `decide` again if another task changed them in between.
 ///
 /// # Errors
 /// Fails with the errors of `decide` and of [`Node::change`].
@@ -222,8 +224,11 @@ pub trait Node: Any + Send + Sync {
     }
     /// Returns the numbers that `statfs` reports for the file system.
     fn fs_stats(&self) -> FsStats;
-    /// Opens the node. May block (a FIFO waits for its peer) and may create a new object. Fails as
-    /// `open(2)` of a node of this kind.
+    /// Opens the node and returns the object that reads and writes. May block (a FIFO waits for its
+    /// peer) and may create a new object.
+    ///
+    /// # Errors
+    /// Fails as `open(2)` of a node of this kind.
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
     /// Checks that the permission bits or the access list of the node grant `who` the access
@@ -234,8 +239,9 @@ pub trait Node: Any + Send + Sync {
     fn may(&self, who: &Credentials, wanted: Wanted) -> Result<(), Errno> {
         who.may(wanted, &self.owned())
     }
-    /// Sets an access list and permission bits, or removes the list. With `default` the list is the
-    /// one for files that are created in this directory.
+    /// Sets the access list `list` and the permission bits of `change`. If `list` is `None`,
+    /// removes the access list. With `default` the list is the one for files that are created in
+    /// this directory.
     ///
     /// # Errors
     /// Fails with `EOPNOTSUPP` if nodes of this kind have no lists, and as [`Self::change`] and
@@ -282,8 +288,8 @@ pub trait Node: Any + Send + Sync {
     fn protocol_name(&self) -> Option<&'static str> {
         None
     }
-    /// Removes the capabilities that the file grants a task that runs it (`security.capability`).
-    /// They were granted to other content.
+    /// Removes the capabilities that the file grants a task that runs it (`security.capability`),
+    /// because they were granted to other content.
     fn forget_capabilities(&self) {}
     /// Returns whether the file system has handles for its files.
     fn has_handles(&self) -> bool {
@@ -318,7 +324,12 @@ pub trait Node: Any + Send + Sync {
     fn lookup(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
         Err(Errno::ENOTDIR)
     }
-    /// Creates an entry. Fails with `EEXIST` if there is one of this name.
+    /// Creates a node as `new` says, under the name `name` in this directory, with the attributes
+    /// `beginning`. Returns the node.
+    ///
+    /// # Errors
+    /// Fails with `EEXIST` if the directory has an entry of this name, with `ENOTDIR` if this is no
+    /// directory, and with `EPERM` if the directory cannot change.
     fn create(
         &self,
         _name: &[u8],
@@ -332,29 +343,32 @@ pub trait Node: Any + Send + Sync {
     fn create_nameless(&self, _beginning: Beginning) -> Result<NodeRef, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Gives the node of a file another name, in this directory. Fails with `EEXIST` if the name is
-    /// in use. Fails with `EPERM` if the directory cannot change, and with `ENOTDIR` if this is no
-    /// directory.
+    /// Adds an entry `name` to this directory that leads to the file `node` (a hard link).
+    ///
+    /// # Errors
+    /// Fails with `EEXIST` if the name is in use, with `EPERM` if the directory cannot change, and
+    /// with `ENOTDIR` if this is no directory.
     fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
         Err(self.no_changes())
     }
-    /// Removes the name of a file and returns the node. The caller drops its other references to
-    /// the node and then calls [`Self::release_if_last`] on it.
+    /// Removes the entry `name`, which leads to a file, and returns the node. The caller drops its
+    /// other references to the node and then calls [`Self::release_if_last`] on it.
     ///
     /// # Errors
     /// Fails with `ESTALE` if the name belongs to another node than `meant` now.
     fn unlink(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Removes an empty directory and returns it.
+    /// Removes the entry `name`, which leads to an empty directory, and returns the directory.
     ///
     /// # Errors
     /// Fails as [`Self::unlink`] does.
     fn remove_directory(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Moves an entry to `to`/`new_name`, as `how` says. The caller must release a replaced node as
-    /// in [`Self::unlink`]. Returns `None` if both names belong to the same node.
+    /// Moves the entry `name` to the name `new_name` in the directory `to`, as `how` says. Returns
+    /// the nodes that have moved, or `None` if both names belong to the same node. The caller must
+    /// release a replaced node as in [`Self::unlink`].
     ///
     /// # Errors
     /// Fails with `ESTALE` if the names do not belong to the nodes `meant` now. The second of these
@@ -395,8 +409,8 @@ pub trait Node: Any + Send + Sync {
     fn cover(&self, _top: Option<NodeRef>) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
-    /// Sets the place of the root directory of a mounted file system: the name `name` in `above`,
-    /// or no place.
+    /// Sets the place of the root directory of a mounted file system, which is the name `name` in
+    /// the directory `above`. `None` removes the place.
     fn set_place(&self, _above: Option<&NodeRef>, _name: &[u8]) {}
     /// Returns the node that this one shows through a bind mount. `None` if this node is seen in
     /// the tree of its own file system.
@@ -420,7 +434,8 @@ pub trait Node: Any + Send + Sync {
     fn keeps_entries(&self) -> bool {
         false
     }
-    /// Returns a use of the mount, or `None` if uses are not counted.
+    /// Returns a use of the mount, which keeps it from being unmounted. Returns `None` if uses are
+    /// not counted.
     fn hold(&self) -> Option<Hold> {
         None
     }
@@ -445,11 +460,12 @@ pub trait Node: Any + Send + Sync {
     }
     /// Undoes one [`Self::forbid_writing`].
     fn permit_writing(&self) {}
-    /// Called when an open file of the node is closed for the last time. `holders` is the number of
-    /// references to the node that the caller knows of. If there are no others and the file has no
-    /// name, its content is freed in small steps.
+    /// Frees the content of a file in small steps, after the last close of an open file. Does
+    /// nothing if the file has a name, or more references than `holders`, the number that the
+    /// caller knows of.
     fn release_if_last(self: Arc<Self>, _holders: usize) {}
-    /// Returns the text that is shown where the node has no path, such as `pipe:[7]`.
+    /// Returns the text that is shown where the node has no path, such as `pipe:[7]`. Returns
+    /// `None` if nodes of this kind have no such text.
     fn label(&self) -> Option<Vec<u8>> {
         None
     }
@@ -486,7 +502,7 @@ pub struct Renamed {
 /// What `rename` does if the new name is taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// The old node is replaced.
+    /// The node that has the new name is replaced.
     Replace,
     /// The call fails with `EEXIST`.
     KeepExisting,

@@ -57,8 +57,8 @@ pub enum Kind {
 /// A signal to send to a recipient.
 #[derive(Copy, Clone, Debug)]
 pub struct Notice {
-    /// The real and the effective user of the task that named the owner. They decide whether it may
-    /// send signals.
+    /// The real and the effective user of the task that named the recipient. They decide whether
+    /// the signal may be sent.
     pub users: [u32; 2],
     /// The subject of the signal.
     pub what: What,
@@ -82,9 +82,9 @@ pub enum What {
 
 /// A thread, process or process group that can get signals.
 pub trait Recipient: Send + Sync {
-    /// Returns its number, or `None` once it is gone.
+    /// Returns the number of the thread, process or group, or `None` once that is gone.
     fn number(&self) -> Option<u32>;
-    /// Sends the signal if the users of `notice` may do so. Called without a spin lock.
+    /// Sends the signal if the users of `notice` may do so. The caller holds no spin lock.
     fn tell(&self, notice: Notice);
 }
 
@@ -129,15 +129,15 @@ impl Owner {
     }
 
     /// Returns the kind of the recipient and its number. The number is 0 if there is no recipient
-    /// or it is gone.
+    /// or the recipient is gone.
     pub fn named(&self) -> (Kind, u32) {
         let setting = self.setting();
         let number = setting.recipient.and_then(|who| who.number());
         (setting.kind, number.unwrap_or(0))
     }
 
-    /// Sets the recipient. `users` are the real and the effective user of the caller; they are kept
-    /// only with a `recipient`.
+    /// Sets the recipient and its kind. `None` removes the recipient. `users` are the real and the
+    /// effective user of the caller; they are kept only with a `recipient`.
     pub fn name(&self, kind: Kind, recipient: Option<Arc<dyn Recipient>>, users: [u32; 2]) {
         let mut setting = self.setting.lock();
         setting.kind = kind;
@@ -159,12 +159,12 @@ impl Owner {
         self.setting.lock().users
     }
 
-    /// Returns the signal (`F_GETSIG`).
+    /// Returns the number of the signal to send (`F_GETSIG`). 0 means SIGIO without details.
     pub fn signal(&self) -> u32 {
         self.setting.lock().signal
     }
 
-    /// Sets the signal (`F_SETSIG`).
+    /// Sets the number of the signal to send (`F_SETSIG`). 0 means SIGIO without details.
     pub fn set_signal(&self, signal: u32) {
         self.setting.lock().signal = signal;
     }
@@ -195,7 +195,8 @@ impl Owner {
     }
 }
 
-/// The sides of a pipe that signals of an open file are about.
+/// The directions in which an open file transfers bytes. Signals that data can be read or written
+/// concern only open files of that direction.
 #[derive(Copy, Clone, Debug)]
 pub struct Sides {
     /// The open file reads.
@@ -242,7 +243,8 @@ impl Owners {
         }
     }
 
-    /// Sends the signals for `band`. Call this without a spin lock.
+    /// Sends the signal for the event `band` to the owners with `O_ASYNC` that it concerns. Call
+    /// this without a spin lock.
     #[inline]
     pub fn tell(&self, band: Band) {
         // SeqCst: an owner that was added before the event gets the signal.
@@ -255,7 +257,7 @@ impl Owners {
         }
     }
 
-    /// Sends the signals for an urgent byte. Call this without a spin lock.
+    /// Sends all owners the signal for an urgent byte. Call this without a spin lock.
     #[inline]
     pub fn tell_urgent(&self) {
         if self.any.load(Ordering::SeqCst) {
@@ -283,7 +285,8 @@ impl Owners {
         }
     }
 
-    /// Adds an owner that gets signals for urgent bytes only. Does nothing if it is in the list.
+    /// Adds `owner`, which gets signals for urgent bytes only. Does nothing if the list has
+    /// `owner`.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -291,7 +294,9 @@ impl Owners {
         self.put(owner, sides, None, false)
     }
 
-    /// Adds an owner, or changes its descriptor.
+    /// Adds `owner` for an open file with the directions `sides`, or changes the descriptor of
+    /// `owner` if the list has it. The signals name the descriptor `fd`. If `fd` is `None`, the
+    /// owner gets signals for urgent bytes only.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.

@@ -38,7 +38,7 @@ fn refusal(node: &dyn Node, wanted: Wanted, error: Errno) -> Errno {
 /// Checks that `who` may search `directory`.
 ///
 /// # Errors
-/// Fails with `EACCES` if not.
+/// Fails with `EACCES` if `who` may not.
 #[inline]
 pub fn check_search(who: &Credentials, directory: &dyn Node) -> Result<(), Errno> {
     if who.passes_directories() {
@@ -50,7 +50,7 @@ pub fn check_search(who: &Credentials, directory: &dyn Node) -> Result<(), Errno
 /// Checks that `who` may create an entry in `directory`.
 ///
 /// # Errors
-/// Fails with `EACCES` if not.
+/// Fails with `EACCES` if `who` may not.
 #[inline]
 pub fn check_change(who: &Credentials, directory: &dyn Node) -> Result<(), Errno> {
     if who.can(Capabilities::DAC_OVERRIDE) {
@@ -79,14 +79,14 @@ pub fn check_remove(
 /// Checks that `who` may give `node` another name.
 ///
 /// # Errors
-/// Fails with `EPERM` if not.
+/// Fails with `EPERM` if `who` may not.
 pub fn check_link(who: &Credentials, node: &dyn Node) -> Result<(), Errno> {
     let usable = check(who, node, Wanted::READ | Wanted::WRITE).is_ok();
     who.may_link_if(&node.owned(), usable)
 }
 
-/// Returns the first attributes of a node that is created in `above`. `mask` has the permission
-/// bits that files of the process do not get.
+/// Returns the first attributes of a node that `who` creates in `above`. `directory` says whether
+/// the node is a directory. `mask` has the permission bits that files of the process do not get.
 pub fn beginning(
     who: &Credentials,
     above: &dyn Node,

@@ -53,16 +53,17 @@ impl PollMask {
 /// A watcher's answer to an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Other watchers want to know too.
+    /// Other watchers get the event too.
     Shared,
-    /// The watcher woke a task. Other exclusive watchers need not know.
+    /// The watcher woke a task, so other exclusive watchers do not get the event.
     Alone,
 }
 
-/// Receives events. It must be quick and take no lock that is held around `notify`.
+/// An object that is called when the readiness of a file may have changed. Its methods must be
+/// quick, and take no lock that is held around `notify`.
 pub trait Watcher: Send + Sync {
-    /// Handles an event: something in `mask` may have become true. An empty `mask` stands for any
-    /// change.
+    /// Handles a change after which the file may be ready for the events in `mask`. An empty `mask`
+    /// stands for any change.
     fn event(&self, mask: PollMask) -> Taken;
     /// Returns whether the watcher skips events that another exclusive watcher has taken.
     fn is_exclusive(&self) -> bool;
@@ -102,7 +103,8 @@ impl Notifier {
         &self.owners
     }
 
-    /// Sends signals to the owners that asked for them. Call this without a spin lock.
+    /// Sends the signal for the event `band` to the owners that asked for such signals. Call this
+    /// without a spin lock.
     #[inline]
     pub fn signal(&self, band: Band) {
         self.owners.tell(band);

@@ -14,7 +14,7 @@ use machine::sync::Mutex;
 /// The number of bytes after which a piece ends. The record that reaches it belongs to the piece.
 const PIECE: usize = 4000;
 
-/// The content of such a file.
+/// The content of a file whose text is made record by record.
 pub trait Records: Send + Sync {
     /// Adds the first record at or behind position `at` to `text`. Positions are the implementer's
     /// own; the first is 0. Returns the position behind the record, or `None` if no record is left.

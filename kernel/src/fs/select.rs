@@ -47,12 +47,12 @@ impl Interest {
         }
     }
 
-    /// Returns the wanted readiness that was found.
+    /// Returns the wanted readiness that was found, with errors and hang-ups.
     pub fn found(&self) -> PollMask {
         self.found
     }
 
-    /// Returns the whole readiness of the file.
+    /// Returns the whole readiness of the file that was found.
     pub fn state(&self) -> PollMask {
         self.state
     }

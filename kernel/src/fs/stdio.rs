@@ -200,8 +200,9 @@ const ROOT: [u32; 2] = [0; 2];
 /// Whether the host's standard output and error lead to the same place.
 static ONE_OUTPUT: AtomicBool = AtomicBool::new(false);
 
-/// Reads from the command line whether writes to descriptors 1 and 2 keep their order. They do only
-/// if both use one port.
+/// Reads from the command line whether the host's standard output and error lead to the same place.
+/// If so, descriptors 1 and 2 of the program share one open file, and their writes keep their
+/// order.
 pub(super) fn init(boot: &BootInfo) {
     let one = boot.option(STDERR) == Some(STDOUT);
     // Relaxed: tasks start later.
@@ -232,8 +233,8 @@ pub fn open_program_streams(owner: [u32; 2]) -> [Arc<OpenFile>; 3] {
     ]
 }
 
-/// Returns the open files for the program that sends files to the host. `None` if the host accepts
-/// none.
+/// Returns the open files for descriptors 0, 1 and 2 of the program that sends files to the host.
+/// Returns `None` if the host accepts no files.
 pub fn open_sender_streams() -> Option<[Arc<OpenFile>; 3]> {
     port::out()?;
     let errors = open(Stream::Error, OpenFlags::WRITE_ONLY, ROOT);

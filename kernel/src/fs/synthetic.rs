@@ -33,13 +33,18 @@ pub const PROC_MAGIC: u64 = 0x9fa0;
 pub trait Content: Send + Sync {
     /// Writes the text.
     fn show(&self, text: &mut Text) -> fmt::Result;
-    /// Stores the text that a program wrote, without white space around it. Fails with `EINVAL` if
-    /// the text is not allowed.
+    /// Stores the text `value` that a program wrote, without white space around it.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the text is not allowed.
     fn store(&self, _value: &str) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
     /// Stores the text that a program wrote at `offset`, which advances. Returns the number of
-    /// bytes that count as written. Fails with the error of [`Self::store`].
+    /// bytes that count as written.
+    ///
+    /// # Errors
+    /// Fails with the error of [`Self::store`].
     fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
         if input.length == 0 {
             return Ok(0);
@@ -57,8 +62,11 @@ pub trait Content: Send + Sync {
     fn opens_for_writing(&self) -> bool {
         self.writable()
     }
-    /// Checks that the caller may open the file with these flags, regardless of the permission
-    /// bits. Fails if not.
+    /// Checks that the caller may open the file with the given flags, regardless of the permission
+    /// bits.
+    ///
+    /// # Errors
+    /// Fails with the error for the program if the caller may not.
     fn admits(&self, _: OpenFlags) -> Result<(), Errno> {
         Ok(())
     }
@@ -70,15 +78,16 @@ pub trait Content: Send + Sync {
     fn owner(&self) -> [u32; 2] {
         [0; 2]
     }
-    /// Returns the content for the caller, who opens the file. `None` if it is this content.
+    /// Returns the content that the caller gets by opening the file, or `None` if it gets this
+    /// content.
     ///
     /// # Errors
     /// Fails if the caller may not open the file, regardless of the permission bits.
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         Ok(None)
     }
-    /// Returns the records of a text that is made piece by piece. [`Self::show`] shows nothing
-    /// then. Texts that programs can make long have records. `None` if the text is made as a whole.
+    /// Returns the records if the text is made record by record, as for a text that programs can
+    /// make long. [`Self::show`] shows nothing then. Returns `None` if the text is made as a whole.
     fn records(self: Arc<Self>) -> Option<Arc<dyn Records>> {
         None
     }
@@ -190,7 +199,7 @@ impl Content for Entry {
     }
 }
 
-/// A file system of such a tree.
+/// A file system of files whose text the kernel makes.
 #[derive(Debug)]
 pub struct Synthetic {
     device: u64,
@@ -303,7 +312,7 @@ impl Directory {
         })
     }
 
-    /// Returns the entry `name`.
+    /// Returns the node of the entry `name`, or `None` if there is no such entry.
     pub fn get(&self, name: &[u8]) -> Option<NodeRef> {
         let entries = self.entries.lock();
         entries
@@ -312,7 +321,8 @@ impl Directory {
             .map(|(_, node)| node.clone())
     }
 
-    /// Returns name, kind and inode number of the entry with index `n`.
+    /// Returns the name, kind and inode number of the entry with the index `n`, or `None` if there
+    /// are fewer entries.
     pub fn nth(&self, n: usize) -> Option<(Box<[u8]>, FileKind, u64)> {
         let entries = self.entries.lock();
         entries

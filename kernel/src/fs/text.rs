@@ -71,6 +71,9 @@ impl Text {
     }
 
     /// Adds bytes that need not be UTF-8, such as names and arguments.
+    ///
+    /// # Errors
+    /// Fails if the text would be too long or memory is short. [`Self::finish`] returns the reason.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> fmt::Result {
         if bytes.len() > self.bytes.capacity() - self.bytes.len() {
@@ -117,12 +120,18 @@ impl Text {
     }
 
     /// Adds a decimal number and the byte `behind`. `write!` would take ten times as long.
+    ///
+    /// # Errors
+    /// Fails as [`Self::push`] does.
     pub fn number(&mut self, number: u64, behind: u8) -> fmt::Result {
         self.aligned(number, 0, behind)
     }
 
     /// Adds a decimal number, right-aligned in a column of `width` characters (at most 20), and the
     /// byte `behind`.
+    ///
+    /// # Errors
+    /// Fails as [`Self::push`] does.
     pub fn aligned(&mut self, number: u64, width: usize, behind: u8) -> fmt::Result {
         let mut digits = [b' '; DIGITS + 1];
         digits[DIGITS] = behind;
@@ -141,6 +150,9 @@ impl Text {
 
     /// Adds a hexadecimal number, padded with zeros to `width` digits (at most 20), and the byte
     /// `behind`.
+    ///
+    /// # Errors
+    /// Fails as [`Self::push`] does.
     pub fn hex(&mut self, number: u64, width: usize, behind: u8) -> fmt::Result {
         let mut digits = [b'0'; DIGITS + 1];
         digits[DIGITS] = behind;
@@ -157,7 +169,10 @@ impl Text {
         self.push(&digits[at.min(DIGITS - width.min(DIGITS))..])
     }
 
-    /// Writes `count` spaces.
+    /// Adds `count` spaces.
+    ///
+    /// # Errors
+    /// Fails as [`Self::push`] does.
     pub fn spaces(&mut self, count: usize) -> fmt::Result {
         const SPACES: [u8; 64] = [b' '; 64];
         let mut left = count;
@@ -171,6 +186,9 @@ impl Text {
 
     /// Adds a name with octal escapes for backslashes and the bytes of `special`, which would break
     /// a line or a field. Linux's `seq_path` and `mangle_path` do the same.
+    ///
+    /// # Errors
+    /// Fails as [`Self::push`] does.
     pub fn push_escaped(&mut self, bytes: &[u8], special: &[u8]) -> fmt::Result {
         let mut left = bytes;
         // One turn for each escaped byte.
@@ -189,7 +207,8 @@ impl Text {
         self.push(left)
     }
 
-    /// Stops the writing. [`Self::finish`] will fail with `error`.
+    /// Stops the writing, so that [`Self::finish`] fails with `error`. Returns the error that the
+    /// function that writes the text must return.
     pub fn fail(&mut self, error: Errno) -> fmt::Error {
         self.error = Some(error);
         fmt::Error

@@ -122,7 +122,8 @@ pub fn clock_was_set() {
 }
 
 impl TimerFile {
-    /// Returns a timer that is not set.
+    /// Returns a timer that is not set. `realtime` says whether times that programs give count from
+    /// 1970.
     pub fn new(realtime: bool) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             state: SpinLock::new(State::default()),
@@ -217,7 +218,8 @@ impl TimerFile {
         }
     }
 
-    /// Returns the setting. `next` is in the future if the timer repeats.
+    /// Returns the present setting of the timer. If the timer has expired, `next` is the next
+    /// expiry in the future, or `None` if the timer does not repeat.
     pub fn get(&self) -> Setting {
         Self::ahead(self.state.lock().setting)
     }

@@ -29,7 +29,7 @@ static QUEUE: WaitQueue = WaitQueue::new();
 pub(super) struct Used(AtomicU32);
 
 impl Used {
-    /// Returns the present tick.
+    /// Returns the record of a file that is used now.
     pub(super) fn now() -> Self {
         // Relaxed, in all accesses: the values are independent, and a tick more or less does not
         // matter.
@@ -52,8 +52,8 @@ impl Used {
     }
 }
 
-/// Records that pages of host files were read. Wakes the thread to count ticks once there are more
-/// than [`KEPT_PAGES`].
+/// Wakes the thread to count ticks if more than [`KEPT_PAGES`] clean pages of host files are in
+/// memory. Call this after pages of host files were read.
 pub(super) fn pages_came() {
     if !TICKING.load(Ordering::Relaxed)
         && stats::host_pages() > KEPT_PAGES
@@ -114,9 +114,10 @@ pub fn set_seconds(seconds: u64) -> Result<(), logic::errno::Errno> {
 pub(super) trait Cold {
     /// Returns the number of ticks since the file was last used.
     fn age(&self) -> u32;
-    /// Unmaps its pages from all page tables if it may, except in locked memory and private copies.
-    /// The caller holds no spin lock.
+    /// Unmaps the file's pages from all page tables if the file allows it, except in locked memory
+    /// and private copies. The caller holds no spin lock.
     fn unmap(&self);
-    /// Drops its clean pages that have no other reference. Returns their number.
+    /// Drops the file's clean pages that have no other reference. Returns the number of dropped
+    /// pages.
     fn drop_unused(&self) -> usize;
 }

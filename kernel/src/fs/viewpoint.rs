@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub struct Viewpoint(Option<Vec<u8>>);
 
 impl Viewpoint {
-    /// Returns the view from the directory `root`.
+    /// Returns the viewpoint of a process whose root directory is `root`.
     pub fn of(root: &NodeRef) -> Self {
         let whole = root.parent().is_none() && root.name().is_empty();
         Self((!whole).then(|| lookup::describe(root, None)))

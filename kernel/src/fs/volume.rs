@@ -114,8 +114,8 @@ impl Uses {
         })
     }
 
-    /// Returns whether there are uses besides the mount, whose reference is the caller's, and bind
-    /// mounts. A use that begins or ends during the call may or may not count.
+    /// Returns whether there are uses other than bind mounts and the mount itself, whose reference
+    /// is the caller's. A use that begins or ends during the call may or may not count.
     pub(super) fn is_busy(self: &Arc<Self>) -> bool {
         // Acquire: pairs with the Release in `drop`. A bind mount that ends subtracts itself from
         // `binds` first and drops its reference then. In between one use too many may be counted.
@@ -139,7 +139,7 @@ impl Uses {
         self.binds.load(Ordering::Acquire) != 0
     }
 
-    /// Ends the last use. Returns the work that is left.
+    /// Ends the uses after the last one. Returns the work that is left.
     pub(super) fn end(self) -> Leftover {
         match &self.mounted {
             Mounted::Itself => Leftover::Tree(self.top.clone()),
@@ -243,7 +243,7 @@ impl Volume {
     /// Checks that files may change.
     ///
     /// # Errors
-    /// Fails with `EROFS` if not.
+    /// Fails with `EROFS` if the mount is read-only.
     pub(super) fn check_writable(&self) -> Result<(), Errno> {
         if self.flags().contains(MountFlags::READ_ONLY) {
             return Err(Errno::EROFS);
@@ -269,7 +269,7 @@ impl Volume {
         self.writers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Begins to count uses, in `uses`. The volume is about to be mounted.
+    /// Begins to count the uses of the volume in `uses`. The volume is about to be mounted.
     pub(super) fn count_uses(&self, uses: &Arc<Uses>) {
         // The first call counts: a file system is mounted once.
         let _ = self.uses.set(Arc::downgrade(uses));
@@ -298,9 +298,9 @@ impl Drop for Volume {
 
 /// A file system that can be mounted, as its mount sees it.
 pub trait FileSystem: Send + Sync {
-    /// Returns the part that all file systems have.
+    /// Returns the part with flags, device number and uses, which every file system has.
     fn volume(&self) -> &Volume;
-    /// Changes the options of the file system (`MS_REMOUNT`).
+    /// Changes the options of the file system to those in `options` (`MS_REMOUNT`).
     ///
     /// # Errors
     /// Fails with `EINVAL`. Nothing is changed then.
@@ -324,11 +324,11 @@ pub struct Made {
 /// How a file system of a type is made.
 #[derive(Copy, Clone)]
 pub enum Maker {
-    /// Each mount makes a new one from the options of `mount -o` and the flags.
+    /// Each mount makes a new file system from the options of `mount -o` and the flags.
     Anew(fn(&[u8], MountFlags) -> Result<Made, Errno>),
     /// There is one, and it is mounted already.
     Mounted,
-    /// It is internal to the kernel and in no tree.
+    /// The file system is internal to the kernel and in no tree.
     Internal,
 }
 

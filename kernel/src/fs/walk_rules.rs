@@ -33,7 +33,10 @@ impl Rules {
         self.beneath || self.in_root
     }
 
-    /// Checks that the walk may go from node `from` to node `to`. Fails with `EXDEV` if not.
+    /// Checks that the walk may go from node `from` to node `to`.
+    ///
+    /// # Errors
+    /// Fails with `EXDEV` if the rules forbid it, because the nodes are in different mounts.
     pub(super) fn crossing(&self, from: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
         if self.no_crossing && !same_mount(from, to) {
             return Err(Errno::EXDEV);
@@ -41,8 +44,11 @@ impl Rules {
         Ok(())
     }
 
-    /// Checks that a link that leads straight from `here` to a node may be followed. Fails with
-    /// `ELOOP` or `EXDEV` if not.
+    /// Checks that a link at `here` that leads straight to the node `to` may be followed.
+    ///
+    /// # Errors
+    /// Fails with `ELOOP` if the rules forbid such links, and with `EXDEV` if they confine the
+    /// walk.
     pub(super) fn jump(&self, here: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
         if self.no_jumps {
             return Err(Errno::ELOOP);
@@ -53,9 +59,12 @@ impl Rules {
         self.crossing(here, to)
     }
 
-    /// Checks that the walk may continue at the root, by an absolute link. Fails with `EXDEV` if
-    /// not. As on Linux, with `no_crossing` the root counts as another mount until the walk has
-    /// reached it (`root_known`).
+    /// Checks that the walk may continue at `root`, because of an absolute link at `here`. As on
+    /// Linux, with `no_crossing` the root counts as another mount until the walk has reached it
+    /// (`root_known`).
+    ///
+    /// # Errors
+    /// Fails with `EXDEV` if the walk may not continue there.
     pub(super) fn absolute(
         &self,
         here: &NodeRef,

@@ -91,7 +91,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns the identity of the watched node.
+    /// Returns the identity of the node that is watched.
     pub fn id(&self) -> NodeId {
         self.id
     }
@@ -120,15 +120,22 @@ impl Watch {
 /// Receives events. All methods except the first run with a bucket locked: they are quick, allocate
 /// nothing and drop no node.
 pub trait Listener: Send + Sync {
-    /// Makes room for another watch. Fails with `ENOSPC` if there are too many watches, and with
-    /// `ENOMEM`.
+    /// Makes room for another watch.
+    ///
+    /// # Errors
+    /// Fails with `ENOSPC` if there are too many watches, and with `ENOMEM`.
     fn prepare(&self) -> Result<(), Errno>;
-    /// Handles `events` of the watched node, or of its entry `name` if that is not empty.
+    /// Handles `events` of the node of `watch`, or of the node's entry `name` if that is not empty.
+    /// The two events of one move have the same `cookie`, which is 0 for other events.
     fn event(&self, watch: &Watch, events: Events, cookie: u32, name: &[u8]);
-    /// Adds a watch, sets its number, and returns the number. Returns `None` if there is no room
-    /// any more. Fails with `ENOSPC` if no number is left.
+    /// Adds a watch, sets its number, and returns the number. Returns `None` if the room of
+    /// [`Self::prepare`] is used up.
+    ///
+    /// # Errors
+    /// Fails with `ENOSPC` if no number is left.
     fn enter(&self, watch: &Arc<Watch>) -> Result<Option<i32>, Errno>;
-    /// Removes the watch `number`, which has ended. Returns it.
+    /// Removes the watch `number`, which has ended, and returns it. Returns `None` if there is no
+    /// such watch.
     fn leave(&self, number: i32) -> Option<Arc<Watch>>;
 }
 
@@ -383,7 +390,9 @@ pub fn tell_node(node: &NodeRef, events: Events) {
     tell(node.id(), events | of_kind(node), 0, b"", false);
 }
 
-/// Reports events of a node to its watches, and under its name to the watches of its directory.
+/// Reports events of `node` to its watches, and under its name to the watches of its directory.
+/// `place` is the directory and the name of a node that is no directory. `open` says that the
+/// events are those of an open file, whose name may have been removed.
 #[cold]
 pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Events, open: bool) {
     let events = events | of_kind(node);
@@ -428,13 +437,15 @@ fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn F
     tell(id, events, 0, name, unlinked);
 }
 
-/// Reports events of the entry `name` to the watches of its directory.
+/// Reports events of the entry `name` to the watches of its directory `parent`. `cookie` is 0
+/// except for a move.
 #[cold]
 pub fn tell_entry(parent: &NodeRef, name: &[u8], events: Events, cookie: u32) {
     tell(parent.id(), events, cookie, name, false);
 }
 
-/// Reports the move of an entry to the watches of both directories.
+/// Reports that `moved` was moved from the directory and name `from` to the directory and name
+/// `to`, to the watches of both directories.
 #[cold]
 pub fn tell_move(from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8]), moved: &NodeRef) {
     static COOKIE: AtomicU32 = AtomicU32::new(1);
@@ -445,8 +456,8 @@ pub fn tell_move(from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8]), moved: &NodeRef
     tell_entry(to.0, to.1, Events::MOVED_TO | kind, cookie);
 }
 
-/// Handles the removal of a name of `node`, to which the caller holds a reference. After the last
-/// name, the watches drop their references to the node.
+/// Drops the references of the watches to `node` if it has lost its last name. Call this after a
+/// name was removed, with a reference to `node`.
 #[cold]
 pub fn unlinked(node: &NodeRef) {
     if node.metadata().links != 0 && !node.is_removed() {

@@ -33,13 +33,14 @@ impl Extended {
         &self.0
     }
 
-    /// Returns the value of an attribute, to be changed in place.
+    /// Returns the value of the attribute `name`, to be changed in place. Returns `None` if there
+    /// is no such attribute.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut [u8]> {
         self.0.get_mut(name)
     }
 
-    /// Sets an attribute. The caller must drop the returned attribute, the old one or the refused
-    /// one, without a lock.
+    /// Sets an attribute. `when` says whether the attribute must exist or must not. Returns an
+    /// attribute to be dropped without a lock, the old one or the refused one, and the result.
     ///
     /// # Errors
     /// Fails with `EEXIST`, `ENODATA` or `ENOMEM`. Fails with `ENOSPC` if there are too many or all
@@ -81,7 +82,7 @@ impl Extended {
         Ok(Self(all))
     }
 
-    /// Removes an attribute and returns it.
+    /// Removes the attribute `name` and returns it. Returns `None` if there is no such attribute.
     pub fn remove(&mut self, name: &[u8]) -> Option<Attribute> {
         let gone = self.0.remove(name)?;
         BYTES.fetch_sub(gone.bytes(), Ordering::Relaxed);

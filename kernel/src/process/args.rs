@@ -2,7 +2,7 @@
 
 use machine::arch::UserFrame;
 
-/// The six arguments as the registers hold them.
+/// The six arguments of a system call, as the registers hold them.
 #[derive(Copy, Clone, Debug)]
 pub struct Args(pub [u64; 6]);
 
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// Converts a 64-bit word to the result of a call, or to a size.
+/// Returns `word`, the result of a system call or a size, as a `usize`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "both have 64 bits here")]
 pub(crate) fn value(word: u64) -> usize {

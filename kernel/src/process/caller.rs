@@ -22,13 +22,15 @@ pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R) -> R {
     call(process::current().files())
 }
 
-/// Returns the calling task's root and working directory.
+/// Returns the calling task's root, working directory and umask.
 pub fn context() -> Arc<Context> {
     process::current().fs().clone()
 }
 
-/// Returns the open file behind a descriptor of the calling task. Fails with `EBADF` if the
-/// descriptor is unused or only names a place (`O_PATH`).
+/// Returns the open file behind the descriptor `fd` of the calling task.
+///
+/// # Errors
+/// Fails with `EBADF` if `fd` is unused, or if it only names a file (`O_PATH`).
 #[inline]
 pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     let file = place(fd)?;
@@ -44,33 +46,40 @@ fn refused(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Errno> {
     Err(Errno::EBADF)
 }
 
-/// Returns the open file behind a descriptor, also if it was opened with `O_PATH`. Fails with
-/// `EBADF` if the descriptor is unused.
+/// Returns the open file behind the descriptor `fd` of the calling task, also if it only names a
+/// file (`O_PATH`).
+///
+/// # Errors
+/// Fails with `EBADF` if `fd` is unused.
 #[inline]
 pub fn place(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     process::current().files().get(fd)
 }
 
-/// Returns one more than the highest descriptor that the calling process may have
-/// (`RLIMIT_NOFILE`).
+/// Returns the calling process's `RLIMIT_NOFILE`. All descriptors that it opens are below this
+/// number.
 pub fn descriptor_limit() -> usize {
     let limit = process::current().process().limit(limits::index::NOFILE);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Gives `file` the lowest free descriptor of the calling task and returns the descriptor. Fails
-/// with `EMFILE` if no descriptor is left, and with `ENOMEM`.
+/// Gives `file` the lowest free descriptor of the calling task and returns the descriptor.
+/// `close_on_exec` says whether exec closes the descriptor.
+///
+/// # Errors
+/// Fails with `EMFILE` if no descriptor is left, and with `ENOMEM`.
 pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno> {
     with_files(|files| files.insert(file, close_on_exec, 0, descriptor_limit()))
 }
 
-/// Returns the calling process's `RLIMIT_FSIZE`, or `None` if it is infinite.
+/// Returns the calling process's `RLIMIT_FSIZE` in bytes, or `None` if there is no limit.
 pub fn file_size_limit() -> Option<u64> {
     let limit = process::current().process().limit(limits::index::FSIZE);
     (limit != limits::INFINITY).then_some(limit)
 }
 
-/// Returns the calling process's number and real IDs, as a receiver of its messages sees them.
+/// Returns the number and the real user and group of the calling process. The receiver of a message
+/// from the process sees them.
 pub fn credentials() -> Credentials {
     let current = process::current();
     let who = current.credentials();
@@ -81,7 +90,7 @@ pub fn credentials() -> Credentials {
     }
 }
 
-/// Returns the calling process's number and effective IDs.
+/// Returns the number and the effective user and group of the calling process.
 pub fn acting_credentials() -> Credentials {
     let current = process::current();
     let who = current.credentials();
@@ -92,17 +101,20 @@ pub fn acting_credentials() -> Credentials {
     }
 }
 
-/// Returns the user and the group that own the files that the calling task creates.
+/// Returns the IDs of the user and of the group that own the files that the calling task creates.
 pub fn file_owner() -> [u32; 2] {
     let current = process::current();
     let who = current.credentials();
     [who.users.file, who.groups.file]
 }
 
-/// Checks that the calling task may inspect `process`.
+/// Checks that the calling task may inspect `process`. A task may always inspect its own process.
+/// It may inspect another one if it has `CAP_SYS_PTRACE`, or if `process` is dumpable and has the
+/// IDs of the task and no capability that the task lacks. `how` selects the IDs and capabilities of
+/// the task that count.
 ///
 /// # Errors
-/// Fails with `EPERM` if the task may not.
+/// Fails with `EPERM` if the task may not inspect `process`.
 pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     let current = process::current();
     if core::ptr::eq(Arc::as_ptr(current.process()), process) {
@@ -116,10 +128,12 @@ pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
     }
 }
 
-/// Returns the memory of a process that the calling task may inspect.
+/// Returns the address space of `process` if the calling task may inspect the process. `how` is
+/// that of [`look_into`].
 ///
 /// # Errors
-/// Fails with `EPERM` if the task may not, and with `ESRCH` if the process has no memory.
+/// Fails with `EPERM` if the task may not inspect `process`, and with `ESRCH` if the process has no
+/// user memory.
 pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Errno> {
     loop {
         let space = process.vm().ok_or(Errno::ESRCH)?;
@@ -132,7 +146,7 @@ pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Er
     }
 }
 
-/// Checks that the calling task has an effective capability.
+/// Checks that the calling task has the effective capability `capability`.
 ///
 /// # Errors
 /// Fails with `EPERM` if the task does not have it.
@@ -140,7 +154,7 @@ pub fn need(capability: Capabilities) -> Result<(), Errno> {
     process::current().credentials().need(capability)
 }
 
-/// Returns whether the calling task has an effective capability.
+/// Returns whether the calling task has the effective capability `capability`.
 pub fn can(capability: Capabilities) -> bool {
     process::current().credentials().can(capability)
 }

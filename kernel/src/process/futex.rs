@@ -28,7 +28,7 @@ use machine::sched::{self, Thread};
 
 const BUCKETS: usize = 1024;
 
-/// What identifies a futex.
+/// The identity of a futex.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// Address space, address.
@@ -38,13 +38,13 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Returns what identifies the futex with the word at `address` of the current process. With
+    /// Returns the identity of the futex with the word at `address` of the current process. With
     /// `shared`, memory that processes share is identified by its object. Private memory is always
     /// identified by its address.
     ///
     /// # Errors
     /// Fails with `EINVAL` if `address` is no multiple of 4. Fails with `EFAULT` if `address` is
-    /// not in user memory or, for shared memory, cannot be read.
+    /// not in user memory or, with `shared`, cannot be read.
     pub(super) fn of(address: u64, shared: bool) -> Result<Self, Errno> {
         if !address.is_multiple_of(4) {
             return Err(Errno::EINVAL);
@@ -195,11 +195,13 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<
     if mixed { Err(Errno::EINVAL) } else { Ok(count) }
 }
 
-/// Wakes up to `limit` waiters whose bits meet `bits`, and returns their number.
+/// Wakes up to `limit` waiters of the futex at `address` whose bits meet `bits`. Returns the number
+/// of woken waiters. `shared` says whether other processes may use the futex, too.
 ///
 /// # Errors
-/// Fails with `EINVAL` for an unaligned address, if `bits` is 0, and if a waiter is on its way to a
-/// lock. Fails with `EFAULT`.
+/// Fails with `EINVAL` if `address` is no multiple of 4, if `bits` is 0, or if a waiter is to take
+/// a lock after its wait ([`wait_then_lock`]). Fails with `EFAULT` if `address` is not in user
+/// memory or, with `shared`, cannot be read.
 pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
@@ -227,11 +229,14 @@ fn leave(waiter: &Waiter) -> bool {
     }
 }
 
-/// Waits on the word at `address` while it is `expected`, until a wake-up or until `deadline`.
+/// Waits at the futex at `address` if its word is `expected`. A wake-up whose bits meet `bits` ends
+/// the wait. Returns 0 after a wake-up. `shared` says whether other processes may use the futex,
+/// too. `deadline` `None` means no time limit.
 ///
 /// # Errors
-/// Fails with `EAGAIN` if the word differs, with `ERESTARTSYS` at a signal, and with `ETIMEDOUT`.
-/// Fails with the errors of [`wake`].
+/// Fails with `EAGAIN` if the word differs, with `ERESTARTSYS` at a signal, and with `ETIMEDOUT` at
+/// `deadline`. Fails with `EINVAL` if `address` is no multiple of 4 or `bits` is 0, and with
+/// `EFAULT` if the word cannot be read.
 pub(crate) fn wait(
     address: u64,
     shared: bool,
@@ -246,12 +251,15 @@ pub(crate) fn wait(
     wait_for(address, key, expected, deadline, bits, None)
 }
 
-/// Waits on the word at `address` until [`send_to_lock`] sends the task on to `lock`, then takes
-/// the lock (`FUTEX_WAIT_REQUEUE_PI`). `deadline` holds for both waits together.
+/// Waits at the futex at `address` if its word is `expected`, until [`send_to_lock`] sends the task
+/// on to the lock at `lock`. Then takes the lock and returns 0 (`FUTEX_WAIT_REQUEUE_PI`).
+/// `deadline` holds for both waits together.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if the word differs, or if a signal arrived after the task was sent on.
-/// Fails with the errors of [`wait`] and [`futex_pi::lock`].
+/// Fails with `ERESTARTNOINTR` at an earlier signal, and with `ETIMEDOUT` at `deadline`. Fails with
+/// `EINVAL` if `lock` and `address` are the same futex. Fails with the errors of
+/// [`futex_pi::lock`].
 pub(crate) fn wait_then_lock(
     address: u64,
     lock: u64,
@@ -278,13 +286,15 @@ pub(crate) fn wait_then_lock(
     }
 }
 
-/// Sends up to `limit` waiters of the word at `from` on to `lock` if the word is `expected`
-/// (`FUTEX_CMP_REQUEUE_PI`). They are woken, and take the lock or wait for it themselves. Returns
-/// the number of these waiters.
+/// Sends up to `limit` waiters of the futex at `from` on to the lock at `lock`, if the word at
+/// `from` is `expected` (`FUTEX_CMP_REQUEUE_PI`). They are woken, and take the lock or wait for it
+/// themselves. Returns the number of these waiters. `shared` says whether other processes may use
+/// the futexes, too.
 ///
 /// # Errors
-/// Fails with `EAGAIN` if the word differs, and with `EINVAL` if a waiter wants no lock or another
-/// one. Fails with the errors of [`wake`].
+/// Fails with `EAGAIN` if the word differs. Fails with `EINVAL` if an address is no multiple of 4,
+/// if both addresses are the same futex, or if a waiter does not wait for `lock`. Fails with
+/// `EFAULT` if the word cannot be read.
 pub(crate) fn send_to_lock(
     from: u64,
     lock: u64,
@@ -348,10 +358,10 @@ fn wait_for(
 /// The most words that one task may wait on (`FUTEX_WAITV_MAX`).
 pub(crate) const MOST_WORDS: usize = 128;
 
-/// One of several words to wait on.
+/// One of several futex words that a task waits on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Word {
-    /// Its address.
+    /// The address of the word.
     pub(crate) address: u64,
     /// Whether other processes may wake the waiter.
     pub(crate) shared: bool,
@@ -359,11 +369,13 @@ pub(crate) struct Word {
     pub(crate) expected: u32,
 }
 
-/// Waits on several words, at most [`MOST_WORDS`], until one is woken. Returns the index of the
-/// woken word.
+/// Waits on `words`, at most [`MOST_WORDS`], until one of them is woken or until `deadline`.
+/// Returns the index of the woken word.
 ///
 /// # Errors
-/// Fails with `ENOMEM`, and with the errors of [`wait`].
+/// Fails with `EAGAIN` if a word differs from its `expected`, with `ERESTARTSYS` at a signal, and
+/// with `ETIMEDOUT` at `deadline`. Fails with `EINVAL` if an address is no multiple of 4, with
+/// `EFAULT` if a word cannot be read, and with `ENOMEM`.
 pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult {
     let mut waiters: Vec<Waiter> = Vec::new();
     waiters
@@ -426,12 +438,15 @@ fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno>
     }
 }
 
-/// Wakes up to `wake_limit` waiters of one futex and moves up to `move_limit` of the others to
-/// another futex. With `expected`, does so only if the first futex's word has that value. Returns
-/// how many waiters were woken and how many were moved.
+/// Wakes up to `wake_limit` waiters of the futex at `from` and moves up to `move_limit` of the
+/// others to the futex at `to`. With `expected`, does so only if the word at `from` has that value.
+/// Returns the number of woken waiters and the number of moved ones. `shared` says whether other
+/// processes may use the futexes, too.
 ///
 /// # Errors
-/// Fails with `EAGAIN` if the word differs, and with the errors of [`wake`].
+/// Fails with `EAGAIN` if the word differs. Fails with `EINVAL` if an address is no multiple of 4,
+/// or if a waiter is to take a lock after its wait ([`wait_then_lock`]). Fails with `EFAULT` if an
+/// address is not in user memory, or if a word that the call reads cannot be read.
 pub(crate) fn requeue(
     from: u64,
     to: u64,
@@ -499,12 +514,14 @@ pub(crate) fn requeue(
     Ok((woken, count))
 }
 
-/// Changes the word at `second` and wakes waiters of the futex at `first` (`FUTEX_WAKE_OP`). Also
-/// wakes waiters of the second futex if the old value of its word passes the operation's test.
-/// Returns the number of woken waiters.
+/// Changes the word at `second` by `operation` and wakes up to `first_limit` waiters of the futex
+/// at `first` (`FUTEX_WAKE_OP`). Also wakes up to `second_limit` waiters of the futex at `second`,
+/// if the old value of its word passes the test in `operation`. Returns the number of woken
+/// waiters. `shared` says whether other processes may use the futexes, too.
 ///
 /// # Errors
-/// Fails with `ENOSYS` for an unknown operation, and with the errors of [`wake`].
+/// Fails with `ENOSYS` for an unknown operation or test. Fails with `EAGAIN` if other tasks keep
+/// changing the word. Fails with the errors of [`wake`].
 pub(crate) fn wake_op(
     first: u64,
     second: u64,

@@ -199,15 +199,16 @@ fn take(address: u64, word: u32, tid: u32) -> Result<bool, Errno> {
     Ok(atomic::compare_exchange_u32(address, word, new)? == word)
 }
 
-/// Takes the lock at `address`, and waits for it at most until `deadline` (`FUTEX_LOCK_PI`). With
-/// `try_only` the call does not wait (`FUTEX_TRYLOCK_PI`).
+/// Takes the lock at `address` (`FUTEX_LOCK_PI`). Waits for the lock at most until `deadline`, or
+/// not at all if `try_only` is set (`FUTEX_TRYLOCK_PI`). Returns 0. `shared` says whether other
+/// processes may use the lock, too.
 ///
 /// # Errors
 /// Fails with `EDEADLK` if the caller owns the lock, or if its owner waits for the caller. Fails
 /// with `ESRCH` if the word names no task, and with `EPERM` if it names a kernel thread. Fails with
-/// `EAGAIN` if `try_only` is set and the lock is taken, and with `ETIMEDOUT` after `deadline`.
-/// Fails with `ERESTARTNOINTR` at a signal, with `EINVAL` for an unaligned address, and with
-/// `EFAULT`.
+/// `EAGAIN` if `try_only` is set and the lock is taken, and with `ETIMEDOUT` at `deadline`. Fails
+/// with `ERESTARTNOINTR` at a signal. Fails with `EINVAL` if `address` is no multiple of 4, and
+/// with `EFAULT` if the word cannot be accessed.
 pub(crate) fn lock(
     address: u64,
     shared: bool,
@@ -391,10 +392,12 @@ fn leave(waiter: &Waiter) -> u32 {
 }
 
 /// Hands the lock at `address`, which the caller owns, to the waiter that is first in turn
-/// (`FUTEX_UNLOCK_PI`).
+/// (`FUTEX_UNLOCK_PI`). Without waiters the lock becomes free. Returns 0. `shared` says whether
+/// other processes may use the lock, too.
 ///
 /// # Errors
-/// Fails with `EPERM` if the caller does not own the lock, and with the errors of [`lock`].
+/// Fails with `EPERM` if the caller does not own the lock. Fails with `EINVAL` if `address` is no
+/// multiple of 4, and with `EFAULT` if the word cannot be accessed.
 pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
     let tid = process::current().tid();
     // Ends: each turn means that another task has changed the word, or that its page was not
@@ -433,16 +436,18 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
     }
 }
 
-/// Ends a task's ownership of locks: for each lock that others wait for, the first waiter may take
-/// it over.
+/// Hands over the locks of `task` that other tasks wait for, because `task` ends. The first waiter
+/// for each of these locks may take the lock over. Tasks that want such a lock later learn that its
+/// owner is gone.
 pub(crate) fn release_all(task: &Task) {
     // SeqCst: set before `is_waited_for` is read. `wait` sets that first and then reads this.
     task.marks().is_gone.store(1, Ordering::SeqCst);
     hand_over(task);
 }
 
-/// Does the same as [`release_all`] for a task that continues with another program, and forgets
-/// that tasks have waited for it.
+/// Hands over the locks of `task` that other tasks wait for, because `task` continues with another
+/// program. The first waiter for each of these locks may take the lock over. Forgets that tasks
+/// have waited for `task`.
 pub(crate) fn release_for_exec(task: &Task) {
     hand_over(task);
     task.marks().is_waited_for.store(0, Ordering::SeqCst);

@@ -13,7 +13,8 @@ pub struct PidFile {
     process: Arc<Process>,
 }
 
-/// Returns whether the process still has its number: no parent has waited for it.
+/// Returns whether `process` still has its number. It loses the number when a parent waits for its
+/// end.
 pub fn is_known(process: &Arc<Process>) -> bool {
     let table = table::lock();
     table
@@ -21,7 +22,8 @@ pub fn is_known(process: &Arc<Process>) -> bool {
         .is_some_and(|known| Arc::ptr_eq(known, process))
 }
 
-/// Opens a pidfd's file for `process`. The caller installs it as a descriptor.
+/// Returns a new open file of a pidfd that refers to `process`. The caller installs it as a
+/// descriptor.
 pub fn open(process: Arc<Process>, nonblocking: bool) -> Arc<OpenFile> {
     let mut flags = OpenFlags::READ_WRITE;
     flags.set(OpenFlags::NONBLOCK, nonblocking);
@@ -29,7 +31,7 @@ pub fn open(process: Arc<Process>, nonblocking: bool) -> Arc<OpenFile> {
     anonymous::open(file, FileKind::Anonymous, "pidfd", flags)
 }
 
-/// Returns the process that a pidfd refers to.
+/// Returns the process that the pidfd `file` refers to.
 ///
 /// # Errors
 /// Fails with `EBADF` if `file` is no pidfd.

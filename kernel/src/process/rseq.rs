@@ -25,8 +25,8 @@ const SECTION: u64 = 8;
 /// Offset of `flags` in the structure.
 const FLAGS: u64 = 16;
 
-/// The `struct rseq` that a thread has registered. Only the thread itself changes this, so all
-/// accesses are relaxed.
+/// The `struct rseq` that a thread has registered by `rseq(2)`. Only the thread itself changes the
+/// registration, so all accesses are relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Registration {
     /// The structure's address; 0 if none is registered.
@@ -37,7 +37,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Returns whether the thread must check its structure before it continues on this CPU.
+    /// Returns whether the thread must check its `struct rseq` before it continues on this CPU.
     /// `in_call` says that the thread was in a system call.
     #[inline]
     pub(crate) fn is_due(&self, in_call: bool) -> bool {
@@ -47,8 +47,8 @@ impl Registration {
         !in_call || self.cpu.load(Ordering::Relaxed) != here()
     }
 
-    /// Copies the registration of the parent to a forked process, whose memory is a copy of the
-    /// parent's.
+    /// Copies the registration of `parent` to the thread of a forked process, whose memory is a
+    /// copy of the parent's.
     pub(crate) fn inherit(&self, parent: &Self) {
         let copy = |to: &AtomicU32, from: &AtomicU32| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -59,7 +59,8 @@ impl Registration {
         self.address.store(address, Ordering::Relaxed);
     }
 
-    /// Returns the structure's address and the signature before abort handlers; for tracers.
+    /// Returns the address of the `struct rseq` and the signature before abort handlers, for
+    /// tracers. The address is 0 if none is registered.
     pub(crate) fn configuration(&self) -> (u64, u32) {
         let address = self.address.load(Ordering::Relaxed);
         (address, self.signature.load(Ordering::Relaxed))
@@ -75,8 +76,9 @@ fn here() -> u32 {
     u32::try_from(cpu_id()).unwrap_or(0)
 }
 
-/// Registers the structure of `bytes` bytes at `address` for the current thread `task`, or removes
-/// it if `flags` say so (`rseq(2)`). `signature` stands before the abort handlers. Returns 0.
+/// Registers the `struct rseq` of `bytes` bytes at `address` for the current thread `task`
+/// (`rseq(2)`). Removes the registration instead if `flags` is `RSEQ_FLAG_UNREGISTER`. `signature`
+/// stands before the program's abort handlers. Returns 0.
 ///
 /// # Errors
 /// Fails with `EINVAL` if an argument is wrong or another structure is registered. Fails with
@@ -190,7 +192,9 @@ fn section(
     Ok(Some(section.abort))
 }
 
-/// Serves the RSEQ bit of a thread's work word on the thread's way to user mode.
+/// Serves the RSEQ bit of the work word of `task` on its way to user mode. Aborts the current
+/// critical section and updates the CPU number. Sends SIGSEGV if the thread's `struct rseq` is
+/// invalid.
 pub(crate) fn serve(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::RSEQ);
     if look(task, frame).is_err() {
@@ -198,11 +202,12 @@ pub(crate) fn serve(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// Aborts the thread's current section before a signal handler runs, because the handler must not
-/// return into the section.
+/// Aborts the critical section that `task` is in, if any, before a signal handler runs. The handler
+/// must not return into the section.
 ///
 /// # Errors
-/// Fails if the thread's structure or its section is invalid.
+/// Fails with `EFAULT` if the thread's `struct rseq` or its section cannot be accessed, and with
+/// `EINVAL` if it is invalid.
 pub(crate) fn before_handler(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     look(task, frame)
 }

@@ -50,7 +50,7 @@ pub(crate) struct Confinement {
 }
 
 impl Confinement {
-    /// Returns the mode's number: 0 free, 1 strict, 2 filters.
+    /// Returns the number of the thread's seccomp mode: 0 free, 1 strict, 2 filters.
     pub(crate) fn number(&self) -> usize {
         match *self.mode.lock() {
             Mode::Free => 0,
@@ -59,8 +59,8 @@ impl Confinement {
         }
     }
 
-    /// Returns the thread's newest filter, which refers to the older ones. `None` if it has no
-    /// filters.
+    /// Returns the thread's newest seccomp filter, which refers to the older ones. Returns `None`
+    /// if the thread has no filters.
     pub(crate) fn filters(&self) -> Option<Arc<Filter>> {
         match &*self.mode.lock() {
             Mode::Filters(newest) => Some(newest.clone()),
@@ -68,7 +68,8 @@ impl Confinement {
         }
     }
 
-    /// Returns whether the thread is about to take over `no_new_privileges`.
+    /// Returns whether the thread takes over `no_new_privileges` at its next system call, because
+    /// another thread passed on its filters with this flag.
     pub(crate) fn is_bound(&self) -> bool {
         // Relaxed: a thread that must act on the flag sees its work bit first.
         self.bound.load(Ordering::Relaxed)
@@ -92,8 +93,8 @@ fn set(task: &Task, mode: Mode) {
     task.add_work(work::CONFINED);
 }
 
-/// Gives a new thread or process its creator's mode. The caller holds the lock of the creator's
-/// group.
+/// Gives the new thread `child` the seccomp mode of `parent`, which created it. The caller holds
+/// the lock of the parent's group.
 pub(crate) fn inherit(child: &Task, parent: &Task) {
     if parent.work() & work::CONFINED == 0 {
         return;
@@ -122,23 +123,26 @@ pub(crate) fn become_strict() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The threads that get a new filter.
+/// The threads that get a new seccomp filter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// Only the calling thread.
     Own,
-    /// All threads of the process. The call returns the number of a thread that has other filters.
+    /// All threads of the process. If a thread has other filters, the call returns its number and
+    /// changes nothing.
     All,
-    /// All threads of the process. A thread that has other filters is an error.
+    /// All threads of the process. If a thread has other filters, the call fails and changes
+    /// nothing.
     AllOrError,
 }
 
-/// Adds a filter to those of the current thread. Returns 0, or the number of a thread that cannot
-/// have it.
+/// Adds a seccomp filter with the program `program` to those of the threads in `whose`. `logs` says
+/// that the filter's actions are noted in the kernel log. Returns 0, or the number of a thread that
+/// cannot have the filter, for [`Whose::All`].
 ///
 /// # Errors
-/// Fails with `EINVAL` if the thread is strict, and with `ENOMEM` if its filters are too long
-/// together. Fails with `ESRCH` if a thread cannot have the filter.
+/// Fails with `EINVAL` if the current thread is strict, and with `ENOMEM` if its filters are too
+/// long together. Fails with `ESRCH` if a thread cannot have the filter, for [`Whose::AllOrError`].
 pub(crate) fn install(program: Program, logs: bool, whose: Whose) -> SysResult {
     let task = current();
     let mut filter = Arc::new(Filter::new(program, logs));
@@ -216,8 +220,9 @@ fn data_of(frame: &UserFrame) -> [u32; DATA_WORDS] {
     data
 }
 
-/// Checks a system call of a thread that is confined. Returns `true` if the call may be made.
-/// Otherwise returns `false`, and `frame` has the result of the call.
+/// Checks a system call of the thread `task`, whose seccomp mode is not free. Returns `true` if the
+/// call may be made. Returns `false` if it may not; the result is then in `frame`. Does not return
+/// if the thread is killed.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     take_promise_over(task);
@@ -312,12 +317,14 @@ fn take_promise_over(task: TaskRef) {
 /// `kernel.seccomp.actions_logged`. Relaxed: no other data depends on it.
 static NOTED: AtomicU32 = AtomicU32::new(Actions::NOTED_AT_FIRST.0);
 
-/// Returns the actions that are noted in the kernel log.
+/// Returns the actions of seccomp filters that are noted in the kernel log
+/// (`kernel.seccomp.actions_logged`).
 pub(crate) fn noted() -> Actions {
     Actions(NOTED.load(Ordering::Relaxed))
 }
 
-/// Sets the actions that are noted in the kernel log.
+/// Sets the actions of seccomp filters that are noted in the kernel log
+/// (`kernel.seccomp.actions_logged`).
 pub(crate) fn set_noted(actions: Actions) {
     NOTED.store(actions.0, Ordering::Relaxed);
 }

@@ -3,7 +3,7 @@
 use crate::fs::changes::Changes;
 use machine::sync::SpinLock;
 
-/// Size in bytes of one field of `struct utsname`.
+/// The size in bytes of one field of `struct utsname`, with its NUL.
 pub(crate) const FIELD: usize = 65;
 
 /// The version of Linux whose interface this kernel offers (`uname -r`).
@@ -11,12 +11,12 @@ pub const RELEASE: &str = "6.1.0-ebb";
 /// The version of the kernel build that `uname -v` shows.
 pub const VERSION: &str = "#1 SMP Ebb";
 
-/// A name of the machine, padded with NULs.
+/// A name in `struct utsname`, padded with NULs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Field(pub(crate) [u8; FIELD]);
 
 impl Field {
-    /// Makes a field of `text`, cut to 64 bytes.
+    /// Returns a field with `text`, cut to 64 bytes.
     pub(crate) const fn new(text: &str) -> Self {
         let mut bytes = [0; FIELD];
         let mut i = 0;
@@ -28,14 +28,14 @@ impl Field {
     }
 }
 
-/// The name of the host (`sethostname(2)`).
+/// The machine's host name (`sethostname(2)`).
 pub(crate) static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
-/// The name of the NIS domain (`setdomainname(2)`).
+/// The machine's NIS domain name (`setdomainname(2)`).
 pub(crate) static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
 
-/// Notifies tasks that poll the host's name of its changes.
+/// The changes of the host name, for tasks that poll `/proc/sys/kernel/hostname`.
 pub static HOST_CHANGES: Changes = Changes::new();
-/// Notifies tasks that poll the domain's name of its changes.
+/// The changes of the NIS domain name, for tasks that poll `/proc/sys/kernel/domainname`.
 pub static DOMAIN_CHANGES: Changes = Changes::new();
 
 fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
@@ -51,23 +51,23 @@ fn set_name(slot: &SpinLock<Field>, name: &[u8]) {
     *slot.lock() = field;
 }
 
-/// Calls `read` with the host's name.
+/// Calls `read` with the host name, without NULs, and returns the result of `read`.
 pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
     with_name(&HOST_NAME, read)
 }
 
-/// Sets the host's name, cut to 64 bytes.
+/// Sets the host name to `name`, cut to 64 bytes.
 pub fn set_host_name(name: &[u8]) {
     set_name(&HOST_NAME, name);
     HOST_CHANGES.note();
 }
 
-/// Calls `read` with the domain's name.
+/// Calls `read` with the NIS domain name, without NULs, and returns the result of `read`.
 pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
     with_name(&DOMAIN_NAME, read)
 }
 
-/// Sets the domain's name, cut to 64 bytes.
+/// Sets the NIS domain name to `name`, cut to 64 bytes.
 pub fn set_domain_name(name: &[u8]) {
     set_name(&DOMAIN_NAME, name);
     DOMAIN_CHANGES.note();

@@ -11,6 +11,8 @@ use logic::knob::{number, word};
 use machine::memory::hugetlb::{self, Counts, PageSize};
 use machine::sched;
 
+/// The knobs of `/proc/sys/vm`: those of the pool of the default size, and
+/// `hugetlb_optimize_vmemmap`.
 pub(super) const PROC: &[Entry] = &[
     Entry::knob(
         "sys/vm/nr_hugepages",
@@ -39,6 +41,7 @@ pub(super) const PROC: &[Entry] = &[
     ),
 ];
 
+/// The files of `/sys` about huge pages of 2 MiB.
 pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
@@ -82,7 +85,7 @@ pub(super) const SYS: &[Entry] = &[
     ),
 ];
 
-/// The files of huge pages of 1 GiB. They exist if the CPUs support such pages.
+/// The files of `/sys` about huge pages of 1 GiB. They exist if the CPUs support such pages.
 pub(super) const SYS_GIGANTIC: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
@@ -144,34 +147,42 @@ pub(super) const SYS_GIGANTIC: &[Entry] = &[
     ),
 ];
 
-/// The files of one size.
+/// The functions of the files about huge pages of one size.
 trait OfSize {
+    /// The size of the pages.
     const SIZE: PageSize;
 
+    /// Shows `nr_hugepages`: the number of pages in the pool, including surplus ones.
     fn total(text: &mut Text) -> Written {
         count(text, Self::SIZE, |counts| counts.total)
     }
 
+    /// Shows `free_hugepages`: the number of free pages in the pool.
     fn free(text: &mut Text) -> Written {
         count(text, Self::SIZE, |counts| counts.free)
     }
 
+    /// Shows `resv_hugepages`: the number of free pages that are reserved for mappings.
     fn reserved(text: &mut Text) -> Written {
         count(text, Self::SIZE, |counts| counts.reserved)
     }
 
+    /// Shows `surplus_hugepages`: the number of pages beyond the requested size of the pool.
     fn surplus(text: &mut Text) -> Written {
         count(text, Self::SIZE, |counts| counts.surplus)
     }
 
+    /// Shows `nr_overcommit_hugepages`: the limit of surplus pages.
     fn overcommit(text: &mut Text) -> Written {
         count(text, Self::SIZE, |counts| counts.overcommit)
     }
 
+    /// Resizes the pool to `pages` pages, as far as there is memory. Never fails.
     fn set_total(pages: u64) -> Result<(), Errno> {
         set_total(Self::SIZE, pages)
     }
 
+    /// Sets the limit of surplus pages. Fails with `EINVAL` for pages of 1 GiB.
     fn set_overcommit(pages: u64) -> Result<(), Errno> {
         set_overcommit(Self::SIZE, pages)
     }
@@ -212,8 +223,9 @@ fn stops() -> bool {
     sched::current().killed()
 }
 
-/// As on Linux, a signal ends growth; the pool is then as large as it has become. A pool that
-/// shrinks ends only for a kill.
+/// Resizes the pool of pages of `size` to `pages` pages, as far as there is memory. As on Linux,
+/// any signal stops a pool that grows, at the size that it has reached. Only a kill stops one that
+/// shrinks.
 fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
     hugetlb::resize(size, pages, stops_growing, stops);
     // A larger pool leaves less of the free memory in whole blocks, a smaller one frees memory.
@@ -221,7 +233,8 @@ fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// As on Linux, there are no surplus pages of 1 GiB.
+/// Sets the limit of surplus pages of `size`. As on Linux, there are no surplus pages of 1 GiB:
+/// fails with `EINVAL` for them.
 fn set_overcommit(size: PageSize, pages: u64) -> Result<(), Errno> {
     if size == PageSize::Gib1 {
         return Err(Errno::EINVAL);
@@ -235,7 +248,8 @@ fn demote(pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// There is one size below.
+/// Sets the size into which pages of 1 GiB are split. Fails with `EINVAL` for sizes other than 2
+/// MiB.
 fn set_demote_size(bytes: u64) -> Result<(), Errno> {
     if bytes == PageSize::Mib2.bytes() {
         Ok(())
@@ -244,7 +258,7 @@ fn set_demote_size(bytes: u64) -> Result<(), Errno> {
     }
 }
 
-/// Writes the lines about huge pages of `/proc/meminfo`, which are its last ones.
+/// Writes the lines about huge pages of `/proc/meminfo`.
 pub(super) fn meminfo(text: &mut Text) -> Written {
     let size = hugetlb::default_size();
     let counts = hugetlb::counts(size);
@@ -274,7 +288,8 @@ pub(super) fn node_meminfo(text: &mut Text) -> Written {
     writeln!(text, "Node 0 HugePages_Surp:  {:>5}", counts.surplus)
 }
 
-/// Returns the size of huge pages that a word of the command line names, if this machine has it.
+/// Returns the size of huge pages that a word of the command line names, or `None` if this machine
+/// does not have it.
 fn boot_size(value: &str) -> Option<PageSize> {
     PageSize::of_bytes(number::size(value.as_bytes()).0)
 }
@@ -300,7 +315,7 @@ pub(super) fn apply_boot_line(line: &str) {
             _ => {}
         }
     }
-    // The large ones first: the others find room between them.
+    // The large pages first, since the small ones find room between them.
     for wanted in [PageSize::Gib1, PageSize::Mib2] {
         let mut size = Some(hugetlb::default_size());
         for (word, (name, value)) in words() {

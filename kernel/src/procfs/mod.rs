@@ -7,7 +7,7 @@ mod sys;
 use crate::fs;
 use machine::arch::BootInfo;
 
-/// Mounts `/proc` and `/sys`.
+/// Mounts `/proc` and `/sys`. `boot` has the kernel's command line. Panics if a mount fails.
 pub fn mount(boot: &'static BootInfo) {
     let root = fs::root();
     let mount = fs::mounts::mount_permanent;

@@ -1,4 +1,4 @@
-//! The calls that steer the wall clock.
+//! Calls that adjust the wall clock.
 
 use super::Args;
 use crate::process::time::clocks::Clock;
@@ -19,13 +19,13 @@ pub fn adjtimex(a: &Args) -> SysResult {
     adjust(a.addr(0))
 }
 
-/// `clock_adjtime(2)`.
+/// `clock_adjtime(2)`. Only the wall clock can be adjusted; other clocks give `EOPNOTSUPP`.
 pub fn clock_adjtime(a: &Args) -> SysResult {
     UserPtr::<Timex>::new(a.addr(1)).read()?;
     if a.int(0) == 0 {
         return adjust(a.addr(1));
     }
-    // Only the wall clock can be steered.
+    // Tells an unknown clock (`EINVAL`) from one that cannot be adjusted.
     Clock::from_number(a.int(0))?;
     Err(Errno::EOPNOTSUPP)
 }

@@ -29,12 +29,19 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Operations of a control block (`IOCB_CMD_*`).
 mod operation {
+    /// `IOCB_CMD_PREAD`.
     pub(super) const READ: u16 = 0;
+    /// `IOCB_CMD_PWRITE`.
     pub(super) const WRITE: u16 = 1;
+    /// `IOCB_CMD_FSYNC`.
     pub(super) const SYNC: u16 = 2;
+    /// `IOCB_CMD_FDSYNC`.
     pub(super) const DATA_SYNC: u16 = 3;
+    /// `IOCB_CMD_POLL`.
     pub(super) const POLL: u16 = 5;
+    /// `IOCB_CMD_PREADV`.
     pub(super) const READ_VECTOR: u16 = 7;
+    /// `IOCB_CMD_PWRITEV`.
     pub(super) const WRITE_VECTOR: u16 = 8;
 }
 
@@ -47,14 +54,14 @@ fn space() -> Result<Arc<AddressSpace>, Errno> {
     process::current().vm().cloned().ok_or(Errno::EINVAL)
 }
 
-/// The context whose number is in argument 0.
+/// Returns the context whose number is in argument 0. Fails with `EINVAL` if there is none.
 fn context(a: &Args) -> Result<Arc<Context>, Errno> {
     aio::find(&*space()?, a.addr(0))
 }
 
-/// Returns the limit of outstanding requests of a context for `asked` requests: as on Linux, twice
-/// that number. Linux has still more room, up to the end of a page of its ring, which would make
-/// the memory of all contexts a multiple of `fs.aio-max-nr`.
+/// Returns the most requests that a context for `asked` requests may have outstanding: as on Linux,
+/// twice that number, and 2 more. Linux has still more room, up to the end of a page of its ring,
+/// which would make the memory of all contexts a multiple of `fs.aio-max-nr`.
 const fn most_outstanding(asked: u64) -> u64 {
     asked * 2 + 2
 }
@@ -129,7 +136,7 @@ fn submit(context: &Arc<Context>, address: u64) -> Result<(), Errno> {
     } else {
         None
     };
-    // Who cancels the request shows the key that Linux writes here.
+    // As on Linux, the kernel writes a key here, which `io_cancel` checks.
     UserPtr::<u32>::new(address.wrapping_add(8)).write(&0)?;
     let request = Request {
         block: &block,
@@ -151,12 +158,12 @@ struct Request<'a> {
     block: &'a ControlBlock,
     file: Arc<OpenFile>,
     signal: Option<Arc<OpenFile>>,
-    /// Where the control block is.
+    /// The address of the control block.
     address: u64,
 }
 
 impl Request<'_> {
-    /// The pieces of memory that bytes come from or go to.
+    /// Returns the program's memory that the request reads from or writes to.
     fn segments(&self) -> Result<Vec<Segment>, Errno> {
         let block = self.block;
         if matches!(
@@ -178,7 +185,7 @@ impl Request<'_> {
         }])
     }
 
-    /// The offset, which files without offsets do not have.
+    /// Returns the offset in the file, or `None` if the file has no offsets.
     fn offset(&self) -> Option<u64> {
         self.file
             .file()
@@ -186,9 +193,10 @@ impl Request<'_> {
             .then_some(self.block.offset.cast_unsigned())
     }
 
-    /// Checks the priority and the flags. Returns what they add to those of the file.
+    /// Checks the priority and the flags of the request. Returns the flags that it adds to those of
+    /// the file.
     fn more(&self, writing: bool) -> Result<OpenFlags, Errno> {
-        /// Class 1 takes a capability; there are 3.
+        /// The class that needs a capability. The classes are 1 to 3.
         const REAL_TIME: u16 = 1;
         let class = self.block.priority >> 13;
         if self.block.flags & HAS_PRIORITY != 0 {
@@ -212,7 +220,8 @@ impl Request<'_> {
         Ok(more)
     }
 
-    /// Whether the range of the request is one that a file can have; of files without offsets, too.
+    /// Checks that a file can have the range of the request. This holds for files without offsets,
+    /// too. Fails with `EINVAL` otherwise.
     fn check_range(&self, segments: &[Segment]) -> Result<(), Errno> {
         let offset = u64::try_from(self.block.offset).map_err(|_| Errno::EINVAL)?;
         let count = segments
@@ -221,7 +230,7 @@ impl Request<'_> {
         check_range(offset, count.min(MAX_RW_COUNT))
     }
 
-    /// Whether the file has bytes to read or write. A directory has none.
+    /// Checks that the file has bytes to read or write. Fails with `EINVAL` for a directory.
     fn check_kind(&self) -> Result<(), Errno> {
         if self.file.is_directory() {
             return Err(Errno::EINVAL);
@@ -287,7 +296,7 @@ impl Request<'_> {
         room.poll(self.file, wanted, [self.address, block.data], self.signal)
     }
 
-    /// Enters the event of a request that is done.
+    /// Adds the event of the ended request to the context, and signals the eventfd of the request.
     fn complete(self, room: Room<'_>, result: SysResult) {
         let result = match result {
             Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
@@ -309,7 +318,12 @@ impl Request<'_> {
     }
 }
 
-/// `io_cancel(2)`: only a poll waits, and its event tells that it has ended.
+/// `io_cancel(2)`. Ends a waiting poll, whose event then has the result 0. Other requests cannot be
+/// cancelled, since they complete in `io_submit`.
+///
+/// # Errors
+/// Fails with `EINPROGRESS` if the poll was cancelled, as on Linux. Fails with `EINVAL` if the
+/// control block has no waiting poll or there is no such context, and with `EFAULT`.
 pub fn io_cancel(a: &Args) -> SysResult {
     let key = UserPtr::<u32>::new(a.addr(1).wrapping_add(8)).read()?;
     if key != 0 {
@@ -319,7 +333,8 @@ pub fn io_cancel(a: &Args) -> SysResult {
     Err(Errno::EINPROGRESS)
 }
 
-/// Takes events, at most until `until`.
+/// Waits for events until `until` and writes them to the program. Returns their number. `None`
+/// waits without a deadline.
 fn take(a: &Args, until: Option<Nanos>) -> SysResult {
     let context = context(a)?;
     let [least, most] = [a.long(1), a.long(2)];

@@ -15,7 +15,8 @@ use logic::path::{self, PATH_MAX};
 /// Reads a path from the program's memory.
 ///
 /// # Errors
-/// Fails with `EFAULT`, with `ENAMETOOLONG`, and with `ENOMEM`.
+/// Fails with `ENAMETOOLONG` if the path and its NUL are longer than `PATH_MAX`, with `EFAULT`, and
+/// with `ENOMEM`.
 pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
     uaccess::read_cstr(address, PATH_MAX)
 }
@@ -32,8 +33,8 @@ pub(super) fn read_full_path(address: u64) -> Result<Vec<u8>, Errno> {
     Ok(path)
 }
 
-/// Returns the directory at which the walk of `path` starts: the root if `path` is absolute, else
-/// the one behind `fd` or the working directory.
+/// Returns the directory at which the walk of `path` starts: the caller's root if `path` is
+/// absolute, the working directory if `fd` is `AT_FDCWD`, else the directory behind `fd`.
 ///
 /// # Errors
 /// Fails with `EBADF` if `fd` is not open, and with `ENOTDIR` if it is no directory.
@@ -51,7 +52,9 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     Ok(file.node().clone())
 }
 
-/// Walks the path at `address` from the directory behind `fd`.
+/// Walks the path at `address` from the directory behind `fd`, as [`start`] chooses it. Returns
+/// where the path leads, also if there is no file yet. `last_link` says whether a link at its end
+/// is followed.
 ///
 /// # Errors
 /// Fails as [`read_full_path`] and [`start`] do, and with the errors of the walk.
@@ -68,13 +71,13 @@ pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, 
     )
 }
 
-/// The file that a call with `AT_EMPTY_PATH` refers to.
+/// The existing file that a call refers to by a path, by a descriptor, or by both.
 pub(super) enum Target {
-    /// The caller's working directory.
+    /// The caller's working directory, for an empty path and `AT_FDCWD`.
     Here(NodeRef),
     /// The existing file at the end of a path.
     Path(Found),
-    /// The file of the descriptor.
+    /// The open file behind a descriptor.
     File(Arc<OpenFile>),
 }
 
@@ -91,12 +94,13 @@ impl Target {
     /// Checks that the caller has the access `wanted` to the file.
     ///
     /// # Errors
-    /// Fails as [`permission::check`] does.
+    /// Fails with `EACCES`, or with `EROFS` if the caller may not write the file and its file
+    /// system is read-only.
     pub(super) fn check(&self, wanted: Wanted) -> Result<(), Errno> {
         permission::check(process::current().credentials(), &**self.node(), wanted)
     }
 
-    /// Reports `events` to the watches of the file, and of the directory that it is in.
+    /// Reports `events` to the watches of the file, and to those of the directory that it is in.
     pub(super) fn tell(&self, events: Events) {
         match self {
             Self::Here(node) => {
@@ -118,7 +122,7 @@ fn existing(found: Found) -> Result<Target, Errno> {
     Ok(Target::Path(found))
 }
 
-/// Finds the existing file that the path at `address` leads to from `fd`.
+/// Finds the existing file that the path at `address` leads to from the directory behind `fd`.
 ///
 /// # Errors
 /// Fails as [`find`] does, and with `ENOENT` if there is no such file.
@@ -126,7 +130,8 @@ pub(super) fn path_target(fd: i32, address: u64, last_link: LastLink) -> Result<
     existing(find(fd, address, last_link)?)
 }
 
-/// Finds the existing file that `fd`, the path at `address` and `flags` refer to.
+/// Finds the existing file that `fd`, the path at `address` and `flags` refer to. With
+/// `AT_EMPTY_PATH` in `flags`, an empty path refers to the file behind `fd` itself.
 ///
 /// # Errors
 /// Fails as [`path_target`] does.
@@ -140,7 +145,7 @@ pub(super) fn target(
     target_as(task.credentials(), fd, address, flags, last_link)
 }
 
-/// Finds the same file as [`target`], with the rights of `who`.
+/// Finds the same file as [`target`], but walks the path with the rights of `who`.
 ///
 /// # Errors
 /// Fails as [`path_target`] does.

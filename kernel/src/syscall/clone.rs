@@ -47,7 +47,7 @@ pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
     make(&request, frame)
 }
 
-/// `clone3(2)`.
+/// `clone3(2)`. The caller cannot choose thread numbers (`set_tid`) or a control group.
 pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
     /// The most numbers that `set_tid` may name, one for each level of name spaces.
     const MOST_TIDS: usize = 32;

@@ -100,7 +100,7 @@ pub fn getresgid(a: &Args) -> SysResult {
     write_three(a, groups())
 }
 
-/// `setfsuid(2)`: gives the old one.
+/// `setfsuid(2)`. Returns the previous ID, also if the caller may not change it.
 pub fn setfsuid(a: &Args) -> SysResult {
     let task = process::current();
     let old = task.credentials().users.file;
@@ -111,7 +111,7 @@ pub fn setfsuid(a: &Args) -> SysResult {
     Ok(old as usize)
 }
 
-/// `setfsgid(2)`: gives the old one.
+/// `setfsgid(2)`. Returns the previous ID, also if the caller may not change it.
 pub fn setfsgid(a: &Args) -> SysResult {
     let task = process::current();
     let old = task.credentials().groups.file;
@@ -163,8 +163,9 @@ pub fn setgroups(a: &Args) -> SysResult {
 /// Linux's `_LINUX_CAPABILITY_VERSION_1` to `_3`.
 const VERSIONS: [u32; 3] = [0x1998_0330, 0x2007_1026, 0x2008_0522];
 
-/// Reads the header of the two calls below: how many words a set has, and whose it is. The version
-/// that is wanted goes to where an unknown one was.
+/// Reads the header of `capget` and `capset`. Returns the number of words of a set, and the number
+/// of the thread. If the version is unknown, writes the preferred version to the header and returns
+/// `None`.
 fn capability_header(a: &Args) -> Result<Option<(usize, i32)>, Errno> {
     let header = UserPtr::<[u32; 2]>::new(a.addr(0));
     let [version, pid] = header.read()?;
@@ -178,7 +179,7 @@ fn capability_header(a: &Args) -> Result<Option<(usize, i32)>, Errno> {
     }
 }
 
-/// Where a word of each set stands.
+/// Returns the place of word `place` of each set.
 fn capability_words(a: &Args, place: usize) -> UserPtr<[u32; 3]> {
     let offset = (place * size_of::<[u32; 3]>()) as u64;
     UserPtr::new(a.addr(1).wrapping_add(offset))
@@ -199,7 +200,7 @@ pub fn capget(a: &Args) -> SysResult {
         let sets = [who.effective, who.permitted, who.inheritable];
         for place in 0..words {
             let word = sets.map(|set| {
-                // One half of it.
+                // One half of the set.
                 u32::try_from(set.0 >> (32 * place) & u64::from(u32::MAX)).unwrap_or(0)
             });
             capability_words(a, place).write(&word)?;

@@ -22,8 +22,8 @@ use logic::path::PATH_MAX;
 /// The most bytes of entries that one call collects.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// Lists the directory behind argument 0 into the buffer in arguments 1 and 2; `encode` appends one
-/// entry, or says that it does not fit.
+/// Lists the directory behind argument 0 into the buffer in arguments 1 and 2. `encode` appends an
+/// entry, or returns `false` if the entry does not fit. Returns the number of bytes.
 fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool) -> SysResult {
     let file = caller::file(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
@@ -58,8 +58,8 @@ fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> 
     })
 }
 
-/// Copies entries to `address` up to the first that does not fit in the program's memory. Returns
-/// the bytes of those that do, and where the listing goes on behind the last of them.
+/// Copies entries to `address` up to the first one that cannot be written. Returns the number of
+/// bytes copied, and the offset behind the last copied entry, or `None` if none was copied.
 fn copy_whole_entries(address: u64, records: &[u8]) -> (usize, Option<u64>) {
     /// Offsets of `d_off` and `d_reclen`, in both kinds of entries.
     const NEXT: core::ops::Range<usize> = 8..16;
@@ -120,7 +120,8 @@ pub fn getdents64(a: &Args) -> SysResult {
     })
 }
 
-/// The error for making something where `found` is, if something is there or nothing can be.
+/// Checks that a file, or with `directory` a directory, can be created at `found`. Fails with
+/// `EEXIST` if a file is there, and with `ENOENT` if the path requires a directory.
 fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
     if found.node.is_some() {
         return Err(Errno::EEXIST);
@@ -221,12 +222,13 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
     }
     permission::check_remove(process::current().credentials(), &*parent, &*node)?;
     covers::check_free(&parent, &name, &node)?;
-    // Another may have taken the name since it was looked up.
+    // Another file may have taken the name since the lookup.
     let removed = parent.remove_directory(&name, node.id())?;
     drop(node);
     if watch::active_after_change() {
         watch::unlinked(&removed);
-        // Its end, if this is it, comes before the news of the name.
+        // If this is the last reference, the event of the directory's end comes before that of its
+        // name.
         drop(removed);
         watch::tell_entry(&parent, &name, Events::DELETE | Events::DIRECTORY, 0);
     }

@@ -1,5 +1,5 @@
 //! Structures that have grown with versions of Linux, and may grow again. The program passes the
-//! size of its own.
+//! size of the version that it uses.
 
 use crate::vm::uaccess;
 use logic::errno::Errno;

@@ -20,12 +20,12 @@ use linux_raw_sys::general::{
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
 
-/// `CLOSE_RANGE_UNSHARE`: give the task a table of its own first.
+/// `CLOSE_RANGE_UNSHARE`: give the task a separate table of descriptors first.
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 /// `CLOSE_RANGE_CLOEXEC`: mark instead of closing.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// Adds a descriptor for the file behind `fd`.
+/// Adds a descriptor of at least `minimum` for the file behind `fd`. Returns the descriptor.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
     caller::with_files(|files| {
         files.duplicate(fd, close_on_exec, minimum, caller::descriptor_limit())
@@ -92,7 +92,7 @@ fn sealable(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
     downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)
 }
 
-/// Of `F_NOTIFY`: notices until they are called off.
+/// `DN_MULTISHOT` of `F_NOTIFY`: report events until the program removes the request.
 const DN_MULTISHOT: u32 = 0x8000_0000;
 
 /// `fcntl(2)`.
@@ -139,7 +139,7 @@ pub fn fcntl(a: &Args) -> SysResult {
         F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
-        // No notices are asked for, and there are none.
+        // Events of directories are not supported. A call that requests none succeeds.
         F_NOTIFY if a.uint(2) & !DN_MULTISHOT == 0 => Ok(0),
         F_GETPIPE_SZ => Ok(file
             .file()

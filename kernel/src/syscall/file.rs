@@ -25,7 +25,7 @@ use logic::credentials::Wanted;
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 
-/// The file behind the descriptor in argument 0.
+/// Returns the file behind the descriptor in argument 0.
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
@@ -51,7 +51,7 @@ enum Way {
     Write,
 }
 
-/// Whether the file is open for that.
+/// Checks that the file is open for `way`. Fails with `EBADF` otherwise.
 fn check_way(file: &OpenFile, way: Way) -> Result<(), Errno> {
     let flags = file.flags();
     let allowed = match way {
@@ -61,7 +61,8 @@ fn check_way(file: &OpenFile, way: Way) -> Result<(), Errno> {
     if allowed { Ok(()) } else { Err(Errno::EBADF) }
 }
 
-/// The buffer in arguments 1 and 2, for a file.
+/// Returns the buffer in arguments 1 and 2, cut to the most bytes of a call. Fails with `EFAULT` if
+/// no program can have it.
 fn buffer(a: &Args, file: &OpenFile, way: Way) -> Result<[Segment; 1], Errno> {
     let segment = Segment {
         address: a.addr(1),
@@ -76,20 +77,21 @@ fn buffer(a: &Args, file: &OpenFile, way: Way) -> Result<[Segment; 1], Errno> {
     }])
 }
 
-/// The error for a buffer that no program can have. That the file is not open for it comes first.
+/// Returns the error for a buffer that no program can have: `EFAULT`, or `EBADF` if the file is not
+/// open for `way`.
 #[cold]
 fn bad_buffer(file: &OpenFile, way: Way) -> Errno {
     check_way(file, way).err().unwrap_or(Errno::EFAULT)
 }
 
-/// The pieces of memory that arguments 1 and 2 name.
+/// Returns the segments of memory that arguments 1 and 2 name.
 fn pieces(a: &Args) -> Result<Vec<Segment>, Errno> {
     let segments = read_segments(a.addr(1), a.0[2])?;
     check_segments(&segments)?;
     Ok(segments)
 }
 
-/// A file offset in argument `i`.
+/// Returns the file offset in argument `i`. Fails with `EINVAL` if it is negative.
 fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
     u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
 }
@@ -102,7 +104,7 @@ fn counted_read(result: SysResult) -> SysResult {
     result
 }
 
-/// Counts a call that writes likewise.
+/// Counts a call that writes for `/proc/PID/io`, also if it failed, and returns its result.
 #[inline]
 fn counted_write(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);
@@ -167,11 +169,17 @@ pub fn pwritev(a: &Args) -> SysResult {
 
 /// Flags of `preadv2` and `pwritev2`.
 pub(super) mod rwf {
+    /// `RWF_HIPRI`: has no effect.
     pub const HIPRI: u32 = 1;
+    /// `RWF_DSYNC`: makes the written bytes stable.
     pub const DSYNC: u32 = 1 << 1;
+    /// `RWF_SYNC`: makes the written bytes and the attributes stable.
     pub const SYNC: u32 = 1 << 2;
+    /// `RWF_NOWAIT`: fails instead of waiting.
     pub const NOWAIT: u32 = 1 << 3;
+    /// `RWF_APPEND`: writes at the end of the file.
     pub const APPEND: u32 = 1 << 4;
+    /// The supported flags.
     pub const KNOWN: u32 = HIPRI | DSYNC | SYNC | NOWAIT | APPEND;
 }
 
@@ -179,13 +187,14 @@ pub(super) mod rwf {
 struct Vectors {
     file: Arc<OpenFile>,
     segments: Vec<Segment>,
-    /// None: the shared offset.
+    /// `None` for the shared offset.
     offset: Option<u64>,
-    /// What the flags add to those of the file.
+    /// The flags that the call adds to those of the file.
     more: OpenFlags,
 }
 
-/// Reads their arguments, and looks at them in Linux's order. None: there is nothing to do.
+/// Reads the arguments of `preadv2` or `pwritev2`, and checks them in Linux's order. Returns `None`
+/// if there are no bytes to transfer.
 fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
     let offset = match a.long(3) {
         -1 => None,
@@ -241,7 +250,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     let flags = OpenFlags::from_user(flags).completed();
     let path = at::read_full_path(path)?;
-    // Before the file is made: a call that fails must leave nothing behind.
+    // Checked before the file is created: a call that fails must not leave a file behind.
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = at::start(fd, &path)?;
     let file = lookup::open_at(
@@ -267,21 +276,29 @@ pub fn openat(a: &Args) -> SysResult {
 
 /// Bits of `openat2`'s `resolve`.
 mod resolve {
+    /// `RESOLVE_NO_XDEV`: cross no mount.
     pub(super) const NO_XDEV: u64 = 1;
+    /// `RESOLVE_NO_MAGICLINKS`: follow no magic link of `/proc`, such as `/proc/self/exe`.
     pub(super) const NO_MAGICLINKS: u64 = 2;
+    /// `RESOLVE_NO_SYMLINKS`: follow no symbolic link.
     pub(super) const NO_SYMLINKS: u64 = 4;
+    /// `RESOLVE_BENEATH`: stay below the start of the walk.
     pub(super) const BENEATH: u64 = 8;
+    /// `RESOLVE_IN_ROOT`: take the start of the walk for the root.
     pub(super) const IN_ROOT: u64 = 16;
-    /// All that a walk needs is in memory.
+    /// `RESOLVE_CACHED`: refused for a call that creates or truncates, and without effect
+    /// otherwise.
     pub(super) const CACHED: u64 = 32;
+    /// The supported bits.
     pub(super) const KNOWN: u64 =
         NO_XDEV | NO_MAGICLINKS | NO_SYMLINKS | BENEATH | IN_ROOT | CACHED;
 }
 
-/// Returns flags, mode and rules of `openat2`'s structure.
+/// Returns the flags, the mode and the rules of the walk in `openat2`'s structure.
 ///
 /// # Errors
-/// Fails with `EINVAL` if bits are unknown or contradict each other.
+/// Fails with `EINVAL` if bits are unknown or contradict each other, and with `EAGAIN` if
+/// `RESOLVE_CACHED` is set for a call that creates or truncates a file.
 fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
     let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
     let flags = OpenFlags::from_bits(bits).ok_or(Errno::EINVAL)?;
@@ -316,7 +333,7 @@ pub fn openat2(a: &Args) -> SysResult {
     let path = at::read_full_path(a.addr(1))?;
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = if rules.in_root {
-        // An absolute path begins there, too.
+        // An absolute path starts at the descriptor's directory, too.
         at::start(a.int(0), b"")?
     } else {
         at::start(a.int(0), &path)?
@@ -394,7 +411,7 @@ pub fn sendfile(a: &Args) -> SysResult {
     if a.addr(2) != 0 {
         given = Some(UserPtr::<u64>::new(a.addr(2)).read()?);
     }
-    // Before the count is cut to what one call moves.
+    // Checked before the count is cut to the most bytes of a call.
     check_range(given.unwrap_or_else(|| from.offset()), a.size(3))?;
     check_range(to.offset(), a.size(3))?;
     let count = a.size(3).min(MAX_RW_COUNT);
@@ -405,8 +422,8 @@ pub fn sendfile(a: &Args) -> SysResult {
         if Arc::ptr_eq(&to, &from) {
             return Err(Errno::EINVAL);
         }
-        // The source's own offset is taken and set, not held: two calls the other way round would
-        // wait for each other.
+        // The source's shared offset is read and set, but not locked in between: two calls in
+        // opposite directions would deadlock.
         let mut offset = from.offset();
         let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
         from.with_offset(|shared| *shared = offset);
@@ -419,7 +436,7 @@ pub fn sendfile(a: &Args) -> SysResult {
     Ok(moved)
 }
 
-/// Counts a call that moves bytes from file to file.
+/// Counts a call that moves bytes from file to file, as a read and as a write.
 fn count_both(bytes: usize) {
     let current = process::current();
     current.transfers().count_read(bytes);
@@ -477,10 +494,10 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     Ok(moved)
 }
 
-/// Whether a file may be made as large as that.
+/// Checks that the caller may set the size of `node` to `size`.
 ///
 /// # Errors
-/// Fails with `FILE_SIZE_LIMIT` if `size` is above the process's limit.
+/// Fails with `FILE_SIZE_LIMIT` if `size` is above the process's limit and the present size.
 fn check_size_limit(node: &NodeRef, size: u64) -> Result<(), Errno> {
     match caller::file_size_limit() {
         Some(limit) if size > limit && size > node.metadata().size => Err(Errno::FILE_SIZE_LIMIT),
@@ -542,7 +559,8 @@ pub fn fallocate(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Files live in memory, where nothing is more stable; disks have theirs written.
+/// Writes the changes of a file to its disk or to the host (`fsync`). Files in memory have no more
+/// stable place. Fails with `EINVAL` for files that have no such place, such as pipes.
 fn synchronize(a: &Args) -> SysResult {
     let file = file(a)?;
     match file.node().kind() {
@@ -566,20 +584,22 @@ pub fn fdatasync(a: &Args) -> SysResult {
 
 /// `sync(2)`.
 pub fn sync(_a: &Args) -> SysResult {
-    // Who wrote it learns of errors by `fsync`.
+    // The program that wrote a file learns of errors by its `fsync`.
     let _ = fs::hostfs::sync_all();
     fs::block::sync_all();
     Ok(0)
 }
 
-/// `syncfs(2)`: no file system is on a disk; volumes have all theirs written.
+/// `syncfs(2)`. Writes the changes of all the host's files, whichever file system the descriptor is
+/// in. No file system is on a disk.
 pub fn syncfs(a: &Args) -> SysResult {
     file(a)?;
     fs::hostfs::sync_all()?;
     Ok(0)
 }
 
-/// `sync_file_range(2)`: writes and waits for more than is asked for.
+/// `sync_file_range(2)`. Writes all changes of the file and waits until that is done, regardless of
+/// the range and the flags.
 pub fn sync_file_range(a: &Args) -> SysResult {
     let file = file(a)?;
     if a.uint(3) & !(SYNC_FILE_RANGE_WRITE_AND_WAIT) != 0
@@ -598,7 +618,7 @@ pub fn sync_file_range(a: &Args) -> SysResult {
     }
 }
 
-/// `fadvise64(2)`.
+/// `fadvise64(2)`. Only checks its arguments: advice has no effect.
 pub fn fadvise64(a: &Args) -> SysResult {
     const LAST_ADVICE: i32 = 5;
     let file = file(a)?;
@@ -611,7 +631,7 @@ pub fn fadvise64(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `readahead(2)`.
+/// `readahead(2)`. Only checks its arguments, and reads nothing.
 pub fn readahead(a: &Args) -> SysResult {
     let file = file(a)?;
     if !file.flags().readable() {
@@ -625,7 +645,7 @@ pub fn readahead(a: &Args) -> SysResult {
 
 /// `memfd_create(2)`.
 pub fn memfd_create(a: &Args) -> SysResult {
-    /// `NAME_MAX` less the prefix `memfd:`.
+    /// `NAME_MAX` minus the length of the prefix `memfd:`.
     const LONGEST_NAME: usize = 249;
     let flags = a.uint(1);
     let huge = flags & MFD_HUGETLB != 0;

@@ -37,17 +37,18 @@ const ANY_BITS: u32 = u32::MAX;
 /// Bytes of `struct robust_list_head`.
 const ROBUST_HEAD_BYTES: usize = 24;
 
-/// A count that a program passes as an `int`; a negative one is as good as none.
+/// Returns a count that a program passes as an `int`. A negative count becomes 0.
 fn count(value: u32) -> usize {
     usize::try_from(value.cast_signed()).unwrap_or(0)
 }
 
-/// The limits of a requeue, where negative ones are errors.
+/// Returns a limit of a requeue. Fails with `EINVAL` if it is negative.
 fn limit(value: u32) -> Result<usize, Errno> {
     usize::try_from(value.cast_signed()).map_err(|_| Errno::EINVAL)
 }
 
-/// The point in time until which a call waits that gives one; none: for ever.
+/// Returns the deadline in argument 3, on the wall clock if `realtime`, else on the monotonic
+/// clock. Returns `None` for a null pointer: the call then waits without a deadline.
 fn deadline(a: &Args, realtime: bool) -> Result<Option<Deadline>, Errno> {
     let clock = if realtime {
         Clock::Realtime
@@ -115,7 +116,7 @@ pub fn futex(a: &Args) -> SysResult {
         }
         CMP_REQUEUE_PI => {
             let (wakes, moves) = (limit(a.uint(2))?, limit(a.uint(3))?);
-            // Only one can have the lock.
+            // Only one woken thread can get the lock.
             if wakes != 1 || address == a.addr(4) {
                 return Err(Errno::EINVAL);
             }
@@ -157,7 +158,7 @@ fn wait(
     }
 }
 
-/// Goes on with a wait that has a deadline.
+/// Continues an interrupted wait that has a deadline.
 fn wait_again(a: &Args) -> SysResult {
     wait(
         a.addr(0),
@@ -168,7 +169,7 @@ fn wait_again(a: &Args) -> SysResult {
     )
 }
 
-/// A word of `futex_waitv` has 32 bits; there are no others.
+/// `FUTEX_32`: a word of 32 bits, the only supported size.
 const SIZE_32: u32 = 2;
 
 /// `futex_waitv(2)`.

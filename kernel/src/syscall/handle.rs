@@ -15,7 +15,7 @@ use logic::errno::{Errno, SysResult};
 const MOST: u32 = 128;
 /// Bytes of a handle of files in memory: a generation, which is 0, and the number of the file.
 const BYTES: u32 = 12;
-/// Its type, as Linux has it.
+/// The type of such a handle, the same as on Linux.
 const TYPE: i32 = 1;
 /// The type of an invalid handle (`FILEID_INVALID`).
 const NO_TYPE: i32 = 255;
@@ -60,7 +60,7 @@ pub fn name_to_handle_at(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// The file system that a descriptor is in, as a node of it.
+/// Returns a node of the file system that the descriptor `fd` is in.
 fn place(fd: i32) -> Result<NodeRef, Errno> {
     if fd == AT_FDCWD {
         return Ok(caller::context().cwd());

@@ -20,7 +20,9 @@ use machine::sched;
 
 /// `<linux/personality.h>`.
 mod raw_personality {
+    /// The bits of the execution domain.
     pub(super) const PER_MASK: u32 = 0xff;
+    /// The domain of programs that expect a machine of 32 bits.
     pub(super) const PER_LINUX32: u32 = 8;
 }
 
@@ -241,7 +243,7 @@ pub fn getrusage(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `reboot(2)`: the VM ends with its program.
+/// `reboot(2)`. Fails with `EPERM` for a restart or a halt: the VM ends when its program ends.
 pub fn reboot(a: &Args) -> SysResult {
     process::caller::need(Capabilities::SYS_BOOT)?;
     if a.uint(0) != REBOOT_MAGIC || !REBOOT_MAGICS.contains(&a.uint(1)) {
@@ -255,18 +257,18 @@ pub fn reboot(a: &Args) -> SysResult {
     }
 }
 
-/// Ctrl-Alt-Del restarts the system.
+/// `LINUX_REBOOT_CMD_CAD_ON`: Ctrl-Alt-Del restarts the system.
 const CAD_ON: u32 = 0x89ab_cdef;
-/// It sends init a signal.
+/// `LINUX_REBOOT_CMD_CAD_OFF`: Ctrl-Alt-Del sends a signal to init.
 const CAD_OFF: u32 = 0;
 const RESTART: u32 = 0x0123_4567;
 const HALT: u32 = 0xcdef_0123;
 const POWER_OFF: u32 = 0x4321_fedc;
 const RESTART_BY_COMMAND: u32 = 0xa1b2_c3d4;
 
-/// The first of the two words without which a call is a mistake.
+/// The first of the two magic words that a call must pass.
 const REBOOT_MAGIC: u32 = 0xfee1_dead;
-/// What the second may be.
+/// The values that the second magic word may have.
 const REBOOT_MAGICS: [u32; 4] = [672_274_793, 85_072_278, 369_367_448, 537_993_216];
 
 /// `vhangup(2)`.
@@ -276,7 +278,7 @@ pub fn vhangup(_a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `acct(2)`.
+/// `acct(2)`. Not supported: fails with `ENOSYS`.
 pub fn acct(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }

@@ -57,7 +57,7 @@ pub fn inotify_add_watch(a: &Args) -> SysResult {
     }
     permission::check(process::current().credentials(), &*node, Wanted::READ)?;
     if procfs::is_of_process(node.id()) {
-        // Its number says nothing once the process is gone.
+        // The inode number would mean another process once this one is gone.
         return Err(Errno::EOPNOTSUPP);
     }
     let number = inotify.add(&node, asked)?;

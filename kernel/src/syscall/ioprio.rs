@@ -1,5 +1,5 @@
-//! `ioprio_get(2)` and `ioprio_set(2)`: priorities are kept and shown. Requests go to a disk in the
-//! order in which they come, as on Linux where no I/O scheduler is set.
+//! `ioprio_get(2)` and `ioprio_set(2)`. Priorities are only stored for programs to read. Requests
+//! go to a disk in the order in which they come, as on Linux without an I/O scheduler.
 
 use super::Args;
 use super::sched::{Subjects, for_each_meant};
@@ -16,13 +16,15 @@ const REALTIME: u32 = 1;
 const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
 
-/// Whom the first two arguments mean; the numbers are one higher than those of `getpriority(2)`.
+/// Returns the threads that the first two arguments refer to. The numbers of argument 0 are one
+/// higher than those of `getpriority(2)`.
 fn subjects(a: &Args) -> Result<Subjects, Errno> {
     let which = a.int(0).checked_sub(1).ok_or(Errno::EINVAL)?;
     Subjects::of(which, a.int(1))
 }
 
-/// What a thread's priority comes to: where it has set none, its policy and nice value say it.
+/// Returns the effective priority of a thread. If the thread has set none, its policy and nice
+/// value determine it.
 fn effective(thread: &Scheduling) -> u32 {
     let level = (thread.nice + 20).cast_unsigned() / 5;
     match thread.io_priority {
@@ -33,7 +35,8 @@ fn effective(thread: &Scheduling) -> u32 {
     }
 }
 
-/// `ioprio_get(2)`: what a thread has set, or the most urgent of several.
+/// `ioprio_get(2)`. Returns the priority that a single thread has set, or the most urgent effective
+/// priority of several threads.
 pub fn ioprio_get(a: &Args) -> SysResult {
     let subjects = subjects(a)?;
     let one = matches!(subjects, Subjects::Thread(_));
@@ -76,7 +79,7 @@ pub fn ioprio_set(a: &Args) -> SysResult {
             if !(privileged || of_user && lacks_none) {
                 return Err(Errno::EPERM);
             }
-            // One that has ended has none, and gets none.
+            // A thread that has ended has no priority.
             if thread.task().is_some() {
                 scheduling.io_priority = priority;
             }

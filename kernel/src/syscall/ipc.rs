@@ -5,14 +5,18 @@ use crate::process::ipc::Owner;
 use logic::errno::SysResult;
 use zerocopy::FromZeros;
 
-// The numbers of <linux/ipc.h>.
+/// Removes the object.
 pub(super) const IPC_RMID: i32 = 0;
+/// Sets the owner, the permissions and the limits of the object.
 pub(super) const IPC_SET: i32 = 1;
+/// Returns the state of the object.
 pub(super) const IPC_STAT: i32 = 2;
+/// Returns the limits of the kind of object.
 pub(super) const IPC_INFO: i32 = 3;
+/// Flag of an operation that fails instead of waiting.
 pub(super) const IPC_NOWAIT: u32 = 0o4000;
 
-/// Returns `number`, which the kernel made and which is not negative, as the result of a call.
+/// Returns `number` as the result of a call. It comes from the kernel and is not negative.
 pub(super) fn result(number: i32) -> SysResult {
     Ok(usize::try_from(number).unwrap_or(0))
 }
@@ -26,7 +30,7 @@ pub(super) fn permissions(id: i32, owner: &Owner) -> IpcPerm {
         maker_uid: owner.maker[0],
         maker_gid: owner.maker[1],
         mode: owner.mode,
-        // Above the place: it fits by what numbers are.
+        // The bits above those of the place. They fit, since no number is negative.
         round: u16::try_from(id >> 15).unwrap_or(0),
         ..IpcPerm::new_zeroed()
     }

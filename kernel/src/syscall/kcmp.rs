@@ -1,4 +1,4 @@
-//! Whether two tasks share something.
+//! `kcmp(2)`: tells whether two tasks share a resource.
 
 use super::Args;
 use super::process::of_number;
@@ -20,7 +20,8 @@ const IO: i32 = 5;
 const SYSVSEM: i32 = 6;
 const EPOLL_TFD: i32 = 7;
 
-/// The order of addresses, mixed so that it tells nothing of where things lie.
+/// Compares two addresses by values that are mixed with a key, so that the order does not reveal
+/// the addresses. Returns 0 if they are equal, 1 if `one` comes first, and 2 otherwise.
 fn compare(one: u64, other: u64, kind: i32) -> usize {
     static KEY: AtomicU64 = AtomicU64::new(0);
     // Relaxed: the first caller sets it.
@@ -64,7 +65,7 @@ pub fn kcmp(a: &Args) -> SysResult {
     let kind = a.int(2);
     caller::look_into(&one, LooksAs::Real)?;
     caller::look_into(&other, LooksAs::Real)?;
-    // Parts that ended with a process compare as equal.
+    // Resources of processes that have ended compare as equal.
     let of = |look: &dyn Fn(&Process) -> Option<u64>| {
         compare(look(&one).unwrap_or(0), look(&other).unwrap_or(0), kind)
     };
@@ -77,7 +78,7 @@ pub fn kcmp(a: &Args) -> SysResult {
         FILES => Ok(of(&|process| process.files().as_ref().map(address))),
         FS => Ok(of(&|process| process.fs().as_ref().map(address))),
         SIGHAND => Ok(of(&|process| Some(address(&process.actions())))),
-        // No process has a context for I/O.
+        // No process has an I/O context, so all compare as equal.
         IO => Ok(0),
         SYSVSEM => {
             let undo = |i: usize| {

@@ -16,7 +16,7 @@ use logic::errno::{Errno, SysResult};
 use logic::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
 
 impl Flock {
-    /// The lock; `None`: none.
+    /// Returns the kind of the lock, or `None` for an unlock. Fails with `EINVAL` if it is unknown.
     fn kind(&self) -> Result<Option<Kind>, Errno> {
         match u32::from(self.kind) {
             F_RDLCK => Ok(Some(Kind::Shared)),
@@ -36,7 +36,11 @@ impl Flock {
         self.kind = u16::try_from(number).unwrap_or_default();
     }
 
-    /// The bytes of `file` that it means.
+    /// Returns the bytes of `file` that the lock covers.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if they start before the file, and with `EOVERFLOW` if they end beyond
+    /// the last byte that a file can have.
     fn span(&self, file: &OpenFile) -> Result<Span, Errno> {
         let base = match u32::from(self.whence) {
             SEEK_SET => 0,
@@ -50,7 +54,8 @@ impl Flock {
         })
     }
 
-    /// A lock of an open file has no process: programs must say so.
+    /// Checks that the number of the process is 0 for a lock of an open file, which has no process.
+    /// Fails with `EINVAL` otherwise.
     fn check_pid(&self, holder: Holder<'_>) -> Result<(), Errno> {
         if holder.files.is_none() && self.pid != 0 {
             return Err(Errno::EINVAL);
@@ -67,8 +72,11 @@ fn holder(files: &FileTable, command: u32) -> Holder<'_> {
     }
 }
 
-/// Finds a lock that keeps the caller from a lock, and writes it to the program (`F_GETLK`,
-/// `F_OFD_GETLK`).
+/// Finds a lock that conflicts with the `struct flock` at `address`, and writes it there
+/// (`F_GETLK`, `F_OFD_GETLK`). If no lock conflicts, writes only the type `F_UNLCK`. Returns 0.
+///
+/// # Errors
+/// Fails with `EINVAL`, `EOVERFLOW` or `EFAULT` if the structure is invalid.
 pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64) -> SysResult {
     let mut lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
@@ -81,14 +89,20 @@ pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64
         lock.whence = 0;
         lock.start = held.span.first.cast_signed();
         lock.length = held.span.length().cast_signed();
-        // -1: an open file's.
+        // -1 for a lock of an open file.
         lock.pid = pid.map_or(-1, u32::cast_signed);
     }
     UserPtr::new(address).write(&lock)?;
     Ok(0)
 }
 
-/// Locks bytes of a file, or unlocks them (`F_SETLK`, `F_SETLKW`, `F_OFD_SETLK`, `F_OFD_SETLKW`).
+/// Locks or unlocks the bytes of a file in the `struct flock` at `address` (`F_SETLK`, `F_SETLKW`,
+/// `F_OFD_SETLK`, `F_OFD_SETLKW`). `fd` is the descriptor of `file`. Returns 0.
+///
+/// # Errors
+/// Fails with `EINVAL`, `EOVERFLOW` or `EFAULT` if the structure is invalid. Fails with `EBADF` if
+/// the file is not open for the access that the lock needs, or if another thread closes `fd`. Fails
+/// as [`locks::lock_span`] does.
 pub(super) fn set(
     files: &FileTable,
     fd: i32,
@@ -126,7 +140,7 @@ pub(super) fn set(
 pub fn flock(a: &Args) -> SysResult {
     let operation = a.uint(1);
     if operation & LOCK_MAND != 0 {
-        // As Linux since mandatory locks are gone: taken, without a look at the rest.
+        // As on Linux, which has no mandatory locks any more: accepted without further checks.
         return Ok(0);
     }
     let kind = match operation & !LOCK_NB {

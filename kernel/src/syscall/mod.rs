@@ -99,21 +99,22 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
 }
 
 /// Does the work before a call that a tracer or a filter inspects, the tracer first. Returns
-/// `false` if the call is not made; its result is then in `frame`.
+/// `false` if the call is not made. Its result is then in `frame`.
 #[cold]
 fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
     frame.rax = Errno::ENOSYS.to_return();
     if task.work() & work::TRACED_CALLS != 0 && !ptrace::enter_call(task, frame) {
         return false;
     }
-    // A tracer that takes the call away does not take it away from filters.
+    // Filters inspect the call even if the tracer has cancelled it.
     if task.work() & work::CONFINED != 0 && !filters::enter_call(task, frame) {
         return false;
     }
     frame.is_syscall()
 }
 
-/// Does the work after a failed call, and returns the error for the program.
+/// Does the work after a failed call: raises the signal of `error`, names an unsupported call on
+/// the console, and restores the signal mask. Returns the error for the program.
 #[cold]
 fn failed(number: u32, error: Errno) -> Errno {
     let error = failure::signalled(error);
@@ -124,7 +125,8 @@ fn failed(number: u32, error: Errno) -> Errno {
     error
 }
 
-/// Prepares for the first call. Turns the trace on if the command line asks for it.
+/// Turns the trace of calls on if the command line has `ebb.trace=calls`. Call this before the
+/// first program starts.
 pub fn init(boot: &BootInfo) {
     if boot.option("ebb.trace") == Some("calls") {
         trace::enable();

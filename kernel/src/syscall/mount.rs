@@ -13,7 +13,7 @@ use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 
-/// In the upper half of the flags, programs older than Linux 2.4 give this.
+/// The value that programs for Linux before 2.4 pass in the upper half of the flags.
 const MAGIC: u32 = abi::MS_MGC_VAL;
 /// Flags that change the propagation of mounts. There is one namespace, so they have no effect.
 const PROPAGATION: u32 = abi::MS_SHARED | abi::MS_PRIVATE | abi::MS_SLAVE | abi::MS_UNBINDABLE;
@@ -26,7 +26,8 @@ const KNOWN: u32 = MountFlags::all().bits()
     | PROPAGATION
     | abi::MS_REC;
 
-/// A string of less than a page; `None` for a null pointer.
+/// Reads a string of less than a page. Returns `None` for a null pointer. Fails with `EINVAL` if
+/// the string is longer, and with `EFAULT`.
 fn string(address: u64) -> Result<Option<Vec<u8>>, Errno> {
     if address == 0 {
         return Ok(None);
@@ -38,8 +39,9 @@ fn string(address: u64) -> Result<Option<Vec<u8>>, Errno> {
     })
 }
 
-/// The options: what there is up to a NUL, the end of the page or the end of the memory. That no
-/// byte can be read is an error.
+/// Reads the options: the bytes up to a NUL, to the length of a page, or to the end of the readable
+/// memory. Returns no bytes for a null pointer. Fails with `EFAULT` if no byte can be read, and
+/// with `ENOMEM`.
 fn options(address: u64) -> Result<Vec<u8>, Errno> {
     let mut text = Vec::new();
     if address == 0 {
@@ -57,8 +59,8 @@ fn options(address: u64) -> Result<Vec<u8>, Errno> {
     Ok(text)
 }
 
-/// How a mount with these flags is mounted; access times go as `before` where nothing is said of
-/// them and there was a mount before.
+/// Returns the flags of a mount for the `flags` of the call. If they do not mention access times,
+/// those of the existing mount `before` are kept.
 fn mount_flags(flags: u32, before: Option<MountFlags>) -> MountFlags {
     let mut mount = MountFlags::from_bits_truncate(flags);
     let times = MountFlags::TIMES.bits() | abi::MS_STRICTATIME;
@@ -104,7 +106,7 @@ pub fn mount(a: &Args) -> SysResult {
         }
         let found = at::find(abi::AT_FDCWD, a.addr(0), LastLink::Follow)?;
         let origin = found.place();
-        // As on Linux the other flags are those of the source.
+        // As on Linux, the mount takes its other flags from the source.
         let recursive = flags & abi::MS_REC != 0;
         mounts::bind((found.existing()?, origin), (point, place), recursive)?;
         return Ok(0);
@@ -143,7 +145,7 @@ pub fn umount2(a: &Args) -> SysResult {
     if !mounts::is_mounted(&top) || flags & EXPIRE != 0 && flags & (FORCE | DETACH) != 0 {
         return Err(Errno::EINVAL);
     }
-    // There is nothing to force: no task waits for memory.
+    // `MNT_FORCE` has no effect: no task waits for a file system in memory.
     let when = match flags & (DETACH | EXPIRE) {
         DETACH => When::Now,
         EXPIRE => When::Idle,
@@ -153,7 +155,7 @@ pub fn umount2(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `pivot_root(2)`.
+/// `pivot_root(2)`. Not supported: fails with `EPERM`.
 pub fn pivot_root(_a: &Args) -> SysResult {
     Err(Errno::EPERM)
 }

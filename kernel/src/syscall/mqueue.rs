@@ -19,7 +19,7 @@ use logic::errno::{Errno, SysResult};
 use logic::message_queue::Message;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The longest path that Linux takes, with its NUL.
+/// The longest name that a program may pass, with its NUL.
 const MAX_PATH: usize = 4096;
 
 /// `mq_open(2)`.
@@ -72,7 +72,8 @@ pub fn mq_unlink(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// The time until which a call waits, given on the wall clock; 0: for ever.
+/// Reads the deadline at `address`, a time on the wall clock. Returns `None` for a null pointer:
+/// the call then waits without a deadline.
 fn deadline(address: u64) -> Result<Option<Deadline>, Errno> {
     if address == 0 {
         return Ok(None);
@@ -134,7 +135,7 @@ pub fn mq_timedreceive(a: &Args) -> SysResult {
     Ok(message.bytes)
 }
 
-/// The part of `struct sigevent` that matters here.
+/// `struct sigevent`, with the fields that the kernel reads.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct SigEvent {
@@ -144,7 +145,8 @@ struct SigEvent {
     unused: [u64; 6],
 }
 
-/// `mq_notify(2)`. For a thread, glibc and musl start one when a netlink socket notifies them.
+/// `mq_notify(2)`. With `SIGEV_THREAD`, the kernel notifies a netlink socket, and glibc or musl
+/// then starts the thread.
 pub fn mq_notify(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = raw::SIGEV_SIGNAL;
     const SIGEV_NONE: u32 = raw::SIGEV_NONE;

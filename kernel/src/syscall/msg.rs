@@ -39,7 +39,7 @@ pub fn msgsnd(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Writes a message, cut to `size` bytes.
+/// Writes a message to the program, cut to `size` bytes. Returns the number of bytes of its text.
 fn write_message(at: u64, kind: i64, bytes: &[u8], size: usize) -> SysResult {
     let count = bytes.len().min(size);
     UserPtr::new(at).write(&kind)?;
@@ -70,7 +70,7 @@ pub fn msgrcv(a: &Args) -> SysResult {
         let (kind, bytes) = msg::copy(id, kind, taking, &mut room)?;
         return write_message(at, kind, &room[..bytes], size);
     }
-    // As on Linux it is gone, also where it cannot be written.
+    // As on Linux, the message is lost if it cannot be written to the program.
     let message = msg::receive(id, taking, nowait)?;
     write_message(at, message.kind, message.body.bytes(), size)
 }
@@ -90,7 +90,9 @@ fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
     })
 }
 
-/// Limits, and what Linux says of those that it does not have.
+/// Writes the limits to the program, with Linux's constants for limits that it does not apply. If
+/// `in_use` is set, writes the present numbers of queues, messages and bytes in place of three
+/// constants. Returns the highest place in use.
 fn write_limits(address: u64, in_use: bool) -> SysResult {
     const POOL_KIB: u32 = 512_000;
     const QUEUE: u32 = 16_384;

@@ -12,10 +12,13 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 
-/// The `ioctl` requests of sockets that set the owner and return the owner.
+/// The `ioctl` request of a socket that sets the owner.
 pub(super) const FIOSETOWN: u32 = 0x8901;
+/// The same as [`FIOSETOWN`].
 pub(super) const SIOCSPGRP: u32 = 0x8902;
+/// The `ioctl` request of a socket that returns the owner.
 pub(super) const FIOGETOWN: u32 = 0x8903;
+/// The same as [`FIOGETOWN`].
 pub(super) const SIOCGPGRP: u32 = 0x8904;
 
 /// Returns the real and the effective user of the caller.

@@ -23,7 +23,7 @@ pub fn pidfd_open(a: &Args) -> SysResult {
         let table = table::lock();
         match table.process(pid) {
             Some(process) => process.clone(),
-            // A thread's number, or a group's.
+            // The number of a thread that is no main thread, or of a group or session.
             None if table.is_used(pid) => return Err(Errno::EINVAL),
             None => return Err(Errno::ESRCH),
         }
@@ -31,7 +31,8 @@ pub fn pidfd_open(a: &Args) -> SysResult {
     caller::install(pidfd::open(process, flags != 0), true)
 }
 
-/// The process of a pidfd, or of a directory `/proc/PID`.
+/// Returns the process of a pidfd, or of a directory `/proc/PID`. Fails with `EBADF` for other
+/// files.
 fn addressee(file: &OpenFile) -> Result<Arc<Process>, Errno> {
     pidfd::process_of(file).or_else(|_| procfs::process_of(file.node()))
 }

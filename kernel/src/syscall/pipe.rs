@@ -9,8 +9,10 @@ use alloc::sync::Arc;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
-/// Gives two files descriptors, and writes these to `address`. If any step fails, no descriptor
-/// stays open.
+/// Gives two files descriptors, and writes the two numbers to `address`. Returns 0.
+///
+/// # Errors
+/// Fails with `EMFILE`, `ENOMEM` or `EFAULT`. No descriptor stays open then.
 pub(super) fn install_pair(
     files: [Arc<OpenFile>; 2],
     close_on_exec: bool,
@@ -35,7 +37,8 @@ pub(super) fn install_pair(
     Ok(0)
 }
 
-/// Returns the calling task in its role as a creator of pipes.
+/// Returns the user for whom the calling task creates pipes, and whether the limits of pipes apply
+/// to the task.
 pub(super) fn maker() -> Maker {
     let current = process::current();
     let who = current.credentials();

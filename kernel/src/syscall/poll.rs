@@ -68,7 +68,8 @@ fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
     }
 }
 
-/// Milliseconds as `poll` takes them: negative is for ever.
+/// Returns the deadline after `value` milliseconds. Returns `None` if `value` is negative: the call
+/// then waits without a deadline.
 fn milliseconds(value: i32) -> Option<Nanos> {
     u64::try_from(value)
         .ok()
@@ -84,7 +85,7 @@ fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
         return Err(Errno::EINVAL);
     }
     if count <= FEW {
-        // Most calls are about one file or two: no memory is asked for.
+        // Most calls are about one file or two, which need no memory from the heap.
         let mut raw = [PollFd::new_zeroed(); FEW];
         let mut interests = [const { Interest::nothing() }; FEW];
         let (raw, interests) = (&mut raw[..count], &mut interests[..count]);
@@ -101,7 +102,8 @@ fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     poll_all(address, &mut raw, &mut interests, deadline)
 }
 
-/// Does it for as many records at `address` as there is room for.
+/// Polls the files of the records at `address`. `raw` and `interests` have one element for each
+/// record. Returns the number of ready files.
 fn poll_all(
     address: u64,
     raw: &mut [PollFd],
@@ -148,7 +150,7 @@ pub fn ppoll(a: &Args) -> SysResult {
     result
 }
 
-/// The three sets of `select`, as bits of readiness that each asks for.
+/// The readiness that each of the three sets of `select` requests.
 const SETS: [PollMask; 3] = [
     PollMask::READABLE.union(PollMask::HUP).union(PollMask::ERR),
     PollMask::WRITABLE.union(PollMask::ERR),
@@ -158,7 +160,7 @@ const SETS: [PollMask; 3] = [
 fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
     let files = caller::files();
-    // As Linux: descriptors beyond the table are not looked at.
+    // As on Linux, descriptors beyond the table are ignored.
     let count = count.min(files.size().max(1024));
     let bytes = count.div_ceil(64) * 8;
     let mut sets: [Vec<u8>; 3] = Default::default();
@@ -250,7 +252,8 @@ fn install(file: Arc<dyn File>, label: &'static str, flags: OpenFlags) -> SysRes
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
-/// Flags that may only be close-on-exec and non-blocking.
+/// Returns the flags in `bits`. Fails with `EINVAL` for flags other than close-on-exec and
+/// non-blocking.
 fn creation_flags(bits: u32) -> Result<OpenFlags, Errno> {
     let known = OpenFlags::CLOSE_ON_EXEC | OpenFlags::NONBLOCK;
     OpenFlags::from_bits(bits)

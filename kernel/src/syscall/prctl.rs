@@ -1,4 +1,5 @@
-//! What a process or thread says about itself: `prctl(2)`, `arch_prctl(2)`, `personality(2)`.
+//! Attributes that a process or thread sets for itself: `prctl(2)`, `arch_prctl(2)`,
+//! `personality(2)`.
 
 use super::{Args, seccomp};
 use crate::process;
@@ -20,7 +21,7 @@ pub(super) const ARCH_GET_FS: u32 = 0x1003;
 /// The code of `arch_prctl` that stores the base of GS.
 pub(super) const ARCH_GET_GS: u32 = 0x1004;
 
-/// `prctl(2)`: the options that programs use.
+/// `prctl(2)`, with the options that programs use. Other options fail with `EINVAL`.
 pub fn prctl(a: &Args) -> SysResult {
     let current = process::current();
     let process = current.process();
@@ -56,8 +57,8 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(0)
         }
         raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
-        // Each process may trace its user's others, so there is nothing to allow; the named process
-        // must exist.
+        // Each process may trace the other processes of its user anyway, so this only checks that
+        // the process exists.
         raw_prctl::PR_SET_PTRACER => match a.int(1) {
             0 | -1 => Ok(0),
             pid => {
@@ -134,7 +135,7 @@ pub fn prctl(a: &Args) -> SysResult {
         raw_prctl::PR_SET_SPECULATION_CTRL => set_speculation(a),
         raw_prctl::PR_GET_SECCOMP => Ok(current.confinement().number()),
         raw_prctl::PR_SET_SECCOMP => seccomp::set_mode(a),
-        // Times are exact.
+        // As on Linux, only statistical times can be selected. Times are exact nevertheless.
         raw_prctl::PR_GET_TIMING => Ok(0),
         raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
         raw_prctl::PR_GET_TSC => write_int(if current.work() & work::NO_TSC == 0 {
@@ -171,7 +172,8 @@ pub fn prctl(a: &Args) -> SysResult {
     }
 }
 
-/// `PR_GET_SPECULATION_CTRL`: the CPU speculates as it likes, but its first cache is never flushed.
+/// `PR_GET_SPECULATION_CTRL`. Speculation is always enabled, and the flush of the first-level data
+/// cache always disabled.
 fn speculation(a: &Args) -> SysResult {
     if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
         return Err(Errno::EINVAL);
@@ -185,8 +187,7 @@ fn speculation(a: &Args) -> SysResult {
     }
 }
 
-/// `PR_SET_SPECULATION_CTRL`: nothing can be changed. The errors are those of a Linux without
-/// mitigations.
+/// `PR_SET_SPECULATION_CTRL`. Changes nothing. The errors are those of a Linux without mitigations.
 fn set_speculation(a: &Args) -> SysResult {
     if a.addr(3) != 0 || a.addr(4) != 0 {
         return Err(Errno::EINVAL);
@@ -204,7 +205,7 @@ fn set_speculation(a: &Args) -> SysResult {
     }
 }
 
-/// `PR_CAP_AMBIENT`: capabilities that programs keep.
+/// `PR_CAP_AMBIENT`: the capabilities that a thread keeps when it executes a program.
 fn ambient(a: &Args) -> SysResult {
     let current = process::current();
     let own = Credentials::clone(current.credentials());
@@ -262,8 +263,9 @@ pub fn arch_prctl(a: &Args) -> SysResult {
     }
 }
 
-/// `personality(2)`: kept and shown. As on Linux for x86-64, `PER_LINUX32` changes the machine's
-/// name in `uname(2)`, and `ADDR_NO_RANDOMIZE` fixes the addresses of the next program.
+/// `personality(2)`. Stores the personality, except for `0xffff_ffff`, and returns the previous
+/// one. As on Linux for x86-64, `PER_LINUX32` changes the machine's name in `uname(2)`, and
+/// `ADDR_NO_RANDOMIZE` fixes the addresses of the next program.
 pub fn personality(a: &Args) -> SysResult {
     const QUERY: u32 = 0xffff_ffff;
     let process = process::current().process().clone();

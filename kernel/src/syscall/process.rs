@@ -58,7 +58,7 @@ fn execute(
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
             task::open_executable_again(who, &*current.files().get(fd)?)?
         }
-        // The working directory, which cannot be executed.
+        // The path names the working directory, which cannot be executed.
         _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
         _ if path.is_empty() => return Err(Errno::ENOENT),
         _ => {
@@ -104,17 +104,17 @@ fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(name)
 }
 
-/// `exit(2)`: ends the thread.
+/// `exit(2)`. Ends the calling thread and does not return.
 pub fn exit(a: &Args) -> SysResult {
     task::exit_thread(WaitStatus::exited(a.int(0)))
 }
 
-/// `exit_group(2)`.
+/// `exit_group(2)`. Ends all threads of the process and does not return.
 pub fn exit_group(a: &Args) -> SysResult {
     task::exit_group(WaitStatus::exited(a.int(0)))
 }
 
-/// Returns `struct rusage` as words.
+/// Returns `usage` as the words of a `struct rusage`.
 pub(super) fn rusage_words(usage: &Usage) -> [u64; 18] {
     let mut words = [0; 18];
     for (at, time) in [(0, usage.user), (2, usage.system)] {
@@ -176,7 +176,7 @@ pub fn waitid(a: &Args) -> SysResult {
     let info = a.addr(2);
     if info != 0 {
         let child = waited.as_ref().ok().and_then(Option::as_ref);
-        // As on Linux zeros are written after an error too, and nothing but the fields.
+        // As on Linux, zeros are written after an error, too, and only the fields are written.
         let bytes = child.map_or([0; SIGINFO_BYTES], child_bytes);
         for field in [0..12, 16..28] {
             uaccess::copy_out(info + field.start as u64, &bytes[field])?;
@@ -305,8 +305,8 @@ pub fn getsid(a: &Args) -> SysResult {
 pub fn setpgid(a: &Args) -> SysResult {
     let current = process::current().process().clone();
     let pid = a.int(0);
-    // As under Linux the group is judged first, and it is the process's number if none is given:
-    // a negative number of a process is EINVAL then, and ESRCH beside a group.
+    // As on Linux, the group is checked first. If it is 0, it is the number of the process. So a
+    // negative number of a process gives EINVAL without a group, and ESRCH with one.
     let group = match (a.int(1), pid) {
         (0, 0) => current.pid(),
         (0, number) | (number, _) => u32::try_from(number).map_err(|_| Errno::EINVAL)?,
@@ -390,9 +390,9 @@ pub fn set_tid_address(a: &Args) -> SysResult {
     Ok(current.tid() as usize)
 }
 
-/// `unshare(2)`: there are no namespaces.
+/// `unshare(2)`. There are no namespaces to create, so flags for them give `EPERM`.
 pub fn unshare(a: &Args) -> SysResult {
-    /// What threads of a process share for good.
+    /// The resources that the threads of a process always share.
     const OF_PROCESS: u32 = raw::CLONE_THREAD | raw::CLONE_SIGHAND | raw::CLONE_VM;
     const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM | OF_PROCESS;
     const NAMESPACES: u32 = raw::CLONE_NEWNS
@@ -439,7 +439,7 @@ pub(super) fn unshare_files() -> Result<(), Errno> {
     Ok(())
 }
 
-/// `setns(2)`: there are no namespaces.
+/// `setns(2)`. There are no namespaces to join, so each open descriptor gives `EINVAL`.
 pub fn setns(a: &Args) -> SysResult {
     process::caller::file(a.int(0))?;
     Err(Errno::EINVAL)

@@ -1,4 +1,4 @@
-//! Calls that carry bytes between this process and another.
+//! Calls that copy bytes between this process and another.
 
 use super::Args;
 use super::process::of_number;
@@ -17,21 +17,21 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const MAX_SEGMENTS: usize = 1024;
 /// The most bytes that a vectored call moves, Linux's `MAX_RW_COUNT`.
 const MAX_BYTES: usize = 0x7fff_f000;
-/// Bytes that are carried from one space to the other at a time.
+/// The number of bytes that are copied from one address space to the other at a time.
 const CARRY_BYTES: usize = 1024;
 
 /// A place in a list of segments.
 #[derive(Clone)]
 struct Place<'a> {
-    /// Those that are left, by address and length.
+    /// The remaining segments, by address and length.
     segments: &'a [[u64; 2]],
-    /// Bytes of the first that are done.
+    /// The number of bytes of the first segment that are already copied.
     done: u64,
 }
 
 impl Place<'_> {
-    /// Returns address and size of the next piece, of at most `most` bytes. It lies in one page, so
-    /// that an error is at the right byte.
+    /// Returns the address and the size of the next piece, of at most `most` bytes. A piece lies in
+    /// one page, so that an error is reported at the right byte. Returns `None` at the end.
     #[inline]
     fn piece(&mut self, most: usize) -> Option<(u64, usize)> {
         loop {
@@ -50,7 +50,7 @@ impl Place<'_> {
         }
     }
 
-    /// Passes over bytes of the piece that comes next.
+    /// Advances by `bytes` bytes of the next piece.
     #[inline]
     fn pass(&mut self, bytes: usize) {
         self.done += bytes as u64;
@@ -66,7 +66,7 @@ impl Place<'_> {
         })
     }
 
-    /// Passes over bytes that [`Self::pieces`] gave.
+    /// Advances by `bytes` bytes of the pieces that [`Self::pieces`] returned.
     fn pass_all(&mut self, mut bytes: usize) {
         while bytes != 0
             && let Some((_, piece)) = self.piece(bytes)
@@ -77,7 +77,8 @@ impl Place<'_> {
     }
 }
 
-/// Segments of a vectored call, and their bytes.
+/// Reads the `count` segments of a vectored call. Returns them and their number of bytes. Fails
+/// with `EINVAL` if these are too many, with `EFAULT`, and with `ENOMEM`.
 fn segments(address: u64, count: u64) -> Result<(Vec<[u64; 2]>, u64), Errno> {
     let count = usize::try_from(count)
         .ok()
@@ -161,7 +162,7 @@ pub fn process_vm_readv(a: &Args) -> SysResult {
         if got == 0
             && let Some((at, bytes)) = there.piece(room)
         {
-            // By a fault, or that is an error.
+            // This read faults the page in, or fails.
             if let Err(error) = ends.other.read_bytes(at, &mut buffer[..bytes]) {
                 return ended(done, error);
             }

@@ -15,11 +15,11 @@ use logic::seccomp::Filter;
 /// `SECCOMP_FILTER_FLAG_LOG`.
 const LOG: u64 = 1 << 1;
 
-/// Returns `options` if the caller may set them. A tracer that suspends filters must have none of
-/// its own.
+/// Returns `options` if the caller may set them.
 ///
 /// # Errors
-/// Fails with `EPERM`.
+/// Fails with `EPERM` if `options` suspend the tracee's filters, and the caller lacks
+/// `CAP_SYS_ADMIN`, is under a filter, or has its filters suspended.
 pub(super) fn check_options(options: Options) -> Result<Options, Errno> {
     if options.contains(Options::SUSPEND_SECCOMP) {
         let current = process::current();
@@ -31,7 +31,8 @@ pub(super) fn check_options(options: Options) -> Result<Options, Errno> {
     Ok(options)
 }
 
-/// Whether the caller may look at the filters of a tracee that stands.
+/// Checks that the caller may read the filters of a tracee in a ptrace-stop. Fails with `EACCES` if
+/// it may not, and with `ESRCH` if the tracee is not stopped.
 fn check_look(tracee: &Task) -> Result<(), Errno> {
     at_stop(tracee, |_, _| Ok(()))?;
     let free = process::current().confinement().number() == 0;
@@ -48,6 +49,11 @@ fn newest(tracee: &Task) -> Result<Arc<Filter>, Errno> {
 
 /// Copies the instructions of a filter to the address `to`, and returns their number
 /// (`PTRACE_SECCOMP_GET_FILTER`). `number` 0 is the oldest filter. If `to` is 0, copies nothing.
+///
+/// # Errors
+/// Fails with `ENOENT` if there is no filter `number`, with `EINVAL` if the tracee has no filters,
+/// with `EACCES` if the caller may not read them, with `ESRCH` if the tracee is not in a
+/// ptrace-stop, and with `EFAULT`.
 pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
     check_look(tracee)?;
     let newest = newest(tracee)?;
@@ -62,7 +68,12 @@ pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
     Ok(instructions.len())
 }
 
-/// Writes the flags with which a filter was installed (`PTRACE_SECCOMP_GET_METADATA`).
+/// Writes the flags with which a filter was installed to the `struct seccomp_metadata` of `size`
+/// bytes at `at`, which holds the filter's number (`PTRACE_SECCOMP_GET_METADATA`). Returns the
+/// number of bytes written.
+///
+/// # Errors
+/// Fails with `EINVAL` if `size` is below 8, and otherwise as [`get_filter`] does.
 pub(super) fn get_metadata(tracee: &Task, size: u64, at: u64) -> SysResult {
     /// Bytes of a word, and of `struct seccomp_metadata`.
     const WORD: usize = 8;

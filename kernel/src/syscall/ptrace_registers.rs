@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 const WORD: usize = size_of::<u64>();
 /// Bytes of `struct user`.
 const USER_BYTES: u64 = 928;
-/// Where its debug registers are.
+/// The offset of the debug registers in `struct user`.
 const DEBUG_REGISTERS: u64 = 848;
 
 /// `NT_PRSTATUS`.
@@ -38,6 +38,7 @@ pub(super) enum Set {
 }
 
 impl Set {
+    /// Returns the number of bytes of the set.
     const fn bytes(self) -> usize {
         match self {
             Self::General => WORDS * WORD,
@@ -47,7 +48,8 @@ impl Set {
     }
 }
 
-/// A word of `struct user`, by its place.
+/// Returns the index of the word at the offset `address` of `struct user`. Fails with `EIO` if the
+/// offset is misaligned or beyond the structure.
 fn place(address: u64) -> Result<usize, Errno> {
     if address >= USER_BYTES || !address.is_multiple_of(WORD as u64) {
         return Err(Errno::EIO);
@@ -55,14 +57,20 @@ fn place(address: u64) -> Result<usize, Errno> {
     usize::try_from(address / WORD as u64).map_err(|_| Errno::EIO)
 }
 
-/// The number of the debug register at a place, if one is there.
+/// Returns the number of the debug register at the offset `address` of `struct user`, or `None` if
+/// there is none.
 fn debug_register(address: u64) -> Option<usize> {
     let bytes = address.checked_sub(DEBUG_REGISTERS)?;
     let n = usize::try_from(bytes / WORD as u64).ok()?;
     (n < 8).then_some(n)
 }
 
-/// Returns a word of the tracee's `struct user` (`PTRACE_PEEKUSR`).
+/// Returns the word at the offset `address` of the tracee's `struct user` (`PTRACE_PEEKUSR`). Words
+/// other than registers are 0.
+///
+/// # Errors
+/// Fails with `EIO` if `address` is misaligned or beyond the structure, and with `ESRCH` if the
+/// tracee is not in a ptrace-stop.
 pub(super) fn peek(tracee: &Task, address: u64) -> Result<u64, Errno> {
     at_stop(tracee, |state, registers| {
         let n = place(address)?;
@@ -73,7 +81,13 @@ pub(super) fn peek(tracee: &Task, address: u64) -> Result<u64, Errno> {
     })
 }
 
-/// Sets a word of the tracee's `struct user` (`PTRACE_POKEUSR`).
+/// Sets the word at the offset `address` of the tracee's `struct user` to `value`
+/// (`PTRACE_POKEUSR`).
+///
+/// # Errors
+/// Fails with `EIO` if there is no register at `address` or a general register cannot have `value`.
+/// Fails with `EINVAL` if `value` is no valid breakpoint, and with `ESRCH` if the tracee is not in
+/// a ptrace-stop.
 pub(super) fn poke(tracee: &Task, address: u64, value: u64) -> Result<(), Errno> {
     at_stop(tracee, |state, registers| {
         let n = place(address)?;
@@ -85,7 +99,7 @@ pub(super) fn poke(tracee: &Task, address: u64, value: u64) -> Result<(), Errno>
     })
 }
 
-/// Writes a set of registers, as far as there is room.
+/// Writes the registers `set` of a tracee to the address `to`, cut to `room` bytes.
 fn show(tracee: &Task, set: Set, to: u64, room: usize) -> Result<(), Errno> {
     let mut image = [0; XSAVE_BYTES];
     at_stop(tracee, |state, registers| {
@@ -104,7 +118,7 @@ fn show(tracee: &Task, set: Set, to: u64, room: usize) -> Result<(), Errno> {
     uaccess::copy_out(to, &image[..room.min(set.bytes())])
 }
 
-/// Sets registers from an image of `bytes` bytes.
+/// Sets the registers `set` of a tracee from an image of `bytes` bytes at the address `from`.
 fn load(tracee: &Task, set: Set, from: u64, bytes: usize) -> Result<(), Errno> {
     let mut image = [0; XSAVE_BYTES];
     at_stop(tracee, |_, registers| match set {
@@ -134,20 +148,33 @@ fn load(tracee: &Task, set: Set, from: u64, bytes: usize) -> Result<(), Errno> {
     })
 }
 
-/// Writes the set of registers `set` of a tracee to the address `to` (`PTRACE_GETREGS`,
+/// Writes the registers `set` of a tracee to the address `to` (`PTRACE_GETREGS`,
 /// `PTRACE_GETFPREGS`).
+///
+/// # Errors
+/// Fails with `ESRCH` if the tracee is not in a ptrace-stop, and with `EFAULT`. Fails with `ENODEV`
+/// for [`Set::Extended`] if the CPU has no XSAVE.
 pub(super) fn get(tracee: &Task, set: Set, to: u64) -> Result<(), Errno> {
     show(tracee, set, to, set.bytes())
 }
 
-/// Sets the registers `set` of a tracee from the address `from` (`PTRACE_SETREGS`,
+/// Sets the registers `set` of a tracee from the image at the address `from` (`PTRACE_SETREGS`,
 /// `PTRACE_SETFPREGS`).
+///
+/// # Errors
+/// Fails with `EIO` if a general register cannot have its value, and with `EINVAL` if another image
+/// is invalid. The registers before a wrong general register are set. Otherwise fails as [`get`]
+/// does.
 pub(super) fn set(tracee: &Task, set: Set, from: u64) -> Result<(), Errno> {
     load(tracee, set, from, set.bytes())
 }
 
-/// The set that a note's type names, and where its image is: the address and the length of a
-/// `struct iovec`, cut to the set's size.
+/// Returns the set of registers of the note type `kind`, and the address and the length of the
+/// buffer of the `struct iovec` at `vector`, cut to the set's size.
+///
+/// # Errors
+/// Fails with `EINVAL` if the type is unknown or the length is no multiple of 8, with `ENXIO` for
+/// `NT_386_IOPERM`, with `ESRCH` if the tracee is not in a ptrace-stop, and with `EFAULT`.
 fn named(tracee: &Task, kind: u64, vector: u64) -> Result<(Set, u64, usize), Errno> {
     at_stop(tracee, |_, _| Ok(()))?;
     let [address, length] = UserPtr::<[u64; 2]>::new(vector).read()?;
@@ -155,7 +182,7 @@ fn named(tracee: &Task, kind: u64, vector: u64) -> Result<(Set, u64, usize), Err
         PRSTATUS => Set::General,
         PRFPREG => Set::Floats,
         XSTATE => Set::Extended,
-        // No program has ports of its own.
+        // No program may use I/O ports.
         IOPERM => return Err(Errno::ENXIO),
         _ => return Err(Errno::EINVAL),
     };
@@ -166,13 +193,17 @@ fn named(tracee: &Task, kind: u64, vector: u64) -> Result<(Set, u64, usize), Err
     Ok((set, address, length))
 }
 
-/// Tells how many bytes of a `struct iovec` were used.
+/// Writes `length`, the number of bytes used, to the `struct iovec` at `vector`.
 fn note_length(vector: u64, length: usize) -> Result<(), Errno> {
     UserPtr::<u64>::new(vector.wrapping_add(WORD as u64)).write(&(length as u64))
 }
 
 /// Writes the registers of the note type `kind` to the buffer of the `struct iovec` at `vector`
-/// (`PTRACE_GETREGSET`).
+/// (`PTRACE_GETREGSET`), and the number of bytes written to the structure.
+///
+/// # Errors
+/// Fails with `EINVAL` if the type is unknown or the length is no multiple of 8, and with `ENXIO`
+/// for `NT_386_IOPERM`. Otherwise fails as [`get`] does.
 pub(super) fn get_set(tracee: &Task, kind: u64, vector: u64) -> Result<(), Errno> {
     let (set, address, length) = named(tracee, kind, vector)?;
     show(tracee, set, address, length)?;
@@ -180,14 +211,23 @@ pub(super) fn get_set(tracee: &Task, kind: u64, vector: u64) -> Result<(), Errno
 }
 
 /// Sets the registers of the note type `kind` from the buffer of the `struct iovec` at `vector`
-/// (`PTRACE_SETREGSET`).
+/// (`PTRACE_SETREGSET`), and writes the number of bytes used to the structure.
+///
+/// # Errors
+/// If the buffer is smaller than the set, fails with `EINVAL` for floating-point registers and with
+/// `EFAULT` for extended ones. Otherwise fails as [`get_set`] and [`set`] do.
 pub(super) fn set_set(tracee: &Task, kind: u64, vector: u64) -> Result<(), Errno> {
     let (set, address, length) = named(tracee, kind, vector)?;
     load(tracee, set, address, length)?;
     note_length(vector, length)
 }
 
-/// Sets or returns the base of FS or GS of a tracee (`PTRACE_ARCH_PRCTL`).
+/// Sets the base of FS or GS of a tracee to `address`, or writes the base to the word at `address`
+/// (`PTRACE_ARCH_PRCTL`). `code` is that of `arch_prctl(2)`.
+///
+/// # Errors
+/// Fails with `EPERM` if a new base is not in user memory, with `EINVAL` if `code` is unknown, with
+/// `ESRCH` if the tracee is not in a ptrace-stop, and with `EFAULT`.
 pub(super) fn arch_prctl(tracee: &Task, code: u64, address: u64) -> Result<(), Errno> {
     let user = tracee.user_state().ok_or(Errno::ESRCH)?;
     let base = at_stop(tracee, |_, _| {

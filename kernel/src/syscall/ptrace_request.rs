@@ -28,7 +28,7 @@ pub fn ptrace(a: &Args) -> SysResult {
         raw::PTRACE_ATTACH => ptrace::attach(a.int(1)),
         raw::PTRACE_SEIZE => {
             let target = find(a.int(1));
-            // As on Linux, the thread is looked for first.
+            // As on Linux, a missing thread is reported before wrong arguments.
             if target.is_err() && !is_zombie(a.int(1)) {
                 return Err(Errno::ESRCH);
             }
@@ -43,7 +43,8 @@ pub fn ptrace(a: &Args) -> SysResult {
     done.map(|()| 0)
 }
 
-/// A number that no request has.
+/// Returns the error for an unknown request: `EIO`, or `ESRCH` if there is no tracee in a
+/// ptrace-stop.
 fn unknown(a: &Args) -> SysResult {
     let tracee = find(a.int(1))?;
     at_stop(&tracee, |_, _| Err(Errno::EIO))
@@ -61,13 +62,14 @@ fn is_zombie(tid: i32) -> bool {
     })
 }
 
-/// The memory of a tracee that stands.
+/// Returns the address space of a tracee in a ptrace-stop. Fails with `ESRCH` if the tracee is not
+/// stopped, and with `EIO` if it has no memory.
 fn memory(tracee: &Task) -> Result<Arc<AddressSpace>, Errno> {
     at_stop(tracee, |_, _| Ok(()))?;
     tracee.process().vm().ok_or(Errno::EIO)
 }
 
-/// What a tracee is asked.
+/// Carries out a request about a tracee.
 fn of_tracee(request: u32, a: &Args) -> SysResult {
     let tracee = find(a.int(1))?;
     let (address, data) = (a.addr(2), a.addr(3));
@@ -158,7 +160,7 @@ fn set_info(tracee: &Task, from: u64) -> Result<(), Errno> {
     uaccess::copy_in(&mut bytes, from)?;
     at_stop(tracee, |state, _| {
         let old = state.info.as_mut().ok_or(Errno::EINVAL)?;
-        // An unchanged one keeps its type.
+        // An unchanged `siginfo_t` stays as the kernel made it.
         if old.to_bytes() != bytes {
             *old = SigInfo::of_tracer(&bytes).ok_or(Errno::EINVAL)?;
         }
@@ -235,9 +237,11 @@ fn set_mask(tracee: &Task, size: u64, from: u64) -> Result<(), Errno> {
     })
 }
 
-/// `PTRACE_GET_SYSCALL_INFO`.
+/// `PTRACE_GET_SYSCALL_INFO`. Returns the number of bytes that there are, even if `room` is
+/// smaller.
 fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
-    /// Bytes of all kinds, of a call's beginning, of one that a filter wants seen, and of its end.
+    /// The number of bytes of the common part, and with those of a call's entry, of a call that a
+    /// filter reports, and of a call's exit.
     const ALL: usize = 24;
     const ENTRY: usize = ALL + 7 * WORD;
     const FILTERED: usize = ENTRY + size_of::<u32>();
@@ -287,9 +291,9 @@ fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
     Ok(size)
 }
 
-/// `PTRACE_GET_RSEQ_CONFIGURATION`.
+/// `PTRACE_GET_RSEQ_CONFIGURATION`. Returns the size of the structure, even if `room` is smaller.
 fn rseq(tracee: &Task, room: usize, to: u64) -> SysResult {
-    /// What a registered structure has.
+    /// The size of a registered `struct rseq` in bytes.
     const RSEQ_BYTES: u32 = 32;
     let (address, signature) = at_stop(tracee, |_, _| Ok(tracee.rseq().configuration()))?;
     let (bytes, signature) = match address {

@@ -114,7 +114,8 @@ as_in_linux!(StatFs is raw::statfs: magic f_type, block_size f_bsize, blocks f_b
     free_blocks f_bfree, available_blocks f_bavail, files f_files, free_files f_ffree, id f_fsid,
     name_length f_namelen, fragment_size f_frsize, flags f_flags);
 
-/// `struct ipc64_perm`, which linux-raw-sys does not have.
+/// `struct ipc64_perm`, which linux-raw-sys does not have: the owner and the permissions of an
+/// object.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct IpcPerm {

@@ -31,7 +31,8 @@ pub(super) fn scheduled_or_current(tid: i32) -> Result<Scheduled, Errno> {
     }
 }
 
-/// Does the same for calls on masks of CPUs. A negative number gives `ESRCH`.
+/// Returns the thread with the number `tid` for calls on masks of CPUs: as
+/// [`scheduled_or_current`], but fails with `ESRCH` for a negative number.
 fn scheduled_of_mask(tid: i32) -> Result<Scheduled, Errno> {
     if tid < 0 {
         return Err(Errno::ESRCH);
@@ -62,7 +63,7 @@ pub fn sched_setaffinity(a: &Args) -> SysResult {
         if process::current().is(task) {
             sched::migrate_current();
         } else {
-            // It moves when it is next picked; one that runs elsewhere now is made to give way.
+            // The thread moves when it is next picked. If it runs now, it is preempted.
             sched::notify(task, work::RESCHED);
         }
     }
@@ -106,7 +107,8 @@ impl Subjects {
     /// Returns the threads that `which` and `who` of `getpriority(2)` refer to.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if `which` is unknown, and with `ESRCH`.
+    /// Fails with `EINVAL` if `which` is unknown. Fails with `ESRCH` if there is no thread `who`,
+    /// or if the number of a group or user is negative.
     pub(super) fn of(which: i32, who: i32) -> Result<Self, Errno> {
         let own = process::current().process().clone();
         let who_or = |own: u32| match who {
@@ -164,7 +166,8 @@ pub(super) fn niceness(nice: i32) -> u64 {
     u64::try_from(20 - nice).unwrap_or(0)
 }
 
-/// `getpriority(2)`: 20 less the nice value, so that no result is negative.
+/// `getpriority(2)`. Returns 20 minus the lowest nice value of the threads, so that no result is
+/// negative.
 pub fn getpriority(a: &Args) -> SysResult {
     let mut least = 20;
     for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |thread| {
@@ -217,5 +220,5 @@ pub fn rseq(a: &Args) -> SysResult {
     process::rseq::register(current, a.addr(0), a.uint(1) as usize, a.uint(2), a.uint(3))
 }
 
-/// What `linux_raw_sys` calls the priority of a process; the numbers above are its.
+// The numbers of `which` in `Subjects::of`.
 const _: () = assert!(raw::PRIO_PROCESS == 0 && raw::PRIO_PGRP == 1 && raw::PRIO_USER == 2);

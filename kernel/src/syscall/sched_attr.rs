@@ -1,4 +1,4 @@
-//! Scheduling policies by a structure that holds all about them.
+//! Scheduling policies: the calls that use `struct sched_attr`.
 
 use super::record::SchedAttr;
 use super::sched::scheduled_or_current;
@@ -11,16 +11,16 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
-/// Bytes of the first version.
+/// The size of the first version of `struct sched_attr` in bytes.
 const FIRST: usize = 48;
-/// Flags that are known, those of deadlines among them.
+/// The known flags, including those of deadlines.
 const KNOWN: u64 = 0x7f;
 const KEEP_POLICY: u64 = 8;
 const KEEP_PARAMS: u64 = 0x10;
-/// Limits of a task's use of a CPU, which are not supported.
+/// The flags that limit a task's use of a CPU. They are not supported.
 const CLAMP: u64 = 0x60;
 
-/// Whether a deadline can be met at all.
+/// Returns whether the times of `attr` are a valid deadline.
 fn is_deadline(attr: &SchedAttr) -> bool {
     const LEAST_NANOS: u64 = 1 << 10;
     let period = if attr.period == 0 {
@@ -43,7 +43,7 @@ fn read(address: u64) -> Result<SchedAttr, Errno> {
     };
     extensible::read::<SchedAttr>(address, size, FIRST).map_err(|error| match error {
         Errno::EINVAL | Errno::E2BIG => {
-            // So that the program can try again with the known size.
+            // The program can then try again with the size that this kernel knows.
             let own = u32::try_from(size_of::<SchedAttr>()).unwrap_or(0);
             let _ = UserPtr::<u32>::new(address).write(&own);
             Errno::E2BIG
@@ -52,7 +52,7 @@ fn read(address: u64) -> Result<SchedAttr, Errno> {
     })
 }
 
-/// `sched_setattr(2)`.
+/// `sched_setattr(2)`. There is no deadline policy: a valid request for it gives `EPERM`.
 pub fn sched_setattr(a: &Args) -> SysResult {
     if a.addr(1) == 0 || a.int(0) < 0 || a.uint(2) != 0 {
         return Err(Errno::EINVAL);
@@ -67,7 +67,7 @@ pub fn sched_setattr(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Puts what `attr` asks for into `scheduling`, which is that of `to`.
+/// Changes `scheduling`, that of the thread `to`, as `attr` says.
 fn set(attr: &SchedAttr, scheduling: &mut Scheduling, to: &Scheduled) -> Result<(), Errno> {
     let keeps = attr.flags & KEEP_PARAMS != 0;
     let mut wanted = Wanted {
@@ -90,7 +90,7 @@ fn set(attr: &SchedAttr, scheduling: &mut Scheduling, to: &Scheduled) -> Result<
     if attr.flags & !KNOWN != 0 || !fits || deadline && !is_deadline(attr) {
         return Err(Errno::EINVAL);
     }
-    // There is no such policy: no thread may have it.
+    // There is no deadline policy, so no thread may have it.
     if deadline {
         return Err(Errno::EPERM);
     }
@@ -99,7 +99,7 @@ fn set(attr: &SchedAttr, scheduling: &mut Scheduling, to: &Scheduled) -> Result<
         return Err(Errno::EOPNOTSUPP);
     }
     if keeps {
-        // As on Linux the policy stays, too.
+        // As on Linux, the policy stays, too.
         scheduling.resets_on_fork = wanted.resets_on_fork;
     } else {
         wanted.put(scheduling);
@@ -119,7 +119,7 @@ pub fn sched_getattr(a: &Args) -> SysResult {
         size: u32::try_from(given).unwrap_or(0),
         policy: has.policy,
         flags: u64::from(has.resets_on_fork),
-        // As on Linux what counts for the policy.
+        // As on Linux, 0 if the policy does not use the nice value.
         nice: if has.is_realtime() { 0 } else { has.nice },
         priority: has.priority,
         runtime: 0,

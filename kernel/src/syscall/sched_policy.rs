@@ -14,11 +14,17 @@ use machine::sched::realtime;
 
 /// The scheduling policies, with Linux's numbers.
 pub(super) mod policies {
+    /// `SCHED_OTHER`, the policy of usual threads.
     pub(in super::super) const OTHER: u32 = 0;
+    /// `SCHED_FIFO`, real-time without time slices.
     pub(in super::super) const FIFO: u32 = 1;
+    /// `SCHED_RR`, real-time with time slices.
     pub(in super::super) const RR: u32 = 2;
+    /// `SCHED_BATCH`, for threads that compute.
     pub(in super::super) const BATCH: u32 = 3;
+    /// `SCHED_IDLE`, for threads of least importance.
     pub(in super::super) const IDLE: u32 = 5;
+    /// `SCHED_DEADLINE`, which no thread may have.
     pub(in super::super) const DEADLINE: u32 = 6;
 }
 
@@ -87,14 +93,15 @@ impl Wanted {
         scheduling.policy = self.policy;
         scheduling.priority = self.priority;
         scheduling.resets_on_fork = self.resets_on_fork;
-        // A nice value stays as it is while a priority counts.
+        // A real-time thread keeps its nice value.
         if !scheduling.is_realtime() {
             scheduling.nice = self.nice;
         }
     }
 }
 
-/// The thread that a call on policies means, which takes no negative number and no null pointer.
+/// Returns the thread in argument 0 of a call on policies. Fails with `EINVAL` if the number is
+/// negative or `place` is a null pointer, and with `ESRCH`.
 fn subject(a: &Args, place: u64) -> Result<Scheduled, Errno> {
     if place == 0 || a.int(0) < 0 {
         return Err(Errno::EINVAL);
@@ -102,7 +109,8 @@ fn subject(a: &Args, place: u64) -> Result<Scheduled, Errno> {
     scheduled_or_current(a.int(0))
 }
 
-/// The child of a thread that has set this begins with the usual policy and no negative nice value.
+/// `SCHED_RESET_ON_FORK`: a child of the thread starts with the usual policy, and with no negative
+/// nice value.
 const RESET_ON_FORK: u32 = 0x4000_0000;
 
 /// `sched_getscheduler(2)`.
@@ -175,7 +183,7 @@ pub fn sched_get_priority_min(a: &Args) -> SysResult {
     Ok(*priorities(a.uint(0))?.start() as usize)
 }
 
-/// `sched_rr_get_interval(2)`: 0 of a thread that has no slice.
+/// `sched_rr_get_interval(2)`. Writes 0 for a `SCHED_FIFO` thread, which has no time slice.
 pub fn sched_rr_get_interval(a: &Args) -> SysResult {
     if a.int(0) < 0 {
         return Err(Errno::EINVAL);

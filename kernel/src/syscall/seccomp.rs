@@ -21,13 +21,13 @@ bitflags::bitflags! {
     /// `WAIT_KILLABLE_RECV`).
     #[derive(Copy, Clone, Debug)]
     struct Flags: u32 {
-        /// All threads get it.
+        /// Install the filter in all threads of the process.
         const TSYNC = 1;
-        /// The kernel log shows the filter's actions.
+        /// Name the filter's actions in the kernel log.
         const LOG = 1 << 1;
-        /// The CPU may speculate as in other programs, as it does here without the flag.
+        /// Let the CPU speculate as in other programs. It does so without the flag, too.
         const SPEC_ALLOW = 1 << 2;
-        /// A thread that cannot have it is an error.
+        /// Fail with `ESRCH` if a thread cannot have the filter.
         const TSYNC_ESRCH = 1 << 4;
     }
 }
@@ -37,7 +37,11 @@ pub fn seccomp(a: &Args) -> SysResult {
     operate(a.uint(0), a.uint(1), a.addr(2))
 }
 
-/// Sets the seccomp mode of the current thread (`PR_SET_SECCOMP`).
+/// Sets the seccomp mode of the current thread to the one in argument 1 (`PR_SET_SECCOMP`).
+/// Argument 2 is the address of a filter's program. Returns 0.
+///
+/// # Errors
+/// Fails with `EINVAL` if the mode is unknown, and otherwise as `seccomp(2)` does.
 pub(super) fn set_mode(a: &Args) -> SysResult {
     match a.addr(1) {
         1 => operate(SET_MODE_STRICT, 0, 0),
@@ -85,7 +89,7 @@ fn read_program(address: u64) -> Result<Program, Errno> {
     if !(1..=MAX_INSTRUCTIONS).contains(&length) {
         return Err(Errno::EINVAL);
     }
-    // A program that has more rights than its user would find its calls refused.
+    // Otherwise a user could make calls fail in a program that has more rights than the user.
     let bound = process::current().credentials().no_new_privileges;
     if !bound && !caller::can(Capabilities::SYS_ADMIN) {
         return Err(Errno::EACCES);

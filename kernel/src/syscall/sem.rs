@@ -22,7 +22,7 @@ pub fn semget(a: &Args) -> SysResult {
     result(sem::get(a.int(0), a.int(1), a.uint(2))?)
 }
 
-/// The operations of a call.
+/// Reads the `count` operations of a call from `address`.
 fn read_operations(address: u64, count: usize) -> Result<Box<[Operation]>, Errno> {
     let mut raw = Vec::new();
     raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
@@ -66,7 +66,7 @@ pub fn semtimedop(a: &Args) -> SysResult {
         return operate(a, None);
     }
     let timeout = UserPtr::<Timespec>::new(a.addr(3)).read()?;
-    // Whether it is valid matters to Linux after the operations alone.
+    // As on Linux, an invalid timeout is reported only after the operations were read.
     let count = u64::from(a.uint(2));
     match timeout.to_nanos() {
         Ok(timeout) => operate(a, Some(timeout)),
@@ -88,7 +88,9 @@ fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
     })
 }
 
-/// What Linux says of limits that it does not have.
+/// Writes the limits to the program, with Linux's constants for limits that it does not apply. If
+/// `in_use` is set, writes the present numbers of sets and semaphores in place of two values.
+/// Returns the highest place in use.
 fn write_limits(address: u64, in_use: bool) -> SysResult {
     const UNDO_SIZE: u32 = 20;
     let (sets, semaphores, highest) = sem::totals();

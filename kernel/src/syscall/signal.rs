@@ -58,7 +58,7 @@ pub fn rt_sigaction(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Drops a signal that waits, as it is ignored from now on.
+/// Discards all pending instances of `signal`, which the process ignores from now on.
 fn discard(process: &Process, signal: Signal) {
     let unwanted = SigSet::of(&[signal]);
     let mut group = process.group.lock();
@@ -165,7 +165,7 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
     let task = process::current();
     let mut info = signal::take_awaited(task, wanted);
     if info.is_none() {
-        // Senders wake us for these although we block them.
+        // Senders wake this thread for the awaited signals, although it blocks them.
         task.signals().set_awaited(wanted);
         let nobody = WaitQueue::new();
         let ready = || {
@@ -204,7 +204,7 @@ pub fn pause(_a: &Args) -> SysResult {
 }
 
 fn wait_for_signal() -> SysResult {
-    // The condition never becomes true: the wait ends by a signal.
+    // The condition is never true, so only a signal ends the wait.
     let _ = WaitQueue::new().wait(|| false);
     Err(Errno::ERESTARTNOHAND)
 }
@@ -268,10 +268,10 @@ pub fn kill(a: &Args) -> SysResult {
 }
 
 /// Checks that the caller may send `signal` to `process`. Any process may send SIGCONT within its
-/// session.
+/// session. `None` is signal 0, which only checks.
 ///
 /// # Errors
-/// Fails with `EPERM`.
+/// Fails with `EPERM` if the caller may not.
 pub(super) fn may_send(process: &Process, signal: Option<Signal>) -> Result<(), Errno> {
     let own = process::current();
     let goes_on =
@@ -398,7 +398,8 @@ pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `restart_syscall(2)`: goes on with a sleep that a signal without a handler broke off.
+/// `restart_syscall(2)`. Continues a sleep or wait that a signal without a handler interrupted.
+/// Fails with `EINTR` if there is none.
 pub fn restart_syscall(_a: &Args) -> SysResult {
     let restart = process::current().signals().take_restart();
     match restart {

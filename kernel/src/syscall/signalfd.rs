@@ -27,7 +27,7 @@ fn make(a: &Args, flags: u32) -> SysResult {
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
-/// `signalfd(2)`.
+/// `signalfd(2)`, without flags.
 pub fn signalfd(a: &Args) -> SysResult {
     make(a, 0)
 }

@@ -34,7 +34,8 @@ pub(super) const ICMP6: u32 = 58;
 /// `NETLINK_SOCK_DIAG`.
 const SOCK_DIAG: u32 = 4;
 
-/// The type and flags of a new socket.
+/// Splits argument `kind` into the type and the flags of a new socket. Fails with `EINVAL` for
+/// unknown flags.
 fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
     let flags = OpenFlags::from_bits(kind & !SOCK_TYPE).ok_or(Errno::EINVAL)?;
     if !(OpenFlags::NONBLOCK | OpenFlags::CLOSE_ON_EXEC).contains(flags) {
@@ -43,7 +44,7 @@ fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
     Ok((kind & SOCK_TYPE, flags))
 }
 
-/// A new socket, with family, type and protocol as Linux checks them.
+/// Returns a new socket. Checks family, type and protocol in Linux's order.
 fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
     if kind >= SOCK_MAX {
         return Err(Errno::EINVAL);
@@ -71,7 +72,7 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
         (SOCK_STREAM | SOCK_DGRAM, 0..=255) => Err(Errno::EPROTONOSUPPORT),
         (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, 256..) => Err(Errno::EINVAL),
         (SOCK_RAW, 0) => Err(Errno::EPROTONOSUPPORT),
-        // As on Linux a program without the capability does not find out which there are.
+        // As on Linux, a program without the capability cannot find out which protocols exist.
         (SOCK_RAW, _) => {
             caller::need(Capabilities::NET_RAW)?;
             let wanted = if family == Family::Inet6 { ICMP6 } else { ICMP };
@@ -86,7 +87,8 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
     }
 }
 
-/// A new socket that sends echo requests, for members of the groups that may have one.
+/// Returns a new socket that sends echo requests. Fails with `EACCES` if the caller is in no group
+/// of `net.ipv4.ping_group_range`.
 fn ping_socket(family: Family) -> Result<Arc<Socket>, Errno> {
     let [first, last] = &PING_GROUPS;
     let groups = first.load(Ordering::Relaxed)..=last.load(Ordering::Relaxed);
@@ -148,7 +150,7 @@ pub fn socket(a: &Args) -> SysResult {
     caller::install(socket, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
-/// `socketpair(2)`: a connected pair of `AF_UNIX`.
+/// `socketpair(2)`. Only sockets of `AF_UNIX` can be paired.
 pub fn socketpair(a: &Args) -> SysResult {
     let (kind, flags) = kind_and_flags(a.uint(1))?;
     let socket = new_socket(a.uint(0), kind, a.uint(2))?;
@@ -263,7 +265,7 @@ fn accept_with(a: &Args, flags: u32) -> SysResult {
     }
     with_socket(a.int(0), |socket, file| {
         let files = caller::files();
-        // A connection that found no descriptor would be lost.
+        // Checked first, since a connection without a descriptor would be lost.
         files.check_room(caller::descriptor_limit())?;
         let accepted = socket.accept(file.flags().nonblocking())?;
         let family = accepted.family();

@@ -28,39 +28,41 @@ use machine::sched;
 
 const MSG_OOB: u32 = 1;
 const MSG_PEEK: u32 = 2;
-/// Told to a receiver: some control messages are lost.
+/// Set for a receiver if control messages were lost.
 const MSG_CTRUNC: u32 = 8;
-/// Asked of a receiver: give the message's whole length. Told to it: some of it is lost.
+/// Passed by a receiver to get the message's whole length. Set for it if a part of the message was
+/// lost.
 const MSG_TRUNC: u32 = 0x20;
 const MSG_DONTWAIT: u32 = 0x40;
 const MSG_WAITALL: u32 = 0x100;
 const MSG_ERRQUEUE: u32 = 0x2000;
 const MSG_NOSIGNAL: u32 = 0x4000;
-/// Told by a sender: more follows, so that this may wait.
+/// Passed by a sender if more bytes follow, so that these may be held back.
 const MSG_MORE: u32 = 0x8000;
-/// Of several messages only the first is waited for.
+/// Passed to `recvmmsg` to wait only for the first message.
 const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_FASTOPEN: u32 = 0x2000_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 /// Control messages of `SOL_SOCKET`.
 const SO_MARK: u32 = 36;
 const SO_RXQ_OVFL: u32 = 40;
-/// The control message of `IPPROTO_TCP`: bytes that wait behind those that were received.
+/// The control message of `IPPROTO_TCP` with the number of bytes that are still to be received.
 const TCP_INQ: u32 = 36;
 /// The most messages of one call (`UIO_MAXIOV`).
 const MOST_MESSAGES: u32 = 1024;
 
-/// What goes with the bytes of a message.
+/// The address, the descriptors and the control messages that go with the bytes of a message.
 #[derive(Default)]
 struct Beside {
     to: Option<Vec<u8>>,
-    /// Of `AF_UNIX`.
+    /// The credentials and descriptors, for `AF_UNIX`.
     passed: Passed,
     /// Control messages of UDP.
     control: Vec<u8>,
 }
 
-/// Sends these pieces. With `MSG_NOSIGNAL` a broken connection raises no signal.
+/// Sends the bytes of `segments`. With `MSG_NOSIGNAL` a broken connection raises no signal. Returns
+/// the number of bytes sent.
 fn send(
     socket: &Socket,
     file: &OpenFile,
@@ -91,7 +93,7 @@ fn send(
     };
     let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
     if tcp && flags & MSG_FASTOPEN != 0 {
-        // As on Linux to a server without fast connections: it connects first.
+        // As on Linux with a server that does not support fast connections, it connects first.
         connect_first(socket, beside, from, flags & MSG_DONTWAIT != 0)?;
     }
     let out = Outgoing {
@@ -135,12 +137,12 @@ fn connect_first(
     socket.connect(to, from, nonblocking)
 }
 
-/// Whether the caller may mark packets.
+/// Returns whether the caller may mark packets (`SO_MARK`).
 fn may_mark() -> bool {
     caller::can(Capabilities::NET_ADMIN) || caller::can(Capabilities::NET_RAW)
 }
 
-/// One piece of user memory.
+/// Returns the segment of `length` bytes at `address`, cut to the most bytes of a call.
 fn one_segment(address: u64, length: usize) -> [Segment; 1] {
     [Segment {
         address,
@@ -160,8 +162,9 @@ pub fn sendto(a: &Args) -> SysResult {
     })
 }
 
-/// Checks the identity that a sender claims: one that it can act as, or one that its capabilities
-/// allow.
+/// Checks the identity that a sender claims. It must be one that the sender can act as, or that its
+/// capabilities allow. Fails with `EPERM` if not, with `EINVAL` for invalid IDs, and with `ESRCH`
+/// if there is no such process.
 fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
     if credentials.uid == u32::MAX || credentials.gid == u32::MAX {
         return Err(Errno::EINVAL);
@@ -180,12 +183,12 @@ fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
     }
 }
 
-/// What a sender's header says beside its pieces.
+/// Reads the address, the descriptors and the control messages that a sender's `header` names.
 fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno> {
     let mut beside = Beside::default();
     if header.name != 0 && header.name_length != 0 {
         let length = i32::try_from(header.name_length).map_err(|_| Errno::EINVAL)?;
-        // A longer one is cut, as on Linux.
+        // A longer address is cut, as on Linux.
         let most = i32::try_from(MAX_LENGTH).unwrap_or(0);
         beside.to = Some(read_address(header.name, length.min(most))?);
     }
@@ -222,7 +225,7 @@ fn send_header(socket: &Socket, file: &OpenFile, header: &MessageHeader, flags: 
 
 fn read_segments_of_message(header: &MessageHeader) -> Result<Vec<Segment>, Errno> {
     read_segments(header.segments, header.segment_count).map_err(|error| match error {
-        // A message has too many pieces, where other calls say that an argument is wrong.
+        // Too many segments give `EMSGSIZE`, while other calls fail with `EINVAL`.
         Errno::EINVAL if header.segment_count > MOST_MESSAGES.into() => Errno::EMSGSIZE,
         other => other,
     })
@@ -236,12 +239,12 @@ pub fn sendmsg(a: &Args) -> SysResult {
     })
 }
 
-/// The address of message `n` of several.
+/// Returns the address of the `struct mmsghdr` of message `n`, given that of message 0.
 fn nth_header(first: u64, n: u32) -> u64 {
     first.wrapping_add(u64::from(n) * size_of::<ManyHeader>() as u64)
 }
 
-/// Between two messages lets others run; whether the caller is not being killed.
+/// Lets other tasks run between two messages. Returns `false` if the caller is being killed.
 fn goes_on() -> bool {
     sched::cond_resched();
     !sched::current().killed()
@@ -296,7 +299,7 @@ impl ByteSink for Nowhere {
     }
 }
 
-/// Receives the urgent byte of TCP; with `MSG_TRUNC` it goes nowhere.
+/// Receives the urgent byte of TCP. With `MSG_TRUNC` the byte is discarded.
 fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<Got, Errno> {
     let byte = socket.receive_urgent(flags & MSG_PEEK != 0)?;
     let mut sink = UserSink::new(segments);
@@ -312,7 +315,7 @@ fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<G
     })
 }
 
-/// Receives into these pieces.
+/// Receives bytes into `segments`.
 fn receive(
     socket: &Socket,
     file: &OpenFile,
@@ -324,7 +327,7 @@ fn receive(
         return receive_urgent(socket, segments, flags);
     }
     if flags & MSG_OOB != 0 {
-        // Nothing urgent has come.
+        // Other sockets have no urgent bytes.
         return Err(match socket.kind() {
             SocketKind::Stream => Errno::EINVAL,
             _ => Errno::EOPNOTSUPP,
@@ -340,7 +343,7 @@ fn receive(
     };
     let mut sink = UserSink::new(segments);
     if !unix && socket.kind() == SocketKind::Stream && flags & MSG_TRUNC != 0 {
-        // TCP throws the bytes away.
+        // With `MSG_TRUNC`, TCP discards the bytes.
         let mut nowhere = Nowhere { room: sink.room() };
         return socket.receive(&mut nowhere, how);
     }
@@ -357,7 +360,8 @@ fn received(got: &Got, flags: u32) -> usize {
     }
 }
 
-/// The name of a message's sender; a stream of TCP has none, and a socket without a name neither.
+/// Returns the address of a message's sender. It is empty for a TCP stream and for a sender without
+/// a name.
 fn source_bytes(socket: &Socket, got: &Got) -> Vec<u8> {
     match &got.source {
         None | Some(Address::Unix(UnixName::Nameless)) => Vec::new(),
@@ -371,7 +375,7 @@ pub fn recvfrom(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, file| {
         let segments = one_segment(a.addr(1), a.size(2));
         let mut got = receive(socket, file, &segments, a.uint(3))?;
-        // Descriptors that come with it are lost.
+        // Descriptors that come with the message are lost.
         got.files.drain(..).for_each(OpenFile::close);
         if a.addr(4) != 0 {
             write_address(&source_bytes(socket, &got), a.addr(4), a.addr(5))?;
@@ -380,7 +384,8 @@ pub fn recvfrom(a: &Args) -> SysResult {
     })
 }
 
-/// Gives the receiver the descriptors that it has room for; the others are closed.
+/// Gives the receiver descriptors for the `files` for which `writer` has room, and writes their
+/// control message. Closes the other files.
 fn install_files(files: Vec<Arc<OpenFile>>, writer: &mut control::Writer, flags: u32) {
     let room = writer.descriptors_room();
     let mut numbers = Vec::new();
@@ -463,7 +468,7 @@ fn receive_header(
     }
     let room = usize::try_from(header.control_length).unwrap_or(0);
     let room = if header.control == 0 { 0 } else { room };
-    // What can come fits in far less than an absurd length.
+    // All control messages together are shorter than the maximum.
     let mut writer = control::Writer::new(room.min(control::MAX_LENGTH));
     tell_of_message(socket, &got, &mut writer);
     let files = core::mem::take(&mut got.files);
@@ -488,7 +493,7 @@ pub fn recvmsg(a: &Args) -> SysResult {
     })
 }
 
-/// `recvmmsg(2)`. As on Linux the time is looked at after each message.
+/// `recvmmsg(2)`. As on Linux, the timeout is checked only after each message.
 pub fn recvmmsg(a: &Args) -> SysResult {
     let deadline = match a.addr(4) {
         0 => None,

@@ -1,4 +1,5 @@
-//! Bytes that go through a pipe, and not through the program.
+//! Calls that move bytes through pipes without copying them to the program: `splice(2)`, `tee(2)`
+//! and `vmsplice(2)`.
 
 use super::{Args, transfer};
 use crate::fs::io::{MAX_RW_COUNT, UserSink, UserSource, read_segments};
@@ -11,7 +12,7 @@ use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
 use logic::errno::{Errno, SysResult};
 
-/// `SPLICE_F_NONBLOCK`: no waiting for the pipe.
+/// `SPLICE_F_NONBLOCK`: do not wait for the pipe.
 const NONBLOCK: u32 = 2;
 /// `SPLICE_F_MOVE`, `NONBLOCK`, `MORE` and `GIFT`; the others are only hints.
 const KNOWN: u32 = 0xf;
@@ -28,7 +29,8 @@ fn waits_not(flags: u32) -> Result<bool, Errno> {
     Ok(flags & NONBLOCK != 0)
 }
 
-/// Whether a file has bytes that can be spliced: those of eventfds and their like are records.
+/// Checks that a file has bytes that can be spliced. Fails with `EINVAL` for directories, and for
+/// files such as eventfds, whose bytes are records.
 fn has_bytes(file: &OpenFile) -> Result<(), Errno> {
     match file.node().kind() {
         FileKind::Directory | FileKind::Anonymous => Err(Errno::EINVAL),
@@ -36,7 +38,8 @@ fn has_bytes(file: &OpenFile) -> Result<(), Errno> {
     }
 }
 
-/// An offset that the program may name, and where it is written back.
+/// The offset at which a file is read or written: the shared one, or one that the program passes
+/// and gets back.
 struct Position<'a> {
     file: &'a OpenFile,
     /// `None` for the shared offset.
@@ -142,7 +145,8 @@ fn carry(
     source.carry(sink, count, how, nonblocking || either)
 }
 
-/// Writes the pipe's bytes to a file; waits for the first byte.
+/// Moves bytes of the pipe `source` to a file, and waits for the first byte. Returns the number of
+/// bytes.
 fn to_file(
     source: &Pipe,
     position: &mut Position<'_>,
@@ -155,7 +159,7 @@ fn to_file(
     }
     has_bytes(to)?;
     loop {
-        // Without the shared offset, which others need.
+        // The shared offset is not locked during the wait, since other calls need it.
         if !source.wait_for_bytes(nonblocking)? {
             return Ok(0);
         }
@@ -171,7 +175,7 @@ fn to_file(
     }
 }
 
-/// Reads from a file what fits into the pipe.
+/// Moves bytes of a file to the pipe `sink`, up to the pipe's room. Returns the number of bytes.
 fn from_file(
     position: &mut Position<'_>,
     sink: &Pipe,
@@ -180,7 +184,7 @@ fn from_file(
     pipe_waits_not: bool,
 ) -> SysResult {
     let from = position.file;
-    // Before anything is read: what a stream gave cannot be put back.
+    // Reserved before the read, since bytes of a stream cannot be put back.
     let room = sink.reserve(count, pipe_waits_not)?;
     has_bytes(from)?;
     let mut flags = from.flags();
@@ -191,7 +195,7 @@ fn from_file(
     let read = position.with(|at| from.file().read(&mut pages, at, flags));
     let moved = pages.left();
     if moved == 0 || read.is_err() && from.file().seekable() {
-        // What such a file gave is still there.
+        // The bytes can be read again from a seekable file.
         return read;
     }
     room.fill(&mut pages);
@@ -215,7 +219,7 @@ pub fn tee(a: &Args) -> SysResult {
     carry(&from, source, &to, sink, count, Carry::Copy, nonblocking)
 }
 
-/// `vmsplice(2)`: bytes are copied, so that the program may use its memory at once.
+/// `vmsplice(2)`. Copies the bytes, so that the program may reuse its memory at once.
 pub fn vmsplice(a: &Args) -> SysResult {
     let nonblocking = waits_not(a.uint(3))?;
     let file = caller::file(a.int(0))?;

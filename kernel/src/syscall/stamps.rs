@@ -4,7 +4,7 @@ use crate::fs::socket::{Settings, Stamps};
 use logic::socket::control::{SOL_SOCKET, Writer};
 use machine::arch::clock::{self, Nanos};
 
-/// The control messages, which have the numbers of the options that ask for them.
+/// The numbers of the control messages, which are those of the options that request them.
 const TIMESTAMP: u32 = 29;
 const TIMESTAMP_NANOS: u32 = 35;
 const TIMESTAMPING: u32 = 37;
@@ -16,15 +16,16 @@ const TELLS: u32 = 1 << 4;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A time since 1970 in seconds, and the rest of it divided by `unit` nanoseconds.
+/// Returns the words of a time since 1970: the seconds, and the rest in units of `unit`
+/// nanoseconds.
 fn words(time: Nanos, unit: u64) -> [u8; 16] {
     let value = u128::from(time.0 / SECOND) | u128::from(time.0 % SECOND / unit) << 64;
     value.to_le_bytes()
 }
 
-/// Adds control messages with the time of a received message, if the receiver asked for it. `stamp`
-/// is the time of sending. A message that was sent before the receiver asked for times counts as
-/// sent now.
+/// Adds control messages with the time of a received message, if the receiver requested it. `stamp`
+/// is the time of sending, or `None` if the receiver had not requested times then. Without it,
+/// `SO_TIMESTAMP` and its variants report the present time, and `SO_TIMESTAMPING` reports nothing.
 pub(super) fn tell(settings: &Settings, stamp: Option<Nanos>, writer: &mut Writer) {
     const MICROSECOND: u64 = 1000;
     let now = || clock::now().saturating_add(clock::realtime_offset());
@@ -41,7 +42,7 @@ pub(super) fn tell(settings: &Settings, stamp: Option<Nanos>, writer: &mut Write
         if let Some(stamp) = stamp
             && settings.stamping_of(new) & TELLS != 0
         {
-            // The kernel's time, one that is not used, and that of hardware.
+            // The kernel's time, an unused one, and that of the hardware.
             let times = [words(stamp, 1), [0; 16], [0; 16]].concat();
             writer.add(SOL_SOCKET, kind, &times);
         }

@@ -120,7 +120,8 @@ pub fn statx(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Whether the caller may do what `mode` asks, as its real user or as who it acts as.
+/// Checks that `who` has the access `mode` to `node` (`R_OK`, `W_OK`, `X_OK`). Returns 0. Fails
+/// with `EACCES`, `EROFS` or `EINVAL`.
 fn check_access(who: &Credentials, node: &NodeRef, mode: u32) -> SysResult {
     const EXECUTE: u32 = 1;
     const ALL: u32 = 7;
@@ -235,7 +236,7 @@ fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
     let task = process::current();
     let who = task.credentials();
     change_by(&**node, |owned| {
-        // A change of owner takes set-id bits away.
+        // A change of owner clears set-id bits.
         let left = who.new_owner(owned, chosen(uid), chosen(gid))?;
         Ok(AttributeChange {
             uid: chosen(uid),
@@ -281,14 +282,14 @@ pub fn fchownat(a: &Args) -> SysResult {
     change_owner(&target, a.uint(2), a.uint(3))
 }
 
-/// New access and modification times; `None` leaves one.
+/// The new access and modification times. `None` keeps the present time.
 type Times = [Option<Timestamp>; 2];
 
-/// What a call does with times.
+/// The times that a call sets.
 #[derive(Copy, Clone)]
 struct Asked {
     times: Times,
-    /// Both are the present: who may write may do so.
+    /// Whether both times are the present, which each writer of the file may set.
     touches: bool,
 }
 
@@ -332,7 +333,7 @@ const fn given(times: Times) -> Asked {
     }
 }
 
-/// Reads two `struct timeval`, or takes the present for a null pointer.
+/// Reads two `struct timeval`. A null pointer stands for the present.
 fn read_timevals(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());
@@ -352,7 +353,8 @@ fn read_timevals(address: u64) -> Result<Asked, Errno> {
     Ok(given(times))
 }
 
-/// Reads two `struct timespec` with their special values, or takes the present for a null pointer.
+/// Reads two `struct timespec`, which may have the values `UTIME_NOW` and `UTIME_OMIT`. A null
+/// pointer stands for the present.
 fn read_timespecs(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());
@@ -423,7 +425,7 @@ pub fn utimensat(a: &Args) -> SysResult {
     let flags = a.uint(3);
     let times = read_timespecs(a.addr(2))?;
     if times.times == [None; 2] {
-        // Nothing else is looked at.
+        // As on Linux, nothing else is checked.
         return Ok(0);
     }
     if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
@@ -444,7 +446,7 @@ pub fn utimensat(a: &Args) -> SysResult {
 fn write_statfs(address: u64, node: &dyn Node) -> SysResult {
     let (stats, block_size) = (node.fs_stats(), u64::from(node.block_size()));
     const VALID: u64 = 0x20;
-    /// `ST_RELATIME`: all the others have the bits of `MS_*`.
+    /// `ST_RELATIME`. The other flags have the bits of `MS_*`.
     const RELATIVE_TIMES: u64 = 0x1000;
     /// `ST_RDONLY`, `ST_NOSUID`, `ST_NODEV`, `ST_NOEXEC`, `ST_SYNCHRONOUS`, `ST_NOATIME`,
     /// `ST_NODIRATIME`.

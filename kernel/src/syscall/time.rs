@@ -20,10 +20,10 @@ use machine::arch::cpu_count;
 use machine::sync::{WaitEnd, WaitQueue};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Clock ticks a second, as user programs count them.
+/// The number of clock ticks in a second, as user programs count them (`USER_HZ`).
 const TICKS_PER_S: u64 = 100;
 
-/// Sleeps until `deadline`; a signal breaks it off.
+/// Sleeps until `deadline`. Fails with `ERESTART_RESTARTBLOCK` if a signal comes before.
 fn sleep(deadline: Nanos) -> Result<(), Errno> {
     match WaitQueue::new().wait_deadline(|| false, deadline) {
         Ok(WaitEnd::Ready | WaitEnd::TimedOut) => Ok(()),
@@ -47,7 +47,7 @@ fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
     result.map(|()| 0)
 }
 
-/// Goes on with a sleep.
+/// Continues an interrupted sleep.
 fn sleep_again(a: &Args) -> SysResult {
     sleep_span(Nanos(a.addr(0)), a.addr(1))
 }
@@ -89,14 +89,15 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
     }
 }
 
-/// Between two looks at a process's CPU clock, at least.
+/// The shortest pause between two reads of a process's CPU clock.
 const LOOK: Nanos = Nanos::from_millis(1);
 
-/// Sleeps until a process's CPU clock shows `until`. It cannot run faster than all CPUs together.
+/// Sleeps until a process's CPU clock shows `until`. The clock cannot run faster than all CPUs
+/// together, which determines when it is read next.
 fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
     let nobody = WaitQueue::new();
     loop {
-        // The clock of an ended task stands, and the sleep ends.
+        // The clock of a process that has ended has stopped, so the sleep ends.
         let Ok(shown) = clock.now() else {
             return Ok(0);
         };
@@ -111,7 +112,7 @@ fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
             if relative && a.addr(3) != 0 {
                 Timespec::from(left).write(a.addr(3))?;
             }
-            // As on Linux where a handler runs; where none does, it would go on.
+            // As on Linux if a handler runs. Without a handler, Linux continues the sleep.
             return Err(if relative {
                 Errno::EINTR
             } else {
@@ -137,7 +138,7 @@ pub fn clock_settime(a: &Args) -> SysResult {
             wall::set(time)?;
             Ok(0)
         }
-        // As on Linux: such a number is a clock that no program may set.
+        // As on Linux, no program may set the clock of a process or thread.
         clock if clock.is_cpu_time() && a.int(0) < 0 => {
             clock.now()?;
             Timespec::read(a.addr(1))?;
@@ -224,7 +225,7 @@ pub fn alarm(a: &Args) -> SysResult {
         interval: Nanos::ZERO,
     };
     let (left, _) = process.timers.set_real(&process, setting);
-    // Rounded, and never 0 for an alarm that was set.
+    // Rounded to seconds, but never 0 for an alarm that was set.
     let seconds = left.0.saturating_add(500_000_000) / 1_000_000_000;
     Ok(if left.0 != 0 {
         super::value(seconds.max(1))
@@ -233,7 +234,7 @@ pub fn alarm(a: &Args) -> SysResult {
     })
 }
 
-/// Which interval timer a program means.
+/// An interval timer.
 enum Timer {
     Real,
     Cpu(Which),
@@ -260,7 +261,7 @@ fn read_timer(which: &Timer) -> Itimerval {
     }
 }
 
-/// A span in microseconds that is not zero unless the span is.
+/// Rounds a span up to microseconds, so that only an empty span becomes 0.
 fn round_up(span: Nanos) -> Timeval {
     Timeval::from(Nanos(span.0.saturating_add(999)))
 }
@@ -276,7 +277,7 @@ pub fn getitimer(a: &Args) -> SysResult {
 pub fn setitimer(a: &Args) -> SysResult {
     let which = timer(a.int(0))?;
     let new = match a.addr(1) {
-        // Linux takes a null pointer for zeros.
+        // As on Linux, a null pointer stands for zeros.
         0 => Itimerval::default(),
         address => UserPtr::<Itimerval>::new(address).read()?,
     };
@@ -298,7 +299,7 @@ pub fn setitimer(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `struct sigevent`, as far as it is looked at.
+/// `struct sigevent`, with the fields that the kernel reads.
 #[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct SigEvent {
@@ -313,7 +314,7 @@ struct SigEvent {
 pub fn timer_create(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = 0;
     const SIGEV_NONE: u32 = 1;
-    // The C library's matter: for the kernel it is a signal.
+    // The C library starts the thread. For the kernel this is a signal.
     const SIGEV_THREAD: u32 = 2;
     const SIGEV_THREAD_ID: u32 = 4;
     let clock = Clock::from_number(a.int(0))?.for_timer()?;

@@ -7,7 +7,7 @@ use logic::errno::SysResult;
 #[cfg(debug_assertions)]
 static ON: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
-/// Turns the trace on.
+/// Turns the trace on. Has no effect in builds without assertions.
 pub(crate) fn enable() {
     #[cfg(debug_assertions)]
     ON.store(true, core::sync::atomic::Ordering::Relaxed);

@@ -9,12 +9,12 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::FrameRef;
 use machine::sched::{self, work};
 
-/// A sink that writes to a file.
+/// A sink of bytes that writes to a file.
 pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
     room: usize,
-    /// It has written some bytes.
+    /// Whether it has written some bytes.
     began: bool,
 }
 
@@ -30,7 +30,7 @@ impl<'a> FileSink<'a> {
     }
 
     fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
-        // The offset decides where it goes; `O_APPEND` was refused.
+        // The bytes go to the offset. Calls have refused `O_APPEND`.
         let flags = self.to.flags() - OpenFlags::APPEND;
         let result = self.to.file().write(from, self.offset, flags);
         if self.began && result == Err(Errno::BROKEN_PIPE) {
@@ -67,8 +67,11 @@ impl ByteSink for FileSink<'_> {
     }
 }
 
-/// Moves up to `count` bytes from `read_at` of `from` to `write_at` of `to`, and advances both.
-/// Returns the number of bytes.
+/// Moves up to `count` bytes from the offset `read_at` of `from` to the offset `write_at` of `to`,
+/// and advances both offsets. Returns the number of bytes.
+///
+/// # Errors
+/// Fails with the errors of reading `from` and of writing `to`.
 pub(super) fn at_offsets(
     from: &OpenFile,
     read_at: &mut u64,
@@ -79,7 +82,7 @@ pub(super) fn at_offsets(
     let mut sink = FileSink::new(to, write_at, count);
     let moved = from.file().read(&mut sink, read_at, from.flags())?;
     if moved > 0 {
-        // As on Linux, where the write itself tells, too.
+        // As on Linux, where the write itself reports an event, too.
         to.tell(Events::MODIFY);
         from.tell(Events::ACCESS);
         to.tell(Events::MODIFY);
@@ -87,8 +90,11 @@ pub(super) fn at_offsets(
     Ok(moved)
 }
 
-/// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`, and advances
-/// both. Returns the number of bytes.
+/// Moves up to `count` bytes from the offset `read_at` of `from` to the shared offset of `to`, and
+/// advances both offsets. Returns the number of bytes.
+///
+/// # Errors
+/// Fails as [`at_offsets`] does.
 pub(super) fn to_shared_offset(
     from: &OpenFile,
     read_at: &mut u64,

@@ -24,7 +24,7 @@ use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
 const CREATE: u32 = 1;
 /// `XATTR_REPLACE`.
 const REPLACE: u32 = 2;
-/// What tells the protocol of a socket, and cannot be set.
+/// The attribute with the protocol of a socket. It cannot be set.
 const SOCKET_PROTOCOL: &[u8] = b"system.sockprotoname";
 
 fn path(a: &Args, last_link: LastLink) -> Result<Target, Errno> {
@@ -35,7 +35,8 @@ fn descriptor(a: &Args) -> Result<Target, Errno> {
     Ok(Target::File(caller::file(a.int(0))?))
 }
 
-/// Reads a name.
+/// Reads the name of an attribute. Fails with `ERANGE` if it is empty or too long, with `EFAULT`,
+/// and with `ENOMEM`.
 fn name(address: u64) -> Result<Vec<u8>, Errno> {
     let name = uaccess::read_cstr(address, NAME_MAX + 1).map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::ERANGE,
@@ -47,7 +48,7 @@ fn name(address: u64) -> Result<Vec<u8>, Errno> {
     Ok(name)
 }
 
-/// Reads a value.
+/// Reads the value of an attribute. Fails with `EFAULT` and with `ENOMEM`.
 fn value(address: u64, size: usize) -> Result<Box<[u8]>, Errno> {
     let mut value = buffer(size)?;
     value.resize(size, 0);
@@ -61,8 +62,9 @@ fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Whether the name is one that files can have; `refused` is the error for files that cannot have a
-/// user's.
+/// Checks that the file can have an attribute `name`, and that the caller may use it. `refused` is
+/// the error for attributes that the file or the caller may not have: `EPERM` in calls that write,
+/// `ENODATA` in calls that read.
 fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
     let writes = refused == Errno::EPERM;
     if writes {
@@ -86,7 +88,7 @@ fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
             Capabilities::SYS_ADMIN
         })?;
     }
-    // Whether the file has any at all comes before the name.
+    // Files without attributes are refused before the rest of the name is checked.
     target.node().extended(&mut |_| ())?;
     if is_list(name) {
         return if target.node().has_lists() {
@@ -105,10 +107,11 @@ fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether bytes can say what a program may do: versions 2 and 3 (`struct vfs_cap_data`).
+/// Returns whether `value` is a valid set of capabilities of a program, of version 2 or 3 (`struct
+/// vfs_cap_data`).
 fn is_capability(value: &[u8]) -> bool {
     let version = value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    /// The lowest bit says something else.
+    /// The bits of the version. The lowest bit is a flag.
     const VERSION: u32 = 0xff00_0000;
     matches!(
         (version.map(|version| version & VERSION), value.len()),
@@ -116,12 +119,12 @@ fn is_capability(value: &[u8]) -> bool {
     )
 }
 
-/// Whether an attribute is an access list.
+/// Returns whether an attribute is an access list.
 fn is_list(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-/// Gives a file an access list, or takes it away if there is no `value`.
+/// Sets an access list of a file, or removes it if there is no `value`. Returns 0.
 fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult {
     let node = target.node();
     let default = name == DEFAULT;
@@ -136,7 +139,7 @@ fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult
         };
     }
     let bits = list.filter(|_| !default).map(List::permissions);
-    // Permission bits alone say as much.
+    // A plain access list says no more than the permission bits, and is not stored.
     let kept = list.is_some_and(|list| default || !list.is_plain());
     let value = value.filter(|_| kept);
     let task = process::current();
@@ -237,8 +240,8 @@ pub fn fsetxattr(a: &Args) -> SysResult {
     set(descriptor(a), a)
 }
 
-/// Writes `bytes` to a buffer of `size` bytes, and returns their number. With size 0 it returns the
-/// number alone.
+/// Writes `bytes` to the program's buffer of `size` bytes, and returns their number. With size 0,
+/// only returns the number. Fails with `ERANGE` if the buffer is too small, and with `EFAULT`.
 fn give(bytes: &[u8], address: u64, size: usize) -> SysResult {
     if size != 0 {
         if bytes.len() > size {
@@ -324,7 +327,7 @@ fn list(target: Result<Target, Errno>, a: &Args) -> SysResult {
         }
     });
     if looked.is_err() {
-        // It has none.
+        // The file can have no attributes.
         return Ok(0);
     }
     match (length > names.len(), a.size(2)) {

@@ -43,7 +43,7 @@ fn pieces(
     Ok(())
 }
 
-/// Attempts to write to a page that others share or take away again and again.
+/// The most attempts to write to a page that others share or take away again and again.
 const WRITE_TRIES: u32 = 10_000;
 
 impl State {
@@ -92,8 +92,8 @@ impl AddressSpace {
         self.pin(address, access, Want::Pinned)
     }
 
-    /// Copies bytes at `address` of this space into `to`. The space need not be the current one.
-    /// Fails if not all bytes can be copied.
+    /// Fills `to` with bytes of this space, from `address` on. The space need not be the current
+    /// one. If the copy fails, some of the bytes may have been written to `to`.
     ///
     /// # Errors
     /// Fails with `EFAULT` if a page cannot be accessed, and with `ENOMEM`.
@@ -105,7 +105,7 @@ impl AddressSpace {
         })
     }
 
-    /// Copies bytes as [`Self::read_bytes`] does, also where the program itself may not read.
+    /// Fills `to` as [`Self::read_bytes`] does, also where the program itself may not read.
     ///
     /// # Errors
     /// Fails as [`Self::read_bytes`] does.
@@ -117,12 +117,13 @@ impl AddressSpace {
         })
     }
 
-    /// Copies `from` to `address` of this space, which need not be the current one. Fails if not
-    /// all bytes can be copied. With `force`, also writes to a private copy of a page that the
-    /// program itself may not write.
+    /// Copies `from` to `address` of this space, which need not be the current one. With `force`,
+    /// also writes to a private copy of a page that the program itself may not write. If the copy
+    /// fails, some of the bytes may have been written.
     ///
     /// # Errors
-    /// Fails with `EFAULT` if a page cannot be accessed, and with `ENOMEM`.
+    /// Fails with `EFAULT` if a page cannot be accessed, or if other tasks take it away again and
+    /// again. Fails with `ENOMEM`.
     pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
         let want = if force { Want::Forced } else { Want::Pinned };
         pieces(address, from.len(), |at, offset, piece| {
@@ -141,11 +142,12 @@ impl AddressSpace {
     }
 
     /// Returns the identity of a futex at `address`, which is the same for all spaces that share
-    /// the memory: the shared object and the offset of the byte in it. Returns `None` for private
+    /// the memory: the shared object, and the offset of the byte in it. Returns `None` for private
     /// memory.
     ///
     /// # Errors
-    /// Fails with `EFAULT` if nothing is mapped there.
+    /// Fails with `EFAULT` if nothing is mapped there, or if the area does not have the right that
+    /// a futex needs: any right in a mapped file, the right to store in other memory.
     pub fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
         self.look_settled(|state| state.futex_key(address))
     }

@@ -8,8 +8,9 @@ use core::sync::atomic::Ordering;
 use machine::arch::USER_END;
 
 impl AddressSpace {
-    /// Returns the version of the areas if the page tables allow `access` to `address`, so that
-    /// there is nothing to do for a fault there. Returns `None` if they do not.
+    /// Returns the version of the areas (`State::version`) if the page tables allow `access` to
+    /// `address`. A fault there needs no work then. Returns `None` if the tables do not allow the
+    /// access.
     pub(super) fn allows(&self, address: u64, access: Access) -> Option<u64> {
         if address >= USER_END {
             return None;

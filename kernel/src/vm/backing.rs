@@ -48,8 +48,9 @@ impl Bytes {
         self.huge_size().map_or(PAGE, PageSize::bytes)
     }
 
-    /// Returns the best offset in a region of 2 MiB for a mapping of `bytes` bytes of the file.
-    /// Returns `None` if huge pages cannot map the bytes.
+    /// Returns the distance from a multiple of 2 MiB at which a mapping of the first `bytes` bytes
+    /// should begin, so that huge pages can map them. Returns `None` if huge pages cannot map the
+    /// bytes.
     pub(super) fn huge_phase(&self, bytes: u64) -> Option<u64> {
         let Self::File(file, offset) = self else {
             return None;
@@ -69,8 +70,9 @@ impl Bytes {
     }
 }
 
-/// The files of areas that were removed. Drop this without a lock: the last reference to a file
-/// frees the file's pages.
+/// Collects the files of removed areas, so that they are dropped later. Drop this without a lock:
+/// the last reference to a file frees the file's pages. The drop also returns the areas'
+/// reservations of huge pages to the pool.
 pub(super) struct Graveyard {
     /// The number of the space that the areas were in.
     space: u64,
@@ -82,7 +84,7 @@ pub(super) struct Graveyard {
 }
 
 impl Graveyard {
-    /// Returns an empty graveyard for areas of the space number `space`.
+    /// Returns an empty graveyard for areas that are removed from the space number `space`.
     pub(super) fn of(space: u64) -> Self {
         Self {
             space,
@@ -92,7 +94,8 @@ impl Graveyard {
         }
     }
 
-    /// Returns an empty graveyard for areas that move to another address in their space.
+    /// Returns an empty graveyard for areas of the space number `space` that move to another
+    /// address in it. Their reservations of huge pages stay.
     pub(super) fn of_moved(space: u64) -> Self {
         let mut graveyard = Self::of(space);
         graveyard.moves = true;
@@ -104,8 +107,8 @@ impl Graveyard {
         self.len == self.files.len()
     }
 
-    /// Takes the file of a removed area and ends the area's reservation. The graveyard must not be
-    /// full.
+    /// Takes the file of the removed area `area`, and ends the area's reservation of huge pages
+    /// unless the area moves. The graveyard must not be full.
     pub(super) fn bury<F: Copy + PartialEq>(&mut self, area: vma::Vma<F, Bytes>) {
         let bytes = area.bytes();
         if let Bytes::File(file, offset) = area.backing {

@@ -42,10 +42,10 @@ impl CoreFilter {
         .union(Self::POOL_PRIVATE);
 }
 
-/// The result of a search for pages.
+/// The result of [`AddressSpace::copy_present`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The address of the first copied page.
+    /// The address of the first copied page, or `next` if no page was found.
     pub at: u64,
     /// The size of the copied pages in bytes; 0 if no page was found.
     pub bytes: usize,
@@ -95,7 +95,8 @@ impl Copying<'_> {
 }
 
 impl AddressSpace {
-    /// Returns how many bytes of an area, from its first address on, go into a core file.
+    /// Returns the number of bytes of `area`, from its first address on, that go into a core file.
+    /// `filter` names the wanted kinds of memory. Returns 0 if the area is not wanted.
     pub fn core_bytes(&self, area: &VmaInfo, filter: CoreFilter) -> u64 {
         let whole = area.end - area.start;
         let if_wanted = |kind: CoreFilter| if filter.intersects(kind) { whole } else { 0 };
@@ -143,9 +144,10 @@ impl AddressSpace {
         0
     }
 
-    /// Copies the first run of present pages in `range` into `to`, which has whole pages. Pages
-    /// without a store are not present. The search may pass many tables, so a call may end before
-    /// it has found a page.
+    /// Copies the first run of present pages in `range` into `to`, whose length is a multiple of
+    /// the page size. A page is present if its entry refers to a frame other than the shared frame
+    /// of zeros. So pages of anonymous memory without a store are not present. The search may pass
+    /// many tables, so a call may end before it has found a page.
     pub fn copy_present(&self, range: Range<u64>, to: &mut [u8]) -> Found {
         /// Tables that are looked at under one hold of the lock.
         const TABLES: usize = 8;

@@ -18,7 +18,7 @@ use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::sync::SpinLock;
 
-/// The bits of a word that hold an address: a page of the user's half.
+/// The bits of an owner word that hold an address: a page of the user's half.
 const ADDRESS: u64 = 0x0000_7fff_ffff_f000;
 /// The lowest bit of the family's number in a word. The member's place is in the bits below the
 /// address.
@@ -35,7 +35,8 @@ static ALL: SpinLock<RadixTree<Weak<Family>>> = SpinLock::new(RadixTree::new());
 /// The number to try next for a new family.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A program's address space and those forked from it.
+/// A program's address space and those that `fork` made from it, directly or through others. Each
+/// is a member with a place, an index.
 pub(super) struct Family {
     /// The number of the family. 0 if none was free; the family's memory does not move then.
     number: u64,
@@ -90,13 +91,13 @@ impl Family {
         self.number
     }
 
-    /// Returns the family that `word`, the word of a frame, names. Returns `None` if there is none
-    /// any more.
+    /// Returns the family that the owner word `word` names. Returns `None` if the word names none,
+    /// or the family does not exist any more.
     pub(super) fn of(word: Owner) -> Option<Arc<Self>> {
         ALL.lock().get(word.family()).and_then(Weak::upgrade)
     }
 
-    /// Reserves a place for a space that is being created, and returns the place.
+    /// Reserves a place for a space that is being created, and returns the index of the place.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -139,8 +140,8 @@ impl Family {
         drop(gone);
     }
 
-    /// Returns the part of a frame's word that names the family and the member at `place`. The
-    /// address is 0. Returns 0 if the family has no number.
+    /// Returns the tag of the space at `place`: the bits of an owner word ([`Owner`]) that name
+    /// this family and the member, with the address 0. Returns 0 if the family has no number.
     pub(super) fn tag(&self, place: usize) -> u64 {
         if self.number == 0 {
             return 0;
@@ -148,8 +149,9 @@ impl Family {
         (self.number << FAMILY_SHIFT) | (place as u64 % PLACES)
     }
 
-    /// Calls `ask` with members, first with the one that `word` names, until it returns `true` or
-    /// [`MEMBERS_ASKED`] members have been asked.
+    /// Calls `ask` with members of the family, one by one, until it returns `true` or has been
+    /// called [`MEMBERS_ASKED`] times. The first is the member that `word` names, if it still
+    /// exists. No lock is held during a call.
     pub(super) fn ask(&self, word: Owner, mut ask: impl FnMut(&Arc<AddressSpace>) -> bool) {
         let hint = (word.0 % PLACES) as usize;
         let mut asked = 0;
@@ -192,29 +194,32 @@ impl fmt::Debug for Family {
     }
 }
 
-/// The word of a frame that names its owner: family, member and address. 0 if the frame has none.
+/// The owner word in the descriptor of a frame: it names a [`Family`], the member that allocated
+/// the frame, and the address at which the member maps it. It is 0 if the frame has no known owner.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Owner(pub(super) u64);
 
 impl Owner {
-    /// Returns the word for the page at `page` in the space with this tag.
+    /// Returns the owner word for the frame of the page at address `page`. `tag` is the space's tag
+    /// ([`Family::tag`]).
     #[inline]
     pub(super) const fn new(tag: u64, page: u64) -> Self {
         // Without a family the address has no use.
         Self(tag | page)
     }
 
-    /// Returns whether the word names a family.
+    /// Returns whether the word names a family. If not, the page tables that map the frame cannot
+    /// be found.
     pub(super) const fn is_known(self) -> bool {
         self.family() != 0
     }
 
-    /// Returns the number of the family.
+    /// Returns the number of the family, or 0 if the word names none.
     pub(super) const fn family(self) -> u64 {
         self.0 >> FAMILY_SHIFT
     }
 
-    /// Returns the address of the page.
+    /// Returns the address of the page in the member's space.
     pub(super) const fn page(self) -> u64 {
         self.0 & ADDRESS
     }

@@ -109,7 +109,8 @@ impl AddressSpace {
         false
     }
 
-    /// Serves a fault that [`Self::store_hot`] does not.
+    /// Serves a fault of the current program at `address` that [`Self::store_hot`] has not served.
+    /// May block.
     ///
     /// # Errors
     /// Fails with the reason why the page cannot be accessed.
@@ -169,8 +170,8 @@ impl AddressSpace {
             .map(|_| ())
     }
 
-    /// Maps the page at `address` for `access`. Returns a reference to the page's frame if `want`
-    /// asks for one. May block.
+    /// Maps the page at `address` for `access`. May block. Returns a reference to the page's frame
+    /// if `want` is [`Want::Pinned`] or [`Want::Forced`], and `None` for [`Want::Mapped`].
     ///
     /// # Errors
     /// Fails with the reason why the page cannot be accessed.
@@ -250,7 +251,8 @@ impl AddressSpace {
     ///
     /// # Errors
     /// Fails with `ENOMEM` if memory is out or a part is not mapped, and with `EFAULT` if an area
-    /// does not allow the access or a file ends before the page.
+    /// does not allow the access or a file ends before the page. Fails with `EINTR` if the task is
+    /// being killed. Pages below the failure stay mapped.
     pub(super) fn populate(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let access = if write { Access::Write } else { Access::Read };
         let mut page = range.start;
@@ -277,7 +279,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the end of the page at `page`, or of the huge page around it.
+    /// Returns the end of the page at `page`. If a huge page maps it, returns the end of the region
+    /// of 2 MiB around `page`.
     fn after_page(&self, page: u64) -> u64 {
         // Where the last-level table is, no huge page is: mostly that of the page before.
         match self.state.lock().tables.leaf(page) {

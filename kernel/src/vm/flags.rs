@@ -28,7 +28,7 @@ bitflags! {
         const POPULATE = 1 << 3;
         /// The mapping does not count as committed memory.
         const NORESERVE = 1 << 4;
-        /// The mapping goes below 2 GiB.
+        /// The mapping goes below 2 GiB if there is room, otherwise above.
         const LOW = 1 << 5;
         /// The pages are locked in memory and counted in `VmLck`.
         const LOCKED = 1 << 6;

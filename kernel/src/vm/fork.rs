@@ -35,7 +35,7 @@ impl AddressSpace {
     /// store, and no later work.
     ///
     /// # Errors
-    /// Fails with `ENOMEM`.
+    /// Fails with `ENOMEM`, and with `EINTR` if the task is being killed.
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
         let child = Self::of_family(self.family().clone())?;
         child.decline_huge_pages(self.declines_huge_pages());
@@ -195,8 +195,8 @@ impl AddressSpace {
     }
 }
 
-/// Gives a child mappings of its own of the files that count the spaces that map them. No spin lock
-/// is held.
+/// Gives a child separate mappings of the files that count the spaces that map them. The caller
+/// holds no spin lock.
 fn attach_again(areas: &mut VmaSet<VmaFlags, Bytes>) {
     // The areas that a mapping was split into share one file.
     let mut known: BTreeMap<usize, Attached> = BTreeMap::new();

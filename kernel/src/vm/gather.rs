@@ -187,12 +187,13 @@ impl Gather {
         self.any
     }
 
-    /// Makes the next flush happen even if no entry was taken.
+    /// Makes the next [`Self::flush`] flush the TLBs even if no entry was taken.
     pub(super) fn must_flush(&mut self) {
         self.any = true;
     }
 
-    /// Makes all of `cpus` drop their translations of `range`, if an entry was taken.
+    /// Makes all of `cpus` drop their translations of `range`, if an entry was taken since the last
+    /// flush. Waits until they have done so.
     pub(super) fn flush(&mut self, cpus: &CpuSet, range: Range<u64>) {
         if core::mem::take(&mut self.any) {
             tlb::flush(cpus, range);

@@ -53,9 +53,12 @@ impl HotPlaces {
 }
 
 impl PageTables {
-    /// Returns the entry of `page`, and the bits to store there with the frame, if this CPU's last
-    /// fault was in the same area and the page has a table. If several CPUs use the space, the page
-    /// must also be in the same region as that of the last fault. Returns `None` otherwise.
+    /// Finds the entry of `page`, the address of a page, for a store on this CPU. Returns the entry
+    /// and the bits to store there together with the frame. The entry may be in use.
+    ///
+    /// Returns `None` unless this CPU's last recorded store ([`Self::set_hot`]) was to the same
+    /// area and the page has a table. If several CPUs use the space, the page must also be in the
+    /// same region as that of the CPU's last fault.
     #[inline]
     pub(super) fn hot_entry(
         &mut self,
@@ -71,8 +74,8 @@ impl PageTables {
         self.next_hot_entry(page, cpus)
     }
 
-    /// Does the same as [`Self::hot_entry`] in another region of the area. Returns `None` if
-    /// several CPUs use the space.
+    /// Does the same as [`Self::hot_entry`] for another region of the area than that of the CPU's
+    /// last fault, and records that region. Returns `None` if several CPUs use the space.
     #[cold]
     fn next_hot_entry(&mut self, page: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
         if cpus.has_several() {
@@ -90,7 +93,11 @@ impl PageTables {
         Some((entry, hot.entry))
     }
 
-    /// Does the same as [`Self::hot_entry`] for a CPU whose last table is not known any more.
+    /// Finds the entry of `page` for a store on CPU `cpu`. Returns the entry and the bits to store
+    /// there together with the frame. The entry may be in use. Returns `None` unless the CPU's last
+    /// recorded store ([`Self::set_hot`]) was to the same area and the page has a table. Unlike
+    /// [`Self::hot_entry`], this does not depend on the table of the CPU's last fault, and accepts
+    /// any region of the area.
     pub(super) fn warm_entry(
         &mut self,
         cpu: usize,
@@ -108,8 +115,8 @@ impl PageTables {
         }
     }
 
-    /// Records that CPU `cpu` stored to the anonymous area `area`, whose pages get `entry` without
-    /// the frame.
+    /// Records that CPU `cpu` stored to the anonymous area `area`. `entry` has the bits of the
+    /// entries of its pages, without the frame.
     pub(super) fn set_hot(&mut self, cpu: usize, area: Range<u64>, entry: u64) {
         let hot = &mut self.hot.0[cpu % PLACES];
         hot.bytes = 0;

@@ -91,14 +91,14 @@ impl Subpool {
         self.size
     }
 
-    /// Returns the most pages, and the number of reserved pages. `None` for a limit that was not
-    /// set.
+    /// Returns the largest number of pages that the files may have, and the number of pages that
+    /// are reserved for them. A limit that was not set is `None`.
     pub const fn limits(&self) -> (Option<u64>, Option<u64>) {
         (self.most, self.least)
     }
 
     /// Returns the number of all pages and of free pages, for `statfs`. Both are `u64::MAX` if only
-    /// reserved pages were set. Returns `None` if no limit was set.
+    /// the number of reserved pages was set. Returns `None` if no limit was set.
     pub fn room(&self) -> Option<(u64, u64)> {
         match (self.most, self.least) {
             (Some(most), _) => Some((most, most.saturating_sub(self.usage.lock().used))),
@@ -248,10 +248,12 @@ impl HugeFile {
         count
     }
 
-    /// Reserves pages of the pool for the bytes `range`, which a shared mapping shows.
+    /// Reserves pages of the pool for the bytes `range`, for a shared mapping of the file. Pages
+    /// that the file has, or has reserved already, need no further reservation.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if the pool does not have this number of free pages.
+    /// Fails with `ENOMEM` if the pool does not have enough free pages, the file system may not
+    /// have them, or memory is short.
     pub fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
         let _making = self.making.lock();
         let missing = || {
@@ -283,7 +285,7 @@ impl HugeFile {
         Ok(())
     }
 
-    /// Returns the page `index` if the file has it.
+    /// Returns the page `index`, or `None` if the file does not have it.
     pub fn present(&self, index: u64) -> Option<HugePage> {
         match self.slots.lock().get(index) {
             Some(Slot::Page(page)) => Some(page.clone()),
@@ -292,7 +294,8 @@ impl HugeFile {
     }
 
     /// Returns the page `index` for a mapping, and creates it if it is missing. Returns `None` if
-    /// the pool has no page, or the file ends before it.
+    /// the file ends before the page, the pool has no page, the file system may have no more, or
+    /// memory is short.
     pub(super) fn mapped_page(&self, index: u64) -> Option<HugePage> {
         self.make(index, || {
             index < self.bytes().div_ceil(self.page_size().bytes())
@@ -300,7 +303,8 @@ impl HugeFile {
     }
 
     /// Returns the page `index`, even behind the end of the file, and creates it if it is missing.
-    /// Returns `None` if the pool has no page.
+    /// Returns `None` if the pool has no page, the file system may have no more, or memory is
+    /// short.
     pub fn page_or_new(&self, index: u64) -> Option<HugePage> {
         self.make(index, || true)
     }
@@ -467,8 +471,8 @@ impl Drop for HugeFile {
     }
 }
 
-/// Returns the size of huge pages for a program's number (`MAP_HUGE_SHIFT`): the logarithm, or 0
-/// for the default.
+/// Returns the size of huge pages that a program requests by `logarithm`, the binary logarithm of
+/// the size in bytes (`MAP_HUGE_SHIFT`). 0 stands for the default size.
 ///
 /// # Errors
 /// Fails with `EINVAL` for a size without a pool.
@@ -480,7 +484,8 @@ pub fn named_size(logarithm: u32) -> Result<PageSize, Errno> {
     bytes.and_then(PageSize::of_bytes).ok_or(Errno::EINVAL)
 }
 
-/// Returns anonymous memory of `bytes` bytes, in whole huge pages.
+/// Returns a new nameless file of `bytes` bytes for an anonymous mapping of huge pages. `bytes` is
+/// a multiple of `size`.
 pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     // Relaxed: only has to be different each time.
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
@@ -492,8 +497,8 @@ pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     )
 }
 
-/// The reservation of a private mapping. The pages also count for the file's file system, until
-/// they are unmapped.
+/// The reservation of pages for a private mapping. The pages also count for the file's file system,
+/// until they are unmapped.
 pub(super) struct Promises {
     /// The space that has the reservation.
     owner: u64,
@@ -508,7 +513,7 @@ struct Held {
     counted: u64,
 }
 
-/// The pages that a part of a reservation frees when it ends.
+/// The pages that are freed when a part of a reservation ends.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct Ended {
     pages: u64,

@@ -44,17 +44,19 @@ impl TableFrame {
         Ok(Self(frame))
     }
 
-    /// Returns the owner of `frame`, which [`Self::into_frame`] has returned.
+    /// Returns a value that owns `frame`, which [`Self::into_frame`] has returned. Dropping the
+    /// value frees the frame.
     pub(super) fn from_frame(frame: Frame) -> Self {
         Self(frame)
     }
 
-    /// Returns the frame.
+    /// Returns the frame, which this value continues to own.
     pub(super) fn frame(&self) -> Frame {
         self.0
     }
 
-    /// Returns the frame without freeing it. It is in use from now on.
+    /// Returns the frame and gives it to the caller, who uses it as a page table and frees it
+    /// later.
     pub(super) fn into_frame(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);
@@ -86,7 +88,7 @@ pub(super) struct Deposits {
 }
 
 impl Deposits {
-    /// Adds a table.
+    /// Adds `table` to the tables in reserve.
     pub(super) fn push(&mut self, table: TableFrame) {
         let frame = table.into_frame();
         Descriptor::get(frame).set_next(self.first);
@@ -94,7 +96,7 @@ impl Deposits {
         self.count += 1;
     }
 
-    /// Takes a table.
+    /// Takes any of the tables in reserve out of the list.
     ///
     /// # Panics
     /// Panics if there is none, since each huge page has one.
@@ -107,7 +109,7 @@ impl Deposits {
         TableFrame(frame)
     }
 
-    /// Returns the number of tables.
+    /// Returns the number of tables in reserve.
     pub(super) fn len(&self) -> u64 {
         self.count
     }
@@ -139,8 +141,9 @@ impl Deposits {
 }
 
 impl PageTables {
-    /// Maps a huge block at the unused entry `slot`. The reference to the block passes to `entry`,
-    /// and `table` becomes its table in reserve.
+    /// Maps a huge block at the unused entry `slot`. `entry` has the block's address and the
+    /// rights; the caller's reference to the block passes to the entry. `table` becomes its table
+    /// in reserve.
     pub(super) fn set_huge(&mut self, slot: &AtomicU64, entry: u64, table: TableFrame) {
         debug_assert_eq!(slot.load(Ordering::Relaxed), 0);
         // Any address: which of the tables in reserve is taken for a place is not known.
@@ -151,7 +154,8 @@ impl PageTables {
         slot.store(entry | HUGE, Ordering::Release);
     }
 
-    /// Takes the huge page of `bytes` bytes out of `slot`. The gather must have room for it.
+    /// Unmaps the huge page of `bytes` bytes at `slot`, and passes it to the gather, with its table
+    /// in reserve unless it is a page of the pool. The gather must have room for them.
     pub(super) fn take_huge(&mut self, slot: &AtomicU64, bytes: u64, gather: &mut Gather) {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);

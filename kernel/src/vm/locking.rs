@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use logic::errno::Errno;
 use machine::arch::USER_END;
 
-/// How pages are locked.
+/// Whether and how pages are locked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Lock {
@@ -27,7 +27,7 @@ pub enum Lock {
 pub(super) struct FutureLock(AtomicU8);
 
 impl FutureLock {
-    /// Returns the state in which later mappings are not locked.
+    /// Returns the initial state: later mappings are not locked.
     pub(super) const fn new() -> Self {
         Self(AtomicU8::new(Lock::None as u8))
     }
@@ -48,10 +48,13 @@ impl FutureLock {
 
 impl AddressSpace {
     /// Locks the pages of a range, or unlocks them with [`Lock::None`] (`mlock2(2)`, `munlock(2)`).
+    /// The range is extended to whole pages. Areas below the first gap are changed even if the call
+    /// fails.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for a range that wraps around, with `ENOMEM` if a part is not mapped,
-    /// and with the errors of faults.
+    /// Fails with `EINVAL` for a range that wraps around. Fails with `ENOMEM` if a part is not
+    /// mapped, there would be too many areas, or a page cannot be mapped. Fails with `EINTR` if the
+    /// task is being killed.
     pub fn lock_pages(&self, start: u64, bytes: u64, lock: Lock) -> Result<(), Errno> {
         let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         let from = start & !4095;
@@ -100,8 +103,8 @@ impl AddressSpace {
         }
     }
 
-    /// Writes the shared mappings of files in a range to stable storage. Skips parts that are not
-    /// mapped.
+    /// Writes the files of the shared mappings in a range to stable storage. Each file is written
+    /// as a whole. Skips parts that are not mapped.
     ///
     /// # Errors
     /// Fails with `EINVAL` for an unaligned start, with `ENOMEM` for a range that leaves the user's

@@ -50,8 +50,8 @@ pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<
     Ok(start..end)
 }
 
-/// Committed memory for a change. Dropping this uncommits the memory, unless [`Self::keep`] was
-/// called.
+/// Memory that was committed for a change. Dropping this uncommits the memory, unless
+/// [`Self::keep`] was called.
 pub(super) struct Commitment(u64);
 
 impl Commitment {
@@ -259,8 +259,9 @@ impl AddressSpace {
     /// Unmaps the pages of a range (`munmap(2)`).
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an unaligned or empty range or one beyond the user's half. Fails
-    /// with `ENOMEM` if an area must be split and cannot be.
+    /// Fails with `EINVAL` for an unaligned or empty range, for one beyond the user's half, and if
+    /// an end of the range cuts a page of the pool of huge pages. Fails with `ENOMEM` if an area
+    /// must be split and cannot be.
     pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -270,10 +271,12 @@ impl AddressSpace {
         self.remove(range)
     }
 
-    /// Unmaps what is left of the counted mapping that was created at `start` (`shmdt(2)`).
+    /// Unmaps the remaining parts of the segment of System V shared memory that was attached at
+    /// `start` (`shmdt(2)`). Parts that `mremap` has moved stay.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if there is none, and with `ENOMEM` as [`Self::unmap`] does.
+    /// Fails with `EINVAL` if no such segment was attached there, and with `ENOMEM` as
+    /// [`Self::unmap`] does.
     pub fn detach(&self, start: u64) -> Result<(), Errno> {
         if !start.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
@@ -329,7 +332,8 @@ impl AddressSpace {
     /// Removes the areas in `range` and their pages. The caller holds `change`.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if an area must be split and cannot be.
+    /// Fails with `ENOMEM` if an area must be split and cannot be, and with `EINVAL` if an end of
+    /// `range` cuts a page of the pool of huge pages. Nothing is removed then.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut from = range.start;
         {
@@ -362,15 +366,15 @@ impl AddressSpace {
         self.state.lock().leaving = 0..0;
     }
 
-    /// Sets the start of the heap to the page behind `start`, the end of the program's data. Called
-    /// once, by exec.
+    /// Sets the start of the heap, which is empty, to the first page boundary that is not before
+    /// `start`, the end of the program's data. Called once, by exec.
     pub fn set_brk(&self, start: u64) {
         let start = start.next_multiple_of(PAGE);
         self.state.lock().heap = start..start;
     }
 
-    /// Moves the end of the heap to `address` (`brk(2)`). Returns the new end, or the old one if
-    /// the heap cannot be changed.
+    /// Moves the end of the heap to `address` (`brk(2)`). Returns the new end. Returns the old end
+    /// if the heap cannot be changed or `address` is not a possible end.
     pub fn brk(&self, address: u64) -> u64 {
         let change = self.change.lock();
         let heap = self.state.lock().heap.clone();
@@ -464,10 +468,10 @@ impl State {
             .or_else(|| self.areas.lowest_gap(bytes, MAP_BOTTOM..USER_END))
     }
 
-    /// Checks that the limits allow `more` memory in addition to the present mappings.
+    /// Checks that the process's limits allow `more` memory in addition to its present areas.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if not.
+    /// Fails with `ENOMEM` if a limit would be exceeded.
     pub(super) fn check_limits(&self, more: Sizes) -> Result<(), Errno> {
         let fits =
             |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
@@ -480,11 +484,11 @@ impl State {
         }
     }
 
-    /// Checks that the limits allow `new` memory in place of the present mappings of `range`,
-    /// before these are removed.
+    /// Checks that the process's limits allow `new` memory in place of the present areas in
+    /// `range`. Called before these are removed.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if not.
+    /// Fails with `ENOMEM` if a limit would be exceeded.
     pub(super) fn check_replacing(&self, range: &Range<u64>, new: Sizes) -> Result<(), Errno> {
         self.check_limits(new.beyond(self.sizes_in(range, |flags| flags)))
     }

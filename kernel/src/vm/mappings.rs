@@ -12,7 +12,7 @@ use logic::members::{Member, Members, Place};
 use machine::memory::FrameRef;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-/// The pages that are unmapped.
+/// The pages that an operation unmaps.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
     /// All pages.
@@ -72,7 +72,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Returns the state of a file without mappings.
+    /// Returns the record of a file without mappings.
     pub const fn new() -> Self {
         Self {
             name: Name::none(),
@@ -81,8 +81,8 @@ impl Mappings {
         }
     }
 
-    /// Makes the pages movable that the file gets from now on. `file` returns a reference to the
-    /// file.
+    /// Gives the file a number, so that pages that it gets from now on can move to other frames.
+    /// `file` returns a reference to the file. Without memory for that, the pages do not move.
     pub fn let_move(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
         self.name.give(file);
     }
@@ -114,8 +114,9 @@ impl Mappings {
         self.members.leave(number);
     }
 
-    /// Keeps [`Self::invalidate`] and [`Self::truncate`] from running while entries move. The
-    /// holder does not wait for memory.
+    /// Waits until no walk over the spaces runs, and keeps [`Self::invalidate`] and
+    /// [`Self::truncate`] waiting until the result is dropped. So they meet no entry that is being
+    /// moved. The holder does not wait for memory.
     pub(super) fn keep_out(&self) -> MutexGuard<'_, ()> {
         self.members.keep_out()
     }
@@ -125,7 +126,8 @@ impl Mappings {
         self.members.any()
     }
 
-    /// Returns the number of invalidations so far.
+    /// Returns the number of invalidations so far. If it has changed, a page that was looked up
+    /// before may have left the file.
     pub(super) fn sequence(&self) -> u64 {
         self.members.sequence()
     }
@@ -137,15 +139,17 @@ impl Mappings {
         self.take_out(source, &pages, Reach::Files);
     }
 
-    /// Unmaps pages as [`Self::invalidate`] does, though the file still has them. Mappings fault
-    /// the pages in again. Mappings of locked memory keep them.
+    /// Unmaps `pages` from every page table that maps them, as [`Self::invalidate`] does, so that
+    /// the next access faults. Used while the file still has the pages. Mappings of locked memory
+    /// keep them.
     pub fn ask_again<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         if self.is_used() {
             self.take_out(source, &pages, Reach::UnlockedFiles);
         }
     }
 
-    /// Unmaps pages as [`Self::invalidate`] does, and private copies too, because the file was cut.
+    /// Unmaps `pages` as [`Self::invalidate`] does, and the programs' private copies too, because
+    /// the file was cut.
     pub fn truncate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         self.take_out(source, &pages, Reach::All);
     }
@@ -160,8 +164,8 @@ impl Mappings {
         });
     }
 
-    /// Makes all spaces but one give up their private copies of these pages. The caller holds no
-    /// spin lock.
+    /// Makes all spaces except `keeper` give up their private copies of `pages` of the file
+    /// `source`. The caller holds no spin lock.
     pub(super) fn surrender<S: ?Sized, K: Shows>(
         &self,
         source: &S,
@@ -198,7 +202,7 @@ impl Mappings {
         debug_assert_ne!(before & !DENIED, 0, "more mappings may store than do");
     }
 
-    /// Returns whether the file denies new mappings that may store. It may have older ones that do.
+    /// Returns whether the file denies new mappings that may store. Older mappings may still store.
     pub(super) fn denies_stores(&self) -> bool {
         self.stores.load(Ordering::Relaxed) & DENIED != 0
     }

@@ -1,24 +1,29 @@
 //! Virtual memory: address spaces, mappings, page faults.
 //!
-//! - `vma`: the set of areas, without hardware, tested on the host
+//! - `flags`, `backing`, `pieces`: the rights and the bytes of an area; walks over many areas. The
+//!   set of areas itself is `logic::vma`, without hardware, tested on the host
 //! - `entry`, `pagetable`, `leaf`, `gather`, `tlb`: page table entries, huge entries, frames that
 //!   are being unmapped, stale translations
 //! - `space`, `zap`: address spaces, which one a CPU uses; unmapping pages in batches
 //! - `map`, `protect`, `locking`, `remap`, `fork`, `stack`: the calls of the same names; stacks
 //!   that grow
 //! - `replacing`: mappings that replace others, as other threads see them
-//! - `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot`, `allowed`: page faults, those of huge
-//!   pages, the place where each CPU stored last
+//! - `fault`, `serve`, `want`, `region_fault`, `thp`, `zeros`, `hot`, `allowed`: page faults, those
+//!   of huge pages, the place where each CPU stored last
+//! - `hugetlb`, `pool_fault`: files of the pool of huge pages; faults in their areas
 //! - `collapse`, `khugepaged`: joins pages to huge pages, on request and in the background
 //! - `trial`: huge pages that no program asked for; frees their unused pages
-//! - `family`, `named`, `moving`: the owner of a frame, of private memory and of files; moves
-//!   frames
+//! - `family`, `named`, `moving`, `moving_tables`: the owner of a frame, of private memory and of
+//!   files; moves frames
 //! - `compaction`: empties pageblocks, on request and in the background
-//! - `access`, `core_pages`: the kernel's access to other spaces, the pages of a core file
+//! - `uaccess`, `access`, `peek`: the kernel's access to the current program's memory and to other
+//!   spaces
+//! - `core_pages`, `pagemap`: the pages of a core file and of `/proc/PID/pagemap`
 //! - `policy`: memory policies of areas
 //! - `source`, `shared`, `pages`, `shmem_fault`: files as mappings see them, shared memory, its
 //!   huge pages
-//! - `mappings`, `members`: the spaces that map a file, and a walk that visits each exactly once
+//! - `mappings`: the spaces that map a file. The walk that visits each exactly once is
+//!   `logic::members`
 //!
 //! # Changes of a range
 //!
@@ -144,7 +149,8 @@ pub fn on_user_store(address: u64, error: u64) -> bool {
 }
 
 /// Returns the version of the current space's areas if its page tables allow the access to
-/// `address` that failed with the CPU's error code `error`. Returns `None` if they do not.
+/// `address` that failed with the CPU's error code `error`. The version changes whenever the areas
+/// change. Returns `None` if the tables do not allow the access, or there is no current space.
 pub fn allows(address: u64, error: u64) -> Option<u64> {
     current_space()?.allows(address, Access::from_error(error))
 }

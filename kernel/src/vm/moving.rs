@@ -8,9 +8,9 @@
 //!    move.
 //! 2. The CPUs that use the spaces flush the entries, once for each space. From here on no CPU
 //!    reads or writes the frames by them.
-//! 3. The references are counted. If there are as many as parked entries, and all of these are
-//!    still parked, then the frame has no other user, such as a system call or a device, and a new
-//!    one can come by an entry alone. The bytes are copied, without a lock.
+//! 3. The references are counted. If their number is that of the parked entries, and all of these
+//!    are still parked, then the frame has no other user, such as a system call or a device. A new
+//!    user can come by an entry alone. The bytes are copied, without a lock.
 //! 4. Each entry that is still parked is pointed at the new frame. It is in no TLB, so no second
 //!    flush is needed. An entry that is not parked any more had a fault: it keeps the old frame,
 //!    which has the same bytes.
@@ -177,7 +177,8 @@ impl AddressSpace {
         }
     }
 
-    /// Corrects the words of this space's frames to the addresses at which the frames are mapped.
+    /// Corrects the owner words of this space's frames to the addresses at which the frames are
+    /// mapped.
     fn correct_owners(&self) {
         let mut at = 0;
         while at < USER_END {
@@ -397,8 +398,8 @@ impl Mover {
         }
     }
 
-    /// Splits a huge page of private memory in all spaces that map it. If the page is on trial,
-    /// decides the trial.
+    /// Splits the huge page of private memory that consists of `block`, in all spaces that map it.
+    /// If the page is on trial, decides the trial. Does nothing if `block` is no such page.
     pub(super) fn part(&mut self, block: Frame) {
         let descriptor = Descriptor::get(block);
         let owner = Owner(descriptor.owner());
@@ -414,9 +415,10 @@ impl Mover {
         self.family = None;
     }
 
-    /// Searches the page tables for frames that were not at the addresses of their words, as
-    /// `mremap` leaves them, and corrects the words. The search visits each page of the family, so
-    /// it runs seldom, and never for a waiting task.
+    /// Searches the page tables of one family for frames that were not at the addresses in their
+    /// owner words, as `mremap` leaves them, and corrects the words. Does nothing if [`Self::run`]
+    /// has met no such frame since the last search, or if the family was searched a moment ago. The
+    /// search visits each page of the family, so it runs seldom, and never for a waiting task.
     pub(super) fn search(&mut self) {
         let Some(family) = self.lost.take() else {
             return;
@@ -542,7 +544,8 @@ impl Mover {
         })
     }
 
-    /// Moves one frame to another, if none of its entries was used since. Returns whether it moved.
+    /// Moves the frame of `item` to the frame `to`, unless one of its entries was used after it was
+    /// parked. Returns whether the frame moved.
     fn carry(&self, item: &Item, to: Frame) -> bool {
         let entries = &self.parked[item.entries.clone()];
         let carried = Carried {

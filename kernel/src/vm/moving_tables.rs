@@ -6,8 +6,9 @@
 //! copied, and the entry is set to the copy. Translations by the table stay valid in the TLBs. CPUs
 //! hold a root by its address, so a root does not move.
 //!
-//! The word of a table's frame has owner and address, like that of a page (`family`). The address
-//! of a table in reserve is meaningless, so such a table is searched in its list.
+//! The owner word of a table's frame names the space and an address, like that of a page
+//! (`family`). The address of a table in reserve is meaningless, so such a table is searched in its
+//! list.
 
 use super::AddressSpace;
 use super::entry::{ADDRESS, HUGE, REGION, TRIAL, frame_of, table_at};
@@ -19,9 +20,9 @@ use machine::arch::CpuSet;
 use machine::memory::memmap::Descriptor;
 
 impl AddressSpace {
-    /// Moves the table `from`, at the `address` of its word, to the unused frame `to`. Returns
-    /// `true` if it moved; the caller then owns `from`. Returns `false` if `from` is no table of
-    /// this space.
+    /// Moves the page table in the frame `from` to the unused frame `to`. `address` is the address
+    /// in the owner word of `from`. Returns `true` if the table moved; the caller then owns `from`.
+    /// Returns `false` if the search finds no such table of this space.
     pub(super) fn move_table(&self, address: u64, from: Frame, to: Frame) -> bool {
         let mut state = self.state.lock();
         state.tables.relocate(address, from, to, &self.cpus)
@@ -30,7 +31,8 @@ impl AddressSpace {
 }
 
 impl PageTables {
-    /// Records the address that `table` maps in the word of the table's frame.
+    /// Writes the owner word of the frame `table`: this space, and the `address` that the table
+    /// maps.
     pub(super) fn note_place(&self, table: Frame, address: u64) {
         Descriptor::get(table).set_owner(self.owner_of(address).0);
     }

@@ -25,7 +25,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Name(AtomicU64);
 
 impl Name {
-    /// Returns the state of a file without a number.
+    /// Returns the name of a file that has no number yet.
     pub(super) const fn none() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -54,8 +54,8 @@ impl Name {
         }
     }
 
-    /// Returns the word for the frame of page `index`. Returns 0 if the file has no number, or the
-    /// index is too large.
+    /// Returns the owner word for the frame of page `index`: the file's number and the index.
+    /// Returns 0 if the file has no number, or the index is too large.
     pub(super) fn word(&self, index: u64) -> u64 {
         let number = self.0.load(Ordering::Relaxed);
         if number == 0 || index >= INDICES {
@@ -75,8 +75,8 @@ impl Drop for Name {
     }
 }
 
-/// Returns the file that `word` names, and the index of the page. Returns `None` if the file is
-/// gone.
+/// Returns the file that the owner word `word` names, and the index of the page. Returns `None` if
+/// the word names no file, or the file does not exist any more.
 pub(super) fn find(word: u64) -> Option<(Arc<dyn PageSource>, u64)> {
     let file = FILES
         .lock()

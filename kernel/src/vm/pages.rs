@@ -19,7 +19,8 @@ pub enum Wish {
     Asked,
 }
 
-/// Returns whether a file of `size` pages gets a block from page `first` on.
+/// Returns whether a file of `size` pages gets a huge block for the region that begins with page
+/// `first`, by the `policy` for huge pages of files and the mapping's `wish`.
 pub fn wants_block(policy: SharedPolicy, wish: Wish, first: u64, size: u64) -> bool {
     let asked = wish == Wish::Asked;
     wish != Wish::Declined
@@ -60,19 +61,20 @@ impl Pages {
         self.frames.len()
     }
 
-    /// Returns the page `index`, if it is in memory.
+    /// Returns the page `index`, or `None` if it is not in memory.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&FrameRef> {
         self.frames.get(index)
     }
 
-    /// Returns the index of the first page in memory at or behind `index`.
+    /// Returns the index of the first page in memory that is not before `index`. Returns `None` if
+    /// there is none.
     pub fn next_from(&self, index: u64) -> Option<u64> {
         self.frames.next_from(index).map(|(index, _)| index)
     }
 
-    /// Inserts `frame` as the page `index`. Returns the page that was there before. Fails if memory
-    /// is short, and nothing is changed then.
+    /// Inserts `frame` as the page `index`. Returns the page that was there before, if any. If
+    /// memory is short, fails and changes nothing.
     #[inline]
     pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
         self.frames.insert(index, frame)
@@ -84,11 +86,11 @@ impl Pages {
             .is_none_or(|next| next - first >= FRAMES)
     }
 
-    /// Inserts a huge block where no page is in memory, and calls `own` with each frame and its
-    /// index.
+    /// Inserts `block` as the pages from `first` on. These pages must not be in memory. Calls `own`
+    /// with each frame and the index of its page.
     ///
     /// # Errors
-    /// Fails if memory is short. Nothing is changed then.
+    /// Fails if memory is short. Nothing is changed then, and the block is freed.
     pub fn insert_block(
         &mut self,
         first: u64,
@@ -133,9 +135,9 @@ impl Pages {
         self.whole.get(index / FRAMES).is_some()
     }
 
-    /// Returns the place of page `index`, whose frame is about to be replaced. Returns `None`
-    /// unless the frame is `frame` and has no other reference. A huge block around the page becomes
-    /// single pages.
+    /// Returns the slot of page `index`, so that the caller can replace the frame. Returns `None`
+    /// unless the page's frame is `frame` and has no other reference. Splits a huge block around
+    /// the page to single pages.
     pub fn replaceable(&mut self, index: u64, frame: Frame) -> Option<&mut FrameRef> {
         let found = self.frames.get(index)?;
         if found.frame() != frame || found.references() != 1 {

@@ -83,9 +83,12 @@ fn page(table: &Table, address: u64) -> Option<*const u8> {
 
 impl AddressSpace {
     /// Copies `pieces` of this space, which need not be the current one, into `to`, one behind the
-    /// other. Each piece has an address and a length, and lies in one page. Ends at a missing page,
-    /// at the end of `to`, and after some pieces. Returns the number of copied bytes, all of whole
-    /// pieces. The lock keeps the pages during the copy.
+    /// other. Each piece is an address and a length, and lies in one page. Returns the number of
+    /// copied bytes, all of whole pieces.
+    ///
+    /// The copy ends early at a page that the program cannot read without a fault, at a piece that
+    /// does not fit into `to`, and after a limited number of pieces. The lock keeps the pages
+    /// during the copy.
     pub fn peek(&self, pieces: impl Iterator<Item = (u64, usize)>, to: &mut [u8]) -> usize {
         let state = self.state.lock();
         let mut found = Found::Nothing;

@@ -83,7 +83,8 @@ impl AddressSpace {
     /// flags before the last one has them.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` if there would be too many areas, or memory is short. Nothing is changed
+    /// Fails with `ENOMEM` if there would be too many areas, or memory is short. Fails with
+    /// `EINVAL` if an end of `range` cuts a page of the pool of huge pages. Nothing is changed
     /// then.
     pub(super) fn change_flags(
         &self,

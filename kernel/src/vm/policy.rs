@@ -38,8 +38,9 @@ impl AddressSpace {
     /// Gives the areas in a range a policy (`mbind(2)`).
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an unaligned start or a range that wraps around, with `EFAULT` if a
-    /// part is not mapped, and with `ENOMEM` if there would be too many areas.
+    /// Fails with `EINVAL` for an unaligned start, for a range that leaves the user's half, and if
+    /// an end of the range cuts a page of the pool of huge pages. Fails with `EFAULT` if a part is
+    /// not mapped, and with `ENOMEM` if there would be too many areas.
     pub fn set_policy(&self, start: u64, bytes: u64, policy: Policy) -> Result<(), Errno> {
         let range = page_range(start, bytes, Errno::EINVAL)?;
         if range.is_empty() {
@@ -52,11 +53,13 @@ impl AddressSpace {
         self.set_flags(range, VmaFlags::POLICY, set, |_| true)
     }
 
-    /// Checks that each area in a range may have a home node (`set_mempolicy_home_node(2)`).
+    /// Checks that the areas in a range may have a home node (`set_mempolicy_home_node(2)`). Areas
+    /// with the default policy do not count.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for a range that wraps around, with `ENOENT` if an area has no policy,
-    /// and with `EOPNOTSUPP` if its policy has no home node.
+    /// Fails with `EINVAL` for an unaligned start or a range that leaves the user's half. Fails
+    /// with `ENOENT` if no area in the range has a policy, and with `EOPNOTSUPP` if an area has a
+    /// policy without a home node.
     pub fn check_home_node(&self, start: u64, bytes: u64) -> Result<(), Errno> {
         const PREFERS_MANY: u32 = 5;
         const BINDS: u32 = 2;
@@ -82,11 +85,11 @@ impl AddressSpace {
         result
     }
 
-    /// Checks that the page of an address is in memory and mapped there.
+    /// Checks that the page at `address` is in memory and mapped there.
     ///
     /// # Errors
-    /// Fails if it is not: with `ENOENT` for a page of a file, and with `EFAULT` for private
-    /// anonymous memory (as on Linux 6.1) and for an address without a mapping.
+    /// Fails with `EFAULT` if nothing is mapped there. If an area is, but not the page, fails with
+    /// `ENOENT` for a file and with `EFAULT` for private anonymous memory, as on Linux 6.1.
     pub fn check_page_is_there(&self, address: u64) -> Result<(), Errno> {
         let of_file = self.look_settled(|state| {
             let area = state.areas.find(address).ok_or(Errno::EFAULT)?;

@@ -92,7 +92,8 @@ impl Turn {
         })
     }
 
-    /// Takes a lock, and waits for it. Returns `None` if the task is being killed.
+    /// Takes the lock with the index `number`. Waits for it. Returns `None` if the task is being
+    /// killed.
     pub(super) fn take(number: usize) -> Option<Self> {
         let guard = TURNS[number].lock_killable().ok()?;
         Some(Self {
@@ -103,12 +104,13 @@ impl Turn {
 }
 
 impl PoolNeed {
-    /// Gets the page. May wait. Returns `None` if the file ends before it, if the pool has none, or
-    /// if the task is being killed. Returns `Some(None)` if the fault must be checked again.
+    /// Gets the page for a fault of `space`. May wait. Returns `None` if the file ends before the
+    /// page, if the pool has none, or if the task is being killed. Returns `Some(None)` if the
+    /// fault must be checked again.
     ///
     /// A process with a reservation shares its pages with its children. If it stores to one and the
-    /// pool has no other page, the children give the page up (`surrenders` counts that). The page
-    /// then belongs to the process alone when the fault checks again, unless another reference
+    /// pool has no other page, the children give the page up, and `surrenders` is incremented. The
+    /// page then belongs to the process alone when the fault checks again, unless another reference
     /// exists for a moment.
     #[cold]
     pub(super) fn get(

@@ -11,11 +11,11 @@ use super::{AddressSpace, VmaInfo};
 use core::ops::Range;
 use machine::sched;
 
-/// A range whose mapping is being replaced, until this is dropped. The caller holds `change`.
+/// Marks a range whose mapping is being replaced, until this is dropped. The caller holds `change`.
 pub(super) struct Replacing<'a>(&'a AddressSpace);
 
 impl<'a> Replacing<'a> {
-    /// Notes that `range` of `space` is about to show another mapping.
+    /// Marks `range` of `space`, whose mapping is about to be replaced by another.
     pub(super) fn begin(space: &'a AddressSpace, range: Range<u64>) -> Self {
         space.state.lock().replacing = range;
         Self(space)
@@ -48,8 +48,8 @@ impl AddressSpace {
         self.covered_until(range) >= range.end
     }
 
-    /// Returns the first area that ends behind `at`, or `None` if there is none. Also finds an area
-    /// whose place is just being given to another mapping.
+    /// Returns the first area that ends behind `at`, or `None` if there is none. If another mapping
+    /// is just being put in the place of an area, waits for that.
     pub fn vma_from(&self, at: u64) -> Option<VmaInfo> {
         let (info, replaced) = {
             let state = self.state.lock();
@@ -67,11 +67,12 @@ impl AddressSpace {
         self.state.lock().info_from(at)
     }
 
-    /// Continues a fault at `address` that failed with `fault`. Calls `again` to serve it, if the
-    /// areas allow it while no change of them is under way.
+    /// Continues a fault at `address` that failed with `fault`. If the areas allow the access while
+    /// no change of them is under way, calls `again` to serve the fault, and returns its result.
     ///
     /// # Errors
-    /// Fails with the reason. [`Fault::NoMemory`] can also mean that the thread is being killed.
+    /// Fails with the reason why the page cannot be accessed. [`Fault::NoMemory`] can also mean
+    /// that the thread is being killed.
     #[cold]
     pub(super) fn serve_again<T>(
         &self,

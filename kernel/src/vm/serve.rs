@@ -54,6 +54,7 @@ pub(super) struct FilePage {
 
 /// The result of one attempt to serve a fault.
 pub(super) enum Step {
+    /// The fault is served. The value is a reference to the page's frame if the caller wants one.
     Done(Option<FrameRef>),
     /// The stack above the page must grow first.
     NeedsGrowth,
@@ -96,8 +97,9 @@ pub(super) struct Supplies {
 }
 
 impl Supplies {
-    /// Gets a file's page, or makes the file allocate a huge block. May wait. Returns `false` if
-    /// the file ends before the page. Fails with the error of the file.
+    /// Gets the page `wanted` of a file, or makes the file allocate a huge block if only that is
+    /// wanted. May wait. Returns `false` if the file ends before the page. Fails with the error of
+    /// the file.
     #[cold]
     pub(super) fn get_page(&mut self, wanted: FilePage) -> Result<bool, Errno> {
         let FilePage {
@@ -130,7 +132,8 @@ impl Supplies {
             .is_some_and(|supply| supply.sequence == sequence)
     }
 
-    /// Copies a file's page. Does not wait. Fails if no frame is free.
+    /// Replaces the page in `wanted` by a private copy and keeps the copy for the next attempt.
+    /// Does not wait. Fails if no frame is free.
     #[cold]
     pub(super) fn make_copy(&mut self, mut wanted: FileCopy) -> Result<(), AllocError> {
         wanted.page = copy_of(wanted.page.as_ptr())?;
@@ -150,7 +153,8 @@ impl Supplies {
         self.copy.take().map(|copy| copy.page)
     }
 
-    /// Gets a huge page if one is free or can be made. May wait.
+    /// Gets a huge page for an area of `space`, if one is free or can be made. `asks` says whether
+    /// the area asks for huge pages. May wait.
     pub(super) fn get_huge(&mut self, asks: bool, space: &AddressSpace) {
         self.huge = HugeTry::get(asks, space);
     }
@@ -177,8 +181,8 @@ pub(super) fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     new_hot_anonymous(this)
 }
 
-/// Does the same as [`new_anonymous`], but is always inlined, for a caller where each instruction
-/// counts.
+/// Allocates a zeroed frame of private memory as [`new_anonymous`] does: without waiting, and with
+/// an error if no frame is free. Always inlined, for a caller where each instruction counts.
 #[inline(always)]
 pub(super) fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
@@ -193,7 +197,8 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     Ok(frame)
 }
 
-/// The access of a fault, and the area, which allows it.
+/// The access of a fault to the page at address `page`, and the area, which allows it. `store` says
+/// whether the access is a store.
 pub(super) struct Asked<'a> {
     pub(super) page: u64,
     pub(super) store: bool,
@@ -221,7 +226,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Serves the fault, or returns the supply that is missing.
+    /// Serves the fault with the space's lock held, or returns the supply that is missing. `mapped`
+    /// has the numbers of mapped pages by kind, as in `State`.
     #[inline(always)]
     pub(super) fn serve(
         &self,
@@ -248,8 +254,13 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps a copy of a file's page at an unused entry of a private area. Returns `false` if the
-    /// table or the file's page is missing, or another CPU wants the lock.
+    /// Serves a store to a private area: maps a copy of a file's page at an unused entry. Returns
+    /// `false`, and changes nothing, in these cases:
+    /// - The area has no file, or no last-level table.
+    /// - The entry is in use.
+    /// - The file's page is not in memory.
+    /// - Several CPUs use the space.
+    /// - No frame is free.
     #[inline(always)]
     pub(super) fn copy_present(&self, tables: &mut PageTables, mapped: &mut [u64; 3]) -> bool {
         let Bytes::File(file, offset) = &self.area.backing else {

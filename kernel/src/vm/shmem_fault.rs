@@ -15,8 +15,8 @@ use machine::memory::file_block::{self, FileBlock};
 use machine::memory::huge::{self, Effort, FRAMES};
 use machine::memory::percpu::{self, Count};
 
-/// Allocates a huge block for a file if one is free, or can be made as far as `defrag` allows. May
-/// wait.
+/// Allocates a huge block for a file if one is free, or can be made as far as `defrag` and `wish`
+/// allow. May wait. Returns `None` if there is no block.
 pub fn new_block(wish: Wish) -> Option<FileBlock> {
     let mut block = FileBlock::try_new();
     if block.is_err() {

@@ -13,9 +13,11 @@ use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
-/// Replaces the frame `from` in `place`, a file's place for a page, by `to`, and copies the bytes.
-/// For [`PageSource::relocate`]. The caller holds the lock of all lookups of the page. Returns the
-/// old frame, to be dropped without the lock, or `None` if it stays.
+/// Implements [`PageSource::relocate`]: copies the bytes of the frame `from` to `to`, and stores
+/// `to` in `place`, the file's slot for the page. The caller holds the lock under which the file
+/// looks up the page. Returns the old frame, which the caller drops after it has released the lock.
+/// Returns `None` and drops `to` if `place` is `None` or holds another frame, or if `from` has
+/// further references.
 pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
     // With the lock held, new references to the frame come from existing ones alone.
     let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
@@ -23,7 +25,8 @@ pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> O
     Some(core::mem::replace(place, to))
 }
 
-/// The state of a file where one huge page may map it.
+/// The result of [`PageSource::share_block`]: whether one huge page can map a region of 2 MiB of a
+/// file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Block {
     /// The file has a huge block. The caller now owns a reference to each of its frames.
@@ -34,25 +37,28 @@ pub enum Block {
     None,
 }
 
-/// A file that can be mapped. Files of tmpfs implement this, and so does shared anonymous memory.
+/// A file that can be mapped, such as a file of tmpfs, of a disk or of the host, or shared
+/// anonymous memory.
 pub trait PageSource: Send + Sync {
-    /// Returns the page `index`. In a hole, allocates a page of zeros, with a huge block around it
-    /// if the file may have one and the mapping's `wish` allows it. May wait for memory. The caller
-    /// holds no spin lock. Returns `None` behind the end of the file; the program gets `SIGBUS`
-    /// then.
+    /// Returns page `index` of the file. If the file has no such page in memory, reads it or
+    /// allocates a zeroed one. Allocates a huge block around it if the file may have one and the
+    /// mapping's `wish` allows it. May wait. The caller holds no spin lock. Returns `None` behind
+    /// the end of the file; the program gets `SIGBUS` then.
     ///
     /// # Errors
-    /// Fails with `ENOMEM` or `ENOSPC` if no page could be allocated.
+    /// Fails with `ENOMEM` or `ENOSPC` if no page could be allocated, and with the error of the
+    /// read.
     fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno>;
 
-    /// Fills `pages` with the pages from `first` on that are in memory, each in its place. May
-    /// leave any of them out. The caller holds a spin lock, so this neither waits nor allocates.
+    /// Sets each element of `pages` to a reference to its page, if that page is in memory: the
+    /// first element is page `first`. The file may leave out any page. The caller passes only
+    /// `None` elements. It holds a spin lock, so this neither waits nor allocates.
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let _ = (first, pages);
     }
 
     /// Replaces the frame `from` of page `index` by `to`, and copies its bytes, if the file has the
-    /// only reference to `from`. Returns whether it did.
+    /// only reference to `from`. Returns whether the frame was replaced.
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
@@ -63,14 +69,17 @@ pub trait PageSource: Send + Sync {
         false
     }
 
-    /// Allocates a huge block for the 2 MiB around a page, if the file may have one and has no page
-    /// there. May wait. The caller holds no spin lock.
+    /// Allocates a huge block for the 2 MiB around page `index`, if the file may have one, the
+    /// mapping's `wish` allows it, and no page there is in memory. May wait. The caller holds no
+    /// spin lock.
     fn make_block(&self, index: u64, wish: Wish) {
         let _ = (index, wish);
     }
 
-    /// Returns the huge block of the 2 MiB from page `first` on. The caller holds a spin lock, so
-    /// this does not wait.
+    /// Finds the huge block that holds the 2 MiB from page `first` on, and takes a reference to
+    /// each of its frames for the caller. If there is none, returns whether [`Self::make_block`]
+    /// may create one with the mapping's `wish`. Does not wait, because the caller holds a spin
+    /// lock.
     fn share_block(&self, first: u64, wish: Wish) -> Block {
         let _ = (first, wish);
         Block::None
@@ -79,7 +88,8 @@ pub trait PageSource: Send + Sync {
     /// Frees the bytes of `range` (`MADV_REMOVE`).
     ///
     /// # Errors
-    /// Fails with `EOPNOTSUPP` if the file cannot free bytes.
+    /// Fails with `EOPNOTSUPP` if the file cannot free bytes, and with `EPERM` if it is sealed
+    /// against stores.
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let _ = range;
         Err(Errno::EOPNOTSUPP)
@@ -168,19 +178,20 @@ impl MappedFile {
         }
     }
 
-    /// Counts the mapping: `attachment` is notified when the mapping has left its space.
+    /// Counts the space that maps the file. Calls [`Attachment::leave`] of `attachment` when the
+    /// last area of the mapping has left the space.
     pub fn attach(&mut self, attachment: Arc<dyn Attachment>) {
         self.attachment = Some(attachment);
     }
 
-    /// Returns whether the spaces that map the file are counted. Each space has a separate
-    /// `MappedFile` then.
+    /// Returns whether the spaces that map the file are counted ([`Self::attach`]). Each space has
+    /// a separate `MappedFile` then.
     pub(super) fn is_attached(&self) -> bool {
         self.attachment.is_some()
     }
 
-    /// Returns the file for the mapping of a child, if spaces are counted. Returns `None` if the
-    /// child can share this one.
+    /// Returns a separate `MappedFile` for the child's copy of the mapping, if the spaces that map
+    /// the file are counted. Returns `None` if the child can share this one.
     pub(super) fn for_child(&self) -> Option<Self> {
         let attachment = self.attachment.as_ref()?.inherit();
         Some(Self {
@@ -197,7 +208,7 @@ impl MappedFile {
         })
     }
 
-    /// Returns the file for another mapping in the same space.
+    /// Returns a new `MappedFile` of the same file, for another mapping in the same space.
     pub(super) fn again(&self) -> Self {
         self.for_child().unwrap_or_else(|| Self {
             source: self.source.clone(),
@@ -233,7 +244,8 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Returns the mapping's reservation in the pool of huge pages.
+    /// Returns the mapping's reservation in the pool of huge pages, or `None` if [`Self::promise`]
+    /// has made none.
     pub(super) fn promises(&self) -> Option<&Promises> {
         self.promises.as_ref()
     }

@@ -29,7 +29,8 @@ pub(super) enum HugeTry {
 }
 
 impl HugeTry {
-    /// Gets the huge page of zeros, without waiting for memory.
+    /// Gets the huge page of zeros and a table for its entry, without waiting for memory. Returns
+    /// [`Self::Zeros`], or [`Self::Failed`] if one of them is missing.
     #[cold]
     pub(super) fn zeros() -> Self {
         match (ZeroBlock::get(), TableFrame::try_new()) {
@@ -38,8 +39,9 @@ impl HugeTry {
         }
     }
 
-    /// Allocates a huge page as far as `defrag` allows, for an area that `asks` for huge pages or
-    /// does not.
+    /// Allocates a huge page for an area of `space`, as far as `defrag` allows. `asks` says whether
+    /// the area asks for huge pages. Otherwise the page is for a trial. Returns [`Self::Got`] or
+    /// [`Self::Failed`].
     #[cold]
     pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {
         if asks {
@@ -81,7 +83,8 @@ impl HugeSupply {
     }
 }
 
-/// Maps the huge block of `supply` at `slot`, for a region of an area with `flags`.
+/// Maps the huge block of `supply` at `slot`, for a region of an area with `flags`. Adds its pages
+/// to `mapped`. `owner` becomes the owner word of the block.
 pub(super) fn put_huge(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],
@@ -98,7 +101,8 @@ pub(super) fn put_huge(
     percpu::add(Count::HugeFaults, 1);
 }
 
-/// Maps a huge block that no program asked for, on trial. `page` is the page of the store.
+/// Maps the huge block of `supply`, which no program asked for, on trial. `page` is the address of
+/// the page of the store. The other parameters are those of [`put_huge`].
 pub(super) fn put_on_trial(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],
@@ -129,7 +133,7 @@ pub(super) const NEVER: VmaFlags = VmaFlags::SHARED
     .union(VmaFlags::STACK)
     .union(VmaFlags::NO_HUGE_PAGES);
 
-/// Returns whether huge pages map areas with these flags.
+/// Returns whether areas with these flags get huge pages, by the policy for huge pages.
 pub(super) fn wants_huge(flags: VmaFlags) -> bool {
     !flags.intersects(NEVER)
         && match huge::policy() {
@@ -174,8 +178,8 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
     pin_part(slot, index(page, 0) as u64, want)
 }
 
-/// Does the same as [`pin_huge`] for frame `part` of a page of the pool, or of a huge page whose
-/// frames have separate descriptors.
+/// Returns a reference to the frame with the index `part` in the huge page of `slot`, if `want`
+/// asks for one. The huge page is a page of the pool, or its frames have separate descriptors.
 pub(super) fn pin_part(slot: &AtomicU64, part: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;

@@ -106,8 +106,9 @@ fn stored_to(table: &[AtomicU64; 512]) -> u64 {
 }
 
 impl PageTables {
-    /// Puts a huge block on trial for the region of an unused entry, and takes over the caller's
-    /// reference. `rights` are those of its entries, `stored` is the page of the store.
+    /// Maps `block` on trial at `slot`, the unused entry of the region that begins at `start`.
+    /// Takes over the caller's reference to the block. `rights` are those of the entries in
+    /// `table`, and `stored` is the index of the page of the store.
     pub(super) fn set_trial(
         &mut self,
         slot: &AtomicU64,
@@ -142,7 +143,7 @@ impl PageTables {
         gather.huge(block, frame_of(upper));
     }
 
-    /// Ends a trial and keeps all of its pages as single pages.
+    /// Ends the trial of the block at `slot`, and keeps all of its pages as single pages.
     pub(super) fn end_trial(&mut self, slot: &AtomicU64) {
         let upper = slot.load(Ordering::Relaxed);
         huge::part(block_of(upper));
@@ -199,8 +200,8 @@ impl PageTables {
         percpu::add(Count::HugeUnderused, 1);
     }
 
-    /// Ends the trials that the ends of a range cut, as `keep` does. Returns the addresses to
-    /// flush, if there were any.
+    /// Ends the trials that the ends of `range` cut, and keeps their pages with stores. The gather
+    /// takes the other pages. Returns the range to flush, or `None` if no trial has ended.
     pub(super) fn keep_edges(
         &mut self,
         range: &Range<u64>,
@@ -273,7 +274,7 @@ impl AddressSpace {
         }
     }
 
-    /// Decides the trials that the ends of `range` cut. The caller holds no spin lock.
+    /// Decides now the trials that the ends of `range` cut. The caller holds no spin lock.
     pub(super) fn settle_trial_edges(&self, range: &Range<u64>) {
         for end in [range.start, range.end] {
             if !end.is_multiple_of(REGION) {

@@ -175,7 +175,7 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
     .then_some(Fixup::Fail(at!(ebb_user_failed)))
 }
 
-/// Returns whether the whole range is in the user's half.
+/// Returns whether all of the `len` bytes from `address` on are in the user's half.
 #[inline]
 pub fn is_user(address: u64, len: usize) -> bool {
     address
@@ -190,10 +190,10 @@ fn clamp(address: u64, len: usize) -> usize {
     USER_END.saturating_sub(address).min(len as u64) as usize
 }
 
-/// Copies from the program's memory.
+/// Fills `to` with bytes of the program's memory, from the address `from` on.
 ///
 /// # Errors
-/// Fails with `EFAULT`. Some bytes of `to` may have been written then.
+/// Fails with `EFAULT` if a byte cannot be read. Some bytes of `to` may have been written then.
 #[inline]
 pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
     // A slice is not longer than half of the address space, so the sum below is the test.
@@ -204,10 +204,10 @@ pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
     }
 }
 
-/// Copies to the program's memory.
+/// Copies all bytes of `from` to the program's memory, to the address `to` and those behind it.
 ///
 /// # Errors
-/// Fails with `EFAULT`. Some bytes may have been written then.
+/// Fails with `EFAULT` if a byte cannot be written. Some bytes may have been written then.
 #[inline]
 pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
     if is_user(to, from.len()) && copy_out_partial(to, from) == from.len() {
@@ -217,14 +217,16 @@ pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Copies as [`copy_in`] does, but returns the number of bytes copied before a fault.
+/// Copies bytes of the program's memory from the address `from` on to `to`. Ends when `to` is full
+/// or at a byte that cannot be read. Returns the number of bytes copied.
 #[inline]
 pub fn copy_in_partial(to: &mut [u8], from: u64) -> usize {
     // SAFETY: the slice is writable and ours.
     unsafe { copy_in_raw(to.as_mut_ptr(), from, to.len()) }
 }
 
-/// Copies as [`copy_out`] does, but returns the number of bytes copied before a fault.
+/// Copies the bytes of `from` to the program's memory at the address `to`. Ends at the end of
+/// `from` or at a byte that cannot be written. Returns the number of bytes copied.
 #[inline]
 pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
     // SAFETY: the slice is readable.
@@ -330,10 +332,10 @@ pub mod atomic {
     use logic::errno::Errno;
     use machine::sync;
 
-    /// Loads an aligned 32-bit word in one access.
+    /// Loads the aligned 32-bit word of the program at `address` in one access.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an unaligned address, and with `EFAULT`.
+    /// Fails with `EINVAL` for an unaligned address, and with `EFAULT` if the word cannot be read.
     pub fn load_u32(address: u64) -> Result<u32, Errno> {
         check_word(address)?;
         sync::assert_no_spin_lock_held();
@@ -341,10 +343,12 @@ pub mod atomic {
         word(unsafe { ebb_user_load(address) })
     }
 
-    /// Stores `new` if the word is `expected`. Returns the value that the word had before.
+    /// Stores `new` in the program's 32-bit word at `address` if the word is `expected`, in one
+    /// atomic access. Returns the value that the word had before.
     ///
     /// # Errors
-    /// Fails as [`load_u32`] does.
+    /// Fails with `EINVAL` for an unaligned address, and with `EFAULT` if the word cannot be
+    /// written.
     pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Result<u32, Errno> {
         check_word(address)?;
         sync::assert_no_spin_lock_held();
@@ -352,11 +356,12 @@ pub mod atomic {
         word(unsafe { ebb_user_exchange(address, expected, new) })
     }
 
-    /// Does the same as [`compare_exchange_u32`] under a spin lock. Fails with `EFAULT` if the page
-    /// must be mapped first.
+    /// Compares and stores as [`compare_exchange_u32`] does, and returns the word's value before.
+    /// Serves no page fault, so a spin lock may be held.
     ///
     /// # Errors
-    /// Fails as [`load_u32`] does.
+    /// Fails with `EINVAL` for an unaligned address. Fails with `EFAULT` if the word cannot be
+    /// written before a fault has mapped its page.
     pub fn compare_exchange_u32_nofault(
         address: u64,
         expected: u32,
@@ -383,7 +388,7 @@ impl<T> Clone for UserPtr<T> {
 }
 
 impl<T> UserPtr<T> {
-    /// Returns a pointer to this address, which is not checked.
+    /// Returns a pointer to a value at `address`. The address is checked at each access.
     pub const fn new(address: u64) -> Self {
         Self {
             address,

@@ -107,8 +107,8 @@ impl<'a> Zapping<'a> {
 }
 
 impl AddressSpace {
-    /// Unmaps a range that has no area and gets none during the call: `change` is held, or no task
-    /// uses the space. Frees page tables that lie in no area any more, too.
+    /// Unmaps the pages of a range that has no area and gets none during the call: `change` is
+    /// held, or no task uses the space. Also frees the page tables that no area needs any more.
     pub(super) fn zap_unmapped(&self, range: Range<u64>) {
         let mut gather = Gather::new();
         let mut zapping = Zapping::new(self, range.start, &mut gather);

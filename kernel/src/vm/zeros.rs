@@ -23,8 +23,8 @@ impl Asked<'_> {
             && !matches!(supplies.huge, HugeTry::Failed)
     }
 
-    /// Maps the huge page of zeros at the region, where nothing is mapped. Returns the supply that
-    /// is missing otherwise.
+    /// Maps the huge page of zeros at the region, where nothing is mapped. If a supply is missing,
+    /// returns the step that gets it.
     #[cold]
     pub(super) fn new_zeros(&self, tables: &mut PageTables, supplies: &mut Supplies) -> Step {
         let HugeTry::Zeros(block, table) = core::mem::take(&mut supplies.huge) else {

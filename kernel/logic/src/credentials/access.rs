@@ -75,10 +75,11 @@ impl Credentials {
         self.can(Capabilities::DAC_OVERRIDE) && wanted.0 & Wanted::EXECUTE.0 == 0
     }
 
-    /// Checks whether the permission bits of `what`, or a capability, grant `wanted`.
+    /// Checks whether these credentials have the access in `wanted` to the file `what`, by the
+    /// permission bits of `what` or by a capability.
     ///
     /// # Errors
-    /// `EACCES` if neither grants it.
+    /// `EACCES` if neither the permission bits nor a capability grants the access.
     pub fn may(&self, wanted: Wanted, what: &Owned) -> Result<(), Errno> {
         let granted = if self.users.file == what.uid {
             what.permissions >> 6
@@ -111,7 +112,7 @@ impl Credentials {
         self.users.file == what.uid || self.can(Capabilities::FOWNER)
     }
 
-    /// Checks whether `entry` may be removed from `directory`.
+    /// Checks whether these credentials permit removing the file `entry` from `directory`.
     ///
     /// # Errors
     /// `EACCES` if the directory must not be changed. `EPERM` if the directory is sticky, the user
@@ -121,7 +122,8 @@ impl Credentials {
         self.may_take(directory, entry)
     }
 
-    /// Checks whether `entry` may be removed from a `directory` that may be changed.
+    /// Checks whether the sticky bit of `directory` permits removing the file `entry`. The caller
+    /// has checked that these credentials may change `directory`.
     ///
     /// # Errors
     /// `EPERM` if the directory is sticky, the user owns neither the directory nor the entry, and

@@ -30,7 +30,8 @@ impl Beginning {
 }
 
 impl Beginning {
-    /// Returns the permission bits of a file without an access list.
+    /// Returns the permission bits of the new file if it inherits no access list: `permissions`
+    /// without the bits in `mask`.
     pub const fn masked(&self) -> u32 {
         self.permissions & 0o7777 & !self.mask
     }
@@ -61,7 +62,7 @@ impl Credentials {
         }
     }
 
-    /// Returns whether a file of the group `gid` may have `S_ISGID`.
+    /// Returns whether the user may set `S_ISGID` on a file of the group `gid`.
     fn keeps_group(&self, gid: u32) -> bool {
         self.is_in_group(gid) || self.can(Capabilities::FSETID)
     }

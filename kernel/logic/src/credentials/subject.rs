@@ -116,12 +116,13 @@ impl Credentials {
         }
     }
 
-    /// Returns whether the thread accesses files as a member of the group `gid`.
+    /// Returns whether `gid` is the thread's group for access to files, or one of its supplementary
+    /// groups.
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.groups.file == gid || self.supplementary.binary_search(&gid).is_ok()
     }
 
-    /// Returns whether the thread acts as a member of the group `gid`.
+    /// Returns whether `gid` is the thread's effective group, or one of its supplementary groups.
     pub fn acts_in_group(&self, gid: u32) -> bool {
         self.groups.effective == gid || self.supplementary.binary_search(&gid).is_ok()
     }

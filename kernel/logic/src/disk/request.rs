@@ -124,8 +124,10 @@ impl From<IoError> for Errno {
     }
 }
 
-/// Returns the result of a request for `status`, the byte that the device wrote. An unknown status
-/// is a failure.
+/// Returns the result of a request whose status byte is `status`, as the device wrote it.
+///
+/// # Errors
+/// [`IoError::Unsupported`] for the status 2. [`IoError::Failed`] for any other status but 0.
 pub fn outcome(status: u8) -> Result<(), IoError> {
     match status {
         0 => Ok(()),
@@ -151,8 +153,9 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Joins adjacent ones of `pieces`, at most [`MAX_SEGMENTS`], as long as the joined segment has
-    /// at most `longest` bytes. A piece that is longer is not split.
+    /// Returns the segments of a request with the memory in `pieces`. A piece that begins where the
+    /// segment before it ends is joined with that segment, unless the joined segment exceeds
+    /// `longest` bytes. A piece longer than `longest` is not split.
     ///
     /// # Panics
     /// If there are more than [`MAX_SEGMENTS`] segments.

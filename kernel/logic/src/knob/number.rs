@@ -73,8 +73,9 @@ pub fn unsigned(text: &[u8], base: Base, most: u64) -> Result<u64, Errno> {
 }
 
 /// Parses the size at the beginning of `text` (`memparse`). A size is a number, and possibly one of
-/// the suffixes `K`, `M`, `G`, `T`, `P` and `E`, powers of 1024. Returns the number of bytes and
-/// the text after the size. The number is 0 if `text` begins with no digit.
+/// the suffixes `K`, `M`, `G`, `T`, `P` and `E`, powers of 1024, in upper or lower case. Returns
+/// the number of bytes, modulo 2^64, and the text after the size. The number is 0 if `text` begins
+/// with no digit.
 pub fn size(text: &[u8]) -> (u64, &[u8]) {
     const SUFFIXES: &[u8] = b"KMGTPE";
     let number = digits(c_text(text), Base::OfPrefix);

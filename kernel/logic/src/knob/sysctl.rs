@@ -19,7 +19,7 @@ pub struct Numbers {
     /// The number of values read before the end or the first error. Those values are valid even
     /// after an error.
     pub count: usize,
-    /// The number of bytes consumed, or the error in the text.
+    /// The number of bytes consumed, or `EINVAL` if a number is invalid or the text has none.
     pub taken: Result<usize, Errno>,
 }
 
@@ -92,7 +92,8 @@ fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
     Ok((negative, value, &text[length..]))
 }
 
-/// Reads `int` values from `least` to `most` out of `text` into `values` (`proc_dointvec_minmax`).
+/// Reads numbers of the type `int` out of `text` into `values`, at most one for each place
+/// (`proc_dointvec_minmax`). Each number must be in `least..=most`.
 pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
     read(text, values, |negative, number| {
         let number = i64::try_from(number).ok()?;
@@ -101,8 +102,8 @@ pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
     })
 }
 
-/// Reads `unsigned long` values from `least` to `most` out of `text` into `values`
-/// (`proc_doulongvec_minmax`).
+/// Reads numbers of the type `unsigned long` out of `text` into `values`, at most one for each
+/// place (`proc_doulongvec_minmax`). Each number must be in `least..=most`.
 pub fn longs(text: &[u8], least: u64, most: u64, values: &mut [u64]) -> Numbers {
     read(text, values, |negative, number| {
         (!negative && (least..=most).contains(&number)).then_some(number)
@@ -123,7 +124,8 @@ pub fn unsigned(text: &[u8]) -> Result<u32, Errno> {
     .map(|_| value[0])
 }
 
-/// Reads one switch out of `text` into `value`. Every number but 0 sets `value` (`proc_dobool`).
+/// Reads one number out of `text` into `value`, which becomes `false` for 0 and `true` for any
+/// other number (`proc_dobool`). After an error `value` is unchanged.
 pub fn switch(text: &[u8], value: &mut bool) -> Numbers {
     let mut values = [*value];
     let numbers = read(text, &mut values, |_, number| Some(number != 0));

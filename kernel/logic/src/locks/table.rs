@@ -73,8 +73,8 @@ pub struct Request {
 pub enum Acquired {
     /// The lock is held.
     Granted,
-    /// The request waits under this number, with which [`Table::cancel`] cancels it. Its ticket is
-    /// settled when the request is granted or fails.
+    /// The request waits under this number, with which [`Table::cancel`] cancels it. When the
+    /// request is granted or fails, `settle` is called with its ticket.
     Waiting(u64),
 }
 
@@ -206,7 +206,7 @@ impl Entry {
     }
 }
 
-/// A waiting request. `T` identifies the waiter to `settle`.
+/// A waiting request. Its ticket, of type `T`, identifies the waiter for `settle`.
 #[derive(Debug)]
 struct Waiter<T> {
     number: u64,
@@ -340,7 +340,7 @@ impl<T> Table<T> {
     }
 
     /// Cancels the waiting request with this `number`. Returns `false` if the request no longer
-    /// waits, so that its ticket has been settled.
+    /// waits, so that `settle` was called with its ticket.
     pub fn cancel(&mut self, number: u64) -> bool {
         let Some(place) = self.waiters.iter().position(|w| w.number == number) else {
             return false;
@@ -412,7 +412,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the number of entries, including idle ones.
+    /// Returns the number of subjects that have an entry in the table, with or without locks and
+    /// waiting requests.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.buckets.iter().map(Vec::len).sum()

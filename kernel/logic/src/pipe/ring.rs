@@ -97,7 +97,8 @@ impl<P> Ring<P> {
         position / PAGE % self.slots.len()
     }
 
-    /// Returns the oldest bytes that lie in one page, or `None` if the ring is empty.
+    /// Returns the oldest bytes, up to the end of the page that contains the oldest byte. Returns
+    /// `None` if the ring is empty.
     pub fn front(&self) -> Option<Run<'_, P>> {
         if self.len == 0 {
             return None;
@@ -140,14 +141,15 @@ impl<P> Ring<P> {
         self.room() > 0 && self.slots[self.slot(self.head + self.len)].is_none()
     }
 
-    /// Inserts `page` where the next byte goes.
+    /// Inserts `page` where the next byte goes. There must be no page there yet.
     pub fn supply(&mut self, page: P) {
         let slot = self.slot(self.head + self.len);
         debug_assert!(self.slots[slot].is_none());
         self.slots[slot] = Some(page);
     }
 
-    /// Returns the place of the next bytes, or `None` if the ring is full or needs a page.
+    /// Returns the room for the next bytes, up to the end of a page. Returns `None` if the ring is
+    /// full or needs a page.
     pub fn back(&self) -> Option<Run<'_, P>> {
         let tail = self.head + self.len;
         let offset = tail % PAGE;
@@ -208,8 +210,8 @@ impl<P> Ring<P> {
         self.slots[slot].replace(page)
     }
 
-    /// Returns the bytes that lie in one page, beginning `skip` bytes after the oldest. Returns
-    /// `None` if there are no more than `skip` bytes.
+    /// Returns the bytes that follow the oldest `skip` bytes, up to the end of their first page.
+    /// Returns `None` if there are no more than `skip` bytes.
     pub fn run_at(&self, skip: usize) -> Option<Run<'_, P>> {
         if skip >= self.len {
             return None;

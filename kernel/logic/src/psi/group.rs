@@ -98,7 +98,7 @@ impl<const CPUS: usize> Group<CPUS> {
         &self.totals
     }
 
-    /// Returns when the next step of the averages is due.
+    /// Returns when the next step of the averages is due, in nanoseconds.
     pub fn due(&self) -> u64 {
         self.due
     }

@@ -73,12 +73,12 @@ impl Trigger {
         self.stall
     }
 
-    /// Returns the length of the window.
+    /// Returns the length of the window in nanoseconds.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// Returns the time between two looks at the totals.
+    /// Returns the time between two looks at the totals, in nanoseconds.
     pub fn look_every(&self) -> u64 {
         self.window / LOOKS
     }

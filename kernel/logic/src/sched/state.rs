@@ -21,9 +21,9 @@
 //! `Parking` or `Woken` thread belongs to its CPU. A wake-up between `prepare` and the saving
 //! leaves `Woken` behind and is not lost.
 //!
-//! Orderings: each change that hands the thread from one CPU to another is AcqRel, so that the new
-//! CPU sees what the old one saved. `prepare` and the waker's read of the word are SeqCst. The
-//! waiter writes the word and then reads its condition; the waker writes the condition and then
+//! Orderings: each change that hands the thread from one CPU to another is at least AcqRel, so that
+//! the new CPU sees what the old one saved. `prepare` and the waker's read of the word are SeqCst.
+//! The waiter writes the word and then reads its condition; the waker writes the condition and then
 //! reads the word. One of the two must see the other's write.
 
 #[cfg(not(ebb_model))]
@@ -107,7 +107,7 @@ impl ThreadState {
     }
 
     /// Announces that the running thread is about to block. From now on, a wake-up of the thread is
-    /// not lost.
+    /// not lost. The thread must then check its condition once more before it blocks.
     pub fn prepare(&self) {
         // Only the thread itself leaves Running and Woken, and a waker can only change Parking to
         // Woken. So the swap can hide nothing but a wake-up of an earlier `prepare`, which the

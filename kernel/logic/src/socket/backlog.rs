@@ -76,7 +76,8 @@ impl<C> Backlog<C> {
         self.queue.is_empty()
     }
 
-    /// Returns whether another connection would have to wait.
+    /// Returns whether the backlog has more connections than its limit, so that another one would
+    /// have to wait or would be refused.
     pub fn is_full(&self) -> bool {
         self.queue.len() > self.limit
     }
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(backlog.set_limit(2), Some(&2));
         assert_eq!(backlog.set_limit(2), None);
         assert!(!backlog.waits(|c| *c == 2));
-        // A shorter backlog does not take back what it has established.
+        // If the limit falls, established connections stay established.
         assert_eq!(backlog.set_limit(1), None);
         assert!(backlog.is_full());
         assert!(!backlog.waits(|c| *c == 2));

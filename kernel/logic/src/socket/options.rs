@@ -259,8 +259,8 @@ impl Kept {
         }
     }
 
-    /// Returns the number to store when a program sets the option to `value`. -1 is the default
-    /// where programs expect that.
+    /// Returns the number to store when a program sets the option to `value`. For a [`Number`] that
+    /// is 1 in a new socket and accepts no negative values, -1 stands for 1.
     ///
     /// # Errors
     /// `EINVAL` if the option does not accept the value.

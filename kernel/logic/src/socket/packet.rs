@@ -115,7 +115,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Adds the control messages in `told` to `writer`, in Linux's order.
+    /// Adds the control messages in `told` to `writer`, in Linux's order. Messages that do not
+    /// apply to the packet's IP version are left out.
     pub fn tell(&self, told: Told, writer: &mut Writer) {
         let interface = if self.interface_known { LOOPBACK } else { 0 };
         let number = |byte: u8| u32::from(byte).to_le_bytes();
@@ -211,9 +212,9 @@ impl Choice {
     /// of other levels are ignored, as on Linux.
     ///
     /// # Errors
-    /// `EINVAL` if a message is malformed, unknown or out of bounds. `EINVAL` for IPv6 or
-    /// `ENETUNREACH` for IPv4 if the source is no address of this machine. `ENODEV` if the
-    /// interface does not exist.
+    /// `EINVAL` if a message is malformed, unknown or out of bounds. If the source is no address of
+    /// this machine, `ENETUNREACH` for IPv4 and `EINVAL` for IPv6. `EINVAL` also for an IPv4
+    /// multicast address or 255.255.255.255. `ENODEV` if the interface does not exist.
     pub fn parse(bytes: &[u8], version: Version) -> Result<Self, Errno> {
         let mut choice = Self::default();
         for message in control::messages(bytes) {

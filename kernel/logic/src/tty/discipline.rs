@@ -6,7 +6,8 @@ use super::screen::{LONGEST, Screen};
 use super::termios::{Characters, Control, Input, Local, Locked, OLD_BYTES, Output, Termios, When};
 use alloc::collections::VecDeque;
 
-/// The most bytes of output that wait for the far side.
+/// The most bytes of output that wait for the far side (the master of a pseudo-terminal, or the
+/// host).
 pub const OUTPUT_ROOM: usize = 12 << 10;
 /// Number of waiting bytes that stay when output is flushed: as on Linux, they count as already
 /// taken by the far side.
@@ -48,7 +49,8 @@ pub enum Flow {
     On,
 }
 
-/// A terminal. See the module [`tty`](super).
+/// A terminal. A program reads and writes on one side of it. On the far side, a program at the
+/// master of a pseudo-terminal or the host types and watches.
 #[derive(Debug)]
 pub struct Discipline {
     pub(super) termios: Termios,
@@ -119,8 +121,8 @@ impl Discipline {
 
     // Input.
 
-    /// Processes `bytes`, which the far side typed. Returns how many bytes were accepted. Some of
-    /// them may wait for [`Self::catch_up`].
+    /// Processes `bytes`, which the far side (the master of a pseudo-terminal, or the host) typed.
+    /// Returns how many bytes were accepted. Some of them may wait for [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.typed = true;
         let most = STEP - self.drain_backlog();
@@ -228,8 +230,9 @@ impl Discipline {
         got
     }
 
-    /// Returns whether a read would return bytes. If `polled`, the minimum number of bytes that a
-    /// reader waits for must be available.
+    /// Returns whether input is available: a line or the end of a file if input is read by lines,
+    /// else a byte. If `polled` and input is not read by lines, the minimum number of bytes that a
+    /// reader waits for (`VMIN`) must be available, unless `VTIME` limits its wait.
     pub fn is_readable(&self, polled: bool) -> bool {
         if self.reads_lines() {
             return self.buffer.has_line();
@@ -243,8 +246,8 @@ impl Discipline {
         self.buffer.len() >= wanted
     }
 
-    /// Returns how many bytes a reader waits for, and for how long, in tenths of a second. Returns
-    /// `None` if input is read by lines.
+    /// Returns how many bytes a reader waits for (`VMIN`), and for how long, in tenths of a second
+    /// (`VTIME`). Returns `None` if input is read by lines.
     pub fn patience(&self) -> Option<[u8; 2]> {
         (!self.reads_lines()).then(|| self.least_and_time())
     }
@@ -356,8 +359,8 @@ impl Discipline {
 
     // The far side watches.
 
-    /// Copies output for the far side into `into` and returns the number of bytes. The output stays
-    /// until [`Self::consume_output`].
+    /// Copies output for the far side (the master of a pseudo-terminal, or the host) into `into`
+    /// and returns the number of bytes. The output stays until [`Self::consume_output`].
     pub fn peek_output(&self, into: &mut [u8]) -> usize {
         let (first, second) = self.output.as_slices();
         let first = &first[..first.len().min(into.len())];
@@ -368,7 +371,8 @@ impl Discipline {
         first.len() + second.len()
     }
 
-    /// Removes `count` bytes of output, which the far side has taken.
+    /// Removes the first `count` bytes of output, which the far side has taken after
+    /// [`Self::peek_output`].
     pub fn consume_output(&mut self, count: usize) {
         self.output.drain(..count.min(self.output.len()));
         if self.output.is_empty() {
@@ -377,29 +381,31 @@ impl Discipline {
         self.release_held();
     }
 
-    /// Returns the number of bytes that wait for the far side.
+    /// Returns the number of bytes of output that wait for the far side.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// Returns the number of bytes that wait for the far side's reader, as Linux counts them.
+    /// Returns the number of bytes that the master of a pseudo-terminal could read (`FIONREAD`). As
+    /// on Linux, it is at most one less than the size of the input buffer.
     pub fn far_readable_bytes(&self) -> usize {
         self.output.len().min(TAKEN)
     }
 
-    /// Discards the output that the far side has not read.
+    /// Discards the output that the master of a pseudo-terminal could read
+    /// ([`Self::far_readable_bytes`]).
     pub fn flush_far(&mut self) {
         self.output.drain(..self.far_readable_bytes());
         self.release_held();
     }
 
-    /// Discards the bytes that the far side typed and that were not processed yet.
+    /// Discards the bytes that were typed at the far side and not processed yet.
     pub fn flush_backlog(&mut self) {
         self.backlog = VecDeque::new();
     }
 
-    /// Adds the byte `c` to the output unprocessed (`TIOCSTI` at the far side, a flow character).
-    /// Drops `c` if there is no room.
+    /// Adds the byte `c` to the output unprocessed: a flow character, or the byte of a `TIOCSTI` at
+    /// the master of a pseudo-terminal. Drops `c` if there is no room.
     pub fn insert_output(&mut self, c: u8) {
         if self.output.len() < OUTPUT_ROOM && self.output.try_reserve(1).is_ok() {
             self.output.push_back(c);
@@ -534,7 +540,7 @@ impl Discipline {
         }
     }
 
-    /// Begins packet mode if `on`, else ends it.
+    /// Begins packet mode (`TIOCPKT`) if `on`, else ends it and forgets its events.
     pub fn set_packet_mode(&mut self, on: bool) {
         if on {
             self.packet.get_or_insert(Packet::empty());
@@ -543,24 +549,26 @@ impl Discipline {
         }
     }
 
-    /// Returns whether packet mode is on.
+    /// Returns whether packet mode (`TIOCPKT`) is on.
     pub fn is_in_packet_mode(&self) -> bool {
         self.packet.is_some()
     }
 
-    /// Returns whether the far side has events to read.
+    /// Returns whether the master of a pseudo-terminal has events of packet mode to read.
     pub fn has_packet(&self) -> bool {
         self.packet.is_some_and(|packet| !packet.is_empty())
     }
 
-    /// Returns the events for the far side and clears them. Returns `None` if there are none.
+    /// Returns the events of packet mode for the master of a pseudo-terminal, and clears them.
+    /// Returns `None` if there are none or packet mode is off.
     pub fn take_packet(&mut self) -> Option<Packet> {
         let packet = self.packet.as_mut().filter(|packet| !packet.is_empty())?;
         Some(core::mem::replace(packet, Packet::empty()))
     }
 
-    /// Hangs the terminal up. Discards waiting input and echo, continues stopped output, and resets
-    /// the settings to `termios`. Output that waits for the far side stays.
+    /// Hangs the terminal up. Discards waiting input and echo, continues stopped output, and
+    /// replaces the settings with `termios`, even locked ones. Output that waits for the far side
+    /// stays.
     pub fn hang_up(&mut self, termios: Termios) {
         self.flush_backlog();
         self.buffer.clear();

@@ -222,7 +222,8 @@ impl Discipline {
         }
     }
 
-    /// Shows a typed byte, a control as `^X` if `ECHOCTL` is set.
+    /// Shows the typed byte `c` on the screen. Shows a control character other than a tab as `^X`
+    /// if `ECHOCTL` is set. The caller has checked whether echo is enabled.
     pub(super) fn echo(&mut self, c: u8) {
         if self.has(Local::ECHOCTL) && is_control(c) && c != b'\t' {
             self.show_bytes(&[CARET, c ^ CONTROL_BIT]);

@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// The events that the far side is notified of (`TIOCPKT_*`).
+    /// The events that the master of a pseudo-terminal is notified of in packet mode (`TIOCPKT_*`).
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Packet: u8 {
         /// Input that was typed but not read was discarded.

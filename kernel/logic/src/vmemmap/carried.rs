@@ -1,4 +1,4 @@
-//! Blocks whose first frames carry their part of the memmap.
+//! Pageblocks whose first frames contain the block's own part of the memmap.
 
 use super::exchange::Exchange;
 use super::machine::Machine;
@@ -6,21 +6,21 @@ use super::shared::Shared;
 use core::ops::DerefMut;
 use ebb_mm::{Frame, FrameRange};
 
-/// A pageblock whose first frames carry its part of the memmap, so that only the others can be
-/// free.
+/// A pageblock whose first frames contain its own part of the memmap (they *carry* it), so that
+/// only the other frames can be free.
 #[derive(Copy, Clone, Debug)]
 pub struct Carrier {
     /// First frame of the pageblock.
     pub block: Frame,
-    /// Number of frames that carry its part of the memmap.
+    /// Number of frames at the start of the pageblock that contain its part of the memmap.
     pub carried: u64,
-    /// Whether [`relieve`] has made the pageblock whole.
+    /// Whether [`relieve`] has moved the part of the memmap away and freed the whole pageblock.
     pub whole: bool,
 }
 
 impl Carrier {
-    /// Returns a carrier that is not whole. The first `carried` frames of the pageblock at `block`
-    /// carry.
+    /// Returns a carrier that is not whole: the first `carried` frames of the pageblock at `block`
+    /// contain its part of the memmap.
     pub const fn new(block: Frame, carried: u64) -> Self {
         Self {
             block,
@@ -34,14 +34,17 @@ impl Carrier {
     }
 }
 
-/// The most blocks that [`relieve`] makes whole together.
+/// The most pageblocks that one call of [`relieve`] makes whole.
 pub const TOGETHER: usize = 8;
 
-/// Makes those of `carriers` whole whose other frames are free, as far as there are frames
-/// elsewhere. There must be at most [`TOGETHER`] carriers. The free frames of all these blocks are
-/// allocated first. Otherwise the memmap part of one block could move into another, which could
-/// then not be made whole. Calls `is_whole` with each block before it is freed, because afterwards
-/// the block may have another owner.
+/// Moves the memmap parts of `carriers`, at most [`TOGETHER`] pageblocks, to other frames from the
+/// allocator. A pageblock whose part has moved is freed as a whole, and its [`Carrier::whole`] is
+/// set. A pageblock stays a carrier if one of its other frames is in use, or if the allocator has
+/// too few frames. Calls `is_whole` with each pageblock before it is freed, because afterwards the
+/// pageblock may have another owner.
+///
+/// The free frames of all carriers are allocated first. Otherwise the part of one pageblock could
+/// move into another one, which could then not be made whole.
 pub fn relieve<M, G>(
     machine: M,
     lock: impl FnOnce() -> G,

@@ -92,7 +92,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     /// allocated the block, and the block's descriptors must be zero.
     ///
     /// # Errors
-    /// [`AllocError`] if there is no frame for a table. No entry has changed then.
+    /// [`AllocError`] if there is no frame for a table or for the shared page. No entry has changed
+    /// then.
     pub fn share(&mut self, block: Frame) -> Result<(), AllocError> {
         let machine = self.machine;
         let shared = self.shared()?;
@@ -225,10 +226,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Moves the part of the memmap of `block`, whose first `carried` frames carry it, to frames
-    /// from the allocator. The caller must own all frames of the block. Returns `false` if the
-    /// allocator has too few frames. After [`Self::end`] the caller may free the block, in single
-    /// frames.
+    /// Moves the part of the memmap of `block` to frames from the allocator. The first `carried`
+    /// frames of the block contain it now. The caller must own all frames of the block. Returns
+    /// `false` if the allocator has too few frames. After [`Self::end`] the caller may free the
+    /// block, in single frames.
     pub fn move_out(&mut self, block: Frame, carried: u64) -> bool {
         let machine = self.machine;
         let pages = M::PAGES as u64;

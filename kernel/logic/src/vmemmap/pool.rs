@@ -239,7 +239,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Makes the blocks whole that carry their part of the memmap, as far as possible.
+    /// Moves the memmap parts out of the blocks that carry their own, as far as possible, and frees
+    /// these blocks as a whole.
     pub(super) fn relieve(&mut self) {
         let carriers = core::mem::take(&mut self.carriers);
         self.machine.allow(self.allowed(&[]));
@@ -316,7 +317,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Returns whether any block carries its part of the memmap.
+    /// Returns whether the first frames of any block contain the block's own part of the memmap.
     pub(super) fn carries(&self) -> bool {
         !self.carriers.is_empty()
     }

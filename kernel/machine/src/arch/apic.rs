@@ -203,7 +203,8 @@ pub(super) fn send(apic_id: u32, vector: u64) {
     command(apic_id, LEVEL_ASSERT | vector as u32);
 }
 
-/// Resets the CPU with APIC ID `apic_id`. The CPU then waits for [`send_startup`].
+/// Sends an INIT interrupt, which resets the CPU with APIC ID `apic_id`. That CPU then waits for
+/// [`send_startup`].
 pub(super) fn send_init(apic_id: u32) {
     command(apic_id, LEVEL_ASSERT | MODE_INIT);
 }

@@ -33,8 +33,8 @@ impl BootInfo {
             })
     }
 
-    /// Returns the value of the last word `key=value` on the command line, or `None` if there is
-    /// none.
+    /// Returns the value of the last word `key=value` on the command line that has this `key`.
+    /// Returns `None` if no word has it.
     pub fn option(&self, key: &str) -> Option<&'static str> {
         self.options(key).last()
     }

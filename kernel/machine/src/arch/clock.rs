@@ -25,8 +25,9 @@ static SCALE: Scale = Scale {
 };
 /// The time-stamp counter at kernel entry.
 static START_TSC: AtomicU64 = AtomicU64::new(0);
-/// How far the wall clock is ahead of the monotonic one: `offset_ns` when that showed `base_ns`,
-/// and since then `rate` more for each 2^32 of it.
+/// The offset of the wall clock from the monotonic clock. It was `offset_ns` when the monotonic
+/// clock showed `base_ns`. Since then it has grown by `rate` nanoseconds for each 2^32 nanoseconds
+/// of the monotonic clock.
 struct Ahead {
     /// Odd while the values change.
     sequence: AtomicU32,
@@ -213,9 +214,9 @@ pub fn monotonic_at(wall: Nanos) -> Nanos {
     Nanos(u64::try_from(at).unwrap_or(u64::MAX))
 }
 
-/// Sets the offset of the wall clock to `offset`. Once programs run, the caller also wakes the
-/// threads that wait for a time of this clock. The caller ensures that no other thread sets this
-/// clock at the same time.
+/// Sets the offset of the wall clock from the monotonic clock to `offset`. Once programs run, the
+/// caller also wakes the threads that wait for a time of the wall clock. The caller ensures that no
+/// other thread sets the wall clock at the same time.
 pub fn set_realtime_offset(offset: Nanos) {
     set_ahead(now(), offset, wall_rate());
 }
@@ -321,8 +322,9 @@ fn measure(least_ns: u64) {
     set_scale(tsc.saturating_sub(first_tsc), ns.saturating_sub(first_ns));
 }
 
-/// Makes a guessed rate exact, by the whole time that has passed since [`init`]. Does nothing if
-/// the rate was reported. Called before the APIC timer is used for deadlines.
+/// Replaces a guessed rate of the clock by one that is measured over the whole time since [`init`].
+/// Waits until [`REFINE_NS`] of that time have passed. Does nothing if the rate was reported.
+/// Called before the APIC timer is used for deadlines.
 pub(super) fn refine() {
     measure(REFINE_NS);
     FIRST_LOOK[0].store(0, Ordering::Relaxed);

@@ -88,9 +88,9 @@ pub fn line(args: fmt::Arguments<'_>) {
     message(USUAL, true, args);
 }
 
-/// Adds one line with this `priority` and a time stamp to the kernel log. Prints it on the serial
-/// console, too, if `shown` is set. The kernel log misses the line if another caller holds its
-/// lock.
+/// Adds one line with this `priority` and a time stamp to the kernel log. If `shown` is set, also
+/// prints the line on the serial console. The line is missing in the kernel log if another caller
+/// holds the log's lock.
 pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;

@@ -143,10 +143,10 @@ pub(super) fn open_interrupts() {
     unsafe { arch_open_interrupts() };
 }
 
-/// Returns the address at which to continue after an interrupt that arrived at `rip`. If that is
-/// the `hlt` of [`idle`], the address is behind it: the interrupt is the one that `hlt` would wait
-/// for. A CPU takes no interrupt between `sti` and `hlt`, but a machine that is stopped between the
-/// two instructions may.
+/// Returns the address at which to continue after an interrupt that arrived at `rip`. This is `rip`
+/// unless `rip` is the `hlt` of [`idle`]. Then it is the address after the `hlt`, because the
+/// interrupt is the one that the `hlt` would wait for. A CPU takes no interrupt between `sti` and
+/// `hlt`, but a machine that is stopped between the two instructions may.
 #[inline]
 pub(super) fn after_interrupt(rip: u64) -> u64 {
     if rip == arch_idle_halt as *const () as u64 {

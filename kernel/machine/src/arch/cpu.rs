@@ -3,13 +3,14 @@
 use core::arch::asm;
 pub use core::arch::x86_64::CpuidResult;
 
-/// Model specific registers that the kernel uses.
+/// The numbers of the model specific registers (MSRs) that the kernel uses. Each comment says what
+/// the register contains.
 pub mod msr {
     /// The physical address of the local APIC, and the bits that switch it on.
     pub const APIC_BASE: u32 = 0x1b;
     /// The value of the time-stamp counter at which the APIC timer fires.
     pub const TSC_DEADLINE: u32 = 0x6e0;
-    /// The first of the APIC's registers in x2APIC mode.
+    /// The number of the first of the APIC's registers in x2APIC mode. The others follow.
     pub const X2APIC: u32 = 0x800;
     /// The physical address at which KVM keeps this CPU's record of stolen time.
     pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -29,7 +30,8 @@ pub mod msr {
     pub const TSC_AUX: u32 = 0xc000_0103;
 }
 
-/// Reads a model specific register (MSR). Faults if the CPU does not have the register.
+/// Returns the value of the model specific register (MSR) with number `register`. Faults if the CPU
+/// does not have the register.
 #[inline]
 pub fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
@@ -41,8 +43,8 @@ pub fn rdmsr(register: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Writes `value` to a model specific register (MSR). Faults if the CPU does not have the register
-/// or rejects the value.
+/// Writes `value` to the model specific register (MSR) with number `register`. Faults if the CPU
+/// does not have the register or rejects the value.
 ///
 /// # Safety
 /// With `value`, the state of the kernel (descriptor tables, GS base, entry points) stays valid.
@@ -104,8 +106,8 @@ pub fn read_cr4() -> u64 {
     value
 }
 
-/// Allows programs on this CPU to read the time-stamp counter, or makes such a read raise a general
-/// protection fault.
+/// Allows programs on this CPU to read the time-stamp counter if `allowed` is set. Otherwise such a
+/// read raises a general protection fault in the program.
 pub fn allow_user_tsc(allowed: bool) {
     /// Only kernel mode may read the counter.
     const TSD: u64 = 1 << 2;

@@ -12,8 +12,8 @@ pub struct Entries {
     pub main: fn(&'static BootInfo) -> !,
     /// Runs on every other CPU, on the stack that it was given.
     pub start_cpu: fn() -> !,
-    /// Returns the value of [`memory_own`](super::percpu::memory_own) for a CPU number. Called
-    /// before the allocator exists.
+    /// Returns the address of the data that `memory` has for the CPU with the given number. Called
+    /// once for each CPU; for the first, before the allocator exists.
     pub memory_own: fn(usize) -> usize,
     /// Handles the end of the deadline that [`timer::arm`](super::timer::arm) has set on this CPU.
     pub timer: fn(),
@@ -24,7 +24,8 @@ pub struct Entries {
     /// the address of the instruction. Returns the address at which to continue, or `None` if the
     /// fault is a bug in the kernel.
     pub kernel_fault: fn(u64, u64, u64) -> Option<u64>,
-    /// Handles an exception in user mode other than a page fault. The number is its vector.
+    /// Handles an exception in user mode other than a page fault. The second argument is its
+    /// vector.
     pub exception: fn(&mut UserFrame, u8),
     /// Writes all buffered output to the host. Called when the VM is about to end.
     pub flush: fn(),
@@ -41,8 +42,8 @@ pub type UserFault = extern "C" fn(&mut UserFrame, u64, u64);
 /// incomplete. Returns `false`, and has changed nothing, if it does not serve the fault. The upper
 /// half defines it as `ebb_user_store`.
 pub type UserStore = extern "C" fn(u64, u64) -> bool;
-/// Does the work that is due before the current thread returns to user mode. Called if its work
-/// word has a bit of [`WORK_DUE`](super::traps::WORK_DUE). The upper half defines it as
+/// Does the work that is due before the current thread returns to user mode. Called if the thread's
+/// work word has a bit of [`WORK_DUE`](super::traps::WORK_DUE). The upper half defines it as
 /// `ebb_exit_to_user`.
 pub type ExitToUser = extern "C" fn(&mut UserFrame);
 

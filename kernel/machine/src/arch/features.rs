@@ -54,7 +54,7 @@ pub fn has(feature: Feature) -> bool {
     FEATURES.load(Ordering::Relaxed) & feature as u32 != 0
 }
 
-/// Detects the features of the machine, on the first CPU.
+/// Detects the features of the machine, for [`has`]. Called once, on the first CPU.
 ///
 /// # Errors
 /// The name of a feature that the kernel requires and the CPU does not have.

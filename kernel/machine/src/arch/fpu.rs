@@ -104,8 +104,8 @@ impl FpuState {
         core::ptr::from_ref(self) as usize
     }
 
-    /// Saves the FPU registers of this CPU here. Call this on the state of the task that stops
-    /// running on this CPU, and on the current task's state before it is cloned.
+    /// Saves the FPU registers of this CPU in this state. Call this on the state of the task that
+    /// stops running on this CPU, and on the current task's state before that state is cloned.
     pub fn save(&mut self) {
         self.store();
         self.cpu = cpu_id();
@@ -178,8 +178,8 @@ impl FpuState {
         set_fpu_owner(self.address());
     }
 
-    /// Saves the current task's FPU registers here, and returns its pending, unmasked x87
-    /// exceptions, as bits of the x87 status word.
+    /// Saves the current task's FPU registers in this state, which must be that task's. Returns the
+    /// pending, unmasked x87 exceptions, as bits of the x87 status word.
     pub fn pending_x87(&mut self) -> u32 {
         self.save();
         let word = u32_at(&self.area, 0);
@@ -187,8 +187,8 @@ impl FpuState {
         status & !control & EXCEPTIONS
     }
 
-    /// Saves the current task's FPU registers here, and returns its pending, unmasked SSE
-    /// exceptions, as bits of MXCSR.
+    /// Saves the current task's FPU registers in this state, which must be that task's. Returns the
+    /// pending, unmasked SSE exceptions, as bits of MXCSR.
     pub fn pending_sse(&mut self) -> u32 {
         self.save();
         let word = u32_at(&self.area, at::MXCSR);
@@ -241,9 +241,12 @@ impl FpuState {
             && u32_at(legacy, at::SOFTWARE + 16) as usize == XSAVE_BYTES
     }
 
-    /// Sets the current task's FPU registers, and the xmm registers in `frame`, from the image of a
-    /// signal frame, which may contain anything. If the image has only the legacy part (512 bytes),
-    /// the upper halves of ymm become zero.
+    /// Sets the current task's FPU registers, and the xmm registers in `frame`, from the `image` of
+    /// a signal frame. The image may contain any values, because invalid bits are cleared. If it
+    /// has only the legacy part, the upper halves of ymm become zero.
+    ///
+    /// # Panics
+    /// If `image` is shorter than [`FXSAVE_BYTES`].
     pub fn set_signal_image(&mut self, frame: &mut UserFrame, image: &[u8]) {
         let mut area = [0; XSAVE_BYTES];
         area[..FXSAVE_BYTES].copy_from_slice(&image[..FXSAVE_BYTES]);

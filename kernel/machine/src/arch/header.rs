@@ -10,8 +10,8 @@ use ebb_wire::header::{GuestHeader, NAME_BYTES, OOM_RECORDS, stage};
 #[unsafe(link_section = ".data.header")]
 pub static HEADER: GuestHeader = GuestHeader::new();
 
-/// Notes the time of the first entry into user mode, and that the program runs. Later calls do
-/// nothing.
+/// Records for the host the time of the first entry into user mode, and that the program runs.
+/// Later calls do nothing.
 #[inline]
 pub fn note_first_user() {
     // Relaxed: a hint; the exchange below decides.

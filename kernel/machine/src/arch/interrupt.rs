@@ -55,10 +55,10 @@ static SLOTS: [Slot; DEVICE_VECTORS] = [const {
 /// The number of slots in use.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Registers `function` as a handler of interrupt line `gsi`. Each interrupt of the line calls all
-/// its handlers, because devices may share a line, and `function` gets `argument`. Returns the
-/// vector of the line, or `None` if there is no free vector, or the line has no room for another
-/// handler.
+/// Registers `function` as a handler of interrupt line `gsi`. Each interrupt of the line calls
+/// `function` with `argument`, and also the other handlers of the line, because devices may share
+/// it. Returns the vector of the line. Returns `None` if no vector is free, or if the line already
+/// has the most handlers.
 pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     // Relaxed (here and below): devices are found by one CPU.
     let taken = TAKEN.load(Ordering::Relaxed);
@@ -77,8 +77,8 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
-/// Runs the handlers of pending interrupts: timers, other CPUs, devices. The caller holds no spin
-/// lock and no per-CPU data (`memory::percpu`), as for a call that blocks, since handlers use both.
+/// Runs the handlers of pending interrupts of timers, other CPUs and devices. The caller holds no
+/// spin lock and no reference to per-CPU data (`memory::percpu`), because handlers use both.
 ///
 /// Costs a few instructions if no interrupt is pending, so loops may call it for each page.
 #[inline]

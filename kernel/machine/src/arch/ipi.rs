@@ -74,8 +74,9 @@ struct Asked(AtomicBool);
 
 static ASKED: [Asked; MAX_CPUS] = [const { Asked(AtomicBool::new(false)) }; MAX_CPUS];
 
-/// Makes CPU `cpu` check its run queue: [`Entries::resched`](super::Entries::resched) runs there.
-/// Does nothing if no such CPU was prepared.
+/// Makes CPU `cpu` check its run queue, by an interrupt that calls
+/// [`Entries::resched`](super::Entries::resched) there. Does not wait. Does nothing if CPU `cpu`
+/// has no area.
 ///
 /// One interrupt serves all requests made before that CPU begins to check. Kernel code is not
 /// interrupted, so that may take as long as a system call does.
@@ -121,8 +122,10 @@ pub(super) fn wait_for_cpu(cpu: usize) {
     flush_tlb(&CpuSet::from_mask(1 << cpu), FlushRequest::Barrier);
 }
 
-/// Makes each online CPU in `cpus` serve `request`, and returns when all have. This CPU, if it is
-/// in the set, serves the request itself.
+/// Makes each online CPU in `cpus` serve `request`, and returns when all have served it. If this
+/// CPU is in `cpus`, it serves the request itself. A CPU that the host does not run is not waited
+/// for if the request is a flush of user memory and the host flushes the CPU's TLB before it runs
+/// the CPU again.
 ///
 /// # Panics
 /// If a CPU does not answer for a minute.

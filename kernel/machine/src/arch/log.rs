@@ -11,7 +11,7 @@ pub type Lines = LogRing<BYTES>;
 
 static LINES: SpinLock<Lines> = SpinLock::new(Lines::new());
 
-/// Locks the kept lines, to read them.
+/// Locks the kept lines, so that the caller can read them. Waits until the lock is free.
 pub fn lines() -> SpinGuard<'static, Lines> {
     LINES.lock()
 }

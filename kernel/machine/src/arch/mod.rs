@@ -78,8 +78,10 @@ pub fn init(boot: &BootInfo) {
     io_apic::init(machine);
 }
 
-/// Starts the other CPUs. Each enters [`Entries::start_cpu`] on its own stack. `stack` allocates
-/// such a stack, which is never freed, and returns its end, or `None` if there is no memory.
+/// Starts the other CPUs of the machine, and waits for a limited time until they are online. Each
+/// enters [`Entries::start_cpu`] on its own stack. `stack` is called once for each CPU. It
+/// allocates a stack that is never freed, and returns the end of the stack. If `stack` returns
+/// `None`, this CPU and the ones after it are not started.
 pub fn start_other_cpus(stack: fn() -> Option<*mut u8>) {
     clock::refine();
     if let Some(machine) = MACHINE.get() {

@@ -94,7 +94,7 @@ impl Carver {
         }
     }
 
-    /// Returns the end of the allocated pages.
+    /// Returns the physical address after the last allocated page.
     pub(super) fn taken_end(&self) -> u64 {
         self.next
     }

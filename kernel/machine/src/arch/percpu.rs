@@ -236,9 +236,9 @@ pub(super) struct Regained {
     pub(super) lost: Option<u64>,
 }
 
-/// Finds out which CPU this is by its descriptor table, and restores its GS base. Only code after a
-/// bug calls this: it can rely on no other state, and does not return. Returns `None` before
-/// [`install`].
+/// Identifies this CPU by the address of its descriptor table, and restores its GS base. Only code
+/// that handles a bug calls this, because it can rely on no other state. Returns `None` if
+/// [`install`] has not run on this CPU.
 pub(super) fn regain() -> Option<Regained> {
     let mut pointer = TablePointer { limit: 0, base: 0 };
     // SAFETY: stores ten bytes, the size of the operand.
@@ -301,8 +301,8 @@ pub fn cpu_id() -> usize {
     id as usize
 }
 
-/// Returns the address that [`Entries::memory_own`](super::Entries::memory_own) returned for this
-/// CPU.
+/// Returns the address of the data that `memory` has for this CPU, as
+/// [`Entries::memory_own`](super::Entries::memory_own) returned it.
 #[inline]
 pub fn memory_own() -> usize {
     let own;
@@ -314,7 +314,8 @@ pub fn memory_own() -> usize {
     own
 }
 
-/// Returns the number of this CPU plus one. It is never 0 and fits a byte.
+/// Returns the number of this CPU plus one, with which the CPU marks the spin locks that it holds.
+/// The mark is never 0 and fits a byte.
 #[inline]
 pub(super) fn mark() -> u8 {
     let mark: u8;

@@ -15,15 +15,15 @@ const EXIT_CODE: u32 = 0;
 /// The value for the port after a panic.
 pub(super) const PANIC_CODE: u32 = 1;
 
-/// The result of the program.
+/// The result with which the program ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ExitRecord {
     /// The Linux wait status: `exit code << 8 | signal`.
     pub wait_status: u32,
 }
 
-/// Records the present time, for the host, as the time when the program ended. Needed if the VM
-/// continues for a while; otherwise [`power_off`] does this.
+/// Records the present time, for the host, as the time when the program ended. Needed only if the
+/// VM continues for a while after that, because otherwise [`power_off`] records the time.
 pub fn note_program_end() {
     // Relaxed: published by the Release in `power_off`. An earlier reader sees it a moment later.
     HEADER
@@ -45,8 +45,8 @@ pub fn power_off(status: ExitRecord) -> ! {
     end(EXIT_CODE)
 }
 
-/// Ends the VM with the first method that the machine supports. `code` goes to QEMU's debug exit
-/// device.
+/// Ends the VM with the first method that the machine supports. QEMU's debug exit device gets
+/// `code`: [`EXIT_CODE`] or [`PANIC_CODE`].
 pub(super) fn end(code: u32) -> ! {
     // SAFETY: the device ends the VM; nothing else is at the port. Where it is missing, a keyboard
     // controller resets, and if there is none, a fault without a table to serve it does: QEMU runs

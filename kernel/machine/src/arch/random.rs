@@ -121,12 +121,14 @@ impl Generator {
     }
 }
 
-/// Fills `buffer` with random bytes. Holds a spin lock, so fill long buffers a page at a time.
+/// Fills `buffer` with random bytes. Never fails, and never waits for entropy: the first call seeds
+/// the generator, from the time-stamp counter alone if the CPU has no `rdrand`. Holds a spin lock
+/// during the call, so a caller fills a long buffer in pieces of a page.
 pub fn fill(buffer: &mut [u8]) {
     GENERATOR.lock().fill(buffer);
 }
 
-/// Mixes `bytes`, which a program wrote to `/dev/random`, into the key.
+/// Mixes `bytes`, which a program wrote to `/dev/random`, into the generator's key.
 pub fn mix(bytes: &[u8]) {
     let mut generator = GENERATOR.lock();
     for (at, &byte) in bytes.iter().enumerate() {

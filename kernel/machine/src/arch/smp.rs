@@ -25,10 +25,11 @@ unsafe extern "C" {
     static ap_trampoline_end: u8;
 }
 
-/// Starts the other CPUs of the machine and waits until they are online. Gives up after
-/// [`ATTEMPTS`] times [`ARRIVAL`], and prints a message then. `stack` allocates a stack for each
-/// CPU, which is never freed, and returns its end. If it returns `None`, no further CPUs are
-/// started.
+/// Starts the other CPUs of the machine, and waits until they are online. If some of them are not
+/// online after [`ATTEMPTS`] periods of length [`ARRIVAL`], prints a message and returns.
+///
+/// `stack` is called once for each CPU. It allocates a stack that is never freed, and returns the
+/// end of the stack. If it returns `None`, this CPU and the ones after it are not started.
 pub(super) fn start_others(machine: &Machine, stack: fn() -> Option<*mut u8>) {
     let me = apic::id();
     let others = || {
@@ -106,9 +107,9 @@ fn install_trampoline() {
     }
 }
 
-/// The first Rust code of another CPU, on its own stack and the kernel's page tables. Initializes
-/// the CPU, marks it as online and enters [`Entries::start_cpu`](super::Entries::start_cpu).
-/// `ticket` plus one is the number of the CPU.
+/// The first Rust code of a CPU other than the first. It runs on the CPU's own stack, with the
+/// kernel's page tables. Initializes the CPU, marks it as online and enters
+/// [`Entries::start_cpu`](super::Entries::start_cpu). The number of the CPU is `ticket` plus one.
 pub(super) extern "C" fn ap_start(ticket: u64) -> ! {
     // SAFETY: each ticket is given once, and its area is prepared.
     unsafe { percpu::install(ticket as usize + 1) };

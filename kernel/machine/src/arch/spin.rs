@@ -114,7 +114,7 @@ impl<T: ?Sized> SpinLock<T> {
         }
     }
 
-    /// Takes the lock if it is free right now. Returns `None` if it is not. Faster than
+    /// Takes the lock if it is free right now. Returns `None` if it is not. Costs less than
     /// [`Self::try_lock`] if the lock is mostly free.
     #[inline]
     pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
@@ -128,7 +128,7 @@ impl<T: ?Sized> SpinLock<T> {
         Some(SpinGuard { lock: self })
     }
 
-    /// Takes the lock if it is free right now. Returns `None` if it is not. Faster than
+    /// Takes the lock if it is free right now. Returns `None` if it is not. Costs less than
     /// [`Self::lock_now`] if the lock is often held.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
@@ -172,7 +172,7 @@ impl<T> Lock for SpinLock<T> {
     }
 }
 
-/// Holds a [`SpinLock`]; dropping it opens the lock.
+/// The right to use the value of a locked [`SpinLock`]. Dropping it opens the lock.
 pub struct SpinGuard<'a, T: ?Sized> {
     lock: &'a SpinLock<T>,
 }
@@ -210,8 +210,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
     }
 }
 
-/// Returns the number of spin locks that this CPU holds. A task that holds one must not block, nor
-/// may an allocation wait for memory then.
+/// Returns the number of spin locks that this CPU holds. While it is not 0, the current task must
+/// not block, and an allocation must not wait for memory.
 #[inline]
 pub fn spin_locks_held() -> u32 {
     percpu::spin_locks()

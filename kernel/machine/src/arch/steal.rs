@@ -61,8 +61,8 @@ pub(super) fn is_not_running(cpu: usize) -> bool {
     RECORDS[cpu].state.load(Ordering::Relaxed) & NOT_RUNNING != 0
 }
 
-/// Requests that the host flush the TLB of CPU `cpu` before the CPU runs again. Returns `false` if
-/// the CPU runs, or the host does not support that.
+/// Requests that the host flush the TLB of CPU `cpu` before the CPU runs again. Returns `true` if
+/// the host will. Returns `false` if the CPU runs, or the host does not support such requests.
 pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
     if !features::has(Feature::FlushByHost) || !is_not_running(cpu) {
         return false;
@@ -76,8 +76,8 @@ pub(super) fn flush_before_it_runs(cpu: usize) -> bool {
     asked.is_ok()
 }
 
-/// Returns the stolen time of CPU `cpu`: how long it was ready to run while the host ran others on
-/// its core. Always 0 without a record.
+/// Returns the stolen time of CPU `cpu`: the time for which the CPU was ready to run but the host
+/// did not run it. Returns 0 if the host does not keep a record.
 pub fn stolen(cpu: usize) -> Nanos {
     let record = &RECORDS[cpu];
     for _ in 0..MAX_LOOKS {

@@ -39,7 +39,7 @@ pub mod vector {
     pub const FIRST_INTERRUPT: u64 = 32;
 }
 
-/// The number of vectors that have an entry.
+/// The number of vectors that have an entry in the interrupt table, from vector 0 on.
 pub(super) const VECTORS: usize = 97;
 
 /// The bits of the work word that must be served before the return to user mode. The other bits
@@ -494,7 +494,8 @@ pub(super) fn use_idt() {
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
 
-/// Sets this CPU's entry for the `syscall` instruction.
+/// Sets this CPU's registers for the `syscall` instruction: the address of the entry, the segment
+/// selectors, and the flags that the entry clears.
 pub(super) fn init_syscall() {
     // sysret: SS = 0x23 + 8, CS = 0x23 + 16.
     const STAR: u64 = 0x23 << 48 | (KERNEL_CS as u64) << 32;

@@ -170,14 +170,15 @@ unsafe extern "C" {
 /// The size in bytes of the values before the code.
 const VALUES: usize = 6 * size_of::<u64>();
 
-/// The offset in [`code`] of the word with [`clock::realtime_offset`].
+/// The offset in [`code`] of the word that contains [`clock::realtime_offset`].
 pub const EPOCH: usize = 3 * size_of::<u64>();
-/// The offset in [`code`] of a word that is not 0 while the wall clock runs at its own rate. The
-/// vDSO then makes a system call to read that clock.
+/// The offset in [`code`] of a word that is not 0 while the wall clock runs at another speed than
+/// the monotonic clock ([`clock::wall_rate`]). The vDSO then makes a system call to read the wall
+/// clock.
 pub const SLEWS: usize = 4 * size_of::<u64>();
 
-/// Returns the values and the code, as they are in the kernel image. The values are zero there; see
-/// [`values`].
+/// Returns the bytes of the vDSO in the kernel image: the values, which are zero there, and the
+/// code. In a copy, the caller replaces the values by those of [`values`].
 pub fn code() -> &'static [u8] {
     // SAFETY: the two names enclose bytes that never change.
     unsafe {
@@ -200,8 +201,8 @@ pub fn functions() -> [(&'static str, usize); 5] {
     all.map(|(name, at)| (name, at.addr() - start.addr()))
 }
 
-/// Returns the bytes with which a copy of [`code`] must begin: the values. Call this once the rate
-/// of the clock is final.
+/// Returns the present values of the clock, with which a copy of [`code`] must begin. Call this
+/// when the rate of the clock is final.
 pub fn values() -> [u8; VALUES] {
     let [base_tsc, base_ns, scale] = clock::rate();
     let words = [

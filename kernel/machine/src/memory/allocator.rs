@@ -8,13 +8,13 @@ static ALLOCATOR: Once<Allocator<'static>> = Once::new();
 /// The receiver of notifications about free memory to report to the host.
 static EVENTS: Once<&'static dyn Events> = Once::new();
 
-/// Sets the receiver of [`report_wanted`]'s notifications. Called once, at boot.
+/// Sets the receiver of the notifications that [`report_wanted`] sends. Called once, at boot.
 pub(super) fn set_events(events: &'static dyn Events) {
     let _ = EVENTS.set(events);
 }
 
-/// Notifies the owner of the allocator that there is free memory to report to the host outside of
-/// the allocator's own blocks: pages of a pool of huge pages.
+/// Notifies the receiver of [`set_events`] that a pool of huge pages has free pages to report to
+/// the host. The allocator sends the notifications for its own free blocks itself.
 pub(super) fn report_wanted() {
     if let Some(events) = EVENTS.get() {
         events.report_requested();

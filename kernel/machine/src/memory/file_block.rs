@@ -98,8 +98,9 @@ pub fn count_whole(change: i64) {
     percpu::add(Count::SharedHuge, change.cast_unsigned());
 }
 
-/// Counts a page-table entry that maps the huge block `block`. The entry holds a reference to each
-/// frame already. `ShmemPmdMapped` counts each block once, regardless of the number of its entries.
+/// Counts a page-table entry that maps the huge block `block` as a whole. The entry holds a
+/// reference to each frame already, and this adds none. `ShmemPmdMapped` counts each block once,
+/// regardless of the number of entries that map it.
 pub fn map(block: Frame) {
     // Relaxed (both): a count that orders nothing.
     if Descriptor::get(block)
@@ -112,8 +113,8 @@ pub fn map(block: Frame) {
     percpu::add(Count::SharedHugeMaps, 1);
 }
 
-/// Uncounts a page-table entry that no longer maps the huge block `block`, or maps its frames one
-/// by one from now on. The references to the frames do not change.
+/// Uncounts a page-table entry that mapped the huge block `block` as a whole. The entry no longer
+/// exists, or maps the frames one by one from now on. The references to the frames do not change.
 pub fn unmap(block: Frame) {
     if Descriptor::get(block)
         .objects
@@ -124,8 +125,8 @@ pub fn unmap(block: Frame) {
     }
 }
 
-/// Which files in memory get huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and
-/// `huge=` of tmpfs.
+/// Which files in memory get huge blocks
+/// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and the option `huge=` of tmpfs).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SharedPolicy {
@@ -166,7 +167,7 @@ impl SharedPolicy {
         }
     }
 
-    /// Returns the policy with this name, or `None` if there is none.
+    /// Returns the policy with the name `name`, or `None` if there is no such policy.
     pub fn named(name: &[u8]) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|policy| policy.name().as_bytes() == name)
@@ -195,14 +196,14 @@ impl SharedPolicyCell {
         Self(AtomicU8::new(policy as u8))
     }
 
-    /// Returns the policy.
+    /// Returns the policy in the cell.
     #[inline]
     pub fn get(&self) -> SharedPolicy {
         // Relaxed (both): a value of its own, read when it is needed.
         SharedPolicy::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Replaces the policy.
+    /// Replaces the policy in the cell by `policy`.
     pub fn set(&self, policy: SharedPolicy) {
         self.0.store(policy as u8, Ordering::Relaxed);
     }
@@ -211,8 +212,8 @@ impl SharedPolicyCell {
 /// The policy for files without a mounted file system: shared memory, and files without a name.
 pub static SHARED: SharedPolicyCell = SharedPolicyCell::new(SharedPolicy::Never);
 
-/// Returns the policy in effect for a file system with policy `own`. That is [`SHARED`] if it is
-/// `Deny` or `Force`, and `own` otherwise.
+/// Returns the policy in effect for a file system with policy `own`. That is the policy in
+/// [`SHARED`] if it is `Deny` or `Force`, and `own` otherwise.
 #[inline]
 pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
     match SHARED.get() {

@@ -23,7 +23,8 @@ unsafe impl Send for FrameRef {}
 unsafe impl Sync for FrameRef {}
 
 impl FrameRef {
-    /// Allocates a frame with any contents. Does not wait.
+    /// Allocates a frame with any contents for the use `kind`, and returns its first reference.
+    /// `reserve` says whether the frame may come from the reserve. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -32,7 +33,7 @@ impl FrameRef {
         Self::try_new_on(percpu::this(), kind, mobility, reserve)
     }
 
-    /// Like [`Self::try_new`], but `this` is this CPU's own data, which the caller has at hand.
+    /// Like [`Self::try_new`], for a caller that has this CPU's own data, `this`, at hand.
     #[inline]
     pub fn try_new_on(
         this: &Local,
@@ -44,8 +45,8 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros. `this` is this CPU's own data. Does not wait. A frame that was
-    /// never used and that the host provided zeroed is not cleared again.
+    /// Allocates a frame of zeros, otherwise like [`Self::try_new_on`]. A frame that was never used
+    /// and that the host provided zeroed is not cleared again.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -94,8 +95,8 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Clones this reference without checking whether the frame is part of a huge page of a pool.
-    /// It must not be.
+    /// Returns a new reference to the frame, like `clone`, but faster. The frame must not be part
+    /// of a huge page of a pool. Only builds with assertions check this.
     #[inline]
     pub fn clone_of_base(&self) -> Self {
         debug_assert!(!self.descriptor().is_huge_page());
@@ -130,13 +131,13 @@ impl FrameRef {
         Descriptor::frame(self.0)
     }
 
-    /// Returns the physical address of its first byte.
+    /// Returns the physical address of the frame's first byte.
     #[inline]
     pub fn address(&self) -> u64 {
         self.frame().address()
     }
 
-    /// Returns the address of its first byte in the physmap.
+    /// Returns the address of the frame's first byte in the physmap.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         memmap::frame_ptr(self.frame())
@@ -156,7 +157,7 @@ impl FrameRef {
         self.descriptor().kind() == Some(Kind::Anonymous)
     }
 
-    /// Copies bytes from `offset` on out of the frame, and fills `to`.
+    /// Fills `to` with the bytes of the frame from `offset` on.
     ///
     /// # Panics
     /// If the bytes do not lie within the frame.
@@ -180,8 +181,10 @@ impl FrameRef {
         }
     }
 
-    /// Stores `word` at `offset`, a multiple of 8 within the frame, so that no reader sees a part
-    /// of it.
+    /// Stores `word` at `offset` in the frame in one piece, so that no reader sees a part of it.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 8, or does not lie in the frame.
     pub fn store_word(&self, offset: usize, word: u64) {
         assert!(offset.is_multiple_of(size_of::<u64>()) && offset < PAGE_SIZE);
         // SAFETY: as in `read`; the place is aligned.
@@ -190,14 +193,16 @@ impl FrameRef {
         place.store(word, Ordering::Relaxed);
     }
 
-    /// Copies all bytes of `other` into this frame, and the owner in its descriptor.
+    /// Copies all bytes of `other` into this frame, and the owner in the descriptor of `other` into
+    /// the descriptor of this frame.
     pub fn copy_from(&self, other: &Self) {
         self.set_owner(other.descriptor().owner());
         // SAFETY: both frames are allocated, and `self`, which is written, is not `other`.
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 
-    /// Makes the first reference to a frame that was just allocated, as a page of a file.
+    /// Marks a frame that was just allocated as a page of a file, and returns the first reference
+    /// to it.
     ///
     /// # Safety
     /// The caller has allocated the frame, and it has no other user.

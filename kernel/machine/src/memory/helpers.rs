@@ -7,28 +7,28 @@ use ebb_mm::Frame;
 /// free memory. The kernel defines one static of this type, which the linker binds as [`HELPERS`].
 #[derive(Debug)]
 pub struct Helpers {
-    /// Returns whether this CPU runs a thread already, which can wait.
+    /// Returns whether this CPU runs a thread already. Only a thread can wait.
     pub has_thread: fn() -> bool,
-    /// Returns whether the running thread is being killed. Its allocations then fail, so that it
-    /// ends.
+    /// Returns whether the running thread is being killed. Allocations of such a thread fail, so
+    /// that it can end.
     pub killed: fn() -> bool,
     /// Lets other threads run.
     pub yield_now: fn(),
-    /// Serves pending interrupts, and lets other threads run if they are due. Costs little
-    /// otherwise.
+    /// Serves pending interrupts, and lets other threads run if they are due. Costs little if
+    /// nothing is pending or due.
     pub give_way: fn(),
     /// Sleeps until the given time.
     pub sleep_until: fn(Nanos),
-    /// Frees cached pages, or waits for another thread that does. Returns `true` if it may help to
-    /// try again.
+    /// Frees cached pages, or waits for another thread that frees some. Returns `true` if the
+    /// caller should try its allocation again.
     pub shrink_caches: fn() -> bool,
     /// Frees the unused pages of huge pages on trial. Returns whether it freed any.
     pub weigh_trials: fn() -> bool,
-    /// Empties a pageblock by moving its frames. Returns whether it succeeded. Another CPU may
-    /// allocate the block first.
+    /// Empties a pageblock by moving its frames. Returns whether it succeeded. Even then, another
+    /// CPU may allocate the block before the caller.
     pub make_block: fn() -> bool,
-    /// Allocates an aligned GiB, moving frames out of it if necessary. Returns `None` if that
-    /// fails.
+    /// Allocates an aligned GiB, and moves frames out of it if necessary. Returns its first frame,
+    /// or `None` if no GiB can be emptied.
     pub take_gib: fn() -> Option<Frame>,
     /// Requests calls of [`hugetlb::relieve`](super::hugetlb::relieve) from time to time, until no
     /// block contains its own descriptors any more.

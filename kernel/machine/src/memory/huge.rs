@@ -82,8 +82,9 @@ impl Drop for HugeFrame {
 /// Returns the head of a block. Waits while the block is being parted.
 fn settled(descriptor: &Descriptor) -> u64 {
     loop {
-        // Acquire: pairs with the Release at the end of `part`, and with `release`: who sees itself
-        // alone sees what the others did with the block.
+        // Acquire: pairs with the Release at the end of `part`, and with `release`. So a caller
+        // that finds its own reference to be the only one sees what other holders did with the
+        // block.
         let head = descriptor.head.load(Ordering::Acquire);
         if head & PARTING == 0 {
             return head;
@@ -125,8 +126,11 @@ pub fn is_own(frame: Frame) -> bool {
     is_whole(head) && references_in(head) == 1
 }
 
-/// Adds one reference to the block that begins with `frame`. The caller holds a reference. In a
-/// parted block, each frame gets one more.
+/// Adds one reference to the block that begins with `frame`. If the block is parted, adds one
+/// reference to each of its frames. The caller holds a reference already.
+///
+/// # Panics
+/// If the number of references is close to overflow.
 pub fn get_reference(frame: Frame) {
     let whole = change_whole(Descriptor::get(frame), |head| {
         assert!(
@@ -142,8 +146,9 @@ pub fn get_reference(frame: Frame) {
     }
 }
 
-/// Parts the block that begins with `frame`: gives each of its frames its own descriptor. The
-/// caller holds a reference. Does nothing if the block is parted already.
+/// Parts the block that begins with `frame`, so that each of its frames has its own descriptor.
+/// Each frame then has as its number of references that of the block. The caller holds a reference.
+/// Does nothing if the block is parted already.
 pub fn part(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut references = 0;
@@ -218,8 +223,8 @@ pub fn keep(frame: Frame, kept: &FrameSet) {
     }
 }
 
-/// Frees the frames of a block that [`keep`] has not kept. They must be in no page table and no
-/// TLB.
+/// Frees the frames of the block that begins with `frame` and that [`keep`] has not kept. These
+/// frames must be in no page table and no TLB. `kept` is the set that was passed to [`keep`].
 pub fn free_rest(frame: Frame, kept: &FrameSet) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -233,8 +238,8 @@ pub fn free_rest(frame: Frame, kept: &FrameSet) {
     this.add(Count::Freed, freed);
 }
 
-/// Drops one reference to the block that begins with `frame`, and frees the frames without further
-/// references.
+/// Drops one reference to the block that begins with `frame`. If the block is parted, drops one
+/// reference to each of its frames. Frees the frames without further references.
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut last = false;
@@ -253,7 +258,8 @@ pub fn release(frame: Frame) {
     }
 }
 
-/// Which areas get huge blocks: `/sys/kernel/mm/transparent_hugepage/enabled`.
+/// Which areas of private memory get huge blocks
+/// (`/sys/kernel/mm/transparent_hugepage/enabled`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Policy {
@@ -291,8 +297,8 @@ pub fn policy() -> Policy {
     }
 }
 
-/// What a page fault does that needs a huge block if none is free:
-/// `/sys/kernel/mm/transparent_hugepage/defrag`.
+/// What page faults do that need a huge block when none is free
+/// (`/sys/kernel/mm/transparent_hugepage/defrag`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Defrag {
@@ -341,8 +347,8 @@ impl Defrag {
         }
     }
 
-    /// Returns what a page fault does in an area that `asks` for huge pages (`MADV_HUGEPAGE`) or
-    /// does not.
+    /// Returns what a page fault does to get a huge block. `asks` says whether the area asks for
+    /// huge pages (`MADV_HUGEPAGE`).
     pub const fn effort(self, asks: bool) -> Effort {
         match (self, asks) {
             (Self::Always, _) | (Self::DeferMadvise | Self::Madvise, true) => Effort::Direct,

@@ -22,7 +22,7 @@ pub fn overcommit_memory() -> u64 {
 /// Sets `vm.overcommit_memory`.
 ///
 /// # Errors
-/// `EINVAL` for other values than 0, 1 and 2.
+/// `EINVAL` if `value` is not 0, 1 or 2.
 pub fn set_overcommit_memory(value: u64) -> Result<(), Errno> {
     if value > 2 {
         return Err(Errno::EINVAL);
@@ -39,7 +39,7 @@ pub fn panic_on_oom() -> u64 {
 /// Sets `vm.panic_on_oom`.
 ///
 /// # Errors
-/// `EINVAL` for other values than 0, 1 and 2.
+/// `EINVAL` if `value` is not 0, 1 or 2.
 pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
     if value > 2 {
         return Err(Errno::EINVAL);
@@ -48,7 +48,7 @@ pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns `vm.overcommit_ratio`: the part of RAM that may be committed, in percent.
+/// Returns `vm.overcommit_ratio`: the part of RAM that programs may commit, in percent.
 pub fn overcommit_ratio() -> i32 {
     OVERCOMMIT_RATIO.load(Ordering::Relaxed)
 }
@@ -58,7 +58,7 @@ pub fn set_overcommit_ratio(value: i32) {
     OVERCOMMIT_RATIO.store(value, Ordering::Relaxed);
 }
 
-/// Returns `vm.max_map_count`: the most areas of an address space.
+/// Returns `vm.max_map_count`: the most areas that an address space may have.
 pub fn max_map_count() -> u64 {
     MAX_MAP_COUNT.load(Ordering::Relaxed)
 }
@@ -90,10 +90,10 @@ pub fn min_free_kbytes() -> u64 {
 /// The last value written to `vm.min_free_kbytes`; 0 if there is none.
 static MIN_FREE_KBYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Sets `vm.min_free_kbytes`.
+/// Sets `vm.min_free_kbytes` to `value` KiB, and updates the watermarks.
 ///
 /// # Errors
-/// `EINVAL` for more than half of RAM.
+/// `EINVAL` if `value` is more than half of RAM.
 pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     let frames = value / (FRAME_SIZE as u64 >> 10);
     if frames > super::allocator().managed_frames() / 2 {
@@ -104,8 +104,8 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns `CommitLimit` of `/proc/meminfo`, in pages. The pools of huge pages do not count,
-/// because they have other rules.
+/// Returns `CommitLimit` of `/proc/meminfo`, in pages. The RAM in pools of huge pages does not
+/// count, because the pools have their own limits.
 pub fn commit_limit() -> u64 {
     let frames = super::allocator().managed_frames();
     frames
@@ -120,10 +120,10 @@ pub fn committed() -> u64 {
     COMMITTED.load(Ordering::Relaxed).max(0).cast_unsigned()
 }
 
-/// Commits `pages` more pages.
+/// Adds `pages` pages to the committed memory of all address spaces.
 ///
 /// # Errors
-/// `ENOMEM` if `vm.overcommit_memory` forbids it. Nothing is committed then.
+/// `ENOMEM` if `vm.overcommit_memory` forbids that. The committed memory does not change then.
 pub fn commit(pages: u64) -> Result<(), Errno> {
     let allowed = match overcommit_memory() {
         0 => pages <= super::allocator().managed_frames(),
@@ -137,7 +137,7 @@ pub fn commit(pages: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ends the commitment of `pages` pages.
+/// Subtracts `pages` pages from the committed memory of all address spaces.
 pub fn uncommit(pages: u64) {
     COMMITTED.fetch_sub(pages.cast_signed(), Ordering::Relaxed);
 }

@@ -20,18 +20,18 @@ pub const FRAMES_PER_PAGE: u64 = 4096 / DESCRIPTOR_BYTES;
 /// The number of the frame after the last one that has a descriptor.
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the frame after the last one that has a descriptor.
+/// Returns the frame after the last frame that has a descriptor.
 pub(super) fn end() -> Frame {
     // Relaxed: set once, at boot.
     Frame::new(END.load(Ordering::Relaxed))
 }
 
-/// Sets the number of that frame. Called once, at boot.
+/// Sets the number of the frame that [`end`] returns to `end`. Called once, at boot.
 pub(super) fn set_end(end: u64) {
     END.store(end, Ordering::Relaxed);
 }
 
-/// The use of an allocated frame. 0 stands for a free frame.
+/// The use of an allocated frame. In a descriptor, 0 stands for a free frame.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -117,7 +117,7 @@ pub(super) const fn references_in(head: u64) -> u32 {
 }
 
 impl Descriptor {
-    /// Returns a pointer to the descriptor of a frame of RAM.
+    /// Returns a pointer to the descriptor of `frame`, which must be RAM.
     #[inline]
     pub fn of(frame: Frame) -> NonNull<Self> {
         let address = MEMMAP_BASE + frame.number() * DESCRIPTOR_BYTES;
@@ -125,7 +125,7 @@ impl Descriptor {
         unsafe { NonNull::new_unchecked(address as *mut Self) }
     }
 
-    /// Returns the descriptor of a frame of RAM.
+    /// Returns the descriptor of `frame`, which must be RAM.
     #[inline]
     pub fn get(frame: Frame) -> &'static Self {
         // SAFETY: descriptors of RAM are mapped for good (`boot`), zero is a valid value, and all
@@ -133,7 +133,7 @@ impl Descriptor {
         unsafe { Self::of(frame).as_ref() }
     }
 
-    /// Returns the frame of a descriptor.
+    /// Returns the frame that the descriptor `this` describes.
     #[inline]
     pub fn frame(this: NonNull<Self>) -> Frame {
         Frame::new((this.as_ptr() as u64 - MEMMAP_BASE) / DESCRIPTOR_BYTES)
@@ -153,7 +153,8 @@ impl Descriptor {
         self.head.store(new_head(kind, order), Ordering::Relaxed);
     }
 
-    /// Sets the head and the owner to zero, because the frame is about to be freed.
+    /// Sets the head and the owner in this descriptor to zero, because the frame is about to be
+    /// freed.
     #[inline]
     pub fn clear(&self) {
         // Relaxed: as in `take`; the frame has no other reference.
@@ -161,17 +162,17 @@ impl Descriptor {
         self.owner.store(0, Ordering::Relaxed);
     }
 
-    /// Records the address space and the address of the page of private memory, or of the page
-    /// table, in this frame. `owner` has the form in which address spaces encode both. The caller
-    /// holds a reference to the frame.
+    /// Records the owner of the page of private memory, or of the page table, in this frame.
+    /// `owner` contains the address space and the address of the page, in the form in which address
+    /// spaces encode both. The caller holds a reference to the frame.
     #[inline]
     pub fn set_owner(&self, owner: u64) {
         // Relaxed (both): a user of the value checks the page tables, under their lock.
         self.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// Returns the value of [`Self::set_owner`]; 0 if there is none. If the caller holds no
-    /// reference to the frame, the value may be out of date.
+    /// Returns the value that [`Self::set_owner`] recorded; 0 if there is none. If the caller holds
+    /// no reference to the frame, the value may be out of date.
     #[inline]
     pub fn owner(&self) -> u64 {
         self.owner.load(Ordering::Relaxed)
@@ -198,7 +199,7 @@ impl Descriptor {
         own
     }
 
-    /// Records the CPU and size class of a new slab, in the form of `heap`.
+    /// Records the CPU and size class of a new slab, encoded by `heap` as `class`.
     pub(super) fn set_class(&self, class: u16) {
         // Relaxed: only its maker uses the slab yet.
         let head = self.head.load(Ordering::Relaxed);
@@ -206,7 +207,7 @@ impl Descriptor {
             .store(head | u64::from(class) << 48, Ordering::Relaxed);
     }
 
-    /// Returns the value of [`Self::set_class`].
+    /// Returns the value that [`Self::set_class`] recorded.
     pub(super) fn class(&self) -> usize {
         // Relaxed: set before the first object of the slab was handed out.
         usize::from((self.head.load(Ordering::Relaxed) >> 48) as u16)
@@ -228,14 +229,14 @@ impl Descriptor {
         self.next.store(number, Ordering::Relaxed);
     }
 
-    /// Returns the value of [`Self::set_next`].
+    /// Returns the page table that [`Self::set_next`] recorded, or `None` if this one is the last.
     pub fn next(&self) -> Option<Frame> {
         let number = self.next.load(Ordering::Relaxed);
         (number != 0).then(|| Frame::new(number))
     }
 
-    /// Returns the value of [`Self::set_next`] and clears it, because the descriptor of a free
-    /// frame is all zero.
+    /// Returns the page table that [`Self::set_next`] recorded, or `None`, and clears the record,
+    /// because the descriptor of a free frame is all zero.
     pub fn take_next(&self) -> Option<Frame> {
         let next = self.next();
         self.next.store(0, Ordering::Relaxed);
@@ -268,11 +269,11 @@ impl Descriptor {
             .unwrap_or(Order::BASE)
     }
 
-    /// Returns the present number of references.
+    /// Returns the present number of references to the block that starts with this frame.
     #[inline]
     pub fn references(&self) -> u32 {
-        // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
-        // with the frame.
+        // Acquire: pairs with the Release of `put`. So a caller that finds its own reference to be
+        // the only one sees what other holders did with the frame.
         references_in(self.head.load(Ordering::Acquire))
     }
 
@@ -284,10 +285,10 @@ impl Descriptor {
         self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD
     }
 
-    /// Adds one reference. The caller holds one already.
+    /// Adds one reference to the block. The caller holds a reference already.
     ///
     /// # Panics
-    /// If there is none, or the count is close to overflow.
+    /// If the block has no references, or their number is close to overflow.
     #[inline]
     pub fn get_reference(&self) {
         // Relaxed: a new reference is made from one that exists, which keeps the frame.
@@ -298,8 +299,8 @@ impl Descriptor {
         );
     }
 
-    /// Drops one reference. Returns `true` if it was the last one. The count is then unspecified,
-    /// and the caller frees the block.
+    /// Drops one reference to the block. Returns `true` if it was the last one. The count is then
+    /// unspecified, and the caller frees the block.
     #[inline]
     pub fn put(&self) -> bool {
         // The count of a sole owner cannot change: a new reference needs an existing one.
@@ -316,8 +317,8 @@ impl Descriptor {
     }
 }
 
-/// Drops one reference to the block that starts with `frame`, and frees the block if it was the
-/// last one.
+/// Drops one reference to the block that starts with `frame`. If it was the last one, frees the
+/// block.
 #[inline]
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
@@ -339,9 +340,10 @@ pub fn free_block(frame: Frame, descriptor: &Descriptor) {
     percpu::free(frame, order);
 }
 
-/// Iterates over the frames that contain the whole pages of the memmap that describe only frames
-/// of `block`, in contiguous ranges. The caller must own all of `block`, whose frames must be free,
-/// until the end. There is no such page for blocks of less than 64 frames.
+/// Returns an iterator over the memory of the memmap pages that describe only frames of `block`,
+/// in contiguous ranges of frames. The caller must own all of `block` until the iterator is
+/// dropped, and the frames of `block` must be free. A block of less than 64 frames has no such
+/// page.
 pub fn descriptor_pages(block: FrameRange) -> impl Iterator<Item = FrameRange> {
     let mut page = block.start.number().div_ceil(FRAMES_PER_PAGE);
     let end = block.end().number() / FRAMES_PER_PAGE;
@@ -370,7 +372,7 @@ fn next_run(page: u64, end: u64) -> Option<(Frame, u64)> {
     Some((Frame::containing(address), (bytes / 4096).min(end - page)))
 }
 
-/// Returns the address of a frame's first byte in the physmap.
+/// Returns the address of the first byte of `frame` in the physmap.
 #[inline]
 pub fn frame_ptr(frame: Frame) -> *mut u8 {
     phys_to_virt(frame.address())

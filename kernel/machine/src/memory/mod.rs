@@ -68,7 +68,8 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     }
 }
 
-/// Returns the frame of zeros that all private memory shows if it is read before it is written.
+/// Returns the frame of zeros. Page tables map it for all private memory that is read before it is
+/// written.
 #[inline]
 pub fn zero_frame() -> Frame {
     // Relaxed: set once before anything is mapped.
@@ -107,7 +108,7 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Returns a spare frame for the balloon, or `None` if memory is short. Does not wait.
+/// Allocates a frame for the balloon. Returns `None` if memory is short. Does not wait.
 pub fn spare_frame() -> Option<FrameRef> {
     let stats = allocator().stats();
     // Inflating must not be what makes allocations wait.
@@ -117,7 +118,8 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Returns whether caches should free frames instead of allocating `wanted` more.
+/// Returns whether memory is so short that caches should free frames instead of allocating `wanted`
+/// more frames.
 pub fn is_short(wanted: u64) -> bool {
     let stats = allocator().stats();
     stats.free_frames
@@ -135,13 +137,15 @@ pub fn is_scarce() -> bool {
     stats.free_frames <= stats.watermarks.low
 }
 
-/// Returns a spare frame for a page of a file, or `None` if memory is short. Does not wait.
+/// Allocates a frame for a page of a file. Returns `None` if no frame is free above the reserve.
+/// Does not wait.
 pub fn spare_file_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Makes the frame of the initramfs at physical address `address`, a multiple of the page size, a
-/// frame of a file. It is freed when the last reference to it is dropped.
+/// Makes the frame of the initramfs at physical address `address` a frame of a file, and returns
+/// the first reference to it. `address` is a multiple of the page size. The frame is freed when its
+/// last reference is dropped.
 ///
 /// # Panics
 /// If the frame was adopted before.
@@ -158,7 +162,8 @@ pub fn adopt(address: u64) -> FrameRef {
     unsafe { FrameRef::from_counted(frame) }
 }
 
-/// Frees the whole frames inside of `range`, a part of the initramfs that is not needed any more.
+/// Frees the frames that lie completely in `range`, a part of the initramfs that is not needed any
+/// more.
 pub fn release_boot(range: PhysRange) {
     let frames = FrameRange::inside(range.start, range.bytes());
     for offset in 0..frames.frames {
@@ -167,7 +172,7 @@ pub fn release_boot(range: PhysRange) {
 }
 
 /// Adds `change` to the counter [`percpu::Count::SharedFrames`]. Tmpfs, shared memory and host
-/// files call this when they add frames (+) or remove frames (-).
+/// files call this when they add frames (`change` is positive) or remove frames (negative).
 pub fn count_file_frames(change: i64) {
     percpu::add(percpu::Count::SharedFrames, change.cast_unsigned());
 }

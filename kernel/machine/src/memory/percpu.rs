@@ -50,7 +50,7 @@ pub enum Count {
     SharedFrames,
     /// Processes that the OOM killer has killed.
     OomKills,
-    /// Times that an allocation had to free memory or wait for some.
+    /// Steps of allocations that freed memory or waited for some (`pressure`).
     Stalls,
     /// Reports of free memory that the host refused.
     ReportErrors,
@@ -74,7 +74,7 @@ pub enum Count {
     HugeUnderused,
     /// Huge blocks into which the pages of a region were copied.
     Collapsed,
-    /// Failed allocations of huge blocks for that.
+    /// Failed allocations of huge blocks for such copies.
     CollapseFailed,
     /// Pages that went into the balloon.
     BalloonInflated,
@@ -134,8 +134,8 @@ static LOCALS: [Local; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Returns the address of the data of CPU `cpu`. The CPU then finds it through
-/// `arch::percpu::memory_own`.
+/// Returns the address of the memory manager's data for CPU `cpu`. The CPU then finds the data
+/// through `arch::percpu::memory_own`.
 pub fn own_of(cpu: usize) -> usize {
     ptr::from_ref(&LOCALS[cpu]).addr()
 }
@@ -224,8 +224,8 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block, and returns it with its known contents, so that the caller clears it only
-    /// if necessary. Does not wait.
+    /// Allocates a block through this CPU's cache, and returns it with its known contents, so that
+    /// the caller clears the block only if necessary. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no block is free that the request may use.
@@ -238,8 +238,9 @@ impl Local {
         Ok((frame, contents))
     }
 
-    /// Fills `frames` from the start on with single frames, as far as there are free ones. Returns
-    /// the number of allocated frames. Does not wait.
+    /// Allocates single frames and stores them in `frames`, from the start on, until the slice is
+    /// full or no frame is free that `request` may use. Returns the number of allocated frames.
+    /// Does not wait.
     pub fn allocate_many(&self, request: Request, frames: &mut [Frame]) -> usize {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -254,9 +255,10 @@ impl Local {
         taken
     }
 
-    /// Fills `blocks` from the start on with blocks of the request's order and their known
-    /// contents. The order is that of a pageblock or higher. Returns the number of allocated
-    /// blocks, and the error if the slice is not full. Does not wait.
+    /// Allocates blocks and stores them in `blocks` with their known contents, from the start on,
+    /// until the slice is full or no such block is free. The order of `request` is that of a
+    /// pageblock or higher. Returns the number of allocated blocks, and the error if the slice is
+    /// not full. Does not wait.
     pub fn allocate_blocks(
         &self,
         request: Request,
@@ -289,11 +291,11 @@ impl Local {
         (taken, error)
     }
 
-    /// Allocates a GiB that compaction has emptied, for huge pages. See
-    /// [`Allocator::take_emptied_gib`].
+    /// Allocates `gib`, a GiB that compaction has emptied, for huge pages. Returns its first frame.
+    /// See [`Allocator::take_emptied_gib`].
     ///
     /// # Errors
-    /// Those of that function.
+    /// `gib` itself, if it cannot be allocated.
     pub fn take_emptied_gib(&self, gib: EmptyingGib) -> Result<Frame, EmptyingGib> {
         let frame = super::allocator().take_emptied_gib(gib, Mobility::Movable)?;
         self.count_allocated(frame, Order::GIB);
@@ -301,7 +303,7 @@ impl Local {
         Ok(frame)
     }
 
-    /// Frees pageblocks.
+    /// Frees the pageblocks that begin with the frames in `blocks`.
     pub fn free_pageblocks(&self, blocks: &[Frame]) {
         self.add(
             Count::Freed,
@@ -315,8 +317,8 @@ impl Local {
         super::allocator().free_bulk(cache, blocks, Order::PAGEBLOCK);
     }
 
-    /// Allocates exactly the frames of `range`, as single frames. Returns `false`, and allocates
-    /// none, if one of them is not free.
+    /// Allocates exactly the frames of `range`, as single frames. Returns `true` if it did. Returns
+    /// `false`, and allocates none, if they cannot all be allocated.
     pub fn allocate_range(&self, range: FrameRange) -> bool {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -353,8 +355,9 @@ impl Local {
         self.add(zone, frames);
     }
 
-    /// Frees a single frame through this CPU's cache, together with others of `batch`. `allocator`
-    /// is the kernel's. The caller counts the frame as freed.
+    /// Frees the single frame `frame` through this CPU's cache, together with the other frames of
+    /// `batch`. `allocator` is the kernel's allocator. The caller adds the frame to
+    /// [`Count::Freed`], and ends the batch with [`Self::finish`].
     #[inline]
     pub fn free_in(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         poison::freed(frame, 1);
@@ -395,7 +398,7 @@ pub fn bytes() -> u64 {
     (cpu_count() * size_of::<Local>()) as u64
 }
 
-/// Returns the value of a counter: the sum over all CPUs.
+/// Returns the value of the counter `count`, which is the sum over all CPUs.
 pub fn sum(count: Count) -> u64 {
     // A CPU counts nothing before it is online; before the first one is, only that one runs.
     online_cpus()
@@ -448,8 +451,8 @@ pub fn free(frame: Frame, order: Order) {
     super::allocator().free(cache, frame, order);
 }
 
-/// Counts `frames`, which were allocated without this CPU's cache, as allocated single frames.
-/// Checks or clears them if a boot option requests that (`hardening`).
+/// Counts `frames` as allocated single frames, for a caller that has allocated them without this
+/// CPU's cache. Checks or clears the frames if a boot option requests that (`hardening`).
 pub fn count_taken(frames: &[Frame]) {
     let this = this();
     for &frame in frames {

@@ -53,8 +53,8 @@ pub fn is_filling() -> bool {
     FILL.load(Ordering::Relaxed) != Fill::Nothing as u8
 }
 
-/// Fills the `frames` frames of a block that is about to be freed, if a boot option requests it.
-/// The caller is their only user.
+/// Fills the `frames` frames from `frame` on, which are about to be freed, if a boot option
+/// requests that. The caller is the only user of the frames.
 #[inline]
 pub(super) fn freed(frame: Frame, frames: u64) {
     if is_filling() {
@@ -62,8 +62,8 @@ pub(super) fn freed(frame: Frame, frames: u64) {
     }
 }
 
-/// Checks the `frames` frames of a block that was just allocated, or fills them with zeros, if a
-/// boot option requests either.
+/// Checks the `frames` frames from `frame` on, which were just allocated, or fills them with zeros,
+/// if a boot option requests either. The first failed checks print messages.
 #[inline]
 pub(super) fn allocated(frame: Frame, frames: u64) {
     if ON_ALLOC.load(Ordering::Relaxed) {
@@ -71,8 +71,9 @@ pub(super) fn allocated(frame: Frame, frames: u64) {
     }
 }
 
-/// Checks the `frames` frames of a block that was just allocated with these `contents`, if a boot
-/// option requests it. Does not fill them with zeros, because the caller does.
+/// Checks the `frames` frames from `frame` on, which were just allocated with these `contents`, if
+/// a boot option requests that. The first failed checks print messages. Does not fill the frames
+/// with zeros, because the caller does.
 #[inline]
 pub(super) fn allocated_known(frame: Frame, frames: u64, contents: Contents) {
     if contents != Contents::NeverUsed
@@ -95,7 +96,7 @@ fn fill_frames(frame: Frame, frames: u64) {
         // Other CPUs may wait for an answer of this one, and a GiB takes long.
         ipi::poll_mailbox();
         if fill() == Fill::Zeros {
-            // SAFETY: a page of the physmap that is the caller's alone, as he frees it.
+            // SAFETY: a page of the physmap, which the caller is about to free and alone uses.
             unsafe { clear_page(page) };
             continue;
         }
@@ -147,8 +148,8 @@ fn damage_of(page: *const u8) -> Option<Damage> {
     damage(words.map(move |index| unsafe { page.cast::<u64>().add(index).read_volatile() }))
 }
 
-/// Fills a frame and writes to it. Returns whether the check detects the write. The caller is the
-/// only user of the frame.
+/// Fills `frame` and writes to it. Returns whether the check accepts the filled frame and detects
+/// the write. The caller is the only user of the frame.
 pub(super) fn finds_a_write(frame: Frame) -> bool {
     const WRITTEN: usize = 77;
     fill_frames(frame, 1);

@@ -45,7 +45,8 @@ pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
 /// The number of successful searches for memory, of all threads.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether the caller may block: it runs in a thread, and this CPU holds no spin lock.
+/// Returns whether the caller may block, because it runs in a thread and this CPU holds no spin
+/// lock.
 pub fn may_block() -> bool {
     (HELPERS.has_thread)() && spin_locks_held() == 0
 }
@@ -76,7 +77,7 @@ impl Relief {
     }
 
     /// Does the next step that may free memory, and waits if necessary. `error` is the error of the
-    /// failed allocation. The caller then tries the allocation again.
+    /// allocation that has just failed. If this succeeds, the caller tries the allocation again.
     ///
     /// # Errors
     /// `ENOMEM` if no further step helps, or the current task is being killed. If the caller may
@@ -185,8 +186,8 @@ impl Relief {
     }
 }
 
-/// Frees cached pages, for a caller that cannot use [`Relief`]. Returns `true` if it may help to
-/// try the allocation again.
+/// Frees cached pages, for a caller that cannot use [`Relief`]. Returns `true` if the caller should
+/// try its allocation again.
 pub fn shrink_caches() -> bool {
     (HELPERS.shrink_caches)()
 }
@@ -195,8 +196,9 @@ fn wait(nanos: u64) {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + nanos));
 }
 
-/// Allocates a block for the kernel, and waits for memory if the caller may block. With `assured`,
-/// the request may use the reserve in the end. Returns `None` if there is no memory.
+/// Allocates a block for the kernel. If no block is free and the caller may block, frees memory or
+/// waits for some. With `assured`, the request may use the reserve if that does not help. Returns
+/// `None` if there is no memory.
 #[inline]
 pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
     match percpu::allocate(request) {

@@ -50,7 +50,8 @@ impl KernelStack {
         phys_to_virt(self.frame.address() + Self::ORDER.bytes())
     }
 
-    /// Returns whether the last guard word is intact. Each context switch checks this.
+    /// Returns whether the highest guard word, which an overflow overwrites first, is intact. Each
+    /// context switch checks this.
     #[inline]
     pub fn is_intact(&self) -> bool {
         // SAFETY: as in `new`; volatile, since the stack's user writes behind the compiler's back.
@@ -58,8 +59,8 @@ impl KernelStack {
     }
 }
 
-/// Allocates a stack for a CPU that starts, which is never freed. Returns the address after its
-/// last byte, or `None` if there is no memory.
+/// Allocates a stack that is never freed, for a CPU that starts. Returns the address after the last
+/// byte of the stack. Returns `None` if there is no memory.
 pub fn stack_for_cpu() -> Option<*mut u8> {
     let stack = core::mem::ManuallyDrop::new(KernelStack::new().ok()?);
     Some(stack.top())

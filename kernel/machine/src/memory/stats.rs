@@ -14,7 +14,8 @@ use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats}
 static DISK_PAGES: AtomicU64 = AtomicU64::new(0);
 /// The number of cached pages of host files, except those of files that the guest has made its own.
 static HOST_PAGES: AtomicU64 = AtomicU64::new(0);
-/// The numbers of pages of both kinds that are modified, and that are being written.
+/// The number of pages of both kinds that are modified and whose write has not begun, and the
+/// number of pages that are being written to disks.
 static DIRTY_PAGES: AtomicU64 = AtomicU64::new(0);
 static WRITING_PAGES: AtomicU64 = AtomicU64::new(0);
 
@@ -27,11 +28,11 @@ pub fn frames() -> Stats {
 
 /// The numbers of pages of files, by what happens to them when memory is short.
 struct Files {
-    /// Disks have them, too.
+    /// Pages that disks have, too.
     disks: u64,
-    /// The host has them, too.
+    /// Pages that the host has, too.
     host: u64,
-    /// Files in memory and shared memory, which stay.
+    /// Pages of files in memory and of shared memory, which stay.
     shared: u64,
     /// All pages of files.
     all: u64,
@@ -58,7 +59,8 @@ fn files() -> Files {
     }
 }
 
-/// Returns the fields of `/proc/meminfo` up to `CommitLimit`, in KiB, in Linux's order.
+/// Returns the first fields of `/proc/meminfo`, from `MemTotal` to `CommitLimit` inclusive, in
+/// Linux's order. Each is a name and a value in KiB.
 pub fn meminfo() -> [(&'static str, u64); 34] {
     let stats = frames();
     let files = files();
@@ -108,8 +110,8 @@ pub fn meminfo() -> [(&'static str, u64); 34] {
     frames.map(|(name, pages)| (name, pages * KIB))
 }
 
-/// Returns the fields of `/proc/meminfo` after those of [`meminfo`], in KiB: from `Committed_AS` to
-/// `FilePmdMapped`.
+/// Returns the fields of `/proc/meminfo` after those of [`meminfo`], from `Committed_AS` to
+/// `FilePmdMapped` inclusive. Each is a name and a value in KiB.
 pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     [
         ("Committed_AS", knobs::committed() * KIB),
@@ -126,8 +128,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     ]
 }
 
-/// Returns the last fields of `/proc/meminfo`, in KiB: the memory that pages of each size map in
-/// the physmap.
+/// Returns the last fields of `/proc/meminfo`: the amount of the physmap that pages of each size
+/// map. Each is a name and a value in KiB. `DirectMap1G` is missing if the CPU has no such pages.
 pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
     let [large, huge] = physmap_bytes();
     let huge = PageSize::Gib1
@@ -138,7 +140,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
         .chain(huge)
 }
 
-/// Returns the fields of `/proc/vmstat`.
+/// Returns the fields of `/proc/vmstat`, each a name and a value.
 pub fn vmstat() -> [(&'static str, u64); 62] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
@@ -229,7 +231,8 @@ pub fn count_disk_pages(change: i64) {
     DISK_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Adds `change` to the number of modified pages, which must be written to a disk or to the host.
+/// Adds `change` to the number of modified pages whose write to a disk or to the host has not
+/// begun.
 pub fn count_dirty_pages(change: i64) {
     DIRTY_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
 }
@@ -251,8 +254,8 @@ pub fn host_pages() -> u64 {
     HOST_PAGES.load(Ordering::Relaxed)
 }
 
-/// Returns the size of shared memory and files in memory, and that of the cached pages of disks, in
-/// bytes.
+/// Returns two sizes in bytes: that of shared memory and files in memory, and that of the cached
+/// pages of disks.
 pub fn shared_and_buffers() -> [u64; 2] {
     let files = files();
     [files.shared, files.disks].map(|pages| pages * FRAME_SIZE as u64)
@@ -263,8 +266,8 @@ pub fn disk_pages() -> u64 {
     DISK_PAGES.load(Ordering::Relaxed)
 }
 
-/// Returns the number of modified pages that are not being written yet, and the number of those
-/// that are.
+/// Returns the number of modified pages of disks and host files whose write has not begun, and the
+/// number of pages that are being written to disks.
 pub fn unwritten() -> (u64, u64) {
     (
         DIRTY_PAGES.load(Ordering::Relaxed),
@@ -282,8 +285,8 @@ pub fn count_sectors(sectors: u64, written: bool) {
     add(count, sectors);
 }
 
-/// Counts reports that the host has taken: `requests` requests with `ranges` ranges of `frames`
-/// frames in all.
+/// Counts reports of free memory that the host has accepted: `requests` requests with `ranges`
+/// ranges of `frames` frames in all.
 pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     // Relaxed: the host reads each for itself.
     HEADER.reports.fetch_add(requests, Ordering::Relaxed);
@@ -291,7 +294,7 @@ pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     HEADER.reported_frames.fetch_add(frames, Ordering::Relaxed);
 }
 
-/// Counts a report that the host has refused. Returns whether it was the first one.
+/// Counts a report of free memory that the host has refused. Returns whether it was the first one.
 pub fn count_report_error() -> bool {
     add(Count::ReportErrors, 1);
     sum(Count::ReportErrors) == 1
@@ -331,12 +334,13 @@ pub fn zone_name(kind: ZoneKind) -> &'static str {
     }
 }
 
-/// Returns the statistics of the zone with this index.
+/// Returns the statistics of the zone with index `zone`.
 pub fn zone(zone: usize) -> ZoneStats {
     super::allocator().zone_stats(zone)
 }
 
-/// Returns the free blocks of the zone with this index, by order and mobility. Scans the zone.
+/// Returns the number of free blocks of the zone with index `zone`, by order and mobility. Scans
+/// the zone.
 pub fn free_areas(zone: usize) -> FreeAreas {
     super::allocator().free_areas(zone)
 }

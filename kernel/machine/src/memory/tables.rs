@@ -34,8 +34,8 @@ fn entry(table: u64, index: u64) -> &'static AtomicU64 {
     unsafe { &*slot }
 }
 
-/// Returns the second-level entry for the 2 MiB of the memmap around byte `offset`: it maps a large
-/// page or leads to a table. Returns `None` if the memmap has no memory there.
+/// Returns the second-level entry for the 2 MiB of the memmap that contain byte `offset`. The entry
+/// maps a large page or leads to a table. Returns `None` if the memmap has no memory there.
 pub(super) fn memmap_slot(offset: u64) -> Option<&'static AtomicU64> {
     let address = MEMMAP_BASE + offset;
     let mut table = kernel_root();

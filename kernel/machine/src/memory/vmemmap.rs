@@ -26,13 +26,13 @@ static BOOT_PAGES: AtomicU64 = AtomicU64::new(0);
 /// The page of descriptors that all huge pages share, once it exists.
 static SHARED: SpinLock<Option<Shared>> = SpinLock::new(None);
 
-/// Sets the number of frames that the memmap has at boot.
+/// Sets the number of frames that the memmap has at boot to `frames`.
 pub(super) fn set_boot_pages(frames: u64) {
     // Relaxed (all): a figure.
     BOOT_PAGES.store(frames, Ordering::Relaxed);
 }
 
-/// Returns the number of frames that the memmap still has from boot.
+/// Returns the number of frames that were reserved for the memmap at boot and that it still has.
 pub(super) fn boot_pages() -> u64 {
     BOOT_PAGES.load(Ordering::Relaxed)
 }
@@ -41,31 +41,32 @@ type Guard = SpinGuard<'static, Option<Shared>>;
 /// An exchange of the memmap parts of several blocks.
 pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 
-/// Begins an exchange that has changed nothing yet. Waits for the lock, so that only one exchange
+/// Begins an exchange, which has changed nothing yet. Waits for the lock of exchanges, so only one
 /// runs at a time.
 pub(super) fn begin() -> Exchange {
     Exchange::begin(Hardware, SHARED.lock())
 }
 
-/// A supply of frames on which parts of the memmap are restored.
+/// Allocates the frames in which parts of the memmap are restored when huge pages leave a pool. See
+/// [`logic::vmemmap::Supply`].
 pub(super) struct Supply(pub(super) logic::vmemmap::Supply<Hardware>);
 
 impl Supply {
-    /// Returns an empty supply for `blocks` blocks.
+    /// Makes a supply for the memmap parts of `blocks` pageblocks. Allocates no frames yet.
     pub(super) const fn new(blocks: u64) -> Self {
         Self(logic::vmemmap::Supply::new(Hardware, blocks))
     }
 }
 
-/// Restores the part of the memmap for the [`LARGE_FRAMES`] frames from `first` on, with a
-/// pageblock of zeros. All these frames must belong to unused huge pages. Returns `false` if no
-/// pageblock is free. See [`logic::vmemmap::restore_large`].
+/// Restores the part of the memmap for the [`LARGE_FRAMES`] frames from `first` on, in a newly
+/// allocated pageblock of zeros. All these frames must belong to unused huge pages. Returns `false`
+/// if no pageblock is free. See [`logic::vmemmap::restore_large`].
 pub(super) fn restore_large(first: Frame) -> bool {
     logic::vmemmap::restore_large(Hardware, || SHARED.lock(), first)
 }
 
-/// Tries to move the part of the memmap out of blocks that contain their own part. Calls `is_whole`
-/// for each block for which it succeeds, before it frees the block. See
+/// Tries to move the part of the memmap out of each block of `carriers`, which contains the block's
+/// own part. Calls `is_whole` with each block for which it succeeds, before it frees the block. See
 /// [`logic::vmemmap::relieve`].
 pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);

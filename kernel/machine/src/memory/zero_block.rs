@@ -22,12 +22,13 @@ static SHOWN: SpinLock<Shown> = SpinLock::new(Shown {
 // Relaxed, here and below: a value of its own, read when it is needed.
 static USED: AtomicBool = AtomicBool::new(true);
 
-/// Returns whether the block may be mapped: `/sys/kernel/mm/transparent_hugepage/use_zero_page`.
+/// Returns whether page tables may map the huge block of zeros
+/// (`/sys/kernel/mm/transparent_hugepage/use_zero_page`).
 pub fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
 }
 
-/// Sets whether the block may be mapped. Existing mappings stay.
+/// Sets whether page tables may map the huge block of zeros. Existing mappings stay.
 pub fn set_used(used: bool) {
     USED.store(used, Ordering::Relaxed);
 }
@@ -70,7 +71,8 @@ impl ZeroBlock {
         got
     }
 
-    /// Returns the block without dropping the reference, which a page-table entry then holds.
+    /// Returns the first frame of the block without dropping the reference, which a page-table
+    /// entry then holds.
     pub fn into_counted(self) -> Frame {
         let block = self.0;
         core::mem::forget(self);
@@ -84,13 +86,14 @@ impl Drop for ZeroBlock {
     }
 }
 
-/// Adds a reference for one more page-table entry. The caller holds a reference already.
+/// Adds a reference to the huge block of zeros for one more page-table entry. The caller holds a
+/// reference already.
 pub fn share() {
     SHOWN.lock().users += 1;
 }
 
-/// Drops the references of `entries` page-table entries, which no TLB caches any more. Frees the
-/// block with its last reference.
+/// Drops the references that `entries` page-table entries held to the huge block of zeros. No TLB
+/// caches these entries any more. Frees the block if no reference is left.
 pub fn release(entries: u64) {
     let unused = {
         let mut shown = SHOWN.lock();

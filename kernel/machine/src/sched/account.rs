@@ -51,7 +51,7 @@ impl Account {
         }
     }
 
-    /// Notes that the thread gets a CPU at `now`.
+    /// Records that the thread gets a CPU at `now`.
     pub(super) fn switched_in(&self, now: Nanos) {
         self.since_ns.store(now.0, Relaxed);
         self.running.store(true, Relaxed);
@@ -60,8 +60,9 @@ impl Account {
         }
     }
 
-    /// Notes that the thread loses its CPU at `now`. `voluntary`: the thread waits or yields.
-    /// Returns the nanoseconds since the thread was last charged ([`Self::settle`]) or got its CPU.
+    /// Records that the thread loses its CPU at `now`. `voluntary` says that the thread waits or
+    /// yields. Returns the nanoseconds since the thread was last charged ([`Self::settle`]) or got
+    /// its CPU.
     pub(super) fn switched_out(&self, now: Nanos, voluntary: bool) -> u64 {
         let ran = self.settle(now);
         self.running.store(false, Relaxed);
@@ -74,8 +75,8 @@ impl Account {
         ran
     }
 
-    /// Charges the running thread for its time up to `now`. Returns the nanoseconds since it was
-    /// last charged or got its CPU.
+    /// Charges the running thread for its time up to `now`. Returns the nanoseconds since the
+    /// thread was last charged or got its CPU.
     pub(super) fn settle(&self, now: Nanos) -> u64 {
         let ran = now.0.saturating_sub(self.since_ns.load(Relaxed));
         self.total_ns
@@ -94,7 +95,7 @@ impl Account {
         Ticks(self.system_ticks.load(Relaxed))
     }
 
-    /// Notes that the thread begins a system call at `now`.
+    /// Records that the thread begins a system call at `now`.
     #[inline]
     pub fn enter_call(&self, now: Ticks) {
         self.call_since.store(now.0, Relaxed);
@@ -106,7 +107,7 @@ impl Account {
         self.call_since.load(Relaxed) != 0
     }
 
-    /// Notes that the thread ends its system call at `now`.
+    /// Records that the thread ends its system call at `now`.
     #[inline]
     pub fn leave_call(&self, now: Ticks) {
         let ran = now.since(Ticks(self.call_since.load(Relaxed)));
@@ -131,13 +132,14 @@ impl Account {
             .store(self.major_faults.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Returns the number of minor page faults and that of major ones.
+    /// Returns the number of minor page faults and the number of major page faults.
     pub fn faults(&self) -> (u64, u64) {
         let minor = self.minor_faults.load(Relaxed);
         (minor, self.major_faults.load(Relaxed))
     }
 
-    /// Returns the thread's time in user mode and its time in system calls, up to now.
+    /// Returns the thread's CPU time outside of system calls (user time), and its time in system
+    /// calls, up to now.
     pub fn times(&self) -> (Nanos, Nanos) {
         /// The most attempts to read consistent values while the thread runs.
         const READS: u32 = 4;
@@ -178,7 +180,7 @@ impl Account {
         (Nanos(user), Nanos(total.saturating_sub(user)))
     }
 
-    /// Returns the number of voluntary context switches and that of involuntary ones.
+    /// Returns the number of voluntary context switches and the number of involuntary ones.
     pub fn switches(&self) -> (u64, u64) {
         (self.voluntary.load(Relaxed), self.involuntary.load(Relaxed))
     }

@@ -7,8 +7,8 @@ use crate::arch::clock;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;
 
-/// Turns the running code, which runs on a CPU's boot stack, into that CPU's idle thread, and
-/// enters the idle loop. CPUs other than the first call this at the end of their start.
+/// Turns the running code, which runs on the boot stack of this CPU, into the CPU's idle thread,
+/// and enters the idle loop. CPUs other than the first call this at the end of their start.
 pub fn start_cpu() -> ! {
     let cpu = become_idle();
     idle_loop(cpu)

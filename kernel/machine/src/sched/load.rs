@@ -66,7 +66,8 @@ fn update_slow(now: Nanos) {
     }
 }
 
-/// Returns the load averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
+/// Updates the load averages over 1, 5 and 15 minutes if they are due, and returns them in units of
+/// 1/[`FIXED_1`].
 pub fn averages() -> [u64; 3] {
     update(clock::now());
     *AVERAGES.lock()

@@ -54,7 +54,7 @@ pub fn prepare_to_block() {
     current().state.prepare();
 }
 
-/// Cancels [`prepare_to_block`]: the current thread will not block.
+/// Cancels [`prepare_to_block`]. The current thread then runs on without blocking.
 #[inline]
 pub fn cancel_block() {
     current().state.cancel();
@@ -70,8 +70,8 @@ pub fn block() {
     current().state.cancel();
 }
 
-/// Like [`block`], at most until `deadline`; `None` is no deadline. Returns `true` if the deadline
-/// has passed, or has changed because the wall clock was set.
+/// Like [`block`], but blocks at most until `deadline`, if that is not `None`. Returns `true` if
+/// the deadline has passed, or has changed because the wall clock was set.
 pub fn block_until(deadline: Option<Nanos>) -> bool {
     match deadline {
         None | Some(Nanos::MAX) => {
@@ -82,8 +82,8 @@ pub fn block_until(deadline: Option<Nanos>) -> bool {
     }
 }
 
-/// Makes `thread` runnable if it is blocked. If it is about to block, it will not. Has no effect on
-/// other threads.
+/// Makes `thread` runnable if it is blocked. If it is about to block, it will not block. Does
+/// nothing if the thread is in another state.
 pub fn wake(thread: &Thread) {
     if thread.state.wake() {
         // SAFETY: the thread was Blocked, and the caller that changes that state owns the
@@ -96,8 +96,8 @@ pub fn wake(thread: &Thread) {
     }
 }
 
-/// Sets the bits `bits` in a thread's work word ([`work`]) and makes the thread check them soon:
-/// wakes it if it is blocked, and interrupts its CPU if that is another one.
+/// Sets the bits `bits` in the work word of `thread` ([`work`]), and makes the thread check them
+/// soon. Wakes the thread if it is blocked. Interrupts its CPU if it runs on another CPU.
 pub fn notify(thread: &Thread, bits: u32) {
     thread.add_work(bits);
     wake(thread);
@@ -109,8 +109,8 @@ pub fn notify(thread: &Thread, bits: u32) {
     }
 }
 
-/// Charges `thread` for its time so far and records its weight, if it is the current thread. Call
-/// this before and after a change of the weight.
+/// If `thread` is the current thread, charges it for its time so far, and records its weight. Does
+/// nothing otherwise. Call this before and after a change of the weight.
 pub fn settle_weight(thread: &Thread) {
     let own = current();
     if core::ptr::eq(own.as_non_null().as_ptr(), thread) {
@@ -156,9 +156,9 @@ pub fn give_way() {
 }
 
 /// Serves pending interrupts, then lets waiting threads of this CPU run. The current thread moves
-/// back in the run queue, as if it had used up its slice. A thread with a real-time priority lets
-/// threads run that share by weight, and those of its own or a higher priority. Returns at once if
-/// no such thread waits.
+/// back in the run queue, as if it had used up its slice. If it has a real-time priority, it lets
+/// threads run that share by weight, and those of its own or a higher priority. Returns when the
+/// current thread continues, or at once if no such thread waits.
 pub fn yield_now() {
     switch::yield_now(Why::GivesWay);
 }
@@ -169,29 +169,30 @@ pub fn yield_to_equals() {
     switch::yield_now(Why::Yields);
 }
 
-/// Makes the current thread sleep until `deadline`. Signals do not end the sleep. For kernel
-/// threads.
+/// Blocks the current thread until `deadline`. Signals do not end the sleep. For kernel threads.
 pub fn sleep_until(deadline: Nanos) {
     let nothing = WaitQueue::new();
     nothing.wait_uninterruptible_deadline(|| false, deadline);
 }
 
-/// Returns whether the current thread must let another one run. Cheap, so loops may poll this.
+/// Returns whether the current thread must let another thread run. Costs little, so loops may poll
+/// this.
 pub fn need_resched() -> bool {
     current().work.load(Ordering::Relaxed) & work::RESCHED != 0
 }
 
-/// Returns whether other threads wait for this CPU.
+/// Returns whether other threads wait in this CPU's run queue.
 pub fn others_wait() -> bool {
     QUEUES[arch::cpu_id()].waiting() != 0
 }
 
-/// What a CPU has done since it started, for `/proc/stat`.
+/// The times and switches of a CPU since boot, for `/proc/stat`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CpuTimes {
-    /// The time in user mode.
+    /// The time that is neither idle nor in a system call: user mode, page faults, interrupts and
+    /// kernel threads.
     pub user: Nanos,
-    /// The time in system calls.
+    /// The time that threads spent in system calls, up to their last switch.
     pub system: Nanos,
     /// The time for which the CPU was idle.
     pub idle: Nanos,
@@ -199,7 +200,7 @@ pub struct CpuTimes {
     pub switches: u64,
 }
 
-/// Returns what CPU `cpu` has done since it started.
+/// Returns the times and switches of CPU `cpu` since boot.
 pub fn cpu_times(cpu: usize) -> CpuTimes {
     let queue = &QUEUES[cpu];
     let now = arch::clock::now();

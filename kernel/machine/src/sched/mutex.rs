@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
         false
     }
 
-    /// Takes the lock if it is free. Returns `None` if it is not.
+    /// Takes the lock if it is free. Returns `None` if it is not. Does not wait.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.take().then(|| MutexGuard { mutex: self })
@@ -149,7 +149,7 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Holds a [`Mutex`]; dropping it opens the lock.
+/// The right to use the value of a locked [`Mutex`]. Dropping it opens the lock.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
 }

@@ -211,7 +211,7 @@ pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     }
 }
 
-/// Marks the thread that made it as stalled for a resource, until it is dropped.
+/// A mark that the thread that made it stalls for a resource. Dropping it removes the mark.
 #[derive(Debug)]
 pub struct Stalling {
     /// The bit of [`Thread::stalls`] that it has set; 0 if the bit was set already or stalls are
@@ -268,9 +268,9 @@ fn change_own(more: i32) {
     super::load::update(now);
 }
 
-/// Marks the current thread as stalled for memory until the result is dropped. Call this while the
-/// thread reclaims memory or waits for some. The caller is a thread and holds no spin lock, because
-/// a watcher of the pressure may be woken.
+/// Marks the current thread as stalled for memory until the returned mark is dropped. Call this
+/// while the thread reclaims memory or waits for some. The caller is a thread and holds no spin
+/// lock, because this may wake a watcher of the pressure.
 pub fn memory_stall() -> Stalling {
     let stalling = Stalling::begin(MEMORY);
     if stalling.bit != 0 {
@@ -280,8 +280,9 @@ pub fn memory_stall() -> Stalling {
     stalling
 }
 
-/// Makes the sleeps of the current thread count as waits for reads and writes until the result is
-/// dropped. The caller holds no spin lock, because a watcher of the pressure may be woken.
+/// Makes the sleeps of the current thread count as waits for reads and writes until the returned
+/// mark is dropped. The caller is a thread and holds no spin lock, because this may wake a watcher
+/// of the pressure.
 pub fn io_wait() -> Stalling {
     let stalling = Stalling::begin(IO);
     if stalling.bit != 0 {
@@ -310,15 +311,15 @@ pub(super) fn on_timer(queue: &RunQueue) {
     }
 }
 
-/// Adds a resource to those that [`wait_for_stall`] waits for, until [`unwatch`]. Ends the present
-/// [`wait_for_stall`].
+/// Makes [`wait_for_stall`] wait for stalls for `resource`, too, until [`unwatch`] is called. Ends
+/// the present call of [`wait_for_stall`].
 pub fn watch(resource: Resource) {
     WATCHED[resource as usize].fetch_add(1, Relaxed);
     STALLED.store(true, Relaxed);
     WATCHER.wake_all();
 }
 
-/// Cancels one call of [`watch`] for this resource.
+/// Cancels one call of [`watch`] for `resource`.
 pub fn unwatch(resource: Resource) {
     WATCHED[resource as usize].fetch_sub(1, Relaxed);
 }
@@ -357,15 +358,15 @@ pub(super) fn update(now: Nanos) -> Nanos {
     }
 }
 
-/// Returns the present averages and the total of the pressure on a resource.
+/// Returns the present averages and the total of the stalls for `resource`.
 pub fn report(resource: Resource) -> Report {
     let mut group = GROUP.lock();
     collect(&mut group, clock::now());
     group.report(resource)
 }
 
-/// Returns the present totals of all stalls, in nanoseconds, and the time at which they were
-/// computed.
+/// Returns the present totals of all kinds of stall, in nanoseconds, and the time at which they
+/// were computed.
 pub fn totals() -> (Times, Nanos) {
     let now = clock::now();
     let mut group = GROUP.lock();

@@ -119,7 +119,7 @@ impl RunQueue {
     }
 
     /// Records the virtual time and the weight of `thread`, which has just been charged and starts
-    /// a slice on this CPU. Other threads are placed relative to them.
+    /// a slice on this CPU. Threads that enter the queue are placed relative to these values.
     #[inline]
     pub(super) fn note_running(&self, thread: &Thread) {
         // Relaxed (all): if another CPU reads values of two different moments, it misplaces a
@@ -161,9 +161,9 @@ impl RunQueue {
         }
     }
 
-    /// Adds a runnable thread to this queue of CPU `cpu`, at `now`. `slept`: the thread was blocked
-    /// before. Returns `true` if both this and the running thread share by weight, and the running
-    /// one is clearly ahead of this one in virtual time.
+    /// Adds `thread`, which is runnable, to this queue of CPU `cpu`, at `now`. With `slept`, the
+    /// thread gets the credit of one that was blocked. Returns `true` if `thread` and the running
+    /// thread share by weight, and the running thread is clearly ahead of `thread` in virtual time.
     pub(super) fn add(&self, cpu: usize, thread: Owned, slept: bool, now: Nanos) -> bool {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -179,9 +179,9 @@ impl RunQueue {
         running.is_some_and(|running| key + policy::WAKE_GRANULARITY_NS < running)
     }
 
-    /// Adds a thread that has just stopped running on CPU `cpu`, which owns this queue. Returns a
-    /// thread with a real-time priority instead, which the caller must place. Otherwise returns
-    /// `None`.
+    /// Adds `thread`, which has just stopped running on CPU `cpu`, the owner of this queue. Returns
+    /// `None`. If the thread has a real-time priority, returns it instead of adding it, and the
+    /// caller must put it on a queue.
     pub(super) fn add_left(&self, cpu: usize, thread: Owned) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -232,8 +232,9 @@ impl RunQueue {
         self.best_priority.store(best, Ordering::Relaxed);
     }
 
-    /// Takes the next thread out of the queue: one with a real-time priority if there is one.
-    /// Returns `None` if no thread waits.
+    /// Takes the next thread out of the queue. This is the one with the highest real-time priority,
+    /// or the first of those that share by weight if none has a priority. Returns `None` if no
+    /// thread waits.
     pub(super) fn take(&self) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if ready.realtime.is_empty() {
@@ -250,7 +251,7 @@ impl RunQueue {
     }
 
     /// Takes the thread with the highest real-time priority out of the queue. Returns `None` if no
-    /// thread waits that has at least priority `least`.
+    /// waiting thread has a priority of `least` or more.
     pub(super) fn take_realtime(&self, least: u32) -> Option<Owned> {
         let mut ready = self.ready.lock();
         let best = priority_of(ready.realtime.least()?);
@@ -286,8 +287,8 @@ impl RunQueue {
         thread
     }
 
-    /// Takes `thread` out of this queue of CPU `cpu`. Returns `None` if the thread does not wait in
-    /// it.
+    /// Takes `thread` out of this queue, that of CPU `cpu`, and returns it. Returns `None` if the
+    /// thread does not wait in this queue.
     pub(super) fn remove(&self, cpu: usize, thread: &Thread) -> Option<Owned> {
         let mut ready = self.ready.lock();
         let heap = match thread.queued() {
@@ -323,10 +324,10 @@ impl RunQueue {
         None
     }
 
-    /// Takes a thread that may run on `cpu` out of the queue, for that CPU. If the thread shares by
-    /// weight, its virtual time becomes relative to this queue's `min_vruntime`, and the caller
-    /// adds that of the other queue. Returns `None` if no examined thread may run on `cpu`, or if
-    /// another CPU holds the lock.
+    /// Takes a thread that may run on CPU `cpu` out of the queue, for that CPU. If the thread
+    /// shares by weight, its virtual time becomes relative to this queue's `min_vruntime`. The
+    /// caller then adds the `min_vruntime` of the queue of `cpu`. Returns `None` if no examined
+    /// thread may run on `cpu`, or if another CPU holds the lock.
     pub(super) fn steal(&self, cpu: usize) -> Option<Owned> {
         if self.best_priority() != 0
             && let Some(thread) = self.steal_realtime(cpu, 1)
@@ -373,8 +374,8 @@ impl RunQueue {
         self.min_vruntime.load(Ordering::Relaxed)
     }
 
-    /// Returns the difference between the least virtual time of the waiting threads and `vruntime`,
-    /// that of the running thread. Returns `None` if that is not positive, or if no thread waits
+    /// Returns the least virtual time of the waiting threads minus `vruntime`, the virtual time of
+    /// the running thread. Returns `None` if the difference is not positive, or if no thread waits
     /// that shares by weight.
     pub(super) fn lead(&self, vruntime: u64) -> Option<u64> {
         let least = self.ready.lock().heap.least()?;
@@ -407,7 +408,7 @@ impl RunQueue {
         running.max(self.best_priority())
     }
 
-    /// Returns the number of waiting threads.
+    /// Returns the number of threads that wait in the queue.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -419,7 +420,7 @@ impl RunQueue {
             .store(start.0.saturating_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Returns the start of the running thread's slice.
+    /// Returns the time at which the running thread's slice began.
     #[inline]
     pub(super) fn slice_start(&self) -> Nanos {
         Nanos(self.slice_start_ns.load(Ordering::Relaxed))
@@ -434,13 +435,13 @@ impl RunQueue {
         self.idle_ns.load(Ordering::Relaxed) + open
     }
 
-    /// Makes the running thread's slice begin at `now`. Its end stays.
+    /// Makes the running thread's slice begin at `now`. The end of the slice stays.
     pub(super) fn restart_slice(&self, now: Nanos) {
         self.slice_start_ns.store(now.0, Ordering::Relaxed);
     }
 
-    /// Moves the end of the running thread's slice to `length_ns` after its start, if that is
-    /// sooner. Returns the end.
+    /// Moves the end of the running thread's slice to `length_ns` nanoseconds after the start of
+    /// the slice, if that is sooner. Returns the end.
     pub(super) fn shorten_slice(&self, length_ns: u64) -> Nanos {
         let start = self.slice_start_ns.load(Ordering::Relaxed);
         let end = self.slice_end().0.min(start.saturating_add(length_ns));
@@ -454,7 +455,7 @@ impl RunQueue {
         self.slice_end_ns.store(end.0, Ordering::Relaxed);
     }
 
-    /// Returns the end of the running thread's slice.
+    /// Returns the time at which the running thread's slice ends.
     pub(super) fn slice_end(&self) -> Nanos {
         Nanos(self.slice_end_ns.load(Ordering::Relaxed))
     }

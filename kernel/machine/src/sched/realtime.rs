@@ -41,7 +41,7 @@ static KNOBS: Knobs = Knobs {
     rr_slice_ns: AtomicU64::new(RR_SLICE_NS),
 };
 
-/// Returns the share of real-time threads in a CPU.
+/// Returns the share of each CPU's time that real-time threads may use.
 pub fn share() -> Share {
     Share {
         period_ns: KNOBS.period_ns.load(Relaxed),
@@ -49,18 +49,19 @@ pub fn share() -> Share {
     }
 }
 
-/// Sets the share of real-time threads in a CPU. `share.period_ns` must not be 0.
+/// Sets the share of each CPU's time that real-time threads may use. `share.period_ns` must not be
+/// 0.
 pub fn set_share(share: Share) {
     KNOBS.period_ns.store(share.period_ns, Relaxed);
     KNOBS.runtime_ns.store(share.runtime_ns, Relaxed);
 }
 
-/// Returns the slice of a `SCHED_RR` thread among its equals, in nanoseconds.
+/// Returns the slice of a `SCHED_RR` thread among threads of the same priority, in nanoseconds.
 pub fn rr_slice_ns() -> u64 {
     KNOBS.rr_slice_ns.load(Relaxed)
 }
 
-/// Sets the slice of a `SCHED_RR` thread among its equals, in nanoseconds.
+/// Sets the slice of a `SCHED_RR` thread among threads of the same priority to `nanos` nanoseconds.
 pub fn set_rr_slice_ns(nanos: u64) {
     KNOBS.rr_slice_ns.store(nanos, Relaxed);
 }
@@ -86,7 +87,8 @@ impl Realtime {
         }
     }
 
-    /// Returns whether the thread enters its next queue before its equals, and clears that mark.
+    /// Returns whether the thread enters its next queue before threads of the same priority. Clears
+    /// that mark.
     pub(super) fn take_at_front(&self) -> bool {
         let at_front = self.at_front.load(Relaxed);
         self.at_front.store(false, Relaxed);
@@ -193,9 +195,9 @@ pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
     }
 }
 
-/// Records the priority of `running` in `queue`. Shortens the slice of a real-time thread to the
-/// rest of its turn. Limits the slice of a thread that shares by weight while real-time threads
-/// wait.
+/// Records the priority of `running` in `queue`, and limits its slice. A real-time thread gets a
+/// new slice from `now` on, at most the rest of its turn. The slice of a thread that shares by
+/// weight ends early if real-time threads wait.
 #[cold]
 pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.note_priority(running.priority());
@@ -241,9 +243,10 @@ pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     limit_slice(queue, running, now);
 }
 
-/// Takes the thread that CPU `cpu` runs next, out of its `queue` or that of another CPU. `stays`:
-/// `previous`, the thread that runs now, can continue. Returns `None` if it does continue, or if
-/// there is no thread to run.
+/// Takes the thread that CPU `cpu` runs next, out of its `queue` or that of another CPU. `previous`
+/// is the thread that runs now, and `stays` says that it can continue. `why` is the reason for
+/// which it leaves the CPU. Returns `None` if `previous` continues, or if there is no thread to
+/// run.
 pub(super) fn pick(
     queue: &RunQueue,
     cpu: usize,
@@ -320,7 +323,8 @@ fn pull(cpu: usize, least: u32) -> Option<Owned> {
 }
 
 /// Sets the real-time priority of `thread`, 1 to 99. With 0 the thread shares the CPU by weight.
-/// `round_robin`: the thread gives way to its equals after each slice (`SCHED_RR`).
+/// With `round_robin` the thread lets threads of the same priority run after each slice
+/// (`SCHED_RR`).
 pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     debug_assert!(priority <= HIGHEST);
     let waited = {
@@ -383,8 +387,8 @@ fn look_everywhere() {
     }
 }
 
-/// Subtracts `thread` from the number of threads with a priority, if it has one. Called when it is
-/// dropped.
+/// Subtracts `thread` from the number of threads with a priority, if it has one. Called when the
+/// thread is dropped.
 pub(super) fn forget(thread: &Thread) {
     if thread.priority() != 0 {
         PRESENT.fetch_sub(1, Relaxed);

@@ -20,7 +20,7 @@ pub(super) fn is_idle_thread(queue: &RunQueue, thread: *const Thread) -> bool {
     ptr::eq(queue.idle_thread.load(Ordering::Relaxed), thread)
 }
 
-/// Charges `thread`, which is the current thread, for its time up to `now`.
+/// Charges the current thread, `thread`, for its time up to `now`.
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
     let ran = thread.account.settle(now);
     charge_ran(queue, thread, now, ran);
@@ -68,17 +68,18 @@ fn take_allowed(queue: &RunQueue, cpu: usize) -> Option<Owned> {
 pub(super) enum Why {
     /// Another thread is due.
     Preempted,
-    /// It blocks or ends, or its CPU idles.
+    /// The thread blocks or ends, or it is an idle thread.
     Waits,
-    /// It lets threads run that have the same real-time priority, or a higher one.
+    /// The thread lets threads run that have the same real-time priority, or a higher one.
     Yields,
     /// Like `Yields`, but a thread with a real-time priority also lets threads run that share by
     /// weight.
     GivesWay,
 }
 
-/// Switches to the next thread. The current thread continues later if its state says that it can
-/// run. Returns when it does, or at once if no other thread is chosen.
+/// Switches to the next thread. Returns when the current thread continues: at once if no other
+/// thread is chosen, or later, once its state says that it can run. `why` is the reason for which
+/// the current thread leaves its CPU.
 pub(super) fn schedule(why: Why) {
     assert_no_spin_lock_held();
     let cpu = cpu_id();
@@ -205,15 +206,15 @@ fn settle(left: NonNull<Thread>) {
     }
 }
 
-/// The first code of a new thread. First makes the state of the thread before it final. Never
-/// returns.
+/// The first code of a new thread. Makes the state of the thread that ran before on this CPU final,
+/// then calls [`Owner::begin`](super::Owner::begin). Never returns.
 pub(super) extern "C" fn begin(_: usize) -> ! {
     settle_left();
     (OWNER.begin)()
 }
 
-/// Switches to another thread if one is due. The current thread stays runnable, and continues
-/// later.
+/// Switches to another thread if one is due. The current thread stays runnable. Returns when it
+/// continues.
 pub fn reschedule() {
     let thread = current();
     thread.clear_work(work::RESCHED);
@@ -222,8 +223,8 @@ pub fn reschedule() {
     schedule(Why::Preempted);
 }
 
-/// Serves pending interrupts and lets other threads run as `why` says. Returns at once if no other
-/// thread waits.
+/// Serves pending interrupts and lets other threads run, for the reason `why` (`Yields` or
+/// `GivesWay`). Returns at once if there is no thread to let run.
 pub(super) fn yield_now(why: Why) {
     arch::interrupt::serve_pending();
     let thread = current();

@@ -20,54 +20,56 @@ use logic::sched::state::{State, ThreadState};
 /// The bits of a thread's work word: tasks that the thread must do before it returns to user mode,
 /// and marks that describe it.
 pub mod work {
-    /// Another thread should run here.
+    /// The thread must let another thread run on its CPU.
     pub const RESCHED: u32 = 1;
-    /// A signal may have to be delivered.
+    /// The thread must check for signals that it must deliver.
     pub const SIGNAL: u32 = 1 << 1;
-    /// The process stops.
+    /// The thread must check whether it must stop with its process.
     pub const STOP: u32 = 1 << 2;
-    /// The thread ends: SIGKILL, `exit_group`, or another thread's exec.
+    /// The thread must end, because of SIGKILL, `exit_group` or another thread's exec.
     pub const KILL: u32 = 1 << 3;
-    /// The signal mask is a temporary one.
+    /// The thread has a temporary signal mask and must restore the old one (`sigsuspend`).
     pub const RESTORE_MASK: u32 = 1 << 4;
-    /// A CPU time timer or limit may have run out.
+    /// The thread must check whether a timer or a limit of CPU time has run out.
     pub const CPU_TIMER: u32 = 1 << 5;
-    /// The call was interrupted and may have to be restarted.
+    /// The present system call was interrupted, and the thread may have to restart it.
     pub const RESTART: u32 = 1 << 6;
     /// The thread must check its restartable sequence (`rseq`).
     pub const RSEQ: u32 = 1 << 7;
-    /// The tracer has a reason for the thread to stop (`ptrace`).
+    /// The thread must check whether it must stop for its tracer (`ptrace`).
     pub const TRAP: u32 = 1 << 8;
-    /// The tracer must see the end of the present call.
+    /// The thread must report the end of the present system call to its tracer.
     pub const CALL_END: u32 = 1 << 9;
-    /// A write of the thread ended early, because no reader is left.
+    /// The thread gets SIGPIPE, because a transfer (`sendfile`) wrote some bytes and then found no
+    /// reader.
     pub const BROKEN_PIPE: u32 = 1 << 10;
     /// The bits that interrupt an interruptible wait.
     pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL | TRAP;
-    /// Only these bits take a thread on its way to user mode into the work loop. The others
+    /// The bits for which a thread on its way to user mode enters the work loop. The other bits
     /// describe the thread.
     pub const DUE: u32 = crate::arch::traps::WORK_DUE;
     /// The thread is traced.
     pub const TRACED: u32 = 1 << 24;
-    /// The tracer must see the thread's calls.
+    /// The thread must check before each system call whether it must stop for its tracer.
     pub const TRACED_CALLS: u32 = 1 << 25;
-    /// The thread has its own breakpoints in the CPU's registers.
+    /// The thread has hardware breakpoints, for the CPU on which it runs.
     pub const BREAKPOINTS: u32 = 1 << 26;
-    /// The thread steps for its tracer.
+    /// The tracer single-steps the thread.
     pub const STEPS: u32 = 1 << 27;
-    /// Not all calls are allowed to the thread (`seccomp`).
+    /// Filters check the system calls of the thread (`seccomp`).
     pub const CONFINED: u32 = 1 << 28;
     /// The thread may not read the time-stamp counter (`PR_SET_TSC`).
     pub const NO_TSC: u32 = 1 << 29;
-    /// With any of these bits, the thread's calls are checked before they are made.
+    /// If any of these bits is set, each system call of the thread is checked before it is made.
     pub const LOOKED_AT: u32 = TRACED_CALLS | CONFINED;
 }
 
-/// The callbacks that the scheduler needs of its owner. The owner defines one `OWNER` in the
-/// kernel. The linker binds it, so a callback costs no more than any other call.
+/// The callbacks that the scheduler needs from the upper half, the owner of the threads. The owner
+/// defines one static of this type, which the linker binds as `OWNER`. So a callback costs no more
+/// than any other call.
 #[derive(Debug)]
 pub struct Owner {
-    /// Makes the idle thread of this CPU. It has no separate stack.
+    /// Makes the idle thread of this CPU, which has no separate stack.
     pub idle: fn() -> Owned,
     /// Releases the reference that an [`Owned`] stands for.
     ///
@@ -75,17 +77,17 @@ pub struct Owner {
     /// The caller owns the reference and does not use the thread any more.
     pub release: unsafe fn(NonNull<Thread>),
     /// Switches the state that user code sees besides its registers, from the first thread to the
-    /// second. The first is still the current one, and the second does not run yet.
+    /// second. The first thread is still the current one, and the second does not run yet.
     pub switch: fn(&Thread, &Thread),
     /// The first code of a new thread, which runs as the current thread on its own stack.
     pub begin: fn() -> !,
-    /// Called when a thread gets the CPU. Returns the time at which [`Self::tick`] must be called,
-    /// or `None`.
+    /// Called when a slice of the thread begins at the given time. Returns the time at which
+    /// [`Self::tick`] must be called, or `None` if no call is needed.
     pub wants_tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// Called when the timer has interrupted the thread. Returns the time of the next tick, or
-    /// `None`.
+    /// Called when the timer has interrupted the thread at the given time. Returns the time at
+    /// which to call this again, or `None` if no further call is needed.
     pub tick: fn(&Thread, Nanos) -> Option<Nanos>,
-    /// Starts a kernel thread with this name that runs the function.
+    /// Starts a kernel thread with this name that runs the function. Panics if there is no memory.
     pub spawn: fn(&'static str, fn()),
     /// Called during long work while the current thread holds no spin lock. Delayed work may be
     /// done here.
@@ -171,8 +173,8 @@ pub(super) struct Place {
 
 impl Thread {
     /// Makes a thread that has never run. It starts in [`Owner::begin`] on `stack`. `reserved`
-    /// bytes at the top of the stack, a multiple of 16, are left for the owner. Without a stack it
-    /// is an idle thread.
+    /// bytes at the top of the stack, a multiple of 16, are left for the owner. If `stack` is
+    /// `None`, makes an idle thread, which ignores `reserved`.
     pub fn new(stack: Option<KernelStack>, reserved: usize) -> Self {
         let context = stack.as_ref().map_or(Context::empty(), |stack| {
             let top = stack.top().wrapping_sub(reserved);
@@ -212,16 +214,16 @@ impl Thread {
         self.stack.as_ref().map(KernelStack::top)
     }
 
-    /// Returns whether a signal is pending that the thread may have to act on. Such a signal
-    /// interrupts interruptible waits.
+    /// Returns whether interruptible waits of the thread must end: a signal may have to be
+    /// delivered, or the thread must stop, trap or end.
     #[inline]
     pub fn signal_pending(&self) -> bool {
         // Acquire: pairs with the Release in `add_work`, so the signal itself is visible.
         self.work.load(Ordering::Acquire) & work::INTERRUPTS != 0
     }
 
-    /// Returns whether SIGKILL or the end of the whole process is due. Either interrupts killable
-    /// waits.
+    /// Returns whether the thread must end, because of SIGKILL, `exit_group` or another thread's
+    /// exec. Killable waits of the thread then end.
     #[inline]
     pub fn killed(&self) -> bool {
         self.work.load(Ordering::Acquire) & work::KILL != 0
@@ -251,8 +253,8 @@ impl Thread {
         self.work.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// Clears the bits `bits` in the thread's work word. Any thread may call this, and then sees
-    /// all that was written before the bits were set.
+    /// Clears the bits `bits` in the thread's work word. Any thread may call this. The caller then
+    /// sees all that was written before the bits were set.
     pub fn clear_work(&self, bits: u32) {
         // AcqRel: the code after this sees what made another thread set the bits.
         self.work.fetch_and(!bits, Ordering::AcqRel);
@@ -314,8 +316,8 @@ impl Thread {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the thread's real-time priority, and nothing else. [`super::realtime::set`] moves the
-    /// thread to its new place.
+    /// Sets the thread's real-time priority, and updates [`Self::weighed`]. The caller,
+    /// [`super::realtime::set`], moves the thread to its new place in the queues.
     pub(super) fn store_priority(&self, priority: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weigh();
@@ -334,7 +336,7 @@ impl Thread {
         self.queued.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the queue in which the thread waits, or `None`.
+    /// Returns the queue in which the thread waits. Returns `None` if it waits in none.
     pub(super) fn queued(&self) -> Option<Place> {
         let word = self.queued.load(Ordering::Relaxed);
         let at = (word & !REALTIME).checked_sub(1)? as usize;
@@ -383,12 +385,13 @@ impl Owned {
         Self(thread)
     }
 
-    /// Returns the pointer without dropping the reference, which the caller then owns.
+    /// Returns the pointer to the thread without dropping the reference. The caller then owns the
+    /// reference.
     pub(super) fn into_raw(self) -> NonNull<Thread> {
         ManuallyDrop::new(self).0
     }
 
-    /// Returns the pointer. The reference stays with `self`.
+    /// Returns the pointer to the thread. The reference stays with `self`.
     pub(super) fn as_ptr(&self) -> *mut Thread {
         self.0.as_ptr()
     }
@@ -416,8 +419,8 @@ impl fmt::Debug for Owned {
     }
 }
 
-/// The thread that runs on this CPU. The thread stays alive while it runs. This value cannot leave
-/// that thread's own stack, so it is always valid.
+/// The thread that runs on this CPU. A thread stays alive while it runs. This value cannot leave
+/// the stack of the thread that obtained it, so it is always valid.
 #[derive(Copy, Clone, Debug)]
 pub struct Current {
     thread: NonNull<Thread>,
@@ -425,8 +428,8 @@ pub struct Current {
 }
 
 impl Current {
-    /// Returns the thread's address, for its owner and for lists of waiters, whose entries end
-    /// before the thread does.
+    /// Returns the thread's address. For the owner of the thread, and for lists of waiters, whose
+    /// entries end before the thread does.
     #[inline]
     pub fn as_non_null(self) -> NonNull<Thread> {
         self.thread
@@ -456,7 +459,7 @@ pub fn current() -> Current {
     }
 }
 
-/// Returns whether this CPU already runs a thread. It does not in early boot.
+/// Returns whether this CPU already runs a thread. Returns `false` in early boot.
 #[inline]
 pub fn started() -> bool {
     crate::arch::current_thread() != 0

@@ -18,8 +18,8 @@ use logic::heap::{Heap, Linked, Links};
 
 /// An object that owns timers.
 pub trait TimerTarget: Send + Sync {
-    /// Handles the expiry of the timer that was made with `token`. Runs in interrupt context, so it
-    /// must not block. The timer may have been set again or dropped since.
+    /// Handles the expiry of the timer that was made with `token`, at `now`. Runs in interrupt
+    /// context, so it must not block. The timer may have been set again or dropped in between.
     fn expired(&self, token: u64, now: Nanos);
 }
 
@@ -106,8 +106,8 @@ pub fn run_expired(now: Nanos) {
     }
 }
 
-/// Sets this CPU's hardware timer to the earliest of the timers in its queue and `other`. Called
-/// after [`run_expired`].
+/// Sets this CPU's hardware timer to the earliest of the timers in its queue and `other`. Does
+/// nothing if there are no timers and `other` is `None`. Called after [`run_expired`].
 pub fn rearm(other: Option<Nanos>) {
     let queue = &QUEUES[cpu_id()];
     let least = queue.timers.lock().least().map(Nanos);
@@ -143,8 +143,8 @@ fn cancel(node: &Node) {
 }
 
 /// Calls `block` while a timer is set that wakes the current thread at `deadline`. Returns `true`
-/// if the deadline has passed, or has changed because the wall clock was set. If that is so at the
-/// start, returns without a call of `block`.
+/// if the deadline has passed, or has changed because the wall clock was set. If either is true at
+/// the start, returns without calling `block`. Returns `false` otherwise.
 pub fn with_wake_at(deadline: Nanos, block: impl FnOnce()) -> bool {
     let wall = &super::current().wall;
     if clock::now() >= deadline || wall.is_stale(deadline) {
@@ -188,8 +188,8 @@ impl KernelTimer {
         }
     }
 
-    /// Sets the timer to expire at `deadline`; `None` cancels it. The earlier setting is replaced.
-    /// An expiry that has begun may still call the owner.
+    /// Sets the timer to expire at `deadline`, in place of the earlier deadline. `None` cancels the
+    /// timer. An expiry that has begun may still call the owner.
     pub fn set(&self, deadline: Option<Nanos>) {
         let _setting = self.setting.lock();
         cancel(&self.node);

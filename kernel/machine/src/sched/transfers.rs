@@ -14,7 +14,7 @@ pub struct Transfers {
     disk_written: AtomicU64,
 }
 
-/// The figures of [`Transfers`], or a sum of several.
+/// The numbers of [`Transfers`] at one moment, or a sum of the numbers of several threads.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Transferred {
     /// Bytes that calls such as `read` returned.
@@ -32,7 +32,7 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    /// Adds the figures of `other` to `self`.
+    /// Adds the numbers of `other` to `self`.
     pub fn add(&mut self, other: &Self) {
         self.read += other.read;
         self.written += other.written;
@@ -85,7 +85,7 @@ impl Transfers {
         count(&self.disk_written, bytes as u64);
     }
 
-    /// Returns the present figures.
+    /// Returns the present numbers.
     pub fn get(&self) -> Transferred {
         Transferred {
             read: self.read.load(Relaxed),

@@ -31,8 +31,8 @@ use logic::list::{Linked, Links, List, Sift};
 pub struct Interrupted;
 
 impl From<Interrupted> for Errno {
-    /// `ERESTARTSYS`: the call is restarted. It fails with `EINTR` instead if a handler without
-    /// `SA_RESTART` runs.
+    /// Returns `ERESTARTSYS`, which restarts the system call. If a handler without `SA_RESTART`
+    /// runs, the call fails with `EINTR` instead.
     fn from(_: Interrupted) -> Self {
         Self::ERESTARTSYS
     }
@@ -133,14 +133,19 @@ impl WaitQueue {
         }
     }
 
-    /// Blocks the current thread until `ready` returns `true`. Fails with [`Interrupted`] on a
-    /// signal. `ready` is called at least once, and again after each wake-up. It may take locks,
-    /// but must release them before it returns.
+    /// Blocks the current thread until `ready` returns `true`. `ready` is called at least once, and
+    /// again after each wake-up. It may take locks, but must release them before it returns.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if a signal arrives first.
     pub fn wait(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Signal, None, ready).map(|_| ())
     }
 
-    /// Like [`Self::wait`], but only SIGKILL interrupts it.
+    /// Like [`Self::wait`], but other signals than SIGKILL do not interrupt the wait.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if the thread is being killed.
     pub fn wait_killable(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Kill, None, ready).map(|_| ())
     }
@@ -151,8 +156,11 @@ impl WaitQueue {
         let _ = self.wait_general(Break::Never, None, ready);
     }
 
-    /// Like [`Self::wait`], at most until `deadline`. Returns whether `ready` returned `true` or
-    /// the deadline passed.
+    /// Like [`Self::wait`], but waits at most until `deadline`. Returns [`WaitEnd::Ready`] if
+    /// `ready` returned `true`, and [`WaitEnd::TimedOut`] if the deadline passed first.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if a signal arrives first.
     pub fn wait_deadline(
         &self,
         ready: impl FnMut() -> bool,
@@ -161,8 +169,9 @@ impl WaitQueue {
         self.wait_general(Break::Signal, Some(deadline), ready)
     }
 
-    /// Like [`Self::wait_uninterruptible`], at most until `deadline`. Returns whether `ready`
-    /// returned `true` or the deadline passed.
+    /// Like [`Self::wait_uninterruptible`], but waits at most until `deadline`. Returns
+    /// [`WaitEnd::Ready`] if `ready` returned `true`, and [`WaitEnd::TimedOut`] if the deadline
+    /// passed first.
     pub fn wait_uninterruptible_deadline(
         &self,
         ready: impl FnMut() -> bool,
@@ -211,8 +220,8 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes the longest-waiting thread, and all pollers ([`WaitSet`]). Returns whether any thread
-    /// waited.
+    /// Wakes the longest-waiting thread, and all pollers ([`WaitSet`]). Returns whether it woke any
+    /// thread or poller.
     pub fn wake_one(&self) -> bool {
         self.wake(1) != 0
     }
@@ -222,8 +231,8 @@ impl WaitQueue {
         self.wake(usize::MAX)
     }
 
-    /// Wakes all pollers ([`WaitSet`]) and up to `limit` other waiting threads, longest-waiting
-    /// first. Returns the number of woken threads and pollers.
+    /// Wakes all pollers ([`WaitSet`]), and up to `limit` other waiting threads, the
+    /// longest-waiting ones first. Returns the number of woken threads and pollers.
     pub fn wake(&self, limit: usize) -> usize {
         let (mut woken, mut counted) = (0, 0);
         self.list.lock().sift(
@@ -315,7 +324,10 @@ impl<'q> WaitSet<'q> {
         }
     }
 
-    /// Adds the current thread to `queue` as a poller. Fails with `ENOMEM` if there is no memory.
+    /// Adds the current thread to `queue` as a poller.
+    ///
+    /// # Errors
+    /// `ENOMEM` if there is no memory.
     pub fn add(&mut self, queue: &'q WaitQueue) -> Result<(), Errno> {
         self.places.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let waiter = Box::new(Waiter::new(false));
@@ -324,9 +336,12 @@ impl<'q> WaitSet<'q> {
         Ok(())
     }
 
-    /// Blocks the current thread until `ready` returns `true`, at most until `deadline`; `None` is
-    /// no deadline. Returns which of both happened. Fails with [`Interrupted`] on a signal. `ready`
-    /// must check the conditions of all added queues.
+    /// Blocks the current thread until `ready` returns `true`, or until `deadline` has passed if
+    /// that is not `None`. Returns [`WaitEnd::Ready`] in the first case, and [`WaitEnd::TimedOut`]
+    /// in the second. `ready` must check the conditions of all added queues.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if a signal arrives first.
     pub fn wait(
         &mut self,
         deadline: Option<Nanos>,

@@ -50,8 +50,8 @@ pub fn settings() -> u64 {
     SETTINGS.load(Ordering::SeqCst)
 }
 
-/// Increases the number of [`settings`], because the wall clock was set. The caller then wakes the
-/// threads for which [`waits`] returns `true`.
+/// Increases the number that [`settings`] returns, because the wall clock was set. The caller then
+/// wakes the threads for which [`waits`] returns `true`.
 pub fn was_set() {
     // SeqCst: either this precedes a waiter's check, or the waiter's note precedes the check in
     // `waits`.
@@ -63,8 +63,9 @@ pub fn waits(thread: &Thread) -> bool {
     thread.wall.seen.load(Ordering::SeqCst) != 0
 }
 
-/// Calls `wait` with the deadline on the monotonic clock at which the wall clock shows `at`. Calls
-/// it again, with another deadline, if it fails with `ETIMEDOUT` only because the clock was set.
+/// Calls `wait` with the monotonic time at which the wall clock shows `at`, as the deadline, and
+/// returns its result. If `wait` fails with `ETIMEDOUT` before the wall clock shows `at`, for
+/// example because the clock was set, calls `wait` again with a new deadline.
 ///
 /// # Errors
 /// Those of `wait`.

@@ -48,7 +48,8 @@ impl Batch {
         }
     }
 
-    /// Waits until all requests have ended. The inner result is the first failure of a request.
+    /// Waits until all requests have ended. Returns `Ok(Ok(()))` if all succeeded, and otherwise
+    /// the first failure of a request as the inner result.
     ///
     /// # Errors
     /// Fails with [`Interrupted`] if the task is being killed. The requests go on then.

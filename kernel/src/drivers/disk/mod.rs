@@ -108,8 +108,8 @@ pub fn all() -> impl Iterator<Item = &'static Disk> {
     DISKS.iter().filter_map(Once::get)
 }
 
-/// Initializes `found` as the next disk. On failure it writes a message to the console, and the
-/// disk does not exist.
+/// Initializes the block device `found` as the next disk. On failure it writes a message to the
+/// console, and the disk does not exist.
 pub(super) fn add(found: Found) {
     // Relaxed: devices are found by one CPU.
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Disk {
         Name(self.number)
     }
 
-    /// Returns the device's features and limits.
+    /// Returns the features and limits that the device announced.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -218,7 +218,8 @@ impl Disk {
     }
 
     /// Queues `request`, and waits while the queue is full. The request's owner always gets the
-    /// result, perhaps before this returns. The caller must not hold a spin lock.
+    /// result, perhaps before this returns. If the device is not used any more, that is
+    /// [`IoError::Gone`]. The caller must not hold a spin lock.
     pub fn submit(&self, request: Request) {
         let mut request = request;
         // Before the request starts: it may end at once, on another CPU. Relaxed: a number to look
@@ -280,8 +281,8 @@ impl Disk {
         }
     }
 
-    /// Reads the name that the host gave to the disk. Returns its bytes and its length without
-    /// trailing zeros.
+    /// Reads the name that the host gave to the disk. Returns the bytes of the name, padded with
+    /// zeros, and its length.
     ///
     /// # Errors
     /// Fails as [`Self::perform`] does, and with `ENOMEM`.

@@ -6,8 +6,8 @@ use logic::errno::Errno;
 use machine::arch::clock::Nanos;
 use machine::memory::{self, PAGE_SIZE};
 
-/// A part of all memory, or a number of bytes. The one that was set last counts, and the other is
-/// 0.
+/// A limit on dirty pages, as a percentage of all memory or as a number of bytes. The value that
+/// was set last counts, and the other one is 0.
 #[derive(Debug)]
 pub struct Limit {
     percent: AtomicU64,
@@ -22,9 +22,9 @@ const MOST_PAGES: u64 = u32::MAX as u64;
 /// The smallest limit in bytes for writers.
 pub const LEAST_BYTES: u64 = 2 * PAGE_SIZE as u64;
 
-/// The limit above which the kernel begins to write.
+/// The limit above which the kernel thread begins to write dirty pages.
 pub static BACKGROUND: Limit = Limit::of_percent(10, 1, true);
-/// The limit above which writers wait.
+/// The limit above which tasks that make pages dirty wait.
 pub static WRITERS: Limit = Limit::of_percent(20, LEAST_BYTES, false);
 
 impl Limit {
@@ -37,21 +37,21 @@ impl Limit {
         }
     }
 
-    /// Returns the part of memory in percent. 0 if the limit is in bytes.
+    /// Returns the limit in percent of all memory, or 0 if the limit is a number of bytes.
     pub fn percent(&self) -> u64 {
         // Relaxed, in all accesses: the values are independent.
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes. 0 if the limit is a part of memory.
+    /// Returns the limit in bytes, or 0 if the limit is a part of memory.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets the limit as a part of memory.
+    /// Sets the limit to `percent` percent of all memory.
     ///
     /// # Errors
-    /// Fails with `EINVAL` above 100.
+    /// Fails with `EINVAL` if `percent` is above 100.
     pub fn set_percent(&self, percent: u64) -> Result<(), Errno> {
         if percent > 100 {
             return Err(Errno::EINVAL);
@@ -94,18 +94,20 @@ impl Limit {
 /// it writes only above the limit.
 static INTERVAL_CENTIS: AtomicI32 = AtomicI32::new(500);
 
-/// Returns the interval at which the kernel writes dirty pages, in hundredths of a second. 0 and
-/// negative values mean that there is none.
+/// Returns the interval at which the kernel writes dirty pages, in hundredths of a second. At 0 and
+/// below, the kernel does not write them periodically.
 pub fn interval_centis() -> i32 {
     INTERVAL_CENTIS.load(Ordering::Relaxed)
 }
 
-/// Sets the interval at which the kernel writes dirty pages, in hundredths of a second.
+/// Sets the interval at which the kernel writes dirty pages, in hundredths of a second. At 0 and
+/// below, the kernel does not write them periodically.
 pub(super) fn set_interval_centis(centis: i32) {
     INTERVAL_CENTIS.store(centis, Ordering::Relaxed);
 }
 
-/// Returns the interval at which the kernel writes dirty pages, or `None`.
+/// Returns the interval at which the kernel writes dirty pages. Returns `None` if the setting is 0
+/// or negative, which turns periodic writing off.
 pub(super) fn interval() -> Option<Nanos> {
     match u64::try_from(interval_centis()) {
         Ok(0) | Err(_) => None,

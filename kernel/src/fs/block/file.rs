@@ -191,7 +191,7 @@ impl OpenDisk {
     }
 }
 
-/// Returns the offset within its page.
+/// Returns the position of the byte at `offset` within its page.
 pub(super) fn in_page(offset: u64) -> usize {
     bytes(offset % PAGE)
 }

@@ -114,8 +114,8 @@ fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fills `length` bytes at `start` with zeros (`BLKZEROOUT`, `fallocate`). With `unmap` the disk
-/// need not keep memory for the range.
+/// Fills `length` bytes at `start` with zeros (`BLKZEROOUT`, `fallocate`). If `unmap` is `true`,
+/// the disk may free the storage of the range.
 ///
 /// # Errors
 /// Fails with `EPERM` if the disk is read-only, with `EINVAL` if the range is not of whole blocks

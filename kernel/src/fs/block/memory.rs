@@ -21,7 +21,8 @@ pub(super) fn make_room(wanted: u64) {
     }
 }
 
-/// Drops up to `wanted` clean pages. Returns the number of dropped pages.
+/// Drops up to `wanted` clean pages of all caches, first those that were not used often lately.
+/// Returns the number of dropped pages.
 pub(super) fn shrink(wanted: u64) -> u64 {
     let mut dropped = 0;
     let some = wanted * LOOKS_A_PAGE;

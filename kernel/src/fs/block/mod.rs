@@ -62,7 +62,8 @@ pub(super) fn init() {
     }
 }
 
-/// Starts the thread that writes dirty pages. Tasks must be possible by then.
+/// Starts the kernel thread `kflushd`, which writes dirty pages, if there is a disk. The scheduler
+/// must be set up.
 pub fn start_thread() {
     writeback::start();
 }
@@ -79,7 +80,10 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Opens the disk with this device number. Fails with `ENXIO` if there is none.
+/// Opens the disk with the device number `device_number` and returns its file.
+///
+/// # Errors
+/// Fails with `ENXIO` if there is no such disk.
 pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
     let cache = caches().find(|cache| {
         let (major, minor) = device(cache.disk.number());
@@ -88,10 +92,10 @@ pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
     Ok(Arc::new(file::OpenDisk::new(cache.ok_or(Errno::ENXIO)?)))
 }
 
-/// Makes stable what programs changed through mappings (`msync`).
+/// Makes stable what programs changed through mappings of disks (`msync`).
 ///
 /// # Errors
-/// Fails with `EIO` if a page could not be written.
+/// Fails with `EIO` if a page could not be written, and with the error of flushing a disk.
 pub fn sync_mapped() -> Result<(), Errno> {
     for cache in caches().filter(|cache| cache.is_mapped()) {
         let before = cache.write_errors();

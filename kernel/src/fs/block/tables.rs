@@ -97,8 +97,8 @@ impl Content for DiskFile {
     }
 }
 
-/// Creates `/sys/block`, `/sys/class/block` and `/sys/dev/block`. Where Linux has links, these are
-/// directories with the same files.
+/// Creates the directories `block`, `class/block` and `dev/block` in `root`, which is `/sys`. Where
+/// Linux has links, these are directories with the same files.
 pub(crate) fn add(root: &Arc<Directory>) {
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());
@@ -116,7 +116,7 @@ pub(crate) fn add(root: &Arc<Directory>) {
     }
 }
 
-/// Shows `/proc/partitions`.
+/// Writes the text of `/proc/partitions` to `text`.
 pub(crate) fn partitions(text: &mut Text) -> Written {
     writeln!(text, "major minor  #blocks  name\n")?;
     for disk in disk::all() {
@@ -127,7 +127,7 @@ pub(crate) fn partitions(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// Shows `/proc/diskstats`.
+/// Writes the text of `/proc/diskstats` to `text`.
 pub(crate) fn diskstats(text: &mut Text) -> Written {
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());

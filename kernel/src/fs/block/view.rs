@@ -15,7 +15,7 @@ use machine::memory::FrameRef;
 /// Attempts to mark a page that other tasks drop or replace again and again.
 const TRIES: u32 = 64;
 
-/// A disk as mappings see it.
+/// The page source for mappings of a disk.
 pub(super) struct View {
     cache: &'static Cache,
     /// Whether requested pages may be changed without another request.
@@ -24,8 +24,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Makes a view of the pages in `cache`. `changes` says whether mappings of the view may change
-    /// pages without another request.
+    /// Returns a page source for mappings of the disk of `cache`. If `changes` is `true`, the
+    /// mappings may store to a page after they have requested it, so each requested page becomes
+    /// dirty.
     pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<Self> {
         Arc::new(Self {
             cache,

@@ -16,21 +16,21 @@ const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread if there is a disk.
+/// Starts the kernel thread `kflushd`, which writes dirty pages, if there is a disk.
 pub(super) fn start() {
     if super::caches::caches().next().is_some() {
         sched::spawn_kernel("kflushd", run);
     }
 }
 
-/// Sets the interval at which the thread writes dirty pages, in hundredths of a second. With 0 and
-/// negative values there is none. The new interval begins now.
+/// Sets the interval at which the thread writes dirty pages, in hundredths of a second. 0 and
+/// negative values turn periodic writing off. The new interval begins now.
 pub fn set_interval_centis(centis: i32) {
     dirty_limits::set_interval_centis(centis);
     wake();
 }
 
-/// Makes the thread write dirty pages soon.
+/// Wakes the thread, which then writes the dirty pages of all disks.
 pub(super) fn wake() {
     // Release: pairs with the Acquire in `run`.
     WANTED.store(true, Ordering::Release);
@@ -66,7 +66,8 @@ fn flush_once(cache: &Cache) {
     }
 }
 
-/// Writes everything after the last close, and drops the pages.
+/// Writes all dirty pages of `cache` after the last close of its disk, and drops the clean ones.
+/// Drops none if another task has opened the disk again.
 pub(super) fn close(cache: &Cache) {
     cache.write_back(ALL);
     // Acquire: pairs with the Release of the count. Another task may have opened the disk again.
@@ -80,8 +81,9 @@ fn limits() -> (u64, u64) {
     (BACKGROUND.pages(), WRITERS.pages())
 }
 
-/// Waits while there are too many dirty pages. Tasks that make pages dirty call this, without a
-/// lock.
+/// If more pages are dirty than [`WRITERS`] allows, begins to write those of `cache` and waits. The
+/// wait ends below that limit, once `cache` has nothing left to write, or when the task is being
+/// killed. A task calls this when it makes pages of `cache` dirty, without a lock.
 pub(super) fn throttle(cache: &Cache) {
     let (dirty, writing) = stats::unwritten();
     if dirty == 0 {
@@ -122,7 +124,8 @@ pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
         == WaitEnd::Ready
 }
 
-/// Writes all dirty pages to the disks and makes them stable (`sync(2)`).
+/// Writes all dirty pages to the disks and makes them stable (`sync(2)`). Reports no errors;
+/// `fsync` does.
 pub fn sync_all() {
     for cache in super::caches::caches() {
         cache.write_back(ALL);

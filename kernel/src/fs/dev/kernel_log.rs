@@ -51,7 +51,7 @@ static LEVELS: [AtomicU32; 4] = [
 /// The facility of programs. Messages cannot claim facility 0, which is the kernel's.
 const USER: u32 = 1;
 
-/// Tasks that wait for a line of the kernel log (`syslog(2)`).
+/// The queue of tasks that wait for a line of the kernel log (`syslog(2)`).
 pub static LOG_READERS: WaitQueue = WaitQueue::new();
 
 /// The file of `/dev/kmsg`.

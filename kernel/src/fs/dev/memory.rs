@@ -32,6 +32,7 @@ impl File for Null {
 /// The file of `/dev/zero` and `/dev/full`, with endless zeros. Writes to `full` fail with
 /// `ENOSPC`.
 pub(super) struct Zero {
+    /// Whether this is `/dev/full`.
     pub(super) full: bool,
 }
 

@@ -56,7 +56,8 @@ type OpenTerminal = fn(u64, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
 static TERMINALS: Once<OpenTerminal> = Once::new();
 
-/// Sets the function that opens terminals. Terminals depend on processes, and files do not.
+/// Sets the function that opens terminals by device number. The first call decides. Terminals
+/// depend on processes, which this module must not depend on.
 pub fn set_terminals(open: OpenTerminal) {
     let _ = TERMINALS.set(open);
 }

@@ -37,7 +37,7 @@ pub(super) struct Item {
     pub(super) epoll: Weak<Epoll>,
     /// `None` once the item has left the set.
     pub(super) notifier: SpinLock<Option<Arc<Notifier>>>,
-    /// The interest. It has no readiness bits while a one-shot item is spent.
+    /// The interest. Its readiness bits are clear while a one-shot item is disabled.
     pub(super) interest: SpinLock<Event>,
     /// Whether the item is on the ready list. Changed under the set's lock.
     pub(super) queued: AtomicBool,
@@ -59,8 +59,9 @@ impl Item {
         self.is_timer || self.inner.is_some()
     }
 
-    /// Returns the event that a wait reports for `file`, the item's file, and the item's interest.
-    /// Returns `None` if the file is not ready. A one-shot item is spent afterwards.
+    /// Returns the event to report, and the item's interest, if `file` is ready. `file` is the
+    /// item's file. Returns `None` if it is not ready. Disables a one-shot item whose event is
+    /// returned.
     pub(super) fn report(&self, file: &OpenFile) -> Option<(Event, u32)> {
         let Event { events, data } = *self.interest.lock();
         let asked = events & !CONTROL;
@@ -143,8 +144,9 @@ impl State {
         }
     }
 
-    /// Takes the first item from the ready list. Looks at most at `left` entries and subtracts
-    /// these.
+    /// Takes the first item from the ready list that has not left the set. Examines at most `left`
+    /// entries, and subtracts the examined ones from `left`. Returns `None` if there is no such
+    /// item.
     pub(super) fn next(&mut self, left: &mut usize) -> Option<Arc<Item>> {
         while *left > 0 {
             let item = self.ready.pop_front()?;
@@ -159,7 +161,8 @@ impl State {
         None
     }
 
-    /// Marks as removed an item that is no longer in `items`.
+    /// Marks `item` as removed. The caller has taken it out of `items`. If the ready list has too
+    /// many removed items, drops them from the list.
     pub(super) fn remove(&mut self, item: &Item) {
         // Relaxed (all): under the lock.
         item.removed.store(true, Ordering::Relaxed);

@@ -85,7 +85,8 @@ impl Epoll {
         self.notifier.notify(PollMask::READABLE)
     }
 
-    /// Adds the open file of `fd`.
+    /// Adds `file`, the open file of the descriptor `fd`, to the set. `interest` has the events to
+    /// report.
     ///
     /// # Errors
     /// Fails with `EPERM` if the file has no notifier, with `EINVAL` for the set itself, and with
@@ -220,7 +221,10 @@ impl Epoll {
         self.forget(item);
     }
 
-    /// Removes a file from the set. Fails with `ENOENT` if it is not in the set.
+    /// Removes `file`, the open file of the descriptor `fd`, from the set.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the file is not in the set.
     pub fn remove(&self, fd: i32, file: &Arc<OpenFile>) -> Result<(), Errno> {
         if self.remove_key(Self::key(fd, file)) {
             Ok(())
@@ -229,8 +233,12 @@ impl Epoll {
         }
     }
 
-    /// Changes the interest in a file. Fails with `ENOENT` if it is not in the set, and with
-    /// `EINVAL` for an `EPOLLEXCLUSIVE` item.
+    /// Sets the events to report for `file`, the open file of the descriptor `fd`, to those in
+    /// `interest`.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the file is not in the set, and with `EINVAL` for an `EPOLLEXCLUSIVE`
+    /// item.
     pub fn modify(&self, fd: i32, file: &Arc<OpenFile>, mut interest: Event) -> Result<(), Errno> {
         interest.events |= PollMask::ALWAYS.bits();
         let key = Self::key(fd, file);
@@ -251,8 +259,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// Returns the first expiry of a timer in the set or in a nested set. Marks timers ready that
-    /// have expired.
+    /// Returns the earliest future expiry of a timer in the set or in a nested set, or `None` if no
+    /// timer will expire. Marks the timers that have expired as ready.
     pub(super) fn next_timer(&self) -> Option<Nanos> {
         if self.timers.load(Ordering::Relaxed) == 0 {
             return None;
@@ -318,7 +326,8 @@ impl File for EpollFile {
 }
 
 impl EpollFile {
-    /// Returns the first expiry of a timer in the set.
+    /// Returns the earliest future expiry of a timer in the set or in a nested set, or `None` if no
+    /// timer will expire. Marks the timers that have expired as ready.
     pub fn next_timer(&self) -> Option<Nanos> {
         self.0.next_timer()
     }

@@ -138,7 +138,8 @@ impl Epoll {
         Ok(done)
     }
 
-    /// Returns whether any item is ready. Removes items from the list that are not.
+    /// Returns whether the file of any item is ready. Takes items whose files are not ready off the
+    /// ready list.
     pub(super) fn any_ready(&self) -> bool {
         let mut left = None;
         let mut batch = Batch::default();
@@ -168,11 +169,13 @@ impl Epoll {
         false
     }
 
-    /// Waits for events until `deadline` (`None`: without a limit). Passes up to `most` of them to
-    /// `give`, some at a time, with the number of those before. Returns their number.
+    /// Waits until events are ready or `deadline` has passed. With `None` for `deadline`, waits
+    /// without a limit. Passes up to `most` events to `give` in batches. The first argument of
+    /// `give` is the number of events in earlier batches. Returns the number of events, which is 0
+    /// at the deadline.
     ///
     /// # Errors
-    /// Fails with `EINTR`, and with the error of `give` for the first events.
+    /// Fails with `EINTR` if a signal came, and with the error of `give` for the first batch.
     pub fn wait(
         &self,
         most: usize,

@@ -19,7 +19,7 @@ struct State {
 pub(super) struct Seen(AtomicU64);
 
 impl Failures {
-    /// Makes a state without errors.
+    /// Returns a record without errors.
     pub(super) const fn none() -> Self {
         Self(SpinLock::new(State {
             count: 0,
@@ -45,13 +45,16 @@ impl Failures {
         self.0.lock().last
     }
 
-    /// Returns the state of a new open file or view. It will report errors that were never
-    /// reported.
+    /// Returns the record for a new open file or view. With this record, [`Self::check`] also
+    /// reports earlier errors that were never reported.
     pub(super) fn begin(&self) -> Seen {
         Seen(AtomicU64::new(self.0.lock().told))
     }
 
-    /// Fails with the last error, if there were errors since the last call with `seen`.
+    /// Checks for write errors since the last call with `seen`.
+    ///
+    /// # Errors
+    /// Fails with the last write error if there were any.
     pub(super) fn check(&self, seen: &Seen) -> Result<(), Errno> {
         let mut state = self.0.lock();
         state.told = state.count;

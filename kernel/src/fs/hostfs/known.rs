@@ -22,12 +22,12 @@ static LEFT: SpinLock<Vec<(u64, u64)>> = SpinLock::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) attributes: Attributes,
-    /// When the host reported them. `None`: it must be asked again.
+    /// When the host reported the attributes. `None` if the host must be asked again.
     at: Option<Nanos>,
 }
 
 impl Known {
-    /// Makes the record of `attributes` that the host has just reported.
+    /// Returns the record of `attributes`, which the host has just reported.
     pub(super) fn new(attributes: &Attributes) -> Self {
         Self {
             attributes: *attributes,
@@ -41,15 +41,19 @@ impl Known {
 pub(super) struct Given(AtomicU64);
 
 impl Given {
-    /// Makes the count of a handle that was given once.
+    /// Returns the count 1, for a handle that the host gave once.
     pub(super) const fn once() -> Self {
         Self(AtomicU64::new(1))
     }
 }
 
 impl Hostfs {
-    /// Returns the node of an answer, which gave its handle once more. If it is a directory,
-    /// `place` becomes its place. Fails with `EIO` if the file type is unknown.
+    /// Returns the node that the host's answer `attributes` describes, and counts that the answer
+    /// gave the node's handle. Creates the node if it is not in use. If the node is a directory and
+    /// `place` is given, that becomes its place.
+    ///
+    /// # Errors
+    /// Fails with `EIO` if the file type is unknown.
     pub(super) fn node_of(
         self: &Arc<Self>,
         attributes: &Attributes,
@@ -80,14 +84,16 @@ impl Hostfs {
         Ok(new)
     }
 
-    /// Returns the first known node with a handle above `after`, and the handle.
+    /// Returns the lowest handle above `after` that a node has, and the node. The node is `None` if
+    /// it is being dropped. Returns `None` if no node has such a handle.
     pub(super) fn next_node(&self, after: u64) -> Option<(u64, Option<Arc<HostNode>>)> {
         let nodes = self.nodes.lock();
         let (handle, node) = nodes.range(after + 1..).next()?;
         Some((*handle, node.upgrade()))
     }
 
-    /// Removes a node that is being dropped, and notes that its handle must be returned.
+    /// Removes `node`, which is being dropped, from the nodes in use. Queues its handle to be
+    /// returned to the host.
     pub(super) fn forget(&self, node: &HostNode) {
         {
             let mut nodes = self.nodes.lock();
@@ -102,7 +108,7 @@ impl Hostfs {
     }
 }
 
-/// Notes that `handle`, which the host gave `times` times, must be returned.
+/// Queues `handle`, which the host gave `times` times, to be returned to the host.
 fn leave(handle: u64, times: u64) {
     if times > 0 {
         let mut left = LEFT.lock();
@@ -113,7 +119,7 @@ fn leave(handle: u64, times: u64) {
     }
 }
 
-/// Returns unused handles to the host.
+/// Returns up to [`GIVEN_BACK`] unused handles to the host.
 pub(super) fn give_back() {
     for _ in 0..GIVEN_BACK {
         let Some((handle, times)) = LEFT.lock().pop() else {
@@ -127,8 +133,9 @@ pub(super) fn give_back() {
 }
 
 impl HostNode {
-    /// Takes over attributes that the host has just reported. Called in the order of its answers.
-    /// If others have changed the file, [`Self::settle`] drops its pages.
+    /// Stores `attributes`, which the host has just reported. Call this in the order of the host's
+    /// answers. If the answer shows that others have changed the file, marks its pages as old, and
+    /// [`Self::settle`] drops them.
     pub(super) fn learn(&self, attributes: &Attributes) {
         let mut known = self.known.lock();
         let changed = attributes.version_before != known.attributes.version;

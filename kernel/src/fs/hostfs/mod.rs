@@ -76,8 +76,8 @@ impl FileSystem for Hostfs {
     }
 }
 
-/// Mounts the volume `number` at the absolute path `path`. Creates the directories of the path that
-/// do not exist.
+/// Mounts the volume `number`, a folder of the host, at the absolute path `path`. Creates the
+/// directories of the path that do not exist. `source` is the device that lists of mounts show.
 ///
 /// # Errors
 /// Fails with the errors of the host, and with those of creating directories.

@@ -49,7 +49,7 @@ pub(super) struct HostNode {
     kind: FileKind,
     pub(super) given: Given,
     pub(super) known: SpinLock<Known>,
-    /// Others than this guest have changed the file, so its pages are old.
+    /// A program outside of this guest has changed the file, so its pages are old.
     pub(super) changed: AtomicBool,
     place: SpinLock<Option<Place>>,
     covered: SpinLock<Option<NodeRef>>,
@@ -61,7 +61,7 @@ pub(super) struct HostNode {
     pub(super) opens: AtomicU32,
     /// The host may have the file open for writing.
     pub(super) pinned: AtomicBool,
-    /// It is in the list of files with dirty pages. Changed with the list's lock held.
+    /// The file is in the list of files with dirty pages. Changed with the list's lock held.
     pub(super) listed: AtomicBool,
     /// Errors of writing.
     pub(super) failures: Failures,
@@ -69,7 +69,8 @@ pub(super) struct HostNode {
 }
 
 impl HostNode {
-    /// Creates a node. Returns `None` if the host reports an unknown file type.
+    /// Creates the node of the file that `attributes` describes. Returns `None` if the host reports
+    /// an unknown file type.
     pub(super) fn new(
         fs: &Arc<Hostfs>,
         attributes: &Attributes,
@@ -99,7 +100,7 @@ impl HostNode {
         Some(node)
     }
 
-    /// Sets the place of a directory.
+    /// Sets the place of a directory. Does nothing for a node of another kind.
     pub(super) fn move_to(&self, place: Place) {
         if self.kind == FileKind::Directory {
             let old = self.place.lock().replace(place);
@@ -478,7 +479,7 @@ impl Node for HostNode {
 }
 
 impl HostNode {
-    /// Notes that `node` has lost a name in this folder.
+    /// Records that `node` has lost a name in this folder.
     fn gone(&self, node: &Self) {
         self.doubt();
         if node.kind == FileKind::Directory {

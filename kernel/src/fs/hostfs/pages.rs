@@ -41,16 +41,16 @@ pub(super) struct Content {
 /// Selects the pages of a file that are dropped.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Unused pages that the host has.
+    /// Clean pages without other references.
     Unused,
-    /// Pages that the host has. A task that uses one keeps its old content.
+    /// All clean pages. A task that uses one keeps its old content.
     Clean,
     /// All pages.
     All,
 }
 
 impl Content {
-    /// Makes a content without pages.
+    /// Returns a content without pages.
     pub(super) const fn new() -> Self {
         Self {
             pages: RadixTree::new(),
@@ -60,13 +60,15 @@ impl Content {
 }
 
 impl HostNode {
-    /// Returns the page at `index` if it is in memory.
+    /// Returns the frame of the page at `index`, or `None` if the page is not in memory.
     pub(super) fn ready(&self, index: u64) -> Option<FrameRef> {
         let content = self.content.lock();
         content.pages.get(index).map(|page| page.frame.clone())
     }
 
-    /// Puts the pages from `first` on that are in memory into `row`, each in its place.
+    /// Stores the frames of the pages from `first` on in `row`. The page `first + n` goes to
+    /// `row[n]`, which becomes `None` if the page is not in memory. Places behind the end of the
+    /// file do not change.
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let end = self.size().div_ceil(PAGE);
         let content = self.content.lock();
@@ -154,8 +156,9 @@ impl HostNode {
         Ok(wanted)
     }
 
-    /// Notes that a mapping may change a page of a listed file. Returns `false` if `frame` is not
-    /// the page at `index` any more.
+    /// Marks the page at `index` as dirty, because a mapping may store to it from now on. The file
+    /// must be in the list of files with dirty pages. Returns `false` if `frame` is not the frame
+    /// of that page any more.
     pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> bool {
         let mut content = self.content.lock();
         let Some(page) = content.pages.get_mut(index) else {
@@ -226,7 +229,8 @@ impl HostNode {
         }
     }
 
-    /// Writes the changes that mappings have made up to now to the host.
+    /// Writes the pages that mappings have changed up to now to the host. Counts errors in
+    /// `failures`.
     pub(super) fn write_back(&self) {
         let mut from = 0;
         // Each turn goes on behind the last one.
@@ -319,8 +323,8 @@ impl HostNode {
         self.drop_range(0..u64::MAX, Choice::All, usize::MAX);
     }
 
-    /// If other programs have changed the file on the host, drops the pages of the file that no
-    /// mapping has changed. Takes `moving`.
+    /// If others have changed the file on the host, drops the pages of the file that no mapping has
+    /// changed. Locks `moving`.
     pub(super) fn settle(&self) {
         if self.changed.load(Ordering::Relaxed) {
             let _moving = self.moving.lock();
@@ -368,8 +372,11 @@ impl HostNode {
         Ok(())
     }
 
-    /// Writes `bytes` to the host, and to pages that are in memory. Returns the number of bytes and
-    /// their offset. Fails with the host's error.
+    /// Writes `bytes` to the host, and to pages that are in memory. Returns the number of bytes
+    /// written, and the offset of the first of them in the file.
+    ///
+    /// # Errors
+    /// Fails with the host's error.
     pub(super) fn send(&self, bytes: &Outgoing<'_>) -> Result<(usize, u64), Errno> {
         let _moving = self.moving.lock();
         let result = volume::write(self.handle, bytes, |attributes| self.learn(attributes));
@@ -392,7 +399,7 @@ impl HostNode {
     }
 }
 
-/// Returns the offset within a page.
+/// Returns the position of the byte at `offset` within its page.
 pub(super) fn in_page(offset: u64) -> usize {
     // Less than a page.
     usize::try_from(offset % PAGE).unwrap_or(0)

@@ -41,12 +41,13 @@ impl Drop for View {
 pub(super) struct Views(SpinLock<[Weak<View>; 2]>);
 
 impl Views {
-    /// Makes a record without views.
+    /// Returns a record without views.
     pub(super) const fn none() -> Self {
         Self(SpinLock::new([const { Weak::new() }; 2]))
     }
 
-    /// Returns the view whose pages may be changed if `changes`, else the other one.
+    /// Returns the view of `node` for mappings that may store if `changes` is `true`, else the view
+    /// for mappings that do not store. Creates the view if it is not in use.
     pub(super) fn get(&self, node: &Arc<HostNode>, changes: bool) -> Arc<View> {
         let new = Arc::new(View {
             node: node.clone(),
@@ -70,7 +71,7 @@ impl Views {
         self.0.lock()[usize::from(changes)].upgrade()
     }
 
-    /// Returns whether a mapping may change pages.
+    /// Returns whether a mapping may change pages of the file.
     pub(super) fn may_change(&self) -> bool {
         self.0.lock()[1].strong_count() > 0
     }

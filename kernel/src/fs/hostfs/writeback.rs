@@ -35,7 +35,8 @@ static LAST: SpinLock<[Option<Arc<HostNode>>; LATELY]> = SpinLock::new([const { 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread. Called if there are volumes.
+/// Starts the kernel thread `khostfs`, which writes dirty pages to the host. Call this if a folder
+/// of the host is mounted.
 pub fn start_thread() {
     sched::spawn_kernel("khostfs", run);
 }
@@ -49,8 +50,8 @@ fn run() {
     }
 }
 
-/// Lists a file that must be written, or closed on the host, soon. Returns `false` if memory is
-/// short.
+/// Adds `node` to the list of files that must soon be written, or closed on the host. Does nothing
+/// if the list has it. Returns `false` if memory is short.
 pub(super) fn note(node: &HostNode) -> bool {
     let Some(node) = node.this.upgrade() else {
         return true;
@@ -110,8 +111,10 @@ fn write_all(stable: bool) -> Result<(), Errno> {
 }
 
 impl HostNode {
-    /// Writes the file to the host and its disk. Fails with an error since the last call with
-    /// `seen`.
+    /// Writes the file to the host, and has the host write it to its disk.
+    ///
+    /// # Errors
+    /// Fails with a write error since the last call with `seen`, and with the error of this call.
     pub(super) fn sync(&self, seen: &Seen) -> Result<(), Errno> {
         self.write_back();
         let synced = volume::done(&Request::new(Opcode::Sync, self.handle));
@@ -119,8 +122,8 @@ impl HostNode {
         synced
     }
 
-    /// Closes the file on the host, so that it can be executed there. Does nothing if it has dirty
-    /// pages, if a mapping may change it, or if more than `own` open files may write it.
+    /// Closes the file on the host, so that it can be executed there. Does nothing if the file has
+    /// dirty pages, if a mapping may change it, or if more than `own` open files may write it.
     pub(super) fn close_unused(&self, own: u32) {
         let _moving = self.moving.lock();
         // Acquire: pairs with the AcqRel of changes to the count.
@@ -134,8 +137,8 @@ impl HostNode {
     }
 }
 
-/// If more pages than the limit are dirty, writes pages to the host, those of `node` first. Call
-/// this before a page becomes dirty, without a spin lock.
+/// If more pages are dirty than the limit allows, writes pages to the host, first those of `node`.
+/// Call this before a page becomes dirty, without a spin lock.
 pub(super) fn throttle(node: &HostNode) {
     let limit = memory::allocator().managed_frames() / LIMIT_PART;
     if stats::unwritten().0 <= limit {
@@ -156,8 +159,9 @@ pub fn sync_all() -> Result<(), Errno> {
     write_all(true)
 }
 
-/// Keeps the pages of `node`, which is being opened, in memory for a while after the last close.
-/// Only the files opened last are kept so.
+/// Adds `node`, which is being opened, to the list of the [`LATELY`] recently opened files. The
+/// list keeps the file's pages in memory after the last close. Each new file takes the place of an
+/// old one.
 pub(super) fn use_lately(node: &Arc<HostNode>) {
     // Relaxed: only a place in the list.
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % LATELY;
@@ -171,7 +175,8 @@ pub(super) fn use_lately(node: &Arc<HostNode>) {
     drop(old);
 }
 
-/// Removes `node` from the files opened last, which [`use_lately`] keeps.
+/// Removes `node` from the list of recently opened files. Does nothing if the list does not have
+/// it.
 pub(super) fn use_no_more(node: &HostNode) {
     let mut last = LAST.lock();
     let own = last.iter_mut().find(|place| {
@@ -239,13 +244,13 @@ pub(in super::super) fn each_cold(visit: &mut dyn FnMut(&dyn Cold) -> usize) -> 
     sum
 }
 
-/// Drops pages after a failed allocation. Returns `true` if trying again may help. No spin lock may
-/// be held.
+/// Drops unused clean pages of mounted host folders after a failed allocation. Returns `true` if
+/// trying again may help. No spin lock may be held.
 pub fn relieve() -> bool {
     drop_some(RELIEF) > 0
 }
 
-/// Drops all unused pages that the host has, and files that are not open.
+/// Drops all unused clean pages of mounted host folders, and files that are not open.
 pub fn drop_clean() {
     drop_some(usize::MAX);
     for at in 0..LATELY {

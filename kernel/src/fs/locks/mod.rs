@@ -97,7 +97,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Notes that there may be locks to release at the end.
+    /// Records that there may be locks to release at the end.
     fn note(self, file: &OpenFile) {
         match self.files {
             Some(files) => files.note_locks(),
@@ -171,8 +171,9 @@ pub fn lock_span(
     acquire(subject, &holder.request(file, span, kind), wait)
 }
 
-/// Returns the first lock of another owner that conflicts with a lock of `span`. The number is that
-/// of the process, or `None` if an open file owns the lock.
+/// Returns the first lock that conflicts with a lock of the kind `kind` on the bytes `span` by
+/// `holder`. The number is that of the process that owns the lock, or `None` if an open file owns
+/// it. Returns `None` if no lock of another owner conflicts.
 pub fn blocker(
     file: &OpenFile,
     holder: Holder<'_>,
@@ -203,8 +204,8 @@ pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> 
     acquire(subject, &request, wait)
 }
 
-/// Releases the locks that the processes with this table hold on a file, because one of them closed
-/// it.
+/// Releases the POSIX locks on `file` that belong to the table `files`. A process that uses the
+/// table closes the file.
 pub(super) fn release_files(files: &FileTable, file: &OpenFile) {
     let owner = Owner::Files(files_id(files));
     TABLE
@@ -212,7 +213,7 @@ pub(super) fn release_files(files: &FileTable, file: &OpenFile) {
         .release(subject(file, World::Ranges), owner, settle);
 }
 
-/// Releases the locks that an open file holds, at its end.
+/// Releases all locks that the open file `file` owns, when the open file ends.
 pub(super) fn release_description(file: &OpenFile) {
     let owner = Owner::Description(description(file));
     let mut table = TABLE.lock();
@@ -263,8 +264,8 @@ pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno>
     Ok(lines)
 }
 
-/// Returns the process of a lock as programs see it. Locks of bytes that an open file owns have
-/// none.
+/// Returns the number of the process that programs see as the owner of a lock. Returns `None` for a
+/// lock of bytes that an open file owns.
 pub fn shown_pid(world: World, owner: Owner, held: &Held) -> Option<u32> {
     let of_file = world == World::Ranges && matches!(owner, Owner::Description(_));
     (!of_file).then_some(held.label.pid)

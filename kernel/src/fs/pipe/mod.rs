@@ -22,7 +22,8 @@ use machine::sched::{self, work};
 use machine::sync::{Mutex, SpinLock};
 use quota::{Charge, MAX_CAPACITY, Maker, PIPE_MAX_SIZE};
 
-/// Writes of at most this number of bytes are never torn.
+/// The most bytes that a write always stores in one piece, without bytes of other writers between
+/// them.
 pub const PIPE_BUF: usize = 4096;
 /// The bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
@@ -50,8 +51,8 @@ pub struct Pipe {
     charge: Mutex<Option<Charge>>,
 }
 
-/// Returns the capacity for a pipe that is asked to hold `wanted` bytes. `None` if that is more
-/// than Linux accepts.
+/// Returns the capacity in bytes of a pipe that a program asks to hold `wanted` bytes. Returns
+/// `None` if `wanted` is more than Linux accepts.
 pub fn rounded_capacity(wanted: u64) -> Option<u64> {
     let most = 1 << 31;
     (wanted <= most).then(|| wanted.max(1).next_power_of_two().max(PAGE_SIZE as u64))
@@ -418,7 +419,8 @@ impl File for PipeEnd {
     }
 }
 
-/// Returns the two ends of a new pipe: for reading and for writing.
+/// Creates a pipe of the user and group `owner`. Returns its reading end and its writing end. Both
+/// are opened with those of `flags` that pipes have.
 ///
 /// # Errors
 /// Fails with `ENFILE` if `maker` has too many pipes, and with `ENOMEM`.
@@ -442,10 +444,14 @@ pub fn pair(
     Ok((end(flags), end(flags | OpenFlags::WRITE_ONLY)))
 }
 
-/// Opens a FIFO. `current` is the pipe of the FIFO while it is open.
+/// Opens a FIFO and returns the end. `current` refers to the pipe of the FIFO while an end is open.
 ///
-/// A reader waits for a writer and the other way round, except with `NONBLOCK`. Then a reader gets
-/// its end at once, and a writer without a reader fails with `ENXIO`.
+/// A reader waits for a writer and the other way round. No end waits with `NONBLOCK`, or if it both
+/// reads and writes.
+///
+/// # Errors
+/// Fails with `ENXIO` if a writer with `NONBLOCK` finds no reader, with `ENOMEM`, and with the
+/// error of a signal that interrupts the wait.
 pub(super) fn open_fifo(
     current: &SpinLock<Weak<Pipe>>,
     flags: OpenFlags,

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
-/// Receives the bytes that a file reads, up to a number that is limited by the size of pipes.
+/// A sink for bytes on their way into a pipe. It takes a limited number of bytes that a file reads,
+/// and keeps them in pages.
 #[derive(Debug, Default)]
 pub struct Pages {
     /// The pages, each filled before the next. `None` for a page that a pipe has taken.
@@ -32,7 +33,7 @@ impl Pages {
     }
 
     /// Returns the page with the next bytes, the offset of the first of them in it, and their
-    /// number.
+    /// number. Returns `None` if no byte is left.
     pub(super) fn next(&self) -> Option<(&FrameRef, usize, usize)> {
         let at = self.passed % PAGE_SIZE;
         let count = (PAGE_SIZE - at).min(self.left());
@@ -40,7 +41,8 @@ impl Pages {
         (count != 0).then_some((page, at, count))
     }
 
-    /// Takes the page with the next bytes. All of its bytes count as passed on.
+    /// Takes the page with the next bytes, and counts all of its bytes as passed on. Returns `None`
+    /// if no byte is left.
     pub(super) fn take(&mut self) -> Option<FrameRef> {
         let (_, _, count) = self.next()?;
         let page = self.pages[self.passed / PAGE_SIZE].take();
@@ -48,7 +50,8 @@ impl Pages {
         page
     }
 
-    /// Counts `count` bytes of the page as passed on.
+    /// Counts the next `count` bytes as passed on. They lie in the page that [`Self::next`]
+    /// returns.
     pub(super) fn pass(&mut self, count: usize) {
         self.passed += count;
     }

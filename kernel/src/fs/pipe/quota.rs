@@ -51,7 +51,8 @@ pub static PIPE_MAX_SIZE: Limit = Limit::new(MAX_CAPACITY as u64, 1 << 31);
 /// The number of pages of a user's pipes above which new pipes are small and none can grow. 0 means
 /// no limit.
 pub static PIPE_PAGES_SOFT: Limit = Limit::new(16384, i64::MAX as u64);
-/// The number of pages of a user's pipes above which no pipe can be created. 0 means no limit.
+/// The number of pages of a user's pipes above which no pipe can be created or grow. 0 means no
+/// limit.
 pub static PIPE_PAGES_HARD: Limit = Limit::new(0, i64::MAX as u64);
 
 /// The bytes of a pipe that is created beyond the soft limit.
@@ -107,8 +108,8 @@ impl Charge {
         }
     }
 
-    /// Counts a new pipe that would hold `capacity` bytes. Returns the charge and the bytes that
-    /// the pipe may hold.
+    /// Counts a new pipe that would hold `capacity` bytes. Returns the charge, and the number of
+    /// bytes that the limits let the pipe hold.
     ///
     /// # Errors
     /// Fails with `ENFILE` if the user is beyond the hard limit.
@@ -136,7 +137,8 @@ impl Charge {
         Ok((charge, capacity))
     }
 
-    /// Changes the charge to another capacity, for the user that created the pipe.
+    /// Changes the charge to a pipe that holds `capacity` bytes. The charge stays with the user
+    /// that created the pipe.
     ///
     /// # Errors
     /// Fails with `EPERM` if the pipe grows and the user is beyond a limit that applies to `maker`.

@@ -14,12 +14,12 @@ use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sync::MutexGuard;
 
-/// What happens to the bytes in the source pipe.
+/// What happens to the bytes in the pipe that they come from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// They are removed (`splice`).
+    /// The bytes are removed (`splice`).
     Move,
-    /// They remain (`tee`).
+    /// The bytes remain (`tee`).
     Copy,
 }
 
@@ -124,7 +124,8 @@ fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
     Ok(done)
 }
 
-/// Room in a pipe that no other writer gets, so that bytes read for it always fit.
+/// Free space in a pipe that is kept for one transfer, so that bytes read for the pipe always fit.
+/// Other writers do not get it. Dropping this releases the space.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     pipe: &'a Pipe,
@@ -134,12 +135,13 @@ pub struct Reservation<'a> {
 }
 
 impl<'a> Reservation<'a> {
-    /// Returns the reserved bytes.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Moves the bytes of `pages`, which are no more than were reserved, into the pipe.
+    /// Moves all bytes of `pages` into the pipe, and releases the rest of the reservation. `pages`
+    /// must have no more bytes than are reserved.
     pub fn fill(mut self, pages: &mut Pages) {
         let mut change = self.release();
         let ring = &mut change.ring;
@@ -193,10 +195,12 @@ impl Drop for Reservation<'_> {
 }
 
 impl Pipe {
-    /// Waits until the pipe contains bytes. Returns `false` if it is empty and no writer is left.
+    /// Waits until the pipe contains bytes. Returns `false` if the pipe is empty and no writer is
+    /// left.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` instead of waiting if `nonblocking`, and with `ERESTARTSYS`.
+    /// Fails with `EAGAIN` instead of waiting if `nonblocking`, and with `ERESTARTSYS` if a signal
+    /// is pending.
     pub fn wait_for_bytes(&self, nonblocking: bool) -> Result<bool, Errno> {
         let look = || self.used() > 0 || !self.ends.has_writers();
         if !look() {
@@ -258,11 +262,12 @@ impl Pipe {
         }
     }
 
-    /// Waits for room as [`Self::wait_for_room`] does, and reserves room for `count` bytes, or the
-    /// whole pages that are free if these are fewer.
+    /// Waits until a page is free in the pipe, and reserves space for `count` bytes. If the free
+    /// pages hold fewer bytes, reserves these pages.
     ///
     /// # Errors
-    /// Fails as [`Self::wait_for_room`] does, and with `ENOMEM`.
+    /// Fails with `BROKEN_PIPE` if no reader is left, with `EAGAIN` instead of waiting if
+    /// `nonblocking`, with `ERESTARTSYS` if a signal is pending, and with `ENOMEM`.
     pub fn reserve(&self, count: usize, nonblocking: bool) -> Result<Reservation<'_>, Errno> {
         // Bytes that were taken from a file must not have to wait for memory.
         let spare = memory::alloc_frame(Mobility::Unmovable)?;
@@ -284,12 +289,13 @@ impl Pipe {
         }
     }
 
-    /// Carries up to `count` bytes to another pipe. Waits for the first one. Returns the number of
-    /// bytes; 0 if this pipe is empty and no writer is left.
+    /// Moves or copies up to `count` bytes to the pipe `to`, as `how` says. Waits until this pipe
+    /// has bytes and `to` has room. Returns the number of bytes, or 0 if this pipe is empty and no
+    /// writer is left.
     ///
     /// # Errors
-    /// Fails with `BROKEN_PIPE` if no reader of the other pipe is left, with `EAGAIN` instead of
-    /// waiting if `nonblocking`, with `ERESTARTSYS`, and with `ENOMEM`.
+    /// Fails with `BROKEN_PIPE` if no reader of `to` is left, with `EAGAIN` instead of waiting if
+    /// `nonblocking`, with `ERESTARTSYS` if a signal is pending, and with `ENOMEM`.
     pub fn carry(&self, to: &Self, count: usize, how: Carry, nonblocking: bool) -> SysResult {
         loop {
             self.wait_for_bytes(nonblocking)?;

@@ -41,7 +41,8 @@ pub(super) enum NoRoom {
 }
 
 impl Account {
-    /// Creates an account with room for `limit` bytes.
+    /// Returns a new account with room for `limit` bytes. `notifier` is notified when a waiting
+    /// sender may go on.
     pub(super) fn new(limit: usize, notifier: Arc<Notifier>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicUsize::new(0),
@@ -75,7 +76,8 @@ impl Account {
         }
     }
 
-    /// Notes that a sender found no room. If signals are on, one is sent when there is room again.
+    /// Records that a sender found no room. If signals are on, one is sent when there is room
+    /// again.
     pub(super) fn note_lack(&self) {
         self.lacked.store(true, Ordering::SeqCst);
     }
@@ -86,8 +88,9 @@ impl Account {
         self.used() < self.limit()
     }
 
-    /// Returns whether the socket polls as writable. As on Linux a good part must be free, or
-    /// sender and receiver would take turns segment by segment.
+    /// Returns whether the socket polls as writable, which it does while at most a quarter of the
+    /// limit is in use. As on Linux a good part must be free, or sender and receiver would take
+    /// turns segment by segment.
     pub(super) fn is_writable(&self) -> bool {
         Self::is_quarter(self.used(), self.limit())
     }

@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns Linux's number.
+    /// Returns Linux's number of the family (`AF_*`).
     pub fn number(self) -> u16 {
         match self {
             Self::Unix => AF_UNIX,
@@ -50,7 +50,8 @@ impl SocketKind {
     }
 }
 
-/// Protocols: those with ports, and netlink's second one.
+/// The protocols of sockets. A socket of `AF_UNIX`, or a netlink socket about routes, has no
+/// protocol.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// A stream.

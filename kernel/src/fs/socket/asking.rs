@@ -18,7 +18,7 @@ impl Socket {
         self.inbox.ask(WITH_CREDENTIALS, on);
     }
 
-    /// Sets the form in which received messages carry their time. `None`: they carry no time.
+    /// Sets the form in which received messages carry their time. With `None` they carry no time.
     pub fn set_stamps(&self, stamps: Option<Stamps>) {
         let number = stamps.map_or(0, |stamps| stamps as u32);
         self.settings().stamps.set(number);
@@ -28,7 +28,7 @@ impl Socket {
     /// Sets the flags of `SO_TIMESTAMPING`, or of its newer form if `new`.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if a flag is unknown, or asks for the time of sending.
+    /// Fails with `EINVAL` if a flag is unknown, or asks the software for the time of sending.
     pub fn set_stamping(&self, flags: u32, new: bool) -> Result<(), Errno> {
         if flags & !KNOWN_STAMPING != 0 {
             return Err(Errno::EINVAL);

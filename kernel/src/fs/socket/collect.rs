@@ -25,7 +25,9 @@ const DELAY: Nanos = Nanos::from_secs(1);
 /// How often it looks while a socket is in flight.
 const INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// Starts the thread. `caller` has the functions that return the caller's credentials.
+/// Starts the kernel thread `ksocketd`, which drops sockets in flight that no task can receive.
+/// `caller` has the functions that return the credentials of the calling process: with the real and
+/// with the effective user.
 pub fn start(caller: [fn() -> Credentials; 2]) {
     set_caller(caller);
     sched::spawn_kernel("ksocketd", run);

@@ -19,8 +19,8 @@ impl Socket {
         told.contains(if four { Told::ERRORS4 } else { Told::ERRORS6 })
     }
 
-    /// Sets whether received messages come with `told`. Switching error reports off drops the
-    /// queued errors.
+    /// Sets whether received messages come with the control messages in `told`. Switching error
+    /// reports off drops the queued errors.
     pub fn tell(&self, told: Told, on: bool) {
         self.settings().told.set(told, on);
         if !on && told.intersects(Told::ERRORS4 | Told::ERRORS6) {
@@ -47,10 +47,11 @@ impl Socket {
         self.inbox.set_error(Report::ERROR);
     }
 
-    /// Receives the oldest queued error, with the message that caused it.
+    /// Receives the oldest queued error. Puts the message that caused it into `to`, and returns the
+    /// report of the error and the length of the message.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` if no error is queued, and with `EFAULT`.
+    /// Fails with `EAGAIN` if no error is queued, and with `EFAULT` if `to` is at a bad address.
     pub fn receive_problem(&self, to: &mut dyn ByteSink) -> Result<Got, Errno> {
         let mut list = self.problems.list.lock();
         let problem = list.pop_front();

@@ -21,13 +21,14 @@ static MEMBERS: SpinLock<BTreeMap<Ip, usize>> = SpinLock::new(BTreeMap::new());
 pub(super) struct Groups(SpinLock<Vec<Ip>>);
 
 impl Groups {
-    /// Makes an empty set of groups.
+    /// Returns an empty set of groups.
     pub(super) const fn new() -> Self {
         Self(SpinLock::new(Vec::new()))
     }
 }
 
-/// Returns whether the machine is a member of `group`.
+/// Returns whether the machine receives messages to `group`: a socket has joined it, or it is the
+/// group of all machines.
 pub(super) fn has_members(group: Ip) -> bool {
     group == EVERYBODY || MEMBERS.lock().contains_key(&group)
 }

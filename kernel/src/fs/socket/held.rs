@@ -37,19 +37,20 @@ pub(super) struct Message {
 /// The data that a socket holds back.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// Bytes of TCP.
+    /// Bytes of TCP that are held back, the oldest first.
     pub(super) segments: VecDeque<Arc<Segment>>,
+    /// The number of bytes in `segments`.
     pub(super) bytes: usize,
     /// When the first of `segments` was held back.
     pub(super) since: Option<Nanos>,
-    /// The thread `kuncorkd` has the socket in its list.
+    /// Whether the thread `kuncorkd` has the socket in its list.
     pub(super) known: bool,
-    /// A message of UDP.
+    /// An incomplete message of UDP that is held back.
     pub(super) message: Option<Box<Message>>,
 }
 
 impl Held {
-    /// Makes a state in which no data is held back.
+    /// Returns a state in which no data is held back.
     pub(super) const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),
@@ -71,7 +72,7 @@ impl Held {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Notes whether data is held back. The caller holds the lock of `pieces`.
+    /// Records whether `pieces` has data, for [`Self::any`]. The caller holds the lock of `pieces`.
     pub(super) fn note(&self, pieces: &Pieces) {
         let any = !pieces.segments.is_empty() || pieces.message.is_some();
         self.any.store(any, Ordering::Release);
@@ -79,9 +80,9 @@ impl Held {
 }
 
 impl Pieces {
-    /// Sends all bytes of TCP to `peer`, as the owner of the inbox `from`. Returns the reason if
-    /// this ended early. After [`Refusal::Memory`] the rest stays held; after any other reason it
-    /// is lost.
+    /// Sends all held bytes of TCP to the inbox `peer`. `from` is the number of the sender's own
+    /// inbox. Returns the reason if this ended early. After [`Refusal::Memory`] the rest stays
+    /// held; after any other reason it is lost.
     pub(super) fn push(&mut self, peer: &Inbox, from: u64) -> Result<(), Refusal> {
         let mut result = Ok(());
         while let Some(segment) = self.segments.pop_front() {

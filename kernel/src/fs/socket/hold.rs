@@ -175,7 +175,8 @@ impl Socket {
         }
     }
 
-    /// Sends the held bytes of TCP when the socket is dropped.
+    /// Sends the held bytes of TCP to `peer` when the socket is dropped. If memory is short, resets
+    /// the connection of `peer` instead.
     pub(super) fn release_at_end(&self, peer: &Inbox) {
         if !self.held.any() {
             return;

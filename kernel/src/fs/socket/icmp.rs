@@ -81,7 +81,8 @@ impl Socket {
         state.chose_address = !local.ip.is_any();
     }
 
-    /// Sends a packet of ICMP. If it is a request, the machine answers it.
+    /// Sends the bytes of `from` as a packet of ICMP, and returns their number. If the packet is a
+    /// request, the machine answers it.
     ///
     /// # Errors
     /// Fails as `sendmsg(2)` does, and with `EINVAL` if the packet is no request and the socket is

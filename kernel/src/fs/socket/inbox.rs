@@ -22,9 +22,9 @@ use machine::sync::{Mutex, SpinGuard, SpinLock, WaitEnd};
 /// How long a call waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Not at all.
+    /// The call does not wait.
     None,
-    /// Until a deadline, or for ever.
+    /// The call waits until this time, or without a limit if that is `None`.
     Until(Option<Nanos>),
 }
 
@@ -58,7 +58,7 @@ pub struct How {
     pub peek: bool,
     /// Streams: the number of bytes to wait for. With `MSG_WAITALL` it is all that fit.
     pub least: usize,
-    /// Credentials are asked for, so one call does not return bytes of two senders.
+    /// One call does not return bytes of two senders, because the receiver asks for credentials.
     pub by_sender: bool,
     /// How long to wait.
     pub patience: Patience,
@@ -67,11 +67,11 @@ pub struct How {
 /// The result of receiving.
 #[derive(Debug, Default)]
 pub struct Got {
-    /// Bytes that were put into the buffer.
+    /// The number of bytes that were put into the buffer.
     pub count: usize,
     /// The length of the message. Bytes that did not fit are lost.
     pub length: usize,
-    /// The sender's address, if anything came.
+    /// The sender's address, or `None` if nothing was received.
     pub source: Option<Address>,
     /// The sender's credentials.
     pub credentials: Option<Credentials>,
@@ -81,11 +81,11 @@ pub struct Got {
     pub stamp: Option<Nanos>,
     /// The error report, if the message is from the queue of errors.
     pub report: Option<Report>,
-    /// The descriptors that came with it.
+    /// The files whose descriptors came with the message.
     pub files: Vec<Arc<OpenFile>>,
 }
 
-/// Why an inbox takes no segment. The segment is returned with it.
+/// The reason why an inbox refuses a segment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The owner is gone.
@@ -103,13 +103,19 @@ pub(super) enum Refusal {
 /// A snapshot of an inbox.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Look {
+    /// There are bytes or messages to receive, other than an urgent byte alone.
     pub(super) readable: bool,
     /// An urgent byte can be received.
     pub(super) urgent: bool,
+    /// No more data comes behind the data that is in the inbox.
     pub(super) ended: bool,
+    /// The peer sends no more.
     pub(super) peer_ended: bool,
+    /// The owner has shut the inbox for senders.
     pub(super) shut: bool,
+    /// The connection was reset.
     pub(super) reset: bool,
+    /// An error waits to be returned by the owner's next call.
     pub(super) error: bool,
 }
 
@@ -146,7 +152,8 @@ const BREATH: usize = 32;
 const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
-    /// Makes an empty inbox with a new identity. `notifier` is notified of changes.
+    /// Returns an empty inbox with a new number. `notifier` is the notifier of the owner, which
+    /// learns of changes.
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -186,14 +193,15 @@ impl Inbox {
         self.state.lock().reset
     }
 
-    /// Returns whether the owner takes no more data: it is gone, or has shut the inbox.
+    /// Returns whether the owner takes no more data, because it is gone or has shut the inbox.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.closed || state.shut
     }
 
-    /// Returns the number of bytes to receive, and the length of the first message.
+    /// Returns the number of bytes to receive, and the length of the first segment. In a stream, an
+    /// urgent byte that is received alone ends the count.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.state.lock();
         let first = state
@@ -211,7 +219,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the memory of data to be received, in bytes.
+    /// Returns the memory that is charged for data to be received, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.state.lock().memory
     }
@@ -232,8 +240,8 @@ impl Inbox {
         self.state.lock().is_at_urgent()
     }
 
-    /// Returns the urgent byte, if it stands apart and was not received. With `take` it is
-    /// received.
+    /// Returns the urgent byte of a stream, and marks it as received if `take`. Returns `None` if
+    /// there is no urgent byte, if it was received, or if `SO_OOBINLINE` is set.
     pub(super) fn urgent_byte(&self, take: bool) -> Option<u8> {
         let mut state = self.state.lock();
         if state.urgent_inline {
@@ -271,7 +279,8 @@ impl Inbox {
         drop(guard);
     }
 
-    /// Refuses messages from any inbox but `id`. `None` admits all.
+    /// Makes the inbox refuse data from all senders but the owner of the inbox `id`. `None` admits
+    /// all senders.
     pub(super) fn receive_only_from(&self, id: Option<u64>) {
         self.state.lock().only_from = id;
     }
@@ -289,7 +298,7 @@ impl Inbox {
     /// Adds a segment that the owner of the inbox `from` sent.
     ///
     /// # Errors
-    /// Fails with the reason and gives the segment back. The caller drops it without a lock.
+    /// Fails with the reason and returns the segment. The caller drops it without a lock.
     pub(super) fn push(
         &self,
         segment: Arc<Segment>,
@@ -374,13 +383,15 @@ impl Inbox {
         self.drops.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes of a stream that have come.
+    /// Returns the number of bytes of the stream that have come in all, received by the program or
+    /// not.
     pub(super) fn received(&self) -> u64 {
         let state = self.state.lock();
         state.gone + state.bytes as u64
     }
 
-    /// Makes the last byte that was sent urgent, because no more is sent with it.
+    /// Makes the last byte in the inbox urgent. The sender calls this if it could not send the byte
+    /// that was to be urgent.
     pub(super) fn mark_last_urgent(&self) {
         let last = self.state.lock().segments.back().cloned();
         // A byte that was received already stays a normal one.
@@ -428,13 +439,13 @@ impl Inbox {
         }
     }
 
-    /// Notes that the owner has stopped writing.
+    /// Records that the owner has stopped writing.
     pub(super) fn note_owner_ended(&self) {
         self.state.lock().owner_ended = true;
     }
 
-    /// Notes that the peer of a TCP connection sends no more, and wakes the owner. Returns `false`
-    /// if that was known already.
+    /// Records that the peer of a TCP connection sends no more, and wakes the owner. Returns
+    /// `false` if that was recorded before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
             let state = self.state.lock();
@@ -449,7 +460,7 @@ impl Inbox {
         true
     }
 
-    /// Notes that the peer sends no more, and wakes the owner. With `error`, the end was an error
+    /// Records that the peer sends no more, and wakes the owner. With `error`, the end was an error
     /// that the next call reports. The signal to the owner has the band `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         self.end_by(error, band, false);
@@ -479,7 +490,8 @@ impl Inbox {
         }
     }
 
-    /// Ends the connection in both directions.
+    /// Ends the connection in both directions. The next call of the owner reports `error`. The
+    /// signal to the owner has the band `band`.
     pub(super) fn reset(&self, error: Errno, band: Band) {
         self.state.lock().reset = true;
         self.end(Some(error), band);
@@ -498,12 +510,13 @@ impl Inbox {
         self.notifier.signal(Band::Error);
     }
 
-    /// Takes the pending error (`SO_ERROR`).
+    /// Returns the pending error and clears it (`SO_ERROR`). Returns `None` if no error is pending.
     pub(super) fn take_error(&self) -> Option<Errno> {
         self.state.lock().error.take()
     }
 
-    /// Ends reading behind the data that is there. With `refuse` senders are refused as well.
+    /// Ends the owner's reading behind the data that is in the inbox. If `refuse`, the inbox also
+    /// refuses further data.
     pub(super) fn shut(&self, refuse: bool) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -522,7 +535,8 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox for its owner's end, and drops its data. Returns whether there was any.
+    /// Closes the inbox because its owner is dropped, and drops the data in it. Returns whether
+    /// there was any data.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = true;
@@ -665,8 +679,8 @@ impl Inbox {
     }
 
     /// Receives all the bytes of a stream that `to` has room for, if the first segment has all of
-    /// them and nothing but bytes. Otherwise returns `None` and receives nothing; call
-    /// [`Self::receive_stream`] then.
+    /// them and has nothing but bytes. Returns the number of bytes. Otherwise returns `None` and
+    /// receives nothing; the caller then uses [`Self::receive_stream`].
     ///
     /// # Errors
     /// Fails with `EFAULT`.
@@ -697,8 +711,8 @@ impl Inbox {
         Some(Ok(count))
     }
 
-    /// Receives bytes of a stream. A count of 0 is the end. A call returns at a segment with
-    /// descriptors.
+    /// Receives bytes of a stream into `to`, as `how` says. A count of 0 in the result is the end
+    /// of the stream. A call returns at a segment with descriptors.
     ///
     /// # Errors
     /// Fails with the error of the connection, with that of a signal, with `EAGAIN` if it must not
@@ -827,7 +841,7 @@ impl Inbox {
         }
     }
 
-    /// Receives one message. A result without a source is the end.
+    /// Receives one message into `to`, as `how` says. A result without a source is the end.
     ///
     /// # Errors
     /// Fails as [`Self::receive_stream`] does.

@@ -241,7 +241,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Marks the port as one without a listener.
+    /// Marks the socket's port as one without a listener. Does nothing if the socket has no port.
     pub(super) fn stop_at_port(&self) {
         if let Some(port) = self.port_use() {
             port.stop_listening();

@@ -59,11 +59,11 @@ fn address(ip: [u8; 4]) -> [u8; 8] {
     bytes
 }
 
-/// Executes `command` on a socket of `family`.
+/// Executes `command` on a socket of `family`. `argument` is the address of its data. Returns 0.
 ///
 /// # Errors
 /// Fails with `ENODEV` for another interface, with `ENOTTY` if the command is unknown, and with
-/// `EFAULT`.
+/// `EFAULT`. A command that would change the interface fails with `EPERM` or `EOPNOTSUPP`.
 pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
     if command == SIOCGIFCONF {
         return list(argument);

@@ -92,13 +92,13 @@ pub(super) fn take_node(socket: &Socket, node: NodeRef) -> Hold {
     Arc::new(NodeName { node, _hold })
 }
 
-/// Returns the socket of this type with an abstract name.
+/// Returns the socket of the type `kind` with the abstract name `name`, or `None` if there is none.
 pub(super) fn find_abstract(kind: SocketKind, name: &Arc<[u8]>) -> Option<Arc<Socket>> {
     let found = NAMES.lock().abstracts.get(&(kind, name.clone())).cloned();
     found?.upgrade()
 }
 
-/// Returns the socket that a node leads to.
+/// Returns the socket that `node` leads to, or `None` if there is none.
 pub(super) fn find_node(node: &NodeRef) -> Option<Arc<Socket>> {
     let found = NAMES.lock().nodes.get(&node.id()).cloned();
     found?.upgrade()

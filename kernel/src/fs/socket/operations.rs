@@ -39,9 +39,9 @@ pub struct Caller<'a> {
 pub struct Outgoing<'a> {
     /// The destination, if the call names one, and the caller.
     pub to: Option<(&'a [u8], Caller<'a>)>,
-    /// Control messages that go with a packet of UDP or ICMP.
+    /// Control messages that are sent with a packet of UDP or ICMP.
     pub control: &'a [u8],
-    /// Open files that go with it.
+    /// Open files whose descriptors are sent with the message.
     pub files: Vec<Arc<OpenFile>>,
     /// The most descriptors in flight that the sender's limit allows.
     pub files_limit: usize,
@@ -86,7 +86,7 @@ pub struct Incoming {
 }
 
 impl Socket {
-    /// Returns a new open file of this socket.
+    /// Returns a new open file of this socket. Its node belongs to the user and group `owner`.
     pub fn to_file(self: Arc<Self>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
         let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
         let name = self.protocol_name();
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Creates a pair of connected sockets of `AF_UNIX`.
+    /// Returns a pair of connected sockets of `AF_UNIX`, as open files.
     pub fn pair(
         kind: SocketKind,
         flags: OpenFlags,
@@ -204,7 +204,7 @@ impl Socket {
         }
     }
 
-    /// Sends bytes of a stream, or a message.
+    /// Sends bytes of a stream, or a message. Returns the number of bytes sent.
     ///
     /// # Errors
     /// Fails as `sendmsg(2)` does, and with `BROKEN_PIPE` where Linux sends SIGPIPE.
@@ -249,7 +249,8 @@ impl Socket {
         }
     }
 
-    /// Receives bytes of a stream, or a message.
+    /// Receives bytes of a stream, or a message, into `to`. Returns the number of bytes and what
+    /// came with them.
     ///
     /// # Errors
     /// Fails as `recvmsg(2)` does.
@@ -279,7 +280,7 @@ impl Socket {
         Ok(got)
     }
 
-    /// Returns the urgent byte of a stream. Without `peek` it is then received.
+    /// Returns the urgent byte of a stream. Unless `peek`, marks the byte as received.
     ///
     /// # Errors
     /// Fails with `EINVAL` if there is no urgent byte, and with `ENOTCONN` if the socket is a

@@ -24,8 +24,8 @@ pub(super) enum Payload {
 }
 
 impl Payload {
-    /// Returns `length` zeros to be filled in the segment itself. Returns `None` if they do not
-    /// fit.
+    /// Returns a payload of `length` zero bytes that needs no further memory, for
+    /// [`Self::fill_few`]. Returns `None` if `length` is too large for such a payload.
     pub(super) fn few(length: usize) -> Option<Self> {
         let length = u8::try_from(length)
             .ok()
@@ -33,7 +33,8 @@ impl Payload {
         Some(Self::Few(length, [0; FEW]))
     }
 
-    /// Fills the bytes that [`Self::few`] made.
+    /// Fills a payload of [`Self::few`] with the next bytes of `from`. Does nothing for another
+    /// payload.
     ///
     /// # Errors
     /// Fails with `EFAULT` if `from` gives fewer bytes.
@@ -44,8 +45,8 @@ impl Payload {
         }
     }
 
-    /// Appends the few bytes of `more` to a payload of few bytes. Returns `false` if they do not
-    /// fit in the segment itself.
+    /// Appends the bytes of `more` to this payload. Returns `false` and changes nothing unless both
+    /// are payloads of [`Self::few`] and the bytes fit.
     pub(super) fn append(&mut self, more: &Self) -> bool {
         let (Self::Few(length, bytes), Self::Few(count, added)) = (self, more) else {
             return false;
@@ -60,7 +61,7 @@ impl Payload {
         true
     }
 
-    /// Returns the memory that `length` bytes take.
+    /// Returns the memory that a payload of `length` bytes takes, in bytes.
     pub(super) fn memory(length: usize) -> usize {
         if length <= SMALL {
             length
@@ -69,7 +70,8 @@ impl Payload {
         }
     }
 
-    /// Takes the next `length` bytes of `from`. Call this without a lock: user memory may fault.
+    /// Returns a payload of the next `length` bytes of `from`. Call this without a lock: user
+    /// memory may fault.
     ///
     /// # Errors
     /// Fails with `EFAULT` if `from` gives fewer bytes, and with `ENOBUFS` if memory is short.
@@ -117,7 +119,7 @@ impl Payload {
         }
     }
 
-    /// Returns the byte of a payload of one byte.
+    /// Returns the byte of a payload of one byte, or `None` if the payload has more or fewer bytes.
     pub(super) fn only_byte(&self) -> Option<u8> {
         match self {
             Self::Few(1, bytes) => bytes.first().copied(),
@@ -125,7 +127,7 @@ impl Payload {
         }
     }
 
-    /// Returns the last byte, if there is one.
+    /// Returns the last byte, or `None` if the payload is empty.
     pub(super) fn last_byte(&self) -> Option<u8> {
         let mut byte = [0];
         let at = self.len().checked_sub(1)?;
@@ -133,8 +135,8 @@ impl Payload {
         (put == Ok(1)).then_some(byte[0])
     }
 
-    /// Puts up to `count` bytes from `offset` on into `to`. Returns how many. Call this without a
-    /// lock.
+    /// Puts up to `count` bytes from `offset` on into `to`. Returns the number of bytes put. Call
+    /// this without a lock.
     ///
     /// # Errors
     /// Fails with `EFAULT` if no byte could be put.

@@ -40,7 +40,8 @@ struct Connection {
     local: Option<Ip>,
 }
 
-/// Keeps a port until it is dropped. An accepted connection shares that of its listener.
+/// A binding to a port that lasts until this is dropped. An accepted connection shares that of its
+/// listener.
 #[derive(Debug)]
 pub(super) struct PortUse(pub(super) Arc<Binding>);
 
@@ -105,8 +106,9 @@ impl Binding {
         self.reuse_address.store(on, Ordering::Relaxed);
     }
 
-    /// Connects the binding: it receives messages from `remote` alone. If it was bound to the
-    /// wildcard, its address becomes `local`. `None` disconnects it.
+    /// Connects the binding, if `connection` is a pair of the own address and the other side. It
+    /// then receives messages from the other side alone, and a wildcard address is replaced by the
+    /// own address. `None` disconnects the binding.
     pub(super) fn set_connection(&self, connection: Option<(Ip, Endpoint)>) {
         let new = connection.map_or_else(Connection::default, |(local, remote)| Connection {
             remote: Some(remote),
@@ -117,11 +119,11 @@ impl Binding {
 }
 
 impl PortUse {
-    /// Takes the port of `binding`, or a free one if that is 0.
+    /// Takes the port of `binding`, or a free one if that port is 0.
     ///
     /// # Errors
-    /// Fails with `EADDRINUSE`. Fails with `ENOBUFS` if memory is short, or too many sockets share
-    /// the port.
+    /// Fails with `EADDRINUSE` if the port is taken or no port is free. Fails with `ENOBUFS` if
+    /// memory is short, or too many sockets share the port.
     pub(super) fn take(mut binding: Binding) -> Result<Self, Errno> {
         let mut ports = PORTS.lock();
         if binding.local.port == 0 {
@@ -151,7 +153,7 @@ impl PortUse {
         Ok(Self(binding))
     }
 
-    /// Returns the address that was bound.
+    /// Returns the address and port that were bound.
     pub(super) fn local(&self) -> Endpoint {
         self.0.local
     }
@@ -159,7 +161,7 @@ impl PortUse {
     /// Marks the socket as a listener.
     ///
     /// # Errors
-    /// Fails with `EADDRINUSE` if another socket listens there.
+    /// Fails with `EADDRINUSE` if another socket listens at the same address and port.
     pub(super) fn listen(&self) -> Result<(), Errno> {
         let ports = PORTS.lock();
         let users = ports.get(&self.0.key());
@@ -227,8 +229,8 @@ fn free_port(ports: &BTreeMap<Key, Vec<Arc<Binding>>>, protocol: Protocol) -> Op
         .find(|port| !ports.contains_key(&(protocol, *port)))
 }
 
-/// Returns how exactly a binding matches data that comes `from` one address to `to`. `None`: it
-/// does not match.
+/// Returns how exactly a binding matches data that comes `from` one address to `to`. Returns `None`
+/// if it does not match.
 fn score(binding: &Binding, to: Endpoint, from: Endpoint) -> Option<u32> {
     let Connection { remote, local } = *binding.connection.lock();
     let own = local.unwrap_or(binding.local.ip);
@@ -292,8 +294,8 @@ fn flow(to: Endpoint, from: Endpoint) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// Returns the socket that accepts connections to `to`, or that receives a message that comes
-/// `from` there.
+/// Returns the socket that accepts a TCP connection from the address `from` to the address `to`, or
+/// that receives a message between them. Returns `None` if there is none.
 pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<Arc<Socket>> {
     let ports = PORTS.lock();
     let users = ports.get(&(protocol, to.port))?;
@@ -302,8 +304,8 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
     socket.upgrade()
 }
 
-/// Returns all sockets that receive a message to a group or by broadcast. Sockets at other
-/// addresses than `to` do not receive it, nor do those that serve version 6 alone.
+/// Returns all sockets that receive a message from `from` to the group or broadcast address `to`.
+/// Sockets at other addresses than `to` do not receive it, nor do those that serve version 6 alone.
 ///
 /// # Errors
 /// Fails with `ENOBUFS` if memory is short.

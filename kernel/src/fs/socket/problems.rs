@@ -27,7 +27,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    /// Makes an empty queue.
+    /// Returns an empty queue.
     pub(super) const fn new() -> Self {
         Self {
             any: AtomicBool::new(false),

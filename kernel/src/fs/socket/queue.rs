@@ -10,7 +10,7 @@ use logic::errno::Errno;
 /// The urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Urgent {
-    /// Its place in the stream.
+    /// The place of the byte in the stream.
     pub(super) at: u64,
     /// The byte itself, until it is received alone (`MSG_OOB`).
     pub(super) byte: Option<u8>,
@@ -19,10 +19,10 @@ pub(super) struct Urgent {
 /// The distance to the urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Mark {
-    /// Bytes in front of the urgent byte. No call receives more than these. `usize::MAX`: there is
-    /// no urgent byte.
+    /// The number of bytes in front of the urgent byte. No call receives more than these.
+    /// `usize::MAX` if there is no urgent byte.
     pub(super) before: usize,
-    /// The urgent byte is not received with others.
+    /// The urgent byte is received alone, not with other bytes.
     pub(super) apart: bool,
 }
 
@@ -34,7 +34,8 @@ pub(super) struct Queue {
     pub(super) gone: u64,
     /// The latest urgent byte, until the reader has passed it.
     pub(super) urgent: Option<Urgent>,
-    /// The number of next bytes to skip: each was urgent and next when another urgent byte came.
+    /// The number of next bytes to skip. Each of them was urgent and next in the stream when
+    /// another urgent byte came.
     pub(super) skipped: usize,
     /// `SO_OOBINLINE`: the urgent byte is received with the others.
     pub(super) urgent_inline: bool,
@@ -54,12 +55,13 @@ pub(super) struct Queue {
     pub(super) finished: bool,
     /// The owner has stopped writing.
     pub(super) owner_ended: bool,
-    /// The owner has shut it for senders.
+    /// The owner has shut the inbox for senders.
     pub(super) shut: bool,
     /// The owner is gone.
     pub(super) closed: bool,
     /// The connection was reset.
     pub(super) reset: bool,
+    /// The error that the owner's next call returns.
     pub(super) error: Option<Errno>,
     /// The inbox of the only socket that may send messages: the owner is connected to that socket.
     pub(super) only_from: Option<u64>,
@@ -80,7 +82,7 @@ pub(super) struct Bounds {
 
 impl Queue {
     /// Removes `count` bytes from the first segment. Returns the segment if no bytes of it are
-    /// left. The caller drops the segment without a lock.
+    /// left, else `None`. The caller drops the segment without a lock.
     pub(super) fn advance(&mut self, count: usize) -> Option<Arc<Segment>> {
         self.bytes -= count;
         self.head += count;
@@ -136,7 +138,8 @@ impl Queue {
         self.gone + self.skipped as u64
     }
 
-    /// Returns how many of the next bytes are not received with others.
+    /// Returns the number of next bytes that a call skips: those in `skipped`, and an urgent byte
+    /// that is received alone.
     pub(super) fn apart(&self) -> usize {
         self.skipped + usize::from(self.is_at_urgent() && !self.urgent_inline)
     }

@@ -137,13 +137,14 @@ impl Rights {
         Ok(Self(Some(batch)))
     }
 
-    /// Returns the files whose descriptors are sent.
+    /// Returns the files whose descriptors the message carries.
     pub(super) fn files(&self) -> &[Arc<OpenFile>] {
         self.0.as_ref().map_or(&[], |batch| &batch.files)
     }
 }
 
-/// Takes the files of a message out of flight. Returns none if another task has taken them.
+/// Takes the files of a message out of flight and returns them. Returns an empty list if another
+/// task has taken them.
 pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
     let mut flights = FLIGHTS.lock();
     let Some(mut rights) = slot.lock().take() else {
@@ -154,7 +155,8 @@ pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
     files
 }
 
-/// Returns the files of a message, which stay in flight (`MSG_PEEK`).
+/// Returns the files of a message, which stay in flight (`MSG_PEEK`). Returns an empty list if
+/// another task has taken them.
 pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
     let _flights = FLIGHTS.lock();
     slot.lock()
@@ -163,7 +165,7 @@ pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
         .unwrap_or_default()
 }
 
-/// Returns the sockets in flight.
+/// Returns the sockets in flight, whose descriptors were sent and were not received yet.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -177,7 +179,7 @@ pub fn on_their_way() -> Result<Vec<Arc<OpenFile>>, Errno> {
     Ok(all)
 }
 
-/// Returns whether a message has files.
+/// Returns whether a message still has files.
 pub(super) fn any(slot: &Slot) -> bool {
     slot.lock().is_some()
 }

@@ -32,7 +32,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment with `payload` from the sender with the address `source`. It has no
+    /// Returns a segment with `payload` from the sender with the address `source`. It has no
     /// descriptors, no header fields and no time. `charge` counts its memory.
     pub(super) fn new(
         payload: Payload,
@@ -53,7 +53,7 @@ impl Segment {
         }
     }
 
-    /// Makes a segment from the next `length` bytes of `from`, with the descriptors in `rights`.
+    /// Returns a segment of the next `length` bytes of `from`, with the descriptors in `rights`.
     /// Call this without a lock: user memory may fault.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Segment {
         !self.has_rights && self.urgent.is_none()
     }
 
-    /// Adds the header fields of a packet.
+    /// Returns the segment with the header fields `head` of a packet.
     pub(super) fn with_head(self, head: Head) -> Self {
         Self {
             head: Some(head),

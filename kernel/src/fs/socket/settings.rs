@@ -10,18 +10,19 @@ use machine::arch::clock::{self, Nanos};
 pub struct Timeout(AtomicU64);
 
 impl Timeout {
-    /// Returns the time in nanoseconds.
+    /// Returns the time in nanoseconds, or 0 if calls wait without a limit.
     pub fn get(&self) -> u64 {
         // Relaxed (all of this file): an option orders nothing.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the time in nanoseconds.
+    /// Sets the time in nanoseconds. With 0 calls wait without a limit.
     pub fn set(&self, nanos: u64) {
         self.0.store(nanos, Ordering::Relaxed);
     }
 
-    /// Returns when a call that begins now gives up. `None`: never.
+    /// Returns the time at which a call that begins now gives up, or `None` if it waits without a
+    /// limit.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         match self.get() {
             0 => None,
@@ -170,7 +171,8 @@ pub static KEEP_ALIVE: KeepAlive = KeepAlive {
     probes: AtomicU64::new(9),
 };
 
-/// All options of a socket.
+/// All options of a socket. An option that is "kept and shown" is stored for programs to read
+/// again, and has no other effect.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// How long a receiving call waits.
@@ -198,7 +200,7 @@ pub struct Settings {
     pub reno: Switch,
     /// `SO_PRIORITY`: kept and shown.
     pub priority: Number,
-    /// `SO_RCVLOWAT`; 0 is 1.
+    /// `SO_RCVLOWAT`. 0 counts as 1.
     pub receive_least: Number,
     /// `SO_LINGER` is on. Sent data is with the peer already, so a close waits for nothing. With 0
     /// seconds it resets the connection.
@@ -224,7 +226,7 @@ pub struct Settings {
     pub service6: Number,
     /// `IPV6_UNICAST_HOPS` plus 1: UDP passes it to receivers. 0: Linux's default.
     pub hops6: Number,
-    /// `IPV6_MTU_DISCOVER` plus 1, likewise.
+    /// `IPV6_MTU_DISCOVER` plus 1: kept and shown. 0: Linux's default.
     pub discovery6: Number,
     /// `IPV6_DONTFRAG`: kept and shown.
     pub whole: Switch,
@@ -249,6 +251,7 @@ pub struct Settings {
     pub(super) stamps: Number,
     /// The flags of `SO_TIMESTAMPING`. `new_stamping` says that its newer form set them.
     pub(super) stamping: Number,
+    /// The newer form of `SO_TIMESTAMPING` set the flags in `stamping`.
     pub(super) new_stamping: Switch,
     /// `IP_MULTICAST_IF`: the interface that messages to groups leave by, or 0.
     pub group_interface4: Number,
@@ -258,7 +261,7 @@ pub struct Settings {
     pub group_interface6: Number,
     /// `IP_UNICAST_IF`: kept and shown, as there is one interface.
     pub unicast_interface4: Number,
-    /// `IPV6_UNICAST_IF`, likewise.
+    /// `IPV6_UNICAST_IF`: kept and shown, as there is one interface.
     pub unicast_interface6: Number,
     /// `IPV6_ADDR_PREFERENCES`: kept and shown.
     pub preferences: Number,
@@ -268,13 +271,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the form in which messages carry their time. `None`: they carry no time.
+    /// Returns the form in which messages carry their time, or `None` if they carry no time.
     pub fn stamps(&self) -> Option<Stamps> {
         let set = self.stamps.get();
         Stamps::ALL.into_iter().find(|stamps| *stamps as u32 == set)
     }
 
-    /// Returns whether a raw socket does not receive packets of the type `kind`.
+    /// Returns whether a raw socket refuses packets of the ICMP type `kind`. `None` counts as 0.
     pub(super) fn blocks(&self, kind: Option<u8>) -> bool {
         let kind = kind.unwrap_or(0);
         let word = self.blocked[usize::from(kind / 32)].get();

@@ -125,7 +125,7 @@ pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
     let _ = CALLER.set(caller);
 }
 
-/// Returns whether the caller may change networks.
+/// The function that returns whether the caller may change networks.
 static ADMIN: Once<fn() -> bool> = Once::new();
 
 /// Sets the function that returns whether the caller may change networks.
@@ -152,7 +152,7 @@ fn acting_caller() -> Credentials {
 }
 
 impl Socket {
-    /// Creates a socket with the protocol that its family and type imply.
+    /// Creates a socket with the protocol that `family` and `kind` imply.
     pub fn new(family: Family, kind: SocketKind) -> Arc<Self> {
         let protocol = match (family, kind) {
             (Family::Unix | Family::Netlink, _) => None,
@@ -162,7 +162,7 @@ impl Socket {
         Self::with_protocol(family, kind, protocol)
     }
 
-    /// Creates a socket whose protocol is not implied by its family and type.
+    /// Creates a socket with the protocol `protocol`, which `family` and `kind` need not imply.
     pub fn with_protocol(
         family: Family,
         kind: SocketKind,
@@ -221,7 +221,8 @@ impl Socket {
         self.family
     }
 
-    /// Makes a socket of version 6 that is connected over version 4 a socket of version 4.
+    /// Turns a socket of version 6 that is connected over version 4 into a socket of version 4
+    /// (`IPV6_ADDRFORM`).
     ///
     /// # Errors
     /// Fails with `ENOTCONN` if the socket is not connected, and with `EADDRNOTAVAIL` if it is not
@@ -241,7 +242,7 @@ impl Socket {
         self.inbox.id()
     }
 
-    /// Returns the memory of data that waits to be received, in bytes.
+    /// Returns the memory that is charged for data that waits to be received, in bytes.
     pub fn memory(&self) -> usize {
         self.inbox.memory()
     }
@@ -256,7 +257,7 @@ impl Socket {
         self.kind
     }
 
-    /// Returns the protocol, if its number is above 0.
+    /// Returns the protocol, or `None` if Linux's number of it is 0.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
@@ -266,7 +267,7 @@ impl Socket {
         &self.settings
     }
 
-    /// Returns whether the socket is of the family `AF_UNIX`.
+    /// Returns whether the family of the socket is `AF_UNIX`.
     pub(super) fn is_unix(&self) -> bool {
         self.family == Family::Unix
     }
@@ -299,7 +300,8 @@ impl Socket {
         self.remote()
     }
 
-    /// Returns the address that the other side has, or had.
+    /// Returns the address that the other side has, or had when the connection ended. Returns
+    /// `None` if the socket was not connected.
     pub fn remote(&self) -> Option<Address> {
         if self.family == Family::Netlink {
             return Some(Address::KERNEL);
@@ -321,7 +323,7 @@ impl Socket {
         self.state.lock().phase == Phase::Listening
     }
 
-    /// Takes the pending error (`SO_ERROR`).
+    /// Returns the pending error and clears it (`SO_ERROR`). Returns `None` if no error is pending.
     pub fn take_error(&self) -> Option<Errno> {
         self.inbox.take_error()
     }
@@ -331,18 +333,19 @@ impl Socket {
         self.state.lock().bound.is_some()
     }
 
-    /// Returns the limit of sent data that is not received (`SO_SNDBUF`), in bytes.
+    /// Returns the most memory that data from this socket may take until it is received, in bytes
+    /// (`SO_SNDBUF`).
     pub fn send_buffer(&self) -> usize {
         self.account.limit()
     }
 
-    /// Sets the limit of sent data that is not received, in bytes.
+    /// Sets the most memory that data from this socket may take until it is received, in bytes.
     pub fn set_send_buffer(&self, bytes: usize) {
         self.state.lock().send_buffer_set = true;
         self.account.set_limit(bytes);
     }
 
-    /// Returns whether a receive call may wait for data, or finds the end of a TCP stream.
+    /// Returns whether a call that receives may wait for data, or finds the end of a TCP stream.
     pub(super) fn can_receive(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Connected { .. })
             || (self.is_tcp() && self.inbox.look().ended)
@@ -354,16 +357,18 @@ impl Socket {
     }
 
     /// Returns the number of bytes that wait to be received, and the length of the first message.
+    /// In a stream, an urgent byte that is received alone ends the count.
     pub fn waiting(&self) -> (usize, usize) {
         self.inbox.waiting()
     }
 
-    /// Returns the memory of sent data that is not received, in bytes.
+    /// Returns the memory of data that this socket has sent and that is not received yet, in bytes.
     pub fn unreceived(&self) -> usize {
         self.account.used()
     }
 
-    /// Returns how long a call waits: one that sends if `sends`, else one that receives.
+    /// Returns how long a call that begins now may wait: not at all if `nonblocking`, else until
+    /// the timeout for sending if `sends`, or until the timeout for receiving.
     pub(super) fn patience(&self, nonblocking: bool, sends: bool) -> Patience {
         if nonblocking {
             return Patience::None;
@@ -387,8 +392,7 @@ impl Socket {
         }
     }
 
-    /// Takes the lock of calls that connect the socket. The lock is released when the result is
-    /// dropped.
+    /// Takes the lock of calls that connect the socket. Dropping the result releases the lock.
     ///
     /// # Errors
     /// Fails with `EALREADY` if another thread is connecting the socket.
@@ -396,7 +400,9 @@ impl Socket {
         self.connecting.try_lock().ok_or(Errno::EALREADY)
     }
 
-    /// Connects the socket to the owner of the inbox `peer`.
+    /// Connects the socket to the owner of the inbox `peer`, which has the address `remote` and the
+    /// credentials `credentials`. `reported` says that `connect` need not report the success any
+    /// more.
     pub(super) fn set_connected(
         &self,
         peer: Arc<Inbox>,
@@ -431,7 +437,7 @@ impl Socket {
         }
     }
 
-    /// Notes that `connect` returns success.
+    /// Records that `connect` has returned success.
     pub(super) fn set_reported(&self) {
         let mut state = self.state.lock();
         if let Phase::Connected { reported } = &mut state.phase {
@@ -490,7 +496,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether sending fails, because of this socket or of the other side.
+    /// Returns whether this socket or the other side keeps the socket from sending. `state` is the
+    /// locked state of this socket.
     pub(super) fn cannot_send(&self, state: &State) -> bool {
         state.shut_write
             || self.inbox.is_reset()
@@ -558,7 +565,8 @@ impl Socket {
             )
     }
 
-    /// Begins to accept connections, or changes the limit of the backlog.
+    /// Begins to accept connections. At most `backlog` of them wait to be accepted. If the socket
+    /// accepts connections already, changes that limit.
     pub(super) fn start_listening(&self, backlog: usize) {
         let listener = Arc::new(Listener {
             backlog: SpinLock::new(Backlog::new(backlog)),
@@ -714,7 +722,7 @@ impl Socket {
         listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
     }
 
-    /// Takes the connection of `client` out of the backlog of `listener`.
+    /// Removes the connection of `client` from the backlog of `listener`.
     pub(super) fn give_turn_up(listener: &Listener, client: *const Self) {
         let gone = {
             let mut backlog = listener.backlog.lock();
@@ -771,7 +779,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the address that an `IPv4` or `IPv6` socket is bound to.
+    /// Returns the address that an `IPv4` or `IPv6` socket is bound to. Returns the wildcard of
+    /// version 4 with port 0 for another socket.
     pub(super) fn endpoint(&self) -> Endpoint {
         self.local().endpoint().unwrap_or(Endpoint {
             ip: Ip::ANY4,

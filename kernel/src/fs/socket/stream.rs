@@ -25,6 +25,7 @@ const LONGEST: usize = 32 << 10;
 pub(super) struct With {
     /// The credentials that the sender claims.
     pub(super) credentials: Option<Credentials>,
+    /// How long the call waits.
     pub(super) patience: Patience,
     /// The last byte is urgent.
     pub(super) urgent: bool,
@@ -65,8 +66,8 @@ impl Socket {
         }
     }
 
-    /// Sends all bytes of `from`, or those for which there is room without waiting. Descriptors go
-    /// with the first bytes.
+    /// Sends all bytes of `from`, or those for which there is room without waiting. Descriptors are
+    /// sent with the first bytes. Returns the number of bytes sent.
     ///
     /// # Errors
     /// Fails as `send(2)` does, and with `BROKEN_PIPE` where Linux sends SIGPIPE.

@@ -59,7 +59,7 @@ impl Parcel {
 
 impl Socket {
     /// Returns the IP version of a packet that this socket sends to `to`. A packet of version 4 is
-    /// marked as mapped if the socket is of the family `AF_INET6`.
+    /// marked as mapped if the socket has the family `AF_INET6`.
     pub(super) fn version_of_packet(&self, to: Ip) -> Version {
         if to.to_v4().is_none() {
             return Version::Six;
@@ -69,8 +69,8 @@ impl Socket {
         }
     }
 
-    /// Returns the header fields of a packet to `to`: values of `choice`, else those of the
-    /// socket's options.
+    /// Returns the header fields of a packet to `to`. Each field is that of `choice` if that has
+    /// one, else that of the socket's options.
     pub(super) fn head(&self, to: Endpoint, choice: Choice) -> Head {
         let settings = self.settings();
         let (hops, service) = if to.ip.is_group() {

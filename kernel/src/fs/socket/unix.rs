@@ -129,7 +129,7 @@ impl Socket {
     ///
     /// # Errors
     /// Fails with `ECONNREFUSED` if no socket has the name or listens there, and with `EPROTOTYPE`
-    /// if that socket is of another type. Fails with `EISCONN` if this socket is connected, with
+    /// if that socket has another type. Fails with `EISCONN` if this socket is connected, with
     /// `EINVAL` if it listens, and with the errors of looking up a path. Otherwise fails as
     /// `connect(2)`.
     pub(super) fn connect_unix(
@@ -228,7 +228,7 @@ impl Socket {
     }
 
     /// Sends a message from a datagram socket, or over a connection that keeps boundaries. Returns
-    /// its length. Waits for room as `patience` allows.
+    /// the length of the message. Waits for room as `patience` allows.
     ///
     /// # Errors
     /// Fails as `sendmsg(2)`: among others with `ENOTCONN` without a receiver, with `EMSGSIZE` if

@@ -36,9 +36,10 @@ fn last_name(path: &[u8]) -> &[u8] {
 }
 
 impl Beside {
-    /// Returns the folders whose entries may be fetched with those of `node`, which shows the
-    /// host's `folder`. Their number grows with the listings beside it and beside the directory
-    /// above. So a program that lists one folder of many fetches no others.
+    /// Returns the folders whose entries are fetched in one request with those of `node`, which
+    /// shows the host's `folder`. Their number grows with the number of folders that were listed in
+    /// the directory above and in the one above that. So a program that lists one folder of many
+    /// fetches no others.
     pub(super) fn of(node: &TmpNode, folder: &[u8]) -> Self {
         Self::gathered(node, folder).unwrap_or_default()
     }
@@ -86,13 +87,13 @@ impl Beside {
         Some(beside)
     }
 
-    /// Takes the names of the folders, for the request.
+    /// Takes the names of the folders, which the request to the host contains.
     pub(super) fn take_names(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.names)
     }
 
-    /// Ends the folder before, and begins that with the last name `name`. Entries of a folder that
-    /// was not requested are ignored.
+    /// Finishes the current folder, and makes the folder with the last name `name` the current one.
+    /// If that folder was not requested, its entries are ignored.
     pub(super) fn turn_to(&mut self, name: &[u8]) {
         self.finish();
         let left = self.folders.get(self.next..).unwrap_or_default();
@@ -103,7 +104,8 @@ impl Beside {
         }
     }
 
-    /// Returns the directory that the entries go to now, and its path on the host.
+    /// Returns the directory that the next entries go to, and its path on the host. Returns `None`
+    /// if they are ignored.
     pub(super) fn current(&self) -> Option<&(Arc<TmpNode>, Arc<[u8]>)> {
         self.folders.get(self.current?)
     }
@@ -114,7 +116,8 @@ impl Beside {
         self.current = None;
     }
 
-    /// Notes that all entries of the current folder are here.
+    /// Records that the directory of the current folder has all entries of the host. Then no folder
+    /// is current.
     pub(super) fn finish(&mut self) {
         if let Some((node, path)) = self.current.take().and_then(|at| self.folders.get(at))
             && let Ok(directory) = node.directory()

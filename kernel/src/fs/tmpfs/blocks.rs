@@ -17,8 +17,8 @@ impl Regular {
             && content.pages.has_room_for_block(first)
     }
 
-    /// Makes a huge block for the 2 MiB around page `index`, if the file may have blocks and has no
-    /// page there.
+    /// Makes a huge block for the 2 MiB around page `index`, if the policy and `wish` allow it and
+    /// the file has no page there. `place` says whether `index` must lie in the file.
     pub(super) fn make_block(&self, node: &TmpNode, index: u64, wish: Wish, place: Place) {
         let (fs, first) = (&*node.fs, region_of(index));
         if !fs.may_have_blocks() {

@@ -77,7 +77,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
-    /// Something is mounted here. Every path walk checks this flag, and mostly needs no lock then.
+    /// A file system is mounted on this directory. Every path walk checks this flag, and mostly
+    /// needs no lock then.
     is_covered: AtomicBool,
     /// The number of directories in this one whose entries were all fetched from the host.
     listings: AtomicUsize,
@@ -125,8 +126,8 @@ impl State {
 }
 
 impl Directory {
-    /// Makes an empty directory, whose name is `name` in the directory `above`. The root of a tree
-    /// has `None` for `above`.
+    /// Returns an empty directory, whose name is `name` in the directory `above`. The root of a
+    /// tree has `None` for `above`.
     pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8]) -> Self {
         Self {
             state: SpinLock::new(State {
@@ -145,13 +146,13 @@ impl Directory {
         }
     }
 
-    /// Returns the host's directory below this one.
+    /// Returns the host's directory whose entries appear in this one, as far as it is known.
     pub(super) fn below(&self) -> Below {
         self.state.lock().below.clone()
     }
 
-    /// Notes the host's directory below this one once it is known, and later that all its entries
-    /// are here. Ignores anything else.
+    /// Stores the host's directory below this one once it is known, and later that all its entries
+    /// are here. Ignores any other change.
     pub(super) fn set_below(&self, below: Below) {
         let mut state = self.state.lock();
         let is_news = match state.below {
@@ -166,7 +167,8 @@ impl Directory {
         }
     }
 
-    /// Returns whether the host need not be asked for `name`.
+    /// Returns whether a lookup of `name` needs no request to the host. The entry is here then, is
+    /// known to be absent, or was removed.
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         let state = self.state.lock();
         matches!(state.below, Below::Nothing | Below::Whole(_))
@@ -174,7 +176,8 @@ impl Directory {
             || state.hidden.contains(name)
     }
 
-    /// Enters a node of the host, unless its name was removed or made here since.
+    /// Adds `node`, which was made from an entry of the host, as the entry `name`. Drops `node` if
+    /// a program has removed or created that name since.
     pub(super) fn enter_below(&self, name: Arc<[u8]>, node: Arc<TmpNode>) {
         let mut state = self.state.lock();
         let stands = matches!(state.below, Below::Folder(_))
@@ -189,7 +192,7 @@ impl Directory {
         }
     }
 
-    /// Notes that the host has no entry `name`, so that it is not asked again and again.
+    /// Records that the host has no entry `name`, so that it is not asked again and again.
     pub(super) fn note_absent(&self, name: &[u8]) {
         let mut state = self.state.lock();
         if matches!(state.below, Below::Folder(_)) && state.hidden.len() < MAX_ABSENT {
@@ -294,7 +297,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns the first directory with a cookie of at least `from`, and its cookie.
+    /// Returns the first directory with a cookie of at least `from`, and its cookie. Returns `None`
+    /// if there is none.
     pub(super) fn next_directory(&self, mut from: u64) -> Option<(u64, Arc<TmpNode>)> {
         loop {
             let state = self.state.lock();
@@ -319,14 +323,14 @@ impl Directory {
         self.listings.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the number that [`Self::count_listing`] counts.
+    /// Returns the number of directories that [`Self::count_listing`] has counted.
     pub(super) fn listings(&self) -> usize {
         // Relaxed: see `count_listing`.
         self.listings.load(Ordering::Relaxed)
     }
 
-    /// Adds up to `most` directories that come soon behind the entry `name` in a listing to
-    /// `found`. That list must have room for them.
+    /// Adds directories that follow the entry `name` in a listing to `found`, up to `most` of them.
+    /// `found` must have room for them.
     pub(super) fn directories_behind(
         &self,
         name: &[u8],
@@ -342,9 +346,10 @@ impl Directory {
         found.extend(directories.take(most).map(|(_, (_, node))| node.clone()));
     }
 
-    /// Forgets unused entries that the host still has. Returns their number. Does nothing if there
-    /// are more than `holders` references to this directory: a program that lists it must not meet
-    /// an entry twice.
+    /// Drops entries of this directory that the host still has and no program uses. Returns the
+    /// number of dropped entries. `this` is the node of this directory. Does nothing if `this` has
+    /// more than `holders` references: a program that lists the directory must not meet an entry
+    /// twice.
     pub(super) fn forget(&self, this: &Arc<TmpNode>, holders: usize) -> usize {
         let (mut forgotten, mut from) = (0, 0);
         loop {
@@ -423,8 +428,8 @@ impl Directory {
         Ok(Some(new.clone()))
     }
 
-    /// Forgets the entry `name` if it leads to `node`, so that the host is asked for it the next
-    /// time. Returns the node that it leads to if that is another one.
+    /// Drops the entry `name` if it leads to `node`, so that the host is asked for it the next
+    /// time. Returns the node that the entry leads to if that is another one, else `None`.
     pub(super) fn forget_entry(&self, name: &[u8], node: &Arc<TmpNode>) -> Option<Arc<TmpNode>> {
         let mut state = self.state.lock();
         let now = state.by_name.get(name)?.node.clone();
@@ -443,7 +448,8 @@ impl Directory {
         None
     }
 
-    /// Returns the directory above, or `None` for the root of the tree.
+    /// Returns the directory above. Returns `None` for the root of the tree, and once that
+    /// directory is gone.
     pub(super) fn parent(&self) -> Option<NodeRef> {
         self.state.lock().above.as_ref()?.upgrade()
     }
@@ -514,8 +520,8 @@ fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
 }
 
 /// Renames the entry `name` of `from` to `new_name` of `to`, in the same file system, as `how`
-/// says. `meant` are the nodes that the caller found at the old and the new name. Returns what was
-/// moved or replaced, or `None` if both names lead to the same node.
+/// says. `meant` are the nodes that the caller found at the old and the new name. Returns the nodes
+/// that were moved or replaced, or `None` if both names lead to the same node.
 ///
 /// # Errors
 /// Fails with `ESTALE` if a name leads to another node by now. Fails with `ENOENT`, `EINVAL`,

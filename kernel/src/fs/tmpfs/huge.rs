@@ -129,7 +129,8 @@ impl Tmpfs {
         Arc::new(fs)
     }
 
-    /// Returns the content of a new regular file.
+    /// Returns the content of a new regular file of this file system, which consists of huge pages
+    /// if the file system has them.
     pub(super) fn new_content(&self) -> Body {
         match &self.huge {
             Some(subpool) => Body::Huge(Huge {
@@ -197,8 +198,11 @@ impl Huge {
     }
 }
 
-/// Opens the file `node` of huge pages, for writing if `flags` say so. Fails with `EROFS` if the
-/// mount is read-only and `flags` ask to write.
+/// Opens the file `node` of huge pages, for writing if `flags` say so. Returns the object that
+/// reads it.
+///
+/// # Errors
+/// Fails with `EROFS` if the mount is read-only and `flags` ask to write.
 pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     let writer = if flags.writable() {
         node.fs.volume.open_writer()?;

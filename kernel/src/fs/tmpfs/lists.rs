@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 4 + 500 * 8;
 pub(super) struct Lists(AtomicU8);
 
 impl Lists {
-    /// Makes the state of a file without access lists.
+    /// Returns the state of a file without access lists.
     pub(super) const fn none() -> Self {
         Self(AtomicU8::new(0))
     }
@@ -49,7 +49,7 @@ impl Lists {
             .store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Notes whether the file has the default list (if `default`) or the access list.
+    /// Records whether the file has the default list (if `default`) or the access list.
     fn note(&self, default: bool, has: bool) {
         let bit = if default { HAS_DEFAULT } else { HAS_ACCESS };
         if has {
@@ -94,7 +94,7 @@ impl TmpNode {
     /// Checks by the access list whether `who` may use the file as `wanted`.
     ///
     /// # Errors
-    /// Fails with `EACCES` if not.
+    /// Fails with `EACCES` if `who` may not.
     #[cold]
     pub(super) fn may_by_list(&self, who: &Credentials, wanted: Wanted) -> Result<(), Errno> {
         let attributes = self.attributes.lock();
@@ -111,7 +111,8 @@ impl TmpNode {
         }
     }
 
-    /// Sets or removes a list, and applies `change`.
+    /// Sets the default list (if `default`) or the access list to `list`. With `None`, removes it.
+    /// Also sets the permission bits of `change`.
     ///
     /// # Errors
     /// Fails with `EROFS`, and with `ENOSPC` for too many entries. Fails with `EAGAIN` if the

@@ -66,8 +66,8 @@ impl TmpNode {
         (below.asked.is_old() && !regular.content.lock().changes).then_some(below)
     }
 
-    /// Returns the node that the entry `name` of this directory leads to. A moment ago that was
-    /// `node`. Asks the host if `node` shows a file that may have changed there.
+    /// Returns the node that the entry `name` of this directory leads to. `node` is the node that
+    /// it led to a moment ago. Asks the host if `node` shows a file that may have changed there.
     ///
     /// # Errors
     /// Fails with `ENOENT` if the host has removed the file, and with `ENOMEM`.
@@ -153,7 +153,7 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Notes that the node has lost a name.
+    /// Subtracts 1 from the number of the node's names, because it has lost one.
     pub(super) fn is_nameless_now(&self) {
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_sub(1);

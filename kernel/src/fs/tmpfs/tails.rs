@@ -9,7 +9,8 @@ use machine::sync::SpinLock;
 /// Files that may have such a block.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
 
-/// Lists a file that is not listed yet. Returns `false` if memory is short.
+/// Adds `node` to the list of files with a huge block that may reach behind their end. The list
+/// must not have it. Returns `false` if memory is short.
 pub(super) fn note(node: &TmpNode) -> bool {
     let mut files = FILES.lock();
     if files.len() == files.capacity() {

@@ -10,7 +10,8 @@ use machine::sync::Once;
 /// Bytes in use.
 static USED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts as used memory until it is dropped. The field is the size in bytes.
+/// Memory of messages or semaphores, which counts as used until this value is dropped. The field is
+/// the size in bytes.
 #[derive(Debug)]
 pub(super) struct Charge(u64);
 
@@ -30,11 +31,11 @@ fn most() -> u64 {
     MOST.get().copied().unwrap_or(0)
 }
 
-/// Charges `bytes` bytes to the memory of messages and semaphores. Returns the charge, which lasts
-/// until it is dropped.
+/// Charges `bytes` bytes to the memory of messages and semaphores. The charge lasts until the
+/// result is dropped.
 ///
 /// # Errors
-/// Fails with `ENOMEM` if the sum would exceed the limit.
+/// Fails with `ENOMEM` if the sum of all charges would exceed a quarter of RAM.
 pub(super) fn charge(bytes: u64) -> Result<Charge, Errno> {
     // Relaxed: no other data depends on the sum.
     let sum = USED.fetch_add(bytes, Ordering::Relaxed);

@@ -26,15 +26,16 @@ use sleeper::Sleeper;
 const IPC_CREAT: u32 = 0o1000;
 const IPC_EXCL: u32 = 0o2000;
 
-/// The right to read an object's contents.
+/// The right to read the contents of a System V IPC object, for [`Owner::check`].
 pub const READ: u32 = 4;
-/// The right to change an object's contents.
+/// The right to change the contents of a System V IPC object, for [`Owner::check`].
 pub const WRITE: u32 = 2;
 
-/// The highest value of the limits on the number of objects of a kind.
+/// The highest value to which the limit on the number of System V IPC objects of one kind can be
+/// set.
 pub const MAX_OBJECTS: u64 = MAX_PLACES as u64;
 
-/// The creator, owner and permissions of an object.
+/// The key, owner, creator and permissions of a System V IPC object.
 #[derive(Copy, Clone, Debug)]
 pub struct Owner {
     /// The object's key; 0 if it has none.
@@ -73,22 +74,25 @@ impl Owner {
         }
     }
 
-    /// Checks that the calling task may read (4) or change (2) the object's contents.
+    /// Checks that the calling task has the rights in `wanted` to the object's contents. `wanted`
+    /// is the sum of [`READ`], [`WRITE`] and 1, the right to execute.
     ///
     /// # Errors
-    /// Fails with `EACCES` if the task may not.
+    /// Fails with `EACCES` if the task lacks one of these rights.
     pub fn check(&self, wanted: u32) -> Result<(), Errno> {
         process::current()
             .credentials()
             .may_use_ipc(&self.owned(), wanted)
     }
 
-    /// Checks that the calling task has the rights that the flags of a `get` call ask for.
+    /// Checks that the calling task has the rights that the flags of a `get` call request. Fails
+    /// with `EACCES` if it lacks one.
     fn check_get(&self, flags: u32) -> Result<(), Errno> {
         self.check((flags >> 6 | flags >> 3 | flags) & 7)
     }
 
-    /// Checks that the calling task may change or remove the object itself.
+    /// Checks that the calling task may change or remove the object itself. Its owner and its
+    /// creator may, and tasks with `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     /// Fails with `EPERM` if the task may not.
@@ -120,8 +124,9 @@ fn pid() -> u32 {
     process::current().process().pid()
 }
 
-/// Returns the object with this key if the call is for one that exists. Returns `None` if the call
-/// must create it.
+/// Returns the number of the object with the key `key`. Returns `None` if a `get` call with `flags`
+/// must create the object. Fails with `ENOENT` if there is no object and `flags` do not allow to
+/// create one, and with `EEXIST` if `flags` demand a new object.
 fn find<T>(ids: &IpcIds<T>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
     if key == PRIVATE {
         return Ok(None);
@@ -134,7 +139,7 @@ fn find<T>(ids: &IpcIds<T>, key: i32, flags: u32) -> Result<Option<i32>, Errno> 
     }
 }
 
-/// The contents of a message.
+/// The contents of a System V or POSIX message. Their memory is charged to the budget of IPC.
 #[derive(Debug)]
 pub struct Body {
     bytes: Vec<u8>,
@@ -145,7 +150,8 @@ impl Body {
     /// The memory that a message takes besides its contents, in bytes.
     const BESIDES: u64 = 256;
 
-    /// Makes the contents of a message of `size` bytes, which `fill` writes.
+    /// Returns the contents of a message of `size` bytes. `fill` writes the bytes, which are zero
+    /// at first.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with the errors of `fill`.

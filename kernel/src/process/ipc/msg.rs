@@ -11,7 +11,7 @@ use logic::ipc_ids::IpcIds;
 use logic::message_queue::{Mark, Message, Queue, Taking};
 use machine::sync::SpinLock;
 
-/// The limits that `/proc/sys/kernel/msg*` shows.
+/// The limits on System V message queues that `/proc/sys/kernel/msg*` shows.
 #[derive(Debug)]
 pub struct Limits {
     /// Bytes in a message.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub queues: AtomicU64,
 }
 
-/// The limits in force. They start as Linux's defaults.
+/// The limits on System V message queues in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     message: AtomicU64::new(8192),
     queue: AtomicU64::new(16_384),
@@ -52,8 +52,8 @@ fn mark() -> Mark {
     }
 }
 
-/// Returns the queue with this key if the call is for one that exists. Returns `None` if the call
-/// must create it.
+/// Returns the number of the queue with the key `key` after a check of the rights in `flags`.
+/// Returns `None` if a `get` call with `flags` must create the queue.
 fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
     let found = super::find(table, key, flags)?;
     if let Some(id) = found {
@@ -62,11 +62,14 @@ fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option
     Ok(found)
 }
 
-/// Returns the number of the queue with the key `key` (`msgget(2)`). Creates the queue if `flags`
-/// say so.
+/// Returns the number of the System V message queue with the key `key` (`msgget(2)`). Creates the
+/// queue if `flags` say so, or if `key` is `IPC_PRIVATE`.
 ///
 /// # Errors
-/// Fails as `msgget(2)` does.
+/// Fails with `ENOENT` if there is no such queue, with `EEXIST` if `flags` demand a new one, and
+/// with `EACCES` if the calling task lacks a right in `flags`. Fails with `ENOSPC` at the limit on
+/// queues, and with `ENOMEM`. Fails with `EINVAL` if a negative number was requested for the next
+/// queue.
 pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
     if let Some(id) = existing(&TABLE.lock(), key, flags)? {
         return Ok(id);
@@ -84,11 +87,13 @@ pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
     table.insert(key, bytes(&LIMITS.queues), |_| one)
 }
 
-/// Sends `message` to the queue `id`, and waits for room unless `nowait` (`msgsnd(2)`). The type of
-/// the message is 1 or more.
+/// Sends `message` to the System V message queue `id`, and waits for room unless `nowait`
+/// (`msgsnd(2)`). The caller has checked that the type of the message is 1 or more, and its size.
 ///
 /// # Errors
-/// Fails as `msgsnd(2)` does.
+/// Fails with `EINVAL` if no queue has this number, and with `EACCES` if the calling task may not
+/// write. Fails with `EAGAIN` if `nowait` is set and there is no room. Fails with `EIDRM` if the
+/// queue is removed during the wait, and with `ERESTARTNOHAND` at a signal.
 pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> {
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
@@ -124,11 +129,15 @@ pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> 
     }
 }
 
-/// Removes the message that `taking` selects from the queue `id` and returns it (`msgrcv(2)`).
-/// Waits for such a message unless `nowait`.
+/// Removes the message that `taking` selects from the System V message queue `id` and returns it
+/// (`msgrcv(2)`). Waits for such a message unless `nowait`. The message may be larger than the
+/// receiver's buffer, if `taking` allows that.
 ///
 /// # Errors
-/// Fails as `msgrcv(2)` does.
+/// Fails with `EINVAL` if no queue has this number, and with `EACCES` if the calling task may not
+/// read. Fails with `ENOMSG` if `nowait` is set and there is no such message, and with `E2BIG` if
+/// the message is too large for `taking`. Fails with `EIDRM` if the queue is removed during the
+/// wait, and with `ERESTARTNOHAND` at a signal.
 pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, Errno> {
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
@@ -157,12 +166,14 @@ pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, E
     }
 }
 
-/// Copies the message that has `n` others before it into `room`, without removing it (`msgrcv(2)`
-/// with `MSG_COPY`). Returns the type and the size in bytes of the message.
+/// Copies the message that has `n` others before it in the System V message queue `id` into `room`,
+/// without removing it (`msgrcv(2)` with `MSG_COPY`). Returns the type and the size in bytes of the
+/// message.
 ///
 /// # Errors
-/// Fails with `ENOMSG` if there is no such message, and with `E2BIG` if it is too large for
-/// `taking`. Fails with `EINVAL` if it is too large for `room`.
+/// Fails with `EINVAL` if no queue has this number, and with `EACCES` if the calling task may not
+/// read. Fails with `ENOMSG` if there is no such message, with `E2BIG` if it is too large for
+/// `taking`, and with `EINVAL` if it is too large for `room`.
 pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, usize), Errno> {
     let table = TABLE.lock();
     let one = table.get(id)?;
@@ -175,7 +186,7 @@ pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, us
     Ok((message.kind, message.bytes))
 }
 
-/// What `msgctl` returns about a queue.
+/// The status of a System V message queue, for `msgctl(2)`.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
     /// The queue's number.
@@ -207,7 +218,7 @@ fn status_of(table: &IpcIds<MessageQueue>, id: i32) -> Result<Status, Errno> {
     })
 }
 
-/// Returns the status of a queue.
+/// Returns the status of the queue with the number `id`. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no queue has this number.
@@ -215,7 +226,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
     status_of(&TABLE.lock(), id)
 }
 
-/// Returns the status of the queue at a place in the table.
+/// Returns the status of the queue at the index `place` of the table. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no queue is there.
@@ -224,28 +235,28 @@ pub fn status_at(place: i32) -> Result<Status, Errno> {
     status_of(&table, table.at(place)?)
 }
 
-/// Returns the first queue at this place or behind it, and the place behind that queue. Returns
-/// `None` if there is none.
+/// Returns the status of the first queue at or behind the index `place` of the table, and the index
+/// behind that queue. Returns `None` if there is no such queue.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.next_from(place)?;
     Some((status_of(&table, id).ok()?, next))
 }
 
-/// Figures for all queues together.
+/// Figures for all System V message queues together.
 #[derive(Copy, Clone, Debug)]
 pub struct Totals {
     /// The number of queues.
     pub queues: usize,
-    /// The highest place in use.
+    /// The highest index of the table that is in use; 0 without queues.
     pub highest: usize,
-    /// The number of their messages.
+    /// The number of messages in all queues.
     pub messages: usize,
-    /// The bytes of these messages.
+    /// The bytes of all these messages.
     pub bytes: usize,
 }
 
-/// Returns the figures for all queues together.
+/// Returns the figures for all System V message queues together.
 pub fn totals() -> Totals {
     let table = TABLE.lock();
     let mut totals = Totals {
@@ -261,11 +272,13 @@ pub fn totals() -> Totals {
     totals
 }
 
-/// Gives the queue `id` another owner, other permissions and another size in bytes (`IPC_SET`).
+/// Gives the System V message queue `id` the owner `owner` (user and group), the permission bits
+/// `permissions`, and the limit `most_bytes` on the bytes of its messages (`IPC_SET`). The caller
+/// has checked that the task may raise the limit.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no queue has this number, or if an ID of `owner` is -1. Fails with
-/// `EPERM` if the caller may not change it.
+/// `EPERM` if the calling task may not change the queue.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let one = table.get_mut(id)?;
@@ -276,11 +289,12 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Resul
     Ok(())
 }
 
-/// Removes the queue `id` with its messages (`IPC_RMID`). Tasks that wait at the queue get `EIDRM`.
+/// Removes the System V message queue `id` with its messages (`IPC_RMID`). Tasks that wait at the
+/// queue get `EIDRM`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if no queue has this number, and with `EPERM` if the caller may not remove
-/// it.
+/// Fails with `EINVAL` if no queue has this number, and with `EPERM` if the calling task may not
+/// remove the queue.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -293,7 +307,8 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns a zeroed buffer of `size` bytes, or of the largest message's size if that is less.
+/// Returns a zeroed buffer of `size` bytes, or of the size of the largest allowed message
+/// (`kernel.msgmax`) if that is less.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -305,12 +320,12 @@ pub fn room(size: usize) -> Result<Vec<u8>, Errno> {
     Ok(room)
 }
 
-/// Returns the number that the next queue gets, if one was requested.
+/// Returns the number that was requested for the next queue (`kernel.msg_next_id`), or `None`.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().next_id()
 }
 
-/// Requests `id` as the number of the next queue.
+/// Requests `id` as the number of the next queue (`kernel.msg_next_id`).
 pub fn set_next_id(id: i32) {
     TABLE.lock().set_next_id(id);
 }

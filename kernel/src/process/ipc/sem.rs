@@ -15,7 +15,7 @@ use logic::semaphores::{Attempt, Caller, MAX_VALUE, Operation, Set};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
 
-/// The limits that `/proc/sys/kernel/sem` shows.
+/// The limits on System V semaphores that `/proc/sys/kernel/sem` shows.
 #[derive(Debug)]
 pub struct Limits {
     /// Semaphores in a set (`SEMMSL`).
@@ -28,7 +28,7 @@ pub struct Limits {
     pub sets: AtomicU64,
 }
 
-/// The limits in force. They start as Linux's defaults.
+/// The limits on System V semaphores in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     of_set: AtomicU64::new(32_000),
     all: AtomicU64::new(32_000 * 32_000),
@@ -72,7 +72,7 @@ pub struct UndoList {
 }
 
 impl UndoList {
-    /// Makes a list without adjustments.
+    /// Returns a list without adjustments.
     pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number itself matters.
@@ -127,8 +127,8 @@ impl Semaphores {
     }
 }
 
-/// Returns the set with this key if the call is for one that exists. Returns `None` if the call
-/// must create it.
+/// Returns the number of the set with the key `key` after a check of its size and of the rights in
+/// `flags`. Returns `None` if a `get` call with `flags` must create the set.
 fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.sets, key, flags)? else {
         return Ok(None);
@@ -141,11 +141,14 @@ fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// Returns the number of the set with the key `key` (`semget(2)`). Creates the set with `count`
-/// semaphores if `flags` say so.
+/// Returns the number of the set of semaphores with the key `key` (`semget(2)`). Creates the set
+/// with `count` semaphores if `flags` say so, or if `key` is `IPC_PRIVATE`.
 ///
 /// # Errors
-/// Fails as `semget(2)` does.
+/// Fails with `EINVAL` if `count` is negative, above the limit, above the size of the set, or 0 for
+/// a new set. Fails with `ENOENT` if there is no such set, with `EEXIST` if `flags` demand a new
+/// one, and with `EACCES` if the calling task lacks a right in `flags`. Fails with `ENOSPC` at the
+/// limit on sets or semaphores, and with `ENOMEM`.
 pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
     let count = u64::try_from(count).map_err(|_| Errno::EINVAL)?;
     // Relaxed, as for all limits: no other data depends on them.
@@ -187,10 +190,15 @@ pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
 }
 
 /// Does all `operations` on the set `id` at once, or waits until they can be done
-/// (`semtimedop(2)`). The wait ends at `deadline`, if there is one.
+/// (`semtimedop(2)`). The wait ends at `deadline` on the monotonic clock; `None` means no time
+/// limit.
 ///
 /// # Errors
-/// Fails as `semtimedop(2)` does.
+/// Fails with `EINVAL` if no set has this number, with `EFBIG` if there is no such semaphore, and
+/// with `EACCES` if the calling task may not do this. Fails with `EAGAIN` if an operation would
+/// wait but must not, and at `deadline`. Fails with `ERANGE` if a value or an adjustment would be
+/// too large, and with `ENOMEM`. Fails with `EIDRM` if the set is removed during the wait, and with
+/// `EINTR` at a signal.
 pub fn operate(
     id: i32,
     operations: Box<[Operation]>,
@@ -248,7 +256,7 @@ pub fn operate(
     sleeper.take().unwrap_or(Err(Errno::EIDRM))
 }
 
-/// What `semctl` returns about a set.
+/// The status of a set of semaphores, for `semctl(2)`.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
     /// The set's number.
@@ -273,7 +281,7 @@ impl Table {
     }
 }
 
-/// Returns the status of a set.
+/// Returns the status of the set with the number `id`. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no set has this number.
@@ -281,7 +289,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
 
-/// Returns the status of the set at a place in the table.
+/// Returns the status of the set at the index `place` of the table. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no set is there.
@@ -290,37 +298,39 @@ pub fn status_at(place: i32) -> Result<Status, Errno> {
     table.status(table.sets.at(place)?)
 }
 
-/// Returns the first set at this place or behind it, and the place behind that set. Returns `None`
-/// if there is none.
+/// Returns the status of the first set at or behind the index `place` of the table, and the index
+/// behind that set. Returns `None` if there is no such set.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.sets.next_from(place)?;
     Some((table.status(id).ok()?, next))
 }
 
-/// Returns the number of sets, the number of semaphores, and the highest place in use.
+/// Returns the number of sets, the number of semaphores in all sets, and the highest index of the
+/// table that is in use.
 pub fn totals() -> (usize, u64, usize) {
     let table = TABLE.lock();
     (table.sets.len(), table.count, table.sets.highest())
 }
 
-/// What [`look`] returns about one semaphore.
+/// The state of one semaphore, which [`look`] returns.
 #[derive(Copy, Clone, Debug)]
 pub struct Look {
     /// The semaphore's value.
     pub value: u16,
-    /// The process that did the last operation on it; 0 if there was none.
+    /// The process that last changed the semaphore or operated on it; 0 if there was none.
     pub pid: u32,
-    /// The number of calls that wait for it to grow.
+    /// The number of calls that wait for a larger value.
     pub growing: usize,
-    /// The number of calls that wait for it to become zero.
+    /// The number of calls that wait for the value zero.
     pub zero: usize,
 }
 
-/// Returns the state of one semaphore of a set.
+/// Returns the state of the semaphore with the index `semaphore` in the set `id`. Checks no
+/// permissions.
 ///
 /// # Errors
-/// Fails with `EINVAL` if there is no such semaphore.
+/// Fails with `EINVAL` if there is no such set or semaphore.
 pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     let table = TABLE.lock();
     let one = table.sets.get(id)?;
@@ -334,7 +344,7 @@ pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
     })
 }
 
-/// Returns the values of all semaphores of the set `id` (`GETALL`).
+/// Returns the values of all semaphores of the set `id` in order (`GETALL`). Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no set has this number, and with `ENOMEM`.
@@ -349,10 +359,11 @@ pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
     Ok(values)
 }
 
-/// Sets the values of all semaphores of the set `id` to `values` (`SETALL`).
+/// Sets the values of all semaphores of the set `id` to `values` (`SETALL`). The caller has checked
+/// the permission.
 ///
 /// # Errors
-/// Fails with `EINVAL` if no set has this number, and with `ERANGE` if a value is too large.
+/// Fails with `EINVAL` if no set has this number, and with `ERANGE` if a value is above `SEMVMX`.
 pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
     if values.iter().any(|&value| value > MAX_VALUE) {
         return Err(Errno::ERANGE);
@@ -365,11 +376,12 @@ pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets the value of one semaphore of the set `id` to `value` (`SETVAL`).
+/// Sets the value of the semaphore with the index `semaphore` in the set `id` to `value`
+/// (`SETVAL`). `may` checks the permission of the calling task for the set's owner.
 ///
 /// # Errors
-/// Fails with `ERANGE` if `value` is out of range, with `EINVAL` if there is no such semaphore, and
-/// with the error of `may` for the set's owner. Checks these in this order.
+/// Fails with `ERANGE` if `value` is negative or above `SEMVMX`, with `EINVAL` if there is no such
+/// set or semaphore, and with the error of `may`. Checks these in this order.
 pub fn set_value(
     id: i32,
     semaphore: i32,
@@ -390,8 +402,8 @@ pub fn set_value(
     Ok(())
 }
 
-/// Gives the set `id` another owner and other permissions (`IPC_SET`). The caller has checked that
-/// the task may do so.
+/// Gives the set `id` the owner `owner` (user and group) and the permission bits `permissions`
+/// (`IPC_SET`). The caller has checked that the task may do so.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no set has this number, or if an ID of `owner` is -1.
@@ -420,12 +432,12 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the number that the next set gets, if one was requested.
+/// Returns the number that was requested for the next set (`kernel.sem_next_id`), or `None`.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().sets.next_id()
 }
 
-/// Requests `id` as the number of the next set.
+/// Requests `id` as the number of the next set (`kernel.sem_next_id`).
 pub fn set_next_id(id: i32) {
     TABLE.lock().sets.set_next_id(id);
 }

@@ -38,7 +38,7 @@ const SHM_DEST: u32 = 0o1000;
 /// In a segment's mode: the pages stay in memory, as they do without it.
 const SHM_LOCKED: u32 = 0o2000;
 
-/// The limits that `/proc/sys/kernel/shm*` shows.
+/// The limits on System V shared memory that `/proc/sys/kernel/shm*` shows.
 #[derive(Debug)]
 pub struct Limits {
     /// Bytes in a segment.
@@ -52,7 +52,8 @@ pub struct Limits {
     pub force_removal: AtomicU64,
 }
 
-/// Linux's defaults, which are practically no limits.
+/// The limits on System V shared memory in force. They start as Linux's defaults, which are
+/// practically no limits.
 pub static LIMITS: Limits = Limits {
     bytes: AtomicU64::new(u64::MAX - (1 << 24)),
     pages: AtomicU64::new(u64::MAX - (1 << 24)),
@@ -107,7 +108,7 @@ impl Drop for Memory {
     }
 }
 
-/// What `shmctl` returns about a segment.
+/// The status of a segment of System V shared memory, for `shmctl(2)`.
 #[derive(Copy, Clone, Debug)]
 pub struct Status {
     /// The segment's number.
@@ -116,13 +117,13 @@ pub struct Status {
     pub owner: Owner,
     /// The size in bytes that `shmget` asked for.
     pub bytes: u64,
-    /// The process that created it, and the process that last attached or detached it.
+    /// The process that created the segment, and the one that last attached or detached it.
     pub pids: [u32; 2],
     /// The number of attachments.
     pub attached: u64,
     /// The times of the last attachment and detachment, in seconds since 1970; 0 if there was none.
     pub times: [i64; 2],
-    /// The number of its pages that are in memory.
+    /// The number of the segment's pages that are in memory.
     pub resident: u64,
 }
 
@@ -235,11 +236,14 @@ impl Attachment for Attached {
     }
 }
 
-/// Returns the number of the segment with the key `key` (`shmget(2)`). Creates the segment with
-/// `bytes` bytes if `flags` say so.
+/// Returns the number of the segment of shared memory with the key `key` (`shmget(2)`). Creates the
+/// segment with `bytes` bytes if `flags` say so, or if `key` is `IPC_PRIVATE`.
 ///
 /// # Errors
-/// Fails as `shmget(2)` does.
+/// Fails with `EINVAL` if `bytes` is above the size of the segment or, for a new segment, is 0 or
+/// above the limit. Fails with `ENOENT` if there is no such segment, with `EEXIST` if `flags`
+/// demand a new one, and with `EACCES` if the calling task lacks a right in `flags`. Fails with
+/// `ENOSPC` at the limit on pages or segments, and with `ENOMEM`. Huge pages have further errors.
 pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     if key != PRIVATE
         && let Some(id) = existing(&TABLE.lock(), key, bytes, flags)?
@@ -295,8 +299,8 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     Ok(id)
 }
 
-/// Returns the segment with this key if the call is for one that exists. Returns `None` if the call
-/// must create it.
+/// Returns the number of the segment with the key `key` after a check of its size and of the rights
+/// in `flags`. Returns `None` if a `get` call with `flags` must create the segment.
 fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.segments, key, flags)? else {
         return Ok(None);
@@ -309,11 +313,13 @@ fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i3
     Ok(Some(id))
 }
 
-/// Attaches the segment `id` to `space`, the memory of the current process (`shmat(2)`). Returns
-/// the address of the segment. With `address` 0 the kernel chooses the address.
+/// Maps the segment `id` in `space`, the address space of the current process (`shmat(2)`). Returns
+/// the address of the mapping. With `address` 0 the kernel chooses the address. `flags` are the
+/// `SHM_*` flags of `shmat`.
 ///
 /// # Errors
-/// Fails as `shmat(2)` does.
+/// Fails with `EINVAL` if no segment has this number, or if the address is unaligned or in use.
+/// Fails with `EACCES` if the calling task lacks a right, and with `ENOMEM`.
 pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> Result<u64, Errno> {
     let replace = flags & SHM_REMAP != 0;
     let rounded = if flags & SHM_RND != 0 {
@@ -373,7 +379,8 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
     Ok(start)
 }
 
-/// Detaches the segment at `address` from the memory of the current process (`shmdt(2)`).
+/// Unmaps the segment that is attached at `address` in the address space of the current process
+/// (`shmdt(2)`).
 ///
 /// # Errors
 /// Fails with `EINVAL` if no segment is attached there.
@@ -381,7 +388,7 @@ pub fn detach(address: u64) -> Result<(), Errno> {
     current_space().ok_or(Errno::EINVAL)?.detach(address)
 }
 
-/// Returns the status of a segment.
+/// Returns the status of the segment with the number `id`. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no segment has this number.
@@ -389,7 +396,7 @@ pub fn status(id: i32) -> Result<Status, Errno> {
     TABLE.lock().status(id)
 }
 
-/// Returns the status of the segment at a place in the table.
+/// Returns the status of the segment at the index `place` of the table. Checks no permissions.
 ///
 /// # Errors
 /// Fails with `EINVAL` if no segment is there.
@@ -398,28 +405,28 @@ pub fn status_at(place: i32) -> Result<Status, Errno> {
     table.status(table.segments.at(place)?)
 }
 
-/// Returns the first segment at this place or behind it, and the place behind that segment. Returns
-/// `None` if there is none.
+/// Returns the status of the first segment at or behind the index `place` of the table, and the
+/// index behind that segment. Returns `None` if there is no such segment.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
     let (id, next) = table.segments.next_from(place)?;
     Some((table.status(id).ok()?, next))
 }
 
-/// Figures for all segments together.
+/// Figures for all segments of System V shared memory together.
 #[derive(Copy, Clone, Debug)]
 pub struct Totals {
     /// The number of segments.
     pub segments: usize,
-    /// The highest place in use.
+    /// The highest index of the table that is in use; 0 without segments.
     pub highest: usize,
-    /// Their pages, in memory or not.
+    /// The pages of all segments, in memory or not.
     pub pages: u64,
-    /// Their pages in memory.
+    /// The pages of all segments that are in memory.
     pub resident: u64,
 }
 
-/// Returns the figures for all segments together.
+/// Returns the figures for all segments of System V shared memory together.
 pub fn totals() -> Totals {
     let table = TABLE.lock();
     let segments = &table.segments;
@@ -432,11 +439,12 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Destroys the segment `id`, at once or with its last attachment (`IPC_RMID`).
+/// Removes the segment `id` (`IPC_RMID`). It is destroyed at once if no process has attached it,
+/// else with its last attachment.
 ///
 /// # Errors
-/// Fails with `EINVAL` if no segment has this number, and with `EPERM` if the caller may not remove
-/// it.
+/// Fails with `EINVAL` if no segment has this number, and with `EPERM` if the calling task may not
+/// remove the segment.
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
@@ -451,11 +459,12 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the segment `id` another owner and other permissions (`IPC_SET`).
+/// Gives the segment `id` the owner `owner` (user and group) and the permission bits `permissions`
+/// (`IPC_SET`).
 ///
 /// # Errors
 /// Fails with `EINVAL` if no segment has this number, or if an ID of `owner` is -1. Fails with
-/// `EPERM` if the caller may not change it.
+/// `EPERM` if the calling task may not change the segment.
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
@@ -466,12 +475,13 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets or clears the flag that the segment `id` is locked (`SHM_LOCK`, `SHM_UNLOCK`). The flag is
-/// only shown, because pages are never evicted.
+/// Marks the segment `id` as locked in memory if `locked`, else removes the mark (`SHM_LOCK`,
+/// `SHM_UNLOCK`). The mark is only shown, because pages are never evicted. A segment of huge pages
+/// never gets it, as on Linux.
 ///
 /// # Errors
-/// Fails with `EINVAL` if no segment has this number, and with `EPERM` if the caller may not lock
-/// it.
+/// Fails with `EINVAL` if no segment has this number. Fails with `EPERM` if the calling task has no
+/// `CAP_IPC_LOCK` and does not own the segment, or locks it with an `RLIMIT_MEMLOCK` of 0.
 pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
@@ -494,8 +504,8 @@ pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// If `force_removal` is set, destroys the segments that no process has attached and whose creator
-/// is gone. `ends` is a process that is about to end and counts as gone.
+/// If `kernel.shm_rmid_forced` is set, destroys the segments that no process has attached and whose
+/// creator is gone. The process in `ends` is about to end and counts as gone.
 pub fn remove_forced(ends: Option<&Process>) {
     if !LIMITS.forces_removal() {
         return;
@@ -521,12 +531,12 @@ pub fn remove_forced(ends: Option<&Process>) {
     }
 }
 
-/// Returns the number that the next segment gets, if one was requested.
+/// Returns the number that was requested for the next segment (`kernel.shm_next_id`), or `None`.
 pub fn next_id() -> Option<i32> {
     TABLE.lock().segments.next_id()
 }
 
-/// Requests `id` as the number of the next segment.
+/// Requests `id` as the number of the next segment (`kernel.shm_next_id`).
 pub fn set_next_id(id: i32) {
     TABLE.lock().segments.set_next_id(id);
 }

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitEnd, WaitQueue};
 
-/// A task that waits for a `T`.
+/// A task that waits for a result of the type `T` from another task.
 #[derive(Debug)]
 pub(super) struct Sleeper<T> {
     queue: WaitQueue,
@@ -17,7 +17,7 @@ pub(super) struct Sleeper<T> {
 }
 
 impl<T> Sleeper<T> {
-    /// Makes a sleeper without a result.
+    /// Returns a sleeper without a result.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             queue: WaitQueue::new(),
@@ -25,19 +25,19 @@ impl<T> Sleeper<T> {
         })
     }
 
-    /// Gives the sleeper its result and wakes it. Called once.
+    /// Gives the sleeper the result `what` and wakes it. Called once.
     pub(super) fn tell(&self, what: T) {
         *self.told.lock() = Some(what);
         self.queue.wake_all();
     }
 
-    /// Takes the result, or `None` if there is none.
+    /// Removes the result and returns it. Returns `None` if no result has arrived.
     pub(super) fn take(&self) -> Option<T> {
         self.told.lock().take()
     }
 
-    /// Waits for the result, at most until `deadline`. Returns why the wait was broken off, or
-    /// `None` if the result has arrived.
+    /// Waits for the result, at most until `deadline` on the monotonic clock; `None` means no time
+    /// limit. Returns `None` if the result has arrived, else the reason why the wait ended early.
     pub(super) fn sleep(&self, deadline: Option<Nanos>) -> Option<BrokenOff> {
         let ready = || self.told.lock().is_some();
         let end = match deadline {

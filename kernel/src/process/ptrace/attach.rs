@@ -133,10 +133,11 @@ fn parent_thread(process: &Process) -> Option<Arc<Task>> {
         .cloned()
 }
 
-/// Makes a thread of the parent the tracer of the current thread from now on (`PTRACE_TRACEME`).
+/// Makes a thread of the parent process the tracer of the current thread (`PTRACE_TRACEME`).
 ///
 /// # Errors
-/// Fails with `EPERM` if the thread is traced already and for children of init, and with `ENOMEM`.
+/// Fails with `EPERM` if the current thread is traced already, or if no thread of the parent can
+/// trace, as for children of init. Fails with `ENOMEM`.
 pub(crate) fn trace_me() -> Result<(), Errno> {
     let task = process::current();
     let table = table::lock();
@@ -194,8 +195,8 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// Fails with `ESRCH` if there is no such thread. Fails with `EPERM` for kernel threads, threads of
-/// the caller's process, traced threads, and threads that the caller may not inspect. Fails with
-/// `ENOMEM`.
+/// the caller's process, threads that are traced or have ended, and threads that the caller may not
+/// inspect. Fails with `ENOMEM`.
 pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
     begin(tid, None)
 }
@@ -209,11 +210,12 @@ pub(crate) fn seize(tid: i32, options: Options) -> Result<(), Errno> {
     begin(tid, Some(options))
 }
 
-/// Ends the tracing of `tracee`, which must be in a ptrace-stop (`PTRACE_DETACH`). It continues
-/// with the signal number in `data`, or without a signal if `data` is 0.
+/// Ends the tracing of `tracee`, which must be in a ptrace-stop (`PTRACE_DETACH`). `tracee`
+/// continues with the signal number in `data`, or without a signal if `data` is 0.
 ///
 /// # Errors
-/// Fails with `EIO` if `data` is no signal, and with the errors of [`super::at_stop`].
+/// Fails with `EIO` if `data` is no signal. Fails with `ESRCH` if `tracee` is no tracee of the
+/// current thread, or is not in a ptrace-stop.
 pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     let code = resume::signal(data)?;
     let table = table::lock();
@@ -228,8 +230,8 @@ pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes a seized tracee stop (`PTRACE_INTERRUPT`). A tracee that is in a ptrace-stop already stops
-/// again once it continues.
+/// Makes `tracee`, which must be seized, enter a ptrace-stop (`PTRACE_INTERRUPT`). If `tracee` is
+/// in a ptrace-stop already, it stops again once it continues.
 ///
 /// # Errors
 /// Fails with `ESRCH` if `tracee` is no tracee of the current thread, and with `EIO` if it was not
@@ -251,8 +253,8 @@ pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the tracer of a seized thread see that the process stops or continues. The caller holds
-/// the group's lock.
+/// If `task` is seized, makes it enter a ptrace-stop, so that its tracer sees that the process
+/// stops or continues. The caller holds the lock of the process's group.
 pub(crate) fn notify_seized(task: &Task) {
     if task.work() & work::TRACED == 0 {
         return;
@@ -268,8 +270,8 @@ pub(crate) fn notify_seized(task: &Task) {
     sched::notify(task, work::TRAP);
 }
 
-/// Reserves room for a child of `parent` in the list of the parent's tracer, if it has one. The
-/// caller holds the table's lock.
+/// Reserves room for a child of `parent` in the list of tracees of the tracer of `parent`, if it
+/// has a tracer. The caller holds the process table's lock.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -280,8 +282,9 @@ pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
     }
 }
 
-/// Makes the tracer of `parent` trace a child from the child's first instruction on. The caller
-/// holds the table's lock and has called `has_room`.
+/// Makes the tracer of `parent` trace the thread `child` from its first instruction on. Does
+/// nothing if `parent` has no tracer. The caller holds the process table's lock and has called
+/// `has_room`.
 pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     let known = {
         let state = parent.tracee().lock();
@@ -305,8 +308,9 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     }
 }
 
-/// Notes the end of a traced thread, which leaves the table. The caller drops the result without
-/// the lock.
+/// Removes the thread `task`, which ends with `status`, from the process table. If `task` is
+/// traced, its number stays in use, and its tracer is notified unless it is a main thread. Returns
+/// the table's reference to `task`, which the caller drops without the lock.
 #[must_use]
 pub(crate) fn end_of_tracee(
     table: &mut Table,
@@ -340,19 +344,20 @@ pub(crate) fn end_of_tracee(
     gone
 }
 
-/// The receiver of the report that a process with a traced main thread has ended.
+/// The process that is notified of the end of a process, by the tracer of its main thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderGone {
-    /// No thread traces it: the parent.
+    /// No thread traces the main thread, so the parent is notified.
     Untraced,
-    /// The parent traces it: the parent, which must wait for it.
+    /// The parent traces the main thread. It is notified, and must wait for the process.
     ByParent,
-    /// Another process traces it: that process, and the parent afterwards.
+    /// Another process traces the main thread. It is notified first, and the parent afterwards.
     ByOther,
 }
 
 impl LeaderGone {
-    /// Returns the receiver for this process. The caller holds the table's lock.
+    /// Returns which process is notified of the end of `process`. The caller holds the process
+    /// table's lock.
     pub(crate) fn of(process: &Process) -> Self {
         let relations = process.relations.lock();
         match (&relations.tracer, &relations.parent) {
@@ -386,7 +391,7 @@ fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Pr
     }
 }
 
-/// Takes all tracees from a thread that ends.
+/// Ends the tracing of all tracees of the thread `task`, which ends.
 #[cold]
 pub(crate) fn end_of_tracer(task: TaskRef) {
     // No task before this index in the list is a tracee of this thread, unless a removal has moved
@@ -442,8 +447,9 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
     }
 }
 
-/// Removes an ended tracee that its tracer has waited for. The caller holds the table's lock and
-/// drops the result without it.
+/// Removes the ended thread `tracee`, which its tracer has waited for. Returns its process if that
+/// was reaped, and the references to the tracer that `tracee` has given up. The caller holds the
+/// process table's lock and drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());
@@ -457,9 +463,10 @@ pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process
     (reaped, unlinked)
 }
 
-/// Removes the ended main thread, whose number another thread takes over in exec, from its tracer.
-/// No tracer waits for it any more. The caller holds the table's lock and drops the result without
-/// it.
+/// Removes the ended main thread of `process` from its tracer, because another thread takes over
+/// its number in exec. No tracer waits for the old main thread any more. Returns that thread, or
+/// `None` if it was not traced. The caller holds the process table's lock and drops the result
+/// without it.
 #[must_use]
 pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<Arc<Task>> {
     let tracer = process.relations.lock().tracer.clone()?;
@@ -474,7 +481,7 @@ pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<
     Some(old)
 }
 
-/// Notes the tracer for the process of a thread that has become the main thread.
+/// Notes the tracer of `task` in its process, because `task` has become the main thread.
 pub(crate) fn is_leader_now(task: &Task) {
     if let Some(tracer) = super::tracer_of(task) {
         task.process().relations.lock().tracer = Some(tracer.process().clone());

@@ -9,7 +9,8 @@ use machine::arch::USER_END;
 use machine::arch::debug::{Breakpoints, DR6_QUIET};
 use machine::sched::work;
 
-/// Returns the value that a tracer reads from debug register `n`.
+/// Returns the value that a tracer reads from debug register `n` of the tracee with the state
+/// `state`. Unused registers read as 0.
 pub(crate) fn read(state: &State, n: usize) -> u64 {
     match n {
         0..4 => state.breakpoints.addresses[n],
@@ -19,7 +20,7 @@ pub(crate) fn read(state: &State, n: usize) -> u64 {
     }
 }
 
-/// Sets debug register `n` of a tracee in a ptrace-stop.
+/// Sets debug register `n` of `tracee`, which is in a ptrace-stop, to `value`.
 ///
 /// # Errors
 /// Fails with `EINVAL` for a breakpoint that is invalid or not in user memory, and with `EIO` for a
@@ -79,12 +80,13 @@ fn load(task: &Task) {
     }
 }
 
-/// Loads the current thread's breakpoints again, because its tracer may have changed them.
+/// Loads the breakpoints of the current thread `task` again, because its tracer may have changed
+/// them.
 pub(super) fn reload(task: &Task) {
     load(task);
 }
 
-/// Removes the current thread's breakpoints, because it runs another program or ends.
+/// Removes the breakpoints of the current thread `task`, because it runs another program.
 pub(crate) fn forget(task: TaskRef) {
     if task.work() & work::BREAKPOINTS != 0 {
         if let Some(state) = task.tracee().lock().as_deref_mut() {
@@ -94,8 +96,8 @@ pub(crate) fn forget(task: TaskRef) {
     }
 }
 
-/// Removes the breakpoints of the current thread, which is not traced any more. Returns whether it
-/// had any.
+/// Removes the breakpoints of the current thread `task`, which is not traced any more. Returns
+/// whether it had any.
 pub(crate) fn drop_left(task: TaskRef) -> bool {
     let had = task.work() & work::BREAKPOINTS != 0;
     if had {
@@ -105,8 +107,9 @@ pub(crate) fn drop_left(task: TaskRef) -> bool {
     had
 }
 
-/// Notes the bits of DR6 that the CPU reports for a step or breakpoints. Returns `true` if the next
-/// instruction has an execution breakpoint.
+/// Stores `status`, the bits of DR6 that the CPU reports for a step or for breakpoints, for the
+/// tracer of `task`. Returns `true` if the next instruction has an execution breakpoint. Returns
+/// `false` if `task` is not traced.
 pub(crate) fn note(task: TaskRef, status: u64) -> bool {
     if !task.is_traced() {
         return false;

@@ -45,8 +45,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Makes the registers of the current task, in `frame` and in its floating-point state,
-    /// accessible to its tracer.
+    /// Makes the registers of the current task `task` accessible to its tracer. They are in
+    /// `frame`, the frame of the entry from user mode, and in the floating-point state.
     pub(super) fn lend(task: TaskRef, frame: &mut UserFrame) -> Self {
         let user = task.user_state().expect("a user task is traced");
         // SAFETY: the current task is the state's owner, and no other reference to the state
@@ -59,7 +59,7 @@ impl Registers {
         }
     }
 
-    /// Loads the registers as the tracer left them, before the current task continues.
+    /// Loads the registers as the tracer left them, before the current task `task` continues.
     pub(super) fn take_back(mut self, task: TaskRef) {
         let user = task.user_state().expect("a user task is traced");
         let image = self.floats.clone();
@@ -85,7 +85,7 @@ impl Registers {
         unsafe { self.frame.as_mut() }
     }
 
-    /// Returns all general registers.
+    /// Returns all general registers of `tracee`, in the order of `struct user_regs_struct`.
     pub(crate) fn words(&mut self, tracee: &Task, state: &Tracing) -> [u64; WORDS] {
         let user = tracee.user_state().expect("a user task is traced");
         let mut words = user.registers(self.frame());
@@ -95,10 +95,10 @@ impl Registers {
         words
     }
 
-    /// Sets general register `n`.
+    /// Sets general register `n`, an index into `struct user_regs_struct`, to `value`.
     ///
     /// # Errors
-    /// Fails with `EIO` if user code cannot have `value` there.
+    /// Fails with `EIO` if there is no such register, or if user code cannot have `value` in it.
     pub(crate) fn set_word(
         &mut self,
         tracee: &Task,
@@ -160,7 +160,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Makes the program stop after its next instruction. `sets_flags` says that this instruction
+    /// Makes `tracee` stop after its next instruction. `sets_flags` says that this instruction
     /// writes the flags register.
     pub(super) fn step(&mut self, tracee: &Task, state: &mut Tracing, sets_flags: bool) {
         tracee.add_work(work::STEPS);
@@ -172,7 +172,7 @@ impl Registers {
         state.steps = true;
     }
 
-    /// Makes the program run without steps.
+    /// Makes `tracee` run without single steps.
     pub(super) fn run(&mut self, tracee: &Task, state: &mut Tracing) {
         if state.steps {
             state.steps = false;
@@ -188,15 +188,17 @@ impl Registers {
         &self.floats
     }
 
-    /// Returns the floating-point registers for the tracer to set.
+    /// Returns the floating-point registers for the tracer to set. They are loaded when the tracee
+    /// continues.
     pub(crate) fn floats_to_set(&mut self) -> &mut TraceImage {
         self.floats_set = true;
         &mut self.floats
     }
 }
 
-/// Clears a step flag that the tracer has set, before a handler's frame is made. So neither the
-/// frame nor the handler has it. Returns whether a tracer steps the thread.
+/// Clears the step flag in `frame` if the tracer of `task` has set it, before a handler's frame is
+/// made. So neither the handler nor its frame has the flag. Returns whether a tracer steps the
+/// thread.
 pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
     if task.work() & work::STEPS == 0 {
         return false;
@@ -217,8 +219,8 @@ pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
     state.is_some()
 }
 
-/// Clears a tracer's step flag in the frame of a child of the current thread. The child does not
-/// step.
+/// Clears the step flag in `frame`, the frame of a child of the current thread `task`, if a tracer
+/// has set it. So the child does not step.
 pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
     if task.work() & work::STEPS != 0 {
         let state = task.tracee().lock();
@@ -228,8 +230,8 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// Returns a blocked thread's call number, its six arguments, its stack pointer and its instruction
-/// pointer. Returns `None` if the thread runs, or ran during the read.
+/// Returns the call number, the six arguments, the stack pointer and the instruction pointer of the
+/// blocked thread `task`. Returns `None` if the thread runs, or ran during the read.
 pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
     let top = task.stack_top()?;
     task.user_state()?;

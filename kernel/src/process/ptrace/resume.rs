@@ -9,21 +9,22 @@ use logic::ptrace;
 use machine::sched;
 use machine::sched::work;
 
-/// How far a tracee runs. By default, until something else stops it.
+/// How far a tracee runs when it continues. By default it runs until a signal or an event stops it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Way {
-    /// To the next call, or to the end of this one.
+    /// To the next system call, or to the end of the current one (`PTRACE_SYSCALL`).
     pub(crate) calls: bool,
-    /// To the next call, which is not made.
+    /// To the next system call, which is not made (`PTRACE_SYSEMU`).
     pub(crate) emulates: bool,
-    /// One instruction.
+    /// One instruction (`PTRACE_SINGLESTEP`).
     pub(crate) steps: bool,
 }
 
-/// Returns the signal in `data` with which a tracee continues, or 0.
+/// Returns the number of the signal with which a tracee continues, from the argument `data` of a
+/// request. 0 means no signal.
 ///
 /// # Errors
-/// Fails with `EIO` if `data` is no signal.
+/// Fails with `EIO` if `data` is neither 0 nor a signal's number.
 pub(super) fn signal(data: u64) -> Result<u32, Errno> {
     u32::try_from(data)
         .ok()
@@ -31,10 +32,12 @@ pub(super) fn signal(data: u64) -> Result<u32, Errno> {
         .ok_or(Errno::EIO)
 }
 
-/// Continues a tracee of the current thread that is in a ptrace-stop, with the signal in `data`.
+/// Continues `tracee`, which must be in a ptrace-stop, as far as `way` says. It takes the signal
+/// with the number `data`, or no signal if `data` is 0.
 ///
 /// # Errors
-/// Fails with `EIO` if `data` is no signal, and with the errors of [`at_stop`].
+/// Fails with `EIO` if `data` is no signal. Fails with `ESRCH` if `tracee` is no tracee of the
+/// current thread, or is not in a ptrace-stop.
 pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
     let code = signal(data)?;
     let mut sets_flags = false;

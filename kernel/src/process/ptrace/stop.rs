@@ -153,8 +153,8 @@ fn of<R>(task: TaskRef, look: impl FnOnce(&mut State) -> R) -> Option<R> {
     state.tracer.is_some().then(|| look(state))
 }
 
-/// Stops for a signal that is about to be delivered. Returns the signal that the tracer lets
-/// through, or `None`.
+/// Stops the traced thread `task` for the signal `info`, which is about to be delivered. Returns
+/// the signal that the tracer lets through, or `None`.
 #[cold]
 pub(crate) fn signal_stop(task: TaskRef, frame: &mut UserFrame, info: SigInfo) -> Option<SigInfo> {
     let standing = Standing {
@@ -205,8 +205,9 @@ fn call_stop(task: TaskRef, frame: &mut UserFrame, options: Options, message: u6
     send_released(task, released);
 }
 
-/// Stops at the entry of a call of a traced thread. Returns `false` if the call is not made. Its
-/// result is then already in `frame`, unless something else sets it.
+/// Stops the traced thread `task` at the entry of a system call, if its tracer asked for it.
+/// Returns `false` if the call is not made. Its result is then already in `frame`, unless something
+/// else sets it.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     let found = of(task, |state| {
@@ -225,7 +226,8 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     !emulates && !task.killed()
 }
 
-/// Stops at the exit of a call of a traced thread.
+/// Stops the traced thread `task` at the exit of a system call, if its tracer asked for it. A
+/// single-stepping thread gets SIGTRAP instead.
 #[cold]
 pub(crate) fn end_call(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::CALL_END);
@@ -257,7 +259,8 @@ fn event_stop(task: TaskRef, frame: &mut UserFrame, event: Event, signal: Signal
     stand(task, frame, standing);
 }
 
-/// Stops for `event` if the tracer asked for it.
+/// Stops the thread `task` for `event` if its tracer asked for such stops. `message` is the value
+/// that `PTRACE_GETEVENTMSG` returns.
 #[cold]
 pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message: u64) {
     if of(task, |state| state.options.contains(event.option())) == Some(true) {
@@ -265,8 +268,9 @@ pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message:
     }
 }
 
-/// Stops because a filter of calls wants the tracer to see a call, and passes `data`. Returns
-/// `false` if there is no tracer or it did not ask for such stops.
+/// Stops the thread `task` at a system call, because a seccomp filter wants the tracer to see the
+/// call. `data` is the filter's value for the tracer. Returns `false` without a stop if there is no
+/// tracer, or if it did not ask for such stops.
 pub(crate) fn filter_stop(task: TaskRef, frame: &mut UserFrame, data: u16) -> bool {
     let seen = of(task, |state| state.options.contains(Options::SECCOMP)) == Some(true);
     if seen {
@@ -275,14 +279,15 @@ pub(crate) fn filter_stop(task: TaskRef, frame: &mut UserFrame, data: u16) -> bo
     seen
 }
 
-/// Returns whether the tracer has suspended the filters of calls.
+/// Returns whether the tracer of `task` has suspended the seccomp filters
+/// (`PTRACE_O_SUSPEND_SECCOMP`).
 pub(crate) fn suspends_filters(task: TaskRef) -> bool {
     of(task, |state| {
         state.options.contains(Options::SUSPEND_SECCOMP)
     }) == Some(true)
 }
 
-/// Returns the event that the tracer of a cloning thread sees, if any, and whether the child is
+/// Returns the event for which `task` stops when it clones, or `None`, and whether the child is
 /// traced, too. `unseen` is `CLONE_UNTRACED`, and `asks` is `CLONE_PTRACE`.
 pub(crate) fn clone_event(
     task: TaskRef,
@@ -299,13 +304,15 @@ pub(crate) fn clone_event(
     }
 }
 
-/// Stops for the event that the child of a `vfork` has released the memory.
+/// Stops the thread `task`, if its tracer asked for it, because its child `tid` by `vfork` has
+/// released the memory.
 pub(crate) fn vfork_done(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     event(task, frame, Event::VforkDone, u64::from(tid));
 }
 
-/// Stops for the event that the current thread runs another program. Its number was `tid` before. A
-/// tracer that did not seize it and did not ask for the event makes it get SIGTRAP instead.
+/// Stops the current thread `task`, if its tracer asked for it, because it runs another program.
+/// `tid` was its number before. Sends SIGTRAP instead if the tracer neither seized the thread nor
+/// asked for such stops.
 #[cold]
 pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     let asks = of(task, |state| {
@@ -326,7 +333,8 @@ pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     }
 }
 
-/// Stops for the event that the current thread is about to end.
+/// Stops the current thread `task`, if its tracer asked for it, because it is about to end with
+/// `status`. A thread whose process was killed since does not stop, nor does an OOM victim.
 #[cold]
 pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatus) {
     if of(task, |state| state.options.contains(Options::EXIT)) == Some(true) {
@@ -354,7 +362,7 @@ pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatu
     }
 }
 
-/// Stops a stepping thread at the first instruction of a handler.
+/// Stops the single-stepping thread `task` at the first instruction of a signal handler.
 #[cold]
 pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
     let code = Signal::SIGTRAP.number();
@@ -368,8 +376,9 @@ pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
     stand(task, frame, standing);
 }
 
-/// Notes that the stop that follows shows the tracer all changes of the process so far. The caller
-/// holds the group's lock, so a later change is a new one.
+/// Notes that the tracer of `task` sees all stops and continuations of the process so far in the
+/// stop that follows. The caller holds the lock of the process's group, so a later change is a new
+/// one.
 pub(crate) fn sees_group(task: TaskRef) {
     of(task, |state| {
         state.interrupted = false;
@@ -377,8 +386,8 @@ pub(crate) fn sees_group(task: TaskRef) {
     });
 }
 
-/// Stops the current thread for its tracer, because the process has stopped by `signal`. It
-/// continues when the tracer says so.
+/// Stops the current thread `task` for its tracer, because the process has stopped by `signal`. The
+/// thread continues when the tracer says so. Does nothing if the thread is not traced.
 #[cold]
 pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
     match of(task, |state| state.seized) {
@@ -397,7 +406,8 @@ pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
     }
 }
 
-/// Serves the TRAP bit of the thread's work word.
+/// Serves the TRAP bit of the work word of `task`: a request of the tracer to stop, or a stop or
+/// continuation of the process.
 #[cold]
 pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
     task.clear_work(work::TRAP);

@@ -16,10 +16,10 @@ use logic::ptrace::Options;
 use machine::arch::debug::Breakpoints;
 use machine::sync::{SpinGuard, SpinLock};
 
-/// A thread's tracing data.
+/// The data by which a thread is traced and traces others.
 #[derive(Debug, Default)]
 pub(crate) struct Tracee {
-    /// `None` if no thread traces it.
+    /// `None` if no thread traces this one.
     state: SpinLock<Option<Box<State>>>,
     /// The thread traces others, or has done so.
     traces: AtomicBool,
@@ -29,7 +29,7 @@ pub(crate) struct Tracee {
 
 impl Tracee {
     /// Returns whether the thread traces others, or has done so. Relaxed: the thread itself has set
-    /// the flag, or a child that has held the table's lock.
+    /// the flag, or a child that has held the process table's lock.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
         self.traces.load(Ordering::Relaxed)
@@ -40,7 +40,7 @@ impl Tracee {
         self.traces.store(true, Ordering::Relaxed);
     }
 
-    /// Locks the thread's tracing state.
+    /// Locks the state of the thread as a tracee. The state is `None` if no thread traces it.
     pub(super) fn lock(&self) -> SpinGuard<'_, Option<Box<State>>> {
         self.state.lock()
     }
@@ -110,8 +110,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Makes the state of a thread that `tracer` starts to trace. `seized` says that this is by
-    /// `PTRACE_SEIZE`.
+    /// Returns the state of a thread that `tracer` starts to trace with `options`. `seized` says
+    /// that this is by `PTRACE_SEIZE`.
     pub(super) fn new(tracer: Arc<Task>, seized: bool, options: Options) -> Self {
         Self {
             tracer: Some(tracer),
@@ -137,7 +137,8 @@ impl State {
         }
     }
 
-    /// Ends the steps of a tracee in a ptrace-stop, because its tracer is gone.
+    /// Ends the single steps of `tracee`, because its tracer is gone. Does nothing if `tracee` is
+    /// not in a ptrace-stop.
     pub(super) fn end_steps(&mut self, tracee: &Task) {
         if let Some(mut place) = self.place {
             // SAFETY: the tracee does not touch the registers during its stop. `&mut self` comes
@@ -146,7 +147,7 @@ impl State {
         }
     }
 
-    /// Makes a listening tracee leave its stop, so that it stops again.
+    /// Makes the tracee leave its stop if it listens (`PTRACE_LISTEN`), so that it stops again.
     pub(super) fn stop_listening(&mut self) {
         if core::mem::take(&mut self.listening) {
             self.code = 0;
@@ -154,7 +155,7 @@ impl State {
         }
     }
 
-    /// Returns whether `tracer` is the tracer.
+    /// Returns whether the thread `tracer` is the tracer of this tracee.
     pub(super) fn is_of(&self, tracer: &Task) -> bool {
         self.tracer
             .as_ref()
@@ -180,12 +181,12 @@ impl State {
     }
 }
 
-/// Calls `work` with the state and the registers of a tracee of the current thread that is in a
-/// ptrace-stop.
+/// Calls `work` with the tracing state and the registers of `tracee`, which must be in a
+/// ptrace-stop. Returns the result of `work`.
 ///
 /// # Errors
-/// Fails with `ESRCH` if `tracee` is no tracee of the current thread, or is not in a ptrace-stop.
-/// Fails with the errors of `work`.
+/// Fails with `ESRCH` if `tracee` is no tracee of the current thread, is not in a ptrace-stop, or
+/// listens (`PTRACE_LISTEN`). Fails with the errors of `work`.
 pub(crate) fn at_stop<R>(
     tracee: &Task,
     work: impl FnOnce(&mut State, &mut Registers) -> Result<R, Errno>,
@@ -202,7 +203,7 @@ pub(crate) fn at_stop<R>(
     work(state, unsafe { place.0.as_mut() })
 }
 
-/// Wakes a tracer that waits for the current thread's first ptrace-stop, because the thread
+/// Wakes a tracer that waits for the first ptrace-stop of the current thread `task`, because `task`
 /// continues without one.
 pub(crate) fn trapping_ends(task: &Task) {
     let tracer = {
@@ -217,8 +218,8 @@ pub(crate) fn trapping_ends(task: &Task) {
     }
 }
 
-/// Waits until a thread that was stopped when the current one attached is in a ptrace-stop, or will
-/// not be. A killed tracer does not wait.
+/// Waits until `tracee`, which was stopped when the current thread attached to it, is in a
+/// ptrace-stop or will not enter one. A killed tracer does not wait.
 pub(super) fn wait_for_trap(tracee: &Task) {
     let tracer = process::current();
     let is_over = || {
@@ -230,12 +231,12 @@ pub(super) fn wait_for_trap(tracee: &Task) {
     let _ = tracer.process().child_events.wait_killable(is_over);
 }
 
-/// Returns the tracer of a thread, or `None`.
+/// Returns the tracer of the thread `task`, or `None` if no thread traces it.
 pub(crate) fn tracer_of(task: &Task) -> Option<Arc<Task>> {
     task.tracee().lock().as_ref()?.tracer.clone()
 }
 
-/// What a tracer's wait returns.
+/// What a tracee reports to a wait of its tracer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The tracee is in a ptrace-stop with this status.
@@ -248,8 +249,8 @@ pub(crate) enum Report {
     Foreign,
 }
 
-/// Returns what a tracee has to report, to the thread `only_to` or to any thread of its tracer's
-/// process. A stop is reported once, unless `keep`.
+/// Returns what `tracee` reports to a wait. The wait is that of the thread `only_to` or, with
+/// `None`, that of any thread of the tracer's process. A stop is reported once, unless `keep`.
 pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Report {
     let mut state = tracee.tracee().lock();
     let Some(state) = state.as_deref_mut() else {
@@ -271,7 +272,7 @@ pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Repor
     Report::Stopped(code)
 }
 
-/// Returns whether a thread is in a ptrace-stop.
+/// Returns whether the thread `task` is in a ptrace-stop.
 pub(crate) fn stands(task: &Task) -> bool {
     let state = task.tracee().lock();
     state.as_ref().is_some_and(|state| state.place.is_some())

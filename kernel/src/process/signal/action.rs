@@ -18,7 +18,7 @@ pub const SA_ONSTACK: u64 = 0x0800_0000;
 pub const SA_RESTART: u64 = 0x1000_0000;
 /// `sa_flags`: the signal is not blocked in its handler.
 pub const SA_NODEFER: u64 = 0x4000_0000;
-/// `sa_flags`: the handler is used once.
+/// `sa_flags`: the handler is used once, and then becomes the default action.
 pub const SA_RESETHAND: u64 = 0x8000_0000;
 /// One signal's action, laid out as the kernel's `struct sigaction`.
 #[derive(Copy, Clone, Debug, Default)]
@@ -35,27 +35,28 @@ pub struct Action {
 }
 
 impl Action {
-    /// Returns whether the signal is dropped.
+    /// Returns whether `signal` has no effect with this action, because the action or the signal's
+    /// default action ignores it. SIGCONT has continued the process already.
     pub fn ignores(&self, signal: Signal) -> bool {
         self.handler == SIG_IGN
             || self.handler == SIG_DFL && signal.default_action() == DefaultAction::Ignore
             || self.handler == SIG_DFL && signal.default_action() == DefaultAction::Continue
     }
 
-    /// Returns whether the program handles the signal itself.
+    /// Returns whether the action is a handler of the program.
     pub fn is_handler(&self) -> bool {
         self.handler != SIG_DFL && self.handler != SIG_IGN
     }
 }
 
-/// The actions for all signals; shared by processes made with `CLONE_SIGHAND`.
+/// The actions of a process for all signals. Processes made with `CLONE_SIGHAND` share them.
 #[derive(Debug)]
 pub struct Actions {
     table: SpinLock<[Action; MAX_SIGNAL as usize]>,
 }
 
 impl Actions {
-    /// Makes default actions for all signals.
+    /// Returns the default actions for all signals.
     pub const fn new() -> Self {
         const DEFAULT: Action = Action {
             handler: SIG_DFL,
@@ -68,15 +69,15 @@ impl Actions {
         }
     }
 
-    /// Returns a separate copy, as for a new process.
+    /// Returns a separate copy of the actions, as for a new process.
     pub fn duplicate(&self) -> Self {
         Self {
             table: SpinLock::new(*self.table.lock()),
         }
     }
 
-    /// Returns a copy for a new program: handlers become the default, and ignored signals stay
-    /// ignored.
+    /// Returns a copy of the actions for a new program. Handlers become the default, and ignored
+    /// signals stay ignored.
     pub fn after_exec(&self) -> Self {
         let copy = self.duplicate();
         for action in copy.table.lock().iter_mut() {
@@ -93,17 +94,18 @@ impl Actions {
         copy
     }
 
-    /// Returns the action of a signal.
+    /// Returns the action for `signal`.
     pub fn get(&self, signal: Signal) -> Action {
         self.table.lock()[signal.index()]
     }
 
-    /// Changes the action of a signal and returns the result of `change`.
+    /// Calls `change` with the action for `signal`, which `change` may modify. Returns the result
+    /// of `change`. `change` runs with the lock of the actions held.
     pub fn change<R>(&self, signal: Signal, change: impl FnOnce(&mut Action) -> R) -> R {
         change(&mut self.table.lock()[signal.index()])
     }
 
-    /// Returns the signals that the program ignores, and those that it handles; for
+    /// Returns the signals that the process ignores by `SIG_IGN`, and those with a handler, for
     /// `/proc/PID/status`.
     pub fn summary(&self) -> (SigSet, SigSet) {
         let (mut ignored, mut caught) = (SigSet::EMPTY, SigSet::EMPTY);

@@ -12,8 +12,8 @@ use logic::errno::Errno;
 use machine::arch::UserFrame;
 use machine::sched::work;
 
-/// Sets or clears the SIGNAL bit of the current task, according to its pending signals that are not
-/// blocked.
+/// Sets the SIGNAL bit in the work word of the current task `task` if a pending signal is not
+/// blocked, else clears it.
 pub(crate) fn recalculate(task: &Task) {
     let group = task.process().group.lock();
     let waiting = group.pending.set().union(task.signals().pending().set());
@@ -45,7 +45,8 @@ fn told(task: TaskRef, info: &mut Option<SigInfo>) {
     }
 }
 
-/// Takes a pending signal of `wanted` for `rt_sigtimedwait`, blocked or not.
+/// Removes a pending signal of `wanted`, blocked or not, from `task` or its process
+/// (`rt_sigtimedwait`). Returns the signal, or `None` if no signal of `wanted` is pending.
 pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut info = {
         let mut group = task.process().group.lock();
@@ -104,8 +105,9 @@ fn settle_call(frame: &mut UserFrame, action: &Action) {
     }
 }
 
-/// Delivers the pending signals of the current task. Sets up at most one handler. The others follow
-/// when the handler's frame is loaded.
+/// Delivers the pending signals of the current task `task`, whose registers are in `frame`. Sets up
+/// at most one handler. Further handlers follow when the handler returns. Without a handler, makes
+/// the program repeat a call that was interrupted.
 pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
     // Each turn takes one signal. Only other tasks can send more, and the queue is bounded.
     while let Some(mut info) = take(task, task.blocked().complement()) {
@@ -167,8 +169,8 @@ fn is_of_orphans(task: TaskRef) -> bool {
     is_orphaned(&table, pgid, session)
 }
 
-/// Returns whether no member of this process group has a parent in another group of the same
-/// session. Such a parent could continue the group.
+/// Returns whether the process group `pgid` of `session` is orphaned: no live member has a parent
+/// in another group of the same session. Such a parent could continue the group.
 pub(crate) fn is_orphaned(table: &Table, pgid: u32, session: u32) -> bool {
     for process in table.processes() {
         let parent = {

@@ -12,8 +12,9 @@ use machine::arch::frame::RFLAGS_RF;
 use machine::arch::{USER_END, UserFrame, debug};
 use machine::sched::work;
 
-/// Raises a signal that the current task cannot refuse, for a fault at `address`. If the task
-/// blocks or ignores the signal, the process ends.
+/// Raises the signal number `signo`, with `si_code` `code`, in the current task because of a fault
+/// at `address`. If the task blocks or ignores the signal, the process ends by it. Does nothing if
+/// `signo` is no signal.
 pub fn force(signo: u32, code: i32, address: u64) {
     let Some(signal) = Signal::new(signo) else {
         return;
@@ -26,21 +27,22 @@ pub fn force(signo: u32, code: i32, address: u64) {
     });
 }
 
-/// Raises SIGSEGV in the current task, because a signal's frame cannot be written or read.
+/// Raises SIGSEGV in the current task, because data in the program's memory is invalid: the frame
+/// of a handler or a `struct rseq`. If the task blocks or ignores SIGSEGV, the process ends.
 pub(crate) fn force_bad_frame() {
     force_info(SigInfo::kernel(Signal::SIGSEGV));
 }
 
-/// Ends the current process by a signal even if it has a handler, because the handler's frame
-/// cannot be written.
+/// Ends the current process by `signal` even if the signal has a handler, because the frame of the
+/// handler cannot be written.
 pub(super) fn force_fatal(signal: Signal) {
     let actions = process::current().process().actions();
     actions.change(signal, |action| action.handler = SIG_DFL);
     force_info(SigInfo::kernel(signal));
 }
 
-/// Raises a signal that the current task cannot refuse. If the task blocks or ignores the signal,
-/// the process ends.
+/// Raises the signal `info` in the current task. If the task blocks or ignores the signal, the
+/// process ends by it.
 pub(crate) fn force_info(info: SigInfo) {
     let task = process::current();
     let signal = info.signal;
@@ -62,10 +64,15 @@ pub(crate) fn force_info(info: SigInfo) {
 
 const ILL_ILLOPN: i32 = 2;
 const FPE_INTDIV: i32 = 1;
+/// `si_code` of SIGFPE: a floating-point division by zero.
 pub(super) const FPE_FLTDIV: i32 = 3;
+/// `si_code` of SIGFPE: a floating-point overflow.
 pub(super) const FPE_FLTOVF: i32 = 4;
+/// `si_code` of SIGFPE: a floating-point underflow.
 pub(super) const FPE_FLTUND: i32 = 5;
+/// `si_code` of SIGFPE: an inexact floating-point result.
 pub(super) const FPE_FLTRES: i32 = 6;
+/// `si_code` of SIGFPE: an invalid floating-point operation.
 pub(super) const FPE_FLTINV: i32 = 7;
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
@@ -103,18 +110,23 @@ fn on_debug(frame: &mut UserFrame) {
     force(Signal::SIGTRAP.number(), code, frame.rip);
 }
 
-/// Raises SIGTRAP for a stepping thread that has made a call, which counts as an instruction.
+/// Raises SIGTRAP in the current task, which single-steps and has made a system call. The call
+/// counts as an instruction. `frame` holds the task's registers.
 pub(crate) fn step_over_call(frame: &UserFrame) {
     force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
 }
 
-/// Serves a page fault of user mode of the most frequent kind. Returns `false` if it is another.
+/// Serves the most frequent kind of page fault of user mode. `address` is the address of the
+/// access, and `error` the CPU's error code. Returns `false` if the fault is another one, which
+/// [`on_user_fault`] must serve.
 #[unsafe(export_name = "ebb_user_store")]
 pub extern "C" fn on_user_store(address: u64, error: u64) -> bool {
     vm::on_user_store(address, error)
 }
 
-/// Serves a page fault of user mode that [`on_user_store`] does not, or raises its signal.
+/// Serves a page fault of user mode that [`on_user_store`] does not serve. `address` is the address
+/// of the access, and `error` the CPU's error code. Raises a signal if the access is not allowed,
+/// or if the fault repeats for ever.
 #[unsafe(export_name = "ebb_user_fault")]
 pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     let fault = Fault {
@@ -140,7 +152,7 @@ pub extern "C" fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64)
     }
 }
 
-/// Raises the signal for an exception in user mode other than a page fault.
+/// Raises the signal for the exception `vector` in user mode, other than a page fault.
 pub fn on_exception(frame: &mut UserFrame, vector: u8) {
     let task = process::current();
     task.signals().note_trap(vector, frame.error, None);

@@ -51,7 +51,7 @@ struct SigContext {
     reserved: [u64; 8],
 }
 
-/// `stack_t` of the ABI: an alternate signal stack.
+/// `stack_t` of the ABI, which describes an alternate signal stack.
 #[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct StackT {
@@ -99,22 +99,24 @@ const UC_SIGCONTEXT_SS: u64 = 2;
 /// `uc_flags`: `ss` must be restored, whichever value it has.
 const UC_STRICT_RESTORE_SS: u64 = 4;
 
-/// `ss_flags`: no alternate stack.
+/// `ss_flags`: there is no alternate signal stack.
 pub(crate) const SS_DISABLE: i32 = 2;
-/// `ss_flags`: on the alternate stack.
+/// `ss_flags`: the thread runs on the alternate signal stack.
 pub(crate) const SS_ONSTACK: i32 = 1;
-/// `ss_flags`: the alternate stack is disabled while a handler runs on it.
+/// `ss_flags`: the alternate signal stack is disabled while a handler runs on it.
 pub(crate) const SS_AUTODISARM: u32 = 1 << 31;
 
 /// The size of the area below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
 
-/// Returns the smallest size of a stack on which a handler can run (`AT_MINSIGSTKSZ`).
+/// Returns the smallest size in bytes of a stack on which a signal handler can run
+/// (`AT_MINSIGSTKSZ`).
 pub(crate) const fn minimum_stack() -> usize {
     size_of::<RtFrame>() + SIGNAL_IMAGE_BYTES + 64 + 16 + 128
 }
 
-/// Returns an alternate stack as the ABI shows it to a task whose stack pointer is `stack_pointer`.
+/// Returns the alternate stack `stack` in the form of the ABI. `stack_pointer` decides whether the
+/// thread runs on it.
 pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
     let mut flags = if stack.size == 0 {
         SS_DISABLE
@@ -134,8 +136,8 @@ pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
     }
 }
 
-/// Puts a handler's frame on the user's stack and makes `frame` enter the handler. `mask` is the
-/// mask that is restored afterwards.
+/// Writes the frame of a handler for the signal `info` to the user's stack and makes `frame` enter
+/// the handler in `action`. The handler's return restores the blocked signals `mask`.
 ///
 /// # Errors
 /// Fails with `EFAULT` if the stack has no room for the frame or cannot be written.
@@ -236,8 +238,8 @@ fn save(frame: &UserFrame, trap: Trap, mask: SigSet, fpstate: u64) -> SigContext
 const LINUX_CS: u16 = 0x33;
 const LINUX_SS: u16 = 0x2b;
 
-/// Returns the reason why x87 (vector 16) or SSE arithmetic failed (`FPE_*`): the first pending
-/// exception that is not masked.
+/// Returns the `FPE_*` code of the arithmetic exception `vector`: 16 for x87, else SSE. It names
+/// the first pending exception that is not masked.
 pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
     /// Bits of exceptions and their codes.
     const CODES: [(u32, i32); 5] = [
@@ -262,8 +264,9 @@ pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
     found.map_or(fault::FPE_FLTINV, |(_, code)| code)
 }
 
-/// Restores the state from the frame of the handler that returns (`rt_sigreturn`). Returns rax of
-/// the interrupted code. If the frame cannot be read, returns 0 and raises SIGSEGV.
+/// Restores the registers and the blocked signals from the frame of the handler that returns
+/// (`rt_sigreturn`). Returns rax of the interrupted code. If the frame cannot be read, returns 0
+/// and raises SIGSEGV.
 pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
     match restore(process::current(), frame) {
         Ok(()) => frame.rax,

@@ -47,10 +47,11 @@ use crate::vm::uaccess;
 use logic::errno::Errno;
 use machine::sched::work;
 
-/// Reads a set that a program passes with its size in bytes.
+/// Reads the set of signals at `address` in user memory. `size` is the set's size in bytes that the
+/// program passes.
 ///
 /// # Errors
-/// Fails with `EINVAL` if `size` is not 8, and with `EFAULT`.
+/// Fails with `EINVAL` if `size` is not 8, and with `EFAULT` if the set cannot be read.
 pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
     if size != size_of::<u64>() {
         return Err(Errno::EINVAL);
@@ -60,15 +61,16 @@ pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
     Ok(SigSet(u64::from_ne_bytes(bytes)))
 }
 
-/// Sets the current task's mask of blocked signals.
+/// Makes `mask`, without SIGKILL and SIGSTOP, the signals that the current task blocks.
 pub fn set_mask(mask: SigSet) {
     let task = process::current();
     task.signals().set_blocked(mask.blockable());
     recalculate(&task);
 }
 
-/// Sets a mask until the present call ends (`ppoll`, `pselect`, `epoll_pwait`, `sigsuspend`). Then
-/// the old mask is restored. A handler that interrupts the call runs with this mask first.
+/// Makes `mask` the signals that the current task blocks until its present system call ends
+/// (`ppoll`, `pselect`, `epoll_pwait`, `sigsuspend`). Then the old mask is restored. A handler that
+/// interrupts the call still runs with `mask`.
 pub fn set_temporary_mask(mask: SigSet) {
     let task = process::current();
     if task.work() & work::RESTORE_MASK == 0 {
@@ -78,16 +80,18 @@ pub fn set_temporary_mask(mask: SigSet) {
     set_mask(mask);
 }
 
-/// Blocks the signals in the set of `size` bytes at `address` until the current system call ends.
+/// Makes the set of `size` bytes at `address` the signals that the current task blocks until its
+/// present system call ends.
 ///
 /// # Errors
-/// Fails with the errors of [`read_set`].
+/// Fails with `EINVAL` if `size` is not 8, and with `EFAULT` if the set cannot be read.
 pub fn block_for_call(address: u64, size: usize) -> Result<(), Errno> {
     set_temporary_mask(read_set(address, size)?);
     Ok(())
 }
 
-/// Restores the mask that [`set_temporary_mask`] replaced. Does nothing if it replaced none.
+/// Restores the blocked signals that [`set_temporary_mask`] replaced. Does nothing if it replaced
+/// none.
 pub(crate) fn restore_mask() {
     let task = process::current();
     if task.work() & work::RESTORE_MASK != 0 {
@@ -96,8 +100,8 @@ pub(crate) fn restore_mask() {
     }
 }
 
-/// Sends the current thread a signal from the kernel (SIGPIPE, SIGXFSZ). Does nothing in a kernel
-/// thread.
+/// Sends the current thread `signal` from the kernel, as SIGPIPE and SIGXFSZ. Does nothing in a
+/// kernel thread.
 pub fn raise(signal: Signal) {
     let task = process::current();
     if !task.is_kernel() {

@@ -13,7 +13,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Makes a state without pending signals.
+    /// Returns a state without pending signals.
     pub const fn new() -> Self {
         Self {
             set: SigSet::EMPTY,
@@ -21,17 +21,17 @@ impl Pending {
         }
     }
 
-    /// Returns the pending signals.
+    /// Returns the set of the pending signals.
     pub fn set(&self) -> SigSet {
         self.set
     }
 
-    /// Adds a signal. At most `limit` entries are kept. A signal below 32 that is pending already
-    /// is not added again.
+    /// Adds the signal `info` to the pending ones. At most `limit` details of signals are kept. A
+    /// signal below 32 that is pending already is not added again.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` if a realtime signal that was sent with a value finds no room. Other
-    /// signals are added without their details then.
+    /// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
+    /// signal. Other signals are then added without their details.
     pub fn add(&mut self, info: SigInfo, limit: usize) -> Result<(), Errno> {
         let signal = info.signal;
         if !signal.is_realtime() && self.set.contains(signal) {
@@ -46,7 +46,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Takes the signal of `wanted` that is delivered first. Returns `None` if none is pending.
+    /// Removes the signal of `wanted` that is delivered first and returns it. Returns `None` if no
+    /// signal of `wanted` is pending.
     pub fn take(&mut self, wanted: SigSet) -> Option<SigInfo> {
         let signal = self.set.intersection(wanted).first()?;
         let mut found = None;
@@ -63,12 +64,13 @@ impl Pending {
         Some(found.unwrap_or(SigInfo::user(signal, info::SI_USER, 0, 0)))
     }
 
-    /// Returns the entry at index `place` of the queue.
+    /// Returns the details of the pending signal at the index `place`, oldest first. Returns `None`
+    /// if `place` is behind the last one.
     pub fn entry(&self, place: usize) -> Option<SigInfo> {
         self.queue.get(place).copied()
     }
 
-    /// Drops all signals of `unwanted`.
+    /// Removes all pending signals of `unwanted`.
     pub fn discard(&mut self, unwanted: SigSet) {
         if self.set.intersection(unwanted).is_empty() {
             return;
@@ -77,8 +79,9 @@ impl Pending {
         self.queue.retain(|entry| !unwanted.contains(entry.signal));
     }
 
-    /// Returns whether `same` returns `true` for an entry of the queue, which it may change. For
-    /// timers, whose signals are queued only once.
+    /// Calls `same` with the details of the pending signals, which `same` may change, until it
+    /// returns `true`. Returns whether it did. Timers use this, because their signals are queued
+    /// only once.
     pub fn find(&mut self, mut same: impl FnMut(&mut SigInfo) -> bool) -> bool {
         self.queue.iter_mut().any(&mut same)
     }

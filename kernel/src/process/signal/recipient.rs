@@ -142,7 +142,8 @@ impl Recipient for Group {
     }
 }
 
-/// Returns the recipient with this number, or `None` if the number is unused.
+/// Returns the recipient of signals about a descriptor with the kind `kind` and the number
+/// `number`. Returns `None` if no thread, process or group uses the number.
 pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)> {
     let table = table::lock();
     if !table.is_used(number) {
@@ -164,7 +165,7 @@ pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)
     Some((kind, recipient))
 }
 
-/// Returns the calling process as a recipient.
+/// Returns the calling process as the recipient of signals about a descriptor. It is never `None`.
 pub(crate) fn caller() -> Option<(Kind, Arc<dyn Recipient>)> {
     let process = Arc::downgrade(process::current().process());
     Some((Kind::Process, Arc::new(Whole(process))))

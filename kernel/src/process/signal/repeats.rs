@@ -6,7 +6,7 @@ use logic::repeats::{Fault, Repeats};
 use machine::console;
 use machine::sync::SpinLock;
 
-/// The most recent faults of a thread.
+/// The most recent page faults of a thread.
 #[derive(Debug, Default)]
 pub(super) struct FaultRepeats {
     /// The address of the last fault.
@@ -17,8 +17,8 @@ pub(super) struct FaultRepeats {
 }
 
 impl FaultRepeats {
-    /// Notes a fault of the current thread, which owns this. Returns whether the fault repeats for
-    /// ever.
+    /// Notes the page fault `fault` of the current thread, which owns this. Returns whether the
+    /// fault repeats for ever.
     #[inline]
     pub(super) fn note(&self, fault: Fault) -> bool {
         // Relaxed (all): only the thread itself uses them.

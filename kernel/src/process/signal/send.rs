@@ -11,25 +11,34 @@ use machine::sync::SpinGuard;
 
 /// `si_code` of SIGCHLD.
 mod child_code {
+    /// `CLD_EXITED`: the child has exited.
     pub(super) const EXITED: i32 = 1;
+    /// `CLD_KILLED`: a signal has ended the child.
     pub(super) const KILLED: i32 = 2;
+    /// `CLD_DUMPED`: a signal has ended the child and there is a core file.
     pub(super) const DUMPED: i32 = 3;
+    /// `CLD_STOPPED`: the child has stopped.
     pub(super) const STOPPED: i32 = 5;
+    /// `CLD_CONTINUED`: the child continues.
     pub(super) const CONTINUED: i32 = 6;
 }
 
-/// Sends a signal to a process. One of its threads takes it.
+/// Sends the signal `info` to `process`. One of its threads takes the signal. Does nothing if the
+/// process ends already, or is init or the kernel's own process.
 ///
 /// # Errors
-/// Fails with `EAGAIN` if a realtime signal finds no room.
+/// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
+/// signal.
 pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
     send(process, Target::Process(None), info)
 }
 
-/// Sends a signal to the process of `task`. The thread `task` takes it if it has not blocked it.
+/// Sends the signal `info` to the process of `task`. The thread `task` takes the signal unless it
+/// blocks it.
 ///
 /// # Errors
-/// Fails with the errors of [`send_to_process`].
+/// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
+/// signal.
 pub(crate) fn send_to_process_of(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Process(Some(task)), info)
 }
@@ -42,10 +51,12 @@ enum Target<'a> {
     Process(Option<&'a Task>),
 }
 
-/// Sends a signal to one thread.
+/// Sends the signal `info` to the thread `task`. Does nothing if its process ends already, or is
+/// init or the kernel's own process.
 ///
 /// # Errors
-/// Fails with the errors of [`send_to_process`].
+/// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
+/// signal.
 pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
     send(task.process(), Target::Thread(task), info)
 }
@@ -169,13 +180,15 @@ fn takes(task: &Task, signal: Signal) -> bool {
     !task.blocked().contains(signal) || task.signals().awaited().contains(signal)
 }
 
-/// Returns whether a process has declared that it does not wait for its children.
+/// Returns whether the process `parent` does not want to wait for its children: it ignores SIGCHLD
+/// or has set `SA_NOCLDWAIT`.
 pub(crate) fn children_ignored(parent: &Process) -> bool {
     let action = parent.actions().get(Signal::SIGCHLD);
     action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
 }
 
-/// Returns the signal that tells a parent of a child's change.
+/// Returns `signal` with the details for the parent of `child`, whose state has changed to
+/// `status`.
 pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) -> SigInfo {
     let (code, value) = describe(status);
     let usage = child.usage_of_tasks();
@@ -193,7 +206,8 @@ pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) ->
     }
 }
 
-/// Returns `si_code` and `si_status` for a change.
+/// Returns the fields `si_code` and `si_status` of the signal for a child whose state has changed
+/// to `status`.
 pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
     let signal = status.signal();
     if status == WaitStatus::CONTINUED {

@@ -13,13 +13,13 @@ use machine::sched::work;
 /// The number of stopped processes.
 static STOPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether any process is stopped.
+/// Returns whether any process in the system is stopped.
 pub(crate) fn any_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed) != 0
 }
 
-/// Ends a process's stop, because the process continues or has ended. Returns whether it was
-/// stopped.
+/// Ends the stop of the process with the group `group`, because the process continues or has ended.
+/// Returns whether it was stopped.
 pub(crate) fn end_stop(group: &mut Group) -> bool {
     let was = core::mem::replace(&mut group.stop, Stop::No) != Stop::No;
     if was {
@@ -28,7 +28,8 @@ pub(crate) fn end_stop(group: &mut Group) -> bool {
     was
 }
 
-/// Begins a stop of the current process: all its threads stop on their way to user mode.
+/// Begins a stop of the current process by `signal`. All its threads stop on their way to user
+/// mode.
 pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     let mut group = task.process().group.lock();
     if group.exit.is_some() {
@@ -50,8 +51,8 @@ pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     }
 }
 
-/// Serves the STOP bit of the thread's work word: stops the thread until the process continues or
-/// is killed, or until its tracer continues it.
+/// Serves the STOP bit of the work word of the current thread `task`. Stops the thread until the
+/// process continues or is killed, or until its tracer continues it.
 pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     let process = task.process();
     let mut group = process.group.lock();
@@ -95,7 +96,8 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     }
 }
 
-/// Notifies the parent that all threads of the process have stopped.
+/// Notifies the parent of `process` that all threads of the process have stopped by `signal`. A
+/// parent that traces the main thread is not notified.
 pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     let guard = table::lock();
     // A parent that traces the process sees the stops of its threads. It learns of this stop when
@@ -113,7 +115,7 @@ pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     drop(guard);
 }
 
-/// Notifies the parent that the process continues.
+/// Notifies the parent of `process` that the process continues.
 pub(crate) fn report_continue(process: &Arc<Process>) {
     let guard = table::lock();
     let parent = {
@@ -128,8 +130,8 @@ pub(crate) fn report_continue(process: &Arc<Process>) {
     drop(guard);
 }
 
-/// Sends a parent or tracer `info` about a stop, unless it ignores SIGCHLD or has set
-/// `SA_NOCLDSTOP`.
+/// Sends `parent`, the parent or tracer of a stopped or continued process, the signal `info`. Does
+/// nothing if `parent` ignores SIGCHLD or has set `SA_NOCLDSTOP`.
 pub(crate) fn tell_of_stop(parent: &Arc<Process>, info: SigInfo) {
     let action = parent.actions().get(Signal::SIGCHLD);
     if action.handler != SIG_IGN && action.flags & SA_NOCLDSTOP == 0 {

@@ -9,12 +9,12 @@ use logic::errno::SysResult;
 use logic::repeats::Fault;
 use machine::sync::{SpinGuard, SpinLock};
 
-/// A call that `restart_syscall` continues.
+/// A system call that `restart_syscall` continues after a signal.
 #[derive(Copy, Clone)]
 pub struct Restart {
     /// The function that continues the call.
     pub call: fn(&Args) -> SysResult,
-    /// Its arguments.
+    /// The arguments of that function.
     pub args: Args,
 }
 
@@ -24,19 +24,19 @@ impl fmt::Debug for Restart {
     }
 }
 
-/// The alternate signal stack.
+/// The alternate signal stack of a thread (`sigaltstack(2)`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AltStack {
-    /// Its lowest address.
+    /// The lowest address of the stack.
     pub base: u64,
-    /// Its length in bytes; 0 if there is none.
+    /// The length in bytes; 0 if there is no alternate stack.
     pub size: u64,
     /// `SS_AUTODISARM` was requested.
     pub autodisarm: bool,
 }
 
 impl AltStack {
-    /// Returns whether `stack_pointer` is on this stack.
+    /// Returns whether the stack pointer `stack_pointer` is on this stack.
     pub fn contains(&self, stack_pointer: u64) -> bool {
         self.size != 0 && stack_pointer > self.base && stack_pointer - self.base <= self.size
     }
@@ -80,14 +80,14 @@ pub(crate) struct ThreadSignals {
 }
 
 impl ThreadSignals {
-    /// Notes a page fault of the current thread, which owns this. Returns whether the fault repeats
-    /// for ever.
+    /// Notes the page fault `fault` of the current thread, which owns this. Returns whether the
+    /// fault repeats for ever.
     #[inline]
     pub(super) fn note_fault(&self, fault: Fault) -> bool {
         self.faults.note(fault)
     }
 
-    /// Makes a state without blocked or pending signals.
+    /// Returns the state of a thread without blocked or pending signals.
     pub(crate) fn new() -> Self {
         Self {
             blocked: AtomicU64::new(0),
@@ -111,8 +111,8 @@ impl ThreadSignals {
         *self.trap.lock()
     }
 
-    /// Notes an exception that becomes a signal. If `address` is `None`, the address of the last
-    /// exception stays, as on Linux.
+    /// Notes the exception `vector` with the error code `error`, which becomes a signal. If
+    /// `address` is `None`, the address of the last page fault stays, as on Linux.
     pub(super) fn note_trap(&self, vector: u8, error: u64, address: Option<u64>) {
         let mut trap = self.trap.lock();
         trap.vector = vector.into();
@@ -120,8 +120,8 @@ impl ThreadSignals {
         trap.address = address.unwrap_or(trap.address);
     }
 
-    /// Copies the mask of `parent` and, if `with_alt_stack` is `true`, its alternate stack. A
-    /// thread in the same memory gets no alternate stack.
+    /// Copies the blocked signals of `parent` and, if `with_alt_stack` is `true`, its alternate
+    /// stack. A thread in the same memory gets no alternate stack.
     pub(crate) fn inherit(&self, parent: &Self, with_alt_stack: bool) {
         self.set_blocked(parent.blocked());
         if with_alt_stack {
@@ -129,8 +129,8 @@ impl ThreadSignals {
         }
     }
 
-    /// Removes the alternate stack and the call to restart, because a new program does not inherit
-    /// them.
+    /// Removes the alternate stack and the function that continues a call, because a new program
+    /// does not inherit them.
     pub(crate) fn reset_for_exec(&self) {
         self.set_alt_stack(AltStack::default());
         *self.restart.lock() = None;
@@ -141,34 +141,35 @@ impl ThreadSignals {
         SigSet(self.blocked.load(Ordering::Relaxed))
     }
 
-    /// Sets the mask of the current thread, and nothing else.
+    /// Stores `mask` as the signals that the thread blocks, and nothing else. Only the thread
+    /// itself calls this, or its tracer during a ptrace-stop.
     pub(crate) fn set_blocked(&self, mask: SigSet) {
         self.blocked.store(mask.0, Ordering::Relaxed);
     }
 
-    /// Returns the mask that [`Self::save_mask`] saved.
+    /// Returns the blocked signals that [`Self::save_mask`] saved.
     pub(crate) fn saved_mask(&self) -> SigSet {
         SigSet(self.saved_mask.load(Ordering::Relaxed))
     }
 
-    /// Saves the present mask, so [`Self::saved_mask`] returns it.
+    /// Saves the signals that the thread blocks, so [`Self::saved_mask`] returns them.
     pub(super) fn save_mask(&self) {
         let mask = self.blocked.load(Ordering::Relaxed);
         self.saved_mask.store(mask, Ordering::Relaxed);
     }
 
-    /// Returns the signals that the thread waits for, even if it blocks them.
+    /// Returns the signals that the thread waits for in `rt_sigtimedwait`, even if it blocks them.
     pub(super) fn awaited(&self) -> SigSet {
         SigSet(self.awaited.load(Ordering::SeqCst))
     }
 
-    /// Sets the signals that the current thread waits for. Senders wake it for these even if it
-    /// blocks them.
+    /// Stores `wanted` as the signals that the current thread waits for. Senders wake the thread
+    /// for these even if it blocks them.
     pub(crate) fn set_awaited(&self, wanted: SigSet) {
         self.awaited.store(wanted.0, Ordering::SeqCst);
     }
 
-    /// Returns the pending signals of this thread alone.
+    /// Locks the pending signals of this thread alone, without those of its process.
     pub(crate) fn pending(&self) -> SpinGuard<'_, Pending> {
         self.pending.lock()
     }
@@ -178,12 +179,13 @@ impl ThreadSignals {
         *self.alt_stack.lock()
     }
 
-    /// Sets the thread's alternate signal stack.
+    /// Makes `stack` the thread's alternate signal stack.
     pub(crate) fn set_alt_stack(&self, stack: AltStack) {
         *self.alt_stack.lock() = stack;
     }
 
-    /// Sets the function that continues the present call after a signal without a handler.
+    /// Makes `restart` the function that continues the present call after a signal without a
+    /// handler.
     pub(crate) fn set_restart(&self, restart: Restart) {
         *self.restart.lock() = Some(restart);
     }
@@ -199,7 +201,8 @@ impl ThreadSignals {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the thread has stopped with its process. The caller holds the group's lock.
+    /// Stores whether the thread has stopped with its process. The caller holds the lock of the
+    /// process's group.
     pub(super) fn set_stopped(&self, stopped: bool) {
         self.stopped.store(stopped, Ordering::Relaxed);
     }

@@ -42,12 +42,12 @@ impl TaskRef {
         }
     }
 
-    /// Returns whether this is `task`.
+    /// Returns whether this task is `task`.
     pub fn is(self, task: &Task) -> bool {
         core::ptr::eq(self.task.as_ptr(), task)
     }
 
-    /// Returns the task's address space; `None` for a kernel thread and at a task's end.
+    /// Returns the task's address space. Returns `None` for a kernel thread, and at a task's end.
     #[inline]
     pub fn vm(&self) -> Option<&Arc<AddressSpace>> {
         let user = self.user.as_ref()?;
@@ -63,8 +63,8 @@ impl TaskRef {
         unsafe { self.own_credentials() }
     }
 
-    /// Sets the task's credentials. If the process may now hold data that its new user must not
-    /// see, it becomes non-dumpable and loses its death signal.
+    /// Sets the task's credentials to `new`. If the process may now hold data that its new user
+    /// must not see, it becomes non-dumpable and loses its death signal.
     pub(crate) fn act_as(&self, new: Credentials) {
         if new.hides_from(self.credentials()) {
             self.process.dumpable.store(0, Ordering::Relaxed);
@@ -78,10 +78,10 @@ impl TaskRef {
         unsafe { self.set_credentials(Arc::new(new)) };
     }
 
-    /// Returns the task's open files.
+    /// Returns the task's table of open files.
     ///
     /// # Panics
-    /// In a kernel thread, and at a task's end.
+    /// Panics in a kernel thread, and at a task's end.
     #[inline]
     pub fn files(&self) -> &Arc<fs::FileTable> {
         let user = self.user.as_ref().expect("a user task");
@@ -95,7 +95,7 @@ impl TaskRef {
     /// Returns the task's root, working directory and umask.
     ///
     /// # Panics
-    /// Those of [`Self::files`].
+    /// Panics in a kernel thread, and at a task's end.
     #[inline]
     pub fn fs(&self) -> &Arc<fs::Context> {
         let user = self.user.as_ref().expect("a user task");
@@ -107,10 +107,10 @@ impl TaskRef {
     }
 
     /// Returns the list of the task's `SEM_UNDO` adjustments, which other tasks may share. Makes
-    /// the list if there is none.
+    /// the list if the task has none.
     ///
     /// # Panics
-    /// In a kernel thread.
+    /// Panics in a kernel thread.
     pub(crate) fn undo_list(&self) -> &Arc<UndoList> {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: the caller is the task itself, and changes the field only where no reference is
@@ -135,7 +135,7 @@ impl TaskRef {
         user.mark_undo_list();
     }
 
-    /// Replaces the files of this task only, not those of its process's other tasks.
+    /// Makes `files` the table of open files of this task, but not of its process's other tasks.
     pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
         let Some(user) = &self.user else { return };
         let own = FilesOfTask::new(files.clone());
@@ -153,7 +153,7 @@ impl TaskRef {
         self.tid() == self.process.pid()
     }
 
-    /// Replaces the root, working directory and umask of this task only, not those of its process's
+    /// Makes `context` the root, working directory and umask of this task, but not of its process's
     /// other tasks.
     pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
         let Some(user) = &self.user else { return };

@@ -8,7 +8,8 @@ use crate::process::signal::{self, SigInfo, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-/// Sets the signal that `process` gets when the thread that made it ends; 0 for none.
+/// Makes `signal` the signal that `process` gets when the thread that made it ends
+/// (`PR_SET_PDEATHSIG`). 0 means no signal.
 pub(crate) fn set(process: &Process, signal: u32) {
     let guard = table::lock();
     // Relaxed (all here): the table's lock guards them.
@@ -32,8 +33,8 @@ fn pass_on(parent: &Process, child: &Process) {
     }
 }
 
-/// Signals the children of the thread `tid`. It has left the group of `parent`, which has other
-/// threads.
+/// Sends the children of the thread `tid` their death signals, and makes them children of another
+/// thread. The thread has left the group of `parent`, which has other threads.
 pub(super) fn end_of_thread(parent: &Process, tid: u32) {
     if !parent.has_mourners.load(Ordering::Relaxed) {
         return;
@@ -51,8 +52,9 @@ pub(super) fn end_of_thread(parent: &Process, tid: u32) {
     drop(guard);
 }
 
-/// Sends `child` its death signal, if set, because its maker, a thread of the process `parent`, has
-/// ended. The caller holds the table's lock.
+/// Sends `child` its death signal, if one is set, because the thread that made it has ended. That
+/// thread belongs to the process with the number `parent`. The caller holds the process table's
+/// lock.
 pub(super) fn tell(child: &Arc<Process>, parent: u32) {
     let asked = child.death_signal.load(Ordering::Relaxed);
     if let Some(signal) = Signal::new(asked) {

@@ -13,7 +13,7 @@ use machine::memory;
 
 const PAGE: u64 = 4096;
 
-/// A parsed ELF file.
+/// A parsed ELF file of a program or of an interpreter.
 pub(super) struct ElfFile {
     pub(super) file: Arc<OpenFile>,
     pub(super) header: Header,
@@ -29,11 +29,11 @@ fn zeros(bytes: usize) -> Result<Vec<u8>, Errno> {
 }
 
 impl ElfFile {
-    /// Parses `file`, and forbids that the file is written while it is open here.
+    /// Parses `file`, and forbids writing to the file while the result exists.
     ///
     /// # Errors
-    /// Fails with `ENOEXEC` if the file cannot run here; the console shows why. Fails with
-    /// `ETXTBSY` if the file is open for writing.
+    /// Fails with `ENOEXEC` if the file cannot run here; the console shows the reason. Fails with
+    /// `ETXTBSY` if the file is open for writing, with `ENOMEM`, and with the errors of reading.
     pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
         file.forbid_writing()?;
         let mut bytes = [0; elf::HEADER_BYTES];
@@ -51,7 +51,7 @@ impl ElfFile {
         })
     }
 
-    /// Returns the path of the file's interpreter, if it names one.
+    /// Returns the path of the interpreter that the file names, or `None` if it names none.
     ///
     /// # Errors
     /// Fails with `ENOEXEC` if the path is malformed, with `EIO` if the file ends before it, and
@@ -87,10 +87,11 @@ impl ElfFile {
         headers.map_or(0, |at| bias.wrapping_add(at))
     }
 
-    /// Maps the segments, with `bias` added to their addresses.
+    /// Maps the segments of the file into `vm`, with `bias` added to their addresses.
     ///
     /// # Errors
-    /// Fails with `ENOEXEC` for a file that cannot be mapped, and with `ENOMEM`.
+    /// Fails with `ENOEXEC` for a file that cannot be mapped, with `ENOMEM`, and with the errors of
+    /// the mapping.
     pub(super) fn map_at(&self, vm: &Arc<AddressSpace>, bias: u64) -> Result<(), Errno> {
         for segment in elf::segments(&self.table) {
             self.map(vm, bias, &segment)?;
@@ -98,7 +99,8 @@ impl ElfFile {
         Ok(())
     }
 
-    /// Maps the segments at a free address, unless the file has a fixed one. Returns the bias.
+    /// Maps the segments of the file into `vm` at a free address, unless the file has a fixed one.
+    /// Returns the bias, which was added to the addresses in the file.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::map_at`].

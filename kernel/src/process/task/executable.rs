@@ -7,7 +7,8 @@ use alloc::sync::Arc;
 use logic::credentials::{Credentials, Wanted};
 use logic::errno::Errno;
 
-/// Opens the file at `path` for execution, from the working directory.
+/// Opens the file at `path` for execution as `who`. A relative path starts at the working directory
+/// of `context`.
 ///
 /// # Errors
 /// Fails with the errors of [`open_at`].
@@ -19,10 +20,12 @@ pub(super) fn open(
     open_at(context, who, context.cwd(), path, OpenFlags::empty())
 }
 
-/// Opens the file at `path` for execution, from the directory `start`.
+/// Opens the file at `path` for execution as `who`. A relative path starts at the directory
+/// `start`. Of `flags` only `NO_FOLLOW` has a meaning.
 ///
 /// # Errors
-/// Fails with the errors of walking the path, and with `EACCES` if the file may not be executed.
+/// Fails with the errors of walking the path, with `ENOENT` if there is no file, with `ELOOP` for a
+/// symbolic link, and with `EACCES` if the file may not be executed.
 pub(crate) fn open_at(
     context: &fs::Context,
     who: &Credentials,
@@ -33,8 +36,11 @@ pub(crate) fn open_at(
     lookup::open_to_execute(context, who, start, path, flags, |node| check(who, node))
 }
 
-/// Checks that `who` may execute a file. Fails with `EACCES` if it is no regular file or its mount
-/// forbids execution.
+/// Checks that `who` may execute the file `node`.
+///
+/// # Errors
+/// Fails with `EACCES` if the file is no regular file, if its mount forbids execution, or if its
+/// permissions do.
 pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
     let mount = node.fs_stats().flags;
     let forbidden = mount & MountFlags::NO_EXECUTION.bits() != 0;
@@ -44,8 +50,8 @@ pub(super) fn check(who: &Credentials, node: &NodeRef) -> Result<(), Errno> {
     permission::check(who, &**node, Wanted::EXECUTE)
 }
 
-/// Opens the file behind a descriptor again, for execution. The descriptor may be one that only
-/// names the file.
+/// Opens the file behind `file` again, for execution as `who`. `file` may be an open file that only
+/// names its file (`O_PATH`).
 ///
 /// # Errors
 /// Fails with `ELOOP` for a symbolic link, with `EACCES` if the file may not be executed, and with

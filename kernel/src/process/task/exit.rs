@@ -17,7 +17,7 @@ use machine::sched;
 use machine::sched::work;
 
 /// Ends the current process with all its threads. The process ends with `status`, unless another
-/// thread decided a status before.
+/// status was decided before.
 pub(crate) fn exit_group(status: WaitStatus) -> ! {
     let task = process::current();
     let status = {
@@ -27,8 +27,8 @@ pub(crate) fn exit_group(status: WaitStatus) -> ! {
     exit_thread(status)
 }
 
-/// Kills all threads of a process. The process ends with `status`, unless an earlier status was
-/// decided and no core file is being written. A core file is abandoned.
+/// Kills all threads of the process with the group `group`. The process ends with `status`, unless
+/// an earlier status was decided and no core file is being written. A core file is abandoned.
 pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
     if group.dump.is_some() {
         group.exit = Some(status);
@@ -36,8 +36,8 @@ pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
     kill_others(group, status, None);
 }
 
-/// Decides that the process ends with `status`, unless a status was decided before, and kills all
-/// threads but `but`. Returns the status that holds.
+/// Decides that the process with the group `group` ends with `status`, unless a status was decided
+/// before, and kills all its threads except `but`. Returns the status with which the process ends.
 pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> WaitStatus {
     let status = *group.exit.get_or_insert(status);
     for task in &group.tasks {
@@ -48,7 +48,7 @@ pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Ta
     status
 }
 
-/// Ends the current thread. If this is the last thread, the process ends too. It ends with
+/// Ends the current thread. If this is the last thread, the process ends too. The process ends with
 /// `status`, unless a status was decided before, as by [`exit_group`].
 pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
@@ -90,7 +90,8 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     sched::exit_current()
 }
 
-/// Wakes the parent of a vfork, because its memory is not shared any more.
+/// Wakes the parent that waits in `vfork` for the child `process`, because the child has released
+/// the parent's memory. Does nothing if no parent waits.
 pub(super) fn finish_vfork(process: &Process) {
     if process.vfork_pending.swap(false, Ordering::AcqRel) {
         process.vfork_done.wake_all();
@@ -269,8 +270,10 @@ fn tell_tracer(process: &Process, status: WaitStatus) {
     }
 }
 
-/// Sends the parent its signal. If the parent ignores its children and `may_reap` is set, the
-/// process is reaped at once. The caller drops the result without the lock.
+/// Sends the parent of `process`, which has ended with `status`, the exit signal, and wakes the
+/// threads that wait for children. If `may_reap` is set and the parent ignores its children, reaps
+/// `process` at once and returns the table's reference to it. Otherwise returns `None`. The caller
+/// holds the table's lock and drops the result without it.
 pub(crate) fn tell_parent(
     table: &mut Table,
     process: &Arc<Process>,
@@ -293,8 +296,8 @@ pub(crate) fn tell_parent(
     reaped
 }
 
-/// Takes a zombie out of the table and away from its parent. The caller drops the result without
-/// the lock.
+/// Removes the zombie `process` from the table and from the children of its parent. Returns the
+/// table's reference to it. The caller holds the table's lock and drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
     let (parent, previous, next, pgid, session) = {

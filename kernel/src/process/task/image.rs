@@ -33,7 +33,8 @@ const RANDOM_STACK_PAGES: u64 = 1 << 14;
 /// Whether programs are placed at random. `ebb.aslr=off` on the command line turns it off.
 static RANDOMIZE: AtomicBool = AtomicBool::new(true);
 
-/// Turns address space randomisation on or off. Called before the first program starts.
+/// Turns address space randomisation on or off for all programs. Called before the first program
+/// starts.
 pub(super) fn set_randomize(on: bool) {
     RANDOMIZE.store(on, Ordering::Relaxed);
 }
@@ -51,10 +52,10 @@ fn random_pages(pages: u64) -> u64 {
     u64::from_ne_bytes(bytes) % pages * PAGE
 }
 
-/// A program that can be loaded.
+/// A program that can be loaded: its ELF file, and that of its interpreter.
 pub(super) struct Program {
     pub(super) file: ElfFile,
-    /// The program that loads `file`, if it is dynamic.
+    /// The interpreter that loads `file`, if `file` names one.
     interpreter: Option<ElfFile>,
     /// The user who runs the program may also read it.
     pub(super) readable: bool,
@@ -68,7 +69,7 @@ struct Place {
     interpreter: u64,
 }
 
-/// The initial state of a program.
+/// The initial state of a loaded program: address space, first instruction, and stack pointer.
 pub(super) struct Loaded {
     pub(super) vm: Arc<AddressSpace>,
     pub(super) entry: u64,
@@ -95,10 +96,12 @@ fn open_interpreter(
 }
 
 impl Program {
-    /// Parses the ELF file `file`, and its interpreter if it names one. Returns both.
+    /// Parses the ELF file `file`, and its interpreter if it names one. Returns both. `context` and
+    /// `who` open the interpreter.
     ///
     /// # Errors
-    /// Fails with the errors of [`ElfFile::open`], and with those of opening the interpreter.
+    /// Fails with the errors of [`ElfFile::open`] and [`ElfFile::interpreter`], and with those of
+    /// opening the interpreter.
     pub(super) fn open(
         context: &fs::Context,
         who: &Credentials,
@@ -120,11 +123,14 @@ impl Program {
         })
     }
 
-    /// Builds the memory of the program.
+    /// Builds the initial memory of the program in a new address space. `path` is the path that the
+    /// program sees (`AT_EXECFN`). `args` and `env` are its arguments and environment. `who` has
+    /// its credentials, and whether it must distrust its environment (`AT_SECURE`). `limits` bound
+    /// the memory.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, with `ENOEXEC` if a file cannot be mapped, and with `E2BIG` if the
-    /// strings are too long.
+    /// strings do not fit into the stack's limit.
     pub(super) fn load(
         &self,
         path: &[u8],

@@ -15,7 +15,8 @@ use machine::sync::Once;
 /// The process that kernel threads belong to. It is not in the table.
 static KERNEL: Once<Arc<Process>> = Once::new();
 
-/// Returns the kernel's own process, number 0.
+/// Returns the process with the number 0, to which kernel threads belong. Creates it at the first
+/// call.
 pub(crate) fn kernel_process() -> &'static Arc<Process> {
     if let Some(process) = KERNEL.get() {
         return process;
@@ -32,7 +33,7 @@ pub(crate) fn kernel_process() -> &'static Arc<Process> {
     KERNEL.get().expect("set just now")
 }
 
-/// Returns root's credentials, which the kernel's own threads have.
+/// Returns root's credentials, which kernel threads have.
 pub(crate) fn root_credentials() -> Arc<Credentials> {
     static ROOT: Once<Arc<Credentials>> = Once::new();
     if ROOT.get().is_none() {
@@ -42,18 +43,18 @@ pub(crate) fn root_credentials() -> Arc<Credentials> {
     ROOT.get().expect("set just now").clone()
 }
 
-/// Starts a kernel thread that runs `body`. Called while the machine starts.
+/// Starts a kernel thread named `name` that runs `body`. Called while the machine starts.
 ///
 /// # Panics
-/// Panics if memory is out.
+/// Panics if there is no memory for the thread's stack.
 pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
     try_spawn(name, body).expect("memory for a kernel thread's stack");
 }
 
-/// Starts a kernel thread that runs `body`. May be called at any time.
+/// Starts a kernel thread named `name` that runs `body`. May be called at any time.
 ///
 /// # Errors
-/// Fails with `ENOMEM`.
+/// Fails with `ENOMEM` if there is no memory for the thread's stack.
 pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
     let stack = KernelStack::new()?;
     let task = with_stack(kernel_process().clone(), 0, name.as_bytes(), stack, body);
@@ -61,7 +62,11 @@ pub(crate) fn try_spawn(name: &'static str, body: fn()) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes a kernel thread without starting it.
+/// Returns a new kernel thread of `process` with the number `tid`, which runs `body`. The caller
+/// starts the thread.
+///
+/// # Panics
+/// Panics if there is no memory for the thread's stack.
 pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
     let stack = KernelStack::new().expect("memory for a kernel thread's stack");
     with_stack(process, tid, name, stack, body)

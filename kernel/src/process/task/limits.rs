@@ -7,7 +7,7 @@ use machine::sync::SpinLock;
 /// The number of resource limits.
 pub const COUNT: usize = 16;
 
-/// One limit. `u64::MAX` means that there is none.
+/// A resource limit. [`INFINITY`] means that a value does not limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The limit in force.
@@ -16,10 +16,10 @@ pub struct Limit {
     pub maximum: u64,
 }
 
-/// The value of a limit that does not limit.
+/// The value of a resource limit that does not limit.
 pub const INFINITY: u64 = u64::MAX;
 
-/// A process's limits, indexed by `RLIMIT_*`.
+/// The resource limits of a process, indexed by `RLIMIT_*`.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits(pub [Limit; COUNT]);
 
@@ -54,8 +54,8 @@ pub mod index {
     pub const RTPRIO: usize = raw::RLIMIT_RTPRIO as usize;
 }
 
-/// The limits of one process. Threads read the limits in force without a lock, because system calls
-/// do so often.
+/// The resource limits of one process. Threads read the limits in force without a lock, because
+/// system calls do so often.
 #[derive(Debug)]
 pub struct OwnLimits {
     all: SpinLock<Limits>,
@@ -64,7 +64,7 @@ pub struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Makes the limits of a process, which start as `limits`.
+    /// Returns the resource limits of a process, which start as `limits`.
     pub fn new(limits: Limits) -> Self {
         Self {
             all: SpinLock::new(limits),
@@ -72,7 +72,7 @@ impl OwnLimits {
         }
     }
 
-    /// Returns the limit in force for one resource.
+    /// Returns the limit in force with the index `index` (see [`index`]).
     pub fn current(&self, index: usize) -> u64 {
         // Relaxed: no other data depends on the limits.
         self.current[index].load(Ordering::Relaxed)
@@ -83,7 +83,8 @@ impl OwnLimits {
         *self.all.lock()
     }
 
-    /// Changes one limit, and returns all.
+    /// Changes the limit with the index `index` (see [`index`]) to `limit`. Returns all limits
+    /// after the change.
     pub fn set(&self, index: usize, limit: Limit) -> Limits {
         let mut all = self.all.lock();
         all.0[index] = limit;
@@ -93,8 +94,8 @@ impl OwnLimits {
 }
 
 impl OwnLimits {
-    /// Raises the limit in force for one resource by one if it is still `current`. Returns whether
-    /// it was.
+    /// Raises the limit in force with the index `index` by one if it is still `current`. Returns
+    /// whether it was.
     pub fn raise(&self, index: usize, current: u64) -> bool {
         let mut all = self.all.lock();
         let limit = &mut all.0[index];
@@ -107,12 +108,12 @@ impl OwnLimits {
     }
 }
 
-/// Default size of the stack limit in bytes.
+/// The limit in force on the stack of the first program, in bytes.
 pub const DEFAULT_STACK: u64 = 8 << 20;
 
 impl Limits {
-    /// Returns the limits that the first program starts with. `tasks` bounds its processes and
-    /// threads.
+    /// Returns the resource limits of the first program. `tasks` bounds its processes and threads
+    /// (`RLIMIT_NPROC`).
     pub fn initial(tasks: u64) -> Self {
         let unlimited = Limit {
             current: INFINITY,
@@ -144,7 +145,7 @@ impl Limits {
         Self(limits)
     }
 
-    /// Returns the limit in force for one resource.
+    /// Returns the limit in force with the index `index` (see [`index`]).
     pub fn current(&self, index: usize) -> u64 {
         self.0[index].current
     }

@@ -28,8 +28,8 @@ fn badness(process: &Process, total_frames: u64) -> Option<i64> {
     Some(frames + adjustment * total_frames.cast_signed() / 1000)
 }
 
-/// Returns `/proc/PID/oom_score`, 0 to 2000, by the share of memory that the process uses. Returns
-/// 0 if the OOM killer must not kill the process.
+/// Returns the value of `/proc/PID/oom_score` for `process`, 0 to 2000, by the share of memory that
+/// the process uses. Returns 0 if the OOM killer must not kill the process.
 pub fn oom_score(process: &Process) -> u64 {
     let total = memory::allocator().managed_frames().max(1);
     let Some(points) = badness(process, total) else {
@@ -39,8 +39,12 @@ pub fn oom_score(process: &Process) -> u64 {
     u64::try_from(score).unwrap_or(0).min(2000)
 }
 
-/// Kills the process whose end frees most memory, and names it and `reason` on the console. Returns
-/// `false` if there is no process to kill. Holds locks only briefly, and allocates nothing.
+/// Kills the process whose end frees most memory, and names it and `reason` on the console. Kills
+/// no process while an earlier victim is ending or another CPU is choosing one. Returns `false` if
+/// there is no process to kill, else `true`. Holds locks only briefly, and allocates nothing.
+///
+/// # Panics
+/// Panics if `vm.panic_on_oom` is set.
 pub fn oom_kill(reason: &str) -> bool {
     static CHOOSING: SpinLock<()> = SpinLock::new(());
     // Another CPU is choosing, and its victim suffices.

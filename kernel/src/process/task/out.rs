@@ -11,14 +11,16 @@ use logic::errno::Errno;
 use logic::strings::Strings;
 use machine::console;
 
-/// The program that sends the files. It is opened before any other process could replace it.
+/// The program that sends files to the host. It is opened before any other process could replace
+/// it.
 pub(super) struct Sender {
     program: Program,
     arguments: Strings,
 }
 
 impl Sender {
-    /// Opens the program that `/.ebb/out` names. Returns `None` if no files are to be sent.
+    /// Opens the program that `/.ebb/out` names. Returns `None` if there is no such file. Also
+    /// returns `None`, after a message on the console, if the file or the program cannot be used.
     pub(super) fn prepare() -> Option<Self> {
         let context = fs::Context::new(fs::root());
         let who = root_credentials();
@@ -41,8 +43,8 @@ impl Sender {
         }
     }
 
-    /// Runs the program once no other process is left that could change the files. The host notices
-    /// a failure by the missing data.
+    /// Kills all other processes, runs the program and waits for its end. So no process can change
+    /// the files while they are sent. The host notices a failure by the missing data.
     pub(super) fn run(self) {
         end_all();
         let ended = self.start().and_then(|pid| {

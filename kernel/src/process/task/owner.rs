@@ -27,7 +27,7 @@ static OWNER: Owner = Owner {
     describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
 };
 
-/// Hands a reference to a task to the scheduler.
+/// Converts a reference to `task` to the form in which the scheduler owns it.
 pub(super) fn to_thread(task: Arc<Task>) -> Owned {
     let thread = Arc::into_raw(task).cast::<Thread>().cast_mut();
     // SAFETY: the thread is the first field of the task, and `release` takes the reference back.

@@ -20,8 +20,9 @@ fn read_u64(address: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-/// Marks the futexes that the task holds, and wakes one waiter of each. The program may have put
-/// anything into the list, so the walk ends at the first error.
+/// Marks the futexes in the robust list of `task`, which it still holds, as those of a dead owner,
+/// and wakes one waiter of each. The program may have put anything into the list, so the walk ends
+/// at the first error.
 pub(super) fn release_list(task: TaskRef) {
     let head = task.marks().robust_list.swap(0, Ordering::Relaxed);
     if head == 0 {
@@ -73,7 +74,8 @@ fn release(task: TaskRef, address: u64, priority_inheriting: bool) -> Option<()>
     Some(())
 }
 
-/// Clears the word that `pthread_join` waits on, and wakes the waiter.
+/// Clears the word of `task` that `pthread_join` waits on, and wakes the waiter. Does nothing if no
+/// word is set.
 pub(super) fn clear_child_tid(task: TaskRef) {
     let address = task.marks().clear_child_tid.swap(0, Ordering::Relaxed);
     if address != 0 && uaccess::copy_out(address, &0u32.to_ne_bytes()).is_ok() {

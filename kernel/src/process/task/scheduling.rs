@@ -9,7 +9,7 @@ use logic::errno::Errno;
 use machine::sched::{self, realtime};
 use machine::sync::SpinLock;
 
-/// The parameters that system calls on scheduling set.
+/// The scheduling parameters of a thread that system calls set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// `SCHED_*`.
@@ -18,11 +18,11 @@ pub(crate) struct Scheduling {
     pub(crate) priority: u32,
     /// Nice value, -20 to 19.
     pub(crate) nice: i32,
-    /// Its children start with the usual policy and no negative nice value (`SCHED_RESET_ON_FORK`).
+    /// Children start with the usual policy and no negative nice value (`SCHED_RESET_ON_FORK`).
     pub(crate) resets_on_fork: bool,
     /// `ioprio_set(2)`.
     pub(crate) io_priority: u32,
-    /// CPUs that it may run on, one bit each.
+    /// The CPUs on which the thread may run, one bit each.
     pub(crate) cpus: u64,
 }
 
@@ -42,7 +42,7 @@ impl Scheduling {
         matches!(self.policy, raw::SCHED_FIFO | raw::SCHED_RR)
     }
 
-    /// Returns the parameters with which a child starts if its parent has these.
+    /// Returns the parameters with which a child of a thread with these parameters starts.
     pub(crate) fn of_child(self) -> Self {
         let mut child = Self {
             resets_on_fork: false,
@@ -61,7 +61,7 @@ impl Scheduling {
     }
 }
 
-/// The parameters of a live thread, and the inherited priority.
+/// The scheduling parameters of a live thread, and its inherited priority.
 #[derive(Debug)]
 pub(super) struct OwnScheduling(SpinLock<Inner>);
 
@@ -73,7 +73,7 @@ struct Inner {
 }
 
 impl OwnScheduling {
-    /// Makes the usual parameters, without an inherited priority.
+    /// Returns the usual parameters, without an inherited priority.
     pub(super) const fn new() -> Self {
         Self(SpinLock::new(Inner {
             own: Scheduling::USUAL,
@@ -97,7 +97,8 @@ impl Task {
         }
     }
 
-    /// Changes the scheduling parameters of the task by `change`, at once.
+    /// Calls `change` with the scheduling parameters of the task, which `change` may modify. They
+    /// are in force at once. `change` runs with a spin lock held.
     pub(crate) fn change_scheduling(&self, change: impl FnOnce(&mut Scheduling)) {
         // The closure never fails.
         let _ = self.try_change_scheduling(|own| {
@@ -132,7 +133,8 @@ impl Task {
         realtime::set(self, own.priority.max(inherited), round_robin);
     }
 
-    /// Sets the priority that the task inherits from its waiters; 0 for none.
+    /// Makes `priority` the real-time priority that the task inherits from its waiters. 0 means
+    /// that it inherits none.
     pub(crate) fn inherit_priority(&self, priority: u32) {
         let mut inner = self.scheduling.0.lock();
         if inner.inherited != priority {
@@ -141,7 +143,7 @@ impl Task {
         }
     }
 
-    /// Returns whether the task has inherited a priority.
+    /// Returns whether the task inherits a priority from its waiters.
     pub(crate) fn has_inherited(&self) -> bool {
         self.scheduling.0.lock().inherited != 0
     }
@@ -158,7 +160,8 @@ pub(crate) enum Scheduled {
 }
 
 impl Scheduled {
-    /// Returns the thread with this number.
+    /// Returns the thread with the number `tid`, live or an ended main thread. Returns `None` if
+    /// there is none.
     pub(crate) fn find(tid: u32) -> Option<Self> {
         Self::find_in(&table::lock(), tid)
     }
@@ -184,7 +187,7 @@ impl Scheduled {
         }
     }
 
-    /// Returns the credentials of the thread. If it has ended, they are its last ones.
+    /// Returns the credentials of the thread. If the thread has ended, they are its last ones.
     pub(crate) fn credentials(&self) -> Arc<Credentials> {
         match self {
             Self::Live(task) => task.credentials_for_others(),
@@ -192,7 +195,8 @@ impl Scheduled {
         }
     }
 
-    /// Returns the scheduling parameters of the thread. If it has ended, they are its last ones.
+    /// Returns the scheduling parameters of the thread. If the thread has ended, they are its last
+    /// ones.
     pub(crate) fn get(&self) -> Scheduling {
         match self {
             Self::Live(task) => task.scheduling(),
@@ -200,9 +204,9 @@ impl Scheduled {
         }
     }
 
-    /// Changes the scheduling parameters of the thread in one step. `change` gets the present ones,
-    /// and no other call sets any until its result is in force. `change` runs with a spin lock
-    /// held, and may take the locks of credentials and limits.
+    /// Calls `change` with the scheduling parameters of the thread, which `change` may modify. No
+    /// other call changes any of them until the new ones are in force. `change` runs with a spin
+    /// lock held, and may take the locks of credentials and limits.
     ///
     /// # Errors
     /// Fails with the errors of `change`. No parameter changes then.

@@ -75,7 +75,7 @@ impl Chunk {
     }
 }
 
-/// The table; see [`lock`].
+/// The process table: all processes and tasks by their numbers; see [`lock`].
 pub(crate) struct Table {
     numbers: Numbers,
     /// Chunks by groups of numbers. A group is empty until one of its numbers is used.
@@ -99,7 +99,7 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
     users: Vec::new(),
 });
 
-/// Takes the lock of the table and of all relations between processes.
+/// Takes the lock of the process table, which also guards all relations between processes.
 pub(crate) fn lock() -> SpinGuard<'static, Table> {
     TABLE.lock()
 }
@@ -129,26 +129,29 @@ impl Table {
         result
     }
 
-    /// Sets the limit on the number of tasks.
+    /// Sets the limit on the number of tasks to `max`, at most one per process number.
     pub(crate) fn set_max_tasks(&mut self, max: usize) {
         self.max_tasks = max.min(PID_MAX as usize - 1);
     }
 
-    /// Returns the limit on the number of tasks.
+    /// Returns the limit on the number of tasks in the table.
     pub(crate) fn max_tasks(&self) -> usize {
         self.max_tasks
     }
 
-    /// Returns the number of tasks.
+    /// Returns the number of tasks that count against the limit: init, user tasks, and those that
+    /// are being created. Ended tracees count until their tracer has waited for them. Other kernel
+    /// threads do not count.
     pub(crate) fn tasks(&self) -> usize {
         self.tasks
     }
 
-    /// Reserves a free number for a new task of a user. `limit` bounds the user's tasks, except
-    /// root's.
+    /// Reserves a free number for a new task of the user `uid`, and counts the task. Returns the
+    /// number. `limit` bounds the number of the user's tasks, except root's.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` if there are too many tasks, and with `ENOMEM`.
+    /// Fails with `EAGAIN` at one of the limits on tasks, or if no number is free. Fails with
+    /// `ENOMEM`.
     pub(crate) fn reserve(&mut self, uid: u32, limit: u64) -> Result<u32, Errno> {
         if self.tasks >= self.max_tasks || self.tasks_of(uid) >= limit {
             return Err(Errno::EAGAIN);
@@ -186,7 +189,7 @@ impl Table {
         }
     }
 
-    /// Moves a task from one user's count to another's.
+    /// Moves a task from the count of the user `from` to that of the user `to`.
     pub(super) fn move_task(&mut self, from: u32, to: u32) {
         self.count_user(from, false);
         self.count_user(to, true);
@@ -207,14 +210,16 @@ impl Table {
         Ok(number)
     }
 
-    /// Releases a reserved number, because the task was not made.
+    /// Releases the reserved number `number` of a task of the user `uid`, because the task was not
+    /// created.
     pub(crate) fn unreserve(&mut self, uid: u32, number: u32) {
         self.tasks -= 1;
         self.count_user(uid, false);
         self.change(number, |slot| slot.reserved = false);
     }
 
-    /// Enters a task under its reserved number, and its process if that is new.
+    /// Enters `task` into the table under its reserved number. With `new_process`, also enters its
+    /// process under this number.
     pub(crate) fn enter(&mut self, task: &Arc<Task>, new_process: bool) {
         let number = task.tid();
         self.processes += usize::from(new_process);
@@ -227,7 +232,8 @@ impl Table {
         });
     }
 
-    /// Takes a task out of the table. The caller drops the result without the lock.
+    /// Removes the task with the number `number` from the table and from the counts. Returns the
+    /// table's reference to it, which the caller drops without the lock.
     #[must_use]
     pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
         self.tasks -= 1;
@@ -239,8 +245,10 @@ impl Table {
         gone
     }
 
-    /// Takes a task out that still counts until [`Self::uncount`]. With `keep_number`, its number
-    /// stays in use until [`Self::release_number`].
+    /// Removes the task with the number `number` from the table. The task still counts until
+    /// [`Self::uncount`]. With `keep_number`, its number stays in use until
+    /// [`Self::release_number`]. Returns the table's reference to it, which the caller drops
+    /// without the lock.
     #[must_use]
     pub(crate) fn keep_task(&mut self, number: u32, keep_number: bool) -> Option<Arc<Task>> {
         self.change(number, |slot| {
@@ -249,7 +257,7 @@ impl Table {
         })
     }
 
-    /// Ends the counting of a task that [`Self::keep_task`] took out.
+    /// Removes `task`, which [`Self::keep_task`] took out, from the counts of tasks.
     pub(crate) fn uncount(&mut self, task: &Task) {
         self.tasks -= 1;
         let uid = task.credentials_for_others().users.real;
@@ -257,17 +265,18 @@ impl Table {
         self.count_user(uid, false);
     }
 
-    /// Releases a number that [`Self::keep_task`] has kept.
+    /// Releases the number `number`, which [`Self::keep_task`] has kept in use.
     pub(crate) fn release_number(&mut self, number: u32) {
         self.change(number, |slot| slot.kept = false);
     }
 
-    /// Returns whether [`Self::keep_task`] has kept the number.
+    /// Returns whether [`Self::keep_task`] has kept the number `number` in use.
     pub(crate) fn is_kept(&self, number: u32) -> bool {
         self.slot(number).is_some_and(|slot| slot.kept)
     }
 
-    /// Takes out a process that has been waited for.
+    /// Removes the process with the number `number`, which was waited for, from the table. Returns
+    /// the table's reference to it, which the caller drops without the lock.
     #[must_use]
     pub(crate) fn remove_process(&mut self, number: u32) -> Option<Arc<Process>> {
         let gone = self.change(number, |slot| slot.process.take());
@@ -275,7 +284,8 @@ impl Table {
         gone
     }
 
-    /// Gives a thread the number of its process's main thread, which has ended (exec).
+    /// Gives `task` the number `number` of its process's main thread, which has ended (exec).
+    /// Returns the table's earlier reference to `task`, which the caller drops without the lock.
     #[must_use]
     pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
         let old = task.tid();
@@ -286,8 +296,8 @@ impl Table {
         entry
     }
 
-    /// Adds a process to a process group, or removes it. The group's number is not reused while it
-    /// has members.
+    /// Counts one more member of the process group `group` if `join`, else one less. The group's
+    /// number is not reused while it has members. Does nothing for the number 0.
     pub(crate) fn count_group(&mut self, group: u32, join: bool) {
         if group != 0 {
             self.change(group, |slot| {
@@ -300,7 +310,8 @@ impl Table {
         }
     }
 
-    /// Adds a process to a session, or removes it.
+    /// Counts one more member of the session `session` if `join`, else one less. The session's
+    /// number is not reused while it has members. Does nothing for the number 0.
     pub(crate) fn count_session(&mut self, session: u32, join: bool) {
         if session != 0 {
             self.change(session, |slot| {
@@ -313,23 +324,24 @@ impl Table {
         }
     }
 
-    /// Returns whether the process group exists.
+    /// Returns whether the process group `group` has members.
     pub(crate) fn group_exists(&self, group: u32) -> bool {
         self.slot(group).is_some_and(|slot| slot.group_members != 0)
     }
 
     /// Returns the process with the number `number`, also if it is a zombie. Returns `None` if
-    /// there is none.
+    /// there is no such process.
     pub(crate) fn process(&self, number: u32) -> Option<&Arc<Process>> {
         self.slot(number)?.process.as_ref()
     }
 
-    /// Returns whether a task, a process, a group or a session has this number.
+    /// Returns whether a task, a process, a group or a session has the number `number`, or the
+    /// number is reserved.
     pub(crate) fn is_used(&self, number: u32) -> bool {
         self.slot(number).is_some_and(|slot| !slot.is_free())
     }
 
-    /// Returns the live thread with this number.
+    /// Returns the live thread with the number `number`, or `None` if there is none.
     pub(crate) fn task(&self, number: u32) -> Option<&Arc<Task>> {
         self.slot(number)?.task.as_ref()
     }
@@ -352,7 +364,7 @@ impl Table {
             .skip_while(move |process| process.pid() < number)
     }
 
-    /// Returns the processes that `choose` picks.
+    /// Returns the processes for which `choose` returns `true`, zombies included.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -371,32 +383,32 @@ impl Table {
     }
 }
 
-/// Returns the process with the number `pid`, also if it is a zombie. Returns `None` if there is
-/// none.
+/// Returns the process with the number `pid`, also if it is a zombie. Returns `None` if there is no
+/// such process.
 pub fn find(pid: u32) -> Option<Arc<Process>> {
     lock().process(pid).cloned()
 }
 
-/// Returns the live thread with this number.
+/// Returns the live thread with the number `tid`, or `None` if there is none.
 pub fn find_task(tid: u32) -> Option<Arc<Task>> {
     lock().task(tid).cloned()
 }
 
-/// Returns the process with the lowest number that is not below `pid`.
+/// Returns the process with the lowest number that is not below `pid`, also if it is a zombie.
+/// Returns `None` if there is no such process.
 pub fn next_process(pid: u32) -> Option<Arc<Process>> {
     lock().processes_from(pid).next().cloned()
 }
 
-/// Returns the limit that new numbers of tasks are below.
+/// Returns the limit that the numbers of new tasks are below (`kernel.pid_max`).
 pub fn number_limit() -> u32 {
     lock().numbers.limit()
 }
 
-/// Sets the limit that new numbers of tasks are below.
+/// Sets the limit that the numbers of new tasks are below to `limit` (`kernel.pid_max`).
 ///
 /// # Errors
-/// Fails with `EINVAL` for fewer numbers than the kernel's own tasks may need, and for more than
-/// there can be.
+/// Fails with `EINVAL` if `limit` is below 301, as on Linux, or above `PID_MAX`.
 pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
     /// Linux's `RESERVED_PIDS` plus one.
     const LEAST: u32 = 301;
@@ -408,7 +420,7 @@ pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the number of the most recently created task.
+/// Returns the number that was given to a new task last.
 pub fn last_number() -> u32 {
     lock().numbers.last()
 }
@@ -418,7 +430,7 @@ pub fn process_count() -> usize {
     lock().processes
 }
 
-/// Returns the number of user tasks, and the limit on it (`threads-max`).
+/// Returns the number of tasks that count against the limit, and the limit (`threads-max`).
 pub fn task_count() -> (usize, usize) {
     let table = lock();
     (table.tasks(), table.max_tasks())

@@ -32,7 +32,7 @@ use machine::memory::KernelStack;
 use machine::sched::{Thread, work};
 use machine::sync::SpinLock;
 
-/// Size in bytes of a task's name with its NUL.
+/// The size in bytes of a task's name with its NUL.
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// A value of a task that only the task itself accesses. Before the task runs, its creator may
@@ -51,8 +51,8 @@ impl<T> Own<T> {
     /// Returns a shared reference to the value.
     ///
     /// # Safety
-    /// The caller is the task itself (or the CPU that switches it), and no reference from
-    /// [`Self::get`] is in use.
+    /// The caller is the task itself, or the CPU that switches it. No reference from [`Self::get`]
+    /// is in use.
     pub(crate) unsafe fn look(&self) -> &T {
         // SAFETY: the caller is the task itself, and no reference from `get` is in use.
         unsafe { &*self.0.get() }
@@ -61,7 +61,7 @@ impl<T> Own<T> {
     /// Returns an exclusive reference to the value.
     ///
     /// # Safety
-    /// The caller is the task itself (or its maker), and no reference to the value is in use.
+    /// The caller is the task itself, or its maker. No other reference to the value is in use.
     #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
     pub(crate) unsafe fn get(&self) -> &mut T {
         // SAFETY: the caller is the task or its maker, and no other reference is in use.
@@ -69,7 +69,7 @@ impl<T> Own<T> {
     }
 }
 
-/// The state that user code sees besides its frame. Kernel threads have none.
+/// The state of a task that user code sees besides its frame. Kernel threads have none.
 pub(crate) struct UserState {
     /// The x87, MXCSR and AVX state.
     pub(crate) fpu: Own<Box<FpuState>>,
@@ -96,7 +96,7 @@ fn mark_of(list: Option<&Arc<UndoList>>) -> u64 {
 pub(crate) const REGISTERS: usize = 27;
 
 impl UserState {
-    /// Makes the state of a new task. `bases` are the FS base and the GS base.
+    /// Returns the state of a new task. `bases` are the FS base and the GS base.
     pub(crate) fn new(
         fpu: Box<FpuState>,
         vm: Arc<AddressSpace>,
@@ -117,7 +117,7 @@ impl UserState {
         }
     }
 
-    /// Updates the mark of the current task's `SEM_UNDO` list.
+    /// Stores the mark of the current task's `SEM_UNDO` list, after the task got or lost a list.
     pub(super) fn mark_undo_list(&self) {
         // SAFETY: the caller is the task itself.
         let list = unsafe { self.undo.look() };
@@ -126,7 +126,7 @@ impl UserState {
             .store(mark_of(list.as_ref()), Ordering::Relaxed);
     }
 
-    /// Returns the FS base: the thread pointer.
+    /// Returns the FS base of user code, which is the thread pointer.
     #[inline]
     pub(crate) fn fs_base(&self) -> u64 {
         self.bases[0].load(Ordering::Relaxed)
@@ -138,7 +138,8 @@ impl UserState {
         self.bases[1].load(Ordering::Relaxed)
     }
 
-    /// Returns `struct user_regs_struct`: the registers of user code, with `frame` of its entry.
+    /// Returns the registers of user code as `struct user_regs_struct`. `frame` is the frame of the
+    /// entry from user mode.
     pub(crate) fn registers(&self, frame: &UserFrame) -> [u64; REGISTERS] {
         [
             frame.r15,
@@ -171,25 +172,27 @@ impl UserState {
         ]
     }
 
-    /// Sets the FS base (0) or GS base (1) of a task in a ptrace-stop.
+    /// Sets the FS base (`which` 0) or the GS base (`which` 1) of a task in a ptrace-stop to
+    /// `address`.
     pub(crate) fn lend_base(&self, which: usize, address: u64) {
         self.bases[which].store(address, Ordering::Relaxed);
     }
 
-    /// Sets the FS base of the current task, a user address.
+    /// Sets the FS base of the current task to the user address `address`.
     pub(crate) fn set_fs_base(&self, address: u64) {
         self.bases[0].store(address, Ordering::Relaxed);
         arch::set_fs_base(address);
     }
 
-    /// Sets the GS base of the current task, a user address.
+    /// Sets the GS base of the current task to the user address `address`.
     pub(crate) fn set_gs_base(&self, address: u64) {
         self.bases[1].store(address, Ordering::Relaxed);
         arch::set_gs_base_user(address);
     }
 }
 
-/// User words that announce a task's start and end, and its locks. Addresses are 0 if unset.
+/// Addresses of user words that announce a task's start and end, and the state of its locks. An
+/// address is 0 if it is unset.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// The address where the new task stores its number before it starts.
@@ -206,7 +209,7 @@ pub(crate) struct Marks {
     pub(crate) is_gone: AtomicU32,
 }
 
-/// A thread of a process, or of the kernel.
+/// A thread of a process or of the kernel.
 #[repr(C)]
 pub struct Task {
     /// The scheduler's part. It must be first, because the scheduler refers to a task by it.
@@ -243,7 +246,7 @@ pub struct Task {
     pub(super) body: Option<fn()>,
 }
 
-/// The arguments for making a task.
+/// The arguments for creating a task.
 pub(crate) struct NewTask<'a> {
     pub(crate) process: Arc<Process>,
     pub(crate) tid: u32,
@@ -252,8 +255,8 @@ pub(crate) struct NewTask<'a> {
 }
 
 impl Task {
-    /// Returns the mark of the task's `SEM_UNDO` list, which differs from those of other lists; 0
-    /// if it has none.
+    /// Returns a number that identifies the task's `SEM_UNDO` list among all lists, or 0 if the
+    /// task has none.
     pub(crate) fn undo_mark(&self) -> u64 {
         self.user
             .as_ref()
@@ -287,7 +290,8 @@ impl Task {
         task
     }
 
-    /// Makes a task that has never run. It starts in user mode with `frame`.
+    /// Returns a new user task that has never run. It starts in user mode with the registers in
+    /// `frame`, and has the kernel stack `stack`.
     pub(crate) fn user(
         new: NewTask<'_>,
         user: UserState,
@@ -302,12 +306,12 @@ impl Task {
         Self::new(new, thread, Some(user), None)
     }
 
-    /// Makes a kernel thread that has never run.
+    /// Returns a new kernel thread that has never run. It runs `body` on the kernel stack `stack`.
     pub(super) fn kernel(new: NewTask<'_>, stack: KernelStack, body: fn()) -> Self {
         Self::new(new, Thread::new(Some(stack), 0), None, Some(body))
     }
 
-    /// Makes the idle task of the calling CPU.
+    /// Returns a new idle task for the calling CPU.
     pub(super) fn idle() -> Self {
         let new = NewTask {
             process: super::kthread::kernel_process().clone(),
@@ -318,7 +322,8 @@ impl Task {
         Self::new(new, Thread::new(None, 0), None, None)
     }
 
-    /// Stores the task's number where clone was asked to store it. The caller is the task itself.
+    /// Stores the task's number at the address that clone was given for it (`CLONE_CHILD_SETTID`).
+    /// Does nothing without an address. The caller is the task itself.
     pub(super) fn store_child_tid(&self) {
         let address = self.marks.set_child_tid.load(Ordering::Relaxed);
         if address != 0 {
@@ -327,7 +332,7 @@ impl Task {
         }
     }
 
-    /// Returns the thread number.
+    /// Returns the number of the thread.
     pub fn tid(&self) -> u32 {
         // Relaxed: no other data depends on the number.
         self.tid.load(Ordering::Relaxed)
@@ -339,7 +344,7 @@ impl Task {
         &self.process
     }
 
-    /// Returns the state that user code sees, or `None` for a kernel thread.
+    /// Returns the state that user code sees besides its frame, or `None` for a kernel thread.
     #[inline]
     pub(crate) fn user_state(&self) -> Option<&UserState> {
         self.user.as_ref()
@@ -403,7 +408,8 @@ impl Task {
         self.signals.blocked()
     }
 
-    /// Returns the user words that announce the start and the end of the task.
+    /// Returns the addresses of user words that announce the start and the end of the task, and the
+    /// state of its locks.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
@@ -414,7 +420,7 @@ impl Task {
         &self.rseq
     }
 
-    /// Returns the data by which the task is traced.
+    /// Returns the data by which the task is traced and traces others.
     #[inline]
     pub(crate) fn tracee(&self) -> &Tracee {
         &self.tracee
@@ -432,7 +438,7 @@ impl Task {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Notes that the thread begins to end.
+    /// Marks the thread as one that has begun to end.
     pub(super) fn note_end(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
@@ -443,7 +449,8 @@ impl Task {
         self.thread.work() & work::TRACED != 0
     }
 
-    /// Copies the small parts of the state that a thread or a process inherits.
+    /// Copies the small parts of the state that a new task inherits from `parent`: scheduling,
+    /// memory policy, timer slack, and access to the time-stamp counter.
     pub(super) fn inherit(&self, parent: &Self) {
         let inherited = parent.scheduling().of_child();
         if inherited != Scheduling::USUAL {
@@ -458,7 +465,7 @@ impl Task {
         }
     }
 
-    /// Returns the letter for `/proc/PID/stat`. It is never `Z`.
+    /// Returns the letter of the task's state for `/proc/PID/stat`. It is never `Z`.
     pub fn state_letter(&self) -> u8 {
         match self.thread.state() {
             State::Blocked if self.is_traced() && ptrace::stands(self) => b't',
@@ -490,8 +497,8 @@ impl Task {
         self.timer_slack.load(Ordering::Relaxed)
     }
 
-    /// Sets the timer slack in nanoseconds. 0 restores the slack that the task started with. Timers
-    /// are exact with any slack.
+    /// Sets the timer slack of the task to `slack` nanoseconds. 0 restores the slack that the task
+    /// started with. Timers are exact with any slack.
     pub fn set_timer_slack(&self, slack: u64) {
         let slack = match slack {
             0 => self.usual_timer_slack.load(Ordering::Relaxed),
@@ -529,7 +536,7 @@ impl Name {
     /// The empty name.
     pub(crate) const NONE: Self = Self([0; NAME_BYTES]);
 
-    /// Makes a name of `name`, which is cut to 15 bytes and at the first NUL.
+    /// Returns the name `name`, which is cut to 15 bytes and at the first NUL.
     pub(crate) fn cut(name: &[u8]) -> Self {
         let mut bytes = [0; NAME_BYTES];
         let len = name
@@ -541,7 +548,7 @@ impl Name {
         Self(bytes)
     }
 
-    /// Returns the bytes without the NULs.
+    /// Returns the bytes of the name without the NULs.
     pub fn as_bytes(&self) -> &[u8] {
         let len = self
             .0
@@ -550,7 +557,7 @@ impl Name {
             .unwrap_or(NAME_BYTES);
         &self.0[..len]
     }
-    /// Returns the bytes padded with NULs.
+    /// Returns the bytes of the name, padded with NULs.
     pub fn padded(&self) -> &[u8; NAME_BYTES] {
         &self.0
     }

@@ -6,8 +6,8 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 
 /// A task's use of an address space. Dropping the last one ends the contexts of asynchronous
-/// requests, even if others still have references to the space. Drop it only where the task may
-/// block.
+/// requests (`io_setup(2)`), even if other references to the space remain. Drop it only where the
+/// task may block.
 pub(crate) struct UsedSpace(Arc<AddressSpace>);
 
 impl UsedSpace {

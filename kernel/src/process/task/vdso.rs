@@ -69,15 +69,15 @@ impl PageSource for Page {
     }
 }
 
-/// Makes the page call the kernel for the wall clock. Called before the wall clock runs at its own
-/// rate.
+/// Makes the code of the vDSO call the kernel for the wall clock. Called before the rate of the
+/// wall clock changes.
 pub(crate) fn ask_for_clock() {
     if let Some(page) = PAGE.get() {
         page.frame.store_word(page.code + arch::vdso::SLEWS, 1);
     }
 }
 
-/// Updates the page to the present setting of the wall clock.
+/// Stores the present setting of the wall clock in the page of the vDSO.
 pub(crate) fn follow_clock() {
     if let Some(page) = PAGE.get() {
         let slews = arch::clock::wall_rate() != 0;
@@ -89,7 +89,7 @@ pub(crate) fn follow_clock() {
     }
 }
 
-/// Maps the page at `address`.
+/// Maps the page of the vDSO at `address` in `vm`.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.

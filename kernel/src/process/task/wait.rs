@@ -11,7 +11,7 @@ use linux_raw_sys::general as raw;
 use logic::errno::Errno;
 use machine::sync::SpinGuard;
 
-/// Which children to wait for.
+/// The children and tracees that a wait is for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum WaitFor<'a> {
     /// All.
@@ -47,13 +47,13 @@ bitflags::bitflags! {
     }
 }
 
-/// A change of a child that a wait reports.
+/// A change of a child or tracee that a wait reports.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Waited {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) status: WaitStatus,
-    /// The code of the tracee's ptrace-stop, if that is the change; `status` contains it, too.
+    /// The code of the tracee's ptrace-stop, if that is the change. `status` contains it, too.
     pub(crate) trapped: Option<u32>,
     pub(crate) usage: Usage,
 }
@@ -65,11 +65,12 @@ enum Look {
     NoChild,
 }
 
-/// Waits for a change of one of `process`'s children. Returns `None` if there is none yet and
-/// `NOHANG` is set.
+/// Waits for a change of one of the children and tracees of `process`. `which` selects them, and
+/// `options` select the changes. Returns the change. Returns `None` if there is no such change yet
+/// and `NOHANG` is set. An ended child is reaped, unless `NOWAIT` is set.
 ///
 /// # Errors
-/// Fails with `ECHILD` if there is no such child, and with `ERESTARTSYS` at a signal.
+/// Fails with `ECHILD` if there is no such child or tracee, and with `ERESTARTSYS` at a signal.
 pub(crate) fn wait_for_child(
     process: &Arc<Process>,
     which: WaitFor<'_>,

@@ -23,9 +23,9 @@ use machine::arch::clock::{self, Nanos};
 use machine::sched;
 use machine::sync::{Once, SpinLock, WaitQueue};
 
-/// Its device number, which Linux gives a virtio console: `hvc0`.
+/// The device number of the program's terminal: that of `hvc0`, which Linux gives a virtio console.
 pub(super) const DEVICE: u64 = number(229, 0);
-/// Its path.
+/// The path of the program's terminal.
 const PATH: &[u8] = b"/dev/hvc0";
 
 /// The wait before the next attempt after an allocation failed.
@@ -38,13 +38,16 @@ static TENDED: WaitQueue = WaitQueue::new();
 
 static TERMINAL: Once<Arc<Terminal>> = Once::new();
 
-/// Returns the terminal, or `None` if the host provides none for the program.
+/// Returns the program's terminal, or `None` if the host provides none.
 pub(super) fn terminal() -> Option<&'static Arc<Terminal>> {
     TERMINAL.get()
 }
 
-/// Opens `/dev/console`: the terminal, or the program's streams. This does not make the terminal
-/// the caller's controlling terminal. Fails with the errors of opening the terminal.
+/// Opens `/dev/console`: the program's terminal or, without one, the program's streams. This does
+/// not make the terminal the caller's controlling terminal.
+///
+/// # Errors
+/// Fails with `EIO` if the host has closed the terminal.
 pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match terminal() {
         Some(terminal) => Ok(Line::open(terminal.clone(), true)?),
@@ -52,7 +55,11 @@ pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     }
 }
 
-/// Creates the terminal if the boot line names one. Called before there are programs.
+/// Creates the program's terminal and its device file, if the boot line has the option for it.
+/// Called before there are programs.
+///
+/// # Panics
+/// Panics if the terminal cannot be created.
 pub fn start(boot: &BootInfo) {
     let Some(size) = boot.option(PARAMETER).map(Size::parse) else {
         return;
@@ -102,11 +109,12 @@ fn resize(size: Size) {
 /// A terminal, and an open file of it.
 type OpenTerminal = (Arc<Terminal>, Arc<OpenFile>);
 
-/// Opens the terminal for descriptors 0, 1 and 2 of the first program. Returns `None` if there is
-/// no terminal.
+/// Opens the program's terminal, and makes the user of `who` the owner of its device file. Returns
+/// the terminal, and the open file for descriptors 0, 1 and 2 of the first program. Returns `None`
+/// if the program has no terminal.
 ///
 /// # Errors
-/// Fails with the errors of `open`.
+/// Fails with the errors of opening the device file and of changing its owner.
 pub fn open_for_program(
     context: &fs::Context,
     who: &Credentials,
@@ -123,7 +131,8 @@ pub fn open_for_program(
     Ok(Some((terminal.clone(), file)))
 }
 
-/// Sends as much of the line's output to the host as the port takes now.
+/// Sends the output of `terminal` to the host, up to the amount that the port takes now. Drops the
+/// output if the host does not read any more.
 pub(super) fn send_output(terminal: &Terminal) {
     /// Held while bytes move, so that they keep their order.
     static SENDING: SpinLock<()> = SpinLock::new(());

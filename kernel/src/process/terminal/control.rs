@@ -25,7 +25,7 @@ pub(super) enum Side {
     Master,
 }
 
-/// Returns the error of an ioctl on a terminal that was hung up.
+/// Returns the error of the ioctl `command` on a terminal that was hung up.
 pub(super) fn of_hung_up(command: u32) -> Errno {
     if command == abi::TIOCSPGRP {
         Errno::ENOTTY
@@ -47,7 +47,8 @@ fn get(argument: u64) -> Result<u32, Errno> {
     UserPtr::<u32>::new(argument).read()
 }
 
-/// Runs an ioctl on a terminal.
+/// Runs the ioctl `command` with the argument `argument` on `terminal`. `side` is the side from
+/// which the ioctl came. Returns the result of the command.
 ///
 /// # Errors
 /// Fails with `ENOTTY` if the command is unknown, and with the errors of the command.

@@ -12,8 +12,8 @@ use logic::tty::{Discipline, Keys, Termios};
 use machine::sched::cond_resched;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-/// Bytes processed during one hold of a terminal's lock. One byte may cause the output of a whole
-/// line.
+/// The number of bytes that are processed during one hold of a terminal's lock. One byte may cause
+/// the output of a whole line.
 pub(super) const CHUNK: usize = 256;
 
 /// The most times that [`Terminal::change`] takes the lock again to process earlier input.
@@ -28,10 +28,11 @@ pub(super) enum Kind {
     Console,
 }
 
-/// Rows, columns, and the same in pixels: `struct winsize`.
+/// The size of a terminal's window (`struct winsize`): rows, columns, width and height in pixels.
 pub(super) type Window = [u16; 4];
 
-/// Takes the turn to write, so that other writers wait.
+/// Locks `turn`, so that other writers of the terminal wait. Waits for the lock unless
+/// `nonblocking`.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if another call writes and `nonblocking` is set, and with `ERESTARTSYS` if a
@@ -76,7 +77,7 @@ struct Signalled {
     writable: bool,
 }
 
-/// A terminal.
+/// A terminal: a pseudo-terminal, or the program's terminal on the host.
 ///
 /// The readiness of a terminal depends on `line`, `opens`, `generation` and `master_gone`. Each is
 /// changed before a notifier is called, and read after a waiter has registered.
@@ -123,8 +124,8 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    /// Makes a terminal of the kind `kind` with the settings `termios`. The program's side of a
-    /// pseudo-terminal is locked at first.
+    /// Returns a new terminal of the kind `kind` with the settings `termios`. The program's side of
+    /// a pseudo-terminal is locked at first.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -156,7 +157,7 @@ impl Terminal {
         }
     }
 
-    /// Returns the foreground process group; 0 if there is none.
+    /// Returns the number of the foreground process group; 0 if there is none.
     pub fn foreground(&self) -> u32 {
         // Relaxed: a signal may go to the old group or to the new one.
         self.foreground.load(Ordering::Relaxed)
@@ -169,18 +170,19 @@ impl Terminal {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the master of a pseudo-terminal is closed.
+    /// Returns whether the far side is closed: the master of a pseudo-terminal, or the host's end.
     pub(super) fn is_master_gone(&self) -> bool {
         self.master_gone.load(Ordering::SeqCst)
     }
 
-    /// Calls `look` with the line discipline of the terminal, and returns its result.
+    /// Calls `look` with the line discipline of the terminal, and returns the result of `look`.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Discipline) -> R) -> R {
         look(&self.line.lock())
     }
 
-    /// Calls `change` with the line discipline of the terminal, and notifies the waiters of both
-    /// sides. Returns the result of `change`.
+    /// Calls `change` with the line discipline of the terminal, then processes input that had to
+    /// wait. Sends the signals that input causes, and notifies the waiters of both sides. Returns
+    /// the result of `change`.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Discipline) -> R) -> R {
         let (result, keys, told) = {
             let mut line = self.line.lock();
@@ -214,8 +216,8 @@ impl Terminal {
         result
     }
 
-    /// Notes that a write on the program's side ended with bytes left. Once there is room, a signal
-    /// is sent.
+    /// Notes that a write on the program's side ended with bytes left. Once there is room, the
+    /// owners of open files get a signal (`O_ASYNC`).
     pub(super) fn note_cut_short(&self) {
         self.cut_short.store(true, Ordering::SeqCst);
         // Room may have appeared before the flag was set.
@@ -270,7 +272,8 @@ impl Terminal {
         self.far.notify(far_ready);
     }
 
-    /// Returns the bytes of output that the far side has not got yet. A master gets them at once.
+    /// Returns the number of bytes of output that the host has not taken yet. Returns 0 for a
+    /// pseudo-terminal, whose master can read output at once.
     pub(super) fn unsent(&self) -> usize {
         match self.kind {
             Kind::Pseudo(_) => 0,
@@ -278,7 +281,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until no output is unsent.
+    /// Waits until the host has taken all output, or the terminal is hung up.
     ///
     /// # Errors
     /// Fails with `ERESTARTSYS` if a signal arrives.
@@ -299,14 +302,14 @@ impl Terminal {
         self.line.lock().consume_output(count);
     }
 
-    /// Makes the terminal control the session of process `pid`, whose group becomes the foreground.
-    /// The caller holds the table's lock.
+    /// Makes the terminal control the session of the process `pid`, whose group becomes the
+    /// foreground. The caller holds the process table's lock.
     pub(crate) fn begin_session(&self, pid: u32) {
         self.session.store(pid, Ordering::Relaxed);
         self.foreground.store(pid, Ordering::Relaxed);
     }
 
-    /// Sends a signal to the foreground process group.
+    /// Sends `signal` to the foreground process group. Does nothing if there is none.
     pub(super) fn signal_foreground(&self, signal: Signal) {
         let group = self.foreground();
         // Relaxed: a signal may go to the old group or to the new one.
@@ -316,12 +319,13 @@ impl Terminal {
         }
     }
 
-    /// Returns the window's size.
+    /// Returns the size of the terminal's window.
     pub(super) fn window(&self) -> Window {
         *self.window.lock()
     }
 
-    /// Sets the window's size, and signals the foreground process group if it changed.
+    /// Sets the size of the terminal's window. If the size changes, the foreground process group
+    /// gets SIGWINCH.
     pub(super) fn set_window(&self, window: Window) {
         let old = core::mem::replace(&mut *self.window.lock(), window);
         if old != window {
@@ -329,10 +333,10 @@ impl Terminal {
         }
     }
 
-    /// Counts an open file of the program's side.
+    /// Counts one more open file of the program's side.
     ///
     /// # Errors
-    /// Fails with `EIO` if the master is closed, or has locked the terminal.
+    /// Fails with `EIO` if the far side is closed, or if the master has locked the terminal.
     pub(super) fn enter(&self) -> Result<(), Errno> {
         // Relaxed: the unlock happened before the program learned of the terminal.
         if self.is_master_gone() || self.locked.load(Ordering::Relaxed) {
@@ -344,7 +348,8 @@ impl Terminal {
         Ok(())
     }
 
-    /// Counts the close of a file of the program's side.
+    /// Counts one open file less of the program's side, and notifies the far side after the last
+    /// one.
     pub(super) fn leave(&self) {
         let last = {
             let mut opens = self.opens.lock();
@@ -362,8 +367,8 @@ impl Terminal {
         self.opens.lock().all_closed
     }
 
-    /// Hangs the terminal up: open files become dead, and the session loses the terminal and is
-    /// notified.
+    /// Hangs the terminal up. Files of the program's side that are open become dead. The session
+    /// loses the terminal, and its leader gets SIGHUP and SIGCONT.
     pub(super) fn hang_up(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
         // The owners of files that were open get no signals any more.

@@ -21,9 +21,9 @@ use logic::errno::Errno;
 use logic::tty::Termios;
 use machine::sync::{Once, SpinLock};
 
-/// The major number of pseudo-terminals.
+/// The major device number of the program's sides of pseudo-terminals.
 pub(super) const MAJOR: u64 = 136;
-/// The device number of `/dev/ptmx`.
+/// The device number of `/dev/ptmx`, whose open creates a pseudo-terminal and its master.
 pub(super) const MASTER: u64 = number(5, 2);
 /// The device number of `/dev/tty`.
 const OWN: u64 = number(5, 0);
@@ -62,7 +62,7 @@ static TERMINALS: SpinLock<Vec<Option<Slot>>> = SpinLock::new(Vec::new());
 
 static DIRECTORY: Once<Arc<Directory>> = Once::new();
 
-/// Frees the number of a terminal that has been dropped.
+/// Frees the number `number` of a pseudo-terminal that has been dropped.
 pub(super) fn free(number: u32) {
     let mut slots = TERMINALS.lock();
     if let Some(slot) = slots.get_mut(number as usize) {
@@ -172,7 +172,10 @@ pub(super) fn open_peer(
     OpenFile::open(parent.lookup(&place.name)?, Some(place), flags)
 }
 
-/// Mounts `/dev/pts`, and makes `/dev` open terminals.
+/// Mounts `/dev/pts`, and makes device files in `/dev` open terminals.
+///
+/// # Panics
+/// Panics if `/dev/pts` cannot be mounted.
 pub fn mount() {
     fs::dev::set_terminals(open_device);
     let dev = fs::root().lookup(b"dev").map(fs::lookup::through_mounts);

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
-/// Sends a signal to the members of a process group in this session.
+/// Sends `signal` to the members of the process group `group` that are in the session `session`.
 pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
     let mut next = next_process(1);
     // Ends: visits each process of the table once.
@@ -27,7 +27,7 @@ pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
     }
 }
 
-/// Returns the calling process's controlling terminal.
+/// Returns the calling process's controlling terminal, or `None` if it has none.
 pub(super) fn own() -> Option<Arc<Terminal>> {
     terminal_of(process::current().process())
 }
@@ -41,8 +41,8 @@ pub(super) fn is_own(terminal: &Terminal) -> bool {
     own().is_some_and(|own| core::ptr::eq(Arc::as_ptr(&own), terminal))
 }
 
-/// Returns the values in `/proc/PID/stat`: the terminal's device number, and its foreground process
-/// group. Returns 0 and -1 if the process has no terminal.
+/// Returns the device number of the controlling terminal of `process`, and the terminal's
+/// foreground process group, for `/proc/PID/stat`. Returns 0 and -1 if the process has no terminal.
 pub fn numbers(process: &Process) -> (u64, i32) {
     match terminal_of(process) {
         Some(terminal) => (terminal.device(), terminal.foreground().cast_signed()),
@@ -50,12 +50,12 @@ pub fn numbers(process: &Process) -> (u64, i32) {
     }
 }
 
-/// Checks that the calling process may read its terminal (`SIGTTIN`) or change it (`SIGTTOU`).
+/// Checks that the calling process may read `terminal` (`signal` is `SIGTTIN`) or change it
+/// (`SIGTTOU`). If it may not, because it is in the background, its process group gets `signal`.
 ///
 /// # Errors
-/// Fails with `ERESTARTSYS` if the process is in the background; its job gets `signal`. Fails with
-/// `EIO` if no process could continue the job, or if the process reads and ignores or blocks
-/// `signal`.
+/// Fails with `ERESTARTSYS` if `signal` was sent. Fails with `EIO` if no process could continue the
+/// group after a stop, or if the process reads and ignores or blocks `signal`.
 pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
     if !is_own(terminal) {
         return Ok(());
@@ -82,8 +82,9 @@ pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
     Err(Errno::ERESTARTSYS)
 }
 
-/// Makes `terminal` the controlling terminal of the calling process if that leads a session without
-/// one. Does nothing if the terminal has been hung up since it had that `generation`.
+/// Makes `terminal` the controlling terminal of the calling process, if the process leads a session
+/// without a terminal and `terminal` controls no session. Does nothing if the terminal has been
+/// hung up since its generation was `generation`.
 pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
     let process = process::current().process().clone();
     let _table = table::lock();
@@ -108,12 +109,12 @@ pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
 }
 
 /// Makes `terminal` the controlling terminal of the calling process's session (`TIOCSCTTY`). With
-/// `steal` another session may lose it. Returns 0.
+/// `steal`, another session that has the terminal loses it. Returns 0.
 ///
 /// # Errors
-/// Fails with `EIO` if the terminal has been hung up since it had that `generation`. Fails with
-/// `EPERM` if the caller leads no session or has a terminal, or if the terminal is another
-/// session's and the caller may not steal it.
+/// Fails with `EIO` if the terminal has been hung up since its generation was `generation`. Fails
+/// with `EPERM` if the caller leads no session or has another terminal. Also fails with `EPERM` if
+/// another session has the terminal, unless `steal` is set and the caller has `CAP_SYS_ADMIN`.
 pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) -> SysResult {
     let process = process::current().process().clone();
     let table = table::lock();
@@ -168,11 +169,11 @@ fn release(table: &table::Table, terminal: &Terminal, session: u32) -> u32 {
     terminal.foreground.swap(0, Ordering::Relaxed)
 }
 
-/// Takes `terminal` from the calling process (`TIOCNOTTY`). If that leads a session, the whole
-/// session loses the terminal, and the foreground group gets SIGHUP and SIGCONT. Returns 0.
+/// Takes `terminal` from the calling process (`TIOCNOTTY`). If the process leads a session, the
+/// whole session loses the terminal, and the foreground group gets SIGHUP and SIGCONT. Returns 0.
 ///
 /// # Errors
-/// Fails with `ENOTTY` if this is not the caller's controlling terminal.
+/// Fails with `ENOTTY` if `terminal` is not the caller's controlling terminal.
 pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
     let process = process::current().process().clone();
     let (session, group) = {
@@ -199,9 +200,9 @@ pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
 /// Makes `group` the foreground process group of `terminal` (`TIOCSPGRP`). Returns 0.
 ///
 /// # Errors
-/// Fails with `ENOTTY` if this is not the controlling terminal of the caller's session. Fails with
-/// `EINVAL` if `group` is negative, with `ESRCH` if no group or process has the number, and with
-/// `EPERM` if it is in another session.
+/// Fails with `ENOTTY` if `terminal` is not the controlling terminal of the caller's session. Fails
+/// with `EINVAL` if `group` is negative, with `ESRCH` if no group, process or thread has the
+/// number, and with `EPERM` if it is in another session or is a thread's.
 pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     let session = process::current().process().session();
     let table = table::lock();
@@ -224,8 +225,8 @@ pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     Ok(0)
 }
 
-/// Takes a hung-up terminal from its session. The leader is notified now, and the foreground group
-/// when the leader ends.
+/// Takes `terminal`, which is hung up, from its session. The leader of the session gets SIGHUP and
+/// SIGCONT now, and the foreground group gets them when the leader ends.
 pub(super) fn hang_up(terminal: &Terminal) {
     let leader = {
         let table = table::lock();
@@ -248,15 +249,16 @@ pub(super) fn hang_up(terminal: &Terminal) {
     }
 }
 
-/// Hangs up the calling process's terminal (`vhangup`).
+/// Hangs up the calling process's controlling terminal (`vhangup(2)`). Does nothing if it has none.
 pub fn hang_up_own() {
     if let Some(terminal) = own() {
         terminal.hang_up();
     }
 }
 
-/// Handles the end of a process. If it led a session, the session loses its terminal, and the
-/// foreground group is notified.
+/// Handles the end of `process` if it leads a session. The session loses its terminal, and the
+/// foreground group gets SIGHUP. If the terminal was hung up before, the group that was then in the
+/// foreground gets SIGHUP and SIGCONT. Does nothing for other processes.
 pub(crate) fn end_of_leader(process: &Process) {
     if process.session() != process.pid() {
         return;
@@ -281,7 +283,7 @@ pub(crate) fn end_of_leader(process: &Process) {
     }
 }
 
-/// An orphaned process group: its number, and its session's.
+/// An orphaned process group: its number, and the number of its session.
 pub(crate) type Orphans = (u32, u32);
 
 /// Returns whether the group has a stopped member that no process could continue.
@@ -290,8 +292,8 @@ fn is_stuck(table: &table::Table, (group, session): Orphans) -> bool {
     members.any(|member| member.is_stopped()) && signal::is_orphaned(table, group, session)
 }
 
-/// Returns the group of a process that has just ended if its end has orphaned the group and a
-/// member is stopped. Otherwise returns `None`.
+/// Returns the group of `process`, which has just ended, if its end has orphaned the group and a
+/// member is stopped. Otherwise returns `None`. The caller holds the table's lock.
 pub(crate) fn own_orphans(table: &table::Table, process: &Process) -> Option<Orphans> {
     if !signal::any_stopped() {
         return None;
@@ -307,9 +309,9 @@ pub(crate) fn own_orphans(table: &table::Table, process: &Process) -> Option<Orp
     (counted && is_stuck(table, (group, session))).then_some((group, session))
 }
 
-/// Sends SIGHUP and SIGCONT to stopped jobs that a process's end has orphaned. `own` is the
-/// process's own group, if orphaned. With `children`, also searches the groups of its children. The
-/// caller does not hold the table's lock.
+/// Sends SIGHUP and SIGCONT to process groups with stopped members that the end of a process has
+/// orphaned. `own` is the process's own group, if orphaned. With `children`, also searches the
+/// groups of its children. The caller does not hold the process table's lock.
 pub(crate) fn tell_orphans(own: Option<Orphans>, children: bool) {
     if let Some(orphans) = own {
         hang_up_orphans(orphans);

@@ -29,7 +29,7 @@ fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
     Ok(buffer)
 }
 
-/// An open terminal.
+/// An open file of the program's side of a terminal.
 #[derive(Debug)]
 pub(super) struct Line {
     terminal: Arc<Terminal>,
@@ -40,7 +40,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Opens a terminal. With `free`, reads and writes from the background are allowed.
+    /// Opens the program's side of `terminal`. With `free`, reads and writes from the background
+    /// are allowed.
     ///
     /// # Errors
     /// Fails with the errors of [`Terminal::enter`].
@@ -56,7 +57,8 @@ impl Line {
         }))
     }
 
-    /// Opens a terminal, which may become the process's controlling terminal.
+    /// Opens the program's side of `terminal`. The terminal becomes the process's controlling
+    /// terminal, if the process leads a session without one and `flags` allow it.
     ///
     /// # Errors
     /// Fails with the errors of [`Terminal::enter`].

@@ -15,7 +15,7 @@ use logic::errno::{Errno, SysResult};
 /// The most bytes that a read returns, as on Linux.
 const MOST: usize = 4095;
 
-/// An open master. Closing it hangs the terminal up.
+/// An open master of a pseudo-terminal. Closing it hangs the terminal up.
 #[derive(Debug)]
 pub(super) struct Master(pub(super) Arc<Terminal>);
 

@@ -15,7 +15,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: Mutex<()> = Mutex::new(());
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread, unless it runs already.
+/// Starts the thread for the timers of the wall clock, unless it runs already.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -32,7 +32,7 @@ pub(super) fn start() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the thread do the work of the timer with `token`.
+/// Makes the thread do the work of the expired timer with the token `token`, below 64.
 pub(super) fn serve(token: u64) {
     // SeqCst: ordered before the check for waiters in `wake_one`.
     DUE.fetch_or(1 << token, Ordering::SeqCst);

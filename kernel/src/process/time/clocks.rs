@@ -27,7 +27,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Returns the clock with Linux's number, which may name a process or thread.
+    /// Returns the clock with Linux's number `number`, which may name a process or thread.
     ///
     /// # Errors
     /// Fails with `EINVAL` for an unknown number.
@@ -60,7 +60,7 @@ impl Clock {
     /// Returns the time on the clock.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if there is no such process or thread.
+    /// Fails with `EINVAL` if the clock is that of a process or thread that does not exist.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
             Self::Realtime | Self::RealtimeToRead => wall::now(),
@@ -85,12 +85,13 @@ impl Clock {
         })
     }
 
-    /// Returns the clock for a timer of the current process. Allowed are CPU time of the process
-    /// and its threads, and clocks that run by themselves.
+    /// Returns the clock in the form for a timer of the current process, with numbers instead of 0.
+    /// A timer may follow the CPU time of the process and its threads, and clocks that run by
+    /// themselves.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for CPU time of others, and with `EOPNOTSUPP` for clocks that can only
-    /// be read.
+    /// Fails with `EINVAL` for the CPU time of other processes, and with `EOPNOTSUPP` for clocks
+    /// that can only be read.
     pub fn for_timer(self) -> Result<Self, Errno> {
         let current = process::current();
         let own = current.process();
@@ -110,7 +111,7 @@ impl Clock {
         matches!(self, Self::Process(_) | Self::Thread(_))
     }
 
-    /// Returns the deadline of a wait until this clock shows `time`.
+    /// Returns the deadline of a wait until the clock shows `time`.
     ///
     /// # Errors
     /// Fails with `EINVAL` for clocks that do not support waits.

@@ -16,7 +16,7 @@ use machine::sync::SpinLock;
 /// The time between two checks.
 const TICK: Nanos = Nanos::from_millis(10);
 
-/// One interval timer, in CPU time of the process.
+/// An interval timer that runs in CPU time of a process.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CpuTimer {
     /// The CPU time at which the timer expires; `None` if it is not set.
@@ -30,14 +30,14 @@ struct Inner {
     timers: [CpuTimer; 2],
 }
 
-/// A process's timers on CPU time.
+/// The interval timers of a process that run in its CPU time.
 pub(crate) struct CpuTimers {
     inner: SpinLock<Inner>,
     /// Whether any timer or limit is set.
     armed: Armed,
 }
 
-/// The kind of interval timer.
+/// The kind of an interval timer that runs in CPU time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// `ITIMER_VIRTUAL`: user time.
@@ -55,7 +55,7 @@ fn used(process: &Process, which: Which) -> Nanos {
 }
 
 impl CpuTimers {
-    /// Makes the timers of a new process. No timer is set.
+    /// Returns the timers of a new process. No timer is set.
     pub(crate) const fn new() -> Self {
         const OFF: CpuTimer = CpuTimer {
             at: None,
@@ -67,19 +67,20 @@ impl CpuTimers {
         }
     }
 
-    /// Starts the checks of a new process's limit, if it has one.
+    /// Starts the checks of the limit on CPU time of a new process, if it has one in `limits`.
     pub(crate) fn begin(&self, limits: &Limits) {
         if limits.current(limits::index::CPU) != limits::INFINITY {
             self.armed.arm();
         }
     }
 
-    /// Ends all timers. The next check finds none.
+    /// Stops all interval timers on CPU time. The next check finds none.
     pub(crate) fn clear(&self) {
         self.inner.lock().timers = [CpuTimer::default(); 2];
     }
 
-    /// Returns the time left of a timer, and its interval.
+    /// Returns the CPU time left until the timer `which` of `process` expires, and the interval of
+    /// the timer. The time left is 0 if the timer is not set.
     pub(crate) fn get(&self, process: &Process, which: Which) -> (Nanos, Nanos) {
         let now = used(process, which);
         let timer = self.inner.lock().timers[which as usize];
@@ -89,7 +90,9 @@ impl CpuTimers {
         (left, timer.interval)
     }
 
-    /// Sets a timer of the current process to `value` from now.
+    /// Sets the timer `which` of `process`, the current process, to expire after `value` of CPU
+    /// time from now, and then after each `interval`. A `value` of 0 stops the timer, and an
+    /// `interval` of 0 makes it expire once.
     pub(crate) fn set(&self, process: &Process, which: Which, value: Nanos, interval: Nanos) {
         let at = (value.0 != 0).then(|| used(process, which).saturating_add(value));
         self.inner.lock().timers[which as usize] = CpuTimer { at, interval };
@@ -97,7 +100,8 @@ impl CpuTimers {
     }
 }
 
-/// Starts the tick on all CPUs that run the process, because a timer or limit was set.
+/// Starts the tick on all CPUs that run `process`, because a timer or limit on its CPU time was
+/// set.
 pub(crate) fn arm(process: &Process) {
     process.timers.cpu.armed.arm();
     for task in &process.group.lock().tasks {
@@ -105,8 +109,9 @@ pub(crate) fn arm(process: &Process) {
     }
 }
 
-/// Makes the running task check its timers. Returns the time of the next tick, or `None` if the
-/// process needs no tick. Called in the timer interrupt.
+/// Makes the running task `task` check the timers on CPU time of its process on its way to user
+/// mode. Returns the time of the next tick, or `None` if the process needs no tick. Called in the
+/// timer interrupt.
 pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
     if !task.process().timers.cpu.armed.is_armed() {
         return None;
@@ -115,14 +120,16 @@ pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
     Some(now.saturating_add(TICK))
 }
 
-/// Returns the time of the first tick of a task that gets a CPU now, or `None`.
+/// Returns the time of the first tick of `task`, which gets a CPU at the time `now`. Returns `None`
+/// if its process needs no tick.
 #[inline]
 pub(crate) fn tick_for(task: &Task, now: Nanos) -> Option<Nanos> {
     let armed = task.process().timers.cpu.armed.is_armed();
     armed.then(|| now.saturating_add(TICK))
 }
 
-/// Checks the timers and the limit of the current task's process.
+/// Checks the timers and the limit on CPU time of the process of `task`, the current task. Sends
+/// the signals that are due.
 pub(crate) fn check(task: TaskRef) {
     let process = task.process();
     let cpu = &process.timers.cpu;

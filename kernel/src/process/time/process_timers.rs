@@ -16,14 +16,15 @@ pub(crate) const MIN_INTERVAL_NS: u64 = 20_000;
 /// The next deadline of a timer, and its interval.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Setting {
-    /// On the monotonic clock, or CPU time; `None` if the timer is not set.
+    /// The deadline on the monotonic clock or in CPU time; `None` if the timer is not set.
     pub(crate) deadline: Option<Nanos>,
     /// Zero if the timer expires once.
     pub(crate) interval: Nanos,
 }
 
 impl Setting {
-    /// Moves the deadline behind `now` after an expiry. Returns the number of missed expirations.
+    /// Moves the deadline behind `now` after an expiry, or clears it if there is no interval.
+    /// Returns the number of expirations that were missed besides this one.
     pub(crate) fn advance(&mut self, now: Nanos) -> u64 {
         let Some(deadline) = self.deadline else {
             return 0;
@@ -43,8 +44,8 @@ impl Setting {
         missed
     }
 
-    /// Returns the time left to the deadline: at least a nanosecond while the timer is set, else
-    /// zero.
+    /// Returns the time from `now` to the deadline. It is at least a nanosecond while the timer is
+    /// set, else zero.
     pub(crate) fn left(&self, now: Nanos) -> Nanos {
         match self.deadline {
             Some(deadline) => deadline.saturating_sub(now).max(Nanos(1)),
@@ -59,7 +60,7 @@ struct Real {
     timer: Option<KernelTimer>,
 }
 
-/// The timers of one process.
+/// The timers of one process: `ITIMER_REAL`, POSIX timers, and those on CPU time.
 pub(crate) struct ProcessTimers {
     real: SpinLock<Real>,
     pub(crate) posix: PosixTimers,
@@ -70,7 +71,7 @@ pub(crate) struct ProcessTimers {
 const REAL_TOKEN: u64 = u64::MAX;
 
 impl ProcessTimers {
-    /// Makes the timers of a new process. No timer is set.
+    /// Returns the timers of a new process. No timer is set.
     pub(crate) const fn new() -> Self {
         Self {
             real: SpinLock::new(Real {
@@ -85,7 +86,8 @@ impl ProcessTimers {
         }
     }
 
-    /// Sets `ITIMER_REAL`. Returns the time that was left, and the interval before.
+    /// Sets `ITIMER_REAL` of `process` to `setting`. Returns the time that was left before, and the
+    /// earlier interval.
     pub(crate) fn set_real(&self, process: &Arc<Process>, setting: Setting) -> (Nanos, Nanos) {
         let target: Weak<Process> = Arc::downgrade(process);
         // Made without the lock, because this allocates.
@@ -106,13 +108,14 @@ impl ProcessTimers {
         before
     }
 
-    /// Returns the time left of `ITIMER_REAL`, and its interval.
+    /// Returns the time left of `ITIMER_REAL`, and its interval. The time left is 0 if the timer is
+    /// not set.
     pub(crate) fn real(&self) -> (Nanos, Nanos) {
         let real = self.real.lock();
         (real.setting.left(clock::now()), real.setting.interval)
     }
 
-    /// Ends all timers, at the end of the process.
+    /// Stops or deletes all timers, at the end of the process.
     pub(crate) fn clear(&self) {
         let timer = {
             let mut real = self.real.lock();

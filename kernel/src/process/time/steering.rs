@@ -43,32 +43,52 @@ const _: () = assert!(size_of::<Timex>() == 208);
 
 /// Bits of [`Timex::modes`], Linux's `ADJ_*`.
 mod modes {
+    /// `ADJ_OFFSET`: the request has an offset in `offset`.
     pub(super) const OFFSET: u32 = 1;
+    /// `ADJ_FREQUENCY`: the request sets the frequency.
     pub(super) const FREQUENCY: u32 = 2;
+    /// `ADJ_MAXERROR`: the request sets the bound of the error.
     pub(super) const MOST_ERROR: u32 = 4;
+    /// `ADJ_ESTERROR`: the request sets the estimated error.
     pub(super) const ESTIMATED_ERROR: u32 = 8;
+    /// `ADJ_STATUS`: the request sets the status.
     pub(super) const STATUS: u32 = 0x10;
+    /// `ADJ_TIMECONST`: the request sets the time constant.
     pub(super) const CONSTANT: u32 = 0x20;
+    /// `ADJ_TAI`: the request sets the difference of `CLOCK_TAI` to the wall clock.
     pub(super) const TAI: u32 = 0x80;
+    /// `ADJ_SETOFFSET`: the request moves the wall clock at once.
     pub(super) const SET_OFFSET: u32 = 0x100;
+    /// `ADJ_MICRO`: times have microseconds.
     pub(super) const MICROSECONDS: u32 = 0x1000;
+    /// `ADJ_NANO`: times have nanoseconds.
     pub(super) const NANOSECONDS: u32 = 0x2000;
+    /// `ADJ_TICK`: the request sets the length of a tick.
     pub(super) const TICK: u32 = 0x4000;
-    /// With `SINGLE_SHOT`: as `adjtime(3)`. With `LOOK`, only returns the rest of the adjustment.
+    /// `ADJ_ADJTIME`: the request is one of `adjtime(3)`. With `SINGLE_SHOT` it starts an
+    /// adjustment. With `LOOK` it only returns the rest of an adjustment.
     pub(super) const ADJUST: u32 = 0x8000;
+    /// With `ADJUST`: the bit of `ADJ_OFFSET_SINGLESHOT`.
     pub(super) const SINGLE_SHOT: u32 = OFFSET;
+    /// With `ADJUST`: the bit of `ADJ_OFFSET_SS_READ`.
     pub(super) const LOOK: u32 = 0x2000;
 }
 
 /// Bits of [`Timex::status`], Linux's `STA_*`.
 mod status {
+    /// `STA_PLL`: the phase-locked loop is on.
     pub(super) const LOOP: u32 = 1;
+    /// `STA_PPSFREQ` and `STA_PPSTIME`: a pulse-per-second signal steers the clock.
     pub(super) const PULSES: u32 = 2 | 4;
+    /// `STA_INS`: a leap second is inserted at the end of the day.
     pub(super) const INSERT: u32 = 0x10;
+    /// `STA_DEL`: the last second of the day is left out.
     pub(super) const DELETE: u32 = 0x20;
+    /// `STA_UNSYNC`: the clock is not synchronised.
     pub(super) const UNSYNCHRONISED: u32 = 0x40;
+    /// `STA_NANO`: times have nanoseconds instead of microseconds.
     pub(super) const NANOSECONDS: u32 = 0x2000;
-    /// Bits that programs cannot set.
+    /// The bits of the status that programs cannot set (`STA_RONLY`).
     pub(super) const READ_ONLY: u32 = 0xff00;
 }
 
@@ -251,8 +271,8 @@ impl Steering {
     }
 }
 
-/// Resets the state after the clock was set: the error is unknown, and the day of a leap second may
-/// have changed.
+/// Resets the state of the steering after the wall clock was set. The error is unknown then, and
+/// the day of a leap second may have changed.
 pub(super) fn clock_was_set() {
     let mut steering = STEERING.lock();
     steering.status |= status::UNSYNCHRONISED;
@@ -281,7 +301,8 @@ impl TimerTarget for Leap {
     }
 }
 
-/// Does the work of the timer with `token`, if its time has come.
+/// Does the work of the timer with the token `token`, if its time has come: a leap second, or the
+/// end of an adjustment.
 pub(super) fn serve(token: u64) {
     if token == OF_ADJTIME {
         let now = clock::now();
@@ -404,12 +425,12 @@ fn locks_phase(timex: &Timex, status: u32) -> bool {
         && status & status::LOOP != 0
 }
 
-/// Carries out the request in `timex` and fills `timex` with the state of the clock
+/// Carries out the request in `timex` and fills `timex` with the state of the wall clock
 /// (`adjtimex(2)`). Returns the state as a number (`TIME_OK` and so on).
 ///
 /// # Errors
-/// Fails with `EINVAL` for an invalid request, with `EPERM`, with `EOPNOTSUPP` for an offset for
-/// the phase-locked loop, and with `ENOMEM`.
+/// Fails with `EINVAL` for an invalid request, and with `EPERM` if the caller may not set the
+/// clock. Fails with `EOPNOTSUPP` for an offset for the phase-locked loop, and with `ENOMEM`.
 pub fn adjust(timex: &mut Timex) -> SysResult {
     check(timex)?;
     let modes = timex.modes;

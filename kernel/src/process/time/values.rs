@@ -18,10 +18,12 @@ pub struct Timespec {
 }
 
 impl Timespec {
-    /// Reads a time from user memory and checks it.
+    /// Reads a `struct timespec` at `address` in user memory and returns its time. A time that does
+    /// not fit becomes the largest one.
     ///
     /// # Errors
-    /// Fails with `EFAULT`, and with `EINVAL` for a negative time or a billion nanoseconds or more.
+    /// Fails with `EFAULT` if the memory cannot be read, and with `EINVAL` for a negative time or a
+    /// billion nanoseconds or more.
     pub fn read(address: u64) -> Result<Nanos, Errno> {
         UserPtr::<Self>::new(address).read()?.to_nanos()
     }
@@ -39,10 +41,10 @@ impl Timespec {
         Ok(Nanos(sec.saturating_mul(NS_PER_S).saturating_add(nsec)))
     }
 
-    /// Writes the time to user memory.
+    /// Writes the time to `address` in user memory.
     ///
     /// # Errors
-    /// Fails with `EFAULT`.
+    /// Fails with `EFAULT` if the memory cannot be written.
     pub fn write(self, address: u64) -> Result<(), Errno> {
         UserPtr::<Self>::new(address).write(&self)
     }
@@ -69,7 +71,7 @@ pub struct Timeval {
 }
 
 impl Timeval {
-    /// Returns the time if it is valid.
+    /// Returns the time if it is valid. A time that does not fit becomes the largest one.
     ///
     /// # Errors
     /// Fails with `EINVAL` for a negative time or a million microseconds or more.
@@ -95,22 +97,24 @@ impl From<Nanos> for Timeval {
     }
 }
 
-/// `struct itimerspec` of the ABI: an interval and the time left.
+/// `struct itimerspec` of the ABI: the interval of a POSIX timer, and its first expiration or time
+/// left.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerspec {
     /// The time between expirations; zero if there is only one.
     pub interval: Timespec,
-    /// The time to the first expiration; zero if the timer is not set.
+    /// The time to the next expiration, or the time of the first one (`TIMER_ABSTIME`). Zero if the
+    /// timer is not set.
     pub value: Timespec,
 }
 
-/// `struct itimerval` of the ABI: an interval and the time left.
+/// `struct itimerval` of the ABI: the interval of an interval timer, and its time left.
 #[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Itimerval {
     /// The time between expirations; zero if there is only one.
     pub interval: Timeval,
-    /// The time to the first expiration; zero if the timer is not set.
+    /// The time to the next expiration; zero if the timer is not set.
     pub value: Timeval,
 }

@@ -31,8 +31,9 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// Calls `wait` with the deadline on the monotonic clock, or with `None` if there is no
-    /// deadline.
+    /// Calls `wait` with `deadline` as a time on the monotonic clock, or with `None` if there is no
+    /// deadline. Calls `wait` again if it times out early because the wall clock was set. Returns
+    /// the result of `wait`.
     ///
     /// # Errors
     /// Fails with the errors of `wait`. `ETIMEDOUT` means that the deadline has passed.
@@ -47,7 +48,8 @@ impl Deadline {
         }
     }
 
-    /// Returns the deadline as two words, for a call that continues after a signal.
+    /// Returns the deadline as two words, for a system call that continues after a signal.
+    /// [`Self::of_words`] is the inverse.
     pub fn words(self) -> [u64; 2] {
         match self {
             Self::Monotonic(at) => [at.0, 0],
@@ -55,7 +57,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the deadline that [`Self::words`] has encoded.
+    /// Returns the deadline that [`Self::words`] has encoded as two words.
     pub fn of_words([at, wall]: [u64; 2]) -> Self {
         match wall {
             0 => Self::Monotonic(Nanos(at)),
@@ -80,7 +82,7 @@ pub fn set(time: Nanos) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Moves the wall clock by `by` nanoseconds.
+/// Moves the wall clock forward by `by` nanoseconds, or back if `by` is negative.
 ///
 /// # Errors
 /// Fails with the errors of [`set`].
@@ -109,8 +111,8 @@ fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Makes the wall clock gain `rate` nanoseconds in 2^32 of the monotonic clock. Returns whether the
-/// rate has changed.
+/// Makes the wall clock gain a number of nanoseconds in each 2^32 of the monotonic clock, which
+/// `rate` returns. Returns whether the rate has changed.
 pub(super) fn run_at(rate: impl FnOnce() -> i64) -> bool {
     {
         let _setting = SETTING.lock();
@@ -169,15 +171,17 @@ static HAS_ZONE: AtomicBool = AtomicBool::new(false);
 /// The largest distance of a zone from Greenwich, in minutes.
 const MOST_WEST: i32 = 15 * 60;
 
-/// Returns the zone that was set last, or Greenwich.
+/// Returns the time zone that was set last: the minutes west of Greenwich, and the kind of daylight
+/// saving time. Both are 0 at first.
 pub fn zone() -> [i32; 2] {
     // Relaxed: no other data depends on the values.
     ZONE.each_ref().map(|part| part.load(Ordering::Relaxed))
 }
 
-/// Sets the clock to `time`, the zone to `zone`, or both (`settimeofday(2)`). The caller has
-/// checked the permission. As on Linux, a first zone without a time means that the clock shows
-/// local time. The clock is then corrected to UTC. Returns 0.
+/// Sets the wall clock to `time`, the time zone to `zone`, or both (`settimeofday(2)`). `zone` has
+/// the minutes west of Greenwich and the kind of daylight saving time. The caller has checked the
+/// permission. As on Linux, a first zone without a time means that the clock shows local time. The
+/// clock is then corrected to UTC. Returns 0.
 ///
 /// # Errors
 /// Fails with `EINVAL` for an invalid time or zone.

@@ -7,8 +7,8 @@ use alloc::string::String;
 use logic::errno::Errno;
 
 /// Applies the `sysctl.NAME=VALUE` words of the command line: writes VALUE to `/proc/sys/NAME`,
-/// with the dots in NAME as slashes. Called by a task, since knobs check the caller's rights and
-/// signals.
+/// with the dots in NAME as slashes. Must be called by a task, since knobs check the caller's
+/// rights and signals.
 ///
 /// # Errors
 /// Fails with the error of the first word that cannot be applied, and names that word on the

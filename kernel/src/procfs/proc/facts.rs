@@ -1,4 +1,5 @@
-//! Files of `/proc/sys` that programs can read and not change: what the kernel does, always.
+//! Files of `/proc/sys` that programs can read but not change, since the kernel has only one
+//! behaviour.
 
 use crate::fs::synthetic::Entry;
 use core::fmt::Write;
@@ -6,12 +7,12 @@ use core::fmt::Write;
 /// The files of `/proc/sys` with values that are always the same.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/arch", |text| writeln!(text, "x86_64")),
-    // What a number of a user or group becomes that has no place: there is no other.
+    // The number that stands for a user or group without a number of 16 bits. It cannot be changed.
     Entry::file("sys/kernel/overflowuid", |text| writeln!(text, "65534")),
     Entry::file("sys/kernel/overflowgid", |text| writeln!(text, "65534")),
     Entry::file("sys/fs/overflowuid", |text| writeln!(text, "65534")),
     Entry::file("sys/fs/overflowgid", |text| writeln!(text, "65534")),
-    // The kernel log is for those with CAP_SYSLOG.
+    // Only programs with CAP_SYSLOG may read the kernel log.
     Entry::file("sys/kernel/dmesg_restrict", |text| writeln!(text, "1")),
     // A panic ends the VM at once.
     Entry::file("sys/kernel/panic", |text| writeln!(text, "-1")),
@@ -29,11 +30,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     }),
     Entry::file("sys/vm/zone_reclaim_mode", |text| writeln!(text, "0")),
     Entry::file("sys/vm/legacy_va_layout", |text| writeln!(text, "0")),
-    // No program can weigh names of files against their pages.
+    // The reclaim of dentries and inodes cannot be weighed against that of pages.
     Entry::file("sys/vm/vfs_cache_pressure", |text| writeln!(text, "100")),
-    // Each look writes all dirty pages, also those that have just become dirty.
+    // Each round of writeback writes all dirty pages, also those that have just become dirty.
     Entry::file("sys/vm/dirty_expire_centisecs", |text| writeln!(text, "0")),
-    // There are no namespaces to be made.
+    // No program can create a namespace.
     Entry::file("sys/user/max_user_namespaces", |text| writeln!(text, "0")),
     Entry::file("sys/user/max_mnt_namespaces", |text| writeln!(text, "0")),
     Entry::file("sys/user/max_net_namespaces", |text| writeln!(text, "0")),
@@ -41,7 +42,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/user/max_ipc_namespaces", |text| writeln!(text, "0")),
     Entry::file("sys/user/max_uts_namespaces", |text| writeln!(text, "0")),
     Entry::file("sys/user/max_time_namespaces", |text| writeln!(text, "0")),
-    // No controller of control groups.
+    // There are no controllers of control groups.
     Entry::file("cgroups", |text| {
         writeln!(text, "#subsys_name\thierarchy\tnum_cgroups\tenabled")
     }),

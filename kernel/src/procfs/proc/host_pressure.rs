@@ -19,12 +19,13 @@ use machine::sync::SpinLock;
 /// The file's path below `/proc`.
 const PATH: &str = "ebb/host_pressure";
 
-/// What the host has told.
+/// The stalls that the host has reported.
 static STALLS: SpinLock<Stalls> = SpinLock::new(Stalls::new(0));
 /// Open files with a trigger.
 static WATCHING: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
 
-/// Adds the file if the host reports its stalls.
+/// Adds `/proc/ebb/host_pressure` to `root`, the root of `/proc`, if the command line says that the
+/// host reports its stalls.
 pub(super) fn add(root: &Arc<Directory>, boot: &BootInfo) {
     if boot.option(boot::HOST_PRESSURE) == Some(boot::TOLD) {
         root.add(PATH, Arc::new(HostPressure));
@@ -40,8 +41,8 @@ fn told(totals: Totals) {
         stalls.set(now, totals);
         stalls.totals()
     };
-    // Each is checked without the list's lock, which the end of a trigger takes. A trigger that
-    // ends in that time moves those behind it, which have been checked already.
+    // Each file is checked without the list's lock, which the close of a file takes. A file that is
+    // closed in that time moves those behind it, which have been checked already.
     let mut next = WATCHING.lock().len();
     while next > 0 {
         next -= 1;
@@ -56,7 +57,7 @@ fn now() -> Micros {
     clock::now().0 / 1_000
 }
 
-/// The file, which is opened.
+/// The file. Each `open` creates an [`Opened`].
 struct HostPressure;
 
 impl Content for HostPressure {
@@ -80,11 +81,11 @@ impl Content for HostPressure {
     }
 }
 
-/// The file as it was opened once: it has at most one trigger, for ever.
+/// The file as it was opened once. It has at most one trigger, which cannot be replaced.
 struct Opened {
     this: Weak<Self>,
     trigger: SpinLock<Option<Trigger>>,
-    /// The trigger has fired since the last poll.
+    /// Whether the trigger has fired since the last poll.
     fired: AtomicBool,
     notifier: Arc<Notifier>,
 }
@@ -152,7 +153,7 @@ impl Content for Opened {
 }
 
 fn show(text: &mut Text) -> fmt::Result {
-    // A copy: text grows, and no lock may be held for that.
+    // A copy, since the text allocates memory, for which no lock may be held.
     let mut stalls = *STALLS.lock();
     stalls.show(now(), text)
 }

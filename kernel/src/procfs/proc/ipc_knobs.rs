@@ -1,5 +1,5 @@
-//! The knobs that say which number the next object of System V IPC gets: for programs that bring a
-//! process back as it was.
+//! The knobs that choose the number of the next object of System V IPC. Programs that restore a
+//! saved process use them.
 
 use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
@@ -8,6 +8,7 @@ use crate::process::ipc::{msg, sem, shm};
 use core::fmt::{Result as Written, Write};
 use logic::errno::Errno;
 
+/// The knobs `msg_next_id`, `sem_next_id` and `shm_next_id` of `/proc/sys/kernel`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/msg_next_id",
@@ -35,7 +36,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// The number that is asked for, or −1.
+/// Shows the number that was requested for the next object, or -1 if there is none.
 fn show(text: &mut Text, id: Option<i32>) -> Written {
     writeln!(text, "{}", id.unwrap_or(-1))
 }

@@ -9,7 +9,7 @@ use core::fmt::{Result, Write};
 use logic::locks::ranges::{Kind, LAST_BYTE};
 use logic::locks::table::{Line, Owner, World};
 
-/// One line, as Linux's `lock_get_status` writes it.
+/// Writes the line of a lock, as Linux's `lock_get_status` does.
 fn line(text: &mut Text, line: &Line) -> Result {
     let class = match (line.subject.world, line.owner) {
         (World::Whole, _) => "FLOCK ",
@@ -41,7 +41,7 @@ fn line(text: &mut Text, line: &Line) -> Result {
     }
 }
 
-/// Shows `/proc/locks`.
+/// Shows `/proc/locks`. Fails with `ENOMEM`.
 pub(super) fn locks(text: &mut Text) -> Result {
     let lines = locks::all().map_err(|error| text.fail(error))?;
     lines.iter().try_for_each(|one| line(text, one))

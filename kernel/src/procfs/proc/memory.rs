@@ -1,4 +1,4 @@
-//! What `/proc` tells about memory.
+//! The files of `/proc` about memory.
 
 use crate::drivers::hint;
 use crate::fs::synthetic::Entry;
@@ -8,6 +8,7 @@ use core::fmt::{Result, Write};
 use ebb_mm::{Mobility, PAGEBLOCK_ORDER};
 use machine::memory::stats;
 
+/// The files about memory in the root of `/proc`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("meminfo", meminfo),
     Entry::file("vmstat", vmstat),
@@ -16,7 +17,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("zoneinfo", zoneinfo),
 ];
 
-/// What `/proc/zoneinfo` shows for the node.
+/// The counters that `/proc/zoneinfo` shows for the node.
 const PER_NODE: [&str; 12] = [
     "nr_inactive_anon",
     "nr_active_anon",
@@ -49,8 +50,8 @@ fn meminfo(text: &mut Text) -> Result {
     Ok(())
 }
 
-/// Writes a line of `/proc/meminfo` with a value in KiB. The name and its colon fill 16 columns,
-/// the number the next 8.
+/// Writes a line in the form of `/proc/meminfo`: `name`, `kib` and the unit `kB`. The name and its
+/// colon fill 16 columns, the number the next 8.
 pub(super) fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
     text.push(name.as_bytes())?;
     text.push(b":")?;
@@ -207,6 +208,7 @@ fn zoneinfo(text: &mut Text) -> Result {
     Ok(())
 }
 
+/// `/proc/swaps`, which has only its heading: there is no swap.
 pub(super) const SWAPS: Entry = Entry::file("swaps", swaps);
 
 fn swaps(text: &mut Text) -> Result {

@@ -38,16 +38,16 @@ pub use pid::process_of;
 pub use subject::is_of_process;
 pub use system::boot_line;
 
-/// There is no swap to come or go.
+/// The changes of `/proc/swaps`, which never changes: swap is not supported.
 static NO_CHANGES: Changes = Changes::new();
 
-/// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
-/// none.
+/// Linux's magic number of procfs.
 const MAGIC: u64 = fs::synthetic::PROC_MAGIC;
-/// Processes are listed behind the fixed entries: at `PID_OFFSET + PID`.
+/// The offset of the processes in a listing, behind the fixed entries: process `PID` is at
+/// `PID_OFFSET + PID`.
 const PID_OFFSET: u64 = 1 << 16;
 
-/// The root of `/proc`: fixed entries, and one directory a process.
+/// The root of `/proc`: the fixed entries, and a directory for each process.
 struct Root {
     fixed: Arc<Directory>,
     fs: Arc<Synthetic>,
@@ -140,14 +140,14 @@ impl Node for Root {
         pid::directory(&self.fs, root, pid).ok_or(Errno::ENOENT)
     }
     fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
-        // Linux looks the name up first here, and finds that there can be none.
+        // As on Linux, where the lookup of a new name fails before the creation.
         Err(Errno::ENOENT)
     }
     fn parent(&self) -> Option<NodeRef> {
         self.above.upgrade()
     }
     fn keeps_entries(&self) -> bool {
-        // A process's directory has none that stay.
+        // Unlike here, the entries of a process's directory do not keep their identity.
         true
     }
     fn name(&self) -> Box<[u8]> {

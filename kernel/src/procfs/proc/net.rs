@@ -18,10 +18,11 @@ use logic::socket::address::{Endpoint, Ip, UnixName};
 use machine::sched;
 use machine::sync::Once;
 
-/// Both are the same everywhere: there is one network.
+/// The directory `net` of all processes: there is one network.
 static FILES: Once<Arc<Directory>> = Once::new();
 
-/// As on Linux, root may open for writing those that count, and not the tables.
+/// The files of `/proc/net`. As on Linux, root may open the files with counters for writing, but
+/// not the tables.
 const ENTRIES: &[Entry] = &[
     Entry::table("arp", |text| {
         writeln!(
@@ -90,7 +91,7 @@ const ENTRIES: &[Entry] = &[
     Entry::table("unix", unix),
 ];
 
-/// Creates the files of `/proc/net`.
+/// Creates the files of `/proc/net`, which [`files`] returns. Called once.
 pub(super) fn build(fs: &Arc<Synthetic>) {
     let files = Directory::new(fs, None, b"net");
     files.add_all(ENTRIES);
@@ -98,17 +99,18 @@ pub(super) fn build(fs: &Arc<Synthetic>) {
     let _ = FILES.set(files);
 }
 
-/// Returns the directory of `/proc/PID/net`, once [`build`] has created it.
+/// Returns the directory `/proc/PID/net`, or `None` before [`build`] has created it.
 pub(super) fn files() -> Option<&'static Arc<Directory>> {
     FILES.get()
 }
 
-/// A socket that is shown.
+/// A line of a file: a socket.
 struct Row {
     view: View,
-    /// What `fstat` and `/proc/PID/fd` call it; 0: no descriptor leads to it yet.
+    /// The inode number, which `fstat` and `/proc/PID/fd` show. 0 if the socket has no descriptor
+    /// yet.
     inode: u64,
-    /// The user that it belongs to.
+    /// The user that owns the socket.
     user: u32,
 }
 
@@ -131,7 +133,8 @@ impl Found<'_> {
         self.rows.insert(key, row);
     }
 
-    /// Adds the socket behind `file`, and the sockets that wait at it, if it is wanted.
+    /// Adds the socket behind `file`, if it is wanted, and the connections that it has not accepted
+    /// yet. Fails with `ENOMEM`.
     fn add(&mut self, file: &OpenFile) -> Result<(), Errno> {
         let Some(socket) = file.file().downcast::<Socket>() else {
             return Ok(());
@@ -156,7 +159,8 @@ impl Found<'_> {
     }
 }
 
-/// All sockets that are `wanted`: listeners first, in the order in which they were made.
+/// Returns all sockets for which `wanted` returns `true`: listeners first, and each in the order of
+/// creation.
 fn all(text: &mut Text, wanted: impl Fn(&Socket) -> bool) -> Result<Rows, Error> {
     find(&wanted).map_err(|error| text.fail(error))
 }
@@ -196,7 +200,8 @@ fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Rows, Errno> {
     Ok(found.rows)
 }
 
-/// Whether Linux shows a socket with a port: it must have one, and one of TCP must do something.
+/// Returns whether Linux shows a socket with a port: a TCP socket must not be closed, and other
+/// sockets must be bound.
 fn is_shown(row: &Row, family: Family, protocol: Protocol) -> bool {
     let view = &row.view;
     view.family == family
@@ -208,7 +213,7 @@ fn is_shown(row: &Row, family: Family, protocol: Protocol) -> bool {
         }
 }
 
-/// How many sockets of TCP, UDP and UDP-Lite there are.
+/// Returns the numbers of sockets of TCP, UDP and UDP-Lite that Linux would show.
 fn in_use(rows: &Rows, family: Family) -> [usize; 3] {
     [Protocol::Tcp, Protocol::Udp, Protocol::UdpLite].map(|protocol| {
         let shown = rows.values().filter(|row| is_shown(row, family, protocol));
@@ -223,15 +228,15 @@ const MESSAGES6: &str = "  sl  local_address                         remote_addr
                          rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
 const RAW: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref \
                    pointer drops";
-/// The same of TCP.
+/// The headings of the columns for TCP sockets of both versions.
 const STREAMS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
 const STREAMS6: &str = "  sl  local_address                         remote_address                        st tx_queue \
                         rx_queue tr tm->when retrnsmt   uid  timeout inode";
-/// How long lines of version 4 are at least.
+/// The lengths to which lines of version 4 are padded.
 const STREAM_WIDTH: usize = 149;
 const MESSAGE_WIDTH: usize = 127;
 
-/// Sockets with ports.
+/// Shows the sockets of `family` and `protocol`, which have ports.
 fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
     let tcp = protocol == Protocol::Tcp;
     let (head, width) = match (tcp, family) {
@@ -273,7 +278,7 @@ fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
     Ok(())
 }
 
-/// Linux's number of a state, which are those of TCP for all.
+/// Returns Linux's number of a socket's state. Other sockets use the numbers of TCP, too.
 fn state(tcp: bool, stage: Stage) -> u8 {
     match stage {
         Stage::Closed => 7,
@@ -282,7 +287,7 @@ fn state(tcp: bool, stage: Stage) -> u8 {
     }
 }
 
-/// An address in words of the machine's byte order, and a port.
+/// Writes an address, in words of the machine's byte order, and a port.
 fn endpoint(text: &mut Text, family: Family, address: &Address) -> Written {
     let Endpoint { ip, port } = match address {
         Address::Inet(endpoint) => *endpoint,
@@ -303,7 +308,7 @@ fn endpoint(text: &mut Text, family: Family, address: &Address) -> Written {
     write!(text, ":{port:04X} ")
 }
 
-/// Sockets of `AF_UNIX`.
+/// Shows the sockets of `AF_UNIX`.
 fn unix(text: &mut Text) -> Written {
     writeln!(
         text,
@@ -348,7 +353,7 @@ fn unix(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// Sockets of netlink.
+/// Shows the netlink sockets.
 fn netlink(text: &mut Text) -> Written {
     writeln!(
         text,
@@ -374,7 +379,7 @@ fn netlink(text: &mut Text) -> Written {
     Ok(())
 }
 
-/// The interface. It has no packets to count.
+/// Shows the loopback interface, whose counters are 0.
 fn devices(text: &mut Text) -> Written {
     writeln!(
         text,

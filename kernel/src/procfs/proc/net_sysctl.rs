@@ -1,4 +1,4 @@
-//! `/proc/sys/net`: what programs ask of the network by `sysctl`.
+//! The knobs of the network in `/proc/sys/net`.
 
 use super::sysctl::{keep, number};
 use crate::fs::knob::Store;
@@ -12,18 +12,18 @@ use core::fmt::{Result as Written, Write};
 use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 
-/// What cannot be changed, as there are no packets, or nothing that it would change.
+/// A file with a constant value: without packets, a change would have no effect.
 macro_rules! fixed {
     ($path:literal, $value:literal) => {
         Entry::file($path, |text| text.push(concat!($value, "\n").as_bytes()))
     };
 }
 
-/// The most seconds, and the most tries, of the knobs about idle connections.
+/// The largest numbers of seconds and of probes of the knobs about idle connections.
 const MOST_SECONDS: i32 = 32767;
 const MOST_PROBES: i32 = 127;
 
-/// The knobs that can be changed, and the numbers that others here have.
+/// The files of `/proc/sys/net`: knobs that can be changed, limits of this kernel, and constants.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/net/ipv4/tcp_keepalive_time",
@@ -194,7 +194,8 @@ fn ping_groups(text: &mut Text) -> Written {
     writeln!(text, "{first}\t{last}")
 }
 
-/// Sets the first and the last group; where they are the wrong way round there are none.
+/// Sets the first and the last group that may send echo requests. If the first is above the last,
+/// no group may. Fails with `EINVAL` if `value` does not start with two numbers below 2^31.
 fn set_ping_groups(value: &str) -> Result<(), Errno> {
     let mut numbers = value.split_ascii_whitespace().map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).ok_or(Errno::EINVAL);
@@ -209,7 +210,8 @@ fn set_ping_groups(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The default size of a buffer, and the most that a program may ask for.
+/// Shows the default size of a socket's buffer, which is also the largest that a program may
+/// request.
 fn buffer(text: &mut Text) -> Written {
     writeln!(text, "{DEFAULT_BUFFER}")
 }

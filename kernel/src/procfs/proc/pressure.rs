@@ -25,10 +25,11 @@ const WORD: &str = "psi";
 
 /// Triggers of all open files.
 static TRIGGERS: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
-/// The thread that looks at them was started.
+/// Whether the thread that checks the triggers was started.
 static MONITOR_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Adds the files, unless the boot line says `psi=0`.
+/// Adds the files of `/proc/pressure` to `root`, the root of `/proc`. If the boot line says
+/// `psi=0`, adds none and disables the measurement instead.
 pub(super) fn add(root: &Arc<Directory>, boot: &BootInfo) {
     let enabled = boot
         .option(WORD)
@@ -82,7 +83,7 @@ struct Opened {
     this: Weak<Self>,
     resource: Resource,
     trigger: SpinLock<Option<Trigger>>,
-    /// The trigger has fired since the last poll.
+    /// Whether the trigger has fired since the last poll.
     fired: AtomicBool,
     notifier: Arc<Notifier>,
 }
@@ -145,7 +146,8 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Looks at the totals as of `now`, and tells who polls the file if the trigger fires.
+    /// Checks the trigger against the `totals` as of `now`. If it fires, wakes the pollers of the
+    /// file.
     fn look(&self, now: Nanos, totals: &Times) {
         let fires = self.with_trigger(false, |trigger| {
             trigger.look(now.0, totals[trigger.stall() as usize])

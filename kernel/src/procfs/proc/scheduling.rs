@@ -9,6 +9,7 @@ use logic::sched::realtime::{RR_SLICE_NS, Share};
 use machine::sched::realtime;
 use machine::sync::SpinLock;
 
+/// The knobs of real-time policies in `/proc/sys/kernel`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/sched_rt_period_us",
@@ -27,12 +28,13 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// What real-time threads may have of a CPU, as programs write it.
+/// The share of a CPU that real-time threads may use, as programs write it.
 #[derive(Copy, Clone)]
 struct Limits {
-    /// Microseconds of a period; more than 0.
+    /// The length of a period in microseconds, more than 0.
     period_us: i32,
-    /// Microseconds of it for real-time threads, at most the period; negative: all of it.
+    /// The microseconds of a period for real-time threads, at most the whole period. A negative
+    /// number stands for the whole period.
     runtime_us: i32,
 }
 
@@ -41,14 +43,15 @@ static LIMITS: SpinLock<Limits> = SpinLock::new(Limits {
     runtime_us: 950_000,
 });
 
-/// Milliseconds of a slice of `SCHED_RR`; more than 0.
+/// The time slice of `SCHED_RR` in milliseconds, more than 0.
 static RR_SLICE_MS: AtomicI32 = AtomicI32::new(USUAL_RR_SLICE_MS);
 const USUAL_RR_SLICE_MS: i32 = 100;
 const _: () = assert!(USUAL_RR_SLICE_MS.unsigned_abs() as u64 * NS_IN_MS == RR_SLICE_NS);
 const NS_IN_MS: u64 = 1_000_000;
 const NS_IN_US: u64 = 1_000;
 
-/// Changes the limits, unless they do not fit each other then.
+/// Changes the limits. Fails with `EINVAL`, and changes nothing, if the period would not be
+/// positive or the runtime would exceed it.
 fn change(change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
     let mut limits = LIMITS.lock();
     let mut new = *limits;
@@ -64,7 +67,8 @@ fn change(change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
     Ok(())
 }
 
-/// As on Linux 0 and less stand for the usual slice.
+/// Sets the time slice of `SCHED_RR`. As on Linux, 0 and negative numbers stand for the usual
+/// slice.
 fn set_rr_slice(slice_ms: i32) -> Result<(), Errno> {
     let slice_ms = match slice_ms {
         ..=0 => USUAL_RR_SLICE_MS,

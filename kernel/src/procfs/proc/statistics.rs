@@ -79,7 +79,7 @@ pub(super) fn by_protocol(text: &mut Text, connected: usize) -> Written {
         "OutAddrMaskReps",
     ];
     lines(text, "Icmp", &icmp.map(|name| (name, 0)))?;
-    // The bounds of waits, in milliseconds, and no bound of connections, which is -1.
+    // The bounds of retransmission timeouts in milliseconds, and -1 for no limit of connections.
     writeln!(
         text,
         "Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets \

@@ -13,13 +13,14 @@ use logic::errno::Errno;
 /// << PID_SHIFT | file`.
 pub(super) const PID_SHIFT: u32 = 32;
 
-/// Returns whether a node belongs to the directory of a process or thread, and disappears with it.
+/// Returns whether the node `id` belongs to the directory of a process or thread, and so disappears
+/// with the process or thread.
 pub fn is_of_process(id: NodeId) -> bool {
     id.device == devices::PROC && id.inode >> PID_SHIFT != 0
 }
 
-/// Returns the number of a process or thread whose directory has the name `name`. Returns `None` if
-/// the name is no such number: with a sign, a leading zero or other characters.
+/// Returns the number of the process or thread whose directory has the name `name`. Returns `None`
+/// if the name is not a decimal number of 32 bits, or has a sign or a leading zero.
 pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
     if name.first() == Some(&b'0') || !name.iter().all(u8::is_ascii_digit) {
         return None;
@@ -38,11 +39,11 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Returns the process, unless it was reaped.
+    /// Returns the process of the subject.
     ///
     /// # Errors
     /// Fails with `ESRCH` if the process was reaped, or if the directory is that of a thread that
-    /// has ended. The leader's directory stays until the process is reaped.
+    /// has ended. The directory of the main thread stays until the process is reaped.
     pub(super) fn process(&self) -> Result<Arc<Process>, Errno> {
         let process = task::find(self.pid).ok_or(Errno::ESRCH)?;
         let same = core::ptr::eq(self.found.as_ptr(), Arc::as_ptr(&process));
@@ -54,29 +55,31 @@ impl Subject {
         }
     }
 
-    /// Returns the thread, or the main thread if the subject is a process. Returns `None` if the
-    /// thread has ended.
+    /// Returns the subject's thread, or the main thread if the subject is a process. `process` is
+    /// the subject's process. Returns `None` if the thread has ended.
     pub(super) fn task(&self, process: &Process) -> Option<Arc<Task>> {
         process.thread(self.number())
     }
 
-    /// Returns whether the thread with this subject's number has ended. A main thread stays in
-    /// `/proc` until its process is reaped. As on Linux it then has no address space, files or
-    /// directories any more, even if other threads still use those of the process.
+    /// Returns whether the thread with this subject's number has ended. A main thread that has
+    /// ended stays in `/proc` until its process is reaped. As on Linux, it has no address space,
+    /// files or directories any more, even if other threads still use those of the process.
     pub(super) fn has_ended(&self, process: &Process) -> bool {
         self.task(process).is_none()
     }
 
-    /// Returns the address space, or `None` if the thread has ended.
+    /// Returns the address space of `process`, the subject's process. Returns `None` if the
+    /// subject's thread has ended ([`Self::has_ended`]) or the process has no address space.
     pub(super) fn space(&self, process: &Process) -> Option<Arc<AddressSpace>> {
         process.vm().filter(|_| !self.has_ended(process))
     }
 
-    /// Returns the address space for a caller that may look into the process, for as long as a
-    /// process uses it. Returns an empty reference if the thread has ended.
+    /// Returns a weak reference to the address space, for a caller that may inspect the process.
+    /// Returns an empty reference if the thread has ended or the process has no address space.
     ///
     /// # Errors
-    /// Fails with `EACCES` if the caller may not, and with `ESRCH` if the process was reaped.
+    /// Fails with `EACCES` if the caller may not inspect the process, and with `ESRCH` if the
+    /// process was reaped.
     pub(super) fn open_space(&self) -> Result<Weak<AddressSpace>, Errno> {
         let process = self.process()?;
         if self.has_ended(&process) {
@@ -89,12 +92,14 @@ impl Subject {
         }
     }
 
-    /// Returns the table of open files, or `None` if the thread has ended.
+    /// Returns the table of open files of `process`, the subject's process. Returns `None` if the
+    /// subject's thread has ended or the process has no table any more.
     pub(super) fn files(&self, process: &Process) -> Option<Arc<FileTable>> {
         process.files().filter(|_| !self.has_ended(process))
     }
 
-    /// Returns the root and working directory, or `None` if the thread has ended.
+    /// Returns the root and working directory of `process`, the subject's process. Returns `None`
+    /// if the subject's thread has ended or the process has no such directories any more.
     pub(super) fn fs(&self, process: &Process) -> Option<Arc<Context>> {
         process.fs().filter(|_| !self.has_ended(process))
     }
@@ -104,9 +109,10 @@ impl Subject {
         self.tid.unwrap_or(self.pid)
     }
 
-    /// Returns the user and the group that own the files of the process: root if other processes
-    /// may not inspect this one, and if the thread has ended. Files for everyone (`open`) belong to
-    /// the process's user even then.
+    /// Returns the user and the group that own the files of the process. Files belong to root if
+    /// other processes may not inspect this one, or if the thread has ended. With `open`, for files
+    /// that everyone may open, they belong to the process's user even then. All files belong to
+    /// root once the process is gone.
     pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
@@ -121,14 +127,15 @@ impl Subject {
     /// Checks that the caller may inspect the process.
     ///
     /// # Errors
-    /// Fails with `EACCES` if the caller may not, and with `ESRCH` if the process is gone.
+    /// Fails with `EACCES` if the caller may not, and with `ESRCH` if the process was reaped or the
+    /// thread has ended.
     pub(super) fn check_look(&self) -> Result<(), Errno> {
         let process = self.process()?;
         caller::look_into(&process, LooksAs::OfFiles).map_err(|_| Errno::EACCES)
     }
 
-    /// Returns the inode number of the file with the number `file` in the directory. The directory
-    /// itself has the number 0.
+    /// Returns the inode number of the file with the number `file` in the subject's directory. The
+    /// directory itself has the number 0.
     pub(super) fn inode(&self, file: u64) -> u64 {
         /// This bit distinguishes a thread's files from the process's.
         const THREAD: u64 = 1 << 24;
@@ -167,8 +174,9 @@ impl Kind {
         }
     }
 
-    /// Returns the number of the directory among the files of a process. The numbers are behind
-    /// those of `ENTRIES` and `LINKS`.
+    /// Returns the number of the directory among the files of a process, from which
+    /// [`Subject::inode`] makes its inode number. 0 is the directory of the process itself. The
+    /// other numbers are above those of the files and links in that directory.
     pub(super) const fn file(self) -> u64 {
         match self {
             Self::Top => 0,

@@ -1,4 +1,4 @@
-//! `/proc/sys`: the knobs.
+//! The knobs of `/proc/sys`, except for those that have a file of their topic.
 
 use crate::fs::changes::Changes;
 use crate::fs::knob::Store;
@@ -23,6 +23,7 @@ use machine::arch::random;
 use machine::memory::knobs;
 use machine::{memory, sync};
 
+/// The knobs and constant files of `/proc/sys` in this file.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/ostype", |text| writeln!(text, "Linux")),
     Entry::file("sys/kernel/osrelease", |text| {
@@ -74,7 +75,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
-    // As on Debian: in folders that everyone may write to, links work for their owners alone.
+    // As on Debian: in directories that everyone may write, links work only for their owners.
     Entry::file("sys/fs/protected_hardlinks", |text| writeln!(text, "1")),
     Entry::file("sys/fs/protected_symlinks", |text| writeln!(text, "1")),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
@@ -280,7 +281,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// Knobs that notify programs which poll them when the value changes.
+/// The knobs whose pollers are woken when the value changes, each with the changes that wake them.
 pub(super) const WATCHED: [(Entry, &Changes); 2] = [
     (
         Entry::knob("sys/kernel/hostname", hostname, Store::Text(set_hostname)),
@@ -296,17 +297,17 @@ pub(super) const WATCHED: [(Entry, &Changes); 2] = [
     ),
 ];
 
-/// `vm.swappiness`: there is no swap; kept for programs that set it.
+/// `vm.swappiness`. There is no swap, so the value is only stored for programs to read.
 static SWAPPINESS: AtomicU64 = AtomicU64::new(60);
 
-/// Shows `kernel.printk`: the level of the console, that of messages without one, the minimum of
-/// the first, and its value at boot.
+/// Shows `kernel.printk`: the level of the console, the level of messages without one, the minimum
+/// of the console's level, and its value at boot.
 fn log_levels(text: &mut Text) -> Written {
     let [console, message, least, boot] = fs::dev::log_levels();
     writeln!(text, "{console}\t{message}\t{least}\t{boot}")
 }
 
-/// Sets the first ones.
+/// Sets the first numbers of `kernel.printk` to `values`. Fails with `EINVAL` if one is negative.
 fn set_log_levels(values: &[i32]) -> Result<(), Errno> {
     let mut levels = fs::dev::log_levels();
     for (level, value) in levels.iter_mut().zip(values) {
@@ -345,7 +346,8 @@ fn semaphores(text: &mut Text) -> Written {
     writeln!(text, "{of_set}\t{all}\t{operations}\t{sets}")
 }
 
-/// Sets the first ones, all or none.
+/// Sets the first limits of `kernel.sem` to `values`. Fails with `EINVAL`, and sets none, if a
+/// value is negative or above the most.
 fn set_semaphores(values: &[i32]) -> Result<(), Errno> {
     let mut new = [0; SEMAPHORES.len()];
     for ((new, value), (_, most)) in new.iter_mut().zip(values).zip(SEMAPHORES) {
@@ -358,7 +360,7 @@ fn set_semaphores(values: &[i32]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Stores a knob's value in `place`, where others read it when they need it. Never fails.
+/// Stores a knob's value in `place`, where the kernel reads it when needed. Never fails.
 pub(super) fn keep(place: &AtomicU64, value: u64) -> Result<(), Errno> {
     // Relaxed: a value of its own.
     place.store(value, Ordering::Relaxed);
@@ -409,8 +411,8 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Applies `vm.drop_caches`: 1 drops page cache, 2 directory entries and nodes, 3 both. Files in
-/// memory are no cache; clean pages of disks and of the host's tree are. The CPUs return the frames
+/// Applies `vm.drop_caches`: 1 drops the clean cached pages of disks and of the host's tree, 2
+/// drops dentries and inodes, 3 both. Files in memory are no cache. The CPUs also return the frames
 /// in their caches.
 fn drop_caches(bits: u64) -> Result<(), Errno> {
     if bits & 1 != 0 {

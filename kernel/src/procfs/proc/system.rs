@@ -1,4 +1,4 @@
-//! What `/proc` tells about the machine as a whole.
+//! The files of `/proc` about the machine as a whole.
 
 use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
@@ -13,6 +13,7 @@ use machine::arch::{cpu, cpu_count, steal};
 use machine::sched;
 use machine::sync::Once;
 
+/// The files about the machine in the root of `/proc`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("stat", stat),
     Entry::file("uptime", uptime),
@@ -25,7 +26,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("locks", super::locks::locks),
     Entry::file("partitions", block::tables::partitions),
     Entry::file("diskstats", block::tables::diskstats),
-    // There are none to load.
+    // There are no modules.
     Entry::file("modules", |_| Ok(())),
     Entry::trigger("sysrq-trigger", Store::Text(sysrq)),
 ];
@@ -49,12 +50,12 @@ pub(super) const fn ticks(time: Nanos) -> u64 {
 
 static BOOT_LINE: Once<&'static str> = Once::new();
 
-/// Stores the kernel's command line.
+/// Stores the kernel's command line for [`boot_line`]. Only the first call has an effect.
 pub(super) fn set_boot_line(line: &'static str) {
     let _ = BOOT_LINE.set(line);
 }
 
-/// Returns the kernel's command line.
+/// Returns the kernel's command line, which is empty before `/proc` is built.
 pub fn boot_line() -> &'static str {
     BOOT_LINE.get().copied().unwrap_or_default()
 }
@@ -127,7 +128,8 @@ fn version(text: &mut Text) -> Result {
     )
 }
 
-/// The brand string of the CPU, from CPUID leaves 0x8000_0002 to 0x8000_0004.
+/// Reads the brand string of the CPU into `buffer`, from CPUID leaves 0x8000_0002 to 0x8000_0004.
+/// Returns the string without padding.
 fn brand(buffer: &mut [u8; 48]) -> &str {
     for (leaf, piece) in (0x8000_0002..).zip(buffer.chunks_exact_mut(16)) {
         let answer = cpu::cpuid(leaf, 0);

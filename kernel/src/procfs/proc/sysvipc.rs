@@ -6,18 +6,19 @@ use crate::process::ipc::{Owner, msg, sem, shm};
 use core::fmt::{Result, Write};
 use machine::memory::PAGE_SIZE;
 
+/// The files of `/proc/sysvipc`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sysvipc/msg", queues),
     Entry::file("sysvipc/sem", sets),
     Entry::file("sysvipc/shm", segments),
 ];
 
-/// The columns of a key, a number and the permissions.
+/// Writes the columns of the key, the number and the permissions of an object.
 fn first_columns(text: &mut Text, id: i32, owner: &Owner) -> Result {
     write!(text, "{:10} {id:10}  {:4o} ", owner.key, owner.mode)
 }
 
-/// The columns of the owner and the maker.
+/// Writes the columns of the owner and the creator of an object.
 fn owner_columns(text: &mut Text, owner: &Owner) -> Result {
     let ([uid, gid], [maker_uid, maker_gid]) = (owner.owner, owner.maker);
     write!(text, "{uid:5} {gid:5} {maker_uid:5} {maker_gid:5} ")

@@ -1,4 +1,4 @@
-//! The knobs of writing back what programs changed of disks: `vm.dirty_*`.
+//! The knobs of the writeback of dirty pages of disks: `vm.dirty_*`.
 
 use super::sysctl::number;
 use crate::fs::block::dirty_limits::{BACKGROUND, LEAST_BYTES, WRITERS, interval_centis};
@@ -7,6 +7,7 @@ use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
 use core::fmt::Write;
 
+/// The knobs of writeback in `/proc/sys/vm`.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/vm/dirty_background_ratio",

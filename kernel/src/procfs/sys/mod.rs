@@ -173,7 +173,7 @@ const ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// A figure of each order, in thousandths, for each zone.
+/// Shows the figure `index` of each order in each zone, as a number with three decimals.
 fn indices(text: &mut Text, width: usize, index: fn(&FreeAreas, Order) -> i64) -> Written {
     for zone in 0..stats::zones() {
         let name = stats::zone_name(stats::zone(zone).kind);
@@ -188,7 +188,7 @@ fn indices(text: &mut Text, width: usize, index: fn(&FreeAreas, Order) -> i64) -
     Ok(())
 }
 
-/// All names, that which holds in brackets.
+/// Writes all names, the one in effect (`holds`) in brackets.
 fn choice<const N: usize>(text: &mut Text, names: [&str; N], holds: &str) -> Written {
     let names = names.map(|name| {
         if name == holds {
@@ -221,7 +221,7 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
 
 static ROOT: Once<Arc<Directory>> = Once::new();
 
-/// Adds the CPUs' directories, once all CPUs run.
+/// Adds the CPUs' directories to `/sys`. Call this when all CPUs run.
 pub(super) fn add_cpus() {
     let Some(root) = ROOT.get() else { return };
     for cpu in 0..cpu_count() {
@@ -232,7 +232,7 @@ pub(super) fn add_cpus() {
     }
 }
 
-/// CPUs as a list of ranges.
+/// Shows all CPUs as a list of ranges.
 fn cpu_list(text: &mut Text) -> Written {
     match cpu_count() {
         1 => writeln!(text, "0"),
@@ -240,7 +240,7 @@ fn cpu_list(text: &mut Text) -> Written {
     }
 }
 
-/// CPUs as a hexadecimal mask, in groups of 32 bits.
+/// Shows `cpus` as a hexadecimal mask, in groups of 32 bits.
 fn cpu_map(text: &mut Text, cpus: core::ops::Range<usize>) -> Written {
     let mask = cpus
         .filter(|&cpu| cpu < 64)

@@ -6,7 +6,7 @@ use core::fmt::Write;
 use logic::socket::netlink::{HARDWARE, IFF_LOOPBACK, IFF_UP, MTU, QUEUE_LENGTH};
 use logic::socket::packet::LOOPBACK;
 
-/// Where it is, and what leads there.
+/// The directory of the interface, and the one that has a link to it.
 const PLACE: &str = "devices/virtual/net/lo";
 const CLASS: &str = "class/net";
 
@@ -34,7 +34,7 @@ const ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// Adds the loopback interface to the tree of `/sys`.
+/// Adds the loopback interface to `root`, the root of `/sys`.
 pub(super) fn add(root: &Arc<Directory>) {
     root.subdirectory(PLACE).add_all(ENTRIES);
     root.subdirectory(CLASS)

@@ -61,12 +61,12 @@ const SO_BPF_EXTENSIONS: u32 = 48;
 const SO_MEMINFO: u32 = 55;
 const SO_INCOMING_NAPI_ID: u32 = 56;
 const SO_COOKIE: u32 = 57;
-/// Where packet filters of Linux find data that is in no packet, counted.
+/// The number of places at which Linux's packet filters find data that is in no packet.
 const BPF_EXTENSIONS: u32 = 64;
 const SO_NETNS_COOKIE: u32 = 71;
 
-/// The most that a program may ask for as a buffer (`net.core.wmem_max`); Linux doubles it, so that
-/// it counts what segments take beside their bytes.
+/// The largest size of a buffer that a program may request (`net.core.wmem_max`). As on Linux, it
+/// is doubled, since segments take memory beside their bytes.
 const MAX_BUFFER: u32 = 212_992;
 const LEAST_SEND_BUFFER: u32 = 4608;
 const LEAST_RECEIVE_BUFFER: u32 = 2304;
@@ -74,7 +74,8 @@ const LEAST_RECEIVE_BUFFER: u32 = 2304;
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1000;
 
-/// Sets a `struct timeval`.
+/// Sets `timeout` to the `struct timeval` in `value`. Fails with `EDOM` if it has a million
+/// microseconds or more, with `EINVAL`, and with `EFAULT`.
 fn set_timeout(timeout: &Timeout, value: &Value) -> Result<(), Errno> {
     let [seconds, micros] = value.words()?;
     if micros >= SECOND / MICROSECOND {
@@ -83,7 +84,7 @@ fn set_timeout(timeout: &Timeout, value: &Value) -> Result<(), Errno> {
     let nanos = seconds
         .saturating_mul(SECOND)
         .saturating_add(micros * MICROSECOND);
-    // As on Linux a negative time is none, here the shortest.
+    // As on Linux, a negative time does not wait. The shortest timeout, 1 ns, stands for it.
     timeout.set(if seconds.cast_signed() < 0 { 1 } else { nanos });
     Ok(())
 }
@@ -95,14 +96,15 @@ fn timeout_bytes(timeout: &Timeout) -> [u8; 16] {
     value.to_le_bytes()
 }
 
-/// A buffer's size as it counts.
+/// Returns the size that a buffer gets for the requested size in `value`: twice that, and at least
+/// `least`. With `force` the limit of programs does not apply.
 fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
     let most = if force {
         i32::MAX.cast_unsigned() / 2
     } else {
         MAX_BUFFER
     };
-    // A negative one is beyond the most, as on Linux.
+    // A negative size is above the limit, as on Linux.
     let wanted = value.unsigned()?.min(most);
     Ok((wanted * 2).max(least) as usize)
 }
@@ -136,7 +138,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     if option == SO_BINDTODEVICE {
         return bind_to_name(settings, value);
     }
-    // Every other option is a number at least.
+    // All other values have at least the size of a number.
     let number = value.number()?;
     match option {
         SO_DEBUG => {

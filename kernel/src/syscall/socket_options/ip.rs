@@ -13,7 +13,7 @@ use logic::socket::packet::{self, LOOPBACK, Told};
 pub(super) const DISCOVERY: u32 = 1;
 /// `IP_PMTUDISC_OMIT` and `IPV6_PMTUDISC_OMIT`, the highest values.
 pub(super) const LAST_DISCOVERY: i32 = 5;
-/// The bits of a class of service that a stream uses itself.
+/// The bits of a class of service that TCP uses for congestion.
 const CONGESTION: u32 = 3;
 /// The longest packet of version 4 to the loopback interface.
 const LONGEST_PACKET: u32 = 65535;
@@ -21,7 +21,8 @@ const LONGEST_PACKET: u32 = 65535;
 const GROUP_REQUEST: usize = 136;
 const GROUP_ADDRESS: usize = 8;
 
-/// A byte, as options of `IP` may be; nothing is 0.
+/// Reads a value that may be a number of four bytes or, if it is shorter, one byte. An empty value
+/// is 0.
 fn byte_or_number(value: &Value) -> Result<i32, Errno> {
     if value.length >= 4 {
         return value.number();
@@ -82,7 +83,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
             way @ 0..=LAST_DISCOVERY => settings.discovery.set(way.cast_unsigned() + 1),
             _ => return Err(Errno::EINVAL),
         },
-        // No options at all; any are refused.
+        // Only an empty list of options is accepted.
         raw::IP_OPTIONS if value.length == 0 => {}
         raw::IP_MULTICAST_IF if socket.kind() == SocketKind::Stream => return Err(Errno::EINVAL),
         raw::IP_MULTICAST_IF => {
@@ -101,7 +102,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
             let join = option == raw::IP_ADD_MEMBERSHIP;
             let interface = match interface(value, 4) {
                 Ok((_, interface)) => interface,
-                // It is in no group there.
+                // The socket is in no group at this interface.
                 Err(Errno::ENODEV) if !join => return Err(Errno::EADDRNOTAVAIL),
                 Err(error) => return Err(error),
             };
@@ -117,8 +118,8 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     Ok(())
 }
 
-/// Reads an interface by its address behind `front` bytes of a value, or by the number behind that.
-/// Returns the address, and the interface if the value names one.
+/// Reads an interface from `value`: by its address behind `front` bytes, or by the number behind
+/// the address. Returns the address, and the interface if the value names one.
 ///
 /// # Errors
 /// Fails with `EINVAL` if the value is too short. Fails with `EADDRNOTAVAIL`, or in a membership
@@ -131,7 +132,7 @@ fn interface(value: &Value, front: usize) -> Result<([u8; 4], Option<u32>), Errn
     }
     let mut bytes = [0; WHOLE];
     uaccess::copy_in(&mut bytes[..length], value.address)?;
-    // One address alone, a group and an address, or both and a number.
+    // The value is an address, a group and an address, or these two and a number.
     let at = if length >= 8 { 4 } else { front };
     let part = |at: usize| bytes[at..].first_chunk().copied().unwrap_or([0; 4]);
     let number = if length == WHOLE {
@@ -153,8 +154,8 @@ fn interface(value: &Value, front: usize) -> Result<([u8; 4], Option<u32>), Errn
 /// interface, since no route leads to groups.
 ///
 /// # Errors
-/// Fails with `EINVAL` if the address is no group, with `ENODEV` if the value names no interface,
-/// and with the errors of a membership.
+/// Fails with `EINVAL` if `group` is no group, with `ENODEV` if `interface` is `None`, and as
+/// [`Socket::join_group`] and [`Socket::leave_group`] do.
 pub(super) fn join_or_leave(
     socket: &Socket,
     group: Ip,
@@ -174,11 +175,13 @@ pub(super) fn join_or_leave(
     }
 }
 
-/// Joins or leaves the group of a `struct group_req`.
+/// Joins the group of the `struct group_req` in `value`, or leaves it if `join` is `false`. `v6`
+/// says which version of IP the option belongs to.
 ///
 /// # Errors
-/// Fails with `EINVAL` if the value is too short, and with the errors of [`join_or_leave`] and of
-/// an address.
+/// Fails with `EPROTO` for a stream, with `EINVAL` if the value is too short, and with `ENODEV` if
+/// there is no such interface. For an address of another family, fails with `EADDRNOTAVAIL` if
+/// `v6`, else with `EINVAL`. Fails with `EFAULT`, and as [`join_or_leave`] does.
 pub(super) fn group_request(
     socket: &Socket,
     value: &Value,
@@ -239,7 +242,7 @@ pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Er
         }
     };
     Ok(match u8::try_from(value) {
-        // A small room gets a byte.
+        // A buffer that is too small for a number gets a byte.
         Ok(byte) if (1..4).contains(&room) => Shown::Byte([byte]),
         _ => Shown::Number(value),
     })

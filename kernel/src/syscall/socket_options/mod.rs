@@ -17,14 +17,14 @@ use value::{Shown, Value, set_kept};
 
 /// `UDP_CORK`.
 const CORK: u32 = 1;
-/// `UDP_ENCAP`: no protocol inside this one.
+/// `UDP_ENCAP`. Only 0 is supported: no encapsulated protocol.
 const ENCAPSULATION: u32 = 100;
 /// `UDPLITE_SEND_CSCOV`.
 const SEND_COVERAGE: u32 = 10;
 /// `UDPLITE_RECV_CSCOV`.
 const RECEIVE_COVERAGE: u32 = 11;
 
-/// Sets the part of a message that has a checksum: at least its head, or with 0 all.
+/// Sets how many bytes of a message a checksum covers: at least those of the header, or all with 0.
 fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
     const HEADER: i32 = 8;
     let coverage = match value.number()? {
@@ -40,7 +40,7 @@ fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<()
     Ok(())
 }
 
-/// Sets an option of messages of any kind.
+/// Sets an option of a UDP or UDP-Lite socket.
 fn set_of_udp(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let number = value.number()?;
     match option {
@@ -99,7 +99,7 @@ pub fn setsockopt(a: &Args) -> SysResult {
     })
 }
 
-/// What an option of messages is.
+/// Returns the value of an option of a UDP or UDP-Lite socket.
 fn of_udp(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     Ok(match option {

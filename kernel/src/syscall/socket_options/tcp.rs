@@ -8,18 +8,19 @@ use logic::errno::Errno;
 use logic::socket::options::{self, Kept, NUMBERS, SOL_TCP};
 use machine::arch::clock;
 
-/// Room for the name of a way to avoid congestion.
+/// The size of a name of a congestion algorithm, with its NUL.
 const CONGESTION_ROOM: usize = 16;
-/// Linux's ways to avoid congestion, the default first; nothing congests here.
+/// Linux's algorithms against congestion, the default first. They have no effect, since there is no
+/// congestion.
 const CONGESTIONS: [&[u8; CONGESTION_ROOM]; 2] = [
     b"cubic\0\0\0\0\0\0\0\0\0\0\0",
     b"reno\0\0\0\0\0\0\0\0\0\0\0\0",
 ];
 
-/// `TCP_LINGER2` and the most seconds that it holds.
+/// The largest number of seconds of `TCP_LINGER2`.
 const MOST_LINGER: i32 = 120;
 
-/// Options of TCP that are kept and shown: number, Linux's default, the most.
+/// Numbers of TCP that are stored for programs to read: option, Linux's default, largest value.
 const TIMES: [(u32, u32, i32); 5] = [
     (raw::TCP_KEEPIDLE, 7200, 32767),
     (raw::TCP_KEEPINTVL, 75, 32767),
@@ -27,15 +28,15 @@ const TIMES: [(u32, u32, i32); 5] = [
     (raw::TCP_SYNCNT, 6, 127),
     (raw::TCP_USER_TIMEOUT, 0, i32::MAX),
 ];
-/// The place of `TCP_LINGER2` among those numbers, in whose order sockets keep them.
+/// The index of `TCP_LINGER2` in the numbers of a socket, behind those of [`TIMES`].
 const LINGER: usize = TIMES.len();
-/// The seconds of `TCP_LINGER2` where no program chose them (`net.ipv4.tcp_fin_timeout`).
+/// The default of `TCP_LINGER2` in seconds (`net.ipv4.tcp_fin_timeout`).
 const DEFAULT_LINGER: u32 = 60;
 
-/// The segment of a socket that is not connected, and of a connection.
+/// The segment sizes of a socket that is not connected, and of a connection.
 const FIRST_SEGMENT: i32 = 536;
 const LOOPBACK_SEGMENT: i32 = 32768;
-/// The least of `TCP_WINDOW_CLAMP` but 0.
+/// The smallest value of `TCP_WINDOW_CLAMP` other than 0.
 const LEAST_CLAMP: u32 = 1152;
 
 /// Sets `TCP_CONGESTION`.
@@ -59,7 +60,7 @@ pub(super) fn set(socket: &Socket, option: u32, value: &Value) -> Result<(), Err
     let settings = socket.settings();
     match option {
         raw::TCP_CONGESTION => return set_congestion(settings, value),
-        // Kernels without the modules of TLS have no such protocol.
+        // As on a kernel without TLS, there are no upper-layer protocols.
         raw::TCP_ULP => return Err(Errno::ENOENT),
         _ => {}
     }
@@ -119,7 +120,7 @@ pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     Ok(match option {
         raw::TCP_CONGESTION => Shown::Name(CONGESTIONS[usize::from(settings.reno.get())]),
-        // Neither way to avoid congestion has details, and no protocol lies above this one.
+        // Neither congestion algorithm has details, and there are no upper-layer protocols.
         raw::TCP_CC_INFO | raw::TCP_ULP => Shown::Name(b""),
         raw::TCP_NODELAY => Shown::switch(settings.no_delay.get()),
         raw::TCP_CORK => Shown::switch(settings.cork.get()),
@@ -149,7 +150,7 @@ pub(super) fn get(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     })
 }
 
-/// What an option is where no program set it: its knob, or `otherwise` if it has none.
+/// Returns the default of an option: the value of its knob, or `otherwise` if it has no knob.
 fn default_of(option: u32, otherwise: u32) -> u32 {
     let knob = match option {
         raw::TCP_KEEPIDLE => &KEEP_ALIVE.idle,
@@ -160,7 +161,7 @@ fn default_of(option: u32, otherwise: u32) -> u32 {
     u32::try_from(knob.load(Ordering::Relaxed)).unwrap_or(otherwise)
 }
 
-/// What a kept option is, as programs read it.
+/// Returns the value of a stored option as programs read it.
 fn kept_value(socket: &Socket, kept: Kept) -> i32 {
     let value = socket.settings().kept.get(kept);
     match kept {

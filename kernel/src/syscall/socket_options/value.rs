@@ -31,7 +31,7 @@ impl Value {
     /// Reads the value as an unsigned number of four bytes.
     ///
     /// # Errors
-    /// Fails as [`Self::number`] does.
+    /// Fails with `EINVAL` if the value is shorter, and with `EFAULT`.
     pub(super) fn unsigned(&self) -> Result<u32, Errno> {
         self.number().map(i32::cast_unsigned)
     }
@@ -39,15 +39,15 @@ impl Value {
     /// Reads the value as a number of four bytes, and returns whether it is not 0.
     ///
     /// # Errors
-    /// Fails as [`Self::number`] does.
+    /// Fails with `EINVAL` if the value is shorter, and with `EFAULT`.
     pub(super) fn on(&self) -> Result<bool, Errno> {
         self.number().map(|number| number != 0)
     }
 
-    /// Reads the value as a number from 1 to `most`.
+    /// Reads the value as a number of four bytes from 1 to `most`.
     ///
     /// # Errors
-    /// Fails as [`Self::number`] does, and with `EINVAL` for another number.
+    /// Fails with `EINVAL` for another number or if the value is shorter, and with `EFAULT`.
     pub(super) fn within(&self, most: i32) -> Result<u32, Errno> {
         let number = self.number()?;
         if number < 1 || number > most {
@@ -56,8 +56,8 @@ impl Value {
         Ok(number.cast_unsigned())
     }
 
-    /// Copies the value to `room` as a name, and returns the name's length. The name ends with the
-    /// value, at a NUL, or after all bytes of `room` but one.
+    /// Copies the value to `room` as a name, and returns the name's length. The name ends at the
+    /// first NUL, at the end of the value, or before the last byte of `room`.
     ///
     /// # Errors
     /// Fails with `EFAULT`.
@@ -68,8 +68,8 @@ impl Value {
         Ok(zero.unwrap_or(most))
     }
 
-    /// Reads the value as `count` words of eight bytes, one or two. Returns `None` if the value is
-    /// shorter.
+    /// Reads the value as `count` words of eight bytes, one or two. With one, the second word is 0.
+    /// Returns `None` if the value is shorter.
     ///
     /// # Errors
     /// Fails with `EFAULT`.
@@ -96,7 +96,8 @@ impl Value {
         self.words_up_to(2)?.ok_or(Errno::EINVAL)
     }
 
-    /// Copies all bytes of the value. Returns a buffer that starts with them, and their number.
+    /// Copies all bytes of the value. Returns a buffer that starts with these bytes, and their
+    /// number.
     ///
     /// # Errors
     /// Fails with `EINVAL` if there are more than `N` bytes, and with `EFAULT`.
@@ -147,8 +148,8 @@ pub(super) fn need_admin_or_raw() -> Result<(), Errno> {
 /// Sets the option `kept`, which is stored only for programs to read it.
 ///
 /// # Errors
-/// Fails with `EINVAL` if the option does not accept `value`, and with `EPERM` if the caller may
-/// not set it so.
+/// Fails with `EINVAL` if the option does not accept `value`, and with `EPERM` if the caller lacks
+/// the capability for this value.
 pub(super) fn set_kept(settings: &Settings, kept: Kept, value: i32) -> Result<(), Errno> {
     let checked = kept.checked(value)?;
     match kept.needs() {

@@ -14,17 +14,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(32);
 /// A block was added since the last poll.
 static NEW: AtomicBool = AtomicBool::new(false);
 
-/// Notes that there is such a block, so that the next [`Carriers::poll`] plans an attempt.
+/// Notes that a block has left the pool of huge pages and carries its part of the memmap. The next
+/// [`Carriers::poll`] plans an attempt to empty it.
 pub(super) fn note() {
     NEW.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether a block was noted since the last [`Carriers::poll`].
+/// Returns whether [`note`] was called since the last [`Carriers::poll`].
 pub(super) fn is_noted() -> bool {
     NEW.load(Ordering::Relaxed)
 }
 
-/// The schedule of attempts to empty the blocks.
+/// The schedule of `kcompactd`'s attempts to empty the blocks that carry their part of the memmap.
 pub(super) struct Carriers {
     due: Option<Duration>,
     wait: Duration,
@@ -39,14 +40,16 @@ impl Carriers {
         }
     }
 
-    /// Shortens the wait, because memory was freed and a failed attempt may now succeed.
+    /// Brings the next attempt forward to [`PROACTIVE_INTERVAL`] from now, if it is planned for
+    /// later. Call this when memory was freed, since an attempt that failed before may succeed now.
     pub(super) fn memory_freed(&mut self) {
         self.wait = PROACTIVE_INTERVAL;
         self.due = self.due.map(|due| due.min(now() + self.wait));
     }
 
-    /// Tries to free the blocks if an attempt is due. Frames in use move only if `moves`. Returns
-    /// the time until the next attempt, or `None` if no such block is left.
+    /// Tries to empty the blocks if an attempt is due. Frames in use move only if `moves` is set.
+    /// Returns the time of the next attempt, or `None` if none is planned because no such block is
+    /// left.
     pub(super) fn poll(&mut self, mover: &mut Mover, moves: bool) -> Option<Duration> {
         if NEW.swap(false, Ordering::Relaxed) {
             // Memory that was short at that time may be free in a moment.

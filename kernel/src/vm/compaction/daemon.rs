@@ -47,20 +47,20 @@ fn wake() {
     }
 }
 
-/// Wakes the thread for a look at once.
+/// Wakes the thread, so that it checks at once whether to compact.
 pub(super) fn wake_now() {
     QUEUE.wake_one();
 }
 
-/// Requests a free block from the thread, and does not wait for it.
+/// Requests that the thread empties a block. Does not wait for that.
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
     QUEUE.wake_one();
 }
 
-/// Requests that the thread frees blocks that carry their part of the memmap. May be called from
-/// any context.
+/// Requests that the thread empties the blocks that left the pool of huge pages and carry their
+/// part of the memmap. Does not wait for that. May be called from any context.
 pub(crate) fn relieve_soon() {
     carriers::note();
     if pressure::may_block() {
@@ -133,8 +133,8 @@ impl IdleTimes {
     }
 }
 
-/// Returns the sum of frames allocated and freed since boot. While it does not change, no look is
-/// necessary.
+/// Returns the number of frames allocated since boot plus the number of frames freed. While the sum
+/// does not change, no check of memory is necessary.
 pub(in crate::vm) fn traffic() -> u64 {
     [Count::Freed, Count::AllocatedDma32, Count::AllocatedNormal]
         .into_iter()
@@ -212,7 +212,7 @@ impl Daemon {
         is_called_since(self.knob)
     }
 
-    /// Returns `true` if a task has asked for something, or a fault for a look.
+    /// Returns `true` if a task has requested work, or a fault has requested a check.
     fn is_woken(&self) -> bool {
         self.is_called() || proactive::is_hurried()
     }
@@ -226,7 +226,7 @@ impl Daemon {
         }
     }
 
-    /// Does the work that is due. Returns the time until the next look, or `None` if none is
+    /// Does the work that is due. Returns the time of the next call, or `None` if none is
     /// necessary.
     fn look(&mut self) -> Option<Duration> {
         let knob = KNOB_SET.load(Ordering::Relaxed);
@@ -336,7 +336,7 @@ fn is_called_since(knob: u64) -> bool {
         || carriers::is_noted()
 }
 
-/// Whether work that began then is to rest.
+/// Returns `true` if work that began at `start` has used up its slice of time.
 fn is_over(start: Nanos) -> bool {
     let most = if sched::others_wait() {
         PROACTIVE_SHARED_SLICE

@@ -38,7 +38,9 @@ pub(super) fn is_being_made() -> bool {
     MAKING.load(Ordering::Relaxed) != 0
 }
 
-/// Allocates a GiB, made of memory in use if necessary. Returns `None` if that fails.
+/// Allocates a GiB. Makes it from memory in use if necessary, by moving the frames elsewhere. May
+/// block for seconds. Returns `None` if no GiB could be emptied, if the task is being killed, if
+/// memory is short, or if tasks cannot block yet.
 pub(crate) fn take() -> Option<Frame> {
     if !pressure::may_block() {
         // So early that nothing moves yet.
@@ -54,7 +56,8 @@ pub(crate) fn take() -> Option<Frame> {
     taken
 }
 
-/// Allocates a GiB of a zone, made of memory in use. Returns `None` if that fails.
+/// Allocates a GiB of a zone, made of memory in use. Returns `None` if no GiB of the zone could be
+/// emptied.
 fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
     let mut tried = [None; TRIES];
     let mut tries = 0;

@@ -262,7 +262,8 @@ fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
 /// Empties all blocks that can be emptied (`vm.compact_memory`).
 ///
 /// # Errors
-/// Fails with `EINTR` if the task is being killed, and with `ENOMEM`.
+/// Fails with `EINTR` if the task is being killed; blocks emptied before stay empty. Fails with
+/// `ENOMEM` if the buffers for moving frames cannot be allocated.
 pub(crate) fn compact_all() -> Result<(), Errno> {
     let mut mover = Mover::new()?;
     percpu::drain_all();
@@ -284,7 +285,8 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
 
 /// Empties a block for the calling task, which waits for the copies of one block, or of [`TRIES`]
 /// blocks if their frames are busy. Returns whether there is a free block now. Another CPU may take
-/// that block first.
+/// that block first. Returns `false` without a wait if no block can be emptied, or if the policy
+/// does not allow a wait.
 pub(crate) fn make_block() -> bool {
     let Ok(mut mover) = Mover::new() else {
         return false;

@@ -29,8 +29,9 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 /// Threads that reclaim memory in the background.
 static RECLAIMERS: AtomicU32 = AtomicU32::new(0);
 
-/// Notes that a task had to wait for the copies of a block. `kcompactd` looks at once, so that the
-/// next fault finds a block.
+/// Wakes `kcompactd` for a check, because a task had to wait for the copies of a block, or few free
+/// blocks are left. So the next fault finds a block. Does nothing if the last such check was a
+/// moment ago, or if it would have no effect.
 pub(super) fn note_stall() {
     if clock::now().0 >= HURRY_FROM.load(Ordering::Relaxed) {
         HURRY.store(true, Ordering::Relaxed);
@@ -38,8 +39,8 @@ pub(super) fn note_stall() {
     }
 }
 
-/// Notes that a fault has taken a free block. `kcompactd` looks at once if the score says that few
-/// blocks are left.
+/// Counts a free block that a fault has taken. Now and then compares the score with the high
+/// threshold, and wakes `kcompactd` if the score says that few blocks are left.
 #[inline]
 pub(in crate::vm) fn note_block_taken() {
     let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
@@ -56,13 +57,14 @@ fn look_ahead() {
     }
 }
 
-/// Returns `true` if a fault has asked for a look since the last one.
+/// Returns `true` if [`note_stall`] has requested a check since the last [`poll`].
 pub(super) fn is_hurried() -> bool {
     HURRY.load(Ordering::Relaxed)
 }
 
-/// Counts a thread that reclaims memory in the background, as long as the value exists. No run of
-/// compaction begins or goes on in this time.
+/// Counts a thread that reclaims memory in the background, as long as the value exists. In this
+/// time proactive compaction begins no run, and a run ends after its current slice. Other
+/// compaction is not affected.
 #[derive(Debug)]
 pub(crate) struct Reclaiming(());
 
@@ -93,10 +95,14 @@ fn score() -> u64 {
     ZoneFragmentation::node_score(zones)
 }
 
-/// Compacts for one slice if the policy says so. Returns when to poll again, if that takes a
-/// wake-up, and the CPU time that the slice took. A slice begins with `zone`, which becomes the
-/// zone for the next one, and ends early when `is_called` returns `true`. While a GiB is being
-/// made, there is no slice.
+/// Compacts for one slice if the policy says so. While a GiB is being made, there is no slice.
+///
+/// A slice begins with the zone of index `zone`, and sets `zone` to the one that the next slice
+/// begins with. It ends early when `is_called` returns `true`.
+///
+/// Returns two values:
+/// - the time of the next call, or `None` if the thread need not wake up for one
+/// - the CPU time that the slice took
 pub(super) fn poll(
     proactive: &mut Proactive,
     zone: &mut usize,
@@ -127,7 +133,7 @@ pub(super) fn poll(
     (next, spent)
 }
 
-/// Returns the CPU time of the current thread. The others run while it moves a block, too.
+/// Returns the CPU time of the current thread. Other threads may run while it moves a block.
 fn cpu_time() -> Duration {
     let (user, system) = sched::current().account().times();
     Duration::from_nanos(user.0 + system.0)

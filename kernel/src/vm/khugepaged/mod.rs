@@ -26,8 +26,9 @@ static QUEUE: WaitQueue = WaitQueue::new();
 /// There is, or will be, a huge page on trial that was not there at the last check.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// Adds a space to the list of those that `khugepaged` visits. Returns `false` if there is no
-/// memory for that, or if the space has no tag. No page may be put on trial then.
+/// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if it is in the list
+/// now. Returns `false` if memory is short, or if the space has no tag. No page of the space may be
+/// put on trial then.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
@@ -53,8 +54,8 @@ pub(super) fn enlist(space: &AddressSpace) -> bool {
     true
 }
 
-/// Adds a space to the list as [`enlist`] does, because it is about to have a huge page on trial.
-/// Also wakes the thread.
+/// Adds `space` to the list as [`enlist`] does, because it is about to have a huge page on trial,
+/// and wakes the thread. Returns whether the space is in the list now.
 pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
     if !enlist(space) {
         return false;
@@ -149,8 +150,8 @@ fn weigh_each() -> bool {
     some
 }
 
-/// Decides on all trials at once, after a failed allocation. Returns whether this freed any page.
-/// May block.
+/// Decides on the trials of all spaces at once, after a failed allocation. Returns whether this
+/// freed any page. May block.
 pub(crate) fn weigh_all() -> bool {
     let mut freed = 0;
     for space in spaces() {

@@ -298,7 +298,8 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         self.allocator().owners[frame.number() as usize]
     }
 
-    /// Returns the number of frames that are counted as the memmap's from the allocator.
+    /// Returns the number of frames that the memmap has from the allocator, by the count of
+    /// [`Machine::count`](crate::vmemmap::Machine::count).
     pub(super) fn counted(&self) -> u64 {
         self.allocator().counted
     }

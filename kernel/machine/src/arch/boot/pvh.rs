@@ -74,17 +74,17 @@ pub(super) struct Handover {
     pub(super) rsdp: u64,
 }
 
-/// Why the values cannot be used.
+/// The reason why the values of the boot loader cannot be used.
 #[derive(Copy, Clone, Debug)]
 #[expect(dead_code, reason = "the values are for the panic message")]
 pub(super) enum HandoverError {
-    /// There is no start info at the given address; the number found instead of its magic number.
+    /// There is no start info at the given address, because the magic number there is this one.
     Magic(u32),
-    /// The start info has version 0, which has no memory map.
+    /// The start info has this version, 0, which has no memory map.
     Version(u32),
-    /// A structure lies at this address, which is 0 or which the early page tables do not map.
+    /// A structure lies at this address, which is 0 or not mapped by the early page tables.
     OutOfReach(u64),
-    /// The memory map has no RAM.
+    /// The memory map has no RAM from 1 MiB up.
     NoRam,
 }
 
@@ -99,7 +99,7 @@ fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
 }
 
 impl Handover {
-    /// Makes an empty copy.
+    /// Makes a copy without any values: no RAM, no module, no command line, no root pointer.
     pub(super) const fn empty() -> Self {
         Self {
             ram: [PhysRange { start: 0, end: 0 }; MAX_RANGES],

@@ -80,15 +80,18 @@ impl Batch {
         }
     }
 
-    /// Adds a page. Panics if the list is full.
+    /// Adds a page.
+    ///
+    /// # Panics
+    /// If the list has [`BATCH`] pages.
     pub(super) fn push(&mut self, page: Frame) {
         self.pages[self.len] = page;
         self.len += 1;
     }
 
-    /// Allocates up to `pages` blocks, as far as the list has room, and adds them. Returns an error
-    /// if the allocator had fewer, or if there was no memory for their entries in the side table.
-    /// Does not wait.
+    /// Allocates up to `pages` blocks, as far as the list has room, and adds them. Returns `None`
+    /// if all of these were added. Returns an error if the allocator had fewer blocks, or if there
+    /// was no memory for an entry in the side table. Does not wait.
     pub(super) fn fill(&mut self, pages: u64) -> Option<AllocError> {
         let request = Request::new(self.size.order(), Mobility::Movable).reserve(Reserve::Keep);
         let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
@@ -101,10 +104,10 @@ impl Batch {
         error
     }
 
-    /// Adds a block that the caller has allocated, and makes its entries in the side table.
+    /// Adds a block that the caller has allocated, and makes the block's entries in the side table.
     ///
     /// # Errors
-    /// [`AllocError`] if there is no memory for the entries. The block is freed then.
+    /// [`AllocError`] if there is no memory for the entries. The block has been freed then.
     pub(super) fn add(&mut self, block: Frame, contents: Contents) -> Result<(), AllocError> {
         make_entries(self.size, block, contents)
             .inspect_err(|_| free_block(self.size, block))
@@ -166,8 +169,9 @@ fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
     }
 }
 
-/// Gives up the descriptors of blocks that are about to join a pool, and counts their frames. If
-/// that is switched off or fails, writes the descriptors instead.
+/// Gives up the descriptors of `blocks`, which are about to join the pool of pages of `size`, and
+/// counts the frames of the blocks. If descriptors are not given up ([`OPTIMIZE`]), or no frame is
+/// free for it, marks each descriptor as that of a huge page instead.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let mut shared = [false; BATCH];
     if OPTIMIZE.load(Ordering::Relaxed) {
@@ -206,8 +210,8 @@ pub(super) fn free_block(size: PageSize, page: Frame) {
     percpu::free(page, size.order());
 }
 
-/// Frees pages that have left their pool, and restores their descriptors. `supply` provides the
-/// frames for that.
+/// Frees pages that have left their pool, and restores their descriptors. For pages of 2 MiB,
+/// `supply` provides the frames that the descriptors need.
 pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     percpu::subtract(Count::HugetlbFrames, pages.len() as u64 * size.frames());
     match size {
@@ -262,7 +266,8 @@ fn free_gib(page: Frame) {
     }
 }
 
-/// Turns a free page of 1 GiB that is in no list into 512 pages of 2 MiB.
+/// Splits `page`, a free page of 1 GiB, into 512 pages of 2 MiB. `page` is in no list of a pool.
+/// The caller adds the new pages to the other pool.
 pub(super) fn demote(page: Frame) {
     let head = side::entry(page).head.load(Ordering::Relaxed) & !GIGANTIC;
     allocator().split(page, Order::GIB, Order::PAGEBLOCK);
@@ -316,10 +321,11 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     (HELPERS.relieve_soon)();
 }
 
-/// Tries to free all frames of blocks that left a pool and contain their own part of the memmap.
-/// That needs the other frames of the block to be free, and frames elsewhere for the part. A block
-/// for which this fails is tried again after the others. Ends after some failures in a row. Before
-/// each attempt, `empty` may move the other frames of the block.
+/// Tries to free all frames of the blocks that left a pool and contain their own part of the
+/// memmap. The other frames of such a block must be free, and frames elsewhere must be free for its
+/// part of the memmap. Before each attempt it calls `empty` with the block, which may move the
+/// other frames of the block. A block that could not be freed is tried again after the others. Ends
+/// when all blocks were tried, or after some failures in a row.
 pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
@@ -355,8 +361,8 @@ pub fn relieve(mut empty: impl FnMut(Frame)) {
     }
 }
 
-/// Returns whether a block of the GiB with this first frame left a pool and contains its own part
-/// of the memmap. Other CPUs may change that at any time.
+/// Returns whether a block of the GiB that begins with `first` left a pool and contains its own
+/// part of the memmap. Other CPUs may change that at any time.
 pub fn carries_in_gib(first: Frame) -> bool {
     let carries = |block| {
         let head = side::find(block).map_or(0, |entry| entry.head.load(Ordering::Relaxed));

@@ -39,8 +39,8 @@ pub fn counts(size: PageSize) -> Counts {
     pool(size).lock().counts
 }
 
-/// Returns the number of huge pages that were allocated for a pool, and the number of failed
-/// attempts: `htlb_buddy_alloc_{success,fail}`.
+/// Returns the number of huge pages that were allocated for pools, and the number of failed
+/// attempts (`htlb_buddy_alloc_success` and `htlb_buddy_alloc_fail`).
 pub fn requests() -> (u64, u64) {
     (
         MADE.load(Ordering::Relaxed),
@@ -48,7 +48,8 @@ pub fn requests() -> (u64, u64) {
     )
 }
 
-/// Returns whether the descriptors of pages that join a pool are given up.
+/// Returns whether the descriptors of pages that join a pool are given up
+/// (`vm.hugetlb_optimize_vmemmap`).
 pub fn optimizes() -> bool {
     OPTIMIZE.load(Ordering::Relaxed)
 }
@@ -64,7 +65,7 @@ pub fn set_overcommit(size: PageSize, pages: u64) {
     pool(size).lock().counts.overcommit = pages;
 }
 
-/// Returns the size of huge pages for programs that name no size.
+/// Returns the size of the huge pages that programs get if they name no size.
 pub fn default_size() -> PageSize {
     if GIGANTIC_BY_DEFAULT.load(Ordering::Relaxed) {
         PageSize::Gib1
@@ -73,7 +74,7 @@ pub fn default_size() -> PageSize {
     }
 }
 
-/// Sets the size of huge pages for programs that name no size. Called at boot.
+/// Sets the size of the huge pages that programs get if they name no size. Called at boot.
 pub fn set_default_size(size: PageSize) {
     GIGANTIC_BY_DEFAULT.store(size == PageSize::Gib1, Ordering::Relaxed);
 }

@@ -19,10 +19,13 @@ use ebb_mm::Frame;
 pub struct HugePage(Frame);
 
 impl HugePage {
-    /// Takes a page of zeros from the pool of pages of `size`. With `promised` it is one of the
-    /// reserved pages. Otherwise, if the pool has no unreserved page, allocates a surplus page.
-    /// Returns `None` if that is not allowed or fails. May wait for a report to the host, and lets
-    /// other threads run while it clears the page.
+    /// Takes a page out of the pool of pages of `size`, and fills it with zeros. With `promised`,
+    /// takes one of the reserved pages, and ends its reservation. Otherwise takes an unreserved
+    /// page, or allocates a surplus page if the pool has none. Returns `None` if a surplus page is
+    /// not allowed or cannot be allocated.
+    ///
+    /// May wait until pages return from a report to the host, and lets other threads run while it
+    /// clears the page. So the caller holds no spin lock.
     ///
     /// # Panics
     /// If `promised` is set and there is no reserved page.
@@ -106,7 +109,8 @@ impl HugePage {
         frame
     }
 
-    /// Returns the page to its pool, and reserves a page in the same step.
+    /// Drops this reference, the only one, so that the page returns to its pool. Reserves a page of
+    /// the pool in the same step.
     ///
     /// # Panics
     /// If the page has other references.
@@ -124,7 +128,7 @@ impl HugePage {
         want_report();
     }
 
-    /// Returns its first frame.
+    /// Returns the first frame of the page.
     pub fn frame(&self) -> Frame {
         self.0
     }
@@ -134,13 +138,13 @@ impl HugePage {
         references(self.0)
     }
 
-    /// Returns its size.
+    /// Returns the size of the page.
     pub fn size(&self) -> PageSize {
         size_of(self.0)
     }
 
     /// Copies all bytes of `other`, a page of the same size, into this page. Other threads may run
-    /// during the call.
+    /// during the call, so the caller holds no spin lock.
     pub fn copy_from(&self, other: &Self) {
         let size = self.size();
         debug_assert_eq!(size, other.size());
@@ -183,16 +187,17 @@ pub fn page_of(frame: Frame) -> Frame {
 }
 
 /// Returns the present number of references to the huge page that contains `frame`. The caller
-/// holds one.
+/// holds one of them.
 pub fn references(frame: Frame) -> u32 {
     // Acquire: pairs with the Release of `release`.
     (side::entry(page_of(frame)).head.load(Ordering::Acquire) & REFERENCES) as u32
 }
 
-/// Adds one reference to the huge page that contains `frame`. The caller holds one already.
+/// Adds one reference to the huge page that contains `frame`. The caller holds a reference to that
+/// page already.
 ///
 /// # Panics
-/// If there is none, or the count is close to overflow.
+/// If the page has no references, or their number is close to overflow.
 pub fn get_reference(frame: Frame) {
     // Relaxed: made from one that exists.
     let head = &side::entry(page_of(frame)).head;
@@ -203,8 +208,11 @@ pub fn get_reference(frame: Frame) {
     );
 }
 
-/// Drops one reference to the huge page that contains `frame`. With the last one, the page returns
-/// to its pool, or is freed if the pool has surplus pages.
+/// Drops one reference to the huge page that contains `frame`. If it was the last one, the page
+/// returns to its pool, or is freed if the pool has surplus pages.
+///
+/// # Panics
+/// If the page has no references.
 pub fn release(frame: Frame) {
     let size = size_of(frame);
     let page = page_of(frame);

@@ -36,7 +36,7 @@ const _: () = assert!(
 );
 
 impl Counts {
-    /// Returns the number of pages without the surplus ones.
+    /// Returns the number of pages of the pool that are not surplus pages.
     pub const fn persistent(&self) -> u64 {
         self.total - self.surplus
     }
@@ -62,7 +62,7 @@ impl Stack {
         Self(0)
     }
 
-    /// Puts a page on the top.
+    /// Puts a page on the top of the stack.
     pub(super) fn push(&mut self, page: Frame) {
         // Relaxed (both): the pool's lock is held.
         side::entry(page).next.store(self.0, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Stack {
         self.0 == 0
     }
 
-    /// Takes the page on the top. Returns `None` if the stack is empty.
+    /// Takes the page on the top out of the stack. Returns `None` if the stack is empty.
     pub(super) fn pop(&mut self) -> Option<Frame> {
         let page = self.top()?;
         self.0 = side::entry(page).next.swap(0, Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl Pool {
         }
     }
 
-    /// Adds an unused page to the free ones.
+    /// Adds a page without references to the free pages.
     pub(super) fn put(&mut self, page: Frame) {
         // Relaxed: the page is the caller's, and the lock is held.
         let head = side::entry(page).head.load(Ordering::Relaxed);
@@ -183,8 +183,9 @@ impl Pool {
         Some(page)
     }
 
-    /// Takes a free page for which the host has memory out of its list, to report it to the host.
-    /// Returns `None` if there is none. [`Self::end_report`] must follow.
+    /// Takes a free page for which the host has memory out of its list, so that the caller can
+    /// report the page to the host. Returns `None` if there is no such page. The caller must then
+    /// call [`Self::end_report`].
     pub(super) fn begin_report(&mut self) -> Option<Frame> {
         let page = self.touched.pop()?;
         self.in_report += 1;
@@ -205,10 +206,12 @@ impl Pool {
 
     /// Makes [`Self::remove`] begin with the free pages in the lowest GiB. The memmap of the other
     /// pages is restored in frames of the first ones, and unmovable memory belongs at low
-    /// addresses. Visits every free page, unless the next one is in that GiB already. So a pool
-    /// that shrinks page by page visits all of them once for each GiB, and holds the lock in that
-    /// time. Serves the flushes of other CPUs on its way. Pages that other CPUs free or report in
-    /// that time may still come first.
+    /// addresses.
+    ///
+    /// Visits every free page, unless the next one is in that GiB already. So a pool that shrinks
+    /// page by page visits all free pages once for each GiB, with the lock held. Serves the flush
+    /// requests of other CPUs in that time. Pages that other CPUs free or report later may still
+    /// come first.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
         let mut next = lists.iter().filter_map(|list| list.top()).map(gib);
@@ -221,9 +224,10 @@ impl Pool {
         }
     }
 
-    /// Takes a free, unreserved page out of the pool, because the pool is too large. Of the next
-    /// two pages it takes the one in the lower GiB. In the same GiB a page for which the host has
-    /// no memory stays longest. Returns `None` if there is no such page.
+    /// Takes a free, unreserved page out of the pool, because the pool is too large. Each of the
+    /// two lists has a page on its top, and this takes the one in the lower GiB. If both are in the
+    /// same GiB, this takes the page for which the host has memory. Returns `None` if there is no
+    /// free, unreserved page in the lists.
     pub(super) fn remove(&mut self) -> Option<Frame> {
         if self.counts.spare() == 0 {
             return None;

@@ -23,8 +23,8 @@ fn any_touched() -> bool {
         .any(|size| pool(size).lock().has_touched())
 }
 
-/// Returns whether there are free pages to report. If it returns `false`, the reporter is notified
-/// when a page is freed later.
+/// Returns whether there are free pages of the pools to report to the host. If this returns
+/// `false`, the reporter is notified when a page is freed later.
 pub fn has_reports() -> bool {
     if any_touched() {
         return true;
@@ -35,8 +35,8 @@ pub fn has_reports() -> bool {
     any_touched()
 }
 
-/// Sleeps for a moment while pages are under report, because they return soon. A yield would keep a
-/// CPU that the reporter may need.
+/// Blocks the current thread for [`PAUSE`], because pages that are being reported return soon. A
+/// yield would keep a CPU that the reporter may need.
 #[cold]
 pub(super) fn pause() {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + PAUSE));
@@ -49,9 +49,9 @@ pub(super) fn want_report() {
     }
 }
 
-/// Reports all free pages of the pools for which the host has memory, in several calls of `report`.
-/// Returns the number of reported frames. Ends at the first call that fails. The pages of that call
-/// stay unreported.
+/// Reports all free pages of the pools for which the host has memory. Calls the closure `report`
+/// with the frames of each batch of pages, and ends at the first call that fails. The pages of that
+/// call stay unreported. Returns the number of reported frames.
 ///
 /// # Errors
 /// Those of `report`.

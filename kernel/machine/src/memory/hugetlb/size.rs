@@ -8,7 +8,7 @@ use ebb_mm::{Order, PAGEBLOCK_FRAMES};
 pub enum PageSize {
     /// 2 MiB: a pageblock.
     Mib2,
-    /// 1 GiB: 512 of them.
+    /// 1 GiB: 512 pageblocks.
     Gib1,
 }
 
@@ -16,7 +16,7 @@ impl PageSize {
     /// All sizes, in ascending order.
     pub const ALL: [Self; 2] = [Self::Mib2, Self::Gib1];
 
-    /// Returns the order of the allocator's blocks that become such pages.
+    /// Returns the order of the allocator's blocks that become pages of this size.
     pub const fn order(self) -> Order {
         match self {
             Self::Mib2 => Order::PAGEBLOCK,
@@ -24,27 +24,28 @@ impl PageSize {
         }
     }
 
-    /// Returns the number of frames in such a page.
+    /// Returns the number of frames (4 KiB) in a page of this size.
     pub const fn frames(self) -> u64 {
         self.order().frames()
     }
 
-    /// Returns the number of bytes in such a page.
+    /// Returns the number of bytes in a page of this size.
     pub const fn bytes(self) -> u64 {
         self.frames() * 4096
     }
 
-    /// Returns the number of pageblocks in such a page.
+    /// Returns the number of pageblocks in a page of this size.
     pub const fn pageblocks(self) -> u64 {
         self.frames() / PAGEBLOCK_FRAMES
     }
 
-    /// Returns whether the CPUs of this machine support such pages.
+    /// Returns whether the CPUs of this machine support pages of this size.
     pub fn is_supported(self) -> bool {
         self == Self::Mib2 || features::has(Feature::GibPages)
     }
 
-    /// Returns the size with `bytes` bytes, or `None` if this machine does not have it.
+    /// Returns the size of pages of `bytes` bytes. Returns `None` if there is no such size, or this
+    /// machine does not support it.
     pub fn of_bytes(bytes: u64) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|size| size.bytes() == bytes && size.is_supported())

@@ -10,19 +10,19 @@ const DROP_BATCH: usize = 32;
 /// The pages that reclaim may drop.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(in super::super) enum Choice {
-    /// Clean pages without other references that were not used often lately. The use counts of the
-    /// pages that were looked at restart.
+    /// Clean pages without other references that were used fewer than `OFTEN` times since they were
+    /// last examined. Examining a page sets its use count to 0.
     Unused,
     /// Clean pages without other references.
     Unheld,
-    /// All clean pages. A task with a reference to one keeps a frame that no longer belongs to the
-    /// disk.
+    /// All clean pages. A task that holds a reference to a dropped page keeps a frame that no
+    /// longer belongs to the disk.
     Any,
 }
 
 impl Cache {
-    /// Drops up to `most` clean pages of `range`, and looks at `looks` pages at most. Returns the
-    /// number of dropped pages and the page where it stopped.
+    /// Drops up to `most` clean pages of `range` that `choice` selects. Examines at most `looks`
+    /// pages. Returns the number of dropped pages, and the number of the page to continue at.
     pub(in super::super) fn drop_clean(
         &self,
         range: Range<u64>,
@@ -76,8 +76,10 @@ impl Cache {
         (dropped, at)
     }
 
-    /// Drops up to `most` clean pages for a task that needs memory. Each call continues where the
-    /// last one stopped. Returns the number of dropped pages.
+    /// Drops up to `most` clean pages that `choice` selects, for a task that needs memory. Each
+    /// call continues where the last one stopped, and goes on at page 0 after the last page.
+    /// Examines at most `looks` pages before that point and at most `looks` pages behind it.
+    /// Returns the number of dropped pages.
     pub(in super::super) fn reclaim(&self, choice: Choice, most: u64, looks: u64) -> u64 {
         let hand = self.state.lock().hand;
         let (mut dropped, mut at) = self.drop_clean(hand..u64::MAX, choice, most, looks);
@@ -90,8 +92,8 @@ impl Cache {
         dropped
     }
 
-    /// Writes the pages of a range to the disk and drops them, so that the next reads come from the
-    /// disk.
+    /// Writes the pages of `range` to the disk, drops them and unmaps them, so that the next reads
+    /// come from the disk.
     pub(in super::super) fn forget(&self, range: Range<u64>) {
         if self.state.lock().pages.is_empty() {
             return;
@@ -105,7 +107,7 @@ impl Cache {
         }
     }
 
-    /// Drops the pages of a range without writing them, because the disk is about to have other
+    /// Drops the pages of `range` without writing them, because the disk is about to have other
     /// content there. Waits for writes that are under way.
     pub(in super::super) fn discard(&self, range: Range<u64>) {
         let mut at = range.start;

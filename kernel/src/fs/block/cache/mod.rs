@@ -94,7 +94,7 @@ struct State {
     write_errors: u64,
 }
 
-/// The pages of one disk.
+/// The page cache of one disk.
 pub(super) struct Cache {
     pub(super) disk: &'static Disk,
     /// Drops old pages of all caches if memory is short, before this cache allocates new pages.
@@ -119,8 +119,8 @@ fn run(first: u64, count: usize) -> Range<u64> {
 }
 
 impl Cache {
-    /// Makes an empty cache for `disk`. `make_room` drops old pages of all caches before this cache
-    /// allocates.
+    /// Returns an empty cache for `disk`. The cache calls `make_room` before it allocates pages, to
+    /// drop old pages of all caches.
     pub(super) fn new(disk: &'static Disk, make_room: fn(u64)) -> Self {
         Self {
             disk,
@@ -181,13 +181,14 @@ impl Cache {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Returns the queue of tasks that wait for pages to be written.
+    /// Returns the queue of tasks that wait until pages have been read or written.
     pub(super) fn changed(&self) -> &WaitQueue {
         &self.changed
     }
 
-    /// Returns the page `index` if it is ready. The call counts as a use of the page, unless
-    /// `again` says that the caller used it just now.
+    /// Returns the frame of the page `index`. Returns `None` if the page is absent or is still
+    /// being read. Counts as a use of the page, unless `again` is `true`: then the caller used the
+    /// page just before.
     pub(super) fn ready(&self, index: u64, again: bool) -> Option<FrameRef> {
         let mut state = self.state.lock();
         let page = state.pages.get_mut(index).filter(|page| !page.loading)?;
@@ -197,7 +198,8 @@ impl Cache {
         Some(page.frame.clone())
     }
 
-    /// Stores the ready pages from `first` on in `row`, each in its place.
+    /// Stores the frames of the ready pages from `first` on in `row`. The page `first + n` goes to
+    /// `row[n]`. Places of other pages do not change. Counts as a use of each stored page.
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let mut state = self.state.lock();
         for (index, place) in (first..self.pages()).zip(row) {
@@ -210,8 +212,8 @@ impl Cache {
         }
     }
 
-    /// Returns the page `index`, which lies within the disk. If the page is absent, reads it and
-    /// further pages, up to `ahead` pages in all. May wait.
+    /// Returns the frame of the page `index`, which must lie within the disk. If the page is
+    /// absent, reads it and pages behind it, up to `ahead` pages in all. May wait.
     ///
     /// # Errors
     /// Fails with `EIO` if the disk could not read the page, with `ENOMEM`, and with `EINTR` if the
@@ -250,8 +252,8 @@ impl Cache {
         self.state.lock().pages.get(index).is_some_and(what)
     }
 
-    /// Begins to read absent pages from `index` on, at most `ahead` pages, up to the first page
-    /// that is present. Does not wait for them.
+    /// Begins to read up to `ahead` absent pages from `index` on, with one request. Stops before
+    /// the first page that is present. Does not wait until the pages have been read.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `ENXIO` if `index` is behind the end of the disk.
@@ -322,8 +324,8 @@ impl Cache {
     }
 
     /// Marks the page `index` as dirty after the caller changed it. The caller holds a reference to
-    /// its frame `frame`. If the page was dropped in between (the range was discarded, or written
-    /// around the cache), the caller's page is entered again.
+    /// the page's frame `frame`. If the page was dropped in between, because the range was
+    /// discarded or written around the cache, enters `frame` again.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
@@ -331,8 +333,9 @@ impl Cache {
         self.enter_dirty(index, frame).map(drop)
     }
 
-    /// Enters the page `index` with the frame `frame`, which the disk lacks yet. If another page is
-    /// present, marks that one as dirty, leaves its content, and returns its frame.
+    /// Makes `frame` the page `index`, and marks the page as dirty because the disk lacks its
+    /// content. Returns `None` then. If the page has another frame already, marks that page as
+    /// dirty, leaves its content, and returns its frame.
     ///
     /// # Errors
     /// Fails with `ENOMEM`, and with `EAGAIN` if the page is being read.
@@ -399,7 +402,7 @@ impl Cache {
         self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
-    /// Returns whether a mapping may change pages.
+    /// Returns whether a mapping may change pages of the disk.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
         self.writers.get().is_some_and(mapped)

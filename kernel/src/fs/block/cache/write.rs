@@ -20,8 +20,8 @@ pub(in super::super) enum Run {
 }
 
 impl Cache {
-    /// Begins to write the first dirty pages of a range: adjacent ones that fit in one request.
-    /// Waits only while the disk's queue is full.
+    /// Begins to write the first dirty pages of `range`, a run of adjacent pages that fits in one
+    /// request. Waits only while the disk's queue is full. Returns what the search found.
     pub(in super::super) fn write_run(&self, range: Range<u64>) -> Run {
         let this = self.for_good();
         let mut data = Data::new();
@@ -99,7 +99,8 @@ impl Cache {
         Run::Started(first + pages as u64)
     }
 
-    /// Writes the dirty pages of a range and waits until the disk has them.
+    /// Writes the dirty pages of `range` and waits until the disk has them. Failed writes are only
+    /// counted.
     pub(in super::super) fn write_back(&self, range: Range<u64>) {
         let mut at = range.start;
         // Each page once: pages behind `at` that become dirty again are not looked at.

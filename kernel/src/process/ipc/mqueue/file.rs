@@ -13,7 +13,7 @@ use logic::errno::{Errno, SysResult};
 
 /// Linux's magic number of the file system `mqueue`.
 const MAGIC: u64 = 0x1980_0202;
-/// The length of such a file on Linux.
+/// The length in bytes that Linux reports for the file of a message queue.
 const LENGTH: u64 = 80;
 
 /// The file behind the descriptor of a message queue.
@@ -21,16 +21,16 @@ const LENGTH: u64 = 80;
 pub(super) struct QueueFile(pub(super) Arc<MessageQueue>);
 
 impl MessageQueue {
-    /// Opens the queue with the flags `flags`.
+    /// Returns a new open file for the queue, with the flags `flags`. Checks no permissions.
     pub fn to_file(self: &Arc<Self>, flags: OpenFlags) -> Arc<OpenFile> {
         let file = Arc::new(QueueFile(self.clone()));
         OpenFile::new(self.clone(), file, None, flags)
     }
 
-    /// Returns the queue behind an open file.
+    /// Returns the message queue behind `file`.
     ///
     /// # Errors
-    /// Fails with `EBADF` if `file` is no queue.
+    /// Fails with `EBADF` if `file` is no message queue.
     pub fn of(file: &OpenFile) -> Result<Arc<Self>, Errno> {
         let queue = file.file().downcast::<QueueFile>();
         queue.map(|queue| queue.0.clone()).ok_or(Errno::EBADF)

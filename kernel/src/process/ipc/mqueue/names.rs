@@ -22,16 +22,16 @@ const DIRECTORY: Owned = Owned {
 /// The queues that have names.
 static NAMES: SpinLock<BTreeMap<Arc<[u8]>, Arc<MessageQueue>>> = SpinLock::new(BTreeMap::new());
 
-/// How [`open`] creates a queue.
+/// The properties of a message queue that [`open`] creates.
 #[derive(Copy, Clone, Debug)]
 pub struct Making {
-    /// The name must not exist yet.
+    /// Whether a queue with the name must not exist yet.
     pub exclusive: bool,
-    /// Permissions of a new queue.
+    /// The permission bits of the new queue.
     pub permissions: u32,
-    /// Size of a new queue.
+    /// The size of the new queue.
     pub size: Size,
-    /// Whether the queue may exceed the limits on size.
+    /// Whether `size` may exceed `fs.mqueue.msg_max` and `fs.mqueue.msgsize_max`.
     pub any_size: bool,
     /// Whether there may be more queues than `fs.mqueue.queues_max` allows.
     pub any_number: bool,
@@ -49,11 +49,16 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Returns the queue with the name `name`, and `true` if this call created it. With `making`,
-/// creates the queue if it does not exist.
+/// Returns the message queue with the name `name`, and whether this call created it. `name` has no
+/// slash in front. With `making`, creates the queue if it does not exist. `msgqueue_limit` is the
+/// caller's `RLIMIT_MSGQUEUE`, which bounds the bytes of all queues when one is created. The caller
+/// checks the permissions of an existing queue.
 ///
 /// # Errors
-/// Fails as `mq_open(3)` does.
+/// Fails with `ENOENT` if `name` is empty, or if no queue has the name and `making` is `None`.
+/// Fails with `EACCES` for a name that no file can have, and with `ENAMETOOLONG` for more than 255
+/// bytes. Fails with `EEXIST` if the queue exists but `making` demands a new one. A new queue may
+/// fail with `EINVAL` for its size, `ENOSPC` and `EMFILE` at a limit, and `ENOMEM`.
 pub fn open(
     name: &[u8],
     making: Option<Making>,
@@ -81,10 +86,13 @@ pub fn open(
     Ok((new, true))
 }
 
-/// Removes the name `name` of a queue (`mq_unlink(3)`). Tasks that have the queue open keep it.
+/// Removes the name `name` of a message queue (`mq_unlink(3)`). Tasks that have the queue open keep
+/// it. `name` has no slash in front.
 ///
 /// # Errors
-/// Fails as `mq_unlink(3)` does.
+/// Fails with `ENOENT` if no queue has the name, and with `EPERM` if the calling task neither owns
+/// the queue nor has `CAP_FOWNER`. Fails with `EACCES` for a name that no file can have, and with
+/// `ENAMETOOLONG` for more than 255 bytes.
 pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     check_name(name)?;
     let current = process::current();

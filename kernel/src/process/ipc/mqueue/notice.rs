@@ -8,7 +8,8 @@ use crate::process::task::Process;
 use alloc::sync::{Arc, Weak};
 use logic::errno::Errno;
 
-/// How a process is notified of a message that arrives at an empty queue where no task waits.
+/// How a process is notified of a message that arrives at an empty message queue where no task
+/// waits.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// Not at all: the registration only keeps other processes from registering.
@@ -34,7 +35,7 @@ impl Courier {
     /// The last byte of a message that reports the end of the registration (`NOTIFY_REMOVED`).
     const REMOVED: u8 = 2;
 
-    /// Makes a courier that sends `cookie` to `socket`.
+    /// Returns a courier that sends the message `cookie` to `socket`.
     ///
     /// # Errors
     /// Fails with `ENOTSOCK` if `socket` is no socket, and with `EINVAL` if it is no netlink
@@ -62,7 +63,7 @@ impl Courier {
     }
 }
 
-/// The process to notify.
+/// The process that a message queue notifies of a message, and the kind of notification.
 pub(super) struct Registration {
     process: Weak<Process>,
     pub(super) pid: u32,
@@ -70,7 +71,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Registers `process` for `notice`.
+    /// Returns a registration of `process` for `notice`.
     pub(super) fn new(process: &Arc<Process>, notice: Notice) -> Self {
         Self {
             process: Arc::downgrade(process),
@@ -79,12 +80,12 @@ impl Registration {
         }
     }
 
-    /// Returns whether the process still exists.
+    /// Returns whether the registered process still exists.
     pub(super) fn holds(&self) -> bool {
         self.process.strong_count() > 0
     }
 
-    /// Notifies the process of a message that the current process has sent.
+    /// Notifies the registered process of a message that the current process has sent.
     pub(super) fn tell(self) {
         let (signal, value) = match self.notice {
             Notice::Signal(Some(signal), value) => (signal, value),
@@ -110,7 +111,8 @@ impl Registration {
         let _ = send_to_process(&process, info);
     }
 
-    /// Notifies a C library that its registration has ended.
+    /// Notifies the registered C library, if `notice` is [`Notice::Thread`], that its registration
+    /// has ended.
     pub(super) fn end(self) {
         if let Notice::Thread(courier) = self.notice {
             courier.send(Courier::REMOVED);

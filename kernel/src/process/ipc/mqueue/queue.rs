@@ -19,7 +19,7 @@ use logic::priority_queue::{PriorityQueue, Sent};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
 
-/// The attributes of a queue's file that can change.
+/// The attributes of a message queue's file that can change.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Attributes {
     pub(super) permissions: u32,
@@ -36,7 +36,7 @@ struct State {
     attributes: Attributes,
 }
 
-/// A queue. It lasts until its name is removed and no descriptor refers to it.
+/// A POSIX message queue. It lasts until its name is removed and no descriptor refers to it.
 pub struct MessageQueue {
     id: NodeId,
     name: Arc<[u8]>,
@@ -60,13 +60,12 @@ impl core::fmt::Debug for MessageQueue {
 }
 
 impl MessageQueue {
-    /// Makes an empty queue with the name `name` and the attributes `making`. The calling task owns
-    /// the queue. `msgqueue_limit` is the caller's limit on the bytes of all queues
-    /// (`RLIMIT_MSGQUEUE`).
+    /// Returns an empty queue with the name `name` and the properties `making`. The calling task
+    /// owns the queue. `msgqueue_limit` bounds the bytes of all queues (`RLIMIT_MSGQUEUE`).
     ///
     /// # Errors
     /// Fails with `ENOSPC` if there are too many queues, with `EINVAL` if the size is not allowed,
-    /// with `EMFILE` if the limit would be exceeded, and with `ENOMEM`.
+    /// with `EMFILE` if the bytes would exceed `msgqueue_limit`, and with `ENOMEM`.
     pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
         let one = One::take(making.any_number)?;
         if !making.any_size && !making.size.is_within_limits() {
@@ -105,28 +104,31 @@ impl MessageQueue {
         })
     }
 
-    /// Returns the queue's identity as a file.
+    /// Returns the device and inode number of the queue's file.
     pub(super) fn file_id(&self) -> NodeId {
         self.id
     }
 
-    /// Returns the queue's name, and `false` if the name was removed.
+    /// Returns the queue's name, and whether the queue still has it. It is `false` once the name
+    /// was removed.
     pub(super) fn name(&self) -> (&[u8], bool) {
         (&self.name, !self.unlinked.load(Ordering::Relaxed))
     }
 
-    /// Notes that the name was removed.
+    /// Marks the queue's name as removed. Only the link count and the path of the queue's file show
+    /// this.
     pub(super) fn lose_name(&self) {
         // Relaxed: the flag is only shown.
         self.unlinked.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `call` with the attributes of the queue's file, which it may change.
+    /// Calls `call` with the attributes of the queue's file, which `call` may change. Returns the
+    /// result of `call`. `call` runs with the queue's lock held.
     pub(super) fn with_attributes<R>(&self, call: impl FnOnce(&mut Attributes) -> R) -> R {
         call(&mut self.state.lock().attributes)
     }
 
-    /// Returns the queue's size.
+    /// Returns the most messages that the queue can hold, and the most bytes of each.
     pub fn size(&self) -> Size {
         self.size
     }
@@ -136,7 +138,8 @@ impl MessageQueue {
         self.state.lock().queue.len()
     }
 
-    /// Returns the events that the queue is ready for.
+    /// Returns `READABLE` if the queue has a message, and `WRITABLE` if it has room for another
+    /// one.
     pub(super) fn ready(&self) -> PollMask {
         let state = self.state.lock();
         let mut mask = PollMask::empty();
@@ -145,8 +148,9 @@ impl MessageQueue {
         mask
     }
 
-    /// Returns what a read of the queue's file shows: the bytes in it, the `SIGEV_*` value of the
-    /// registration, its signal's number, and its process.
+    /// Returns what a read of the queue's file shows: the bytes of all messages, then the `SIGEV_*`
+    /// value, the signal's number and the process of the registration. The last three are 0 if no
+    /// process is registered.
     pub(super) fn status(&self) -> (usize, u32, u32, u32) {
         const SIGEV_SIGNAL: u32 = 0;
         const SIGEV_NONE: u32 = 1;
@@ -166,11 +170,14 @@ impl MessageQueue {
         }
     }
 
-    /// Sends a message, whose type is its priority. `wait` is `None` if the call must not wait,
-    /// else the deadline, if any.
+    /// Sends `message`, whose type is its priority. If the queue is full, the call waits for room:
+    /// `wait` `None` means not at all, `Some(None)` without a time limit, and `Some(Some(time))`
+    /// until `time` on the monotonic clock. The caller has checked the size and the priority of the
+    /// message.
     ///
     /// # Errors
-    /// Fails as `mq_timedsend(3)` does.
+    /// Fails with `EAGAIN` if the queue is full and `wait` is `None`. Fails with `ETIMEDOUT` at the
+    /// end of the time, and with `ERESTARTSYS` at a signal.
     pub fn send(&self, message: Message<Body>, wait: Option<Option<Nanos>>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         let message = match state.queue.send(message) {
@@ -215,10 +222,13 @@ impl MessageQueue {
         }
     }
 
-    /// Receives a message. `wait` is `None` if the call must not wait, else the deadline, if any.
+    /// Removes the oldest message of the highest priority and returns it. If the queue is empty,
+    /// the call waits for a message: `wait` `None` means not at all, `Some(None)` without a time
+    /// limit, and `Some(Some(time))` until `time` on the monotonic clock.
     ///
     /// # Errors
-    /// Fails as `mq_timedreceive(3)` does.
+    /// Fails with `EAGAIN` if the queue is empty and `wait` is `None`. Fails with `ETIMEDOUT` at
+    /// the end of the time, and with `ERESTARTSYS` at a signal.
     pub fn receive(&self, wait: Option<Option<Nanos>>) -> Result<Message<Body>, Errno> {
         let mut state = self.state.lock();
         if let Some(message) = state.queue.receive() {
@@ -256,8 +266,8 @@ impl MessageQueue {
         }
     }
 
-    /// Registers the current process to be notified of the next message to the empty queue
-    /// (`mq_notify(3)`).
+    /// Registers the current process to be notified, as `notice` says, of the next message that
+    /// arrives at the empty queue (`mq_notify(3)`).
     ///
     /// # Errors
     /// Fails with `EBUSY` if a living process is registered already.
@@ -273,7 +283,8 @@ impl MessageQueue {
         Ok(())
     }
 
-    /// Ends the registration of the current process, if it has one.
+    /// Ends the registration of the current process at this queue. Does nothing if it is not
+    /// registered.
     pub fn unregister(&self) {
         let own = self
             .state

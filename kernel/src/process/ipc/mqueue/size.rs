@@ -9,11 +9,11 @@ pub const MAX_MESSAGES: u64 = 65_536;
 /// The highest value of `fs.mqueue.msgsize_max`. It also bounds the queues of creators whom that
 /// limit does not bind.
 pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
-/// All priorities are below this.
+/// The number of priorities of POSIX messages. Each priority is below this number.
 pub const PRIORITIES: u32 = 32_768;
 
-/// The limits in `/proc/sys/fs/mqueue`. A creator with `CAP_SYS_RESOURCE` may exceed the first
-/// three.
+/// The limits on POSIX message queues in `/proc/sys/fs/mqueue`. A creator with `CAP_SYS_RESOURCE`
+/// may exceed `queues`, `messages` and `message_bytes`.
 #[derive(Debug)]
 pub struct Limits {
     /// Queues.
@@ -28,7 +28,7 @@ pub struct Limits {
     pub default_message_bytes: AtomicU64,
 }
 
-/// The limits in force. They start as Linux's defaults.
+/// The limits on POSIX message queues in force. They start as Linux's defaults.
 pub static LIMITS: Limits = Limits {
     queues: AtomicU64::new(256),
     messages: AtomicU64::new(10),
@@ -37,7 +37,7 @@ pub static LIMITS: Limits = Limits {
     default_message_bytes: AtomicU64::new(8192),
 };
 
-/// The size of a queue and of its messages.
+/// The number of messages that a POSIX message queue can hold, and their size.
 #[derive(Copy, Clone, Debug)]
 pub struct Size {
     /// The most messages.
@@ -47,7 +47,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Returns the size of a queue that is created without attributes.
+    /// Returns the size of a POSIX message queue that is created without attributes.
     pub fn default_size() -> Self {
         // Relaxed: no other data depends on the limits.
         let least =
@@ -58,15 +58,19 @@ impl Size {
         }
     }
 
-    /// Returns whether any process may create a queue of this size.
+    /// Returns whether the size is within `fs.mqueue.msg_max` and `fs.mqueue.msgsize_max`. Any
+    /// process may create a queue of such a size.
     pub(super) fn is_within_limits(self) -> bool {
         self.messages <= LIMITS.messages.load(Ordering::Relaxed)
             && self.message_bytes <= LIMITS.message_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that the queue counts for against `RLIMIT_MSGQUEUE`: as on Linux all
-    /// messages, and what Linux needs beside each. Fails with `EINVAL` if the size is zero or above
-    /// the highest limits.
+    /// Returns the bytes that a queue of this size counts for against `RLIMIT_MSGQUEUE`: all
+    /// messages, and what Linux needs beside each of them.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if a part of the size is zero, or above [`MAX_MESSAGES`] or
+    /// [`MAX_MESSAGE_BYTES`].
     pub(super) fn counted(self) -> Result<u64, Errno> {
         const OF_MESSAGE: u64 = 48;
         const OF_PRIORITY: u64 = 48;
@@ -87,7 +91,7 @@ static COUNTED: AtomicU64 = AtomicU64::new(0);
 /// The number of queues, those without a name included.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
 
-/// Counts one queue in [`QUEUES`] until it is dropped.
+/// A queue that counts in [`QUEUES`] until this value is dropped.
 pub(super) struct One(());
 
 impl One {
@@ -95,7 +99,7 @@ impl One {
     /// not bind the creator.
     ///
     /// # Errors
-    /// Fails with `ENOSPC` if there are too many queues.
+    /// Fails with `ENOSPC` if that number of queues exists already and binds the creator.
     pub(super) fn take(exempt: bool) -> Result<Self, Errno> {
         // Relaxed: no other data depends on the sum.
         let before = QUEUES.fetch_add(1, Ordering::Relaxed);
@@ -114,11 +118,11 @@ impl Drop for One {
     }
 }
 
-/// Counts its number of bytes in [`COUNTED`] until it is dropped.
+/// The bytes of a queue, which count in [`COUNTED`] until this value is dropped.
 pub(super) struct Counted(u64);
 
 impl Counted {
-    /// Counts `bytes` bytes of a queue until the result is dropped. `limit` bounds the sum of all
+    /// Counts `bytes` bytes of a queue until the result is dropped. `limit` bounds the bytes of all
     /// queues of all users.
     ///
     /// # Errors

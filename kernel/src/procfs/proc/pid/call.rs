@@ -7,7 +7,8 @@ use crate::process::task::Process;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 
-/// Shows `/proc/PID/syscall`.
+/// Shows `/proc/PID/syscall`: the number and the arguments of the call, the stack pointer and the
+/// instruction pointer. Shows `running` if the thread does not wait.
 pub(super) fn syscall(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(task) = subject.task(process) else {
         return text.write_str("-1 0x0 0x0\n"); // It has ended.
@@ -16,7 +17,7 @@ pub(super) fn syscall(text: &mut Text, subject: &Subject, process: &Arc<Process>
         return text.write_str("running\n");
     };
     let [number, arguments @ .., stack, place] = words;
-    // Of other entries than calls the number is -1.
+    // The number is -1 if the thread entered the kernel otherwise than by a call.
     write!(text, "{}", number.cast_signed())?;
     if number != u64::MAX {
         for argument in arguments {

@@ -34,10 +34,11 @@ fn find(subject: &Subject, process: &Process, number: u32) -> Result<Found, Errn
     Ok((files, file))
 }
 
-/// Returns the entry for descriptor `number` in the directory of `kind`.
+/// Returns the entry for descriptor `number` of `process` in its directory of `kind`: a link in
+/// `fd`, or a text in `fdinfo`. `process` is that of `subject`.
 ///
 /// # Errors
-/// Fails with `ENOENT` if the descriptor is not open.
+/// Fails with `ENOENT` if the descriptor is not open or the thread has ended.
 pub(super) fn lookup(
     fs: &Arc<Synthetic>,
     subject: &Subject,

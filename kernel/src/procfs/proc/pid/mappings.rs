@@ -42,7 +42,7 @@ fn header(text: &mut Text, area: &VmaInfo, view: &Viewpoint) -> Result {
     text.push(b"\n")
 }
 
-/// How the reader sees paths.
+/// Returns the view of paths of the task that reads.
 fn view() -> Viewpoint {
     Viewpoint::of(&caller::context().root())
 }
@@ -52,15 +52,15 @@ pub(super) fn maps(text: &mut Text, _: &AddressSpace, area: &VmaInfo) -> Result 
     header(text, area, &view())
 }
 
-/// KiB in memory: of private and of shared pages, and how much of the private is anonymous, and in
-/// huge pages.
+/// The resident memory of an area in KiB: private pages and shared pages, and of the private ones
+/// the anonymous part and the part in huge pages.
 #[derive(Copy, Clone, Default)]
 struct Resident {
     private: u64,
     shared: u64,
     anonymous: u64,
     huge: u64,
-    /// Of the pool of huge pages: no part of the others.
+    /// The pages of the pool of huge pages, which the other numbers do not include.
     pool_private: u64,
     pool_shared: u64,
     /// The part of shared memory and tmpfs that is mapped by huge pages.
@@ -146,7 +146,7 @@ fn line(text: &mut Text, name: &str, kib: u64) -> Result {
     meminfo_line(text, name, kib)
 }
 
-/// Linux's two-letter names of an area's flags.
+/// Writes Linux's two-letter names of an area's flags.
 fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
     let names = [
         (VmaFlags::READ, "rd"),
@@ -226,7 +226,7 @@ pub(super) fn numa_maps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -
     writeln!(text)
 }
 
-/// Shows `smaps_rollup`: the sums of all areas.
+/// Shows `/proc/PID/smaps_rollup`: the sums of all areas. Fails with `ESRCH` if `space` is `None`.
 pub(super) fn smaps_rollup(text: &mut Text, space: Option<&AddressSpace>) -> Result {
     let Some(space) = space else {
         return Err(text.fail(Errno::ESRCH));

@@ -15,23 +15,25 @@ pub(super) static KIND: Kind = Kind {
     name: "mem",
     file: 0x52,
     permissions: 0o600,
-    // A process without a space has no bytes.
+    // Without an address space, a read returns no bytes.
     open: |space, _| Ok(Arc::new(Memory(space))),
 };
 
-/// Bytes that are carried at a time; of one page.
+/// The number of bytes that are copied at a time. They lie in one page.
 const CARRY_BYTES: usize = 1024;
 
-/// A space, while any task uses it.
+/// An open file on an address space, for as long as a task uses the space.
 struct Memory(Weak<AddressSpace>);
 
-/// How many bytes of at most `room` lie in the page of an address.
+/// Returns the number of bytes to copy next: at most `room`, up to the end of the page of
+/// `address`.
 fn piece(address: u64, room: usize) -> usize {
     let offset = usize::try_from(address % PAGE_SIZE as u64).unwrap_or(0);
     (PAGE_SIZE - offset).min(room).min(CARRY_BYTES)
 }
 
-/// What a call gives that came so far.
+/// Returns the result of a call that ends early: the number of copied bytes, or `EIO` if there are
+/// none.
 fn ended(done: usize) -> SysResult {
     if done == 0 { Err(Errno::EIO) } else { Ok(done) }
 }

@@ -45,14 +45,15 @@ type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
 /// What a file about a process shows, and to whom.
 #[derive(Copy, Clone)]
 enum Shown {
-    /// The process as it is, to all.
+    /// The present state of the process, to all callers.
     Process(Show),
-    /// The process as it is, to who may look into it when it is read: `EPERM` for others.
+    /// The present state of the process, to callers that may inspect it at the time of the read.
+    /// Others get `EPERM`.
     Inside(Show),
-    /// The address space that the process had when the file was opened, to who could look into it
-    /// then. A program that the process runs later shows nothing of itself.
+    /// The address space that the process had when the file was opened, to callers that could
+    /// inspect the process then. Shows nothing of a program that the process executes later.
     Space(ShowSpace),
-    /// The same, area by area.
+    /// The same as [`Shown::Space`], area by area.
     Areas(ShowArea),
 }
 
@@ -61,11 +62,12 @@ struct Entry {
     name: &'static str,
     shown: Shown,
     store: Option<Store>,
-    /// Its owner alone may read it.
+    /// Whether only the owner may read the file.
     private: bool,
-    /// All may open it to write, and its functions say who may what. Threads have none.
+    /// Whether everyone may open the file for writing. Its functions then check the rights.
+    /// Directories in `task` do not have such a file.
     open: bool,
-    /// It is in directories of threads alone (`task/TID`).
+    /// Whether only directories of threads have the file (`task/TID`).
     of_threads: bool,
     mounts: Mounts,
 }
@@ -73,11 +75,12 @@ struct Entry {
 /// Whether a file lists mounts.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Mounts {
-    /// It does not.
+    /// The file lists no mounts.
     None,
-    /// It does. It cannot be opened after the process has ended.
+    /// The file lists mounts. It cannot be opened after the process has ended.
     Listed,
-    /// It does, and wakes its pollers when a file system is mounted or unmounted.
+    /// The same as [`Mounts::Listed`]. In addition, the file wakes its pollers when a file system
+    /// is mounted or unmounted.
     Watched,
 }
 
@@ -93,7 +96,7 @@ const fn file(name: &'static str, show: Show) -> Entry {
     }
 }
 
-/// A file for its owner alone that tells what the process does.
+/// Returns the entry of a file that only its owner may read, about the state of the process.
 const fn inside(name: &'static str, show: Show) -> Entry {
     Entry {
         shown: Shown::Inside(show),
@@ -102,7 +105,7 @@ const fn inside(name: &'static str, show: Show) -> Entry {
     }
 }
 
-/// A file that tells where things are in the process's memory.
+/// Returns the entry of a file about the process's address space.
 const fn space(name: &'static str, show: ShowSpace) -> Entry {
     Entry {
         name,
@@ -115,7 +118,7 @@ const fn space(name: &'static str, show: ShowSpace) -> Entry {
     }
 }
 
-/// A file that tells where things are in the process's memory, area by area.
+/// Returns the entry of a file about the process's address space, area by area.
 const fn areas(name: &'static str, show: ShowArea) -> Entry {
     Entry {
         name,
@@ -200,13 +203,13 @@ const ENTRIES: &[Entry] = &[
     file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
 ];
 
-/// All numbers of users, or groups, which are what they are.
+/// Shows the map of all users or groups to themselves.
 fn whole_map(text: &mut Text, _: &Subject, _: &Arc<Process>) -> fmt::Result {
     let numbers = [0, 0, u32::MAX].map(|number| format!("{number:10}"));
     fmt::Write::write_fmt(text, format_args!("{}\n", numbers.join(" ")))
 }
 
-/// What a process's file shows.
+/// The content of a file about a process.
 struct About {
     subject: Subject,
     entry: &'static Entry,
@@ -224,7 +227,7 @@ impl Content for About {
                 Ok(()) => show(text, &self.subject, &process),
                 Err(error) => Err(text.fail(error)),
             },
-            // Who opens it gets another content.
+            // `open` returns another content for these files.
             Shown::Space(_) | Shown::Areas(_) => Ok(()),
         }
     }
@@ -251,7 +254,7 @@ impl Content for About {
     }
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         if self.entry.mounts != Mounts::None {
-            // As on Linux for a process that was reaped, too.
+            // As on Linux, also for a process that was reaped.
             let process = self.subject.process().map_err(|_| Errno::EINVAL)?;
             if self.subject.has_ended(&process) {
                 return Err(Errno::EINVAL);
@@ -345,7 +348,7 @@ impl Target for LinkOf {
             return Ok(LinkTarget::Node(exe.node().clone(), exe.place().cloned()));
         }
         let Some(context) = self.subject.fs(&process) else {
-            // The kernel's own init stands at the root.
+            // The init process of the kernel has no context, and is in the root directory.
             return match process.pid() {
                 1 => Ok(LinkTarget::Node(crate::fs::root(), None)),
                 _ => Err(Errno::ENOENT),
@@ -393,8 +396,9 @@ struct Directory {
     this: Weak<Self>,
 }
 
-/// Returns the directory of the process with this number, or of the thread with this number. As on
-/// Linux, the latter directory is not listed. Returns `None` if there is neither.
+/// Returns the directory of the process or thread `number` below `above`, the root of `/proc`. As
+/// on Linux, the directory of a thread that is no main thread is not listed there. Returns `None`
+/// if there is no such process or thread.
 pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Option<NodeRef> {
     let (process, tid) = match task::find(number) {
         Some(process) => (process, None),
@@ -421,8 +425,8 @@ impl Directory {
         })
     }
 
-    /// Refuses to list the descriptors to a caller that may not look into the process, regardless
-    /// of the permission bits.
+    /// Checks that the caller may enter the directory, regardless of the permission bits: only
+    /// callers that may inspect the process see `fdinfo`. Fails with `EACCES` otherwise.
     fn check_enter(&self) -> Result<(), Errno> {
         match self.kind {
             Kind::DescriptorInfos => self.subject.check_look(),
@@ -435,12 +439,13 @@ impl Directory {
         Ok(this)
     }
 
-    /// Whether it is the directory of a thread in `task`, and not one of `/proc` itself.
+    /// Returns whether this is the directory of a thread in `task`, and not one of `/proc` itself.
     fn is_in_task(&self) -> bool {
         downcast::<Self>(self.above.clone()).is_some()
     }
 
-    /// The kinds of directories in the top one: one in `task` has no threads of its own.
+    /// Returns the kinds of directories in this top directory. One in `task` has no directory
+    /// `task`.
     fn subdirectories(&self) -> &'static [Kind] {
         if self.is_in_task() {
             &SUBDIRECTORIES[..4]
@@ -449,7 +454,7 @@ impl Directory {
         }
     }
 
-    /// The files in the top one, with their numbers.
+    /// Returns the files in this top directory, with their numbers.
     fn entries(&self) -> impl Iterator<Item = (u64, &'static Entry)> + use<> {
         let of_thread = self.is_in_task();
         let all = (1..).zip(ENTRIES);
@@ -534,8 +539,8 @@ impl Directory {
         }
     }
 
-    /// Lists entries that are called by number, at offset `FIRST` + number; `next` gives the first
-    /// number that is not below its argument.
+    /// Lists entries whose names are numbers, each at offset `FIRST` + number. `next` returns the
+    /// first number that is not below its argument, or `None` at the end.
     fn list_numbers(
         &self,
         offset: &mut u64,
@@ -644,7 +649,7 @@ impl Node for Directory {
         descriptors::lookup(&self.fs, &self.subject, self.kind, &process, number)
     }
     fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
-        // Linux looks the name up first here, and finds that there can be none.
+        // As on Linux, where the lookup of a new name fails before the creation.
         Err(Errno::ENOENT)
     }
     fn parent(&self) -> Option<NodeRef> {

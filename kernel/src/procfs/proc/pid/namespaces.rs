@@ -1,4 +1,5 @@
-//! `/proc/PID/ns`: the namespaces of a process. There is one of each kind, which all are in.
+//! `/proc/PID/ns`: the namespaces of a process. There is one namespace of each kind, to which all
+//! processes belong.
 
 use super::super::subject::Subject;
 use crate::fs::devices;
@@ -11,8 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
 
-/// A kind of namespace: what the link is called, what its target is, and the number of the one that
-/// there is, which Linux gives to its first.
+/// A kind of namespace: the name of the link, the name of its target, and the inode number of the
+/// only namespace, which is that of Linux's first one.
 type Kind = (&'static str, &'static str, u64);
 
 /// All kinds, in Linux's order.
@@ -99,7 +100,7 @@ impl Target for LinkOf {
         let process = self.subject.process()?;
         self.subject.check_look()?;
         let &(link, name, inode) = self.kind;
-        // Only these two belong to the number and the credentials, which an ended thread keeps.
+        // A thread that has ended keeps its number and its credentials, and so only these two.
         if !matches!(link, "pid" | "user") && self.subject.has_ended(&process) {
             return Err(Errno::ENOENT);
         }
@@ -117,10 +118,10 @@ pub(super) fn inode(subject: &Subject, at: u64) -> u64 {
     subject.inode(FIRST + at)
 }
 
-/// Returns the link with the name `name`.
+/// Returns the link `name` in the directory `ns` of `subject`.
 ///
 /// # Errors
-/// Fails with `ENOENT` if there is no such namespace.
+/// Fails with `ENOENT` if there is no kind of namespace with this name.
 pub(super) fn lookup(
     fs: &Arc<Synthetic>,
     subject: &Subject,

@@ -28,18 +28,18 @@ pub(super) static KIND: Kind = Kind {
 };
 
 const WORD: u64 = size_of::<u64>() as u64;
-/// Words that are made at a time.
+/// The number of words that are produced at a time.
 const WORDS: usize = 128;
 
 const PRESENT: u64 = 1 << 63;
-/// Of a file, or of memory that is shared.
+/// The bit of a page of a file or of shared memory.
 const OF_FILE: u64 = 1 << 61;
-/// Mapped here alone.
+/// The bit of a page that is mapped only here.
 const EXCLUSIVE: u64 = 1 << 56;
 
 struct Words {
     space: Weak<AddressSpace>,
-    /// Whether who opened it may know where in memory pages are.
+    /// Whether the task that opened the file may see the numbers of frames.
     frames: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Files that show a process's address space (`mem`, `pagemap`). Only the owner may open them. They
-//! keep the space that the process has at the time of `open`.
+//! Files that show a process's address space (`mem`, `pagemap`). Only their owner may open them. An
+//! open file keeps showing the address space that the process had at the time of `open`.
 
 use super::super::subject::Subject;
 use crate::fs::file::File;
@@ -10,10 +10,11 @@ use crate::vm::AddressSpace;
 use alloc::sync::{Arc, Weak};
 use logic::errno::Errno;
 
-/// Opens a file on an address space. The reference is empty if the process has none any more.
+/// Opens a file on an address space. The reference is empty if the process has no address space any
+/// more.
 type Open = fn(Weak<AddressSpace>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
-/// The kind of such a file.
+/// A kind of file that shows an address space.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The number of the file among the files of a process.
@@ -28,7 +29,8 @@ struct SpaceFile {
     kind: &'static Kind,
 }
 
-/// Returns the node of the file of `kind` in the directory of `subject`.
+/// Returns the node of the file of `kind` in the directory of `subject`. Opening the file fails as
+/// [`Subject::open_space`] does.
 pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject, kind: &'static Kind) -> NodeRef {
     Arc::new(SpaceFile {
         fs: fs.clone(),

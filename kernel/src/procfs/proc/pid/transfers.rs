@@ -6,8 +6,8 @@ use crate::process::task::Process;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 
-/// Shows `/proc/PID/io`: the bytes and calls of reads and writes. For a process they include those
-/// of the children that it has waited for.
+/// Shows `/proc/PID/io`: the numbers of bytes and calls of reads and writes. Those of a process
+/// include the children for which it has waited.
 pub(super) fn io(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let figures = match subject.tid {
         Some(_) => subject
@@ -27,7 +27,7 @@ pub(super) fn io(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> 
         ("syscw", figures.write_calls),
         ("read_bytes", figures.disk_read),
         ("write_bytes", figures.disk_written),
-        // Each change in memory is written at some time.
+        // No dirty page is dropped unwritten.
         ("cancelled_write_bytes", 0),
     ] {
         writeln!(text, "{name}: {value}")?;
