@@ -112,7 +112,8 @@ impl Output {
         })
     }
 
-    /// Stops the copying, since the output has no reader on the host any more.
+    /// Ends [`copy_stream`](Self::copy_stream), since the output has no reader on the host any
+    /// more. The pipe is closed then, so the program's writes to it fail.
     pub(crate) fn close(&self) {
         // Release pairs with the Acquire in `copy_stream`.
         self.closed.store(true, Ordering::Release);

@@ -31,8 +31,9 @@ pub(crate) struct Frames {
 unsafe impl Send for Frames {}
 
 impl Frames {
-    /// Allocates the frames. They are never freed. Fails if the memory cannot be mapped and pinned,
-    /// or if its physical addresses are not visible.
+    /// Allocates [`FRAMES_MAX`] page frames filled with zeros, pins them, and reads their physical
+    /// addresses. The frames are never freed. Fails if the memory cannot be mapped and pinned, or
+    /// if this process may not see physical addresses.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::take().map_err(|error| Failure::new("have memory that stays in its place", error))
     }

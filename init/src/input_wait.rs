@@ -34,8 +34,8 @@ mod number {
     pub(super) const SPLICE: u64 = 275;
 }
 
-/// Starts a thread that polls until the main thread of a process waits in a call that reads the
-/// pipe `stdin`. The thread then reports that once to the host through `port`.
+/// Starts a thread that polls until a thread of any process waits in a call that reads the pipe
+/// `stdin`. The thread then reports that once to the host through `port`.
 pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     let Ok(pipe) = rustix::fs::fstat(stdin) else {
         return;
@@ -50,14 +50,16 @@ pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     });
 }
 
-/// Returns whether the main thread of a process is in a system call that reads the pipe, given by
-/// device and inode.
+/// Returns whether a thread of any process is in a system call that reads the pipe, given by device
+/// and inode.
 fn somebody_reads(pipe: (u64, u64)) -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.into_iter().any(|process| {
-        let path = process.path();
-        let call = fs::read_to_string(path.join("syscall")).unwrap_or_default();
-        reads_from(&call).is_some_and(|descriptor| is_at(&path, descriptor, pipe))
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    entries(Path::new("/proc")).any(|process| {
+        let process = process.path();
+        entries(&process.join("task")).any(|thread| {
+            let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+            reads_from(&call).is_some_and(|descriptor| is_at(&process, descriptor, pipe))
+        })
     })
 }
 
@@ -115,5 +117,17 @@ mod tests {
         drop(writer);
         child.wait().expect("it ends");
         assert!(!somebody_reads(pipe));
+    }
+
+    #[test]
+    fn a_second_thread_that_reads_a_pipe_is_found() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let stat = rustix::fs::fstat(&reader).expect("a pipe");
+        let reads = thread::spawn(move || std::io::Read::read(&mut reader, &mut [0]));
+        while !somebody_reads((stat.st_dev, stat.st_ino)) {
+            assert!(!reads.is_finished(), "it was not seen");
+        }
+        drop(writer);
+        assert_eq!(reads.join().expect("it ends").expect("it reads"), 0);
     }
 }

@@ -61,8 +61,10 @@ impl Wanted {
     }
 }
 
-/// Sends files on stdout, if `arguments` request that. Returns the exit status: 0, or 1 if stdout
-/// cannot be written. Returns `None` if `arguments` have another form.
+/// Sends files to stdout if `arguments` are [`OUT_COMMAND`], the size limit in bytes and the paths
+/// of the files. Ebb's kernel starts this program with such arguments after its program has ended.
+/// Returns the exit status: 0, or 1 if stdout cannot be written. Returns `None`, and sends nothing,
+/// if `arguments` have another form.
 pub(crate) fn as_program(arguments: &[OsString]) -> Option<i32> {
     let list = List::parse(arguments)?;
     Some(match list.send(io::stdout()) {

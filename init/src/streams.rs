@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// The kind of the program's streams.
+/// The choice between pipes and a terminal for the program's stdin, stdout and stderr.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Kind {
     /// Pipes.

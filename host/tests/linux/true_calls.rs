@@ -9,6 +9,7 @@ use std::path::Path;
 /// Programs that print the result of each call. Programs of the same class are next to each other,
 /// so that few guests boot.
 const PROGRAMS: &[&str] = &[
+    "true_continues",
     "true_cores",
     "true_datagrams",
     "true_ended",

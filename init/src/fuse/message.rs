@@ -149,7 +149,8 @@ impl<'a> Request<'a> {
         Ok(u64::from_ne_bytes(*bytes))
     }
 
-    /// Returns the body from byte `at` on. Fails with `EIO` past the end.
+    /// Returns the body from byte `at` on, which is empty if the body has `at` bytes. Fails with
+    /// `EIO` if it has fewer.
     pub(super) fn rest(&self, at: usize) -> Result<&'a [u8], Errno> {
         self.body.get(at..).ok_or(Errno::IO)
     }
@@ -192,17 +193,19 @@ pub(super) struct Trust {
     pub(super) attributes: Duration,
 }
 
-/// A reply while it is being written.
+/// A buffer in which replies to Linux are written, one after another.
 #[derive(Debug)]
 pub(crate) struct Reply(Vec<u8>);
 
 impl Reply {
-    /// Returns an empty reply with memory for `room` bytes after its header.
+    /// Returns a buffer with memory for `room` bytes after the header. [`begin`](Self::begin) must
+    /// be called before the first reply, too.
     pub(super) fn new(room: usize) -> Self {
         Self(Vec::with_capacity(REPLY_HEADER + room))
     }
 
-    /// Empties the reply for the next request.
+    /// Begins the reply to the next request: drops the bytes of the last reply and leaves space for
+    /// the header. Must be called before other functions write to the reply.
     pub(super) fn begin(&mut self) {
         self.0.clear();
         self.0.resize(REPLY_HEADER, 0);

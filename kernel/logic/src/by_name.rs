@@ -97,12 +97,13 @@ impl<T: Named> ByName<T> {
             .find(|thing| thing.name() == name)
     }
 
-    /// Adds `thing`. The set must have no item with the same name.
+    /// Adds `thing`. The caller must have checked that the set has no item with the same name. With
+    /// two such items, lookups would find only the first one.
     pub fn insert(&mut self, thing: T) {
         self.insert_at(hash(self.key, thing.name()), thing);
     }
 
-    /// Adds `thing`, whose name has the hash `hash`. The set must have no item with the same name.
+    /// Adds `thing`, whose name has the hash `hash`. The condition of [`Self::insert`] applies.
     pub(super) fn insert_at(&mut self, hash: u64, thing: T) {
         self.count += 1;
         if let Some(alike) = self.by_hash.get_mut(&hash) {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 /// The most sets on one path from a file to a waiter, as on Linux.
 pub const MAX_LEVELS: usize = 5;
-/// The most steps over all paths that the nesting of one more set may create.
+/// The most steps from set to set that the checks for one more nesting may take, over all paths.
 pub(crate) const MAX_STEPS: usize = 4096;
 
 /// The error if an epoll set cannot be put into another one. There would be a cycle, too deep a
@@ -51,8 +51,8 @@ impl Nests {
         fits
     }
 
-    /// Takes the set `inner` out of the set `outer`. If `inner` was put in several times, the other
-    /// times stay.
+    /// Takes the epoll set `inner` out of the epoll set `outer`. If `inner` was put in several
+    /// times, only one of them is undone.
     pub fn leave(&mut self, outer: u64, inner: u64) {
         let take = |list: &mut Vec<u64>, number: u64| {
             if let Some(at) = list.iter().position(|&other| other == number) {
@@ -76,8 +76,7 @@ impl Nests {
         }
     }
 
-    /// Removes the set `number`, which was closed, from all sets that contain it or that it
-    /// contains.
+    /// Removes all relations of the epoll set `number`, which was closed.
     pub fn forget(&mut self, number: u64) {
         let Some(relations) = self.0.remove(&number) else {
             return;
@@ -90,12 +89,12 @@ impl Nests {
         }
     }
 
-    /// Returns the number of sets that contain others or are in others.
+    /// Returns the number of epoll sets that contain other epoll sets or are in other ones.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether no set is nested.
+    /// Returns whether no epoll set contains another one.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -64,7 +64,7 @@ impl Damage {
 }
 
 /// Returns the damage in a poisoned page, whose words `page` yields. Returns `None` if the page is
-/// intact.
+/// intact: all of it is [`POISON`], or all of it is zero.
 pub fn damage(page: impl Iterator<Item = u64> + Clone) -> Option<Damage> {
     let is_all = |fill: u64| page.clone().all(|word| word == fill);
     if is_all(POISON_WORD) || is_all(0) {

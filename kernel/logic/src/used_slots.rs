@@ -43,8 +43,11 @@ impl UsedSlots {
         Ok(())
     }
 
-    /// Copies the used slots of `other`, which are all below `end`, into this set. This set must be
-    /// empty and have memory for `end` slots.
+    /// Copies the used slots of `other`, which are all below `end`, into this set, which must be
+    /// empty.
+    ///
+    /// # Panics
+    /// If one of the two sets has memory for fewer than `end` slots ([`Self::grow_to`]).
     pub fn copy_from(&mut self, other: &Self, end: usize) {
         let words = end.div_ceil(BITS);
         self.used[..words].copy_from_slice(&other.used[..words]);
@@ -53,7 +56,10 @@ impl UsedSlots {
         self.any[..words].copy_from_slice(&other.any[..words]);
     }
 
-    /// Marks `slot` as used. The slot must have memory.
+    /// Marks `slot` as used.
+    ///
+    /// # Panics
+    /// If [`Self::grow_to`] has allocated no memory for the slot.
     #[inline]
     pub fn set(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -64,7 +70,10 @@ impl UsedSlots {
         }
     }
 
-    /// Marks `slot` as free. The slot must have memory.
+    /// Marks `slot` as free.
+    ///
+    /// # Panics
+    /// If [`Self::grow_to`] has allocated no memory for the slot.
     #[inline]
     pub fn clear(&mut self, slot: usize) {
         let word = slot / BITS;
@@ -75,7 +84,8 @@ impl UsedSlots {
         }
     }
 
-    /// Returns the lowest free slot that is not below `from`. The slot may have no memory yet.
+    /// Returns the lowest free slot that is not below `from`. It may have no memory yet, so that
+    /// [`Self::grow_to`] must be called before [`Self::set`].
     pub fn first_free(&self, from: usize) -> usize {
         let free = |words: &[u64], at: usize| {
             let word = words.get(at / BITS).copied().unwrap_or(0);

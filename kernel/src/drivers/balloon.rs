@@ -127,7 +127,7 @@ unsafe impl PageSource for Pages {
             self.reserve = Some(memory::spare_frame()?);
         }
         let frame = memory::spare_frame()?;
-        // Frames beyond what a page number can say stay the guest's.
+        // A frame whose number does not fit in 32 bits is freed again.
         let page = Pfn::containing(frame.address())?;
         let _ = frame.into_counted();
         Some(page)
@@ -140,8 +140,8 @@ unsafe impl PageSource for Pages {
 
     fn remember(&mut self, page: Pfn) {
         if self.chunk.is_none() || self.used == CHUNK_ENTRIES {
-            // `take_spare` saw to it that there is one; a page that came otherwise is lost to the
-            // guest, not to memory safety.
+            // `take_spare` has allocated one. If there is none nevertheless, the page is leaked,
+            // which breaks no memory safety.
             let Some(next) = self.reserve.take() else {
                 console!("balloon: no room to remember page {:#x}", page.number());
                 return;
@@ -376,9 +376,11 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
     }
 }
 
-/// Takes up to `frames` pages back from the balloon because the guest has no free memory. Waits for
-/// the device for `DEFLATE_PATIENCE` at most. Returns the number of pages freed; 0 if there is no
-/// balloon device or it fails.
+/// Takes up to `frames` pages of 4 KiB back from the balloon because the guest has no free memory.
+/// Returns the number of pages freed. Returns 0 if there is no balloon device or it fails.
+///
+/// Does not sleep. While the device works on a request, spins with the driver's lock held, for
+/// `DEFLATE_PATIENCE` at most.
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
     let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);

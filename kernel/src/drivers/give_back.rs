@@ -62,7 +62,7 @@ impl Events for KernelEvents {
     fn report_requested(&self) {
         // Release: pairs with the Acquire in `run`; the thread looks at the allocator afterwards.
         WANTED.store(true, Ordering::Release);
-        // Somewhere deep in a free: only wake where no lock can be in the way. Else `kick` does.
+        // The caller may hold spin locks. Then `kick` wakes the thread later.
         if memory::pressure::may_block() {
             QUEUE.wake_one();
         }
@@ -76,7 +76,7 @@ impl Events for KernelEvents {
 /// Wakes the thread if it has work and was not woken yet. The caller must not hold a spin lock.
 #[inline]
 pub(crate) fn kick() {
-    // Relaxed: a hint; who set it has kicked or will.
+    // Relaxed: a hint. The CPU that sets the flag wakes the thread, or calls this afterwards.
     if WANTED.load(Ordering::Relaxed) && sched::started() {
         QUEUE.wake_one();
     }
@@ -338,7 +338,7 @@ fn run() {
     let mut sink = Host { sent: [0; 3] };
     let mut pool = PoolReports { due: None };
     loop {
-        // Acquire: pairs with the Release of those who want us.
+        // Acquire: pairs with the Release of the stores to `WANTED`.
         let wanted = WANTED.swap(false, Ordering::Acquire);
         if wanted && memory::allocator().is_shared() {
             ring();
@@ -449,8 +449,8 @@ impl Host {
 impl ReportSink for Host {
     type Error = balloon::ReportFailure;
 
-    /// Reports the ranges, and the descriptors of their frames after them: the descriptors of free
-    /// frames are zero, and so is what the host gives when they are touched again.
+    /// Reports the ranges, and then the pages with the descriptors of their frames. The descriptors
+    /// of free frames are zero, and pages that the host has dropped read as zero.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error> {
         let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
         for part in ranges.chunks(DEVICE_RANGES) {
@@ -465,9 +465,9 @@ impl ReportSink for Host {
                 if count == 0 {
                     break;
                 }
-                // The frames are with the host already: that their descriptors are not costs
-                // nothing, unless the host may drop the descriptors after the frames are in use
-                // again.
+                // The host has the frames already, so it does no harm if the report of their
+                // descriptors fails. But if the host may drop the descriptors later, when the
+                // frames are in use again, the error must reach the caller.
                 if let Err(error) = self.send(&descriptors[..count]) {
                     if Self::may_drop_later(&error) {
                         return Err(error);

@@ -37,7 +37,7 @@ unsafe impl Hal for Machine {
     unsafe fn dma_dealloc(phys: PhysAddr, memory: NonNull<u8>, pages: usize) -> i32 {
         debug_assert!(phys_to_virt(phys) == memory.as_ptr());
         if let Some(layout) = layout(pages) {
-            // SAFETY: the caller gives back what `dma_alloc` gave for as many pages.
+            // SAFETY: the caller frees memory that `dma_alloc` allocated, with its number of pages.
             unsafe { dealloc(memory.as_ptr(), layout) };
         }
         0

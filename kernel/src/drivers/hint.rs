@@ -50,7 +50,7 @@ pub(super) fn prepare() -> Result<(), Errno> {
         .try_reserve_exact(cpu_count())
         .map_err(|_| Errno::ENOMEM)?;
     lists.resize_with(cpu_count(), HintList::new);
-    // Another may have been faster: one is as good as the other.
+    // If another task has allocated lists in the same time, those are used and these are freed.
     let _ = LISTS.set(lists);
     Ok(())
 }
@@ -75,7 +75,8 @@ pub(super) fn configure(boot: &BootInfo) {
 }
 
 /// Returns the order of the smallest blocks that are hinted, the knob
-/// `/sys/module/page_hinting/parameters/page_hinting_order`.
+/// `/sys/module/page_hinting/parameters/page_hinting_order`. Never returns `None`, since only valid
+/// orders are stored.
 pub(super) fn order() -> Option<Order> {
     Order::new(ORDER.load(Ordering::Relaxed))
 }

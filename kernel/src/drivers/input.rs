@@ -129,7 +129,7 @@ impl Input {
                 let bytes = core::slice::from_raw_parts_mut(page.memory.as_ptr(), PAGE_BYTES);
                 self.queue.pop_used(token, &[], &mut [bytes])
             };
-            // The device's length is an allegation.
+            // The device is not trusted, so its length is limited.
             let end = len.map_or(0, |len| (len as usize).min(PAGE_BYTES));
             page.state = if end > 0 {
                 State::Filled { next: 0, end }

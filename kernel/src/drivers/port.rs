@@ -358,12 +358,13 @@ impl Port {
 
     /// Returns whether the host has stopped reading the output.
     pub fn is_closed(&self) -> bool {
-        // Relaxed: a writer who misses it by a moment learns of it at the next write, as one who
-        // was a moment earlier; the wake-up that follows orders those who wait.
+        // Relaxed: a writer that misses the change sees it at its next write. For waiting writers,
+        // the lock of the wait queue orders the store before the wake-up.
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Records that the host has stopped reading the output.
+    /// Records that the host has stopped reading the output, and wakes waiting writers. From now on
+    /// [`Self::write`] fails with `EPIPE`.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.writers.wake_all();
@@ -382,7 +383,7 @@ impl Port {
         }
     }
 
-    /// Sets the number of bytes since boot after which the input ends.
+    /// Sets the number of bytes since boot after which the input ends, and wakes waiting readers.
     pub(super) fn set_end(&self, total: u64) {
         if let Some(device) = &self.device {
             device.queues.lock().input.set_end(total);

@@ -94,7 +94,7 @@ pub fn list(
     put(&question, |rest| {
         let (next, rest) = root::leading_number(rest).ok_or(Errno::EIO)?;
         entries(rest).try_for_each(|entry| take(&entry))?;
-        // A host that goes round in circles is not followed.
+        // The index must grow, or a faulty host could keep the caller in a loop.
         if next != 0 && next <= from {
             return Err(Errno::EIO);
         }
@@ -162,8 +162,8 @@ pub(super) fn exchange<R>(
         return Err(Errno::EIO);
     }
     let len = write(&mut desk.question).ok_or(Errno::ENAMETOOLONG)?;
-    // The queue is empty between questions, and longer than any. With an error nothing of the
-    // question went.
+    // The queue is empty between questions, and longer than any of them. If the write fails, no
+    // byte of the question was queued.
     let sent = port.write(&desk.question[..len], true, false)?;
     let received = if sent == len {
         receive(port, &mut desk.answer)
@@ -188,7 +188,7 @@ fn receive(port: &Port, answer: &mut [u8]) -> Result<usize, Errno> {
     read_exact(port, &mut first)?;
     answer[..4].copy_from_slice(&first);
     let len = root::length(first);
-    // A length that cannot be is the host's last word.
+    // After an impossible length, answers cannot be told apart any more.
     let rest = answer.get_mut(4..len).ok_or(Errno::EIO)?;
     read_exact(port, rest)?;
     Ok(len)

@@ -218,7 +218,8 @@ fn open(which: Stream, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
     )
 }
 
-/// Returns the open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.
+/// Returns the open files for descriptors 0, 1 and 2 of the first program. `owner` has the user and
+/// the group that the program runs as.
 pub fn open_program_streams(owner: [u32; 2]) -> [Arc<OpenFile>; 3] {
     let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY, owner);
     let error = if ONE_OUTPUT.load(Ordering::Relaxed) {

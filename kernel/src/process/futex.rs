@@ -231,7 +231,7 @@ fn leave(waiter: &Waiter) -> bool {
 
 /// Waits at the futex at `address` if its word is `expected`. A wake-up whose bits meet `bits` ends
 /// the wait. Returns 0 after a wake-up. `shared` says whether other processes may use the futex,
-/// too. `deadline` `None` means no time limit.
+/// too. `deadline` is a time on the monotonic clock; `None` means no time limit.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if the word differs, with `ERESTARTSYS` at a signal, and with `ETIMEDOUT` at
@@ -253,7 +253,8 @@ pub(crate) fn wait(
 
 /// Waits at the futex at `address` if its word is `expected`, until [`send_to_lock`] sends the task
 /// on to the lock at `lock`. Then takes the lock and returns 0 (`FUTEX_WAIT_REQUEUE_PI`).
-/// `deadline` holds for both waits together.
+/// `deadline` is a time on the monotonic clock and holds for both waits together. `None` means no
+/// time limit.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if the word differs, or if a signal arrived after the task was sent on.
@@ -369,8 +370,10 @@ pub(crate) struct Word {
     pub(crate) expected: u32,
 }
 
-/// Waits on `words`, at most [`MOST_WORDS`], until one of them is woken or until `deadline`.
-/// Returns the index of the woken word.
+/// Waits on `words` until a waker wakes one of them, or until `deadline` on the monotonic clock.
+/// `None` means no time limit. Returns the index of the woken word, or the highest such index if
+/// several were woken. A wake-up counts even if another word differs or the wait has failed. The
+/// caller has checked that there are at most [`MOST_WORDS`] words.
 ///
 /// # Errors
 /// Fails with `EAGAIN` if a word differs from its `expected`, with `ERESTARTSYS` at a signal, and

@@ -103,12 +103,14 @@ fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
     // SAFETY: a waiter leaves its bucket only under the bucket's lock, which the caller holds. So
     // waiters and their tasks' marks are valid.
     let (key, tid) = unsafe { (first.as_ref().key, first.as_ref().tid) };
+    let mut others = false;
     bucket.sift(
         |waiter| {
             if NonNull::from(waiter) == first {
                 return Sift::Take;
             }
             if waiter.key == key {
+                others = true;
                 // SAFETY: the bucket's lock is held.
                 unsafe { waiter.set_owner(tid) };
             }
@@ -121,6 +123,12 @@ fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
             marks.as_ref().waits_for.store(0, Ordering::Relaxed);
         },
     );
+    if others {
+        // SAFETY: the bucket's lock is held, and the task waits for it before it leaves.
+        let marks = unsafe { first.as_ref().marks.as_ref() };
+        // SeqCst: as in `wait`. The new owner hands the lock on if it ends.
+        marks.is_waited_for.store(1, Ordering::SeqCst);
+    }
 }
 
 /// Held while a thread's inherited priority is computed and set.
@@ -199,9 +207,9 @@ fn take(address: u64, word: u32, tid: u32) -> Result<bool, Errno> {
     Ok(atomic::compare_exchange_u32(address, word, new)? == word)
 }
 
-/// Takes the lock at `address` (`FUTEX_LOCK_PI`). Waits for the lock at most until `deadline`, or
-/// not at all if `try_only` is set (`FUTEX_TRYLOCK_PI`). Returns 0. `shared` says whether other
-/// processes may use the lock, too.
+/// Takes the lock at `address` (`FUTEX_LOCK_PI`). Waits for the lock at most until `deadline` on
+/// the monotonic clock; `None` means no time limit. With `try_only`, does not wait at all
+/// (`FUTEX_TRYLOCK_PI`). Returns 0. `shared` says whether other processes may use the lock, too.
 ///
 /// # Errors
 /// Fails with `EDEADLK` if the caller owns the lock, or if its owner waits for the caller. Fails
@@ -248,7 +256,8 @@ pub(crate) fn lock(
     }
 }
 
-/// Waits for a lock whose word is `word`. Returns `None` if the caller must read the word again.
+/// Waits for a lock whose word is `word`, at most until `deadline` on the monotonic clock. Returns
+/// `None` if the caller must read the word again.
 fn wait(
     address: u64,
     key: Key,
@@ -317,7 +326,8 @@ fn wait(
     match outcome {
         // Handed over at the same moment. That counts.
         outcome::OWNER => Ok(Some(Ok(0))),
-        outcome::ORPHAN => inherit(address, owner_tid, task.tid()),
+        // The owner that has ended may be another one than at the beginning.
+        outcome::ORPHAN => inherit(address, waiter.owner.load(Ordering::Relaxed), task.tid()),
         _ => match result {
             Ok(()) | Err(Errno::EAGAIN) => Ok(None),
             // The owner is gone. The word may be about to say that it died.

@@ -123,6 +123,7 @@ fn existing(found: Found) -> Result<Target, Errno> {
 }
 
 /// Finds the existing file that the path at `address` leads to from the directory behind `fd`.
+/// `last_link` says whether a link at the end of the path is followed.
 ///
 /// # Errors
 /// Fails as [`find`] does, and with `ENOENT` if there is no such file.
@@ -130,8 +131,10 @@ pub(super) fn path_target(fd: i32, address: u64, last_link: LastLink) -> Result<
     existing(find(fd, address, last_link)?)
 }
 
-/// Finds the existing file that `fd`, the path at `address` and `flags` refer to. With
-/// `AT_EMPTY_PATH` in `flags`, an empty path refers to the file behind `fd` itself.
+/// Finds the existing file that `fd`, the path at `address` and `flags` refer to. Of `flags`, only
+/// `AT_EMPTY_PATH` has an effect: an empty path or a null pointer then refers to the file behind
+/// `fd` itself, or to the working directory if `fd` is `AT_FDCWD`. `last_link` says whether a link
+/// at the end of the path is followed.
 ///
 /// # Errors
 /// Fails as [`path_target`] does.

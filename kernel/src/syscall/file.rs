@@ -30,8 +30,9 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
 
-/// Returns a source of the bytes in the program's `segments`, to be written to `file`. The file
-/// loses its set-id bits, unless all segments are empty or the caller may keep the bits.
+/// Returns a source of the bytes in the program's `segments`, to be written to `file`. Before that,
+/// removes the file's rights as [`forget_set_ids`] does, unless all segments are empty or the file
+/// is not open for writing.
 pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
     if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
         forget_set_ids(file);
@@ -39,7 +40,8 @@ pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource
     UserSource::new(segments, caller::file_size_limit)
 }
 
-/// Clears the set-id bits of a file that is written, unless the caller may keep them.
+/// Removes the file capabilities of a regular file that is about to be written, and clears its
+/// set-id bits unless the caller has `CAP_FSETID`. Does nothing for other files.
 pub(super) fn forget_set_ids(file: &OpenFile) {
     lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }

@@ -93,7 +93,8 @@ pub fn futex(a: &Args) -> SysResult {
             let expected = (command == CMP_REQUEUE).then(|| a.uint(5));
             let (woken, moved) =
                 futex::requeue(address, a.addr(4), shared, wakes, moves, expected)?;
-            // Linux counts the moved ones too for both, though futex(2) says so of one alone.
+            // Linux counts the moved threads for both, although futex(2) says so only of
+            // `FUTEX_CMP_REQUEUE`.
             Ok(woken + moved)
         }
         WAKE_OP => {

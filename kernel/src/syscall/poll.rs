@@ -114,7 +114,7 @@ fn poll_all(
     caller::with_files(|files| {
         files.look_up(|file_of| {
             for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
-                // An entry with a negative descriptor is not changed.
+                // A negative descriptor is not looked up, and its entry reports no event.
                 if entry.fd >= 0 {
                     let wanted = PollMask::from_bits_truncate(entry.events.into());
                     *interest = file_of(entry.fd).map_or_else(

@@ -132,7 +132,8 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads of `subjects`, including main threads that have ended.
+/// Calls `each` for the threads of `subjects`, including main threads that have ended. Leaves out
+/// process 1, unless `subjects` is a single thread.
 ///
 /// # Errors
 /// Fails with `ESRCH` if there is none, and with `ENOMEM`.

@@ -19,7 +19,7 @@ mod action {
     pub(super) const OPEN: i32 = 1;
     /// Reads unread lines, and waits for one.
     pub(super) const READ: i32 = 2;
-    /// Reads the newest lines, also those that were read before.
+    /// Reads the newest lines since the log was cleared, also those that were read before.
     pub(super) const READ_ALL: i32 = 3;
     /// Reads as [`READ_ALL`], and clears the log for later calls.
     pub(super) const READ_CLEAR: i32 = 4;

@@ -29,7 +29,8 @@ pub(super) const COLLAPSING: u64 = 1 << 54;
 pub(super) const TRIAL: u64 = 1 << 62;
 /// The number of the lowest bit of [`NOTE`].
 pub(super) const NOTE_SHIFT: u32 = 52;
-/// The bits of an entry with `TRIAL` that hold the result of the last check of the trial.
+/// The bits of an entry with `TRIAL` that hold the number of pages of the block that had stores at
+/// the last check of the trial. All bits are set before the first check (`trial::FRESH`).
 pub(super) const NOTE: u64 = 0x3ff << NOTE_SHIFT;
 /// Software bit: the frame is the shared frame of zeros.
 pub(super) const ZERO: u64 = 1 << 11;
@@ -110,7 +111,8 @@ pub(super) fn each_used(entries: &[AtomicU64], mut each: impl FnMut(usize, &Atom
     look(groups.len() * GROUP, rest);
 }
 
-/// Returns the number of unused entries before the first used one.
+/// Returns the number of unused entries before the first used one, or the number of all entries if
+/// none is used.
 pub(super) fn unused_before(entries: &[AtomicU64]) -> usize {
     let (groups, _) = entries.as_chunks::<GROUP>();
     let skipped = groups.iter().take_while(|group| are_unused(group)).count() * GROUP;

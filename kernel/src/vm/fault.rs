@@ -26,7 +26,8 @@ use machine::memory::pressure;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// The most times that a fault begins again because the file changed under it.
+/// The most attempts to serve one fault. Each attempt but the last lacks one supply. A fault needs
+/// many only if other tasks change the file or the page in between.
 const FILE_RETRIES: u32 = 10_000;
 /// The number of pages that are mapped before other tasks may run.
 const POPULATE_BATCH: u64 = 64;
@@ -356,7 +357,7 @@ impl State {
         }
     }
 
-    /// Serves a fault with the lock held, or returns the supply that it needs first.
+    /// Serves a fault with the space's lock held, or returns the supply that it needs first.
     fn attempt(
         &mut self,
         page: u64,

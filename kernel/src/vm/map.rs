@@ -518,7 +518,8 @@ impl State {
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
         self.check_pool_pages(range)?;
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));
-        // A pure removal may exceed the limit by one split, as on Linux it may not: refuse both.
+        // Linux lets a removal split one area at the limit, unless it would leave two parts. Here
+        // every split beyond the limit fails.
         if splits != 0 && self.areas.len() as u64 + splits > knobs::max_map_count() {
             return Err(Errno::ENOMEM);
         }

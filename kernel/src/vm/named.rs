@@ -20,12 +20,13 @@ static FILES: SpinLock<RadixTree<Weak<dyn PageSource>>> = SpinLock::new(RadixTre
 /// The number to try next for a file.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The number of a file. 0 if it has none; its pages do not move then.
+/// The number by which [`find`] gets from the owner word of a frame to the file. 0 while the file
+/// has no number. Frames that the file gets in that time cannot be moved (`moving`).
 #[derive(Debug)]
 pub(super) struct Name(AtomicU64);
 
 impl Name {
-    /// Returns the name of a file that has no number yet.
+    /// Returns the value for a new file, which has no number yet.
     pub(super) const fn none() -> Self {
         Self(AtomicU64::new(0))
     }

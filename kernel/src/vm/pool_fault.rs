@@ -17,7 +17,7 @@ use machine::memory::hugetlb::{self, HugePage, PageSize};
 use machine::sched;
 use machine::sync::{Mutex, MutexGuard};
 
-/// A huge page that a fault needs.
+/// A page of the pool that a fault needs: page `index` of `file`.
 pub(super) struct PoolNeed {
     file: Arc<MappedFile>,
     index: u64,
@@ -29,7 +29,9 @@ pub(super) struct PoolNeed {
     source: Option<HugePage>,
 }
 
-/// A huge page that was allocated for a fault without the lock.
+/// A page of the pool that was obtained for a fault without the space's lock: a new page, or a page
+/// that the file has. If it is dropped unused, a page that was reserved for the mapping is reserved
+/// again.
 pub(super) struct PoolSupply {
     file: Arc<MappedFile>,
     index: u64,
@@ -195,8 +197,8 @@ pub(super) const fn level_of(size: PageSize) -> usize {
 }
 
 impl Asked<'_> {
-    /// Serves a fault in an area of the pool of huge pages with the lock held, or returns the
-    /// supply that it needs first.
+    /// Serves a fault in an area of the pool of huge pages with the space's lock held, or returns
+    /// the supply that it needs first.
     #[cold]
     pub(super) fn pool(
         &self,

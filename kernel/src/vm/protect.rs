@@ -453,7 +453,8 @@ impl AddressSpace {
 
 impl State {
     /// Sets the bytes of `present`, one for each page of `range`, for pages that the mapped files
-    /// have in memory. As on Linux only files that the mapping may change are asked.
+    /// have in memory. Only files of shared mappings that may store are examined. Linux examines
+    /// every file that the caller owns or may open for writing.
     fn add_present(&self, range: Range<u64>, present: &mut [u8]) {
         const ROW: usize = 16;
         const TOLD: VmaFlags = VmaFlags::SHARED.union(VmaFlags::MAY_WRITE);

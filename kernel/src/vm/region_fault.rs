@@ -14,8 +14,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::zero_block;
 
 impl Asked<'_> {
-    /// Serves a fault in a region without a table, or with another entry in its place. Returns
-    /// `None` if the fault needs a base page.
+    /// Serves a fault in a region without a table, or with another entry in its place. `leaf` is
+    /// what maps the page. `mapped` is the space's `State::mapped`, which counts the pages that
+    /// this maps. Returns the supply that is missing, if any. Returns `None` if the fault needs a
+    /// base page.
     #[cold]
     pub(super) fn no_table(
         &self,
@@ -82,8 +84,9 @@ impl Asked<'_> {
             && !self.space.declines_huge_pages()
     }
 
-    /// Maps a private huge page in a region that maps no page, or zeros. Returns `None` if there is
-    /// no huge page.
+    /// Maps a private huge page in a region that maps no page, or zeros. `mapped` is the space's
+    /// `State::mapped`. Returns the supply that is missing, if any. Returns `None` if there is no
+    /// huge page.
     #[cold]
     fn new_huge(
         &self,

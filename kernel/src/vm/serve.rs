@@ -26,7 +26,7 @@ use machine::memory::{copy_page, zero_frame};
 /// The number of pages of a file that are mapped together: an aligned group around the touched
 /// page. Linux's `fault_around_bytes`.
 const AROUND: usize = 16;
-/// A file's page that was obtained without the lock.
+/// A file's page that was obtained without the space's lock.
 struct Supply {
     file: Arc<MappedFile>,
     index: u64,
@@ -34,7 +34,7 @@ struct Supply {
     page: FrameRef,
 }
 
-/// A private copy of a file's page, which is made without the lock.
+/// A private copy of a file's page, which is made without the space's lock.
 pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
@@ -62,7 +62,8 @@ pub(super) enum Step {
     NeedsFrame(AllocError),
     /// This page of a file must be obtained first.
     NeedsPage(FilePage),
-    /// This page of a file must be copied first, without the lock, because other CPUs want it.
+    /// This page of a file must be copied first, without the space's lock, because other CPUs want
+    /// that lock.
     NeedsCopy(FileCopy),
     /// The huge page of zeros can serve the fault, and must be obtained first.
     NeedsZeros,
@@ -81,7 +82,7 @@ pub(super) enum Step {
     Lost,
 }
 
-/// Frames and pages obtained for a fault without the lock.
+/// Frames and pages obtained for a fault without the space's lock.
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
@@ -227,7 +228,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Serves the fault with the space's lock held, or returns the supply that is missing. `mapped`
-    /// has the numbers of mapped pages by kind, as in `State`.
+    /// is the space's `State::mapped`, which counts the pages that this maps.
     #[inline(always)]
     pub(super) fn serve(
         &self,
@@ -254,7 +255,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Serves a store to a private area: maps a copy of a file's page at an unused entry. Returns
+    /// Serves a store to a private area, which allows stores: maps a copy of a file's page at an
+    /// unused entry. `mapped` is the space's `State::mapped`, which counts the copy. Returns
     /// `false`, and changes nothing, in these cases:
     /// - The area has no file, or no last-level table.
     /// - The entry is in use.
@@ -293,7 +295,8 @@ impl<'a> Asked<'a> {
         true
     }
 
-    /// Serves the fault by a huge page. Returns `None` if an entry of a page must serve it.
+    /// Serves the fault by a huge page, or returns the supply that is missing. `mapped` is the
+    /// space's `State::mapped`. Returns `None` if the entry of a base page must serve the fault.
     #[inline(always)]
     fn huge(
         &self,
@@ -379,7 +382,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps a private copy of a file's page that was made without the lock, or requests one.
+    /// Maps a private copy of a file's page that was made without the space's lock, or requests
+    /// one.
     #[cold]
     fn copy_beside_others(
         &self,
@@ -518,17 +522,21 @@ impl Change<'_> {
             machine::arch::cpu::invlpg(self.page);
             return Ok(());
         }
-        if self.space.has_flushes() {
-            // Another CPU may not know yet that the page is shared: its stores must not be lost.
-            tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
-        }
-        let copy = if self.old & ZERO != 0 {
-            new_anonymous(percpu::this())?
-        } else {
-            copy_of(frame_ptr(frame))?
-        };
-        self.put(copy, 0, true);
+        // No CPU may read or write the old frame any more when another can store to the new one.
+        self.entry.store(0, Ordering::Relaxed);
         tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
+        let copy = if self.old & ZERO != 0 {
+            new_anonymous(percpu::this())
+        } else {
+            copy_of(frame_ptr(frame))
+        };
+        match copy {
+            Ok(copy) => self.put(copy, 0, true),
+            Err(error) => {
+                self.entry.store(self.old, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
         if self.old & ZERO == 0 {
             self.count(self.old, -1);
             machine::memory::memmap::release(frame);

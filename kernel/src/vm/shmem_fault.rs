@@ -50,8 +50,10 @@ impl Asked<'_> {
         }
     }
 
-    /// Serves a fault in a mapping of a file, in a region without a table, by one entry. Returns
-    /// `None` if the fault needs a base page, as stores to private mappings do.
+    /// Serves a fault in a mapping of `file`, in a region without a table, by one entry for a huge
+    /// block of the file. `offset` is the byte of the file at the start of the area. `mapped` is
+    /// the space's `State::mapped`, which counts the pages of the block. Returns `None` if the
+    /// fault needs a base page. The caller passes no stores to private mappings.
     #[cold]
     pub(super) fn block(
         &self,

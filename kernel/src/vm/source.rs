@@ -118,11 +118,13 @@ pub trait PageSource: Send + Sync {
     fn mappings(&self) -> &Mappings;
 }
 
-/// Counts the spaces that map a file. System V shared memory needs this count.
+/// The attachment of one mapping to a file that counts its mappings, as System V shared memory
+/// does. The code that creates a value counts the mapping.
 pub trait Attachment: Send + Sync {
-    /// Returns the attachment of a child, which gets the mapping too. Called with a spin lock held.
+    /// Counts one more mapping of the file, of a child of `fork` or in the same space, and returns
+    /// its attachment.
     fn inherit(&self) -> Arc<dyn Attachment>;
-    /// Called when the last area of the mapping has left its space.
+    /// Uncounts the mapping. Called when the last area of the mapping has left its space.
     fn leave(&self);
 }
 
@@ -151,7 +153,7 @@ pub struct MappedFile {
     pub executable: bool,
     /// A value that must exist as long as the mapping.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
-    /// Counts the spaces that map the file, if they are counted.
+    /// The attachment of this mapping, if the file counts its mappings.
     attachment: Option<Arc<dyn Attachment>>,
     /// [`Mappings`] counts this mapping as one that may store to the file.
     stores: bool,
@@ -178,20 +180,20 @@ impl MappedFile {
         }
     }
 
-    /// Counts the space that maps the file. Calls [`Attachment::leave`] of `attachment` when the
-    /// last area of the mapping has left the space.
+    /// Records `attachment`, which counts this mapping for the file. [`Attachment::leave`] is
+    /// called when the last area of the mapping has left the space.
     pub fn attach(&mut self, attachment: Arc<dyn Attachment>) {
         self.attachment = Some(attachment);
     }
 
-    /// Returns whether the spaces that map the file are counted ([`Self::attach`]). Each space has
-    /// a separate `MappedFile` then.
+    /// Returns whether the file counts its mappings ([`Self::attach`]). Each space has a separate
+    /// `MappedFile` then.
     pub(super) fn is_attached(&self) -> bool {
         self.attachment.is_some()
     }
 
-    /// Returns a separate `MappedFile` for the child's copy of the mapping, if the spaces that map
-    /// the file are counted. Returns `None` if the child can share this one.
+    /// Returns a separate `MappedFile` for the child's copy of the mapping, if the file counts its
+    /// mappings. Returns `None` if the child can share this one.
     pub(super) fn for_child(&self) -> Option<Self> {
         let attachment = self.attachment.as_ref()?.inherit();
         Some(Self {
@@ -201,9 +203,9 @@ impl MappedFile {
             executable: self.executable,
             hold: self.hold.clone(),
             attachment: Some(attachment),
-            // Whose spaces are counted is never sealed.
+            // A file that counts its mappings is never sealed.
             stores: false,
-            // A child was promised nothing.
+            // The parent keeps the reservation.
             promises: None,
         })
     }

@@ -84,7 +84,7 @@ impl HugeSupply {
 }
 
 /// Maps the huge block of `supply` at `slot`, for a region of an area with `flags`. Adds its pages
-/// to `mapped`. `owner` becomes the owner word of the block.
+/// to `mapped`, the space's `State::mapped`. `owner` becomes the owner word of the block.
 pub(super) fn put_huge(
     tables: &mut PageTables,
     mapped: &mut [u64; 3],

@@ -14,7 +14,9 @@ use machine::memory::zero_block;
 use machine::memory::zero_frame;
 
 impl Asked<'_> {
-    /// Returns whether the huge page of zeros may serve the fault, a load.
+    /// Returns whether the fault is a load that the huge page of zeros may serve. Returns `false`
+    /// if the fault wants a reference to the frame, if that huge page is not in use, or if an
+    /// attempt to get it has failed. The caller checks that the area may have huge pages.
     #[inline(always)]
     pub(super) fn wants_zeros(&self, supplies: &Supplies) -> bool {
         !self.store

@@ -8,6 +8,7 @@
 #include <sys/ipc.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/vfs.h>
@@ -383,8 +384,111 @@ static void short_buffers(void)
 	close(d);
 }
 
+static void say_names(const char *what)
+{
+	char name[17] = "", *from, *to;
+	MUST(prctl(PR_GET_NAME, name));
+	say("%s: [%s]", what, name);
+	say("comm [%s]", load("/proc/self/comm"));
+	from = strchr(load("/proc/self/stat"), '(');
+	to = strrchr(text, ')');
+	to[1] = 0;
+	say("stat %s", from);
+	load("/proc/self/status");
+	*strchr(text, '\n') = 0;
+	say("status %s", text);
+}
+
+/* Names of tasks that are written in odd ways, and shown in one line. */
+static void odd_names(void)
+{
+	static const char *const names[] = { "plain", "with a newline\n", "  blanks  ", "a\\b\nc", "\x80\xff", "longer than any name may be", "\n", "a\0b" };
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		int fd = MUST(open("/proc/self/comm", O_WRONLY));
+		size_t length = i + 1 == sizeof names / sizeof *names ? 3 : strlen(names[i]);
+		TRY(write(fd, names[i], length));
+		close(fd);
+		say_names("written");
+		MUST(prctl(PR_SET_NAME, names[i]));
+		say_names("set");
+	}
+	prctl(PR_SET_NAME, "true_proc");
+}
+
+/* A field of /proc/PID/stat behind the name, counted from the first of the line. */
+static long place(const char *path, int number)
+{
+	char *at = strrchr(load(path), ')') + 1;
+	for (int i = 3; i < number; i++)
+		at = strchr(at + 1, ' ');
+	return strtol(at, 0, 10);
+}
+
+static void *of_a_thread(void *arg)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/task/%ld/stat", syscall(SYS_gettid));
+	long before = place(path, 10);
+	char *m = mmap(0, 50 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(m, 50 * PAGE, MADV_NOHUGEPAGE);
+	for (int i = 0; i < 50; i++)
+		m[i * PAGE] = 1;
+	long own = place(path, 10) - before;
+	HOLDS(own >= 50 && own < 100);
+	MUST(syscall(SYS_setresuid, 1000, 1000, 1000));
+	put("/proc/self/timerslack_ns", "70000");
+	return 0;
+}
+
+static void tellings(void)
+{
+	static const char *const adjustments[] = { "0x10", "010", "-0x10", "+5", "1 ", " 7", "-", "0x", "1001", "-1001", "99999999999" };
+	for (size_t i = 0; i < sizeof adjustments / sizeof *adjustments; i++) {
+		put("/proc/self/oom_score_adj", adjustments[i]);
+		say("now %s", load("/proc/self/oom_score_adj"));
+	}
+	put("/proc/self/oom_score_adj", "0");
+	char *line = strstr(load("/proc/self/limits"), "Max nice");
+	*strchr(line, '\n') = 0;
+	say("a row without a unit ends with %zu blanks", strspn(strrchr(line, '0') + 1, " "));
+	load("/proc/self/smaps_rollup");
+	for (char *at = strchr(text, '\n'); at && at[1]; at = strchr(at + 1, '\n'))
+		say("rollup: %.*s", (int)strcspn(at + 1, ":"), at + 1);
+	say("running: wchan %ld", place("/proc/self/stat", 35));
+	int p[2];
+	MUST(pipe(p));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		char b;
+		close(p[1]);
+		_exit(read(p[0], &b, 1));
+	}
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/stat", child);
+	for (;;) {
+		char *state = strrchr(load(path), ')');
+		if (state && state[2] == 'S')
+			break;
+		sched_yield();
+	}
+	say("waiting: wchan %ld", place(path, 35));
+	close(p[1]);
+	MUST(waitpid(child, 0, 0));
+	long forks = strtol(strstr(load("/proc/stat"), "processes ") + 10, 0, 10);
+	for (int i = 0; i < 10; i++) {
+		if (MUST(fork()) == 0)
+			_exit(0);
+		MUST(wait(0));
+	}
+	long more = strtol(strstr(load("/proc/stat"), "processes ") + 10, 0, 10) - forks;
+	HOLDS(more >= 10 && more < 1000);
+	IN_CHILD("a thread", pthread_t t; pthread_create(&t, 0, of_a_thread, 0); pthread_join(t, 0));
+}
+
 int main(void)
 {
+	odd_names();
+	tellings();
 	links();
 	modes();
 	writes();

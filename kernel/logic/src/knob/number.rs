@@ -72,6 +72,25 @@ pub fn unsigned(text: &[u8], base: Base, most: u64) -> Result<u64, Errno> {
     Ok(number.value)
 }
 
+/// Parses an `int` that is all of `text`, except for one newline at the end (`kstrtoint`). A sign
+/// may precede it. A NUL ends the text.
+///
+/// # Errors
+/// `EINVAL` if `text` contains anything else, `ERANGE` if the number does not fit.
+pub fn signed(text: &[u8], base: Base) -> Result<i32, Errno> {
+    match text.strip_prefix(b"-") {
+        Some([b'+', ..]) => Err(Errno::EINVAL),
+        Some(text) => {
+            let value = unsigned(text, base, 1 << 31)?;
+            i32::try_from(-value.cast_signed()).map_err(|_| Errno::ERANGE)
+        }
+        None => {
+            let value = unsigned(text, base, u64::MAX)?;
+            i32::try_from(value).map_err(|_| Errno::ERANGE)
+        }
+    }
+}
+
 /// Parses the size at the beginning of `text` (`memparse`). A size is a number, and possibly one of
 /// the suffixes `K`, `M`, `G`, `T`, `P` and `E`, powers of 1024, in upper or lower case. Returns
 /// the number of bytes, modulo 2^64, and the text after the size. The number is 0 if `text` begins
@@ -188,5 +207,23 @@ mod tests {
         assert_eq!(leading(b"0x14"), Some((0, &b"x14"[..])));
         assert_eq!(leading(b"-1"), None);
         assert_eq!(leading(b""), None);
+    }
+
+    #[test]
+    fn signed_numbers_are_ints() {
+        let of = |text: &str| signed(text.as_bytes(), Base::OfPrefix);
+        assert_eq!(of("-0x10\n"), Ok(-16));
+        assert_eq!(of("+010"), Ok(8));
+        assert_eq!(of("-2147483648"), Ok(i32::MIN));
+        for (text, error) in [
+            ("-2147483649", Errno::ERANGE),
+            ("2147483648", Errno::ERANGE),
+            ("-+1", Errno::EINVAL),
+            ("--1", Errno::EINVAL),
+            ("-", Errno::EINVAL),
+            ("1 ", Errno::EINVAL),
+        ] {
+            assert_eq!(of(text), Err(error), "{text}");
+        }
     }
 }

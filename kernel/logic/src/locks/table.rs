@@ -81,7 +81,7 @@ pub enum Acquired {
 /// The reason why a request for a lock was refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Another owner's lock excludes the request, and it must not wait.
+    /// Another owner's lock excludes the request, and the request must not wait.
     Conflict,
     /// Waiting would be a deadlock.
     Deadlock,

@@ -429,9 +429,8 @@ impl Discipline {
         self.termios.control.set(Control::CLOCAL, local);
     }
 
-    /// Changes the settings to `new`, except for locked ones. [`When::Flush`] also discards input
-    /// that was typed but not read. The caller must have waited for the output if `when` requires
-    /// that.
+    /// Changes the settings to `new`, except for locked ones. [`When::Flush`] also calls
+    /// [`Self::flush_input`]. The caller must have waited for the output if `when` requires that.
     pub fn set_termios(&mut self, new: Termios, when: When) {
         let new = new.holding(&self.termios, &self.locked);
         if when == When::Flush {
@@ -465,7 +464,8 @@ impl Discipline {
         self.drain_backlog();
     }
 
-    /// Discards input that was typed but not read.
+    /// Discards the input in the buffer, which was processed but not read. Typed bytes that still
+    /// wait for room are not discarded: some of them move into the buffer.
     pub fn flush_input(&mut self) {
         self.buffer.clear();
         self.erasing = false;
@@ -481,7 +481,9 @@ impl Discipline {
         self.tell(Packet::FLUSH_WRITE, Packet::empty());
     }
 
-    /// Discards waiting input and output because a signal key was typed.
+    /// Discards the input in the buffer, the echo that is not shown yet, and output as
+    /// [`Self::flush_output`] does, because a signal key was typed. Typed bytes that still wait for
+    /// room stay.
     pub(super) fn flush_for_signal(&mut self) {
         self.held = VecDeque::new();
         self.flush_output();

@@ -92,8 +92,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     /// allocated the block, and the block's descriptors must be zero.
     ///
     /// # Errors
-    /// [`AllocError`] if there is no frame for a table or for the shared page. No entry has changed
-    /// then.
+    /// [`AllocError`] if there is no frame for a table or for the shared page. In that case no
+    /// entry has changed.
     pub fn share(&mut self, block: Frame) -> Result<(), AllocError> {
         let machine = self.machine;
         let shared = self.shared()?;
@@ -141,8 +141,8 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         Ok(table)
     }
 
-    /// Replaces the part of the memmap of `block`, a page of 1 GiB, with the shared page, by whole
-    /// tables. Otherwise like [`Self::share`].
+    /// Replaces the part of the memmap of `block`, a page of 1 GiB, with the shared page. Does so
+    /// by whole tables, and otherwise as [`Self::share`] does.
     ///
     /// # Errors
     /// The errors of [`Self::share`].
@@ -182,9 +182,11 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         self.retire(table, true);
     }
 
-    /// Restores the part of the memmap of `block`, which is shared, on frames of `supply` or of the
-    /// block itself. Its descriptors are zero then. Never fails. The block must not be freed before
-    /// [`Self::end`].
+    /// Restores the part of the memmap of `block`, which must map the shared page: the descriptors
+    /// of the block become zero and writable. The new memmap pages are on frames of `supply`. If
+    /// `supply` has too few frames and can allocate no more, they are on the first frames of the
+    /// block itself, so this never fails. Returns which frames were used. The block must not be
+    /// freed before [`Self::end`].
     ///
     /// # Panics
     /// If there is no shared page.
@@ -278,8 +280,11 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         machine.forget(block);
     }
 
-    /// Maps `page`, a large page of zeros, for the part of the memmap under one table, which must
-    /// be shared. `first` is the first frame described there.
+    /// Replaces the shared table with `page`, a large page of zeros, for the part of the memmap
+    /// under that table. `first` is the first frame described there.
+    ///
+    /// # Panics
+    /// If that part of the memmap does not use the shared table.
     pub(super) fn put_large(&mut self, first: Frame, page: Frame) {
         let slot = self.machine.slot(first);
         let table = target::<M>(slot.load(Ordering::Relaxed));

@@ -88,8 +88,9 @@ pub trait Machine: Copy {
     fn allocate_range(self, range: FrameRange) -> bool;
     /// Frees the frames in `range`, which are in use as single frames.
     fn free(self, range: FrameRange);
-    /// Hands the frames in `range`, which the memmap has from boot, to the allocator. They are in
-    /// use as single frames then. Called with the exchange's lock, so by one CPU at a time.
+    /// Makes the frames in `range`, which the memmap has from boot, known to the allocator. After
+    /// the call they count as allocated single frames, and [`Self::free`] can free them. The caller
+    /// holds the exchange's lock, so only one CPU at a time calls this.
     fn admit(self, range: FrameRange);
 
     /// Makes this CPU flush its translations of the part of the memmap of `block`.

@@ -292,7 +292,9 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Frees everything that can be freed.
+    /// Frees the frames of all programs and all pages of the pool, and makes as many carriers whole
+    /// as possible. The machine's allocator no longer refuses. Then checks the state. A block that
+    /// still carries its own part of the memmap must also contain parts of other blocks.
     pub(super) fn empty(&mut self) {
         self.machine.refuse(Refuse::None);
         self.release(0, self.programs.len());
@@ -317,7 +319,8 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
     }
 
-    /// Returns whether the first frames of any block contain the block's own part of the memmap.
+    /// Returns whether there is a carrier: a block whose first frames contain the block's own part
+    /// of the memmap.
     pub(super) fn carries(&self) -> bool {
         !self.carriers.is_empty()
     }

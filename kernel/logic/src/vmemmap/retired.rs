@@ -44,7 +44,8 @@ impl Retired {
         true
     }
 
-    /// Admits the frames that the memmap has from boot. The caller must hold the exchange's lock.
+    /// Makes the frames that the memmap has from boot known to the allocator ([`Machine::admit`]).
+    /// They are not free yet. The caller must hold the exchange's lock.
     pub(super) fn admit<M: Machine>(&self, machine: M) {
         for &(run, owned) in &self.runs[..self.len] {
             if !owned {

@@ -4,11 +4,11 @@ use super::cpuset::MAX_CPUS;
 use super::layout::phys_to_virt;
 use super::paging;
 
-/// The most I/O APICs that are used.
+/// The most I/O APICs that are used. Further ones are ignored.
 const MAX_IO_APICS: usize = 4;
-/// The most tables that are examined.
+/// The most tables that are examined. Further ones are ignored.
 const MAX_TABLES: usize = 64;
-/// The most entries of the MADT that are examined.
+/// The most entries of the MADT that are examined. Further ones are ignored.
 const MAX_ENTRIES: usize = 1024;
 
 /// An I/O APIC, as the MADT describes it.

@@ -54,7 +54,10 @@ impl<T> SpinLock<T> {
 }
 
 impl<T: ?Sized> SpinLock<T> {
-    /// Takes the lock, spinning until it is free.
+    /// Takes the lock, spinning until it is free. Serves requests of other CPUs
+    /// ([`ipi::poll_mailbox`]) in that time, and halts if it takes long. Interrupts are off in
+    /// kernel mode, so they need not be disabled. Until the guard is dropped, the current thread
+    /// must not block and must not take the lock again.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         // Acquire: pairs with the Release of the guard's drop.
@@ -114,8 +117,8 @@ impl<T: ?Sized> SpinLock<T> {
         }
     }
 
-    /// Takes the lock if it is free right now. Returns `None` if it is not. Costs less than
-    /// [`Self::try_lock`] if the lock is mostly free.
+    /// Takes the lock if it is free right now. Returns `None` if it is not, also if this CPU holds
+    /// it. Costs less than [`Self::try_lock`] if the lock is mostly free.
     #[inline]
     pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: as in `lock`.
@@ -128,8 +131,8 @@ impl<T: ?Sized> SpinLock<T> {
         Some(SpinGuard { lock: self })
     }
 
-    /// Takes the lock if it is free right now. Returns `None` if it is not. Costs less than
-    /// [`Self::lock_now`] if the lock is often held.
+    /// Takes the lock if it is free right now. Returns `None` if it is not, also if this CPU holds
+    /// it. Costs less than [`Self::lock_now`] if the lock is often held.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Relaxed: a hint that spares the exclusive cache line; `lock_now` decides.

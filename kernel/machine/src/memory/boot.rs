@@ -27,7 +27,8 @@ const RAM_PER_LARGE_PAGE: u64 = LARGE_PAGE / DESCRIPTOR_BYTES * FRAME_SIZE as u6
 /// The end of the RAM that is used. The descriptors of RAM beyond it would need a second top-level
 /// entry.
 const RAM_LIMIT: u64 = 512 << 30 << 6;
-/// The most ranges of RAM that are used; QEMU gives two or three.
+/// The most ranges of RAM that are used. Further ones stay unused, with a message. QEMU gives two
+/// or three.
 const MAX_RANGES: usize = 16;
 /// The address at which the zone `Dma32` ends and the zone `Normal` begins.
 const DMA32_END: u64 = 1 << 32;

@@ -196,8 +196,10 @@ pub(super) fn due(queue: &RunQueue, running: &Thread, now: Nanos) -> Due {
 }
 
 /// Records the priority of `running` in `queue`, and limits its slice. A real-time thread gets a
-/// new slice from `now` on, at most the rest of its turn. The slice of a thread that shares by
-/// weight ends early if real-time threads wait.
+/// new slice from `now` on. With `SCHED_RR`, the slice is at most the rest of the thread's
+/// [`rr_slice_ns`]. If a thread waits that shares by weight, it is also at most the rest of
+/// [`Share::runtime_ns`] in this period. The slice of a thread that shares by weight ends early if
+/// real-time threads wait.
 #[cold]
 pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.note_priority(running.priority());

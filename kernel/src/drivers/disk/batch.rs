@@ -42,7 +42,7 @@ impl Batch {
                 self.failure
                     .compare_exchange(FINE, failure, Ordering::Relaxed, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in `wait`; the data is there for who sees 0.
+        // Release: pairs with the Acquire in `wait`, so a task that reads 0 also sees the data.
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiters.wake_all();
         }

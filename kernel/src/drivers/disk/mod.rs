@@ -203,7 +203,7 @@ impl Disk {
     /// Returns the usable size in sectors, a multiple of the block size. The device may change it
     /// at any time.
     pub fn sectors(&self) -> u64 {
-        // Relaxed: a number of its own; the device may change it at any time.
+        // Relaxed: no other data depends on the number.
         self.sectors.load(Ordering::Relaxed)
     }
 
@@ -247,8 +247,9 @@ impl Disk {
     /// Carries out a request without data and waits for its end.
     ///
     /// # Errors
-    /// Fails with the device's error, and with `EINTR` if the task is being killed. The request
-    /// goes on then.
+    /// Fails with `EIO` if the request failed, with `EOPNOTSUPP` if the device does not support the
+    /// operation, and with `ENODEV` if the device is not used any more. Fails with `EINTR` if the
+    /// task is being killed. The device still carries the request out then.
     pub fn perform(&self, operation: Operation) -> Result<(), Errno> {
         self.transfer(operation, Data::new())
     }

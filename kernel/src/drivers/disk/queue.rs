@@ -56,12 +56,13 @@ impl Request {
     }
 }
 
-/// The outcome of [`Queue::start`].
+/// The result of [`Queue::start`]: whether the request is in the queue, and the request otherwise.
 pub(super) enum Start {
+    /// The request is in the queue, or has ended by now.
     Started,
-    /// The queue is full. Gives the request back.
+    /// The queue is full. Has the request, which can be passed to [`Queue::start`] again.
     Full(Request),
-    /// The device is not used any more. Gives the request back.
+    /// The device is not used any more. Has the request, which the caller must finish.
     Gone(Request),
 }
 
@@ -138,7 +139,9 @@ impl Queue {
                 && self.slots.iter().any(|slot| slot.request.is_none())
     }
 
-    /// Puts `request` in the queue and notifies the device if necessary.
+    /// Puts `request` in the queue and notifies the device if necessary. Returns
+    /// [`Start::Started`] then. Returns the request in [`Start::Full`] if the queue is full, and in
+    /// [`Start::Gone`] if the device is not used any more. Never waits.
     pub(super) fn start(&mut self, request: Request) -> Start {
         if self.dead {
             return Start::Gone(request);
@@ -286,7 +289,7 @@ fn with_buffers<R>(
     inputs[read] = unsafe { bytes(base, HEADER_BYTES) };
     read += 1;
     if request.operation.range().is_some() {
-        // SAFETY: as above.
+        // SAFETY: the slot's part of the control page, which lives as long as the borrow.
         inputs[read] = unsafe { bytes(base + RANGE_AT as u64, HEADER_BYTES) };
         read += 1;
     }
@@ -305,7 +308,7 @@ fn with_buffers<R>(
             Direction::None => {}
         }
     }
-    // SAFETY: as for the header.
+    // SAFETY: the slot's part of the control page, which lives as long as the borrow.
     outputs[written] = unsafe { bytes(base + STATUS_AT as u64, 1) };
     written += 1;
     each(&inputs[..read], &mut outputs[..written])

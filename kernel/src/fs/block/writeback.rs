@@ -24,7 +24,8 @@ pub(super) fn start() {
 }
 
 /// Sets the interval at which the thread writes dirty pages, in hundredths of a second. 0 and
-/// negative values turn periodic writing off. The new interval begins now.
+/// negative values turn periodic writing off. The thread also writes the dirty pages of all disks
+/// now, and the new interval begins after that.
 pub fn set_interval_centis(centis: i32) {
     dirty_limits::set_interval_centis(centis);
     wake();

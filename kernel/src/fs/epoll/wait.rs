@@ -94,7 +94,8 @@ impl Epoll {
                 let report = match item.file.upgrade() {
                     Some(file) => item.report(&file),
                     None => {
-                        // The file was closed without being removed. As on Linux it leaves the set.
+                        // The file was closed without being removed. On Linux it leaves the set at
+                        // its close; here it does so now.
                         if let Some(item) = place.take() {
                             self.remove_item(&item);
                         }

@@ -45,6 +45,7 @@ impl OpenDirectory {
                 names.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                 names.push(Name {
                     name: entry.name.into(),
+                    // In the answer to a listing, this field has the inode number.
                     inode: entry.attributes.version,
                     kind: FileKind::from_mode(entry.attributes.mode).ok_or(Errno::EIO)?,
                 });

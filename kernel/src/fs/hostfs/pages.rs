@@ -15,6 +15,7 @@ use logic::radix::RadixTree;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, spare_file_frame, stats};
 use machine::sched;
 
+/// The size of a page in bytes.
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are dropped in one hold of the lock.
 const BATCH: usize = 32;

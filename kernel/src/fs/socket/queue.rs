@@ -10,7 +10,7 @@ use logic::errno::Errno;
 /// The urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Urgent {
-    /// The place of the byte in the stream.
+    /// The position of the byte in the stream: the number of bytes that came before it.
     pub(super) at: u64,
     /// The byte itself, until it is received alone (`MSG_OOB`).
     pub(super) byte: Option<u8>,
@@ -100,8 +100,8 @@ impl Queue {
         Some(gone)
     }
 
-    /// Makes `byte`, at the place `at` of the stream, the urgent one. If the old urgent byte was
-    /// next, it stays apart and is skipped. Otherwise it becomes a normal byte.
+    /// Makes `byte`, at the position `at` of the stream, the urgent one. If the old urgent byte was
+    /// the next to receive, it stays apart and is skipped. Otherwise it becomes a normal byte.
     pub(super) fn set_urgent(&mut self, at: u64, byte: u8) {
         if self.is_at_urgent() && !self.urgent_inline {
             self.skipped += 1;
@@ -133,7 +133,8 @@ impl Queue {
         self.urgent.is_some_and(|urgent| urgent.at == self.next())
     }
 
-    /// Returns the place of the next byte that is not skipped.
+    /// Returns the position in the stream of the next byte to receive. Bytes that are skipped lie
+    /// before it.
     pub(super) fn next(&self) -> u64 {
         self.gone + self.skipped as u64
     }

@@ -32,16 +32,16 @@ const RELIEF: usize = 512;
 /// waits and goes on reads the file that it began with, even if the host has another one by then.
 const SMALL: u64 = 1 << 20;
 
-/// The host's directory below a directory.
+/// The host's directory whose entries appear in a directory in memory.
 #[derive(Clone, Debug)]
 pub(super) enum Below {
-    /// Not known yet.
+    /// The host has not been asked whether it has such a directory.
     Unknown,
-    /// There is none.
+    /// The host has no such directory.
     Nothing,
-    /// The one with this path. Some of its entries may not be here yet.
+    /// The path of the host's directory. Some of its entries may not be fetched yet.
     Folder(Arc<[u8]>),
-    /// The one with this path. All of its entries are here.
+    /// The path of the host's directory. All of its entries have been fetched.
     Whole(Arc<[u8]>),
 }
 
@@ -393,8 +393,9 @@ fn forget(way: &mut Way, most: usize) -> usize {
     })
 }
 
-/// Calls `work`, which drops pages or entries and returns how many. If another thread does such
-/// work, waits for its end instead. Returns whether this thread or the other one dropped anything.
+/// Calls `work`, which drops pages or entries and returns their number. If another thread is doing
+/// such work, only waits until that thread has finished. Returns whether this thread or the other
+/// one dropped anything.
 fn give_up(work: impl FnOnce(&mut Way) -> usize) -> bool {
     if let Some(mut way) = WAY.try_lock() {
         let some = work(&mut way) > 0;
@@ -738,22 +739,25 @@ fn drop_some(most: usize) -> usize {
     dropped
 }
 
-/// Drops some unused pages that the host still has, of any file system. Call this if `fs` is full.
-/// Does nothing if `fs` has no files of the host. If another thread drops pages or entries, waits
-/// for its end instead. Returns whether anything was dropped.
+/// Drops some unused pages that the host still has, of any file system. Call this if `fs` is full,
+/// without a spin lock. Does nothing and returns `false` if `fs` has no files of the host. If
+/// another thread is dropping pages or entries, only waits until that thread has finished. Returns
+/// whether this thread or the other one dropped anything.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
 /// Forgets some unused entries that the host still has, of any file system. Call this if `fs` has
-/// no room for another file. Does nothing if `fs` has no files of the host. If another thread drops
-/// pages or entries, waits for its end instead. Returns whether anything was dropped.
+/// no room for another file, without a spin lock. Does nothing and returns `false` if `fs` has no
+/// files of the host. If another thread is dropping pages or entries, only waits until that thread
+/// has finished. Returns whether this thread or the other one dropped anything.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
 /// Drops some unused pages that the host still has, or else forgets unused entries, after a failed
-/// allocation. Returns `true` if trying again may help. No spin lock may be held.
+/// allocation. If another thread is doing so, only waits until that thread has finished. Returns
+/// `true` if trying again may help. No spin lock may be held.
 pub fn relieve() -> bool {
     give_up(|way| match drop_some(RELIEF) {
         0 => forget(way, FORGOTTEN),

@@ -36,10 +36,10 @@ fn last_name(path: &[u8]) -> &[u8] {
 }
 
 impl Beside {
-    /// Returns the folders whose entries are fetched in one request with those of `node`, which
-    /// shows the host's `folder`. Their number grows with the number of folders that were listed in
-    /// the directory above and in the one above that. So a program that lists one folder of many
-    /// fetches no others.
+    /// Returns the folders whose entries are fetched in one request with those of `node`. `folder`
+    /// is the path of the host's folder that `node` shows. The number of further folders grows with
+    /// the number of folders that were listed in the parent directory of `node` and in the parent's
+    /// parent. So a program that lists one folder of many fetches no others.
     pub(super) fn of(node: &TmpNode, folder: &[u8]) -> Self {
         Self::gathered(node, folder).unwrap_or_default()
     }

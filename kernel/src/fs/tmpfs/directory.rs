@@ -588,7 +588,8 @@ pub(super) fn rename(
         }
     }
     // Only this function and `remove_directory` can retire `to`, and both hold `SEVERAL`. But a
-    // file may be added or removed under a single lock, so each step checks again.
+    // file may be added or removed under the lock of its directory alone, so both names are checked
+    // again under the locks of both directories.
     if target_dir.state.lock().removed {
         return Err(Errno::ENOENT);
     }
@@ -596,17 +597,26 @@ pub(super) fn rename(
         let now = state.by_name.get(name).map(|entry| &entry.node);
         now.map(Arc::as_ptr) == node.map(Arc::as_ptr)
     };
-    let moved = {
-        let mut state = source_dir.state.lock();
-        if !is_of(&state, name, Some(&source)) {
-            return Err(Errno::ESTALE);
-        }
-        state.remove(name).ok_or(Errno::ENOENT)?
+    let mut source_state = source_dir.state.lock();
+    // Only holders of `SEVERAL` take the locks of two directories.
+    let mut apart = if core::ptr::eq(source_dir, target_dir) {
+        None
+    } else {
+        Some(target_dir.state.lock())
     };
-    let mut target_state = target_dir.state.lock();
-    let replaced = target_state.remove(new_name);
-    target_state.insert(new_name.into(), moved.clone(), false);
-    drop(target_state);
+    let into = apart.as_deref().unwrap_or(&source_state);
+    if !is_of(&source_state, name, Some(&source)) || !is_of(into, new_name, target.as_ref()) {
+        return Err(Errno::ESTALE);
+    }
+    let moved = source_state.remove(name).ok_or(Errno::ENOENT)?;
+    let into = match &mut apart {
+        Some(state) => &mut **state,
+        None => &mut *source_state,
+    };
+    let replaced = into.remove(new_name);
+    into.insert(new_name.into(), moved.clone(), false);
+    drop(apart);
+    drop(source_state);
     if let Ok(directory) = moved.directory() {
         directory.set_place(Some(to.this.clone()), new_name);
         from.add_links(-1);

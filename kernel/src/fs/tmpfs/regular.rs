@@ -29,6 +29,7 @@ use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
 const MAX_SIZE: u64 = i64::MAX as u64;
+/// The size of a page in bytes.
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are freed before other tasks may run.
 const FREE_BATCH: usize = 64;

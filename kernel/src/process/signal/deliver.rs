@@ -2,7 +2,7 @@
 
 use super::{
     Action, DefaultAction, SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_DFL, SigInfo, SigSet, Signal,
-    fault, frame, stop,
+    fault, frame, send, stop,
 };
 use crate::process::task::table::{self, Table};
 use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
@@ -13,7 +13,8 @@ use machine::arch::UserFrame;
 use machine::sched::work;
 
 /// Sets the SIGNAL bit in the work word of the current task `task` if a pending signal is not
-/// blocked, else clears it.
+/// blocked, else clears it. Notifies other threads of signals of the process that `task` blocks and
+/// they can take.
 pub(crate) fn recalculate(task: &Task) {
     let group = task.process().group.lock();
     let waiting = group.pending.set().union(task.signals().pending().set());
@@ -23,6 +24,7 @@ pub(crate) fn recalculate(task: &Task) {
     } else {
         task.add_work(work::SIGNAL);
     }
+    send::pass_on(&group, task);
 }
 
 /// Takes the next pending signal of `wanted`, or returns `None` and clears the SIGNAL bit.
@@ -32,6 +34,8 @@ fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut info = own.or_else(|| group.pending.take(wanted));
     if info.is_none() {
         task.clear_work(work::SIGNAL);
+    } else {
+        task.signals().set_may_stop(true);
     }
     drop(group);
     told(task, &mut info);

@@ -2,6 +2,7 @@
 
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
 use crate::process::ptrace;
+use crate::process::task::table::{self, Table};
 use crate::process::task::{Group, Process, Task, WaitStatus, kill_group, limits};
 use alloc::sync::Arc;
 use logic::errno::Errno;
@@ -30,7 +31,20 @@ mod child_code {
 /// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
 /// signal.
 pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
-    send(process, Target::Process(None), info)
+    send(process, Target::Process(None), info, None)
+}
+
+/// Sends the signal `info` to `process` as [`send_to_process`] does, for a caller that holds the
+/// lock of the process table. `table` is the locked table.
+///
+/// # Errors
+/// Fails as [`send_to_process`] does.
+pub(crate) fn send_to_process_in(
+    table: &Table,
+    process: &Arc<Process>,
+    info: SigInfo,
+) -> Result<(), Errno> {
+    send(process, Target::Process(None), info, Some(table))
 }
 
 /// Sends the signal `info` to the process of `task`. The thread `task` takes the signal unless it
@@ -40,7 +54,7 @@ pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errn
 /// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
 /// signal.
 pub(crate) fn send_to_process_of(task: &Task, info: SigInfo) -> Result<(), Errno> {
-    send(task.process(), Target::Process(Some(task)), info)
+    send(task.process(), Target::Process(Some(task)), info, None)
 }
 
 /// The receiver of a signal.
@@ -58,10 +72,17 @@ enum Target<'a> {
 /// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
 /// signal.
 pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
-    send(task.process(), Target::Thread(task), info)
+    send(task.process(), Target::Thread(task), info, None)
 }
 
-fn send(process: &Arc<Process>, target: Target<'_>, info: SigInfo) -> Result<(), Errno> {
+/// Sends `info` to `target`, which is `process` or one of its threads. `table` is the process table
+/// if the caller holds its lock.
+fn send(
+    process: &Arc<Process>,
+    target: Target<'_>,
+    info: SigInfo,
+    table: Option<&Table>,
+) -> Result<(), Errno> {
     // The kernel and init take no signals.
     if process.pid() <= 1 {
         return Ok(());
@@ -92,12 +113,16 @@ fn send(process: &Arc<Process>, target: Target<'_>, info: SigInfo) -> Result<(),
     drop(group);
     process.tell_signal_readers();
     if continued {
-        super::stop::report_continue(process);
+        match table {
+            Some(table) => super::stop::report_continue(table, process),
+            None => super::stop::report_continue(&table::lock(), process),
+        }
     }
     result
 }
 
-/// The most entries that are queued for one process, even if its limit is higher.
+/// The most signals that one queue keeps with their details, even if the process's limit is higher.
+/// A process has a queue, and so has each of its threads.
 const MAX_QUEUED: usize = 1 << 15;
 
 /// Continues a stopped process. Returns whether it was stopped.
@@ -105,6 +130,7 @@ fn continue_group(group: &mut Group) -> bool {
     discard(group, SigSet::STOP);
     for task in &group.tasks {
         task.clear_work(work::STOP);
+        task.signals().set_may_stop(false);
         ptrace::notify_seized(task);
     }
     if !super::stop::end_stop(group) {
@@ -178,6 +204,24 @@ fn holds_back(task: &Task, signal: Signal) -> bool {
 /// Returns whether a thread would take the signal now.
 fn takes(task: &Task, signal: Signal) -> bool {
     !task.blocked().contains(signal) || task.signals().awaited().contains(signal)
+}
+
+/// Notifies other threads of the signals that are pending for the whole process and that `task`
+/// blocks: each signal goes to one thread that takes it, if there is one. `group` is the locked
+/// group of the process.
+pub(super) fn pass_on(group: &Group, task: &Task) {
+    let mut left = group.pending.set().intersection(task.blocked());
+    for other in &group.tasks {
+        if left.is_empty() {
+            return;
+        }
+        let signals = other.signals();
+        let taken = left.intersection(other.blocked().complement().union(signals.awaited()));
+        if !taken.is_empty() {
+            sched::notify(other, work::SIGNAL);
+            left = left.without(taken);
+        }
+    }
 }
 
 /// Returns whether the process `parent` does not want to wait for its children: it ignores SIGCHLD

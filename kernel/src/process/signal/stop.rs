@@ -3,7 +3,8 @@
 use super::{SA_NOCLDSTOP, SIG_IGN, SigInfo, Signal, child_info, send_to_process};
 use crate::process::TaskRef;
 use crate::process::ptrace::{self, LeaderGone};
-use crate::process::task::{Group, Process, Stop, WaitStatus, table};
+use crate::process::task::table::{self, Table};
+use crate::process::task::{Group, Process, Stop, WaitStatus};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::arch::UserFrame;
@@ -28,11 +29,12 @@ pub(crate) fn end_stop(group: &mut Group) -> bool {
     was
 }
 
-/// Begins a stop of the current process by `signal`. All its threads stop on their way to user
-/// mode.
+/// Begins a stop of the current process by `signal`, which the current thread has taken. All its
+/// threads stop on their way to user mode. Does nothing if a SIGCONT came after the thread took
+/// `signal`.
 pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     let mut group = task.process().group.lock();
-    if group.exit.is_some() {
+    if group.exit.is_some() || !task.signals().may_stop() {
         return;
     }
     let stopped = group.stop != Stop::No;
@@ -115,9 +117,8 @@ pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     drop(guard);
 }
 
-/// Notifies the parent of `process` that the process continues.
-pub(crate) fn report_continue(process: &Arc<Process>) {
-    let guard = table::lock();
+/// Notifies the parent of `process` that the process continues. The process table is locked.
+pub(super) fn report_continue(_: &Table, process: &Arc<Process>) {
     let parent = {
         let mut relations = process.relations.lock();
         relations.continue_report = true;
@@ -127,7 +128,6 @@ pub(crate) fn report_continue(process: &Arc<Process>) {
     if let Some(parent) = &parent {
         tell(parent, process, WaitStatus::CONTINUED);
     }
-    drop(guard);
 }
 
 /// Sends `parent`, the parent or tracer of a stopped or continued process, the signal `info`. Does

@@ -73,6 +73,8 @@ pub(crate) struct ThreadSignals {
     pending: SpinLock<Pending>,
     alt_stack: SpinLock<AltStack>,
     restart: SpinLock<Option<Restart>>,
+    /// Whether no SIGCONT came since the thread took its last signal; under the group's lock.
+    may_stop: AtomicBool,
     /// Whether the thread is counted among its process's stopped threads; under the group's lock.
     stopped: AtomicBool,
     trap: SpinLock<Trap>,
@@ -100,6 +102,7 @@ impl ThreadSignals {
                 autodisarm: false,
             }),
             restart: SpinLock::new(None),
+            may_stop: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             trap: SpinLock::new(Trap::NONE),
             faults: FaultRepeats::default(),
@@ -194,6 +197,18 @@ impl ThreadSignals {
     /// is set.
     pub(crate) fn take_restart(&self) -> Option<Restart> {
         self.restart.lock().take()
+    }
+
+    /// Returns whether a stop signal that the thread has taken may still stop it: no SIGCONT came
+    /// since it took its last signal. The caller holds the lock of the process's group.
+    pub(super) fn may_stop(&self) -> bool {
+        self.may_stop.load(Ordering::Relaxed)
+    }
+
+    /// Stores whether a stop signal that the thread has taken may stop it. The caller holds the
+    /// lock of the process's group.
+    pub(super) fn set_may_stop(&self, may_stop: bool) {
+        self.may_stop.store(may_stop, Ordering::Relaxed);
     }
 
     /// Returns whether the thread has stopped with its process.

@@ -7,7 +7,6 @@ use super::task::{NewTask, UserState};
 use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfTask;
-use crate::process::signal::Signal;
 use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
@@ -392,25 +391,26 @@ fn enter(
         None
     };
     let elder = elder.unwrap_or_else(|| own.clone());
-    let (pgid, session, terminal) = {
+    let (pgid, session, terminal, own_exit_signal) = {
         let relations = own.relations.lock();
         let terminal = relations.terminal.clone();
-        (relations.group, relations.session, terminal)
+        (
+            relations.group,
+            relations.session,
+            terminal,
+            relations.exit_signal,
+        )
     };
     process.group.lock().enter(task)?;
-    let siblings = elder.relations.lock().first_child.replace(process.clone());
-    if let Some(next) = &siblings {
-        next.relations.lock().previous_sibling = process.pid();
-    }
+    table.append_children(&elder, process, process.pid());
     {
         let mut relations = process.relations.lock();
-        relations.next_sibling = siblings;
         relations.parent = Some(elder);
         relations.group = pgid;
         relations.session = session;
         relations.terminal = terminal;
         relations.exit_signal = if request.has(PARENT) {
-            Signal::SIGCHLD.number()
+            own_exit_signal
         } else {
             request.exit_signal
         };

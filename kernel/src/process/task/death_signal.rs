@@ -3,7 +3,9 @@
 //! If a thread ends without its process, its children become those of another thread of that
 //! process. They get the signal again when that thread ends.
 
-use super::{Process, table};
+use super::Process;
+use super::table::{self, Table};
+use crate::process;
 use crate::process::signal::{self, SigInfo, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -45,19 +47,25 @@ pub(super) fn end_of_thread(parent: &Process, tid: u32) {
     while let Some(child) = next {
         if child.maker.load(Ordering::Relaxed) == tid {
             pass_on(parent, &child);
-            tell(&child, parent.pid());
+            tell(&guard, &child, parent.pid());
         }
         next = child.relations.lock().next_sibling.clone();
     }
     drop(guard);
 }
 
-/// Sends `child` its death signal, if one is set, because the thread that made it has ended. That
-/// thread belongs to the process with the number `parent`. The caller holds the process table's
-/// lock.
-pub(super) fn tell(child: &Arc<Process>, parent: u32) {
+/// Sends `child` its death signal, if one is set, because the current thread ends, which made
+/// `child` and belongs to the process with the number `parent`. Does nothing if that thread may not
+/// send `child` a signal. `table` is the locked process table.
+pub(super) fn tell(table: &Table, child: &Arc<Process>, parent: u32) {
     let asked = child.death_signal.load(Ordering::Relaxed);
     if let Some(signal) = Signal::new(asked) {
-        let _ = signal::send_to_process(child, SigInfo::user(signal, 0, parent, 0));
+        let own = process::current();
+        let user = own.credentials().users.real;
+        let goes_on = signal == Signal::SIGCONT && child.session() == own.process().session();
+        if goes_on || own.credentials().may_signal(&child.credentials()) {
+            let info = SigInfo::user(signal, 0, parent, user);
+            let _ = signal::send_to_process_in(table, child, info);
+        }
     }
 }

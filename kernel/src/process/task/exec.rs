@@ -8,7 +8,7 @@ use super::used_space::UsedSpace;
 use super::{executable, exit, limits, table};
 use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFile};
-use crate::process::signal::Actions;
+use crate::process::signal::{Actions, Signal};
 use crate::process::{self, TaskRef, futex_pi, ptrace};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
@@ -252,6 +252,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     replace(task, name, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
+    process.relations.lock().exit_signal = Signal::SIGCHLD.number();
     // A program with more rights than before becomes non-dumpable.
     task.act_as(credentials);
     if task.is_traced() {

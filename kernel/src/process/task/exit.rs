@@ -8,9 +8,10 @@ use super::{
     start,
 };
 use crate::process::ptrace::{self, LeaderGone};
-use crate::process::signal::{self, Signal};
+use crate::process::signal::{self, SIG_IGN, Signal};
 use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use machine::arch::UserFrame;
 use machine::sched;
@@ -182,10 +183,11 @@ fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option
 
     let mut table = table::lock();
     let gone = ptrace::end_of_tracee(&mut table, task, own);
-    let orphans = hand_on_children(process);
+    let mut reaped = Vec::new();
+    let orphans = hand_on_children(&mut table, process, &mut reaped);
     process.relations.lock().zombie = Some(status);
     let own_orphans = terminal::own_orphans(&table, process);
-    let reaped = match LeaderGone::of(process) {
+    let own_reaped = match LeaderGone::of(process) {
         LeaderGone::Untraced => tell_parent(&mut table, process, status, true),
         LeaderGone::ByParent => tell_parent(&mut table, process, status, false),
         LeaderGone::ByOther => {
@@ -194,19 +196,26 @@ fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option
         }
     };
     drop(table);
-    drop(reaped);
+    drop((reaped, own_reaped));
     process.tell_end_readers();
     terminal::tell_orphans(own_orphans, orphans);
     gone
 }
 
 /// Gives the children of an ending process to the nearest subreaper among its ancestors, or to
-/// init. The caller holds the table's lock. Returns whether groups of children may now be orphaned
-/// and need a signal.
-fn hand_on_children(process: &Arc<Process>) -> bool {
+/// init. An heir that is not init is notified of zombies among them. If it ignores its children,
+/// they are reaped, and `reaped` gets the table's references to them, which the caller drops
+/// without the table's lock. Returns whether groups of children may now be orphaned and need a
+/// signal.
+fn hand_on_children(
+    table: &mut Table,
+    process: &Arc<Process>,
+    reaped: &mut Vec<Arc<Process>>,
+) -> bool {
     let (first, group, session) = {
         let mut relations = process.relations.lock();
         let first = relations.first_child.take();
+        relations.last_child = 0;
         (first, relations.group, relations.session)
     };
     let Some(first) = first else {
@@ -216,7 +225,7 @@ fn hand_on_children(process: &Arc<Process>) -> bool {
     let mut lost = false;
     let heir = find_heir(process);
     let mut child = first.clone();
-    let mut zombies = false;
+    let mut zombies = 0;
     // Ends: visits each child once.
     loop {
         let next = {
@@ -226,25 +235,49 @@ fn hand_on_children(process: &Arc<Process>) -> bool {
                 relations.lost_parent = true;
                 lost = true;
             }
-            zombies |= relations.zombie.is_some();
+            zombies += usize::from(relations.zombie.is_some());
             relations.exit_signal = Signal::SIGCHLD.number();
             relations.next_sibling.clone()
         };
-        death_signal::tell(&child, process.pid());
+        death_signal::tell(table, &child, process.pid());
         match next {
             Some(next) => child = next,
             None => break,
         }
     }
-    let after = heir.relations.lock().first_child.replace(first);
-    if let Some(after) = &after {
-        after.relations.lock().previous_sibling = child.pid();
-    }
-    child.relations.lock().next_sibling = after;
-    if zombies {
+    let last = child.pid();
+    table.append_children(&heir, &first, last);
+    if zombies > 0 {
         heir.child_events.wake_all();
+        // Without memory they wait for the heir as zombies.
+        if heir.pid() > 1 && reaped.try_reserve(zombies).is_ok() {
+            tell_heir(table, first, last, reaped);
+        }
     }
     lost
+}
+
+/// Notifies the new parent of the zombies among its children from `first` to the one with the
+/// number `last`. `reaped` gets the table's references to those that are reaped, and has room for
+/// them.
+fn tell_heir(table: &mut Table, first: Arc<Process>, last: u32, reaped: &mut Vec<Arc<Process>>) {
+    let mut next = Some(first);
+    // Ends: visits each child once.
+    while let Some(child) = next {
+        let status = {
+            let relations = child.relations.lock();
+            next = relations.next_sibling.clone();
+            relations.zombie
+        };
+        if let Some(status) = status
+            && LeaderGone::of(&child) == LeaderGone::Untraced
+        {
+            reaped.extend(tell_parent(table, &child, status, true));
+        }
+        if child.pid() == last {
+            return;
+        }
+    }
 }
 
 fn find_heir(process: &Arc<Process>) -> Arc<Process> {
@@ -287,9 +320,13 @@ pub(crate) fn tell_parent(
     let parent = parent?;
     let mut ignored = false;
     if let Some(exit_signal) = Signal::new(exit_signal) {
-        ignored = may_reap && exit_signal == Signal::SIGCHLD && signal::children_ignored(&parent);
-        let info = signal::child_info(process, exit_signal, status);
-        let _ = signal::send_to_process(&parent, info);
+        let usual = may_reap && exit_signal == Signal::SIGCHLD;
+        ignored = usual && signal::children_ignored(&parent);
+        // As on Linux, a blocked signal that is ignored becomes pending, but not this one.
+        if !(usual && parent.actions().get(exit_signal).handler == SIG_IGN) {
+            let info = signal::child_info(process, exit_signal, status);
+            let _ = signal::send_to_process_in(table, &parent, info);
+        }
     }
     let reaped = ignored.then(|| reap(table, process)).flatten();
     parent.child_events.wake_all();
@@ -321,8 +358,9 @@ pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Proc
 /// Closes the gap that a child leaves between its siblings. `previous` is 0 if the child was the
 /// first.
 fn unlink_child(table: &Table, parent: &Arc<Process>, previous: u32, next: Option<Arc<Process>>) {
-    if let Some(next) = &next {
-        next.relations.lock().previous_sibling = previous;
+    match &next {
+        Some(next) => next.relations.lock().previous_sibling = previous,
+        None => parent.relations.lock().last_child = previous,
     }
     if previous == 0 {
         parent.relations.lock().first_child = next;

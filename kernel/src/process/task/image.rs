@@ -52,7 +52,7 @@ fn random_pages(pages: u64) -> u64 {
     u64::from_ne_bytes(bytes) % pages * PAGE
 }
 
-/// A program that can be loaded: its ELF file, and that of its interpreter.
+/// A program that can be loaded: its ELF file, and that of its interpreter if it names one.
 pub(super) struct Program {
     pub(super) file: ElfFile,
     /// The interpreter that loads `file`, if `file` names one.

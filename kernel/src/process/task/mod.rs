@@ -45,7 +45,7 @@ pub(crate) use process::{Group, Stop};
 pub use process::{Process, Usage, WaitStatus};
 pub(crate) use scheduling::{Scheduled, Scheduling};
 pub use start::start;
-pub use table::{find, find_task, last_number, next_process, task_count};
+pub use table::{find, find_task, last_number, next_process, task_count, tasks_made};
 pub(crate) use task::UserState;
 pub(crate) use task::{Marks, REGISTERS};
 pub use task::{Name, Task};

@@ -194,6 +194,8 @@ pub(crate) struct Relations {
     /// The list of children uses `next_sibling` and needs no allocation. So a child can always be
     /// handed to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
+    /// The number of the last child; 0 if there is none.
+    pub(crate) last_child: u32,
     pub(crate) next_sibling: Option<Arc<Process>>,
     /// The number of the previous sibling; 0 if this is the first.
     pub(crate) previous_sibling: u32,
@@ -326,6 +328,7 @@ impl Process {
             relations: SpinLock::new(Relations {
                 parent: None,
                 first_child: None,
+                last_child: 0,
                 next_sibling: None,
                 previous_sibling: 0,
                 group: pid,
@@ -542,19 +545,22 @@ impl Process {
     pub fn children_of(&self, maker: u32) -> Result<Vec<u32>, Errno> {
         let mut numbers = Vec::new();
         let main = maker == self.pid;
-        let _table = super::table::lock();
+        let table = super::table::lock();
+        let has = |thread: u32| {
+            let live = table.task(thread);
+            live.is_some_and(|task| core::ptr::eq(&**task.process(), self))
+        };
         let mut next = self.relations.lock().first_child.clone();
         // Ends: visits each child once. The table's lock keeps the list unchanged.
         while let Some(child) = next {
             // Relaxed: set before the child was entered.
             let made_by = child.maker.load(Ordering::Relaxed);
-            if made_by == maker || main && self.thread(made_by).is_none() {
+            if made_by == maker || main && !has(made_by) {
                 numbers.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                 numbers.push(child.pid);
             }
             next = child.relations.lock().next_sibling.clone();
         }
-        numbers.reverse();
         Ok(numbers)
     }
 

@@ -38,23 +38,41 @@ pub(super) fn release_list(task: TaskRef) {
             }
             let next = read_u64(entry & !1);
             if entry & !1 != pending & !1 {
-                release(task, (entry & !1).wrapping_add(offset), entry & 1 != 0)?;
+                release(
+                    task,
+                    (entry & !1).wrapping_add(offset),
+                    entry & 1 != 0,
+                    false,
+                )?;
             }
             entry = next?;
         }
         if pending & !1 != 0 {
-            release(task, (pending & !1).wrapping_add(offset), pending & 1 != 0)?;
+            release(
+                task,
+                (pending & !1).wrapping_add(offset),
+                pending & 1 != 0,
+                true,
+            )?;
         }
         Some(())
     };
     let _ = walk();
 }
 
-fn release(task: TaskRef, address: u64, priority_inheriting: bool) -> Option<()> {
+/// Marks the lock whose word is at `address` as that of a dead owner, if `task` owns it, and wakes
+/// a waiter. A lock with `priority_inheriting` is handed over elsewhere. `pending` says that the
+/// task was about to take or free this lock. Returns `None` if the word cannot be accessed.
+fn release(task: TaskRef, address: u64, priority_inheriting: bool, pending: bool) -> Option<()> {
     if !address.is_multiple_of(4) {
         return None;
     }
     let mut word = uaccess::atomic::load_u32(address).ok()?;
+    if pending && !priority_inheriting && word == 0 {
+        // The task may have freed it, and not have woken a waiter yet.
+        let _ = futex::wake(address, true, 1, u32::MAX);
+        return Some(());
+    }
     // Each turn means that another thread has changed the word. Bounded, because others may do so
     // for ever.
     for _ in 0..LIMIT {

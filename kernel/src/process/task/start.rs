@@ -381,7 +381,7 @@ pub(super) fn start_process(
     let mut table = table::lock();
     {
         let init = init_process();
-        init.relations.lock().first_child = Some(process.clone());
+        table.append_children(init, &process, pid);
         process.relations.lock().parent = Some(init.clone());
     }
     table.enter(&task, true);

@@ -82,6 +82,8 @@ pub(crate) struct Table {
     chunks: [Vec<Chunk>; GROUPS],
     /// User tasks, including those being made.
     tasks: usize,
+    /// Tasks that were entered since the kernel started.
+    entered: u64,
     /// Processes, including zombies.
     processes: usize,
     /// The limit on user tasks.
@@ -94,6 +96,7 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
     numbers: Numbers::new(),
     chunks: [const { Vec::new() }; GROUPS],
     tasks: 0,
+    entered: 0,
     processes: 0,
     max_tasks: PID_MAX as usize,
     users: Vec::new(),
@@ -222,6 +225,7 @@ impl Table {
     /// process under this number.
     pub(crate) fn enter(&mut self, task: &Arc<Task>, new_process: bool) {
         let number = task.tid();
+        self.entered += 1;
         self.processes += usize::from(new_process);
         self.change(number, |slot| {
             slot.reserved = false;
@@ -230,6 +234,25 @@ impl Table {
                 slot.process = Some(task.process().clone());
             }
         });
+    }
+
+    /// Adds children behind those that `parent` has: `first` and its next siblings, up to the one
+    /// with the number `last`. Waits find the oldest child first, as on Linux.
+    pub(crate) fn append_children(&self, parent: &Process, first: &Arc<Process>, last: u32) {
+        let before = {
+            let mut relations = parent.relations.lock();
+            let before = core::mem::replace(&mut relations.last_child, last);
+            if before == 0 {
+                relations.first_child = Some(first.clone());
+            }
+            before
+        };
+        first.relations.lock().previous_sibling = before;
+        if before != 0 {
+            // A child keeps its number until it is reaped, which takes it out of this list.
+            let before = self.process(before).expect("a child is in the table");
+            before.relations.lock().next_sibling = Some(first.clone());
+        }
     }
 
     /// Removes the task with the number `number` from the table and from the counts. Returns the
@@ -423,6 +446,11 @@ pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
 /// Returns the number that was given to a new task last.
 pub fn last_number() -> u32 {
     lock().numbers.last()
+}
+
+/// Returns the number of user tasks that were made since the kernel started.
+pub fn tasks_made() -> u64 {
+    lock().entered
 }
 
 /// Returns the number of processes, zombies included.

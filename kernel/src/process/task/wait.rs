@@ -28,21 +28,21 @@ bitflags::bitflags! {
     /// Which changes to wait for, and how.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub(crate) struct WaitOptions: u32 {
-        /// Do not wait.
+        /// `WNOHANG`: the call does not wait if there is no change yet.
         const NOHANG = raw::WNOHANG;
-        /// Stops.
+        /// `WUNTRACED`: the stop of a child is a change.
         const STOPPED = raw::WUNTRACED;
-        /// Ends.
+        /// `WEXITED`: the end of a child is a change.
         const EXITED = raw::WEXITED;
-        /// Continuations.
+        /// `WCONTINUED`: the continuation of a stopped child is a change.
         const CONTINUED = raw::WCONTINUED;
-        /// Leave the change to be reported again.
+        /// `WNOWAIT`: the change stays, and later waits report it again.
         const NOWAIT = raw::WNOWAIT;
-        /// Not the children and tracees of other threads.
+        /// `__WNOTHREAD`: children and tracees of other threads of the process do not count.
         const NOTHREAD = 0x2000_0000;
-        /// All children, whichever exit signal they have.
+        /// `__WALL`: children count whatever exit signal they have.
         const ALL = 0x4000_0000;
-        /// Only children whose exit signal is not SIGCHLD.
+        /// `__WCLONE`: only children whose exit signal is not SIGCHLD count.
         const CLONE = 0x8000_0000;
     }
 }

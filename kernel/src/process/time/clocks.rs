@@ -3,7 +3,7 @@
 use super::steering;
 use super::wall::{self, Deadline};
 use crate::process;
-use crate::process::task::{find, find_task};
+use crate::process::task::find;
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 
@@ -79,7 +79,9 @@ impl Clock {
                 user.saturating_add(system)
             }
             Self::Thread(tid) => {
-                let (user, system) = find_task(tid).ok_or(Errno::EINVAL)?.account().times();
+                let own = process::current();
+                let thread = own.process().thread(tid).ok_or(Errno::EINVAL)?;
+                let (user, system) = thread.account().times();
                 user.saturating_add(system)
             }
         })

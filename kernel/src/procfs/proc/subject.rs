@@ -31,7 +31,9 @@ pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
 /// The process or thread that a directory of `/proc` shows.
 #[derive(Clone)]
 pub(super) struct Subject {
+    /// The number of the process.
     pub(super) pid: u32,
+    /// The number of the thread. `None` for the directory of a process.
     pub(super) tid: Option<u32>,
     /// The process that was found when the directory was looked up. Another process may have the
     /// number by now.
@@ -74,12 +76,14 @@ impl Subject {
         process.vm().filter(|_| !self.has_ended(process))
     }
 
-    /// Returns a weak reference to the address space, for a caller that may inspect the process.
-    /// Returns an empty reference if the thread has ended or the process has no address space.
+    /// Checks that the caller may inspect the process, and returns a weak reference to its address
+    /// space. Returns a reference that cannot be upgraded if the main thread has ended
+    /// ([`Self::has_ended`]) or the process has no address space.
     ///
     /// # Errors
-    /// Fails with `EACCES` if the caller may not inspect the process, and with `ESRCH` if the
-    /// process was reaped.
+    /// Fails with `EACCES` if the caller may not inspect the process. Fails with `ESRCH` as
+    /// [`Self::process`] does: if the process was reaped, or the subject is another thread than the
+    /// main thread and has ended.
     pub(super) fn open_space(&self) -> Result<Weak<AddressSpace>, Errno> {
         let process = self.process()?;
         if self.has_ended(&process) {
@@ -109,10 +113,10 @@ impl Subject {
         self.tid.unwrap_or(self.pid)
     }
 
-    /// Returns the user and the group that own the files of the process. Files belong to root if
-    /// other processes may not inspect this one, or if the thread has ended. With `open`, for files
-    /// that everyone may open, they belong to the process's user even then. All files belong to
-    /// root once the process is gone.
+    /// Returns the user and the group that own an entry of the subject's directory: the effective
+    /// IDs of the process. `open` is `true` for directories with the mode 0555, and `false` for all
+    /// other entries. If `open` is `false`, returns root if the process is not dumpable or the
+    /// thread has ended. Always returns root if [`Self::process`] finds no process.
     pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
@@ -162,7 +166,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the directory.
+    /// Returns the name of the directory in the directory of the process or thread. Returns an
+    /// empty string for [`Kind::Top`], whose name is the number of its process or thread.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Top => "",

@@ -23,7 +23,8 @@ use machine::arch::random;
 use machine::memory::knobs;
 use machine::{memory, sync};
 
-/// The knobs and constant files of `/proc/sys` in this file.
+/// The knobs of `/proc/sys` in this file, without those in [`WATCHED`], and some files that can
+/// only be read.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/ostype", |text| writeln!(text, "Linux")),
     Entry::file("sys/kernel/osrelease", |text| {
@@ -362,7 +363,7 @@ fn set_semaphores(values: &[i32]) -> Result<(), Errno> {
 
 /// Stores a knob's value in `place`, where the kernel reads it when needed. Never fails.
 pub(super) fn keep(place: &AtomicU64, value: u64) -> Result<(), Errno> {
-    // Relaxed: a value of its own.
+    // Relaxed: no other data depends on the value.
     place.store(value, Ordering::Relaxed);
     Ok(())
 }

@@ -86,7 +86,7 @@ fn stat(text: &mut Text) -> Result {
     writeln!(text, "intr 0")?;
     writeln!(text, "ctxt {}", total.switches)?;
     writeln!(text, "btime {}", clock::realtime_offset().0 / 1_000_000_000)?;
-    writeln!(text, "processes {}", task::last_number())?;
+    writeln!(text, "processes {}", task::tasks_made())?;
     writeln!(text, "procs_running {}", sched::runnable())?;
     writeln!(text, "procs_blocked 0")?;
     writeln!(text, "softirq 0 0 0 0 0 0 0 0 0 0 0")

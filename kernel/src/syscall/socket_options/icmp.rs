@@ -26,8 +26,8 @@ fn filter_length(socket: &Socket, level: u32, option: u32) -> Option<usize> {
 }
 
 /// Sets an option of a raw socket: the filter of packet types, or the place of the checksum, which
-/// cannot be moved. A filter that is too long is cut. A shorter filter changes the first types
-/// only, in whole words of 32 bits.
+/// cannot be moved. A filter that is too long is cut. A shorter one replaces only the first bytes
+/// of the present filter.
 ///
 /// # Errors
 /// Fails with `ENOPROTOOPT` for other options and with `EFAULT`. Fails with `EINVAL` for a checksum

@@ -131,7 +131,7 @@ impl Shown {
         Self::Number(on.into())
     }
 
-    /// Returns a signed number.
+    /// Returns `value` as a number of four bytes.
     pub(super) fn signed(value: i32) -> Self {
         Self::Number(value.cast_unsigned())
     }

@@ -28,8 +28,8 @@ static PROACTIVE: AtomicU8 = AtomicU8::new(PROACTIVENESS);
 /// The number of times that `vm.compaction_proactiveness` was set.
 static KNOB_SET: AtomicU64 = AtomicU64::new(0);
 
-/// Wakes the thread if it sleeps until memory is freed. Called after programs have freed memory,
-/// and after a pool of huge pages has changed, without a lock.
+/// Wakes `kcompactd` if it sleeps until memory is freed. Called after programs have freed memory,
+/// and after a pool of huge pages has changed. The caller holds no spin lock.
 #[inline]
 pub(crate) fn memory_freed() {
     // SeqCst: the free is counted before this look at the flag; the thread sets the flag before it
@@ -93,7 +93,7 @@ pub(crate) fn set_proactiveness(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Starts the thread.
+/// Starts `kcompactd`. Called once, at boot.
 pub(crate) fn start() {
     sched::spawn_kernel("kcompactd", run);
 }

@@ -74,7 +74,7 @@ fn forget(tag: u64) {
     }
 }
 
-/// Starts the thread.
+/// Starts `khugepaged`. Called once, at boot.
 pub(crate) fn start() {
     sched::spawn_kernel("khugepaged", run);
 }

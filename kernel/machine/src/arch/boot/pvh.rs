@@ -7,9 +7,9 @@ use crate::arch::layout::PhysRange;
 
 /// `hvm_start_info.magic`.
 const MAGIC: u32 = 0x336e_c578;
-/// The most entries of the memory map that are read.
+/// The most entries of the memory map that are read. Further entries are ignored.
 const MAX_ENTRIES: usize = 64;
-/// The most ranges of RAM that are kept.
+/// The most ranges of RAM that are kept. The kernel does not use RAM in further ranges.
 pub(super) const MAX_RANGES: usize = 32;
 /// The room for the command line in bytes. One byte less than this is kept; the rest is cut off.
 pub(super) const MAX_CMDLINE: usize = 4096;

@@ -210,8 +210,10 @@ pub(super) fn free_block(size: PageSize, page: Frame) {
     percpu::free(page, size.order());
 }
 
-/// Frees pages that have left their pool, and restores their descriptors. For pages of 2 MiB,
-/// `supply` provides the frames that the descriptors need.
+/// Frees pages that have left their pool, and restores their descriptors. Never fails. For pages of
+/// 2 MiB, `supply` provides the frames that the descriptors need. If it cannot, the first frames of
+/// the page itself are used and stay allocated until [`relieve`] succeeds. Pages of 1 GiB allocate
+/// these frames without `supply`.
 pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     percpu::subtract(Count::HugetlbFrames, pages.len() as u64 * size.frames());
     match size {
@@ -279,7 +281,8 @@ const _: () = assert!(
     "batches hold blocks of one part"
 );
 
-/// Frees pageblocks that have left a pool, and restores their descriptors.
+/// Frees pageblocks that have left a pool, and restores their descriptors on frames of `supply`. If
+/// there are none, a block keeps its first frames for its descriptors, and joins [`CARRIERS`].
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
     let is_shared = |block: Frame| side::entry(block).head.load(Ordering::Relaxed) & SHARED != 0;

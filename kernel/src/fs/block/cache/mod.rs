@@ -33,6 +33,7 @@ use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame, pressure, spar
 use machine::sched;
 use machine::sync::{Once, SpinLock, WaitQueue};
 
+/// The size of a page in bytes.
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Sectors of a page, and the bytes of a sector.
 const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
@@ -107,8 +108,8 @@ pub(super) struct Cache {
     pub(super) writers: Once<Arc<dyn PageSource>>,
     /// The number of open files.
     pub(super) opens: AtomicU32,
-    /// The number of pages that were handed to the disk since boot, and of those whose write has
-    /// ended, with success or not.
+    /// The number of pages that were passed to the disk for writing since boot, and of those whose
+    /// write has ended, with success or not.
     handed: AtomicU64,
     written: AtomicU64,
 }
@@ -169,7 +170,8 @@ impl Cache {
         self.state.lock().write_errors
     }
 
-    /// Returns the number of pages that were handed to the disk since boot.
+    /// Returns the number of pages that were passed to the disk for writing since boot. A page
+    /// counts once for each write.
     pub(super) fn handed(&self) -> u64 {
         // Relaxed, as in `written`.
         self.handed.load(Ordering::Relaxed)

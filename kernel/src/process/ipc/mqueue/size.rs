@@ -37,7 +37,7 @@ pub static LIMITS: Limits = Limits {
     default_message_bytes: AtomicU64::new(8192),
 };
 
-/// The number of messages that a POSIX message queue can hold, and their size.
+/// The most messages that a POSIX message queue can hold, and the most bytes of each message.
 #[derive(Copy, Clone, Debug)]
 pub struct Size {
     /// The most messages.

@@ -47,7 +47,8 @@ fn view() -> Viewpoint {
     Viewpoint::of(&caller::context().root())
 }
 
-/// Writes an area's line of `maps`.
+/// Writes the line of `area` in `/proc/PID/maps`: addresses, permissions, file and name. Paths are
+/// relative to the root of the task that reads. Fails only if `text` is full or memory is short.
 pub(super) fn maps(text: &mut Text, _: &AddressSpace, area: &VmaInfo) -> Result {
     header(text, area, &view())
 }
@@ -59,6 +60,8 @@ struct Resident {
     private: u64,
     shared: u64,
     anonymous: u64,
+    of_files: u64,
+    of_shmem: u64,
     huge: u64,
     /// The pages of the pool of huge pages, which the other numbers do not include.
     pool_private: u64,
@@ -90,6 +93,8 @@ impl Resident {
             private,
             shared,
             anonymous,
+            of_files: file,
+            of_shmem: shmem,
             huge,
             pool_private,
             pool_shared,
@@ -106,6 +111,8 @@ impl Resident {
         self.private += other.private;
         self.shared += other.shared;
         self.anonymous += other.anonymous;
+        self.of_files += other.of_files;
+        self.of_shmem += other.of_shmem;
         self.huge += other.huge;
         self.pool_private += other.pool_private;
         self.pool_shared += other.pool_shared;
@@ -113,12 +120,16 @@ impl Resident {
         self.locked += other.locked;
     }
 
-    fn write(self, text: &mut Text) -> Result {
+    /// Writes the lines of the numbers. `kinds` are lines that follow those of `Pss`.
+    fn write(self, text: &mut Text, kinds: &[(&str, u64)]) -> Result {
         let rss = self.private + self.shared;
+        for (name, kib) in [("Rss", rss), ("Pss", rss), ("Pss_Dirty", rss)] {
+            line(text, name, kib)?;
+        }
+        for &(name, kib) in kinds {
+            line(text, name, kib)?;
+        }
         let lines = [
-            ("Rss", rss),
-            ("Pss", rss),
-            ("Pss_Dirty", rss),
             ("Shared_Clean", 0),
             ("Shared_Dirty", self.shared),
             ("Private_Clean", 0),
@@ -170,20 +181,23 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
     writeln!(text, " ")
 }
 
-/// Writes an area's lines of `smaps`.
+/// Writes the entry of `area` in `/proc/PID/smaps`: the line of [`maps`], a line for each size in
+/// KiB, whether huge pages are possible, and the flags. Fails only if `text` is full or memory is
+/// short.
 pub(super) fn smaps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -> Result {
     header(text, area, &view())?;
     line(text, "Size", (area.end - area.start) >> 10)?;
     let page = area.page_bytes >> 10;
     line(text, "KernelPageSize", page)?;
     line(text, "MMUPageSize", page)?;
-    Resident::of(space, area).write(text)?;
+    Resident::of(space, area).write(text, &[])?;
     let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
     writeln!(text, "THPeligible:    {}", u8::from(eligible))?;
     flag_names(text, area.flags)
 }
 
-/// Writes an area's line of `numa_maps`.
+/// Writes the line of `area` in `/proc/PID/numa_maps`: the memory policy, the file, and the numbers
+/// of resident pages, all of which are on node 0. Fails only if `text` is full or memory is short.
 pub(super) fn numa_maps(text: &mut Text, space: &AddressSpace, area: &VmaInfo) -> Result {
     write!(text, "{:08x} ", area.start)?;
     for word in area.policy().words() {
@@ -244,5 +258,10 @@ pub(super) fn smaps_rollup(text: &mut Text, space: Option<&AddressSpace>) -> Res
     let header = alloc::format!("{start:08x}-{end:08x} ---p 00000000 00:00 0 ");
     let padding = NAME_COLUMN.saturating_sub(header.len());
     writeln!(text, "{header}{:padding$}[rollup]", "")?;
-    sum.write(text)
+    let kinds = [
+        ("Pss_Anon", sum.anonymous),
+        ("Pss_File", sum.of_files),
+        ("Pss_Shmem", sum.of_shmem),
+    ];
+    sum.write(text, &kinds)
 }

@@ -10,7 +10,7 @@ use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 
-/// The kind of `/proc/PID/mem`.
+/// `/proc/PID/mem`: its name, mode and open function. It can be opened for reading and writing.
 pub(super) static KIND: Kind = Kind {
     name: "mem",
     file: 0x52,

@@ -17,6 +17,7 @@ use crate::fs::changes::Watched;
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::file::File;
 use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::knob::Input;
 use crate::fs::node::{
     DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, downcast,
 };
@@ -34,13 +35,23 @@ use core::fmt;
 use logic::credentials::Owned;
 use logic::credentials::attributes::Beginning;
 use logic::credentials::others::LooksAs;
-use logic::errno::Errno;
+use logic::errno::{Errno, SysResult};
 
 type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
 /// Shows an address space: `None` if no process uses it any more.
 type ShowSpace = fn(&mut Text, Option<&AddressSpace>) -> fmt::Result;
 type ShowArea = fn(&mut Text, &AddressSpace, &VmaInfo) -> fmt::Result;
-type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
+type StoreText = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
+type StoreBytes = fn(&Subject, &Arc<Process>, &[u8]) -> Result<(), Errno>;
+
+/// The function that stores what a program writes to a file about a process.
+#[derive(Copy, Clone)]
+enum Store {
+    /// The function gets a text without white space around it.
+    Text(StoreText),
+    /// The function gets the first bytes as they were written.
+    Bytes(StoreBytes),
+}
 
 /// What a file about a process shows, and to whom.
 #[derive(Copy, Clone)]
@@ -48,8 +59,8 @@ enum Shown {
     /// The present state of the process, to all callers.
     Process(Show),
     /// The present state of the process, to callers that may inspect it at the time of the read.
-    /// Others get `EPERM`.
-    Inside(Show),
+    /// Others get the error.
+    Inside(Show, Errno),
     /// The address space that the process had when the file was opened, to callers that could
     /// inspect the process then. Shows nothing of a program that the process executes later.
     Space(ShowSpace),
@@ -99,7 +110,7 @@ const fn file(name: &'static str, show: Show) -> Entry {
 /// Returns the entry of a file that only its owner may read, about the state of the process.
 const fn inside(name: &'static str, show: Show) -> Entry {
     Entry {
-        shown: Shown::Inside(show),
+        shown: Shown::Inside(show, Errno::EPERM),
         private: true,
         ..file(name, show)
     }
@@ -144,9 +155,9 @@ const fn of_mounts(mounts: Mounts, entry: Entry) -> Entry {
     Entry { mounts, ..entry }
 }
 
-const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
+const fn knob(name: &'static str, show: Show, store: StoreText) -> Entry {
     Entry {
-        store: Some(store),
+        store: Some(Store::Text(store)),
         ..file(name, show)
     }
 }
@@ -158,7 +169,10 @@ const ENTRIES: &[Entry] = &[
     file("cmdline", status::cmdline),
     private("environ", status::environ),
     private("auxv", status::auxv),
-    knob("comm", status::comm, status::set_comm),
+    Entry {
+        store: Some(Store::Bytes(status::set_comm)),
+        ..file("comm", status::comm)
+    },
     file("limits", status::limits),
     file("oom_score", status::oom_score),
     knob(
@@ -186,7 +200,10 @@ const ENTRIES: &[Entry] = &[
     of_mounts(Mounts::Watched, file("mounts", mounts::mounts)),
     of_mounts(Mounts::Watched, file("mountinfo", mounts::mountinfo)),
     of_mounts(Mounts::Listed, inside("mountstats", mounts::mountstats)),
-    inside("io", transfers::io),
+    Entry {
+        shown: Shown::Inside(transfers::io, Errno::EACCES),
+        ..inside("io", transfers::io)
+    },
     Entry {
         of_threads: true,
         ..file("children", transfers::children)
@@ -223,17 +240,27 @@ impl Content for About {
         };
         match self.entry.shown {
             Shown::Process(show) => show(text, &self.subject, &process),
-            Shown::Inside(show) => match caller::look_into(&process, LooksAs::OfFiles) {
+            Shown::Inside(show, error) => match caller::look_into(&process, LooksAs::OfFiles) {
                 Ok(()) => show(text, &self.subject, &process),
-                Err(error) => Err(text.fail(error)),
+                Err(_) => Err(text.fail(error)),
             },
             // `open` returns another content for these files.
             Shown::Space(_) | Shown::Areas(_) => Ok(()),
         }
     }
-    fn store(&self, value: &str) -> Result<(), Errno> {
-        let store = self.entry.store.ok_or(Errno::EINVAL)?;
-        store(&self.subject, &self.subject.process()?, value)
+    fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
+        if input.length == 0 {
+            return Ok(0);
+        }
+        match self.entry.store.ok_or(Errno::EINVAL)? {
+            Store::Text(store) => {
+                let text = input.text()?;
+                store(&self.subject, &self.subject.process()?, text)?;
+            }
+            Store::Bytes(store) => store(&self.subject, &self.subject.process()?, input.bytes)?,
+        }
+        *offset += input.length as u64;
+        Ok(input.length)
     }
     fn writable(&self) -> bool {
         self.entry.store.is_some()
@@ -276,7 +303,7 @@ impl Content for About {
         Ok(match self.entry.shown {
             Shown::Space(show) => Some(Arc::new(OfSpace { space, show })),
             Shown::Areas(show) => Some(Arc::new(OfAreas { space, show })),
-            Shown::Process(_) | Shown::Inside(_) => None,
+            Shown::Process(_) | Shown::Inside(..) => None,
         })
     }
 }
@@ -377,10 +404,12 @@ const SUBDIRECTORIES: [Kind; 5] = [
 static SPACE_FILES: [&space_file::Kind; 2] = [&pagemap::KIND, &memory::KIND];
 const FIRST_LINK_FILE: u64 = 0x41;
 
-/// Returns the process of `node`, a directory `/proc/PID`.
+/// Returns the process of `node`, a directory `/proc/PID`. Also returns a process that was reaped,
+/// while other references to it exist.
 ///
 /// # Errors
-/// Fails with `EBADF` for other nodes, and with `ESRCH` if the process is gone.
+/// Fails with `EBADF` for other nodes, also for the directory of a thread. Fails with `ESRCH` if
+/// the process was freed.
 pub fn process_of(node: &NodeRef) -> Result<Arc<Process>, Errno> {
     let directory = downcast::<Directory>(node.clone())
         .filter(|directory| directory.kind == Kind::Top && directory.subject.tid.is_none())

@@ -12,11 +12,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
 
-/// A kind of namespace: the name of the link, the name of its target, and the inode number of the
-/// only namespace, which is that of Linux's first one.
+/// A link in `/proc/PID/ns`: its name, the type of the namespace, and the inode number of the only
+/// namespace of that type. Linux's initial namespace has the same number.
 type Kind = (&'static str, &'static str, u64);
 
-/// All kinds, in Linux's order.
+/// The links in `/proc/PID/ns`, in Linux's order. Each has its name, the type in the name of its
+/// target, such as `net` in `net:[4026531840]`, and the inode number of the target.
 pub(super) const KINDS: [Kind; 9] = [
     ("net", "net", 4_026_531_840),
     ("uts", "uts", 4_026_531_838),

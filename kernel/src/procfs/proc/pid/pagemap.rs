@@ -13,7 +13,8 @@ use machine::arch::USER_END;
 use machine::memory::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
-/// The kind of `/proc/PID/pagemap`.
+/// `/proc/PID/pagemap`: its name, mode and open function. Opening the file for writing fails with
+/// `EACCES`. A reader sees frame numbers only if the task that opened the file had `CAP_SYS_ADMIN`.
 pub(super) static KIND: Kind = Kind {
     name: "pagemap",
     file: 0x51,

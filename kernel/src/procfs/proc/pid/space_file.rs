@@ -14,8 +14,9 @@ use logic::errno::Errno;
 /// more.
 type Open = fn(Weak<AddressSpace>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
 
-/// A kind of file that shows an address space.
+/// The description of a file that shows an address space, the same for all processes.
 pub(super) struct Kind {
+    /// The name of the file in the directory of a process or thread.
     pub(super) name: &'static str,
     /// The number of the file among the files of a process.
     pub(super) file: u64,
@@ -29,8 +30,8 @@ struct SpaceFile {
     kind: &'static Kind,
 }
 
-/// Returns the node of the file of `kind` in the directory of `subject`. Opening the file fails as
-/// [`Subject::open_space`] does.
+/// Returns the node of the file `kind` in the directory of `subject`. Opening the file fails with
+/// the errors of [`Subject::open_space`] and of the open function of `kind`.
 pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject, kind: &'static Kind) -> NodeRef {
     Arc::new(SpaceFile {
         fs: fs.clone(),

@@ -5,7 +5,7 @@ use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::ptrace;
 use crate::process::seccomp::Confinement;
-use crate::process::task::{self, Name, Process, limits};
+use crate::process::task::{self, Name, Process, Usage, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
 use crate::vm::AddressSpace;
@@ -15,6 +15,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use logic::credentials::Capabilities;
 use logic::errno::Errno;
+use logic::knob::number::{self, Base};
 use machine::arch::cpu_count;
 use machine::memory::PAGE_SIZE;
 
@@ -37,9 +38,9 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         .map_or_else(|| process.name(), |task| task.name());
     let usage = process.usage();
     let children = process.children_usage();
-    let (user, system) = match (subject.tid, &task) {
-        (Some(_), Some(task)) => task.account().times(),
-        _ => (usage.user, usage.system),
+    let own = match (subject.tid, &task) {
+        (Some(_), Some(task)) => Usage::of_task(task),
+        _ => usage,
     };
     let space = subject.space(process);
     let memory = space
@@ -66,10 +67,14 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     } else {
         process.start_time()
     };
+    // As on Linux, only of one thread, to callers that may inspect it.
+    let state = state(subject, process);
+    let one = subject.tid.is_some() || process.listed_thread_count() < 2;
+    let waits = one && state != b'R' && subject.check_look().is_ok();
     text.number(subject.number().into(), b' ')?;
     text.push(b"(")?;
     text.push(name.as_bytes())?;
-    text.push(&[b')', b' ', state(subject, process), b' '])?;
+    text.push(&[b')', b' ', state, b' '])?;
     let low = |set: u64| set & 0x7fff_ffff;
     let cpu = task.as_ref().map_or(0, |task| task.last_cpu());
     // ppid pgrp session
@@ -81,13 +86,13 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     write!(text, "{terminal} {foreground} 0 ")?;
     for number in [
         // minflt cminflt majflt cmajflt
-        usage.minor_faults,
+        own.minor_faults,
         children.minor_faults,
-        usage.major_faults,
+        own.major_faults,
         children.major_faults,
         // utime stime cutime cstime
-        ticks(user),
-        ticks(system),
+        ticks(own.user),
+        ticks(own.system),
         ticks(children.user),
         ticks(children.system),
     ] {
@@ -123,7 +128,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         low(ignored.0),
         low(caught.0),
         // wchan nswap cnswap exit_signal processor rt_priority policy
-        0,
+        u64::from(waits),
         0,
         0,
         17,
@@ -160,6 +165,24 @@ fn state_name(letter: u8) -> &'static str {
     }
 }
 
+/// Writes the name of a task in one line: a newline as `\n`, and a backslash twice.
+fn push_name(text: &mut Text, name: &[u8]) -> Written {
+    for part in name.split_inclusive(|byte| matches!(byte, b'\n' | b'\\')) {
+        match part.split_last() {
+            Some((b'\n', before)) => {
+                text.push(before)?;
+                text.push(b"\\n")?;
+            }
+            Some((b'\\', before)) => {
+                text.push(before)?;
+                text.push(b"\\\\")?;
+            }
+            _ => text.push(part)?,
+        }
+    }
+    Ok(())
+}
+
 /// Shows `/proc/PID/status`.
 pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
@@ -167,7 +190,7 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         .as_ref()
         .map_or_else(|| process.name(), |task| task.name());
     text.write_str("Name:\t")?;
-    text.push_escaped(name.as_bytes(), b"\n")?;
+    push_name(text, name.as_bytes())?;
     text.write_str("\n")?;
     if let Some(context) = subject.fs(process) {
         writeln!(text, "Umask:\t{:04o}", context.umask())?;
@@ -427,10 +450,10 @@ pub(super) fn set_coredump_filter(
     Ok(())
 }
 
-/// Checks that the caller may see and set the timer slack: as on Linux, the process itself, and
+/// Checks that the caller may see and set the timer slack of the thread: the thread itself may, and
 /// callers with `CAP_SYS_NICE`. Fails with `EPERM` otherwise.
-fn check_timer_slack(process: &Process) -> Result<(), Errno> {
-    if process.pid() == process::current().process().pid() {
+fn check_timer_slack(subject: &Subject) -> Result<(), Errno> {
+    if subject.number() == process::current().tid() {
         return Ok(());
     }
     caller::need(Capabilities::SYS_NICE)
@@ -439,7 +462,7 @@ fn check_timer_slack(process: &Process) -> Result<(), Errno> {
 /// Shows `/proc/PID/timerslack_ns`. Fails with `EPERM` if the caller may not see it.
 pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
-    let slack = match check_timer_slack(process) {
+    let slack = match check_timer_slack(subject) {
         Ok(()) => task.map_or_else(
             || process.last_timer_slack.load(Ordering::Relaxed),
             |task| task.timer_slack(),
@@ -460,7 +483,7 @@ pub(super) fn set_timer_slack(
     value: &str,
 ) -> Result<(), Errno> {
     let slack = value.parse().map_err(|_| Errno::EINVAL)?;
-    check_timer_slack(process)?;
+    check_timer_slack(subject)?;
     let task = subject.task(process).ok_or(Errno::ESRCH)?;
     task.set_timer_slack(slack);
     Ok(())
@@ -476,6 +499,7 @@ pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
 }
 
 /// Sets the name of a thread of the calling process, also of its main thread after that has ended.
+/// The name is the first bytes of `value`, of any kind, up to a NUL.
 ///
 /// # Errors
 /// Fails with `EINVAL` for another process's thread, and with `ESRCH` if another thread than the
@@ -483,15 +507,15 @@ pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
 pub(super) fn set_comm(
     subject: &Subject,
     process: &Arc<Process>,
-    value: &str,
+    value: &[u8],
 ) -> Result<(), Errno> {
     if process.pid() != process::current().process().pid() {
         return Err(Errno::EINVAL);
     }
     match subject.task(process) {
-        Some(task) => task.set_name(value.as_bytes()),
+        Some(task) => task.set_name(value),
         None if subject.number() == process.pid() => {
-            *process.last_name.lock() = Name::cut(value.as_bytes());
+            *process.last_name.lock() = Name::cut(value);
         }
         None => return Err(Errno::ESRCH),
     }
@@ -545,7 +569,11 @@ pub(super) fn limits(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Wr
                 write!(text, "{value:<20} ")?;
             }
         }
-        writeln!(text, "{unit:<10}")?;
+        if unit.is_empty() {
+            writeln!(text)?;
+        } else {
+            writeln!(text, "{unit:<10}")?;
+        }
     }
     Ok(())
 }
@@ -570,7 +598,7 @@ pub(super) fn set_oom_score_adj(
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
-    let value: i32 = value.parse().map_err(|_| Errno::EINVAL)?;
+    let value = number::signed(value.as_bytes(), Base::OfPrefix)?;
     if !(-1000..=1000).contains(&value) {
         return Err(Errno::EINVAL);
     }
