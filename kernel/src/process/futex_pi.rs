@@ -456,11 +456,9 @@ pub(crate) fn release_all(task: &Task) {
 }
 
 /// Hands over the locks of `task` that other tasks wait for, because `task` continues with another
-/// program. The first waiter for each of these locks may take the lock over. Forgets that tasks
-/// have waited for `task`.
+/// program. The first waiter for each of these locks may take the lock over.
 pub(crate) fn release_for_exec(task: &Task) {
     hand_over(task);
-    task.marks().is_waited_for.store(0, Ordering::SeqCst);
 }
 
 fn hand_over(task: &Task) {

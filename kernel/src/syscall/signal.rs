@@ -177,7 +177,11 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
             None => nobody.wait(ready).map(|()| WaitEnd::Ready),
         };
         task.signals().set_awaited(SigSet::EMPTY);
-        signal::recalculate(&task);
+        if info.is_none() {
+            // One may have come after the last look.
+            info = signal::take_awaited(task, wanted);
+        }
+        signal::recalculate_without(&task, wanted.intersection(task.blocked()));
         match end {
             Err(_) if info.is_none() => return Err(Errno::EINTR),
             Ok(WaitEnd::TimedOut) if info.is_none() => return Err(Errno::EAGAIN),

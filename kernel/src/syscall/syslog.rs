@@ -107,17 +107,15 @@ fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
     Ok(0)
 }
 
-/// The level of the console before `CONSOLE_OFF`, or 0 while it is not off.
-static LEVEL_BEFORE: SpinLock<u32> = SpinLock::new(0);
+/// The level of the console before `CONSOLE_OFF`, or `None` while it is not off.
+static LEVEL_BEFORE: SpinLock<Option<u32>> = SpinLock::new(None);
 
 /// Sets the level of the console to the least one. A second call keeps the level that the first one
 /// has stored.
 fn console_off() -> SysResult {
     let mut before = LEVEL_BEFORE.lock();
     set_level(|levels| {
-        if *before == 0 {
-            *before = levels[0];
-        }
+        before.get_or_insert(levels[0]);
         levels[2]
     })
 }
@@ -125,16 +123,16 @@ fn console_off() -> SysResult {
 /// Sets the level of the console to that before `CONSOLE_OFF`. Does nothing if the console is not
 /// off.
 fn console_on() -> SysResult {
-    match core::mem::take(&mut *LEVEL_BEFORE.lock()) {
-        0 => Ok(0),
-        before => set_level(|_| before),
+    match LEVEL_BEFORE.lock().take() {
+        None => Ok(0),
+        Some(before) => set_level(|_| before),
     }
 }
 
 /// Sets the level of the console to `level`, or to the least one if that is higher. The console is
 /// not off any more.
 fn console_level(level: u32) -> SysResult {
-    *LEVEL_BEFORE.lock() = 0;
+    *LEVEL_BEFORE.lock() = None;
     set_level(|levels| level.max(levels[2]))
 }
 

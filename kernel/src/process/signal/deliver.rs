@@ -13,9 +13,14 @@ use machine::arch::UserFrame;
 use machine::sched::work;
 
 /// Sets the SIGNAL bit in the work word of the current task `task` if a pending signal is not
-/// blocked, else clears it. Notifies other threads of signals of the process that `task` blocks and
-/// they can take.
+/// blocked, else clears it.
 pub(crate) fn recalculate(task: &Task) {
+    recalculate_without(task, SigSet::EMPTY);
+}
+
+/// Does the same after `task` has ceased to take the signals `given_up`. Notifies other threads of
+/// those that are pending for the process.
+pub(crate) fn recalculate_without(task: &Task, given_up: SigSet) {
     let group = task.process().group.lock();
     let waiting = group.pending.set().union(task.signals().pending().set());
     // Under the group's lock no task adds a signal.
@@ -24,7 +29,9 @@ pub(crate) fn recalculate(task: &Task) {
     } else {
         task.add_work(work::SIGNAL);
     }
-    send::pass_on(&group, task);
+    if !given_up.is_empty() {
+        send::pass_on(&group, given_up);
+    }
 }
 
 /// Takes the next pending signal of `wanted`, or returns `None` and clears the SIGNAL bit.

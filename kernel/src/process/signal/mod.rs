@@ -25,7 +25,7 @@ pub use action::{
     Action, Actions, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
     SIG_DFL, SIG_IGN,
 };
-pub(crate) use deliver::{deliver, is_orphaned, recalculate, take_awaited};
+pub(crate) use deliver::{deliver, is_orphaned, recalculate, recalculate_without, take_awaited};
 pub(crate) use fault::{force_bad_frame, force_info, step_over_call};
 pub use fault::{on_exception, on_user_fault, on_user_store};
 pub use file::SignalFile;
@@ -64,8 +64,9 @@ pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
 /// Makes `mask`, without SIGKILL and SIGSTOP, the signals that the current task blocks.
 pub fn set_mask(mask: SigSet) {
     let task = process::current();
+    let before = task.blocked();
     task.signals().set_blocked(mask.blockable());
-    recalculate(&task);
+    recalculate_without(&task, task.blocked().without(before));
 }
 
 /// Makes `mask` the signals that the current task blocks until its present system call ends

@@ -206,11 +206,10 @@ fn takes(task: &Task, signal: Signal) -> bool {
     !task.blocked().contains(signal) || task.signals().awaited().contains(signal)
 }
 
-/// Notifies other threads of the signals that are pending for the whole process and that `task`
-/// blocks: each signal goes to one thread that takes it, if there is one. `group` is the locked
-/// group of the process.
-pub(super) fn pass_on(group: &Group, task: &Task) {
-    let mut left = group.pending.set().intersection(task.blocked());
+/// Notifies threads of those of `signals` that are pending for the whole process: each goes to one
+/// thread that takes it, if there is one. `group` is the locked group of the process.
+pub(super) fn pass_on(group: &Group, signals: SigSet) {
+    let mut left = group.pending.set().intersection(signals);
     for other in &group.tasks {
         if left.is_empty() {
             return;

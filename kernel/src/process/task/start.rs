@@ -374,7 +374,8 @@ pub(super) fn start_process(
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));
     let uid = task.credentials_for_others().users.real;
-    if let Err(error) = process.group.lock().enter(&task) {
+    let entered = process.group.lock().enter(&task);
+    if let Err(error) = entered {
         table::lock().unreserve(uid, pid);
         return Err(error);
     }

@@ -3,7 +3,8 @@
 use super::steering;
 use super::wall::{self, Deadline};
 use crate::process;
-use crate::process::task::find;
+use crate::process::task::{find, find_task};
+use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 
@@ -80,8 +81,11 @@ impl Clock {
             }
             Self::Thread(tid) => {
                 let own = process::current();
-                let thread = own.process().thread(tid).ok_or(Errno::EINVAL)?;
-                let (user, system) = thread.account().times();
+                let (user, system) = find_task(tid)
+                    .filter(|task| Arc::ptr_eq(task.process(), own.process()))
+                    .ok_or(Errno::EINVAL)?
+                    .account()
+                    .times();
                 user.saturating_add(system)
             }
         })

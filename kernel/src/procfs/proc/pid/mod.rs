@@ -155,9 +155,9 @@ const fn of_mounts(mounts: Mounts, entry: Entry) -> Entry {
     Entry { mounts, ..entry }
 }
 
-const fn knob(name: &'static str, show: Show, store: StoreText) -> Entry {
+const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
     Entry {
-        store: Some(Store::Text(store)),
+        store: Some(store),
         ..file(name, show)
     }
 }
@@ -169,28 +169,25 @@ const ENTRIES: &[Entry] = &[
     file("cmdline", status::cmdline),
     private("environ", status::environ),
     private("auxv", status::auxv),
-    Entry {
-        store: Some(Store::Bytes(status::set_comm)),
-        ..file("comm", status::comm)
-    },
+    knob("comm", status::comm, Store::Bytes(status::set_comm)),
     file("limits", status::limits),
     file("oom_score", status::oom_score),
     knob(
         "oom_score_adj",
         status::oom_score_adj,
-        status::set_oom_score_adj,
+        Store::Text(status::set_oom_score_adj),
     ),
     knob(
         "coredump_filter",
         status::coredump_filter,
-        status::set_coredump_filter,
+        Store::Text(status::set_coredump_filter),
     ),
     Entry {
         open: true,
         ..knob(
             "timerslack_ns",
             status::timer_slack,
-            status::set_timer_slack,
+            Store::Text(status::set_timer_slack),
         )
     },
     areas("maps", mappings::maps),
