@@ -455,13 +455,9 @@ pub(crate) fn release_all(task: &Task) {
     hand_over(task);
 }
 
-/// Hands over the locks of `task` that other tasks wait for, because `task` continues with another
-/// program. The first waiter for each of these locks may take the lock over.
-pub(crate) fn release_for_exec(task: &Task) {
-    hand_over(task);
-}
-
-fn hand_over(task: &Task) {
+/// Hands over the locks of `task` that other tasks wait for, because `task` ends or continues with
+/// another program. The first waiter for each of these locks may take the lock over.
+pub(crate) fn hand_over(task: &Task) {
     if task.marks().is_waited_for.load(Ordering::SeqCst) == 0 {
         return;
     }

@@ -1,6 +1,7 @@
 /* What programs assert on in /proc: numbers of links, modes, kinds of entries, readiness, counters, and paths seen from
    another root directory. */
 #include "say.h"
+#include "blocked.h"
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
@@ -465,12 +466,7 @@ static void tellings(void)
 	}
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/stat", child);
-	for (;;) {
-		char *state = strrchr(load(path), ')');
-		if (state && state[2] == 'S')
-			break;
-		sched_yield();
-	}
+	until_state(child, child, 'S');
 	say("waiting: wchan %ld", place(path, 35));
 	close(p[1]);
 	MUST(waitpid(child, 0, 0));

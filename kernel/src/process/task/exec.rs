@@ -331,7 +331,7 @@ fn replace(
             .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
     }
     super::robust::release_list(task);
-    futex_pi::release_for_exec(&task);
+    futex_pi::hand_over(&task);
     super::robust::clear_child_tid(task);
     vm.activate();
     // SAFETY: only the current task uses its own state, and no reference from `TaskRef::vm` or
