@@ -4,6 +4,25 @@
 //! `ebb run -- PROGRAM` packs a program into an initramfs and boots it in QEMU with the guest
 //! kernel that the binary holds. It carries the program's standard streams. It reports how much
 //! memory the guest used, and how much memory the host held for it.
+//!
+//! # Units
+//!
+//! A unit uses only units below it (`layers/tests/host.rs`).
+//!
+//! | unit | what |
+//! |---|---|
+//! | `hints`, `cli` | the command line, and what to do about its errors |
+//! | `run`, `compare`, `top`, `metrics`, `set`, `ask`, `pages`, `workloads` | the commands |
+//! | `blk` | the command `ebb blk`, and the disks of a run |
+//! | `registry` | how commands find a run and query it |
+//! | `reclaim` | takes free memory of a guest |
+//! | `stdout`, `failure` | output; errors of the units below, with status, message and help |
+//! | `guest` | what a kernel needs, what a guest reports; `ebb` and `linux` implement both |
+//! | `qemu`, `streams`, `archive` | QEMU and the guest's RAM; ports; the first file system |
+//! | `confine` | restricts QEMU, `ebb`, and the readers of programs and images |
+//! | `system` | what the host has: files, memory, folders |
+//! | `text`, `machine` | output for people, the user's terminal; a guest's options as values |
+//! | `compressed`, `embedded` | decoders of gzip, zstd and xz; the programs in the binary |
 
 // From the bottom up: a module uses only modules above it in this list.
 mod compressed;

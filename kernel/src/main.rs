@@ -5,6 +5,8 @@
 //! [`vm`]; then, in crates of their own, `machine` (threads, memory, CPUs) and `logic` (code that
 //! needs no machine). Each part uses only those below it, which `tests/layers.rs` checks. If a
 //! lower part needs a higher one, it declares a contract, which this file or `process` implements.
+//!
+//! `unsafe` code is denied here. Files that need it allow it in their first lines, with the reason.
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Who may know whom, in the three crates of the kernel: ARCHITECTURE.md draws it.
+//! Which unit may use which, in the three crates of the kernel. ARCHITECTURE.md lists the units.
 
 use ebb_layers::{Exception, LayerRules};
 

@@ -1,4 +1,7 @@
 //! A zone: where its frames are, and the summaries that a search for free frames uses.
+//!
+//! Two zones may meet at any pageblock. Each then has the trees and GiBs that they share, in which
+//! the blocks of the other zone count as missing.
 
 use crate::{
     Frame, Mobility, ZoneKind,

@@ -1,4 +1,22 @@
 //! `ebb compare`: runs the same experiments in guests of both kernels and compares the figures.
+//!
+//! # One comparison
+//!
+//! This folder knows guests only through `ebb run`. `plan` decides which guest runs when, and adds
+//! rounds while ratios have not settled. `runner` starts `ebb run --timeline … --record … --
+//! ebb-workloads --json …` and reads the events that the program prints. The sample of the timeline
+//! that is the last when an event arrives connects the guest's phases to the host's curve
+//! (`moments`). `figures` computes the figures of one run, `statistics` the rows of all.
+//!
+//! Guests that take turns are up at the same time: each waits for a line on its stdin (`--turns`).
+//! They are restricted to the same CPUs of the host (`cpus`). Guests whose instructions are counted
+//! run at the same time, too. Their figures do not depend on the host, because they see their own
+//! clock, a seed and an empty stdin.
+//!
+//! A report (`schema`) has all that a table, a page (`html`), Markdown or a plot (`svg`) shows. So
+//! `--from` makes them again from a saved report. `own` has comparisons of the user's own programs
+//! and of variants, with a plan, rows and a report of their own. `files`, `saved` and `csv` serve
+//! both kinds.
 
 mod absent;
 mod agreement;

@@ -2,8 +2,8 @@
 //! how the guest was stopped.
 //!
 //! Reports and hints need a CPU of the guest, and so does the ring that wakes the thread of the
-//! mode `shared`. A stopped guest frees nothing more, so one pass over its memory is enough. After
-//! it this thread sleeps until the guest resumes.
+//! mode `shared`. A stopped guest frees nothing more, so one pass over its memory is enough. It is
+//! made in every mode but `off`. After it this thread sleeps until the guest resumes.
 
 use super::engine::FreeMemory;
 use super::error::ReclaimError;

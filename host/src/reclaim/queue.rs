@@ -1,5 +1,9 @@
 //! Performs reclaim steps for a run's guest, one after the other, in a thread of their own. The
 //! user asks for them, or the host's memory pressure.
+//!
+//! Where the host can take part in the guest's allocator, it takes the free memory by itself
+//! (`engine`). Ebb's kernel does the other steps, each after a line on the control port. Stock
+//! Linux gives memory by its balloon, over a second monitor (`squeeze`).
 
 use super::engine::FreeMemory;
 use super::pause_watcher::PauseWatcher;

@@ -5,6 +5,8 @@
 //! requests there. docs/control.md describes the protocol. There is no daemon and no list of
 //! guests. The sockets in the folder are the list. A socket on which no process listens belongs to
 //! a run that was killed.
+//!
+//! If the socket cannot be created, the run goes on without it.
 
 mod block_map;
 mod client;

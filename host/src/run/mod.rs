@@ -2,6 +2,24 @@
 //!
 //! [`run`] prepares all parts of a guest (files, kernel, accelerator, disks), and [`session`] boots
 //! and watches it.
+//!
+//! # One run
+//!
+//! 1. [`run`] checks the options. [`crate::archive`] packs the program, its libraries and the
+//!    user's files into an initramfs in a memfd. [`crate::guest`] loads the kernel, `program` finds
+//!    QEMU, `accel` chooses KVM or TCG.
+//! 2. `session` makes the RAM file and starts QEMU, with stopped CPUs ([`crate::qemu`]). QEMU
+//!    inherits kernel, initramfs, RAM, monitors and ports as open descriptors. Then the monitor
+//!    starts the CPUs. Stock Linux sometimes hangs while it boots, and is started again then.
+//! 3. The guest's kernel boots (`kernel/src/main.rs`), and its first process starts the program.
+//! 4. `watch` samples the guest until it ends. Other threads carry the streams, take free memory
+//!    ([`crate::reclaim`]), serve the host's files (`root`, `volumes`), and answer other commands
+//!    ([`crate::registry`]).
+//! 5. The program ends. For `--out` the guest kills the other processes and runs `ebb-init`, which
+//!    sends the files; a guest with stock Linux has that process already. Ebb's kernel writes the
+//!    wait status to the header page, and the VM ends.
+//! 6. `out` creates the files, `summary` computes the figures, and `ebb` exits with the program's
+//!    status.
 
 mod accel;
 mod begin;

@@ -1,7 +1,8 @@
 //! Polls a running guest until it ends, and computes the figures of the run.
 //!
 //! [`Watch`] samples the guest, feeds the samples to the status line, the timeline and the trace,
-//! and enforces `--timeout`.
+//! and enforces `--timeout`. When the program starts, it gives the memory of the kernel image and
+//! the initramfs back to the host.
 
 use super::accel::Choice;
 use super::chart::Chart;

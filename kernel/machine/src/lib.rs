@@ -3,9 +3,10 @@
 //! upper half are declared in [`arch::Entries`], [`memory::Helpers`] and [`sched::Owner`]. The
 //! upper half defines one static of each type, and the linker binds them.
 //!
-//! Kernel mode runs with interrupts off, except in the idle loop and for one instruction in a few
-//! assembly functions (`arch::interrupt::serve_pending`). So the kernel is never preempted anywhere
-//! else, and the precompiled `core`, which uses the red zone and SSE2, is safe here.
+//! Kernel mode runs with interrupts off, except in the idle loop, in a halt that waits for another
+//! CPU (`arch::interrupt::wait_for_mailbox`), and for one instruction in a few assembly functions
+//! (`arch::interrupt::serve_pending`). So the kernel is never preempted anywhere else, and the
+//! precompiled `core`, which uses the red zone and SSE2, is safe here.
 #![no_std]
 
 extern crate alloc;

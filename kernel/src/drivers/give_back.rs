@@ -1,5 +1,13 @@
 //! Gives free memory back to the host: the mode, the knobs, and the kernel thread that runs the
 //! reporter and the hinter.
+//!
+//! | mode | what the thread (`kreportd`) does |
+//! |---|---|
+//! | `reporting` | polls [`Reporter`], which isolates free blocks and sends them by the balloon |
+//! | `hinting` | polls [`Hinter`], which sends the blocks of the CPUs' lists in the same way |
+//! | `shared` | wakes the host, which takes free blocks itself, by a write to the control port |
+//!
+//! The allocator wakes the thread by [`Events::report_requested`].
 
 use super::{balloon, hint, port};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};

@@ -1,4 +1,6 @@
 //! Finds the node of a path, and the path of a node.
+//!
+//! The walk is compiled twice: without rules, for nearly all calls, and with those of `openat2`.
 
 use super::context::Context;
 use super::covers;

@@ -4,6 +4,9 @@
 //! [`Notifier`](super::poll::Notifier) has a list of owners. With `O_ASYNC` an owner gets all
 //! signals, without it only the signal for urgent bytes. An open file leaves the list before it
 //! ends.
+//!
+//! Files do not know signals and processes. A recipient is a trait object to them ([`Recipient`]),
+//! which `process::signal::recipient` implements.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -1,8 +1,10 @@
 //! Watches: requests to learn of events of a node.
 //!
-//! Nodes do not know their watches. A task that changes a node reports that here. It first checks
-//! whether there is any watch at all ([`active`]). A watch keeps its node until the node's last
-//! name is removed. The end of the node, which is reported to [`gone`], then ends the watch.
+//! Nodes and file systems do not know watches. System calls and open files report here what changes
+//! a node. They first check whether there is any watch at all ([`active`]), so without watches a
+//! change costs one load. Watches are in buckets by a hash of their node. A watch keeps its node
+//! until the node's last name is removed. The end of the node, which is reported to [`gone`], then
+//! ends the watch.
 //!
 //! Locks are taken in this order: a bucket, then the listener's locks. They are spin locks, and the
 //! last reference to a node or file is never dropped under them.

@@ -1,4 +1,7 @@
 //! Errors that come with a signal.
+//!
+//! Files do not know signals. They return an [`Errno`] that no program sees, and the end of the
+//! system call raises the signal.
 
 use crate::process::signal::{Signal, raise};
 use logic::errno::Errno;

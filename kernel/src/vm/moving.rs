@@ -21,6 +21,9 @@
 //!
 //! Only faults remove the bit on purpose; other changes of an entry drop it, too, since they keep
 //! `ADDRESS` and the kind alone. Frames parked by `collapse` stay where they are.
+//!
+//! Only tmpfs and shared memory replace frames ([`PageSource::relocate`]). Cached pages of volumes
+//! and disks are in movable blocks, too, and stay where they are until they are dropped.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 

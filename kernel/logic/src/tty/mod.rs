@@ -4,6 +4,13 @@
 //! A [`Discipline`] is one terminal. It has two sides: the program reads lines and writes text on
 //! one side. On the far side, a program at the master of a pseudo-terminal or the host types and
 //! watches.
+//!
+//! - `input`: the effects of a typed byte; `edit`: erasing
+//! - `screen`: output on its way to the screen
+//! - `buffer`: lines until they are read
+//! - `discipline`: combines them, and keeps stopped output
+//!
+//! All buffers have a fixed limit. So a side that does not read takes no further memory.
 
 mod buffer;
 mod characters;

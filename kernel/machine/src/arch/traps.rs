@@ -1,5 +1,11 @@
 //! The entries from user mode and from exceptions: the interrupt table, `syscall`, and the ways
 //! back.
+//!
+//! An entry from user mode saves xmm0 to xmm15, because the precompiled `core` uses SSE2 in the
+//! kernel. It saves all general registers, but for a store that faults on the fast path: there it
+//! leaves those that functions preserve. x87, MXCSR and AVX state is switched with the thread
+//! (`fpu`). NMI, double fault and machine check have stacks of their own, because the interrupted
+//! code may have data in the red zone.
 
 use super::cpu::{self, msr};
 use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault, ebb_user_store};

@@ -14,6 +14,15 @@
 //! The scheduler owns exactly one reference to each thread that has started. The reference is in
 //! the run queue, or belongs to the CPU that runs the thread. While the thread is blocked, it
 //! belongs to the waker.
+//!
+//! # Blocking
+//!
+//! A thread blocks only by [`block`] or [`block_until`]. These files call them: `wait_queue`, and
+//! in the upper half `futex` and `futex_pi`, `signal::stop` and `ptrace::stop`. A thread that
+//! blocks holds no spin lock, which is asserted. A CPU that spins answers requests for TLB flushes,
+//! so two CPUs never wait for each other. A thread that waits for the work of another one blocks or
+//! sleeps. A loop that only yields still receives pending interrupts ([`yield_now`],
+//! [`cond_resched`]).
 
 pub mod account;
 mod balance;

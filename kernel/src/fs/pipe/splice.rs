@@ -1,7 +1,10 @@
 //! Transfers from and to pipes that do not pass through the program. A whole page moves to another
 //! pipe without a copy if its bytes begin a page there.
 //!
-//! When two rings are locked, the ring of the pipe at the lower address is locked first.
+//! A ring stays locked while its bytes go to a file, and never while bytes come from one. Bytes of
+//! a file are first gathered in pages (`pages`). Room for them in the pipe is reserved before the
+//! read, so no byte is lost. When two rings are locked, the ring of the pipe at the lower address
+//! is locked first.
 
 use super::pages::Pages;
 use super::{PIPE_BUF, Pipe};

@@ -14,6 +14,8 @@
 //! stack such as smoltcp would split, check, order, acknowledge and time data that cannot be lost
 //! here. It would be polled under one lock, and would keep full-size buffers for each connection.
 //! The inboxes allocate and free memory by the segment.
+//!
+//! A network beyond this machine would get a protocol stack beside this model, not below it.
 
 mod account;
 mod address;

@@ -1,5 +1,8 @@
 //! The vDSO: a page of code in every program's memory. With it a program reads the clocks and its
 //! CPU's number without a system call.
+//!
+//! `machine::arch::vdso` has its code. `logic::vdso` builds the ELF image around the code when the
+//! first program starts.
 
 use crate::vm::pages::Wish;
 use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Mappings, PageSource, Prot};

@@ -4,6 +4,13 @@
 //! [`logic::tty`] processes a terminal's bytes. Here are a terminal's two sides as files ([`line`],
 //! [`master`]), their ioctls ([`control`]), sessions and jobs ([`jobs`]), `/dev/pts` ([`devpts`]),
 //! and the host's terminal ([`console`]).
+//!
+//! Terminals belong to `process`, because they send signals and belong to sessions. `/dev` opens
+//! them by a function that it is given.
+//!
+//! A terminal's lock is a spin lock. One hold processes at most 256 typed bytes, and other tasks
+//! run between the pieces of a long write. A writer has the terminal for itself until its call
+//! ends, so lines stay whole.
 
 mod console;
 mod control;

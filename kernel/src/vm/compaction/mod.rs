@@ -1,4 +1,7 @@
 //! Empties pageblocks: the allocator's policy chooses them, `moving` moves their frames.
+//!
+//! Blocks are emptied for a huge fault that finds none, for the pools of huge pages (`gib` makes a
+//! whole GiB), for `compact_memory`, and in the background (`daemon`).
 
 mod carriers;
 pub(crate) mod daemon;

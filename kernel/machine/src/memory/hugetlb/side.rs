@@ -2,6 +2,8 @@
 //!
 //! It has an entry of 16 bytes for each pageblock. A page of entries (a leaf) exists for each 512
 //! MiB that ever contained a huge page.
+//!
+//! The host reads the table, too (`host/src/registry/pool_map.rs`).
 
 use crate::arch::header::HEADER;
 use crate::arch::once::Once;
