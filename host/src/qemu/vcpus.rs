@@ -4,6 +4,10 @@
 //! QEMU answers when it likes. So the user's wish is stored, and the next command is sent when
 //! QEMU's event arrives. For example, a guest that is resumed while QEMU is still stopping it
 //! resumes after the stop. No caller waits for QEMU here.
+//!
+//! QEMU stops a virtual CPU between two instructions. So the memory of a guest whose atomic
+//! instructions are not atomic for the host can be taken while its CPUs are held stopped
+//! ([`Hold`]).
 
 use super::monitor_sender::MonitorSender;
 use rustix::event::{EventfdFlags, eventfd};
