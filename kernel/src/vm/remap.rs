@@ -5,7 +5,7 @@ use super::entry::REGION;
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
 use super::replacing::Replacing;
 use super::source::{Backing, MappedFile};
-use super::space::{Area, PAGE, Sizes, State};
+use super::space::{Area, PAGE, Sizes, State, TABLES_AT_ONCE};
 use super::stack::MAP_BOTTOM;
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, tlb};
 use alloc::sync::Arc;
@@ -15,6 +15,7 @@ use logic::errno::Errno;
 use logic::vma::{Backing as _, NoMemory};
 use machine::arch::USER_END;
 use machine::memory::{knobs, pressure};
+use machine::sched;
 
 /// The places that a remapped area may go to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -187,6 +188,19 @@ impl AddressSpace {
         Ok(true)
     }
 
+    /// Splits the huge pages that `range` touches, a few each time that the lock is held. There may
+    /// be new ones afterwards.
+    fn split_huge_pages(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let mut state = self.state.lock();
+            let tables = &mut state.tables;
+            at = tables.split_all(at..range.end, TABLES_AT_ONCE, &self.cpus);
+            drop(state);
+            sched::cond_resched();
+        }
+    }
+
     /// Moves the pages of `moved`, which lie in `area`, to a place of `bytes`. `old` is what the
     /// program gave up.
     fn move_area(
@@ -206,6 +220,7 @@ impl AddressSpace {
             self.settle_trial_edges(&moved);
         } else {
             self.settle_trials(moved.clone());
+            self.split_huge_pages(moved.clone());
         }
         // The room stays: `change` is held.
         drop(self.lock_with_room(&old)?);
