@@ -341,7 +341,7 @@ impl AddressSpace {
             if state.areas.overlapping(range.clone()).next().is_none() {
                 return Ok(());
             }
-            state.make_boundaries(&range)?;
+            state.make_hole_boundaries(&range)?;
         }
         while from < range.end {
             // Dropped when no page is left: the file then learns that it has no mapping for stores.
@@ -516,11 +516,26 @@ impl State {
     /// too many areas.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
-        self.check_pool_pages(range)?;
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));
-        // Linux lets a removal split one area at the limit, unless it would leave two parts. Here
-        // every split beyond the limit fails.
-        if splits != 0 && self.areas.len() as u64 + splits > knobs::max_map_count() {
+        self.split_ends(range, splits)
+    }
+
+    /// Splits as [`Self::make_boundaries`] does, before the areas in `range` are removed. As on
+    /// Linux, the number of areas may exceed its limit until then, so only a hole in the middle of
+    /// an area can make too many.
+    ///
+    /// # Errors
+    /// Fails as [`Self::make_boundaries`] does.
+    fn make_hole_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        let around = |area: &Area| area.start < range.start && range.end < area.end;
+        let is_hole = self.areas.find(range.start).is_some_and(around);
+        self.split_ends(range, u64::from(is_hole))
+    }
+
+    /// Splits the areas that reach across the ends of `range`, which makes `more` areas.
+    fn split_ends(&mut self, range: &Range<u64>, more: u64) -> Result<(), Errno> {
+        self.check_pool_pages(range)?;
+        if more != 0 && self.areas.len() as u64 + more > knobs::max_map_count() {
             return Err(Errno::ENOMEM);
         }
         self.areas.split(range.start);

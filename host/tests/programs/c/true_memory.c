@@ -182,17 +182,41 @@ static int maps(void)
 	return count;
 }
 
+/* What a process may still do that has as many mappings as it may have, or one more. */
+static void at_the_limit(char *whole, char *two, char *last[2])
+{
+	TRY(mprotect(whole + 2 * PAGE, PAGE, PROT_READ));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(whole, PAGE));
+	TRY(munmap(whole + 7 * PAGE, PAGE));
+	TRY(munmap(two + 2 * PAGE, 4 * PAGE));
+	HOLDS(mremap(two, 2 * PAGE, PAGE, 0) == two);
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(last[0], PAGE));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(last[1], PAGE));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(whole + 5 * PAGE, PAGE));
+}
+
 static void map_count(void)
 {
 	int f = open("/proc/sys/vm/max_map_count", O_RDWR), made = 0;
 	if (f < 0)
 		return;
+	char *whole = MUST(mmap(0, 8 * PAGE, PROT_EXEC, ANON, -1, 0)), *last[2] = { 0, 0 };
+	char *two = MUST(mmap(0, 8 * PAGE, PROT_NONE, ANON, -1, 0));
+	MUST(mprotect(two + 4 * PAGE, 4 * PAGE, PROT_EXEC | PROT_READ));
 	MUST(write(f, "200", 3));
 	for (int i = 0; i < 1000; i++) {
-		if (mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0) == MAP_FAILED)
+		char *m = mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0);
+		if (m == MAP_FAILED)
 			break;
+		last[made++ & 1] = m;
 	}
 	say("mappings where 200 may be: %d", maps());
+	at_the_limit(whole, two, last);
+	say("afterwards: %d", maps());
 	MUST(pwrite(f, "65530", 5, 0));
 	close(f);
 }
