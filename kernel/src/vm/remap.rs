@@ -119,7 +119,7 @@ impl AddressSpace {
             self.move_area(&area, moved, target.map(|t| t.start), bytes, keep, old)?
         };
         drop(change);
-        if area.flags.contains(VmaFlags::LOCKED) {
+        if area.flags.contains(VmaFlags::LOCKED) && !keep {
             // As on Linux, what cannot be had now comes later, or not.
             let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
         }
@@ -278,7 +278,9 @@ impl AddressSpace {
             }
             state.tables.move_entries(moved.start, start, moved_bytes);
             // The old area goes before the new one comes: where they touch they would merge.
-            if !keep {
+            if keep {
+                state.unlock_area(area);
+            } else {
                 // One area at most: it was checked to hold the whole range.
                 state.take_areas(old.clone(), &mut graveyard);
                 state.leaving = old.clone();
@@ -309,6 +311,16 @@ impl AddressSpace {
 }
 
 impl State {
+    /// Unlocks the pages of `area`, which stays after its pages have moved. Linux, too, unlocks all
+    /// of the area, even if only a part has moved.
+    fn unlock_area(&mut self, area: &Area) {
+        let unlocked = |flags: VmaFlags| flags - VmaFlags::LOCKED;
+        self.areas.set_flags(area.start..area.end, unlocked);
+        let before = Sizes::of(area.flags, area.bytes());
+        let after = Sizes::of(unlocked(area.flags), area.bytes());
+        self.sizes.subtract(before.beyond(after));
+    }
+
     /// Returns the flags and the file of the areas in `range`. Fails with `EINVAL` unless all areas
     /// map one shared file with the same flags.
     fn one_shared_file(&self, range: &Range<u64>) -> Result<(VmaFlags, Arc<MappedFile>), Errno> {

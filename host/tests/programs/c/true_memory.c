@@ -82,6 +82,15 @@ static void locked(void)
 	say("none: %ld", status("VmLck"));
 	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
 	say("none: %ld", status("VmLck"));
+	/* The old place of memory that has moved and stays mapped is locked no more. */
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON | MAP_LOCKED, -1, 0));
+	moved = MUST(mremap(l, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0));
+	say("moved and kept: %ld, %ld, %ld", status("VmLck"), locked_of(l), locked_of(moved));
+	TRY(madvise(l, PAGE, MADV_DONTNEED));
+	TRY(madvise(moved, PAGE, MADV_DONTNEED));
+	MUST(munmap(l, 4 * PAGE));
+	MUST(munmap(moved, 4 * PAGE));
+	say("none: %ld", status("VmLck"));
 	/* What is not to be had: the part before it is locked. */
 	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
 	MUST(munmap(l + 2 * PAGE, PAGE));
