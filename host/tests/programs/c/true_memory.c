@@ -278,6 +278,35 @@ static int lines_in(char *m, size_t bytes)
 	return lines;
 }
 
+/* Bytes of a file go by a shared mapping that may get the right to store. */
+static void removed(void)
+{
+	int file = MUST(memfd_create("removed", 0));
+	MUST(ftruncate(file, 2 * PAGE));
+	char *at = MUST(mmap(0, 2 * PAGE, BOTH, MAP_SHARED, file, 0));
+	at[0] = 1;
+	MUST(mprotect(at, 2 * PAGE, PROT_READ));
+	TRY(madvise(at, PAGE, MADV_REMOVE));
+	say("the file has %d", at[0]);
+	MUST(mprotect(at, 2 * PAGE, BOTH));
+	at[0] = 2;
+	TRY(madvise(at, PAGE, MADV_REMOVE));
+	say("the file has %d", at[0]);
+	char *reader = MUST(mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0));
+	TRY(madvise(reader, PAGE, MADV_REMOVE));
+	MUST(mlock(reader, PAGE));
+	TRY(madvise(reader, PAGE, MADV_REMOVE));
+	char *copy = MUST(mmap(0, PAGE, BOTH, MAP_PRIVATE, file, 0));
+	TRY(madvise(copy, PAGE, MADV_REMOVE));
+	char *shared = MUST(mmap(0, PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	shared[0] = 1;
+	TRY(madvise(shared, PAGE, MADV_REMOVE));
+	say("the memory has %d", shared[0]);
+	char *own = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
+	TRY(madvise(own, PAGE, MADV_REMOVE));
+	close(file);
+}
+
 /* Calls that change many areas do so with each of them, and leave the sums right. */
 static void many_areas(void)
 {
@@ -346,6 +375,7 @@ int main(void)
 	say("== map count"); map_count();
 	say("== pipes"); pipes();
 	say("== dumps"); dumps();
+	say("== removed"); removed();
 	say("== many areas"); many_areas();
 	say("== ends of changes"); ends_of_changes();
 	return 0;
