@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sched.h>
+#include <sys/uio.h>
 
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 #define BOTH (PROT_READ | PROT_WRITE)
@@ -307,6 +308,37 @@ static void removed(void)
 	close(file);
 }
 
+/* Another process reads only what may be loaded, though a CPU loads wherever there is any right. */
+static void of_another(void)
+{
+	static const struct { const char *name; int rights; } kinds[] = {
+		{ "none", PROT_NONE }, { "load", PROT_READ }, { "store", PROT_WRITE }, { "both", BOTH }, { "fetch", PROT_EXEC },
+		{ "load and fetch", PROT_READ | PROT_EXEC }, { "store and fetch", PROT_WRITE | PROT_EXEC },
+	};
+	static char buffer[3 * PAGE];
+	char *at = MUST(mmap(0, 3 * PAGE, BOTH, ANON, -1, 0));
+	struct iovec own = { buffer, PAGE }, other = { at + PAGE, PAGE }, all[] = { { at, 2 * PAGE }, { at + 2 * PAGE, PAGE } };
+	memset(at, 1, 3 * PAGE);
+	for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		MUST(mprotect(at + PAGE, PAGE, kinds[i].rights));
+		say("rights: %s", kinds[i].name);
+		own.iov_len = PAGE;
+		TRY(process_vm_readv(getpid(), &own, 1, &other, 1, 0));
+		TRY(process_vm_writev(getpid(), &own, 1, &other, 1, 0));
+		own.iov_len = 3 * PAGE;
+		TRY(process_vm_readv(getpid(), &own, 1, all, 2, 0));
+	}
+	/* Pages that are not there yet. */
+	char *fresh = MUST(mmap(0, 2 * PAGE, PROT_WRITE, ANON, -1, 0));
+	struct iovec missing = { fresh, PAGE };
+	TRY(process_vm_readv(getpid(), &own, 1, &missing, 1, 0));
+	TRY(process_vm_writev(getpid(), &own, 1, &missing, 1, 0));
+	MUST(mprotect(fresh, 2 * PAGE, PROT_READ));
+	missing.iov_base = fresh + PAGE;
+	TRY(process_vm_readv(getpid(), &own, 1, &missing, 1, 0));
+	TRY(process_vm_writev(getpid(), &own, 1, &missing, 1, 0));
+}
+
 /* Calls that change many areas do so with each of them, and leave the sums right. */
 static void many_areas(void)
 {
@@ -376,6 +408,7 @@ int main(void)
 	say("== pipes"); pipes();
 	say("== dumps"); dumps();
 	say("== removed"); removed();
+	say("== of another"); of_another();
 	say("== many areas"); many_areas();
 	say("== ends of changes"); ends_of_changes();
 	return 0;
