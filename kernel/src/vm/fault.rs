@@ -229,6 +229,8 @@ impl AddressSpace {
                     supplies.turn = Some(Turn::take(turn).ok_or(Fault::NoMemory)?);
                 }
                 Step::NeedsPool(need) => {
+                    // What did not fit may be the last page of the pool.
+                    supplies.pool = None;
                     let got = need.get(self, &mut supplies.surrenders);
                     supplies.pool = got.ok_or(Fault::BeyondFile)?;
                 }

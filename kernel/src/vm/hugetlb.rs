@@ -164,7 +164,8 @@ impl Subpool {
 
 impl Drop for Subpool {
     fn drop(&mut self) {
-        hugetlb::unreserve(self.size, self.usage.lock().kept);
+        let kept = self.usage.get_mut().kept;
+        hugetlb::unreserve(self.size, kept);
     }
 }
 
@@ -433,6 +434,7 @@ impl HugeFile {
                 let frame = FrameRef::new_reference(page.frame().offset(at % bytes / 4096));
                 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
                 frame.zero((at % 4096) as usize, (end - at) as usize);
+                machine::sched::give_way();
             }
             at = end;
         }
