@@ -127,9 +127,10 @@ impl AddressSpace {
         }
         let replacing = replaces.then(|| Replacing::begin(self, range.clone()));
         if replaces {
-            self.state
-                .lock()
-                .check_replacing(&range, Sizes::of(area_flags, bytes))?;
+            let state = self.state.lock();
+            state.check_count()?;
+            state.check_replacing(&range, Sizes::of(area_flags, bytes))?;
+            drop(state);
             // As on Linux, with any cause.
             self.remove(range.clone()).map_err(|_| Errno::ENOMEM)?;
         }
@@ -241,10 +242,7 @@ impl AddressSpace {
         let mut state = self.lock_with_room(&range)?;
         let sizes = Sizes::of(flags, range.end - range.start);
         state.check_limits(sizes)?;
-        // As on Linux, which looks before it adds.
-        if state.areas.len() as u64 > knobs::max_map_count() {
-            return Err(Errno::ENOMEM);
-        }
+        state.check_count()?;
         state.areas.insert(Area {
             start: range.start,
             end: range.end,
@@ -482,6 +480,17 @@ impl State {
         } else {
             Err(Errno::ENOMEM)
         }
+    }
+
+    /// Checks that there may be another area. As on Linux, the last one may exceed the limit.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if there are more areas than the limit.
+    fn check_count(&self) -> Result<(), Errno> {
+        if self.areas.len() as u64 > knobs::max_map_count() {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
     }
 
     /// Checks that the process's limits allow `new` memory in place of the present areas in

@@ -108,6 +108,12 @@ impl AddressSpace {
         } else if keep && area.flags.intersects(VmaFlags::SHARED) {
             return Err(Errno::EINVAL);
         } else {
+            // As on Linux: each of the two places may be split in three first.
+            let parts = if keep || target.is_some() { 5 } else { 3 };
+            let count = self.state.lock().areas.len() as u64;
+            if count + parts >= knobs::max_map_count() {
+                return Err(Errno::ENOMEM);
+            }
             let gone = if keep { 0 } else { old_bytes };
             let more = Sizes::of(area.flags, bytes).beyond(Sizes::of(area.flags, gone));
             let _replacing = target.clone().map(|range| Replacing::begin(self, range));
@@ -258,9 +264,6 @@ impl AddressSpace {
             }
             let gone = Sizes::of(area.flags, if keep { 0 } else { old.end - old.start });
             state.check_limits(sizes.beyond(gone))?;
-            if state.areas.len() as u64 >= knobs::max_map_count() {
-                return Err(Errno::ENOMEM);
-            }
             let prepared = match state.areas.prepare_anywhere() {
                 Err(NoMemory) => Err(pressure::HEAP_EXHAUSTED),
                 Ok(()) => {

@@ -192,21 +192,36 @@ static int maps(void)
 	return count;
 }
 
-/* What a process may still do that has as many mappings as it may have, or one more. */
-static void at_the_limit(char *whole, char *two, char *last[2])
+enum { LAST = 16 };
+
+/* What a process may still do that has one mapping more than it may have. `last` has the newest ones. */
+static void at_the_limit(char *whole, char *two, char *last[LAST])
 {
+	int gone = 0;
 	TRY(mprotect(whole + 2 * PAGE, PAGE, PROT_READ));
 	TRY(munmap(whole + 3 * PAGE, PAGE));
+	HOLDS(mmap(whole, PAGE, BOTH, ANON | MAP_FIXED, -1, 0) == MAP_FAILED && errno == ENOMEM);
+	TRY(msync(whole, PAGE, MS_ASYNC));
 	TRY(munmap(whole, PAGE));
 	TRY(munmap(whole + 7 * PAGE, PAGE));
 	TRY(munmap(two + 2 * PAGE, 4 * PAGE));
 	HOLDS(mremap(two, 2 * PAGE, PAGE, 0) == two);
 	TRY(munmap(whole + 3 * PAGE, PAGE));
-	TRY(munmap(last[0], PAGE));
+	TRY(munmap(last[gone++], PAGE));
 	TRY(munmap(whole + 3 * PAGE, PAGE));
-	TRY(munmap(last[1], PAGE));
+	HOLDS(mmap(whole + PAGE, PAGE, BOTH, ANON | MAP_FIXED, -1, 0) == whole + PAGE);
+	TRY(munmap(last[gone++], PAGE));
+	TRY(munmap(last[gone++], PAGE));
 	TRY(munmap(whole + 3 * PAGE, PAGE));
 	TRY(munmap(whole + 5 * PAGE, PAGE));
+	/* A move needs room for what is split on the way. */
+	while (gone < LAST && mremap(whole + 4 * PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM)
+		MUST(munmap(last[gone++], PAGE));
+	say("a page moves after %d", gone);
+	while (gone < LAST && mremap(whole + 5 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, HOLE) == MAP_FAILED
+	       && errno == ENOMEM)
+		MUST(munmap(last[gone++], PAGE));
+	say("another goes to its place after %d", gone);
 }
 
 static void map_count(void)
@@ -214,7 +229,7 @@ static void map_count(void)
 	int f = open("/proc/sys/vm/max_map_count", O_RDWR), made = 0;
 	if (f < 0)
 		return;
-	char *whole = MUST(mmap(0, 8 * PAGE, PROT_EXEC, ANON, -1, 0)), *last[2] = { 0, 0 };
+	char *whole = MUST(mmap(0, 8 * PAGE, PROT_EXEC, ANON, -1, 0)), *last[LAST];
 	char *two = MUST(mmap(0, 8 * PAGE, PROT_NONE, ANON, -1, 0));
 	MUST(mprotect(two + 4 * PAGE, 4 * PAGE, PROT_EXEC | PROT_READ));
 	MUST(write(f, "200", 3));
@@ -222,7 +237,7 @@ static void map_count(void)
 		char *m = mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0);
 		if (m == MAP_FAILED)
 			break;
-		last[made++ & 1] = m;
+		last[made++ % LAST] = m;
 	}
 	say("mappings where 200 may be: %d", maps());
 	at_the_limit(whole, two, last);
