@@ -162,8 +162,8 @@ pub fn process_vm_readv(a: &Args) -> SysResult {
         if got == 0
             && let Some((at, bytes)) = there.piece(room)
         {
-            // This read faults the page in, or fails.
-            if let Err(error) = ends.other.read_bytes(at, &mut buffer[..bytes]) {
+            // Faults the page in, or fails.
+            if let Err(error) = ends.other.peek_mapping(at, &mut buffer[..bytes]) {
                 return ended(done, error);
             }
             got = bytes;

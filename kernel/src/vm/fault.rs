@@ -26,8 +26,9 @@ use machine::memory::pressure;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// The most attempts to serve one fault. Each attempt but the last lacks one supply. A fault needs
-/// many only if other tasks change the file or the page in between.
+/// The most attempts to serve one fault, without those to get back a page of the pool. Each attempt
+/// but the last lacks one supply. A fault needs many only if other tasks change the file or the
+/// page in between.
 const FILE_RETRIES: u32 = 10_000;
 /// The number of pages that are mapped before other tasks may run.
 const POPULATE_BATCH: u64 = 64;
@@ -189,7 +190,10 @@ impl AddressSpace {
         let page = address & !(PAGE - 1);
         let mut relief = pressure::Relief::new(Order::BASE);
         let mut supplies = Supplies::default();
-        for _ in 0..FILE_RETRIES {
+        let mut attempts = 0;
+        // Those to get a page of the pool back have a limit of their own.
+        while attempts - supplies.surrenders < FILE_RETRIES {
+            attempts += 1;
             let step = {
                 let mut state = self.state.lock();
                 if state.forking {
@@ -225,6 +229,8 @@ impl AddressSpace {
                     supplies.turn = Some(Turn::take(turn).ok_or(Fault::NoMemory)?);
                 }
                 Step::NeedsPool(need) => {
+                    // What did not fit may be the last page of the pool.
+                    supplies.pool = None;
                     let got = need.get(self, &mut supplies.surrenders);
                     supplies.pool = got.ok_or(Fault::BeyondFile)?;
                 }

@@ -152,7 +152,6 @@ impl AddressSpace {
         let mut target = child.state.lock();
         let end = area.end.min((at / REGION + 1) * REGION);
         state.tables.split_edges(&(at..end), &self.cpus);
-        state.tables.end_trials(at..end);
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry, span) => {
@@ -166,7 +165,11 @@ impl AddressSpace {
                 }
                 return Ok(area.end.min((at / span + 1) * span));
             }
-            Region::Trial(_) => panic!("a huge page on trial at {at:#x} is to be shared"),
+            Region::Trial(slot) => {
+                // One that began after `settle_trials`. The next call finds its pages.
+                state.tables.end_trial(slot);
+                return Ok(at);
+            }
             Region::Table(table) => table,
         };
         let copy = target.tables.table_or_new(at)?;

@@ -164,7 +164,8 @@ impl Subpool {
 
 impl Drop for Subpool {
     fn drop(&mut self) {
-        hugetlb::unreserve(self.size, self.usage.lock().kept);
+        let kept = self.usage.get_mut().kept;
+        hugetlb::unreserve(self.size, kept);
     }
 }
 
@@ -256,13 +257,7 @@ impl HugeFile {
     /// have them, or memory is short.
     pub fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
         let _making = self.making.lock();
-        let missing = || {
-            let slots = self.slots.lock();
-            touched(self.page_size(), range)
-                .filter(|&index| slots.get(index).is_none())
-                .count() as u64
-        };
-        let wanted = missing();
+        let wanted = self.missing(touched(self.page_size(), range));
         let kept = self.subpool.charge(wanted).map_err(|_| Errno::ENOMEM)?;
         if let Err(error) = hugetlb::reserve(self.page_size(), wanted - kept) {
             self.subpool.discharge(wanted, kept);
@@ -283,6 +278,18 @@ impl HugeFile {
         }
         debug_assert_eq!(left, 0, "what is made or dropped waits");
         Ok(())
+    }
+
+    /// Returns the number of `indices` without a page or a reservation. The program chooses the
+    /// range, so only the slots in use are visited: the pool limits their number.
+    fn missing(&self, indices: Range<u64>) -> u64 {
+        let slots = self.slots.lock();
+        let (mut at, mut missing) = (indices.start, indices.end - indices.start);
+        while let Some((index, _)) = slots.next_from(at).filter(|&(at, _)| at < indices.end) {
+            missing -= 1;
+            at = index + 1;
+        }
+        missing
     }
 
     /// Returns the page `index`, or `None` if the file does not have it.
@@ -427,6 +434,7 @@ impl HugeFile {
                 let frame = FrameRef::new_reference(page.frame().offset(at % bytes / 4096));
                 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
                 frame.zero((at % 4096) as usize, (end - at) as usize);
+                machine::sched::give_way();
             }
             at = end;
         }

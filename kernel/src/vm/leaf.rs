@@ -10,7 +10,7 @@ use super::entry::{
     table_at,
 };
 use super::gather::Gather;
-use super::pagetable::PageTables;
+use super::pagetable::{PageTables, Region};
 use super::tlb;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -233,12 +233,26 @@ impl PageTables {
         }
     }
 
-    /// Splits all huge pages that `range` touches.
-    pub(super) fn split_all(&mut self, range: Range<u64>, cpus: &CpuSet) {
+    /// Splits the huge pages that `range` touches. Visits at most `most` tables and huge pages.
+    /// Returns the address where it stopped, or the end of `range`.
+    pub(super) fn split_all(&mut self, range: Range<u64>, most: u32, cpus: &CpuSet) -> u64 {
+        let mut left = most;
         let mut at = range.start;
         while at < range.end {
-            self.split(at, cpus);
+            let region = self.region(at);
+            if let Region::AbsentUntil(next) = region {
+                at = next;
+                continue;
+            }
+            if left == 0 {
+                return at;
+            }
+            left -= 1;
+            if !matches!(region, Region::Table(_)) {
+                self.split(at, cpus);
+            }
             at = (at / REGION + 1) * REGION;
         }
+        range.end
     }
 }

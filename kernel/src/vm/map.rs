@@ -127,9 +127,10 @@ impl AddressSpace {
         }
         let replacing = replaces.then(|| Replacing::begin(self, range.clone()));
         if replaces {
-            self.state
-                .lock()
-                .check_replacing(&range, Sizes::of(area_flags, bytes))?;
+            let state = self.state.lock();
+            state.check_count()?;
+            state.check_replacing(&range, Sizes::of(area_flags, bytes))?;
+            drop(state);
             // As on Linux, with any cause.
             self.remove(range.clone()).map_err(|_| Errno::ENOMEM)?;
         }
@@ -241,10 +242,7 @@ impl AddressSpace {
         let mut state = self.lock_with_room(&range)?;
         let sizes = Sizes::of(flags, range.end - range.start);
         state.check_limits(sizes)?;
-        // As on Linux, which looks before it adds.
-        if state.areas.len() as u64 > knobs::max_map_count() {
-            return Err(Errno::ENOMEM);
-        }
+        state.check_count()?;
         state.areas.insert(Area {
             start: range.start,
             end: range.end,
@@ -341,7 +339,7 @@ impl AddressSpace {
             if state.areas.overlapping(range.clone()).next().is_none() {
                 return Ok(());
             }
-            state.make_boundaries(&range)?;
+            state.make_hole_boundaries(&range)?;
         }
         while from < range.end {
             // Dropped when no page is left: the file then learns that it has no mapping for stores.
@@ -484,6 +482,17 @@ impl State {
         }
     }
 
+    /// Checks that there may be another area. As on Linux, the last one may exceed the limit.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM` if there are more areas than the limit.
+    fn check_count(&self) -> Result<(), Errno> {
+        if self.areas.len() as u64 > knobs::max_map_count() {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
     /// Checks that the process's limits allow `new` memory in place of the present areas in
     /// `range`. Called before these are removed.
     ///
@@ -516,11 +525,26 @@ impl State {
     /// too many areas.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
-        self.check_pool_pages(range)?;
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));
-        // Linux lets a removal split one area at the limit, unless it would leave two parts. Here
-        // every split beyond the limit fails.
-        if splits != 0 && self.areas.len() as u64 + splits > knobs::max_map_count() {
+        self.split_ends(range, splits)
+    }
+
+    /// Splits as [`Self::make_boundaries`] does, before the areas in `range` are removed. As on
+    /// Linux, the number of areas may exceed its limit until then, so only a hole in the middle of
+    /// an area can make too many.
+    ///
+    /// # Errors
+    /// Fails as [`Self::make_boundaries`] does.
+    fn make_hole_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        let around = |area: &Area| area.start < range.start && range.end < area.end;
+        let is_hole = self.areas.find(range.start).is_some_and(around);
+        self.split_ends(range, u64::from(is_hole))
+    }
+
+    /// Splits the areas that reach across the ends of `range`, which makes `more` areas.
+    fn split_ends(&mut self, range: &Range<u64>, more: u64) -> Result<(), Errno> {
+        self.check_pool_pages(range)?;
+        if more != 0 && self.areas.len() as u64 + more > knobs::max_map_count() {
             return Err(Errno::ENOMEM);
         }
         self.areas.split(range.start);

@@ -332,14 +332,6 @@ impl PageTables {
         })
     }
 
-    /// Returns the entry of the page at `address`. Returns `None` if no last-level table covers it.
-    pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
-        match self.region(address) {
-            Region::Table(table) => Some(slot(table, address, 0)),
-            Region::Huge(..) | Region::Trial(_) | Region::AbsentUntil(_) => None,
-        }
-    }
-
     /// Returns the entry of the page at `address`. Creates missing tables. Fails if no frame is
     /// free.
     #[inline]
@@ -574,16 +566,19 @@ impl PageTables {
             let Region::Table(table) = region else {
                 panic!("a huge page at {source:#x} cannot move to {target:#x}")
             };
-            let entry = slot(table, source, 0);
-            let value = entry.load(Ordering::Relaxed);
-            if value != 0
-                && let Some(new) = self.entry(target)
-            {
-                debug_assert_eq!(new.load(Ordering::Relaxed), 0);
-                entry.store(0, Ordering::Relaxed);
-                new.store(value, Ordering::Relaxed);
+            // Up to where one of the two tables ends.
+            let left_of = |address: u64| REGION - address % REGION;
+            let step = left_of(source).min(left_of(target)).min(bytes - done);
+            let entries = table[index(source, 0)..].iter();
+            for (old, new) in entries.zip(self.entries(target, pages_in(step))) {
+                let value = old.load(Ordering::Relaxed);
+                if value != 0 {
+                    debug_assert_eq!(new.load(Ordering::Relaxed), 0);
+                    old.store(0, Ordering::Relaxed);
+                    new.store(value, Ordering::Relaxed);
+                }
             }
-            done += PAGE;
+            done += step;
         }
     }
 
@@ -599,7 +594,7 @@ impl PageTables {
         if from % REGION == to % REGION {
             self.split_edges(&(from..from + bytes), cpus);
         } else {
-            self.split_all(from..from + bytes, cpus);
+            self.split_all(from..from + bytes, u32::MAX, cpus);
         }
         let mut done = 0;
         while done < bytes {

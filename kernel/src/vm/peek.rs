@@ -2,10 +2,11 @@
 
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
-use super::AddressSpace;
 use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index, table_at};
 use super::pagetable::{PageTables, Region};
+use super::{AddressSpace, VmaFlags};
 use core::sync::atomic::Ordering;
+use logic::errno::Errno;
 use machine::arch::USER_END;
 use machine::memory::memmap::frame_ptr;
 
@@ -86,12 +87,14 @@ impl AddressSpace {
     /// other. Each piece is an address and a length, and lies in one page. Returns the number of
     /// copied bytes, all of whole pieces.
     ///
-    /// The copy ends early at a page that the program cannot read without a fault, at a piece that
-    /// does not fit into `to`, and after a limited number of pieces. The lock keeps the pages
-    /// during the copy.
+    /// The copy ends early at a page that the program cannot read without a fault, in an area
+    /// without the right to load, at a piece that does not fit into `to`, and after a limited
+    /// number of pieces. The lock keeps the pages during the copy.
     pub fn peek(&self, pieces: impl Iterator<Item = (u64, usize)>, to: &mut [u8]) -> usize {
         let state = self.state.lock();
         let mut found = Found::Nothing;
+        // The last area, which has the right to load.
+        let mut area = 0..0;
         let mut done = 0;
         for (address, bytes) in pieces.take(PIECES) {
             assert!(
@@ -101,6 +104,13 @@ impl AddressSpace {
             let Some(to) = to.get_mut(done..done + bytes) else {
                 break;
             };
+            if !area.contains(&address) {
+                let next = state.areas.find(address);
+                let Some(next) = next.filter(|next| next.flags.contains(VmaFlags::READ)) else {
+                    break;
+                };
+                area = next.start..next.end;
+            }
             let Some(from) = found.show(&state.tables, address) else {
                 break;
             };
@@ -111,6 +121,20 @@ impl AddressSpace {
             done += bytes;
         }
         done
+    }
+
+    /// Copies the piece of this space at `address`, which lies in one page, into `to`, as
+    /// [`Self::peek`] does. Maps the page first if necessary.
+    ///
+    /// # Errors
+    /// Fails with `EFAULT` if the area lacks the right to load, as on Linux. The program itself can
+    /// load from each page to which it has any right. Otherwise fails as [`Self::read_bytes`] does.
+    pub fn peek_mapping(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
+        let flags = self.state.lock().areas.find(address).map(|area| area.flags);
+        if flags.is_some_and(|flags| !flags.contains(VmaFlags::READ)) {
+            return Err(Errno::EFAULT);
+        }
+        self.read_bytes(address, to)
     }
 }
 

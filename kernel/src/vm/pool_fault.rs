@@ -246,8 +246,9 @@ impl Asked<'_> {
         if old == 0 && flags.contains(VmaFlags::POOL_LOST) {
             return Step::Lost;
         }
-        let got = supply.take().filter(fits);
-        let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
+        // One that does not fit is dropped without the lock: that may free its page.
+        let got = supply.take_if(|got| fits(got));
+        let Some((got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
         else {
             let turn_wanted = Turn::number(file, index);
             if !shared && turn.as_ref().is_none_or(|turn| turn.number != turn_wanted) {
@@ -285,7 +286,8 @@ impl Asked<'_> {
             slot.store(0, Ordering::Relaxed);
             tlb::flush(&self.space.cpus, region..region + 1);
             hugetlb::release(frame_of(old));
-            got.source = None;
+            // It has another reference to the old page, which goes without the lock, as above.
+            *supply = Some(got);
         } else {
             tables.pool_bytes += size.bytes();
         }

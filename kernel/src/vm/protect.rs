@@ -175,9 +175,8 @@ impl AddressSpace {
             let (flags, from) = (area.flags, area.start.max(at));
             let part = from..area.end.min(range.end);
             let shared = flags.contains(VmaFlags::SHARED);
-            let (mut tables, mut any) = (0, false);
+            let (mut tables, mut any, mut trial) = (0, false, None);
             state.tables.split_edges(&part, &self.cpus);
-            state.tables.end_trials(part.clone());
             at = state.tables.runs(part, |_, run| {
                 if tables == TABLES_AT_ONCE {
                     return false;
@@ -194,7 +193,10 @@ impl AddressSpace {
                             });
                         }
                     }
-                    Run::Trial(..) => panic!("a huge page on trial gets other rights"),
+                    Run::Trial(slot, _) => {
+                        trial = Some(slot);
+                        return false;
+                    }
                     Run::Huge(entry, _) => {
                         any |= change_rights(entry, flags, |old| {
                             match old & (POOL | FILE | SHMEM | ZERO) {
@@ -208,6 +210,10 @@ impl AddressSpace {
                 }
                 true
             });
+            if let Some(slot) = trial {
+                // One that began after `settle_trials`. The next turn finds its pages.
+                state.tables.end_trial(slot);
+            }
             let pending = (any || self.has_flushes()).then(|| self.begin_flush());
             drop(guard);
             if pending.is_some() {

@@ -5,7 +5,7 @@ use super::entry::REGION;
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
 use super::replacing::Replacing;
 use super::source::{Backing, MappedFile};
-use super::space::{Area, PAGE, Sizes, State};
+use super::space::{Area, PAGE, Sizes, State, TABLES_AT_ONCE};
 use super::stack::MAP_BOTTOM;
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, tlb};
 use alloc::sync::Arc;
@@ -15,6 +15,7 @@ use logic::errno::Errno;
 use logic::vma::{Backing as _, NoMemory};
 use machine::arch::USER_END;
 use machine::memory::{knobs, pressure};
+use machine::sched;
 
 /// The places that a remapped area may go to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,12 @@ impl AddressSpace {
         } else if keep && area.flags.intersects(VmaFlags::SHARED) {
             return Err(Errno::EINVAL);
         } else {
+            // As on Linux: each of the two places may be split in three first.
+            let parts = if keep || target.is_some() { 5 } else { 3 };
+            let count = self.state.lock().areas.len() as u64;
+            if count + parts >= knobs::max_map_count() {
+                return Err(Errno::ENOMEM);
+            }
             let gone = if keep { 0 } else { old_bytes };
             let more = Sizes::of(area.flags, bytes).beyond(Sizes::of(area.flags, gone));
             let _replacing = target.clone().map(|range| Replacing::begin(self, range));
@@ -118,7 +125,7 @@ impl AddressSpace {
             self.move_area(&area, moved, target.map(|t| t.start), bytes, keep, old)?
         };
         drop(change);
-        if area.flags.contains(VmaFlags::LOCKED) {
+        if area.flags.contains(VmaFlags::LOCKED) && !keep {
             // As on Linux, what cannot be had now comes later, or not.
             let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
         }
@@ -187,6 +194,19 @@ impl AddressSpace {
         Ok(true)
     }
 
+    /// Splits the huge pages that `range` touches, a few each time that the lock is held. There may
+    /// be new ones afterwards.
+    fn split_huge_pages(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let mut state = self.state.lock();
+            let tables = &mut state.tables;
+            at = tables.split_all(at..range.end, TABLES_AT_ONCE, &self.cpus);
+            drop(state);
+            sched::cond_resched();
+        }
+    }
+
     /// Moves the pages of `moved`, which lie in `area`, to a place of `bytes`. `old` is what the
     /// program gave up.
     fn move_area(
@@ -206,6 +226,7 @@ impl AddressSpace {
             self.settle_trial_edges(&moved);
         } else {
             self.settle_trials(moved.clone());
+            self.split_huge_pages(moved.clone());
         }
         // The room stays: `change` is held.
         drop(self.lock_with_room(&old)?);
@@ -243,9 +264,6 @@ impl AddressSpace {
             }
             let gone = Sizes::of(area.flags, if keep { 0 } else { old.end - old.start });
             state.check_limits(sizes.beyond(gone))?;
-            if state.areas.len() as u64 >= knobs::max_map_count() {
-                return Err(Errno::ENOMEM);
-            }
             let prepared = match state.areas.prepare_anywhere() {
                 Err(NoMemory) => Err(pressure::HEAP_EXHAUSTED),
                 Ok(()) => {
@@ -263,7 +281,9 @@ impl AddressSpace {
             }
             state.tables.move_entries(moved.start, start, moved_bytes);
             // The old area goes before the new one comes: where they touch they would merge.
-            if !keep {
+            if keep {
+                state.unlock_area(area);
+            } else {
                 // One area at most: it was checked to hold the whole range.
                 state.take_areas(old.clone(), &mut graveyard);
                 state.leaving = old.clone();
@@ -294,6 +314,16 @@ impl AddressSpace {
 }
 
 impl State {
+    /// Unlocks the pages of `area`, which stays after its pages have moved. Linux, too, unlocks all
+    /// of the area, even if only a part has moved.
+    fn unlock_area(&mut self, area: &Area) {
+        let unlocked = |flags: VmaFlags| flags - VmaFlags::LOCKED;
+        self.areas.set_flags(area.start..area.end, unlocked);
+        let before = Sizes::of(area.flags, area.bytes());
+        let after = Sizes::of(unlocked(area.flags), area.bytes());
+        self.sizes.subtract(before.beyond(after));
+    }
+
     /// Returns the flags and the file of the areas in `range`. Fails with `EINVAL` unless all areas
     /// map one shared file with the same flags.
     fn one_shared_file(&self, range: &Range<u64>) -> Result<(VmaFlags, Arc<MappedFile>), Errno> {

@@ -153,21 +153,6 @@ impl PageTables {
         self.have_table(slot, upper);
     }
 
-    /// Ends all trials that touch `range`, and keeps their pages as single pages. The caller has
-    /// called `settle_trials` before, so few are left.
-    pub(super) fn end_trials(&mut self, range: Range<u64>) {
-        let mut at = range.start;
-        while at < range.end {
-            if self.trials.count == 0 {
-                return;
-            }
-            if let Some(slot) = self.trial_slot(at) {
-                self.end_trial(slot);
-            }
-            at = (at / REGION + 1) * REGION;
-        }
-    }
-
     /// Turns the table of a trial into an ordinary table of pages.
     fn have_table(&mut self, slot: &AtomicU64, upper: u64) {
         slot.store(upper & ADDRESS | UPPER, Ordering::Relaxed);

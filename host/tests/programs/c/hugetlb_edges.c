@@ -252,6 +252,9 @@ static void segments(void)
 /* Of what cannot be had as a whole nothing stays. */
 static void more_than_memory(void)
 {
+	/* Its length alone makes no work. */
+	WORKS("16 TiB", map_pool(1UL << 44, MAP_SHARED));
+	counters("16 TiB");
 	write_knob(OVERCOMMIT, 100000);
 	WORKS("private", map_pool(2000 * HUGE, MAP_PRIVATE));
 	counters("private");

@@ -37,6 +37,9 @@ static void against_stores(void)
 	TRY(fcntl(file, F_GET_SEALS));
 	TRY(write(file, "x", 1));
 	map(file, BOTH, MAP_SHARED);
+	/* One that only reads may come, and stays so. */
+	char *reader = map(file, READ, MAP_SHARED);
+	TRY(mprotect(reader, PAGE, BOTH));
 	copy[0] = 2;
 	TRY(madvise(copy, PAGE, MADV_REMOVE));
 	TRY(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sched.h>
+#include <sys/uio.h>
 
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 #define BOTH (PROT_READ | PROT_WRITE)
@@ -81,6 +82,15 @@ static void locked(void)
 	MUST(munlockall());
 	say("none: %ld", status("VmLck"));
 	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	say("none: %ld", status("VmLck"));
+	/* The old place of memory that has moved and stays mapped is locked no more. */
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON | MAP_LOCKED, -1, 0));
+	moved = MUST(mremap(l, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0));
+	say("moved and kept: %ld, %ld, %ld", status("VmLck"), locked_of(l), locked_of(moved));
+	TRY(madvise(l, PAGE, MADV_DONTNEED));
+	TRY(madvise(moved, PAGE, MADV_DONTNEED));
+	MUST(munmap(l, 4 * PAGE));
+	MUST(munmap(moved, 4 * PAGE));
 	say("none: %ld", status("VmLck"));
 	/* What is not to be had: the part before it is locked. */
 	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
@@ -182,17 +192,56 @@ static int maps(void)
 	return count;
 }
 
+enum { LAST = 16 };
+
+/* What a process may still do that has one mapping more than it may have. `last` has the newest ones. */
+static void at_the_limit(char *whole, char *two, char *last[LAST])
+{
+	int gone = 0;
+	TRY(mprotect(whole + 2 * PAGE, PAGE, PROT_READ));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	HOLDS(mmap(whole, PAGE, BOTH, ANON | MAP_FIXED, -1, 0) == MAP_FAILED && errno == ENOMEM);
+	TRY(msync(whole, PAGE, MS_ASYNC));
+	TRY(munmap(whole, PAGE));
+	TRY(munmap(whole + 7 * PAGE, PAGE));
+	TRY(munmap(two + 2 * PAGE, 4 * PAGE));
+	HOLDS(mremap(two, 2 * PAGE, PAGE, 0) == two);
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(last[gone++], PAGE));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	HOLDS(mmap(whole + PAGE, PAGE, BOTH, ANON | MAP_FIXED, -1, 0) == whole + PAGE);
+	TRY(munmap(last[gone++], PAGE));
+	TRY(munmap(last[gone++], PAGE));
+	TRY(munmap(whole + 3 * PAGE, PAGE));
+	TRY(munmap(whole + 5 * PAGE, PAGE));
+	/* A move needs room for what is split on the way. */
+	while (gone < LAST && mremap(whole + 4 * PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM)
+		MUST(munmap(last[gone++], PAGE));
+	say("a page moves after %d", gone);
+	while (gone < LAST && mremap(whole + 5 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, HOLE) == MAP_FAILED
+	       && errno == ENOMEM)
+		MUST(munmap(last[gone++], PAGE));
+	say("another goes to its place after %d", gone);
+}
+
 static void map_count(void)
 {
 	int f = open("/proc/sys/vm/max_map_count", O_RDWR), made = 0;
 	if (f < 0)
 		return;
+	char *whole = MUST(mmap(0, 8 * PAGE, PROT_EXEC, ANON, -1, 0)), *last[LAST];
+	char *two = MUST(mmap(0, 8 * PAGE, PROT_NONE, ANON, -1, 0));
+	MUST(mprotect(two + 4 * PAGE, 4 * PAGE, PROT_EXEC | PROT_READ));
 	MUST(write(f, "200", 3));
 	for (int i = 0; i < 1000; i++) {
-		if (mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0) == MAP_FAILED)
+		char *m = mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0);
+		if (m == MAP_FAILED)
 			break;
+		last[made++ % LAST] = m;
 	}
 	say("mappings where 200 may be: %d", maps());
+	at_the_limit(whole, two, last);
+	say("afterwards: %d", maps());
 	MUST(pwrite(f, "65530", 5, 0));
 	close(f);
 }
@@ -243,6 +292,66 @@ static int lines_in(char *m, size_t bytes)
 	}
 	fclose(f);
 	return lines;
+}
+
+/* Bytes of a file go by a shared mapping that may get the right to store. */
+static void removed(void)
+{
+	int file = MUST(memfd_create("removed", 0));
+	MUST(ftruncate(file, 2 * PAGE));
+	char *at = MUST(mmap(0, 2 * PAGE, BOTH, MAP_SHARED, file, 0));
+	at[0] = 1;
+	MUST(mprotect(at, 2 * PAGE, PROT_READ));
+	TRY(madvise(at, PAGE, MADV_REMOVE));
+	say("the file has %d", at[0]);
+	MUST(mprotect(at, 2 * PAGE, BOTH));
+	at[0] = 2;
+	TRY(madvise(at, PAGE, MADV_REMOVE));
+	say("the file has %d", at[0]);
+	char *reader = MUST(mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0));
+	TRY(madvise(reader, PAGE, MADV_REMOVE));
+	MUST(mlock(reader, PAGE));
+	TRY(madvise(reader, PAGE, MADV_REMOVE));
+	char *copy = MUST(mmap(0, PAGE, BOTH, MAP_PRIVATE, file, 0));
+	TRY(madvise(copy, PAGE, MADV_REMOVE));
+	char *shared = MUST(mmap(0, PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	shared[0] = 1;
+	TRY(madvise(shared, PAGE, MADV_REMOVE));
+	say("the memory has %d", shared[0]);
+	char *own = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
+	TRY(madvise(own, PAGE, MADV_REMOVE));
+	close(file);
+}
+
+/* Another process reads only what may be loaded, though a CPU loads wherever there is any right. */
+static void of_another(void)
+{
+	static const struct { const char *name; int rights; } kinds[] = {
+		{ "none", PROT_NONE }, { "load", PROT_READ }, { "store", PROT_WRITE }, { "both", BOTH }, { "fetch", PROT_EXEC },
+		{ "load and fetch", PROT_READ | PROT_EXEC }, { "store and fetch", PROT_WRITE | PROT_EXEC },
+	};
+	static char buffer[3 * PAGE];
+	char *at = MUST(mmap(0, 3 * PAGE, BOTH, ANON, -1, 0));
+	struct iovec own = { buffer, PAGE }, other = { at + PAGE, PAGE }, all[] = { { at, 2 * PAGE }, { at + 2 * PAGE, PAGE } };
+	memset(at, 1, 3 * PAGE);
+	for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		MUST(mprotect(at + PAGE, PAGE, kinds[i].rights));
+		say("rights: %s", kinds[i].name);
+		own.iov_len = PAGE;
+		TRY(process_vm_readv(getpid(), &own, 1, &other, 1, 0));
+		TRY(process_vm_writev(getpid(), &own, 1, &other, 1, 0));
+		own.iov_len = 3 * PAGE;
+		TRY(process_vm_readv(getpid(), &own, 1, all, 2, 0));
+	}
+	/* Pages that are not there yet. */
+	char *fresh = MUST(mmap(0, 2 * PAGE, PROT_WRITE, ANON, -1, 0));
+	struct iovec missing = { fresh, PAGE };
+	TRY(process_vm_readv(getpid(), &own, 1, &missing, 1, 0));
+	TRY(process_vm_writev(getpid(), &own, 1, &missing, 1, 0));
+	MUST(mprotect(fresh, 2 * PAGE, PROT_READ));
+	missing.iov_base = fresh + PAGE;
+	TRY(process_vm_readv(getpid(), &own, 1, &missing, 1, 0));
+	TRY(process_vm_writev(getpid(), &own, 1, &missing, 1, 0));
 }
 
 /* Calls that change many areas do so with each of them, and leave the sums right. */
@@ -313,6 +422,8 @@ int main(void)
 	say("== map count"); map_count();
 	say("== pipes"); pipes();
 	say("== dumps"); dumps();
+	say("== removed"); removed();
+	say("== of another"); of_another();
 	say("== many areas"); many_areas();
 	say("== ends of changes"); ends_of_changes();
 	return 0;

@@ -125,16 +125,27 @@ pub fn committed() -> u64 {
 /// # Errors
 /// `ENOMEM` if `vm.overcommit_memory` forbids that. The committed memory does not change then.
 pub fn commit(pages: u64) -> Result<(), Errno> {
-    let allowed = match overcommit_memory() {
-        0 => pages <= super::allocator().managed_frames(),
-        1 => true,
-        _ => committed().saturating_add(pages) <= commit_limit(),
-    };
-    if !allowed {
-        return Err(Errno::ENOMEM);
+    match overcommit_memory() {
+        0 if pages > super::allocator().managed_frames() => Err(Errno::ENOMEM),
+        0 | 1 => {
+            COMMITTED.fetch_add(pages.cast_signed(), Ordering::Relaxed);
+            Ok(())
+        }
+        // As on Linux, a request that commits nothing is not refused.
+        _ if pages == 0 => Ok(()),
+        _ => {
+            let limit = commit_limit();
+            // Checked and added in one step: of two requests for the last pages, one fails.
+            let add = |committed: i64| {
+                let sum = committed.max(0).cast_unsigned().saturating_add(pages);
+                (sum <= limit).then_some(committed.wrapping_add(pages.cast_signed()))
+            };
+            COMMITTED
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+                .map(|_| ())
+                .map_err(|_| Errno::ENOMEM)
+        }
     }
-    COMMITTED.fetch_add(pages.cast_signed(), Ordering::Relaxed);
-    Ok(())
 }
 
 /// Subtracts `pages` pages from the committed memory of all address spaces.

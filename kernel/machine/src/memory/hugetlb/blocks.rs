@@ -9,6 +9,7 @@ use crate::memory::allocator::allocator;
 use crate::memory::helpers::HELPERS;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
+use crate::memory::pressure;
 use crate::memory::vmemmap::{self, Carrier, Restored, Supply};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
@@ -158,14 +159,23 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
     Ok(())
 }
 
-/// Calls `write` with each descriptor of a page. Serves other CPUs in between, because a page of 1
-/// GiB takes long.
+/// Serves other CPUs between two parts of long work, and lets other threads run if the caller may
+/// block.
+fn give_way() {
+    ipi::poll_mailbox();
+    if pressure::may_block() {
+        (HELPERS.give_way)();
+    }
+}
+
+/// Calls `write` with each descriptor of a page. Gives way after each pageblock, because a page of
+/// 1 GiB takes long.
 fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
     for block in pageblocks(size, page) {
         for index in 0..PAGEBLOCK_FRAMES {
             write(Descriptor::get(block.offset(index)));
         }
-        ipi::poll_mailbox();
+        give_way();
     }
 }
 
@@ -236,6 +246,8 @@ fn free_gib(page: Frame) {
         while whole < parts && vmemmap::restore_large(page.offset(whole * vmemmap::LARGE_FRAMES)) {
             whole += 1;
             OPTIMIZED.fetch_sub(vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES, Ordering::Relaxed);
+            // 2 MiB of descriptors were cleared.
+            give_way();
         }
     } else {
         each_descriptor(PageSize::Gib1, page, Descriptor::clear);
