@@ -83,6 +83,11 @@ impl Output {
         self.broken || self.accepted == self.done
     }
 
+    /// Returns whether the device broke the protocol, so that all output is dropped.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Returns the number of bytes since boot that have reached the host.
     pub(super) fn done(&self) -> u64 {
         self.done
