@@ -60,8 +60,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Returns the number of 4 KiB pages in the balloon, as last written to the device: those whose
-    /// inflation the device has acknowledged and whose deflation it has not. 0 after a confirmed
-    /// reset.
+    /// inflation the device has acknowledged and whose deflation it has not. After a confirmed
+    /// reset those that were not given back yet.
     #[must_use]
     pub fn actual_pages(&self) -> u32 {
         self.actual

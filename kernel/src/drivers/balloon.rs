@@ -285,15 +285,27 @@ fn run() {
     }
 }
 
-/// Resets the device. Returns whether it confirmed that.
+/// Resets the device. Returns whether it confirmed that. Then all pages of the balloon are back.
+/// May let other threads run.
 fn reset(driver: &SpinLock<Driver>) -> bool {
-    let Driver { device, pages } = &mut *driver.lock();
-    let reset = device.reset(pages);
-    match reset {
-        Ok(()) => console!("balloon: reset, all of its pages are back"),
-        Err(error) => console!("balloon: {error}"),
+    let stopped = driver.lock().device.stop();
+    if let Err(error) = stopped {
+        console!("balloon: {error}");
+        return false;
     }
-    reset.is_ok()
+    // In steps: the balloon may be large, and the CPU serves no interrupt with the lock held.
+    loop {
+        let left = {
+            let Driver { device, pages } = &mut *driver.lock();
+            device.release(pages, STEP_PAGES)
+        };
+        if !left {
+            break;
+        }
+        sched::cond_resched();
+    }
+    console!("balloon: reset, all of its pages are back");
+    true
 }
 
 /// Returns the guest's statistics in the form that the device wants.
