@@ -152,6 +152,9 @@ impl Output {
     /// Takes back the buffers that the device has read. Returns `true` if the ring has more space
     /// than before.
     pub(super) fn reap(&mut self) -> bool {
+        if self.broken {
+            return false;
+        }
         let before = self.done;
         while let Some(token) = self.queue.peek_used() {
             let under_way = (0..self.count)
