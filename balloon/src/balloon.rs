@@ -14,6 +14,7 @@ use crate::stats::Stats;
 use crate::stats_queue::{STATS_BUFFER_BYTES, StatsQueue};
 use crate::transfer::{PFN_BUFFER_BYTES, Transfer};
 use bitflags::bitflags;
+use core::cmp::min;
 use core::fmt;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::{DeviceStatus, InterruptStatus, Transport};
@@ -50,8 +51,8 @@ bitflags! {
 ///
 /// The methods take `&mut self`, so threads that share a `Balloon` need a lock around it. No method
 /// waits for the device except [`deflate`](Self::deflate) and [`report`](Self::report), which call
-/// a function of the caller while they wait, and [`reset`](Self::reset), which reads the device's
-/// status a bounded number of times.
+/// a function of the caller while they wait, and [`reset`](Self::reset) and [`stop`](Self::stop),
+/// which read the device's status a bounded number of times.
 ///
 /// Dropping a `Balloon` resets the device. The guest may then use the pages that were in the
 /// balloon and the ranges of an unfinished report.
@@ -70,7 +71,10 @@ pub struct Balloon<H: Hal, T: Transport> {
     /// Pages in the balloon, as last written to the device: each page counts from the device's
     /// acknowledgement of its inflation to the acknowledgement of its deflation.
     pub(crate) actual: u32,
+    /// [`Balloon::stop`] was called.
     has_been_reset: bool,
+    /// The device has confirmed the reset.
+    is_stopped: bool,
 }
 
 // SAFETY: the driver alone owns the queues and their buffers, and they are not bound to a thread.
@@ -155,6 +159,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             free_pages: parts.free_pages,
             actual: 0,
             has_been_reset: false,
+            is_stopped: false,
         };
         // A device that another driver used before may still show that driver's balloon size.
         write_actual(&mut balloon.transport, 0)?;
@@ -285,29 +290,53 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// now on, also if this call fails, inflation, deflation, reports and statistics fail with
     /// [`BalloonError::DeviceReset`].
     ///
+    /// Giving a large balloon back takes long. A caller with a lock calls [`stop`](Self::stop) and
+    /// then [`release`](Self::release) instead.
+    ///
     /// # Errors
     /// Fails if the device did not confirm the reset in time. No page was given back then, as the
     /// device may still use them. The call may be repeated.
     pub fn reset(&mut self, pages: &mut impl PageSource) -> Result<(), ResetTimeout> {
+        self.stop()?;
+        self.release(pages, u32::MAX);
+        Ok(())
+    }
+
+    /// Does what [`reset`](Self::reset) does, but gives no page back. [`release`](Self::release)
+    /// does.
+    ///
+    /// # Errors
+    /// Fails as [`reset`](Self::reset) does.
+    pub fn stop(&mut self) -> Result<(), ResetTimeout> {
         self.has_been_reset = true;
         reset(&mut self.transport)?;
-        self.release_pages(pages);
+        self.is_stopped = true;
         if let Ok(queue) = &mut self.reporting {
             queue.release();
         }
         Ok(())
     }
 
-    /// Gives all pages of the balloon back to `pages`. Call this only after a confirmed reset: the
-    /// device must hold no page.
-    fn release_pages(&mut self, pages: &mut impl PageSource) {
+    /// Gives the pages in flight and up to `budget` other pages of the balloon back to `pages`, if
+    /// the device has confirmed a reset. Returns `true` if pages are left, so that the caller calls
+    /// this again. Returns `false` without a confirmed reset, since the device may still use the
+    /// pages.
+    pub fn release(&mut self, pages: &mut impl PageSource, budget: u32) -> bool {
+        if !self.is_stopped {
+            return false;
+        }
         self.inflate.take_batch(|page| pages.give_back(page));
         let leaving = self.deflate.take_batch(|page| pages.give_back(page));
-        for _ in leaving..self.actual {
-            let Some(page) = pages.recall() else { break };
+        self.actual = self.actual.saturating_sub(leaving);
+        for _ in 0..min(budget, self.actual) {
+            let Some(page) = pages.recall() else {
+                self.actual = 0;
+                break;
+            };
             pages.give_back(page);
+            self.actual -= 1;
         }
-        self.actual = 0;
+        self.actual != 0
     }
 
     /// Checks that [`reset`](Self::reset) has not been called. Fails with

@@ -60,8 +60,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Returns the number of 4 KiB pages in the balloon, as last written to the device: those whose
-    /// inflation the device has acknowledged and whose deflation it has not. 0 after a confirmed
-    /// reset.
+    /// inflation the device has acknowledged and whose deflation it has not. After a confirmed
+    /// reset those that were not given back yet.
     #[must_use]
     pub fn actual_pages(&self) -> u32 {
         self.actual
@@ -141,7 +141,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     ///
     /// # Errors
     /// Fails like [`step`](Self::step), and with [`BalloonError::DeflateNotAllowed`] if the device
-    /// wants all pages, `DEFLATE_ON_OOM` was not negotiated and `pages_wanted` is not 0.
+    /// wants all pages, `DEFLATE_ON_OOM` was not negotiated and `pages_wanted` is not 0. An error
+    /// after pages were released ends the call with their number. The next call meets it again.
     pub fn deflate(
         &mut self,
         pages: &mut impl PageSource,
@@ -164,7 +165,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         // Each round sends at least one page, or ends the loop.
         loop {
             loop {
-                let finished = self.finish_deflation(pages)?;
+                let finished = match self.finish_deflation(pages) {
+                    Err(_) if released > 0 => return Ok(released),
+                    finished => finished?,
+                };
                 if !at_once {
                     released += finished;
                 }
@@ -178,7 +182,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             let sent = if left == 0 {
                 0
             } else {
-                self.start_deflation(pages, left)?
+                match self.start_deflation(pages, left) {
+                    Err(_) if released > 0 => return Ok(released),
+                    sent => sent?,
+                }
             };
             if sent == 0 {
                 return Ok(released);

@@ -17,10 +17,11 @@ use ebb_wire::{root, terminal};
 use rustix::fs::{Access, access};
 use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions, kill_process_group, wait};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::Receiver;
@@ -79,19 +80,9 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
 
     let (program, arguments) = arguments.split_first().ok_or(Failure::List(ARGUMENTS))?;
     let setup = |error| Failure::new("set up the program's streams", error);
+    set_environment(environment)?;
     let mut command = Command::new(program);
-    command.args(arguments).env_clear();
-    for variable in environment {
-        let bytes = variable.into_vec();
-        let equals = bytes
-            .iter()
-            .position(|byte| *byte == b'=')
-            .ok_or(Failure::List(ENVIRONMENT))?;
-        command.env(
-            OsString::from_vec(bytes[..equals].to_vec()),
-            OsString::from_vec(bytes[equals + 1..].to_vec()),
-        );
-    }
+    command.args(arguments);
     let owner = user.as_ref().map(|(uid, gid, _)| (*uid, *gid));
     let ends = Ends::connect(&mut command, kind, owner).map_err(setup)?;
     host.say(Report::Running { nanoseconds: now() })?;
@@ -122,6 +113,27 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
     let written = copied.finish();
     let written = written.map_err(|error| Failure::new("carry the program's output", error))?;
     Ok(Ended::Exited { status, written })
+}
+
+/// Makes `variables` the environment of this process, in this order. The program inherits it. In a
+/// `Command` they would be sorted. Fails if a variable has no name.
+fn set_environment(variables: Vec<OsString>) -> Result<(), Failure> {
+    for (name, _) in env::vars_os() {
+        // SAFETY: other threads read the environment only through `std`, which has a lock for it.
+        unsafe { env::remove_var(name) };
+    }
+    for variable in variables {
+        let bytes = variable.as_bytes();
+        let equals = bytes
+            .iter()
+            .position(|byte| *byte == b'=')
+            .filter(|&name| name > 0)
+            .ok_or(Failure::List(ENVIRONMENT))?;
+        let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+        // SAFETY: other threads read the environment only through `std`, which has a lock for it.
+        unsafe { env::set_var(OsStr::from_bytes(name), OsStr::from_bytes(value)) };
+    }
+    Ok(())
 }
 
 /// Reads a file that exists only if it is needed. Returns `None` if it does not exist.

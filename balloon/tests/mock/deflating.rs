@@ -3,7 +3,7 @@
 use crate::device::Role;
 use crate::guest::Guest;
 use crate::transport::{Driver, Machine};
-use ebb_balloon::{BalloonError, Features, Stop};
+use ebb_balloon::{BalloonError, DeviceFault, Features, QueueName, Stop};
 use std::ops::ControlFlow;
 
 fn inflated(features: Features) -> (Machine, Driver, Guest) {
@@ -88,4 +88,25 @@ fn an_inflation_that_hangs_does_not_keep_the_guest_from_deflating() {
     assert_eq!(guest.moving.len(), 50);
     machine.device().at_once = true;
     assert_eq!(driver.deflate(&mut guest, 100, never), Ok(100));
+}
+
+#[test]
+fn pages_that_left_before_a_fault_count() {
+    let (machine, mut driver, mut guest) = inflated(Features::DEFLATE_ON_OOM);
+    machine.device().at_once = false;
+    let answer_wrongly = || {
+        machine.device().ring(Role::Deflate).push(3, 0);
+        ControlFlow::Continue(())
+    };
+    // The first request is sent, and the device breaks the protocol before the second.
+    assert_eq!(driver.deflate(&mut guest, 600, answer_wrongly), Ok(256));
+    assert_eq!(guest.spare.len(), 256);
+    let fault = BalloonError::Fault(DeviceFault::WrongBuffer {
+        queue: QueueName::Deflate,
+        held: 0,
+        got: 3,
+    });
+    assert_eq!(driver.deflate(&mut guest, 600, never), Err(fault));
+    driver.reset(&mut guest).unwrap();
+    assert_eq!(guest.spare.len(), 1000);
 }

@@ -242,6 +242,7 @@ fn a_reset_gives_everything_back() {
     // A device that does not reset may still use the memory.
     machine.device().resets = false;
     driver.reset(&mut guest).unwrap_err();
+    assert!(!driver.release(&mut guest, 10));
     assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));
     assert_eq!(driver.ranges_held(), 1);
     assert_eq!(driver.step(&mut guest, 1), Err(BalloonError::DeviceReset));
@@ -266,6 +267,28 @@ fn a_reset_gives_everything_back() {
         driver.submit_report(&mut batch),
         Err(ReportError::Device(BalloonError::DeviceReset))
     );
+}
+
+#[test]
+fn a_stopped_device_lets_its_pages_go_in_steps() {
+    let machine = Machine::new(Features::MUST_TELL_HOST);
+    let mut driver = machine.start(with_stats()).unwrap();
+    let mut guest = Guest::with_pages(1000);
+    machine.device().set_target(600);
+    driver.step(&mut guest, u32::MAX).unwrap();
+    machine.device().at_once = false;
+    machine.device().set_target(500);
+    driver.step(&mut guest, u32::MAX).unwrap();
+    driver.stop().unwrap();
+    assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));
+    // The pages in flight come first.
+    assert!(driver.release(&mut guest, 0));
+    assert_eq!((guest.spare.len(), driver.actual_pages()), (500, 500));
+    assert!(driver.release(&mut guest, 499));
+    assert_eq!((guest.spare.len(), driver.actual_pages()), (999, 1));
+    assert!(!driver.release(&mut guest, 499));
+    assert_eq!((guest.spare.len(), driver.actual_pages()), (1000, 0));
+    assert!(!driver.release(&mut guest, 499));
 }
 
 #[test]

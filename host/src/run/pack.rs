@@ -20,7 +20,6 @@ use ebb_wire::root::FOLDER;
 use ebb_wire::user::USER;
 use ebb_wire::volume::LIST;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -445,25 +444,39 @@ pub(super) fn pack_out(
     Ok(())
 }
 
+/// Returns the program's environment: variables of `ebb`, those of `user`, some of the host's, and
+/// those of `--env` in the order given. A variable that is set again keeps its place.
+///
+/// # Errors
+/// Fails if an `--env` variable is malformed or not set.
 fn environment(
     options: &RunOptions,
     user: Option<&User>,
     path: &OsStr,
 ) -> Result<Vec<OsString>, Failure> {
-    let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
-    variables.insert("PATH".into(), path.into());
-    variables.insert("HOME".into(), "/root".into());
+    let mut variables: Vec<(OsString, OsString)> = Vec::new();
+    let mut set = |name: OsString, value: OsString| {
+        if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
+            *known = value;
+        } else {
+            variables.push((name, value));
+        }
+    };
+    set("PATH".into(), path.into());
+    set("HOME".into(), "/root".into());
     for (name, value) in user.iter().flat_map(|user| user.variables()) {
-        variables.insert(name.into(), value.to_owned());
+        set(name.into(), value.to_owned());
     }
     if options.root() == RootChoice::Host {
         // Programs of the host then print times and messages as they do on the host.
-        variables.extend(std::env::vars_os().filter(|(name, _)| is_of_place(name)));
+        std::env::vars_os()
+            .filter(|(name, _)| is_of_place(name))
+            .for_each(|(name, value)| set(name, value));
     }
     let tty = options.tty;
     let terminal =
         std::env::var_os("TERM").unwrap_or_else(|| if tty { "xterm" } else { "dumb" }.into());
-    variables.insert("TERM".into(), terminal);
+    set("TERM".into(), terminal);
     for setting in &options.env {
         let refuse = |why| Failure::Env {
             argument: setting.clone(),
@@ -479,13 +492,12 @@ fn environment(
             Some(at) => OsStr::from_bytes(&bytes[at + 1..]).to_owned(),
             None => std::env::var_os(name).ok_or_else(|| refuse("it is not set here"))?,
         };
-        variables.insert(name.to_owned(), value);
+        set(name.to_owned(), value);
     }
-    let joined = |(name, value): (&OsString, &OsString)| {
-        let mut text = name.clone();
+    let joined = |(mut text, value): (OsString, OsString)| {
         text.push("=");
         text.push(value);
         text
     };
-    Ok(variables.iter().map(joined).collect())
+    Ok(variables.into_iter().map(joined).collect())
 }

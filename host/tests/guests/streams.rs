@@ -54,6 +54,18 @@ fn arguments_environment_and_files() {
 }
 
 #[test]
+fn variables_keep_their_order() {
+    let set = [
+        "--env", "Z_=1", "--env", "A_=2", "--env", "M_=3", "--env", "Z_=4",
+    ];
+    let output = run(&[&set[..], &["--", "env"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let own = |line: &&str| line.as_bytes().get(1) == Some(&b'_');
+    let lines: Vec<&str> = text.lines().filter(own).collect();
+    assert_eq!(lines, ["Z_=4", "A_=2", "M_=3"], "{text}");
+}
+
+#[test]
 fn stdin_ends_where_it_ends() {
     let input = pattern(3_000_000);
     let output = run_with_input(&["--", "cat"], input.clone());

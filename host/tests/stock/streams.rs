@@ -34,6 +34,20 @@ fn everything_that_is_packed_arrives() {
 }
 
 #[test]
+fn variables_keep_their_order() {
+    let set = [
+        "--env", "Z_=1", "--env", "A_=2", "--env", "M_=3", "--env", "Z_=4",
+    ];
+    let Some(output) = run(&[&set[..], &["--", "env"]].concat()) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let own = |line: &&str| line.as_bytes().get(1) == Some(&b'_');
+    let lines: Vec<&str> = text.lines().filter(own).collect();
+    assert_eq!(lines, ["Z_=4", "A_=2", "M_=3"], "{text}");
+}
+
+#[test]
 fn bytes_are_not_changed() {
     // All byte values, including those that a terminal interprets, and more than any buffer holds.
     let input: Vec<u8> = (0..2_000_000u32)

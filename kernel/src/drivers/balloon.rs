@@ -13,8 +13,8 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, FreePages, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError, ReportBatch,
-    ReportError, ReportingUnavailable, Stats, Stop, Work,
+    Balloon, BalloonError, FreePages, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError,
+    ReportBatch, ReportError, ReportingUnavailable, Stats, Stop, Work,
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use machine::arch::clock::{self, Nanos};
@@ -222,10 +222,15 @@ fn interrupt(_: usize) {
     let Some(driver) = DRIVER.get() else { return };
     let work = driver.lock().device.ack_interrupt();
     if !work.is_empty() {
-        // Release: partner of the Acquire in `run`.
-        WORK.fetch_or(work.bits(), Ordering::Release);
-        WORKER.wake_all();
+        wake(work);
     }
+}
+
+/// Has the thread do `work`. The caller must not hold a spin lock.
+fn wake(work: Work) {
+    // Release: partner of the Acquire in `run`.
+    WORK.fetch_or(work.bits(), Ordering::Release);
+    WORKER.wake_all();
 }
 
 fn run() {
@@ -240,7 +245,7 @@ fn run() {
             }
             None => WORKER.wait_uninterruptible(wanted),
         }
-        // Acquire: partner of the Release in `interrupt`.
+        // Acquire: partner of the Release in `wake`.
         let work = Work::from_bits_truncate(WORK.swap(0, Ordering::Acquire));
         if work.contains(Work::STATS) {
             // Counted before the lock is taken: counting looks at every zone.
@@ -280,15 +285,27 @@ fn run() {
     }
 }
 
-/// Resets the device. Returns whether it confirmed that.
+/// Resets the device. Returns whether it confirmed that. Then all pages of the balloon are back.
+/// May let other threads run.
 fn reset(driver: &SpinLock<Driver>) -> bool {
-    let Driver { device, pages } = &mut *driver.lock();
-    let reset = device.reset(pages);
-    match reset {
-        Ok(()) => console!("balloon: reset, all of its pages are back"),
-        Err(error) => console!("balloon: {error}"),
+    let stopped = driver.lock().device.stop();
+    if let Err(error) = stopped {
+        console!("balloon: {error}");
+        return false;
     }
-    reset.is_ok()
+    // In steps: the balloon may be large, and the CPU serves no interrupt with the lock held.
+    loop {
+        let left = {
+            let Driver { device, pages } = &mut *driver.lock();
+            device.release(pages, STEP_PAGES)
+        };
+        if !left {
+            break;
+        }
+        sched::cond_resched();
+    }
+    console!("balloon: reset, all of its pages are back");
+    true
 }
 
 /// Returns the guest's statistics in the form that the device wants.
@@ -384,17 +401,27 @@ pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
 pub fn deflate_on_oom(frames: u32) -> u32 {
     let Some(driver) = DRIVER.get() else { return 0 };
     let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
-    let Driver { device, pages } = &mut *driver.lock();
-    let deflated = device.deflate(pages, frames, || {
-        ipi::poll_mailbox();
-        core::hint::spin_loop();
-        if clock::now() < deadline {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
+    let deflated = {
+        let Driver { device, pages } = &mut *driver.lock();
+        device.deflate(pages, frames, || {
+            ipi::poll_mailbox();
+            core::hint::spin_loop();
+            if clock::now() < deadline {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })
+    };
+    let deflated = match deflated {
+        Ok(deflated) => deflated,
+        Err(BalloonError::DeflateNotAllowed { .. } | BalloonError::DeviceReset) => 0,
+        Err(_) => {
+            // The thread meets the error, too, and resets the device. All pages come back then.
+            wake(Work::DEFLATE);
+            0
         }
-    });
-    let deflated = deflated.unwrap_or(0);
+    };
     stats::count_balloon(0, deflated);
     deflated
 }

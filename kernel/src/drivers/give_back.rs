@@ -418,7 +418,7 @@ impl PoolReports {
 
 /// Reports free pages of the pools. Fails if a report failed.
 fn report_pools(sink: &mut Host) -> Result<(), balloon::ReportFailure> {
-    let reported = hugetlb::report(|ranges| sink.send(ranges));
+    let reported = hugetlb::report(|ranges| sink.send(ranges), Host::may_drop_later);
     sink.count();
     complain(reported.err());
     reported.map(drop)

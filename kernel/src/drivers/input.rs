@@ -46,6 +46,8 @@ pub(super) struct Input {
     taken: u64,
     /// The total number of bytes in the stream. `None` until the host has closed it.
     end: Option<u64>,
+    /// The device broke the protocol. The stream ends with the bytes received before that.
+    broken: bool,
 }
 
 // SAFETY: the pages belong to this value alone, and so does the queue's memory.
@@ -62,6 +64,7 @@ impl Input {
             oldest: 0,
             taken: 0,
             end: None,
+            broken: false,
         })
     }
 
@@ -85,7 +88,8 @@ impl Input {
         true
     }
 
-    /// Returns whether a read would return bytes or the end of the stream.
+    /// Returns whether a read would return bytes or the end of the stream. Also returns `true` if
+    /// the device filled a page with no bytes, until the next read.
     pub(super) fn is_ready(&self) -> bool {
         self.has_bytes() || self.is_at_end()
     }
@@ -102,7 +106,7 @@ impl Input {
 
     /// Returns whether the stream has ended and all its bytes were read.
     pub(super) fn is_at_end(&self) -> bool {
-        self.end.is_some_and(|end| self.taken >= end)
+        self.broken && !self.has_bytes() || self.end.is_some_and(|end| self.taken >= end)
     }
 
     /// Sets the total number of bytes in the stream, counted since boot.
@@ -111,34 +115,45 @@ impl Input {
     }
 
     /// Takes the pages that the device has filled out of the receive queue, so that [`Self::take`]
-    /// finds their bytes. Returns `true` if there was at least one.
+    /// finds their bytes. Returns `true` if there was at least one, or if the device broke the
+    /// protocol just now.
     pub(super) fn reap(&mut self) -> bool {
         let mut came = false;
-        while let Some(token) = self.queue.peek_used() {
+        while !self.broken
+            && let Some(token) = self.queue.peek_used()
+        {
             let filled = self
                 .pages
                 .iter_mut()
                 .flatten()
                 .find(|p| p.state == State::Posted(token));
             let Some(page) = filled else {
-                machine::console!("port: the device filled a buffer that it does not have");
-                return came;
+                self.fail("filled a buffer that it does not have");
+                return true;
             };
             // SAFETY: the page has no other user, and is the one that was added under this token.
             let len = unsafe {
                 let bytes = core::slice::from_raw_parts_mut(page.memory.as_ptr(), PAGE_BYTES);
                 self.queue.pop_used(token, &[], &mut [bytes])
             };
-            // The device is not trusted, so its length is limited.
-            let end = len.map_or(0, |len| (len as usize).min(PAGE_BYTES));
-            page.state = if end > 0 {
-                State::Filled { next: 0, end }
-            } else {
-                State::Idle
+            let Ok(len) = len else {
+                self.fail("broke its queue");
+                return true;
+            };
+            // The device is not trusted, so its length is limited. A page without bytes keeps its
+            // turn: the bytes of the other page come next.
+            page.state = State::Filled {
+                next: 0,
+                end: (len as usize).min(PAGE_BYTES),
             };
             came = true;
         }
         came
+    }
+
+    fn fail(&mut self, what: &str) {
+        machine::console!("port: the device {what}; the input ends here");
+        self.broken = true;
     }
 
     /// Moves received bytes to `buffer` until it is full or no byte is left. Returns the number of
@@ -175,6 +190,9 @@ impl Input {
     /// Gives idle pages to the device, in the order in which they will be read. Returns `true` if
     /// the device must be notified.
     pub(super) fn post(&mut self) -> bool {
+        if self.broken {
+            return false;
+        }
         let mut posted = false;
         for turn in 0..PAGES {
             let index = (self.oldest + turn) % PAGES;

@@ -83,6 +83,11 @@ impl Output {
         self.broken || self.accepted == self.done
     }
 
+    /// Returns whether the device broke the protocol, so that all output is dropped.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Returns the number of bytes since boot that have reached the host.
     pub(super) fn done(&self) -> u64 {
         self.done
@@ -147,6 +152,9 @@ impl Output {
     /// Takes back the buffers that the device has read. Returns `true` if the ring has more space
     /// than before.
     pub(super) fn reap(&mut self) -> bool {
+        if self.broken {
+            return false;
+        }
         let before = self.done;
         while let Some(token) = self.queue.peek_used() {
             let under_way = (0..self.count)

@@ -209,8 +209,11 @@ impl Port {
         }
         // If other writers have taken the room again, there is no news for waiting ones. Without
         // any room the device interrupts.
-        let went = device.queues.lock().output.is_writable();
-        if came {
+        let (went, broken) = {
+            let output = &mut device.queues.lock().output;
+            (output.is_writable(), output.is_broken())
+        };
+        if came || broken {
             self.readers.wake_all();
         }
         if went {
@@ -323,12 +326,21 @@ impl Port {
     }
 
     /// Moves received bytes to `buffer` and returns their number. Waits for the first byte, even if
-    /// the task has a signal. Returns 0 at the end of the stream.
+    /// the task has a signal. Returns 0 at the end of the stream, and if the device broke the
+    /// protocol of the output: the host may not know then what the caller waits for.
     pub(super) fn read_steadily(&self, buffer: &mut [u8]) -> usize {
+        let broken = || {
+            self.device
+                .as_ref()
+                .is_some_and(|device| device.queues.lock().output.is_broken())
+        };
         loop {
             match self.read(buffer, true) {
                 Ok(taken) => return taken,
-                Err(_) => self.readers.wait_uninterruptible(|| self.readable()),
+                Err(_) if broken() => return 0,
+                Err(_) => self
+                    .readers
+                    .wait_uninterruptible(|| self.readable() || broken()),
             }
         }
     }

@@ -65,7 +65,7 @@ pub fn look<R>(
         frames: Frames::Addresses(&[]),
         siblings: Names::default(),
     };
-    put(&question, |rest| {
+    put(&question, &[], |rest| {
         let entry = entries(rest).next().ok_or(Errno::EIO)?;
         take(&entry)
     })
@@ -91,7 +91,7 @@ pub fn list(
         frames: Frames::Addresses(&[]),
         siblings,
     };
-    put(&question, |rest| {
+    put(&question, &[], |rest| {
         let (next, rest) = root::leading_number(rest).ok_or(Errno::EIO)?;
         entries(rest).try_for_each(|entry| take(&entry))?;
         // The index must grow, or a faulty host could keep the caller in a loop.
@@ -121,7 +121,7 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
         frames: Frames::Addresses(&addresses[..frames.len().min(FRAMES_MAX)]),
         siblings: Names::default(),
     };
-    put(&question, |rest| {
+    put(&question, frames, |rest| {
         let (count, _) = root::leading_number(rest).ok_or(Errno::EIO)?;
         let count = usize::try_from(count).map_err(|_| Errno::EIO)?;
         if count > frames.len() * FRAME {
@@ -131,23 +131,28 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
     })
 }
 
-/// Asks `question` and calls `take` with the answer.
+/// Asks `question` and calls `take` with the answer. The host may write to `frames` until it
+/// answers.
 fn put<R>(
     question: &Question<'_>,
+    frames: &[FrameRef],
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    exchange(|buffer| question.write(buffer), take)
+    exchange(|buffer| question.write(buffer), frames, take)
 }
 
 /// Sends the request that `write` encodes, waits for the answer, and calls `take` with it. Returns
 /// the result of `take`. `write` returns the length of the request, or `None` if it does not fit
 /// into the buffer. Signals do not end the wait, since the host answers at once.
 ///
+/// The host may write to `frames` until it answers. If no answer comes, they are never freed.
+///
 /// # Errors
 /// Fails with the host's error and with that of `take`. Fails with `ENOENT` without a port, with
 /// `ENAMETOOLONG` if the request does not fit, and with `EIO` once the stream is broken.
 pub(super) fn exchange<R>(
     write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    frames: &[FrameRef],
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let port = port::root().ok_or(Errno::ENOENT)?;
@@ -170,11 +175,24 @@ pub(super) fn exchange<R>(
     } else {
         Err(Errno::EIO)
     };
-    let len = received.inspect_err(|_| ENDED.store(true, Ordering::Relaxed))?;
+    let len = received.inspect_err(|_| {
+        ENDED.store(true, Ordering::Relaxed);
+        keep_for_ever(frames);
+    })?;
     let (status, rest) = root::answer(&desk.answer[..len]).ok_or(Errno::EIO)?;
     match status {
         0 => take(rest),
         status => Err(Errno::from_number(status).unwrap_or(Errno::EIO)),
+    }
+}
+
+/// Keeps `frames` out of other use for ever, because the host may still write to them: takes a
+/// reference to each that is never dropped.
+fn keep_for_ever(frames: &[FrameRef]) {
+    frames.iter().cloned().for_each(core::mem::forget);
+    if !frames.is_empty() {
+        let count = frames.len();
+        machine::console!("the host's files: no more answers; {count} pages are never freed");
     }
 }
 

@@ -24,20 +24,22 @@ pub fn attributes<R>(
     request: &Request<'_>,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    attributes_and(request, |attributes, _| learn(attributes))
+    attributes_and(request, &[], |attributes, _| learn(attributes))
 }
 
 /// Does what [`attributes`] does. Also passes the bytes behind the attributes to `learn`, which
-/// hold numbers.
+/// hold numbers. The host may write to `frames` until it answers.
 ///
 /// # Errors
 /// Fails as [`attributes`] does.
 fn attributes_and<R>(
     request: &Request<'_>,
+    frames: &[FrameRef],
     learn: impl FnOnce(&Attributes, &[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     exchange(
         |buffer| request.write(buffer),
+        frames,
         |rest| {
             let (attributes, rest) = Attributes::read(rest).ok_or(Errno::EIO)?;
             learn(&attributes, rest)
@@ -55,7 +57,8 @@ pub fn top<R>(
     number: u64,
     learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
 ) -> Result<(R, u64), Errno> {
-    attributes_and(&Request::new(Opcode::Top, number), |attributes, rest| {
+    let request = Request::new(Opcode::Top, number);
+    attributes_and(&request, &[], |attributes, rest| {
         let (time, _) = leading_number(rest).ok_or(Errno::EIO)?;
         Ok((learn(attributes)?, time))
     })
@@ -66,7 +69,7 @@ pub fn top<R>(
 /// # Errors
 /// Fails with the host's error, and with `EIO` if no answer can come.
 pub fn done(request: &Request<'_>) -> Result<(), Errno> {
-    exchange(|buffer| request.write(buffer), |_| Ok(()))
+    exchange(|buffer| request.write(buffer), &[], |_| Ok(()))
 }
 
 /// Calls `take` with the entries of the folder `handle`, from the index `from` on. Returns the
@@ -84,6 +87,7 @@ pub fn list(
     request.numbers[0] = from;
     exchange(
         |buffer| request.write(buffer),
+        &[],
         |rest| {
             let (next, rest) = leading_number(rest).ok_or(Errno::EIO)?;
             entries(rest).try_for_each(|entry| take(&entry))?;
@@ -104,6 +108,7 @@ pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> R
     let request = Request::new(Opcode::ReadLink, handle);
     exchange(
         |buffer| request.write(buffer),
+        &[],
         |rest| take(entries(rest).next().ok_or(Errno::EIO)?.target),
     )
 }
@@ -117,6 +122,7 @@ pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
     let request = Request::new(Opcode::StatFs, handle);
     exchange(
         |buffer| request.write(buffer),
+        &[],
         |mut rest| {
             let mut numbers = [0; 6];
             for number in &mut numbers {
@@ -158,7 +164,7 @@ pub fn read(
     let mut request = Request::new(Opcode::Read, handle);
     request.numbers[0] = offset;
     with_frames(request, frames.iter().map(FrameRef::address), |request| {
-        attributes_and(request, |attributes, rest| {
+        attributes_and(request, frames, |attributes, rest| {
             learn(attributes);
             count(rest, frames.len() * machine::memory::PAGE_SIZE)
         })
@@ -206,7 +212,7 @@ pub fn write(
     request.numbers[..4].copy_from_slice(&numbers);
     let addresses = bytes.frames.iter().flatten().map(FrameRef::address);
     with_frames(request, addresses, |request| {
-        attributes_and(request, |attributes, rest| {
+        attributes_and(request, &[], |attributes, rest| {
             learn(attributes);
             let written = count(rest, bytes.count)?;
             let (at, _) = leading_number(rest.get(8..).ok_or(Errno::EIO)?).ok_or(Errno::EIO)?;

@@ -99,9 +99,9 @@ pub struct AttributeChange {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
-    /// The attributes that the change is based on. If a file in memory has other ones by now, the
-    /// change fails with `EAGAIN`, and the caller decides again. Folders of the host do not check
-    /// this.
+    /// The attributes that the change is based on. If the file has other ones by now, the change
+    /// fails with `EAGAIN`, and the caller decides again. For a file of a volume, those that the
+    /// host last reported count.
     pub decided_by: Option<Owned>,
 }
 

@@ -348,7 +348,7 @@ impl HugeFile {
                 }
             }
             None => {
-                // It was not promised.
+                // It was not promised, or it was lost in a report to the host.
                 let mut place = [None];
                 self.slots.lock().take_batch(index, index + 1, &mut place);
                 self.subpool.discharge(1, 0);

@@ -265,7 +265,7 @@ static void another_faults(void)
 
 static void names(void)
 {
-	const char *patterns[] = { "core.%p", "/tmp/w/core-%e-%s-%u-%g%%", "core_%h%z%", "none/core", "core", "" };
+	const char *patterns[] = { "core.%p", "/tmp/w/core-%e-%s-%u-%g%%", "core_%h%z%", "core_%d_%f_%C_", "none/core", "core", "" };
 	char host[64];
 	gethostname(host, sizeof host);
 	MUST(sethostname("a/host", 6));

@@ -118,6 +118,28 @@ static void odd_heads(const char *self)
 			}
 }
 
+/* Scripts that run each other. The last one names `last` as its interpreter. */
+static void chains(const char *last)
+{
+	char path[32], line[300], what[32];
+	for (int deep = 4; deep <= 7; deep++) {
+		for (int at = 1; at <= deep; at++) {
+			int length = at < deep ? snprintf(line, sizeof line, "#!/tmp/chain%d\n", at + 1)
+				: snprintf(line, sizeof line, "#!%s heads\n", last);
+			snprintf(path, sizeof path, "/tmp/chain%d", at);
+			int fd = MUST(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0755));
+			MUST(write(fd, line, length));
+			close(fd);
+		}
+		snprintf(what, sizeof what, "%d scripts", deep);
+		execute(what, AT_FDCWD, "/tmp/chain1", 0);
+	}
+	for (int at = 1; at <= 7; at++) {
+		snprintf(path, sizeof path, "/tmp/chain%d", at);
+		unlink(path);
+	}
+}
+
 /* Ends with 42. */
 static const unsigned char code[] = { 0xb8, 60, 0, 0, 0, 0xbf, 42, 0, 0, 0, 0x0f, 0x05 };
 
@@ -184,6 +206,8 @@ int main(int count, char **arguments)
 	descriptors();
 	scripts(self);
 	odd_heads(self);
+	chains(self);
+	chains("/tmp/no_interpreter");
 	segments();
 	return 0;
 }

@@ -21,9 +21,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use logic::disk::limits::{BadDisk, Features};
 use logic::disk::request::ID_BYTES;
 use logic::errno::Errno;
+use machine::arch::clock::Nanos;
 use machine::memory::stats;
 use machine::sched::pressure;
-use machine::sync::{Once, SpinLock, WaitQueue};
+use machine::sync::{Once, SpinLock, WaitEnd, WaitQueue};
 use queue::{Queue, QueueError, Start};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
@@ -242,6 +243,16 @@ impl Disk {
             self.room
                 .wait_uninterruptible(|| self.queue.lock().has_room());
         }
+    }
+
+    /// Waits until the queue has space for a request, so that [`Self::submit`] does not wait if no
+    /// other task takes the space first. Returns `false` if `deadline` passes first. The caller
+    /// must not hold a spin lock.
+    pub fn wait_for_room(&self, deadline: Nanos) -> bool {
+        self.serve(false);
+        let _waits = pressure::io_wait();
+        let has_room = || self.queue.lock().has_room();
+        self.room.wait_uninterruptible_deadline(has_room, deadline) == WaitEnd::Ready
     }
 
     /// Carries out a request without data and waits for its end.

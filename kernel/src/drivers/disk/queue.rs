@@ -221,7 +221,8 @@ impl Queue {
         Some((request, request::outcome(status[0])))
     }
 
-    /// Resets the device because it broke the protocol, as `why` says. It is not used again.
+    /// Resets the device because it broke the protocol, as `why` says. It is not used again. If it
+    /// does not confirm the reset, the pages of its requests are never freed.
     fn die(&mut self, why: core::fmt::Arguments<'_>) {
         machine::console!("disk: the device {why}; it is not used any more");
         self.dead = true;
@@ -231,15 +232,15 @@ impl Queue {
             self.transport.get_status() == DeviceStatus::empty()
         });
         if !stopped {
-            // The device may still write to the memory of its requests, so that memory is never
-            // used again.
-            for request in self
-                .slots
-                .iter_mut()
-                .filter_map(|slot| slot.request.as_mut())
-            {
-                core::mem::forget(core::mem::take(&mut request.data));
+            // The device may still write to the memory of its requests. One more reference to each
+            // frame, which is never dropped, keeps the frames out of other use. The requests end
+            // with their data, since their owners find their pages by it.
+            let mut kept = 0;
+            for request in self.slots.iter().filter_map(|slot| slot.request.as_ref()) {
+                request.data.frames().cloned().for_each(core::mem::forget);
+                kept += request.data.pages();
             }
+            machine::console!("disk: it did not confirm the reset; {kept} pages are never freed");
         }
     }
 }

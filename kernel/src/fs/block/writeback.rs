@@ -11,6 +11,8 @@ use machine::sync::{WaitEnd, WaitQueue};
 
 /// How long the end of the VM waits for a disk that completes no request.
 const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
+/// The time between two looks whether any disk has written a page.
+const LOOK_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// Whether the thread must run before the interval has passed.
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -56,15 +58,22 @@ fn run() {
 /// Begins to write each page that is dirty now. Skips pages that are dirty again while they are
 /// being written.
 fn flush_once(cache: &Cache) {
+    flush_while(cache, || true);
+}
+
+/// Does what [`flush_once`] does, as long as `ready`, which it calls before each request, returns
+/// `true`. Returns whether it came to the end.
+fn flush_while(cache: &Cache, ready: impl Fn() -> bool) -> bool {
     let mut at = 0;
-    loop {
+    while ready() {
         match cache.write_run(at..u64::MAX) {
             Run::Started(next) | Run::Looked(next) => at = next,
             Run::Busy(index) => at = index + 1,
-            Run::None => return,
+            Run::None => return true,
         }
         sched::cond_resched();
     }
+    false
 }
 
 /// Writes all dirty pages of `cache` after the last close of its disk, and drops the clean ones.
@@ -109,20 +118,27 @@ pub(super) fn throttle(cache: &Cache) {
     let _ = cache.changed().wait_killable(below);
 }
 
-/// Waits until a page was written by the first disk that has unwritten pages. Returns `false` if no
-/// disk has any, or if `deadline` passes first.
+/// Waits until a page was written by any disk. Returns `false` if no disk has unwritten pages, or
+/// if `deadline` passes first.
 pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
     let unwritten = |cache: &Cache| cache.unwritten() != (0, 0);
-    let Some(cache) = super::caches::caches().find(|cache| unwritten(cache)) else {
+    let Some(first) = super::caches::caches().find(|cache| unwritten(cache)) else {
         return false;
     };
     wake();
     let _waits = sched::pressure::io_wait();
-    let before = cache.written();
-    cache
-        .changed()
-        .wait_uninterruptible_deadline(|| cache.written() != before, deadline)
-        == WaitEnd::Ready
+    let written = || super::caches::caches().map(Cache::written).sum::<u64>();
+    let before = written();
+    // Only the first disk ends a wait. The others are looked at in between.
+    loop {
+        let look = clock::now().saturating_add(LOOK_INTERVAL).min(deadline);
+        let end = first
+            .changed()
+            .wait_uninterruptible_deadline(|| written() != before, look);
+        if end == WaitEnd::Ready || look == deadline {
+            return end == WaitEnd::Ready;
+        }
+    }
 }
 
 /// Writes all dirty pages to the disks and makes them stable (`sync(2)`). Reports no errors;
@@ -135,24 +151,30 @@ pub fn sync_all() {
     }
 }
 
-/// Writes all dirty pages before the VM ends, as [`sync_all`] does. Stops at the first disk that
-/// completes no request. Does not wait for changes that other tasks make in between.
+/// Writes all dirty pages before the VM ends, as [`sync_all`] does. Gives a disk up that completes
+/// no request, and goes on with the next one. Does not wait for changes that other tasks make in
+/// between.
 pub fn sync_for_the_last_time() {
     for cache in super::caches::caches() {
-        // The second turn is for pages that changed while they were written.
-        for _ in 0..2 {
-            flush_once(cache);
-            if !wait_until_written(cache) {
-                let (dirty, writing) = cache.unwritten();
-                let name = cache.disk.name();
-                machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
-                return;
-            }
+        if !write_for_the_last_time(cache) {
+            let (dirty, writing) = cache.unwritten();
+            let name = cache.disk.name();
+            machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
+            continue;
         }
         if let Err(error) = cache.disk.flush() {
             machine::console!("{}: cannot flush: {error}", cache.disk.name());
         }
     }
+}
+
+/// Writes all dirty pages of `cache`. Returns `false` if the disk completes no request.
+fn write_for_the_last_time(cache: &Cache) -> bool {
+    let patience = || clock::now().saturating_add(LAST_PATIENCE);
+    // The second turn is for pages that changed while they were written.
+    (0..2).all(|_| {
+        flush_while(cache, || cache.disk.wait_for_room(patience())) && wait_until_written(cache)
+    })
 }
 
 /// Waits until the disk has written all pages that were handed to it before. Returns `false` if it

@@ -53,6 +53,8 @@ pub(super) struct HostNode {
     pub(super) changed: AtomicBool,
     place: SpinLock<Option<Place>>,
     covered: SpinLock<Option<NodeRef>>,
+    /// Held while permissions are checked and changed. Taken before `moving`.
+    changing: Mutex<()>,
     /// Held while bytes go to the host or come from it.
     pub(super) moving: Mutex<()>,
     pub(super) content: SpinLock<Content>,
@@ -88,6 +90,7 @@ impl HostNode {
             changed: AtomicBool::new(false),
             place: SpinLock::new(place.filter(|_| kind == FileKind::Directory)),
             covered: SpinLock::new(None),
+            changing: Mutex::new(()),
             moving: Mutex::new(()),
             content: SpinLock::new(Content::new()),
             views: Views::none(),
@@ -233,7 +236,13 @@ impl Node for HostNode {
 
     fn change(&self, new: &AttributeChange) -> Result<(), Errno> {
         self.check_writable()?;
+        let _changing = self.changing.lock();
         let attributes = self.attributes();
+        new.check(
+            word(attributes.mode),
+            word(attributes.uid),
+            word(attributes.gid),
+        )?;
         // The host decides who owns a file. Setting the owner that a file has already is no change.
         let other = |new: Option<u32>, own| new.is_some_and(|id| u64::from(id) != own);
         if other(new.uid, attributes.uid) || other(new.gid, attributes.gid) {

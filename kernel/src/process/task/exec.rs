@@ -25,7 +25,7 @@ use machine::sched;
 use machine::sched::work;
 
 /// The most scripts that run each other in a chain.
-const MAX_SCRIPTS: usize = 4;
+const MAX_SCRIPTS: usize = 5;
 /// The number of strings that are copied before the task yields the CPU if needed.
 const BREATH: usize = 256;
 

@@ -22,13 +22,14 @@ impl HugePage {
     /// Takes a page out of the pool of pages of `size`, and fills it with zeros. With `promised`,
     /// takes one of the reserved pages, and ends its reservation. Otherwise takes an unreserved
     /// page, or allocates a surplus page if the pool has none. Returns `None` if a surplus page is
-    /// not allowed or cannot be allocated.
+    /// not allowed or cannot be allocated. Also returns `None` if the reserved page was lost in a
+    /// report to the host.
     ///
     /// May wait until pages return from a report to the host, and lets other threads run while it
     /// clears the page. So the caller holds no spin lock.
     ///
     /// # Panics
-    /// If `promised` is set and there is no reserved page.
+    /// If `promised` is set, there is no reserved page, and none was lost.
     pub fn take(size: PageSize, promised: bool) -> Option<Self> {
         let page = loop {
             let mut pool = pool(size).lock();
@@ -39,6 +40,8 @@ impl HugePage {
             if page.is_some() || pool.in_report == 0 {
                 if promised {
                     pool.counts.reserved -= 1;
+                    let there = page.is_some() || pool.lost > 0;
+                    assert!(there, "a huge page was promised and is not there");
                 }
                 break page;
             }
@@ -47,7 +50,7 @@ impl HugePage {
         };
         let page = match page {
             Some(page) => page,
-            None if promised => panic!("a huge page was promised and is not there"),
+            None if promised => return None,
             None => Self::surplus(size)?,
         };
         let entry = side::entry(page);

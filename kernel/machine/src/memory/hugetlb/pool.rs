@@ -132,6 +132,8 @@ pub(super) struct Pool {
     /// The number of free pages that are being reported to the host. They count as free, and are in
     /// neither list.
     pub(super) in_report: u64,
+    /// The number of pages that left the pool because the host may still drop them.
+    pub(super) lost: u64,
     /// The number of a GiB. No free page is in a lower one. `None` before the pool first shrinks.
     lowest: Option<u64>,
 }
@@ -157,6 +159,7 @@ impl Pool {
             touched: Stack::new(),
             untouched: Stack::new(),
             in_report: 0,
+            lost: 0,
             lowest: None,
         }
     }
@@ -185,7 +188,7 @@ impl Pool {
 
     /// Takes a free page for which the host has memory out of its list, so that the caller can
     /// report the page to the host. Returns `None` if there is no such page. The caller must then
-    /// call [`Self::end_report`].
+    /// call [`Self::end_report`] or [`Self::lose`].
     pub(super) fn begin_report(&mut self) -> Option<Frame> {
         let page = self.touched.pop()?;
         self.in_report += 1;
@@ -197,6 +200,18 @@ impl Pool {
         self.in_report -= 1;
         self.counts.free -= 1;
         self.put(page);
+    }
+
+    /// Removes a page from [`Self::begin_report`] from the pool for ever, because the host may
+    /// still drop it. The page stays allocated. Reservations stay, so more pages may be reserved
+    /// than are free.
+    pub(super) fn lose(&mut self) {
+        self.in_report -= 1;
+        self.lost += 1;
+        let counts = &mut self.counts;
+        counts.free -= 1;
+        counts.total -= 1;
+        counts.surplus = counts.surplus.min(counts.total);
     }
 
     /// Returns whether there are free pages to report to the host.

@@ -51,16 +51,21 @@ pub(super) fn want_report() {
 
 /// Reports all free pages of the pools for which the host has memory. Calls the closure `report`
 /// with the frames of each batch of pages, and ends at the first call that fails. The pages of that
-/// call stay unreported. Returns the number of reported frames.
+/// call stay unreported. If `may_drop_later` returns `true` for the error, the host may still drop
+/// these pages. Then they leave the pools, and are never used again. Returns the number of reported
+/// frames.
 ///
 /// # Errors
 /// Those of `report`.
-pub fn report<E>(mut report: impl FnMut(&[FrameRange]) -> Result<(), E>) -> Result<u64, E> {
+pub fn report<E>(
+    mut report: impl FnMut(&[FrameRange]) -> Result<(), E>,
+    may_drop_later: impl Fn(&E) -> bool,
+) -> Result<u64, E> {
     // Relaxed: pages freed from here on set it again.
     REPORT_WANTED.store(false, Ordering::Relaxed);
     let mut told = 0;
     for size in PageSize::ALL {
-        told += report_size(size, &mut report)?;
+        told += report_size(size, &mut report, &may_drop_later)?;
     }
     Ok(told)
 }
@@ -68,6 +73,7 @@ pub fn report<E>(mut report: impl FnMut(&[FrameRange]) -> Result<(), E>) -> Resu
 fn report_size<E>(
     size: PageSize,
     report: &mut impl FnMut(&[FrameRange]) -> Result<(), E>,
+    may_drop_later: &impl Fn(&E) -> bool,
 ) -> Result<u64, E> {
     let mut told = 0;
     loop {
@@ -88,8 +94,13 @@ fn report_size<E>(
             *range = FrameRange::new(page, size.frames());
         }
         let done = report(&ranges[..batch.len()]);
+        let lost = done.as_ref().is_err_and(may_drop_later);
         let mut pool = pool(size).lock();
         for &page in batch.as_slice() {
+            if lost {
+                pool.lose();
+                continue;
+            }
             if done.is_ok() {
                 let head = &side::entry(page).head;
                 head.fetch_and(!TOUCHED, Ordering::Relaxed);
@@ -98,6 +109,10 @@ fn report_size<E>(
             pool.end_report(page);
         }
         drop(pool);
+        if lost {
+            let (pages, kib) = (batch.len(), size.bytes() >> 10);
+            crate::console!("hugetlb: the host may still drop {pages} pages of {kib} kB: lost");
+        }
         done?;
         (HELPERS.yield_now)();
     }
