@@ -328,21 +328,21 @@ pub fn setpgid(a: &Args) -> SysResult {
         if !own && !is_child {
             return Err(Errno::ESRCH);
         }
+        if relations.session != session {
+            return Err(Errno::EPERM);
+        }
         if !own && relations.has_execed {
             return Err(Errno::EACCES);
         }
-        if relations.session != session || relations.session == target.pid() {
+        if relations.session == target.pid() {
             return Err(Errno::EPERM);
-        }
-        if relations.zombie.is_some() && relations.group == 0 {
-            return Err(Errno::ESRCH);
         }
         relations.group
     };
     if group != target.pid() {
         let in_session = table
-            .processes()
-            .any(|process| process.pgid() == group && process.session() == session);
+            .members(group)
+            .any(|process| process.session() == session);
         if !in_session {
             return Err(Errno::EPERM);
         }

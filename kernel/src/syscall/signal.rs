@@ -3,19 +3,16 @@
 use super::Args;
 use super::process::process_or_current;
 use crate::process;
-use crate::process::signal::AltStack;
 use crate::process::signal::{
-    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo,
-    SigSet, Signal, StackT,
+    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo, SigSet, Signal, StackT,
 };
 use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
+use machine::arch::UserFrame;
 use machine::arch::clock;
-use machine::arch::{USER_END, UserFrame};
 use machine::sched::work;
 use machine::sync::{WaitEnd, WaitQueue};
 
@@ -100,42 +97,13 @@ pub fn rt_sigreturn(_a: &Args, frame: &mut UserFrame) -> SysResult {
 
 /// `sigaltstack(2)`.
 pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
-    /// Linux's `MINSIGSTKSZ`.
-    const MIN_BYTES: u64 = 2048;
-    let task = process::current();
-    let old = task.signals().alt_stack();
+    let old = signal::alt_stack(frame.rsp);
     if a.addr(0) != 0 {
         let new = UserPtr::<StackT>::new(a.addr(0)).read()?;
-        if old.contains(frame.rsp) && !old.autodisarm {
-            return Err(Errno::EPERM);
-        }
-        let autodisarm = new.flags.cast_unsigned() & SS_AUTODISARM != 0;
-        let mode = new.flags & !SS_AUTODISARM.cast_signed();
-        let stack = match mode {
-            SS_DISABLE => AltStack::default(),
-            0 | SS_ONSTACK => {
-                if new.size < MIN_BYTES {
-                    return Err(Errno::ENOMEM);
-                }
-                if new
-                    .base
-                    .checked_add(new.size)
-                    .is_none_or(|end| end > USER_END)
-                {
-                    return Err(Errno::ENOMEM);
-                }
-                AltStack {
-                    base: new.base,
-                    size: new.size,
-                    autodisarm,
-                }
-            }
-            _ => return Err(Errno::EINVAL),
-        };
-        task.signals().set_alt_stack(stack);
+        signal::change_alt_stack(&new, frame.rsp)?;
     }
     if a.addr(1) != 0 {
-        UserPtr::<StackT>::new(a.addr(1)).write(&signal::stack_t(old, frame.rsp))?;
+        UserPtr::<StackT>::new(a.addr(1)).write(&old)?;
     }
     Ok(0)
 }
@@ -219,31 +187,12 @@ pub fn kill(a: &Args) -> SysResult {
     let signal = || optional_signal(a.uint(1));
     let own = process::current().process().clone();
     let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().users.real);
-    let targets: Vec<Arc<Process>> = match a.int(0) {
+    let group = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
         // All processes but init and the caller.
-        -1 => {
-            let mut all =
-                table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?;
-            if all.is_empty() {
-                return Err(Errno::ESRCH);
-            }
-            // Processes that the caller may not signal are left out without an error.
-            let signal = signal()?;
-            all.retain(|process| may_send(process, signal).is_ok());
-            if all.is_empty() {
-                return Ok(0);
-            }
-            all
-        }
-        pid if pid <= 0 => {
-            let group = if pid == 0 {
-                own.pgid()
-            } else {
-                pid.unsigned_abs()
-            };
-            table::lock().collect(|process| process.pgid() == group && group != 0)?
-        }
+        -1 => None,
+        0 => Some(own.pgid()),
+        pid if pid < 0 => Some(pid.unsigned_abs()),
         pid => {
             let process = process_or_current(pid)?;
             let signal = signal()?;
@@ -254,21 +203,32 @@ pub fn kill(a: &Args) -> SysResult {
             return Ok(0);
         }
     };
-    if targets.is_empty() {
-        return Err(Errno::ESRCH);
-    }
-    let signal = signal()?;
-    let mut reached = false;
-    for process in &targets {
-        if may_send(process, signal).is_err() {
-            continue;
+    let (mut found, mut reached) = (false, false);
+    let table = table::lock();
+    let mut send_to = |process: &Arc<Process>| -> Result<(), Errno> {
+        found = true;
+        let signal = signal()?;
+        if may_send(process, signal).is_ok() {
+            reached = true;
+            if let Some(signal) = signal {
+                signal::send_to_one_of_many(&table, process, info(signal))?;
+            }
         }
-        reached = true;
-        if let Some(signal) = signal {
-            signal::send_to_process(process, info(signal))?;
-        }
+        Ok(())
+    };
+    match group {
+        Some(group) => table.members(group).try_for_each(&mut send_to)?,
+        None => table
+            .processes()
+            .filter(|process| process.pid() > 1 && process.pid() != own.pid())
+            .try_for_each(&mut send_to)?,
     }
-    if reached { Ok(0) } else { Err(Errno::EPERM) }
+    match group {
+        _ if !found => Err(Errno::ESRCH),
+        // Among all processes, those that the caller may not signal are left out without an error.
+        Some(_) if !reached => Err(Errno::EPERM),
+        _ => Ok(0),
+    }
 }
 
 /// Checks that the caller may send `signal` to `process`. Any process may send SIGCONT within its
@@ -356,13 +316,14 @@ fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
 }
 
 /// Checks that `info`, for the process or thread `target`, does not claim to come from the kernel
-/// or `tkill`, unless the caller sends it to itself.
+/// or `tkill`, unless `target` is the number of the calling thread. As on Linux, a thread other
+/// than the main one may not claim so for its own process.
 ///
 /// # Errors
 /// Fails with `EPERM`.
 fn may_claim(info: &[u8; SIGINFO_BYTES], target: i32) -> Result<(), Errno> {
     let code = SigInfo::from_bytes(Signal::SIGUSR1, info).code;
-    let own = process::current().process().pid();
+    let own = process::current().tid();
     if own.cast_signed() != target && (code >= 0 || code == SI_TKILL) {
         return Err(Errno::EPERM);
     }

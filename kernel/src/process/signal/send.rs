@@ -47,6 +47,26 @@ pub(crate) fn send_to_process_in(
     send(process, Target::Process(None), info, Some(table))
 }
 
+/// Sends the signal `info` to `process`, one of several processes that get it at once. A child that
+/// `process` is making gets the signal, too. The caller holds the lock of the process table from
+/// the first of these processes to the last, so that no child is left out. `table` is the locked
+/// table.
+///
+/// # Errors
+/// Fails as [`send_to_process`] does.
+pub(crate) fn send_to_one_of_many(
+    table: &Table,
+    process: &Arc<Process>,
+    info: SigInfo,
+) -> Result<(), Errno> {
+    send_to_process_in(table, process, info)?;
+    // A thread that begins to make a child before this line finds the signal pending.
+    for task in &process.group.lock().tasks {
+        task.signals().add_for_child(info.signal);
+    }
+    Ok(())
+}
+
 /// Sends the signal `info` to the process of `task`. The thread `task` takes the signal unless it
 /// blocks it.
 ///

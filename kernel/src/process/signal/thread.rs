@@ -1,7 +1,8 @@
 //! A thread's signal state.
 
+use super::frame::{SS_AUTODISARM, SS_DISABLE};
 use super::repeats::FaultRepeats;
-use super::{Pending, SigSet};
+use super::{DefaultAction, Pending, SigSet, Signal};
 use crate::process::args::Args;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,19 +27,35 @@ impl fmt::Debug for Restart {
 
 /// The alternate signal stack of a thread (`sigaltstack(2)`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct AltStack {
+pub(super) struct AltStack {
     /// The lowest address of the stack.
-    pub base: u64,
+    pub(super) base: u64,
     /// The length in bytes; 0 if there is no alternate stack.
-    pub size: u64,
-    /// `SS_AUTODISARM` was requested.
-    pub autodisarm: bool,
+    pub(super) size: u64,
+    /// `ss_flags` as the program has set them.
+    pub(super) flags: i32,
 }
 
 impl AltStack {
-    /// Returns whether the stack pointer `stack_pointer` is on this stack.
-    pub fn contains(&self, stack_pointer: u64) -> bool {
-        self.size != 0 && stack_pointer > self.base && stack_pointer - self.base <= self.size
+    /// The alternate stack of a thread that has none.
+    pub(super) const NONE: Self = Self {
+        base: 0,
+        size: 0,
+        flags: SS_DISABLE,
+    };
+
+    /// Returns whether `SS_AUTODISARM` was requested.
+    pub(super) fn disarms_itself(&self) -> bool {
+        self.flags.cast_unsigned() & SS_AUTODISARM != 0
+    }
+
+    /// Returns whether a thread with the stack pointer `stack_pointer` runs on this stack. With
+    /// `SS_AUTODISARM` no thread counts as running on it.
+    pub(super) fn is_in_use(&self, stack_pointer: u64) -> bool {
+        !self.disarms_itself()
+            && self.size != 0
+            && stack_pointer > self.base
+            && stack_pointer - self.base <= self.size
     }
 }
 
@@ -70,6 +87,9 @@ pub(crate) struct ThreadSignals {
     saved_mask: AtomicU64,
     /// Signals that `rt_sigtimedwait` waits for.
     awaited: AtomicU64,
+    /// Signals that were sent to several processes at once, this one among them, since the thread
+    /// last began to make a child; under the group's lock.
+    for_child: AtomicU64,
     pending: SpinLock<Pending>,
     alt_stack: SpinLock<AltStack>,
     restart: SpinLock<Option<Restart>>,
@@ -95,12 +115,9 @@ impl ThreadSignals {
             blocked: AtomicU64::new(0),
             saved_mask: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
+            for_child: AtomicU64::new(0),
             pending: SpinLock::new(Pending::new()),
-            alt_stack: SpinLock::new(AltStack {
-                base: 0,
-                size: 0,
-                autodisarm: false,
-            }),
+            alt_stack: SpinLock::new(AltStack::default()),
             restart: SpinLock::new(None),
             may_stop: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -127,15 +144,21 @@ impl ThreadSignals {
     /// stack. A thread in the same memory gets no alternate stack.
     pub(crate) fn inherit(&self, parent: &Self, with_alt_stack: bool) {
         self.set_blocked(parent.blocked());
-        if with_alt_stack {
-            self.set_alt_stack(parent.alt_stack());
-        }
+        self.set_alt_stack(if with_alt_stack {
+            parent.alt_stack()
+        } else {
+            AltStack::NONE
+        });
     }
 
     /// Removes the alternate stack and the function that continues a call, because a new program
-    /// does not inherit them.
+    /// does not inherit them. As on Linux the stack's flags stay.
     pub(crate) fn reset_for_exec(&self) {
-        self.set_alt_stack(AltStack::default());
+        self.set_alt_stack(AltStack {
+            base: 0,
+            size: 0,
+            ..self.alt_stack()
+        });
         *self.restart.lock() = None;
     }
 
@@ -172,18 +195,45 @@ impl ThreadSignals {
         self.awaited.store(wanted.0, Ordering::SeqCst);
     }
 
+    /// Returns the signals for the child that the thread is making: those that were sent to several
+    /// processes at once since [`Self::begin_child`].
+    pub(crate) fn for_child(&self) -> SigSet {
+        SigSet(self.for_child.load(Ordering::Relaxed))
+    }
+
+    /// Begins to collect signals for a child that the thread makes. The caller holds the lock of
+    /// the process's group.
+    pub(crate) fn begin_child(&self) {
+        self.for_child.store(0, Ordering::Relaxed);
+    }
+
+    /// Adds `signal`, which was sent to several processes at once, to those for a child that the
+    /// thread may be making. The caller holds the lock of the process's group.
+    pub(super) fn add_for_child(&self, signal: Signal) {
+        let against = if signal == Signal::SIGCONT {
+            SigSet::STOP
+        } else if signal.default_action() == DefaultAction::Stop {
+            SigSet::of(&[Signal::SIGCONT])
+        } else {
+            SigSet::EMPTY
+        };
+        let mut signals = self.for_child().without(against);
+        signals.insert(signal);
+        self.for_child.store(signals.0, Ordering::Relaxed);
+    }
+
     /// Locks the pending signals of this thread alone, without those of its process.
     pub(crate) fn pending(&self) -> SpinGuard<'_, Pending> {
         self.pending.lock()
     }
 
     /// Returns the thread's alternate signal stack.
-    pub(crate) fn alt_stack(&self) -> AltStack {
+    pub(super) fn alt_stack(&self) -> AltStack {
         *self.alt_stack.lock()
     }
 
     /// Makes `stack` the thread's alternate signal stack.
-    pub(crate) fn set_alt_stack(&self, stack: AltStack) {
+    pub(super) fn set_alt_stack(&self, stack: AltStack) {
         *self.alt_stack.lock() = stack;
     }
 

@@ -1,0 +1,172 @@
+/* Signals: the stack that their handlers run on, who may claim which origin of one, and timers that send them. */
+#include "say.h"
+#include <pthread.h>
+#include <sys/timerfd.h>
+#include <ucontext.h>
+
+#define AUTODISARM (1u << 31)
+
+static char near_stack[65536], far_stack[65536];
+/* What the handler does to its thread's stack, and the flags for it. */
+static enum { NOTHING, SET, WRITE_FRAME, DISABLE_FRAME, BAD_FRAME, SMALL_FRAME, DISABLE, NEST } deed;
+static int new_flags;
+
+static const char *name(const void *stack)
+{
+	return stack == near_stack ? "near" : stack == far_stack ? "far" : stack ? "another" : "none";
+}
+
+static void show(const char *when)
+{
+	stack_t now;
+	MUST(sigaltstack(NULL, &now));
+	say("%s: %s, flags %#x, size %zu", when, name(now.ss_sp), now.ss_flags, now.ss_size);
+}
+
+static void handler(int signal, siginfo_t *info, void *context)
+{
+	stack_t *frame = &((ucontext_t *)context)->uc_stack;
+	stack_t other = { far_stack, new_flags, sizeof far_stack };
+	(void)info;
+	say("in the frame: %s, flags %#x, size %zu", name(frame->ss_sp), frame->ss_flags, frame->ss_size);
+	show("in the handler");
+	switch (deed) {
+	case NOTHING:
+		break;
+	case SET:
+		TRY(sigaltstack(&other, NULL));
+		break;
+	case WRITE_FRAME:
+		*frame = other;
+		break;
+	case DISABLE_FRAME:
+		frame->ss_flags = SS_DISABLE;
+		break;
+	case BAD_FRAME:
+		frame->ss_flags = 77;
+		break;
+	case SMALL_FRAME:
+		frame->ss_size = 100;
+		break;
+	case DISABLE:
+		other.ss_flags = SS_DISABLE;
+		TRY(sigaltstack(&other, NULL));
+		break;
+	case NEST:
+		deed = NOTHING;
+		raise(signal);
+		break;
+	}
+}
+
+static void handle(int flags)
+{
+	struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | flags };
+	MUST(sigaction(SIGUSR1, &action, NULL));
+}
+
+/* The return from a handler sets the stack that the frame has. */
+static void stacks_of_handlers(void)
+{
+	static const int flags[] = { 0, SS_ONSTACK, (int)AUTODISARM, SS_DISABLE, (int)(SS_DISABLE | AUTODISARM) };
+	for (int on = 0; on < 2; on++) {
+		handle(on ? SA_ONSTACK : 0);
+		for (unsigned i = 0; i < sizeof flags / sizeof *flags; i++) {
+			for (int todo = NOTHING; todo <= NEST; todo++) {
+				stack_t first = { near_stack, flags[i], sizeof near_stack };
+				MUST(sigaltstack(&first, NULL));
+				new_flags = todo % 2 ? (int)AUTODISARM : 0;
+				say("-- on the stack %d, flags %#x, deed %d", on, flags[i], todo);
+				deed = todo;
+				raise(SIGUSR1);
+				show("afterwards");
+			}
+		}
+	}
+	/* The place is not looked at. */
+	stack_t odd = { (void *)-4096L, 0, sizeof near_stack };
+	TRY(sigaltstack(&odd, NULL));
+	odd.ss_size = 100;
+	TRY(sigaltstack(&odd, NULL));
+}
+
+/* Signal 0 checks alone. */
+static void claim(const char *from, const char *to, pid_t process, pid_t thread)
+{
+	static const int codes[] = { SI_QUEUE, SI_USER, SI_TKILL, SI_KERNEL, SI_TIMER };
+	for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++) {
+		siginfo_t info = { .si_code = codes[i] };
+		say("%s to %s, code %d", from, to, codes[i]);
+		TRY(syscall(SYS_rt_sigqueueinfo, thread, 0, &info));
+		TRY(syscall(SYS_rt_tgsigqueueinfo, process, thread, 0, &info));
+	}
+}
+
+static pid_t other_thread;
+
+static void *claims_of_a_thread(void *unused)
+{
+	(void)unused;
+	other_thread = gettid();
+	claim("thread", "itself", getpid(), gettid());
+	claim("thread", "main thread", getpid(), getpid());
+	return NULL;
+}
+
+static void *claims_for_a_thread(void *unused)
+{
+	(void)unused;
+	claim("second thread", "first thread", getpid(), other_thread);
+	return NULL;
+}
+
+static void *claim_and_wait(void *unused)
+{
+	pthread_t second;
+	claims_of_a_thread(unused);
+	pthread_create(&second, NULL, claims_for_a_thread, NULL);
+	pthread_join(second, NULL);
+	return NULL;
+}
+
+static void claims(void)
+{
+	pthread_t thread;
+	claim("main thread", "itself", getpid(), getpid());
+	pthread_create(&thread, NULL, claim_and_wait, NULL);
+	pthread_join(thread, NULL);
+}
+
+/* Clocks that wake a sleeping machine. Without one for the real time the machine has none of them (EOPNOTSUPP). */
+static void alarm_clocks(void)
+{
+	clockid_t clocks[] = { CLOCK_REALTIME_ALARM, CLOCK_BOOTTIME_ALARM };
+	for (int i = 0; i < 2; i++) {
+		struct timespec none = { 0, 0 };
+		int timer;
+		TRY(timerfd_create(clocks[i], -1));
+		TRY(timerfd_create(clocks[i], 0));
+		HOLDS(syscall(SYS_timer_create, clocks[i], NULL, &timer) == -1 && (errno == EPERM || errno == EOPNOTSUPP));
+		HOLDS(syscall(SYS_clock_nanosleep, clocks[i], 0, &none, NULL) == -1 && (errno == EPERM || errno == EOPNOTSUPP));
+	}
+}
+
+int main(int count, char **arguments)
+{
+	show("at the start");
+	if (count > 1) {
+		handle(0);
+		raise(SIGUSR1);
+		return 0;
+	}
+	claims();
+	DO(timerfd_create(CLOCK_REALTIME_ALARM, 0));
+	DO(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
+	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks());
+	stacks_of_handlers();
+	/* A new program has no stack, but its flags. */
+	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };
+	MUST(sigaltstack(&last, NULL));
+	execl("/proc/self/exe", arguments[0], "again", NULL);
+	return 1;
+}
