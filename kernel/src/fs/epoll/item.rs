@@ -119,6 +119,14 @@ impl Watcher for Item {
     fn is_exclusive(&self) -> bool {
         self.exclusive
     }
+    fn leaves_with(&self, file: usize) -> bool {
+        self.key.1 == file
+    }
+    fn left(&self) {
+        if let (Some(epoll), Some(item)) = (self.epoll.upgrade(), self.this.upgrade()) {
+            epoll.remove_item(&item);
+        }
+    }
 }
 
 #[derive(Default)]
