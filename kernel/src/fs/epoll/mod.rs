@@ -160,6 +160,9 @@ impl Epoll {
         // Each item needs one entry, even after it has left the set.
         let needed = (state.items.len() + 1 + state.removed).saturating_sub(state.ready.len());
         state.ready.try_reserve(needed).map_err(|_| Errno::ENOMEM)?;
+        if item.may_expire() {
+            state.expiring.insert(key, item.clone());
+        }
         state.items.insert(key, item);
         Ok(())
     }
@@ -259,7 +262,7 @@ impl Epoll {
         let mut waiting = Vec::new();
         {
             let state = self.state.lock();
-            for item in state.items.values().filter(|item| item.may_expire()) {
+            for item in state.expiring.values() {
                 // If memory is short, some timers are found late, when another event happens.
                 if waiting.try_reserve(1).is_err() {
                     break;
