@@ -502,8 +502,14 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             Some(clock::now().saturating_add(timeout))
         }
     };
-    with_socket(a.int(0), |socket, file| {
-        let count = a.uint(2).min(MOST_MESSAGES);
+    let mut left = None;
+    let received = with_socket(a.int(0), |socket, file| {
+        let count = a.uint(2);
+        if a.uint(3) & MSG_ERRQUEUE == 0
+            && let Some(error) = socket.take_error()
+        {
+            return Err(error);
+        }
         let mut flags = a.uint(3);
         for n in 0..count {
             let address = nth_header(a.addr(1), n);
@@ -518,16 +524,25 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             match got {
                 Ok(()) => {}
                 Err(error) if n == 0 => return Err(error),
-                Err(_) => return Ok(n as usize),
+                Err(Errno::EAGAIN | Errno::EINTR | Errno::ERESTARTSYS) => return Ok(n as usize),
+                Err(error) => {
+                    socket.keep_error(error);
+                    return Ok(n as usize);
+                }
             }
             if wait_for_one {
                 flags |= MSG_DONTWAIT;
             }
-            let over = deadline.is_some_and(|deadline: Nanos| clock::now() >= deadline);
-            if over || !goes_on() {
+            left = deadline.map(|deadline: Nanos| deadline.saturating_sub(clock::now()));
+            // There is at most one urgent byte.
+            if left == Some(Nanos(0)) || flags & MSG_OOB != 0 || !goes_on() {
                 return Ok(n as usize + 1);
             }
         }
         Ok(count as usize)
-    })
+    })?;
+    if let Some(left) = left {
+        Timespec::from(left).write(a.addr(4))?;
+    }
+    Ok(received)
 }

@@ -557,6 +557,29 @@ static void several(void)
 	TRY(sendmmsg(s[0], m, 0, 0));
 	struct timespec bad = { 0, -1 };
 	TRY(recvmmsg(s[1], m, 3, MSG_DONTWAIT, &bad));
+	/* The time that is left, and an error behind the first message, which is the next call's. */
+	struct timespec left = { 600, 0 }, none = { 0, 0 };
+	TRY(sendmmsg(s[0], m, 2, 0));
+	m[1].msg_hdr.msg_iov = (void *)HOLE;
+	TRY(recvmmsg(s[1], m, 2, 0, &left));
+	HOLDS(left.tv_sec < 600 && left.tv_sec > 0);
+	for (int i = 0; i < 2; i++) {
+		int error = -1;
+		socklen_t n = sizeof error;
+		MUST(getsockopt(s[1], SOL_SOCKET, SO_ERROR, &error, &n));
+		say("%s", error ? strerrorname_np(error) : "no error");
+	}
+	TRY(sendmmsg(s[0], m, 1, 0));
+	TRY(recvmmsg(s[1], m, 2, 0, 0));
+	TRY(recvmmsg(s[1], m, 0, 0, 0));
+	m[1].msg_hdr.msg_iov = io + 1;
+	TRY(recvmmsg(s[1], m, 2, 0, &none));
+	TRY(sendmmsg(s[0], m, 2, 0));
+	TRY(recvmmsg(s[1], m, 2, 0, &none));
+	HOLDS(none.tv_sec == 0 && none.tv_nsec == 0);
+	TRY(recvmmsg(s[1], m, 1, 0, (void *)HOLE));
+	TRY(recvmmsg(s[1], m, 2, MSG_DONTWAIT, 0));
+	TRY(recvmmsg(s[1], m, 2, MSG_DONTWAIT, 0));
 	close(s[0]);
 	close(s[1]);
 }
