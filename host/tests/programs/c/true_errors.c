@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -768,6 +769,11 @@ static void waiting(void)
 	TRY(syscall(SYS_select, -1, 0, 0, 0, 0));
 	TRY(syscall(SYS_poll, HOLE, 1, 0));
 	TRY(syscall(SYS_poll, 0, 9999999, 0));
+	struct pollfd *fixed = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
+	TRY(poll(fixed, 1, 0));
+	MUST(mprotect(fixed, PAGE, PROT_READ));
+	TRY(poll(fixed, 1, 0));
+	munmap(fixed, PAGE);
 	uint64_t most = -1ul;
 	TRY(write(ev, &most, 8));
 	TRY(write(ev, &most, 4));
