@@ -165,8 +165,8 @@ const SETS: [PollMask; 3] = [
 fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
     let files = caller::files();
-    // As on Linux, descriptors beyond the table are ignored.
-    let count = count.min(files.size().max(1024));
+    // As on Linux, bits of descriptors beyond the table are ignored, and stay as they are.
+    let count = count.min(files.size());
     let bytes = count.div_ceil(64) * 8;
     let mut sets: [Vec<u8>; 3] = Default::default();
     for (n, set) in sets.iter_mut().enumerate() {

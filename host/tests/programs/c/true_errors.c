@@ -11,6 +11,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
@@ -836,6 +837,33 @@ static void copies(void)
 	unlink("copied"), unlink("copy");
 }
 
+/* Descriptors beyond the table are not looked at, and their bits stay. The table of a new process has 64 places. */
+static void large_sets(void)
+{
+	fd_set r;
+	struct timeval none = { 0, 0 };
+#define SELECT(n, ...) do { const int all_[] = { __VA_ARGS__ }; FD_ZERO(&r); \
+	for (unsigned i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++) FD_SET(all_[i_], &r); \
+	TRY(select(n, &r, 0, 0, &none)); \
+	for (unsigned i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++) say("%d: %d", all_[i_], FD_ISSET(all_[i_], &r) != 0); } while (0)
+	int e = MUST(eventfd(1, 0));
+	MUST(dup2(e, 20));
+	close(e);
+	SELECT(1024, 20, 100, 900);
+	SELECT(1024, 20, 50);
+	SELECT(21, 20, 50, 100);
+	SELECT(20, 20, 50, 100);
+	SELECT(0, 20, 50, 100);
+	MUST(dup2(20, 100));
+	SELECT(1024, 20, 100, 900);
+	SELECT(1024, 20, 110);
+	SELECT(1024, 20, 200);
+	SELECT(101, 20, 110);
+	close(100);
+	SELECT(1024, 100);
+	TRY(select(1024, (fd_set *)HOLE, 0, 0, &none));
+}
+
 /* Devices that have no offset. */
 static void places(void)
 {
@@ -866,6 +894,7 @@ int main(void)
 	say("== processes"); processes();
 	say("== waiting"); waiting();
 	say("== copies"); copies();
+	say("== large sets"); IN_CHILD("the child", close_range(50, ~0u, 0); IN_CHILD("its child", large_sets()));
 	say("== devices without places"); places();
 	return 0;
 }
