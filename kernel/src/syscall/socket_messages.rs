@@ -11,6 +11,7 @@ use crate::fs::io::{
 use crate::fs::socket::{
     Address, Caller, Family, Got, Incoming, Outgoing, Protocol, Socket, SocketKind,
 };
+use crate::fs::table::MAX_DESCRIPTORS;
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
 use crate::process::{self, caller};
@@ -91,6 +92,13 @@ fn send(
         context: &context,
         who: task.credentials(),
     };
+    let exempting = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
+    let files_limit = if task.credentials().effective.meets(exempting) {
+        // Linux has no limit here. This one bounds the kernel's memory for the list.
+        MAX_DESCRIPTORS
+    } else {
+        caller::descriptor_limit()
+    };
     let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
     if tcp && flags & MSG_FASTOPEN != 0 {
         // As on Linux with a server that does not support fast connections, it connects first.
@@ -100,7 +108,8 @@ fn send(
         to: beside.to.as_deref().map(|bytes| (bytes, from)),
         control: &beside.control,
         files,
-        files_limit: caller::descriptor_limit(),
+        files_user: task.credentials().users.real,
+        files_limit,
         credentials: beside.passed.credentials,
         nonblocking,
         urgent,
