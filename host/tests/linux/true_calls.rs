@@ -80,6 +80,10 @@ fn differences(linux: &Deeds, ebb: &Deeds) -> String {
                     "{name} says nothing on Linux, status {}",
                     linux.status
                 );
+                // A program ends with one of these if it cannot go on (say.h, pool.h).
+                if let status @ 97..=99 = linux.status {
+                    text.push_str(&format!("=== {name} ends early on Linux: {status}\n"));
+                }
                 if linux.status != ebb.status {
                     let (want, got) = (linux.status, ebb.status);
                     text.push_str(&format!("=== {name}: status {got} instead of {want}\n"));

@@ -312,9 +312,9 @@ impl Node for Bound {
         self.mount.check_writable()?;
         self.show(self.inner.create(name, new, beginning))
     }
-    fn create_nameless(&self, beginning: Beginning) -> Result<NodeRef, Errno> {
+    fn create_nameless(&self, beginning: Beginning, linkable: bool) -> Result<NodeRef, Errno> {
         self.mount.check_writable()?;
-        self.show(self.inner.create_nameless(beginning))
+        self.show(self.inner.create_nameless(beginning, linkable))
     }
     fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
         let node = self.beside(node)?;

@@ -186,6 +186,8 @@ pub struct OpenFile {
     forbids_writing: AtomicBool,
     /// Whether a lock that belongs to this open file was requested.
     has_locks: AtomicBool,
+    /// Whether the open file was added to an epoll set.
+    was_in_set: AtomicBool,
     /// Keeps the file system mounted.
     hold: Option<Hold>,
     /// The owner that signals go to, once one was asked for.
@@ -195,6 +197,11 @@ pub struct OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.forget_owner();
+        if *self.was_in_set.get_mut()
+            && let Some(notifier) = self.file.notifier()
+        {
+            notifier.release(core::ptr::from_ref(self).addr());
+        }
         if *self.has_locks.get_mut() {
             locks::release_description(self);
         }
@@ -292,6 +299,7 @@ impl OpenFile {
             moving: Mutex::new(()),
             forbids_writing: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
+            was_in_set: AtomicBool::new(false),
             hold,
             owner: Once::new(),
         })
@@ -315,6 +323,12 @@ impl OpenFile {
     pub(super) fn note_locks(&self) {
         // Relaxed: read when no other task has the open file any more.
         self.has_locks.store(true, Ordering::Relaxed);
+    }
+
+    /// Marks the open file as one that epoll sets may contain, which it must leave at its end.
+    pub(super) fn note_set(&self) {
+        // Relaxed, as in `note_locks`.
+        self.was_in_set.store(true, Ordering::Relaxed);
     }
 
     /// Returns the node of the open file.

@@ -764,7 +764,7 @@ fn open_nameless(
     }
     permission::check_change(who, &**directory)?;
     let beginning = permission::beginning(who, &**directory, permissions, mask, false);
-    let node = directory.create_nameless(beginning)?;
+    let node = directory.create_nameless(beginning, !flags.contains(OpenFlags::EXCLUSIVE))?;
     let hold = node.hold_open(flags)?;
     let file = node.clone().open(flags - OpenFlags::TEMPORARY)?;
     // The open file shows `TEMPORARY` among its flags.

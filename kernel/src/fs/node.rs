@@ -338,16 +338,18 @@ pub trait Node: Any + Send + Sync {
     ) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Creates a regular file without a name, in this directory's file system (`O_TMPFILE`). Fails
-    /// with `EOPNOTSUPP` if the file system cannot do so.
-    fn create_nameless(&self, _beginning: Beginning) -> Result<NodeRef, Errno> {
+    /// Creates a regular file without a name, in this directory's file system (`O_TMPFILE`).
+    /// `linkable` says whether it may get a name later. Fails with `EOPNOTSUPP` if the file system
+    /// cannot do so.
+    fn create_nameless(&self, _beginning: Beginning, _linkable: bool) -> Result<NodeRef, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
     /// Adds an entry `name` to this directory that leads to the file `node` (a hard link).
     ///
     /// # Errors
     /// Fails with `EEXIST` if the name is in use, with `EPERM` if the directory cannot change, and
-    /// with `ENOTDIR` if this is no directory.
+    /// with `ENOTDIR` if this is no directory. Fails with `ENOENT` if the file has lost its last
+    /// name.
     fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
         Err(self.no_changes())
     }

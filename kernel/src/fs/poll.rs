@@ -67,6 +67,13 @@ pub trait Watcher: Send + Sync {
     fn event(&self, mask: PollMask) -> Taken;
     /// Returns whether the watcher skips events that another exclusive watcher has taken.
     fn is_exclusive(&self) -> bool;
+    /// Returns whether the watcher leaves with the open file at the address `file`.
+    fn leaves_with(&self, _file: usize) -> bool {
+        false
+    }
+    /// Handles the end of the open file that [`Self::leaves_with`] names. The notifier has forgotten
+    /// the watcher, and holds no lock.
+    fn left(&self) {}
 }
 
 /// The waiters, watchers and owners that learn of changes of a file's readiness.
@@ -160,5 +167,18 @@ impl Notifier {
             .map(|at| watchers.swap_remove(at));
         drop(watchers);
         drop(removed);
+    }
+
+    /// Stops calling the watchers that leave with the open file at the address `file`, and tells
+    /// them so.
+    pub fn release(&self, file: usize) {
+        loop {
+            let mut watchers = self.watchers.lock();
+            let at = watchers.iter().position(|w| w.leaves_with(file));
+            let released = at.map(|at| watchers.swap_remove(at));
+            drop(watchers);
+            let Some(watcher) = released else { return };
+            watcher.left();
+        }
     }
 }

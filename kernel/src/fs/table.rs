@@ -489,7 +489,8 @@ impl FileTable {
         next
     }
 
-    /// Returns the number of slots that `/proc/PID/status` shows (`FDSize`).
+    /// Returns the number of slots that Linux would have: a power of two, and at least 64.
+    /// `/proc/PID/status` shows it (`FDSize`), and `select` looks at no descriptor beyond.
     pub fn size(&self) -> usize {
         let slots = self.slots.lock().slots.len();
         slots.next_power_of_two().max(64)

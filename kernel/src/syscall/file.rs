@@ -447,24 +447,9 @@ fn count_both(bytes: usize) {
 
 /// `copy_file_range(2)`.
 pub fn copy_file_range(a: &Args) -> SysResult {
+    /// The first offset at which no file has a byte.
+    const END: u64 = i64::MAX as u64;
     let (from, to) = (caller::file(a.int(0))?, caller::file(a.int(2))?);
-    if !to.flags().writable() || !from.flags().readable() || to.flags().contains(OpenFlags::APPEND)
-    {
-        return Err(Errno::EBADF);
-    }
-    for file in [&from, &to] {
-        match file.node().kind() {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Errno::EISDIR),
-            _ => return Err(Errno::EINVAL),
-        }
-    }
-    if a.uint(5) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if a.size(4) != 0 {
-        forget_set_ids(&to);
-    }
     let read_offset = |address: u64, file: &OpenFile| -> Result<u64, Errno> {
         match address {
             0 => Ok(file.offset()),
@@ -473,17 +458,49 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     };
     let (mut read_at, mut write_at) =
         (read_offset(a.addr(1), &from)?, read_offset(a.addr(3), &to)?);
-    let count = a.size(4).min(MAX_RW_COUNT);
-    let ends = [read_at, write_at].map(|at| at.checked_add(count as u64));
-    let [Some(read_end), Some(write_end)] = ends else {
+    if a.uint(5) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let kinds = [&from, &to].map(|file| file.node().kind());
+    if kinds.contains(&FileKind::Directory) {
+        return Err(Errno::EISDIR);
+    }
+    if kinds != [FileKind::Regular; 2] {
+        return Err(Errno::EINVAL);
+    }
+    if !to.flags().writable() || !from.flags().readable() || to.flags().contains(OpenFlags::APPEND)
+    {
+        return Err(Errno::EBADF);
+    }
+    if from.node().id().device != to.node().id().device {
+        return Err(Errno::EXDEV);
+    }
+    let asked = a.size(4) as u64;
+    if read_at.checked_add(asked).is_none() || write_at.checked_add(asked).is_none() {
         return Err(Errno::EOVERFLOW);
-    };
-    if read_end > i64::MAX as u64 || write_end > i64::MAX as u64 {
+    }
+    if read_at > END || write_at > END {
         return Err(Errno::EINVAL);
     }
-    if lookup::same(from.node(), to.node()) && read_at < write_end && write_at < read_end {
+    let limit = caller::file_size_limit().unwrap_or(u64::MAX);
+    if write_at >= limit {
+        return Err(Errno::FILE_SIZE_LIMIT);
+    }
+    if write_at == END {
+        return Err(Errno::EFBIG);
+    }
+    let in_file = from.metadata().size.saturating_sub(read_at);
+    let count = asked.min(in_file).min(limit.min(END) - write_at);
+    // Only the bytes that are there count as a range of the file.
+    let overlaps = read_at < write_at + count && write_at < read_at + count;
+    if overlaps && lookup::same(from.node(), to.node()) {
         return Err(Errno::EINVAL);
     }
+    if count == 0 {
+        return Ok(0);
+    }
+    forget_set_ids(&to);
+    let count = usize::try_from(count).map_or(MAX_RW_COUNT, |count| count.min(MAX_RW_COUNT));
     let moved = transfer::at_offsets(&from, &mut read_at, &to, &mut write_at, count)?;
     count_both(moved);
     for (address, file, offset) in [(a.addr(1), &from, read_at), (a.addr(3), &to, write_at)] {

@@ -11,6 +11,7 @@ use crate::process::{self, caller, signal};
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 use linux_raw_sys::general::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
     EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE,
@@ -125,13 +126,17 @@ fn poll_all(
             }
         })
     });
-    let ready = wait(interests, deadline)?;
-    for (entry, interest) in raw.iter_mut().zip(interests.iter()) {
+    let ready = wait(interests, deadline);
+    // As on Linux, also if a signal ended the wait. Only this field is written, because another
+    // thread may have changed the others.
+    let first = address.wrapping_add(offset_of!(PollFd, found) as u64);
+    for (n, interest) in interests.iter().enumerate() {
         // All readiness bits lie in the low 16.
-        entry.found = u16::try_from(interest.found().bits()).unwrap_or(0);
+        let found = u16::try_from(interest.found().bits()).unwrap_or(0);
+        let at = first.wrapping_add((n * size_of::<PollFd>()) as u64);
+        UserPtr::new(at).write(&found)?;
     }
-    uaccess::copy_out(address, raw.as_bytes())?;
-    Ok(ready)
+    ready
 }
 
 /// `poll(2)`.
@@ -160,8 +165,8 @@ const SETS: [PollMask; 3] = [
 fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
     let files = caller::files();
-    // As on Linux, descriptors beyond the table are ignored.
-    let count = count.min(files.size().max(1024));
+    // As on Linux, bits of descriptors beyond the table are ignored, and stay as they are.
+    let count = count.min(files.size());
     let bytes = count.div_ceil(64) * 8;
     let mut sets: [Vec<u8>; 3] = Default::default();
     for (n, set) in sets.iter_mut().enumerate() {

@@ -11,6 +11,7 @@ use crate::fs::io::{
 use crate::fs::socket::{
     Address, Caller, Family, Got, Incoming, Outgoing, Protocol, Socket, SocketKind,
 };
+use crate::fs::table::MAX_DESCRIPTORS;
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
 use crate::process::{self, caller};
@@ -91,6 +92,13 @@ fn send(
         context: &context,
         who: task.credentials(),
     };
+    let exempting = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
+    let files_limit = if task.credentials().effective.meets(exempting) {
+        // Linux has no limit here. This one bounds the kernel's memory for the list.
+        MAX_DESCRIPTORS
+    } else {
+        caller::descriptor_limit()
+    };
     let nonblocking = file.flags().nonblocking() || flags & MSG_DONTWAIT != 0;
     if tcp && flags & MSG_FASTOPEN != 0 {
         // As on Linux with a server that does not support fast connections, it connects first.
@@ -100,7 +108,8 @@ fn send(
         to: beside.to.as_deref().map(|bytes| (bytes, from)),
         control: &beside.control,
         files,
-        files_limit: caller::descriptor_limit(),
+        files_user: task.credentials().users.real,
+        files_limit,
         credentials: beside.passed.credentials,
         nonblocking,
         urgent,
@@ -502,8 +511,14 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             Some(clock::now().saturating_add(timeout))
         }
     };
-    with_socket(a.int(0), |socket, file| {
-        let count = a.uint(2).min(MOST_MESSAGES);
+    let mut left = None;
+    let received = with_socket(a.int(0), |socket, file| {
+        let count = a.uint(2);
+        if a.uint(3) & MSG_ERRQUEUE == 0
+            && let Some(error) = socket.take_error()
+        {
+            return Err(error);
+        }
         let mut flags = a.uint(3);
         for n in 0..count {
             let address = nth_header(a.addr(1), n);
@@ -518,16 +533,25 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             match got {
                 Ok(()) => {}
                 Err(error) if n == 0 => return Err(error),
-                Err(_) => return Ok(n as usize),
+                Err(Errno::EAGAIN | Errno::EINTR | Errno::ERESTARTSYS) => return Ok(n as usize),
+                Err(error) => {
+                    socket.keep_error(error);
+                    return Ok(n as usize);
+                }
             }
             if wait_for_one {
                 flags |= MSG_DONTWAIT;
             }
-            let over = deadline.is_some_and(|deadline: Nanos| clock::now() >= deadline);
-            if over || !goes_on() {
+            left = deadline.map(|deadline: Nanos| deadline.saturating_sub(clock::now()));
+            // There is at most one urgent byte.
+            if left == Some(Nanos(0)) || flags & MSG_OOB != 0 || !goes_on() {
                 return Ok(n as usize + 1);
             }
         }
         Ok(count as usize)
-    })
+    })?;
+    if let Some(left) = left {
+        Timespec::from(left).write(a.addr(4))?;
+    }
+    Ok(received)
 }

@@ -172,6 +172,23 @@ static void fifo(void)
 	close(fd);
 	DO(fd = open("fifo", O_RDONLY | O_NONBLOCK));
 	TRY(read(fd, text, 19));
+	/* A reader is hung up once its own writers have gone, and not by those of an earlier reader. */
+	struct pollfd r = { fd, POLLIN, 0 };
+	TRY(poll(&r, 1, 0));
+	close(MUST(open("fifo", O_WRONLY)));
+	TRY(poll(&r, 1, 0));
+	say("events %#x", r.revents);
+	struct pollfd later = { MUST(open("fifo", O_RDONLY | O_NONBLOCK)), POLLIN, 0 };
+	TRY(poll(&later, 1, 0));
+	TRY(poll(&r, 1, 0));
+	int writer = MUST(open("fifo", O_WRONLY));
+	TRY(poll(&later, 1, 0));
+	TRY(poll(&r, 1, 0));
+	close(writer);
+	TRY(poll(&later, 1, 0));
+	say("events %#x", later.revents);
+	close(later.fd);
+	close(fd);
 	unlink("fifo");
 }
 

@@ -8,6 +8,17 @@
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 
+static struct pollfd *waited_for;
+
+static void *change_entry(void *pipe)
+{
+	until_in_call(getpid(), getpid(), SYS_poll);
+	waited_for->fd = -5;
+	waited_for->events = POLLPRI;
+	MUST(write(*(int *)pipe, "x", 1));
+	return NULL;
+}
+
 static void polls(void)
 {
 	int p[2], q[2];
@@ -59,7 +70,18 @@ static void polls(void)
 	MUST(read(p[0], c, 1));
 	struct itimerval it = { { 0, 0 }, { 0, 20000 } };
 	alarm_once_asleep(20);
+	f[0].revents = 7;
 	TRY(poll(f, 1, 600000));
+	say("%x", f[0].revents);
+	/* What another thread writes in the meantime stays. */
+	waited_for = f;
+	pthread_t thread;
+	pthread_create(&thread, NULL, change_entry, &p[1]);
+	TRY(poll(f, 1, 600000));
+	pthread_join(thread, NULL);
+	say("%d %x %x", f[0].fd, f[0].events, f[0].revents);
+	f[0] = (struct pollfd){ p[0], POLLIN, 0 };
+	MUST(read(p[0], c, 1));
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -64,6 +65,11 @@ static inline void say_result(const char *text, long result, int error)
 /* Ends the program where nothing else makes sense. */
 #define MUST(call) ({ errno = 0; __typeof__(call) r_ = (call); \
 	if ((long)r_ == -1) { say("%s fails: %s", #call, strerrorname_np(errno)); exit(98); } r_; })
+
+/* A call under a limit of the sizes of files. The limit is lifted before the output, which may be a file, too. */
+#define TRY_WITHIN(bytes, call) do { struct rlimit no_ = { RLIM_INFINITY, RLIM_INFINITY }, few_ = { (bytes), RLIM_INFINITY }; \
+	MUST(setrlimit(RLIMIT_FSIZE, &few_)); errno = 0; long r_ = (long)(call); int e_ = errno; \
+	MUST(setrlimit(RLIMIT_FSIZE, &no_)); say_result(#call, r_, e_); } while (0)
 
 static inline void say_status(const char *who, int status)
 {

@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -10,6 +11,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
@@ -792,10 +794,98 @@ static void waiting(void)
 	TRY(syscall(SYS_select, -1, 0, 0, 0, 0));
 	TRY(syscall(SYS_poll, HOLE, 1, 0));
 	TRY(syscall(SYS_poll, 0, 9999999, 0));
+	struct pollfd *fixed = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
+	TRY(poll(fixed, 1, 0));
+	MUST(mprotect(fixed, PAGE, PROT_READ));
+	TRY(poll(fixed, 1, 0));
+	munmap(fixed, PAGE);
 	uint64_t most = -1ul;
 	TRY(write(ev, &most, 8));
 	TRY(write(ev, &most, 4));
 	TRY(read(ev, &most, 4));
+}
+
+#define COPY_WITHIN(limit, from, at, to, where, count) do { loff_t i_ = (at), o_ = (where); \
+	TRY_WITHIN((limit), copy_file_range((from), &i_, (to), &o_, (count), 0)); \
+	say("at %lld and %lld", (long long)i_, (long long)o_); } while (0)
+#define COPY(...) COPY_WITHIN(RLIM_INFINITY, __VA_ARGS__)
+
+/* What copies from file to file refuse, and where they end. */
+static void copies(void)
+{
+	int f = MUST(open("copied", O_CREAT | O_RDWR | O_TRUNC, 0600)), g = MUST(open("copy", O_CREAT | O_RDWR | O_TRUNC, 0600));
+	int more = MUST(open("copy", O_WRONLY | O_APPEND)), again = MUST(open("copied", O_RDWR));
+	int m = MUST(memfd_create("m", 0)), d = MUST(open(".", O_RDONLY)), z = MUST(open("/dev/zero", O_RDWR));
+	MUST(write(f, "0123456789", 10));
+	COPY(f, 0, g, 5, 100);
+	COPY(f, 10, g, 0, 5);
+	COPY(f, 11, g, 0, 5);
+	/* In one file. */
+	COPY(f, 0, f, 0, 10);
+	COPY(f, 0, f, 9, 10);
+	COPY(f, 4, again, 0, 5);
+	COPY(f, 5, again, 0, 5);
+	COPY(f, 0, again, 10, 1000);
+	COPY(f, 0, f, 5, 0);
+	say("%ld bytes", (long)lseek(f, 0, SEEK_END));
+	/* Offsets. */
+	COPY(f, -1, g, 0, 5);
+	COPY(f, -1, g, 0, 0);
+	COPY(f, 0, g, -7, 5);
+	COPY(f, 0, g, 0, -1);
+	COPY(f, 1, g, 0, -1);
+	COPY(f, 0, g, INT64_MAX, 1);
+	COPY(f, INT64_MAX, g, 0, 1);
+	COPY(f, INT64_MAX, g, INT64_MAX, 0);
+	/* Kinds of files. */
+	COPY(f, 0, more, 0, 5);
+	COPY(g, 0, d, 0, 5);
+	COPY(d, 0, z, 0, 5);
+	COPY(z, 0, g, 0, 5);
+	COPY(more, 0, g, 0, 5);
+	COPY(f, 0, m, 0, 5);
+	COPY(m, 0, f, 0, 0);
+	TRY(copy_file_range(d, 0, g, 0, 1, 1));
+	TRY(copy_file_range(d, 0, g, (void *)HOLE, 1, 1));
+	TRY(copy_file_range(more, (void *)HOLE, g, 0, 1, 0));
+	/* The limit of a file's size. */
+	signal(SIGXFSZ, SIG_IGN);
+	MUST(ftruncate(g, 0));
+	COPY_WITHIN(8, f, 0, g, 4, 10);
+	COPY_WITHIN(8, f, 0, g, 8, 10);
+	COPY_WITHIN(8, f, 100, g, 8, 10);
+	COPY_WITHIN(8, f, 100, g, 7, 10);
+	signal(SIGXFSZ, SIG_DFL);
+	say("%ld bytes", (long)lseek(g, 0, SEEK_END));
+	close(f), close(g), close(more), close(again), close(m), close(d), close(z);
+	unlink("copied"), unlink("copy");
+}
+
+/* Descriptors beyond the table are not looked at, and their bits stay. The table of a new process has 64 places. */
+static void large_sets(void)
+{
+	fd_set r;
+	struct timeval none = { 0, 0 };
+#define SELECT(n, ...) do { const int all_[] = { __VA_ARGS__ }; FD_ZERO(&r); \
+	for (unsigned i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++) FD_SET(all_[i_], &r); \
+	TRY(select(n, &r, 0, 0, &none)); \
+	for (unsigned i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++) say("%d: %d", all_[i_], FD_ISSET(all_[i_], &r) != 0); } while (0)
+	int e = MUST(eventfd(1, 0));
+	MUST(dup2(e, 20));
+	close(e);
+	SELECT(1024, 20, 100, 900);
+	SELECT(1024, 20, 50);
+	SELECT(21, 20, 50, 100);
+	SELECT(20, 20, 50, 100);
+	SELECT(0, 20, 50, 100);
+	MUST(dup2(20, 100));
+	SELECT(1024, 20, 100, 900);
+	SELECT(1024, 20, 110);
+	SELECT(1024, 20, 200);
+	SELECT(101, 20, 110);
+	close(100);
+	SELECT(1024, 100);
+	TRY(select(1024, (fd_set *)HOLE, 0, 0, &none));
 }
 
 /* Devices that have no offset. */
@@ -827,6 +917,8 @@ int main(void)
 	say("== scheduling"); scheduling();
 	say("== processes"); processes();
 	say("== waiting"); waiting();
+	say("== copies"); copies();
+	say("== large sets"); IN_CHILD("the child", close_range(50, ~0u, 0); IN_CHILD("its child", large_sets()));
 	say("== devices without places"); places();
 	return 0;
 }

@@ -129,6 +129,34 @@ static void offsets(void)
 	close(f), close(a), close(o), close(g), close(p);
 }
 
+/* A file without a name gets one only if it was made without one. */
+static void further_names(void)
+{
+	char path[64];
+	struct stat facts;
+	int f = MUST(open("/tmp/gone", O_CREAT | O_RDWR, 0600));
+	MUST(unlink("/tmp/gone"));
+#define LINKS(fd) do { snprintf(path, sizeof path, "/proc/self/fd/%d", (fd)); \
+	TRY(linkat(AT_FDCWD, path, AT_FDCWD, "/tmp/name", AT_SYMLINK_FOLLOW)); \
+	TRY(linkat((fd), "", AT_FDCWD, "/tmp/other", AT_EMPTY_PATH)); \
+	MUST(fstat((fd), &facts)); say("%d names", (int)facts.st_nlink); unlink("/tmp/name"), unlink("/tmp/other"); } while (0)
+	LINKS(f);
+	int t = MUST(open("/tmp", O_TMPFILE | O_RDWR, 0600));
+	LINKS(t);
+	LINKS(t);
+	int fixed = MUST(open("/tmp", O_TMPFILE | O_EXCL | O_RDWR, 0600));
+	LINKS(fixed);
+	/* A name that is taken leaves it as it is. */
+	int late = MUST(open("/tmp", O_TMPFILE | O_RDWR, 0600));
+	snprintf(path, sizeof path, "/proc/self/fd/%d", late);
+	close(MUST(open("/tmp/taken", O_CREAT | O_RDWR, 0600)));
+	TRY(linkat(AT_FDCWD, path, AT_FDCWD, "/tmp/taken", AT_SYMLINK_FOLLOW));
+	TRY(linkat(f, "", AT_FDCWD, "/tmp/taken", AT_EMPTY_PATH));
+	unlink("/tmp/taken");
+	LINKS(late);
+	close(f), close(t), close(fixed), close(late);
+}
+
 static void empty_paths(void)
 {
 	int d = open("/tmp", O_RDONLY), f = open("/tmp/file", O_RDONLY), p = open("/tmp/file", O_PATH);
@@ -194,6 +222,7 @@ int main(void)
 	handles();
 	read_only();
 	offsets();
+	further_names();
 	empty_paths();
 	capabilities();
 	unlink("/tmp/file");

@@ -239,15 +239,11 @@ static void files(void)
 	say_content("hole", p[0]);
 	/* The limit of sizes. */
 	signal(SIGXFSZ, SIG_IGN);
-	struct rlimit old, small = { 10, RLIM_INFINITY };
-	MUST(getrlimit(RLIMIT_FSIZE, &old));
 	MUST(ftruncate(g, 0));
 	MUST(write(p[1], big, 100));
-	MUST(setrlimit(RLIMIT_FSIZE, &small));
 	lseek(g, 10, SEEK_SET);
-	TRY(splice(p[0], 0, g, 0, 100, 0));
+	TRY_WITHIN(10, splice(p[0], 0, g, 0, 100, 0));
 	say_left("refused", p[0]);
-	MUST(setrlimit(RLIMIT_FSIZE, &old));
 	say_content("refused", p[0]);
 	/* Devices. */
 	int zero = MUST(open("/dev/zero", O_RDWR)), null = MUST(open("/dev/null", O_RDWR));
@@ -309,7 +305,12 @@ static void kept_room(void)
 	pid_t writer = MUST(fork());
 	if (writer == 0)
 		_exit(write(p[1], big, 65536) == 65536 ? 0 : 1);
-	until_in_call(writer, writer, SYS_write);
+	/* On Linux the splicer holds the pipe's lock, and the state is D. */
+	char text[256];
+	do {
+		sched_yield();
+		of_task(writer, writer, "syscall", text, sizeof text);
+	} while (strncmp(text, "1 ", 2) || state_of_task(writer, writer) == 'R');
 	fill(big, 20000, 10);
 	MUST(write(s[0], big, 20000));
 	int status;

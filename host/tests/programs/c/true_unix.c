@@ -385,6 +385,52 @@ static int take(int s, size_t room, size_t control_room, int flags, int keep)
 	return first;
 }
 
+/* Each user may have as many descriptors on their way as the process may have open, and one more. */
+static void on_their_way(void)
+{
+	int s[2], count = 0;
+	struct rlimit few = { 20, 20 };
+	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, s));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		MUST(setrlimit(RLIMIT_NOFILE, &few));
+		MUST(setresuid(4321, 4321, 4321));
+		while (count < 100 && pass(s[0], "x", s, 1, 0) == 1)
+			count++;
+		say("%d were sent, then %s", count, strerrorname_np(errno));
+		take(s[1], 1, 100, 0, 0);
+		const int more[] = { s[0], s[1], s[0] };
+		TRY(pass(s[0], "x", more, 3, 0));
+		TRY(pass(s[0], "x", s, 1, 0));
+		pid_t other = MUST(fork());
+		if (other == 0) {
+			TRY(pass(s[0], "x", s, 1, 0));
+			_exit(0);
+		}
+		MUST(waitpid(other, 0, 0));
+		_exit(0);
+	}
+	MUST(waitpid(child, 0, 0));
+	child = MUST(fork());
+	if (child == 0) {
+		MUST(setrlimit(RLIMIT_NOFILE, &few));
+		MUST(setresuid(4322, 4322, 4322));
+		TRY(pass(s[0], "x", s, 1, 0));
+		_exit(0);
+	}
+	MUST(waitpid(child, 0, 0));
+	child = MUST(fork());
+	if (child == 0) {
+		MUST(setrlimit(RLIMIT_NOFILE, &few));
+		while (count < 40 && pass(s[0], "x", s, 1, 0) == 1)
+			count++;
+		say("root sent %d", count);
+		_exit(0);
+	}
+	MUST(waitpid(child, 0, 0));
+	close(s[0]), close(s[1]);
+}
+
 static void descriptors(void)
 {
 	int s[2], p[2];
@@ -557,6 +603,29 @@ static void several(void)
 	TRY(sendmmsg(s[0], m, 0, 0));
 	struct timespec bad = { 0, -1 };
 	TRY(recvmmsg(s[1], m, 3, MSG_DONTWAIT, &bad));
+	/* The time that is left, and an error behind the first message, which is the next call's. */
+	struct timespec left = { 600, 0 }, none = { 0, 0 };
+	TRY(sendmmsg(s[0], m, 2, 0));
+	m[1].msg_hdr.msg_iov = (void *)HOLE;
+	TRY(recvmmsg(s[1], m, 2, 0, &left));
+	HOLDS(left.tv_sec < 600 && left.tv_sec > 0);
+	for (int i = 0; i < 2; i++) {
+		int error = -1;
+		socklen_t n = sizeof error;
+		MUST(getsockopt(s[1], SOL_SOCKET, SO_ERROR, &error, &n));
+		say("%s", error ? strerrorname_np(error) : "no error");
+	}
+	TRY(sendmmsg(s[0], m, 1, 0));
+	TRY(recvmmsg(s[1], m, 2, 0, 0));
+	TRY(recvmmsg(s[1], m, 0, 0, 0));
+	m[1].msg_hdr.msg_iov = io + 1;
+	TRY(recvmmsg(s[1], m, 2, 0, &none));
+	TRY(sendmmsg(s[0], m, 2, 0));
+	TRY(recvmmsg(s[1], m, 2, 0, &none));
+	HOLDS(none.tv_sec == 0 && none.tv_nsec == 0);
+	TRY(recvmmsg(s[1], m, 1, 0, (void *)HOLE));
+	TRY(recvmmsg(s[1], m, 2, MSG_DONTWAIT, 0));
+	TRY(recvmmsg(s[1], m, 2, MSG_DONTWAIT, 0));
 	close(s[0]);
 	close(s[1]);
 }
@@ -650,6 +719,7 @@ int main(void)
 	ends();
 	datagrams();
 	descriptors();
+	on_their_way();
 	credentials();
 	several();
 	options();

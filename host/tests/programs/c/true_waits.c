@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -95,6 +96,36 @@ static void nested_sets(void)
 	TRY(epoll_ctl(top, EPOLL_CTL_ADD, sets[4], &e));
 	close(sets[2]);
 	TRY(epoll_ctl(top, EPOLL_CTL_ADD, sets[4], &e));
+}
+
+/* A closed file leaves its sets, whatever else is in them. */
+static void closed_files(void)
+{
+	int set = MUST(epoll_create1(0)), outer = MUST(epoll_create1(0));
+	struct epoll_event e = { EPOLLIN };
+	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
+	for (int round = 0; round < 1000; round++) {
+		int timer = MUST(timerfd_create(CLOCK_MONOTONIC, 0)), in = MUST(inotify_init1(0)), event = MUST(eventfd(1, 0));
+		int inner = MUST(epoll_create1(0)), all[] = { timer, in, event, inner };
+		MUST(timerfd_settime(timer, 0, &soon, 0));
+		for (int i = 0; i < 4; i++)
+			MUST(epoll_ctl(set, EPOLL_CTL_ADD, all[i], &e));
+		MUST(epoll_ctl(outer, EPOLL_CTL_ADD, event, &e));
+		MUST(epoll_ctl(inner, EPOLL_CTL_ADD, event, &e));
+		if (round == 0) {
+			int again = MUST(dup(event));
+			close(event);
+			TRY(epoll_wait(outer, &e, 1, 0));
+			close(again);
+			TRY(epoll_wait(outer, &e, 1, 0));
+		}
+		for (int i = 0; i < 4; i++)
+			close(all[i]);
+	}
+	TRY(epoll_wait(set, &e, 1, 0));
+	TRY(epoll_wait(outer, &e, 1, 0));
+	close(set);
+	close(outer);
 }
 
 static void show(const struct signalfd_siginfo *s)
@@ -341,6 +372,7 @@ int main(void)
 	say("standard output: %x", output.revents);
 	say("== one event"); woken_by_one("sets", 0); woken_by_one("exclusive sets", EPOLLEXCLUSIVE);
 	say("== nested sets"); nested_sets();
+	say("== closed files"); closed_files();
 	say("== signals at descriptors"); signals_at_descriptors();
 	say("== CPU clocks"); cpu_clocks();
 	say("== overruns"); overruns();

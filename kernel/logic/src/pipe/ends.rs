@@ -85,11 +85,6 @@ impl Ends {
         self.writers.any()
     }
 
-    /// Returns whether the pipe ever had a writer. Until then a FIFO is not at its end.
-    pub fn had_writers(&self) -> bool {
-        self.writers.opens() > 0
-    }
-
     /// Begins to open a FIFO, for reading if `reads`, else for writing. Returns the peers that are
     /// open. The opener then calls [`Self::come`] and waits until [`Self::met`] returns `true`.
     pub fn look(&self, reads: bool) -> Look {

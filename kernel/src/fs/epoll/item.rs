@@ -119,12 +119,22 @@ impl Watcher for Item {
     fn is_exclusive(&self) -> bool {
         self.exclusive
     }
+    fn leaves_with(&self, file: usize) -> bool {
+        self.key.1 == file
+    }
+    fn left(&self) {
+        if let (Some(epoll), Some(item)) = (self.epoll.upgrade(), self.this.upgrade()) {
+            epoll.remove_item(&item);
+        }
+    }
 }
 
 #[derive(Default)]
 /// The data that the lock of a set protects.
 pub(super) struct State {
     pub(super) items: BTreeMap<Key, Arc<Item>>,
+    /// The items that may expire, which are in `items` too.
+    pub(super) expiring: BTreeMap<Key, Arc<Item>>,
     /// The ready list. It has room for every item, so marking one ready never allocates.
     pub(super) ready: VecDeque<Arc<Item>>,
     /// The number of entries of `ready` whose items have left the set.
@@ -166,6 +176,9 @@ impl State {
     pub(super) fn remove(&mut self, item: &Item) {
         // Relaxed (all): under the lock.
         item.removed.store(true, Ordering::Relaxed);
+        if item.may_expire() {
+            self.expiring.remove(&item.key);
+        }
         if item.queued.load(Ordering::Relaxed) {
             self.removed += 1;
         }

@@ -131,11 +131,8 @@ impl Epoll {
         if entered.is_err() {
             self.uncount(&item);
         }
-        let replaced = entered?;
-        if let Some(replaced) = replaced {
-            // The entry of a closed file whose address the new file has.
-            self.forget(&replaced);
-        }
+        entered?;
+        file.note_set();
         if let Err(error) = notifier.watch(item.clone()) {
             self.remove_item(&item);
             return Err(error);
@@ -148,18 +145,13 @@ impl Epoll {
     }
 
     fn has(&self, key: Key) -> bool {
-        let state = self.state.lock();
-        state
-            .items
-            .get(&key)
-            .is_some_and(|item| item.file.strong_count() > 0)
+        self.state.lock().items.contains_key(&key)
     }
 
-    fn enter(&self, key: Key, item: Arc<Item>) -> Result<Option<Arc<Item>>, Errno> {
+    fn enter(&self, key: Key, item: Arc<Item>) -> Result<(), Errno> {
         let mut state = self.state.lock();
-        if let Some(old) = state.items.get(&key)
-            && old.file.strong_count() > 0
-        {
+        // An item keeps the address of its file, even of a closed one, from being another file's.
+        if state.items.contains_key(&key) {
             return Err(Errno::EEXIST);
         }
         if state.items.len() >= MAX_ITEMS {
@@ -168,11 +160,11 @@ impl Epoll {
         // Each item needs one entry, even after it has left the set.
         let needed = (state.items.len() + 1 + state.removed).saturating_sub(state.ready.len());
         state.ready.try_reserve(needed).map_err(|_| Errno::ENOMEM)?;
-        let replaced = state.items.insert(key, item);
-        if let Some(replaced) = &replaced {
-            state.remove(replaced);
+        if item.may_expire() {
+            state.expiring.insert(key, item.clone());
         }
-        Ok(replaced)
+        state.items.insert(key, item);
+        Ok(())
     }
 
     /// Stops watching for an item that has left the set.
@@ -270,7 +262,7 @@ impl Epoll {
         let mut waiting = Vec::new();
         {
             let state = self.state.lock();
-            for item in state.items.values().filter(|item| item.may_expire()) {
+            for item in state.expiring.values() {
                 // If memory is short, some timers are found late, when another event happens.
                 if waiting.try_reserve(1).is_err() {
                     break;
@@ -337,9 +329,10 @@ impl Drop for EpollFile {
     /// Ends the set with its descriptor and not with its last reference. A notifier may hold that
     /// one, and `forget` takes the lock of the notifier.
     fn drop(&mut self) {
-        let items = core::mem::take(&mut self.0.state.lock().items);
-        for item in items.into_values() {
-            self.0.forget(&item);
+        let first = || self.0.state.lock().items.values().next().cloned();
+        while let Some(item) = first() {
+            // The item's file may be closed just now, which removes the item too.
+            self.0.remove_item(&item);
             sched::cond_resched();
         }
         NESTS.lock().forget(self.0.number);

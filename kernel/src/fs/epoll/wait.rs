@@ -94,8 +94,8 @@ impl Epoll {
                 let report = match item.file.upgrade() {
                     Some(file) => item.report(&file),
                     None => {
-                        // The file was closed without being removed. On Linux it leaves the set at
-                        // its close; here it does so now.
+                        // The file is being closed, and leaves the set by that. But if another
+                        // process closed a signalfd, the item was not found then.
                         if let Some(item) = place.take() {
                             self.remove_item(&item);
                         }

@@ -15,7 +15,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
-use logic::pipe::ends::Ends;
+use logic::pipe::ends::{Ends, Look};
 use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sched::{self, work};
@@ -325,17 +325,27 @@ pub struct PipeEnd {
     pipe: Arc<Pipe>,
     reads: bool,
     writes: bool,
+    /// The peers that an opener of a FIFO found. `None` for a pipe without a name.
+    look: Option<Look>,
 }
 
 impl PipeEnd {
-    fn new(pipe: Arc<Pipe>, flags: OpenFlags) -> Self {
+    fn new(pipe: Arc<Pipe>, flags: OpenFlags, look: Option<Look>) -> Self {
         let (reads, writes) = (flags.readable(), flags.writable());
         pipe.ends.come(reads, writes);
         Self {
             pipe,
             reads,
             writes,
+            look,
         }
+    }
+
+    /// Returns whether the end has met a peer. The peer may have left.
+    fn has_met(&self) -> bool {
+        self.look
+            .as_ref()
+            .is_none_or(|look| self.pipe.ends.met(look))
     }
 
     /// Returns the pipe that this end belongs to.
@@ -385,8 +395,9 @@ impl File for PipeEnd {
             if self.pipe.used() > 0 {
                 mask |= PollMask::READABLE;
             }
-            // A FIFO that no writer has opened yet is not at its end.
-            if !self.pipe.ends.has_writers() && self.pipe.ends.had_writers() {
+            // A FIFO is not at its end for a reader that no writer has met yet. A writer that comes
+            // now counts as open before it counts as met.
+            if self.has_met() && !self.pipe.ends.has_writers() {
                 mask |= PollMask::HUP;
             }
         }
@@ -434,11 +445,11 @@ pub fn pair(
     let weak = Arc::downgrade(&pipe);
     let node = pipe_node(owner, move |flags| {
         let pipe = weak.upgrade().ok_or(Errno::ENXIO)?;
-        Ok(Arc::new(PipeEnd::new(pipe, flags)))
+        Ok(Arc::new(PipeEnd::new(pipe, flags, None)))
     });
     let flags = flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);
     let end = |flags: OpenFlags| {
-        let end = Arc::new(PipeEnd::new(pipe.clone(), flags));
+        let end = Arc::new(PipeEnd::new(pipe.clone(), flags, None));
         OpenFile::new(node.clone(), end, None, flags)
     };
     Ok((end(flags), end(flags | OpenFlags::WRITE_ONLY)))
@@ -468,12 +479,12 @@ pub(super) fn open_fifo(
         return Err(Errno::ENXIO);
     }
     let look = pipe.ends.look(reads);
-    let end = PipeEnd::new(pipe.clone(), flags);
+    let end = PipeEnd::new(pipe.clone(), flags, Some(look));
     // Wakes the tasks that wait for a peer.
     pipe.notifier.notify(PollMask::empty());
     let both = reads && writes;
     if !both && !flags.nonblocking() {
-        pipe.notifier.queue().wait(|| pipe.ends.met(&look))?;
+        pipe.notifier.queue().wait(|| end.has_met())?;
     }
     Ok(Arc::new(end))
 }

@@ -43,7 +43,9 @@ pub struct Outgoing<'a> {
     pub control: &'a [u8],
     /// Open files whose descriptors are sent with the message.
     pub files: Vec<Arc<OpenFile>>,
-    /// The most descriptors in flight that the sender's limit allows.
+    /// The real user of the sender, for whom the descriptors count while they are in flight.
+    pub files_user: u32,
+    /// The number of descriptors in flight above which the sender's limit allows no further ones.
     pub files_limit: usize,
     /// The credentials that the sender claims.
     pub credentials: Option<Credentials>,
@@ -64,6 +66,7 @@ impl Outgoing<'_> {
             to: None,
             control: &[],
             files: Vec::new(),
+            files_user: 0,
             files_limit: 0,
             credentials: None,
             nonblocking,
@@ -229,7 +232,11 @@ impl Socket {
         }
         let rights = match out.files.is_empty() {
             true => None,
-            false => Some(Rights::send(take(&mut out.files), out.files_limit)?),
+            false => Some(Rights::send(
+                take(&mut out.files),
+                out.files_user,
+                out.files_limit,
+            )?),
         };
         let patience = self.patience(out.nonblocking, true);
         if stream {

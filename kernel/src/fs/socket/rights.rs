@@ -1,10 +1,10 @@
 //! Descriptors in flight (`SCM_RIGHTS`): open files that a message in an inbox holds.
 //!
-//! All descriptors in flight are counted. A message is refused if the count would exceed the
-//! sender's `RLIMIT_NOFILE` (`ETOOMANYREFS`). Sockets in flight are listed as well. A socket may be
-//! in flight to itself, through any number of others. Only [`super::collect`] finds out that no
-//! task can receive it. It relies on one rule: descriptors enter and leave flight with [`FLIGHTS`]
-//! locked.
+//! All descriptors in flight are counted for the users who sent them. A message is refused if its
+//! sender's user has more in flight than the sender's `RLIMIT_NOFILE` (`ETOOMANYREFS`). Sockets in
+//! flight are listed as well. A socket may be in flight to itself, through any number of others.
+//! Only [`super::collect`] finds out that no task can receive it. It relies on one rule:
+//! descriptors enter and leave flight with [`FLIGHTS`] locked.
 
 use crate::fs::{FileKind, OpenFile};
 use alloc::boxed::Box;
@@ -26,15 +26,16 @@ pub(super) struct Flight {
 /// All descriptors in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// The number of descriptors, of all file types.
-    total: usize,
+    /// The number of descriptors of each sending user, of all file types. Users without any have no
+    /// entry.
+    users: BTreeMap<u32, usize>,
     /// Sockets, by the memory address of their open file.
     pub(super) sockets: BTreeMap<usize, Flight>,
 }
 
 /// Taken with no spin lock held. The locks of slots and inboxes are taken under it.
 pub(super) static FLIGHTS: Mutex<Flights> = Mutex::new(Flights {
-    total: 0,
+    users: BTreeMap::new(),
     sockets: BTreeMap::new(),
 });
 
@@ -67,6 +68,8 @@ pub(super) fn key(file: &Arc<OpenFile>) -> usize {
 #[derive(Debug)]
 struct Batch {
     files: Vec<Arc<OpenFile>>,
+    /// The real user of the sender.
+    user: u32,
     next: Option<Box<Self>>,
 }
 
@@ -78,9 +81,9 @@ pub(super) struct Rights(Option<Box<Batch>>);
 pub(super) type Slot = SpinLock<Option<Rights>>;
 
 impl Flights {
-    fn start(&mut self, files: &[Arc<OpenFile>]) {
-        self.total += files.len();
-        for file in files {
+    fn start(&mut self, batch: &Batch) {
+        *self.users.entry(batch.user).or_default() += batch.files.len();
+        for file in &batch.files {
             if file.node().kind() == FileKind::Socket {
                 let flight = self.sockets.entry(key(file)).or_insert_with(|| Flight {
                     file: Arc::downgrade(file),
@@ -97,13 +100,18 @@ impl Flights {
         ANY_SOCKETS.store(!self.sockets.is_empty(), Ordering::Relaxed);
     }
 
-    /// Takes `files` out of flight. Returns whether a socket among them is still in flight
-    /// elsewhere.
-    fn end(&mut self, files: &[Arc<OpenFile>]) -> bool {
-        debug_assert!(self.total >= files.len(), "what ends has started");
-        self.total -= files.len();
+    /// Takes the files of `batch` out of flight. Returns whether a socket among them is still in
+    /// flight elsewhere.
+    fn end(&mut self, batch: &Batch) -> bool {
+        if let Some(count) = self.users.get_mut(&batch.user) {
+            debug_assert!(*count >= batch.files.len(), "what ends has started");
+            *count -= batch.files.len();
+            if *count == 0 {
+                self.users.remove(&batch.user);
+            }
+        }
         let mut others = false;
-        for file in files {
+        for file in &batch.files {
             if let Some(flight) = self.sockets.get_mut(&key(file)) {
                 flight.count -= 1;
                 if flight.count == 0 {
@@ -119,21 +127,25 @@ impl Flights {
 }
 
 impl Rights {
-    /// Puts `files` in flight, unless there would be more than `limit` descriptors in flight.
+    /// Puts `files` in flight, unless `user` has more than `limit` descriptors in flight already.
     ///
     /// # Errors
     /// Fails with `ETOOMANYREFS`, and closes the files then.
-    pub(super) fn send(files: Vec<Arc<OpenFile>>, limit: usize) -> Result<Self, Errno> {
-        let mut batch = Box::new(Batch { files, next: None });
+    pub(super) fn send(files: Vec<Arc<OpenFile>>, user: u32, limit: usize) -> Result<Self, Errno> {
+        let mut batch = Box::new(Batch {
+            files,
+            user,
+            next: None,
+        });
         let mut flights = FLIGHTS.lock();
-        if flights.total.saturating_add(batch.files.len()) > limit {
+        if flights.users.get(&user).is_some_and(|&count| count > limit) {
             drop(flights);
             // The files are not in flight yet. Each reference may be the last by now.
             let files = core::mem::take(&mut batch.files);
             files.into_iter().for_each(OpenFile::close);
             return Err(Errno::ETOOMANYREFS);
         }
-        flights.start(&batch.files);
+        flights.start(&batch);
         Ok(Self(Some(batch)))
     }
 
@@ -150,9 +162,11 @@ pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
     let Some(mut rights) = slot.lock().take() else {
         return Vec::new();
     };
-    let files = rights.0.take().map(|batch| batch.files).unwrap_or_default();
-    flights.end(&files);
-    files
+    let Some(batch) = rights.0.take() else {
+        return Vec::new();
+    };
+    flights.end(&batch);
+    batch.files
 }
 
 /// Returns the files of a message, which stay in flight (`MSG_PEEK`). Returns an empty list if
@@ -187,7 +201,7 @@ pub(super) fn any(slot: &Slot) -> bool {
 impl Drop for Rights {
     fn drop(&mut self) {
         let Some(batch) = self.0.take() else { return };
-        let others = FLIGHTS.lock().end(&batch.files);
+        let others = FLIGHTS.lock().end(&batch);
         if others {
             look_soon();
         }

@@ -328,6 +328,11 @@ impl Socket {
         self.inbox.take_error()
     }
 
+    /// Makes the next call on the socket fail with `error`. Wakes no task.
+    pub fn keep_error(&self, error: Errno) {
+        self.inbox.put_error(error);
+    }
+
     /// Returns whether the socket is bound.
     pub fn is_bound(&self) -> bool {
         self.state.lock().bound.is_some()

@@ -244,6 +244,9 @@ struct Attributes {
     uid: u32,
     gid: u32,
     links: u32,
+    /// Whether the file may get a first name (`O_TMPFILE`). A file that has lost its last name gets
+    /// no other one.
+    linkable: bool,
     accessed: Timestamp,
     modified: Timestamp,
     changed: Timestamp,
@@ -298,6 +301,7 @@ impl TmpNode {
                 uid: beginning.uid,
                 gid: beginning.gid,
                 links,
+                linkable: false,
                 accessed: now,
                 modified: now,
                 changed: now,
@@ -393,6 +397,26 @@ impl TmpNode {
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_add_signed(change);
         attributes.changed = now;
+    }
+
+    /// Counts one more name of a file.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if the file has lost its last name, and with `EMLINK` if it has too many
+    /// names.
+    fn add_name(&self) -> Result<(), Errno> {
+        self.keep();
+        let now = Timestamp::now();
+        let mut attributes = self.attributes.lock();
+        if attributes.links == 0 && !attributes.linkable {
+            return Err(Errno::ENOENT);
+        }
+        if attributes.links >= u32::MAX / 2 {
+            return Err(Errno::EMLINK);
+        }
+        attributes.links += 1;
+        attributes.changed = now;
+        Ok(())
     }
 
     /// Sets the access and the modification time to `time`, which an archive has for the file. Call
@@ -705,9 +729,10 @@ impl Node for TmpNode {
         Ok(node)
     }
 
-    fn create_nameless(&self, beginning: Beginning) -> Result<NodeRef, Errno> {
+    fn create_nameless(&self, beginning: Beginning, linkable: bool) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         let node = self.fs.make_nameless(beginning)?;
+        node.attributes.lock().linkable = linkable;
         self.bequeath(&node, beginning)?;
         Ok(node)
     }
@@ -723,14 +748,12 @@ impl Node for TmpNode {
         }
         self.fs.volume.check_writable()?;
         self.fetch_entry(name)?;
-        if node.attributes.lock().links >= u32::MAX / 2 {
-            return Err(Errno::EMLINK);
-        }
-        node.add_links(1);
+        node.add_name()?;
         if let Err(error) = directory.insert(name, node.clone()) {
             node.add_links(-1);
             return Err(error);
         }
+        node.attributes.lock().linkable = false;
         self.touch_modified();
         Ok(())
     }
