@@ -245,6 +245,22 @@ static void children(void)
 	waitpid(b, 0, 0);
 	say("no children: '%s'", load(name));
 	TRY(open("/proc/self/children", O_RDONLY));
+
+	/* More than are visited at a time. */
+	static pid_t crowd[300];
+	static char all[8 * 300 + 1];
+	for (int i = 0, n = 0; i < 300; i++) {
+		crowd[i] = MUST(fork());
+		if (crowd[i] == 0)
+			pause();
+		n += sprintf(all + n, "%d ", crowd[i]);
+	}
+	HOLDS(!strcmp(load(name), all));
+	for (int i = 0; i < 300; i++)
+		kill(crowd[i], SIGKILL);
+	while (wait(0) > 0)
+		;
+	say("no children: '%s'", load(name));
 }
 
 static void ready(const char *path, const char *why)
