@@ -226,6 +226,48 @@ static void counters(void)
 	});
 }
 
+/* Files of a process that were opened while it could be inspected: read when it cannot be any more, and when it is gone. */
+static void opened_before(void)
+{
+	static const char *all[] = { "io", "personality", "mounts", "mountstats" };
+	enum { FILES = sizeof all / sizeof *all };
+	char c, name[64];
+	int fds[FILES], go[2], done[2];
+	MUST(pipe(go));
+	MUST(pipe(done));
+	MUST(setresuid(65534, 65534, 65534));
+	MUST(prctl(PR_SET_DUMPABLE, 1));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		read(go[0], &c, 1);
+		prctl(PR_SET_DUMPABLE, 0);
+		write(done[1], "x", 1);
+		read(go[0], &c, 1);
+		_exit(0);
+	}
+	for (int i = 0; i < FILES; i++) {
+		sprintf(name, "/proc/%d/%s", child, all[i]);
+		fds[i] = MUST(open(name, O_RDONLY));
+	}
+	write(go[1], "x", 1);
+	read(done[0], &c, 1);
+	for (int turn = 0; turn < 2; turn++) {
+		for (int i = 0; i < FILES; i++) {
+			lseek(fds[i], 0, SEEK_SET);
+			ssize_t n = read(fds[i], text, sizeof text);
+			say("%s of a process that %s: %s", all[i], turn ? "is gone" : "hides", n < 0 ? strerrorname_np(errno) : n ? "shown" : "empty");
+		}
+		write(go[1], "x", 1);
+		waitpid(child, 0, 0);
+	}
+	/* The directory of a thread in `task` lacks the last three. */
+	static const char *of_threads[] = { "limits", "mounts", "mountstats", "coredump_filter", "timerslack_ns" };
+	for (unsigned i = 0; i < sizeof of_threads / sizeof *of_threads; i++) {
+		sprintf(name, "/proc/self/task/%d/%s", getpid(), of_threads[i]);
+		say("%s of a thread: %s", of_threads[i], access(name, F_OK) ? strerrorname_np(errno) : "there");
+	}
+}
+
 static void children(void)
 {
 	char name[64], want[64];
@@ -506,6 +548,7 @@ int main(void)
 	writes();
 	namespaces();
 	counters();
+	IN_CHILD("a user", opened_before());
 	children();
 	polls();
 	next_numbers();
