@@ -154,6 +154,18 @@ static void writes(void)
 		say("end of %s: %ld, %ld", ends[i], (long)lseek(fd, 0, SEEK_END), (long)lseek(fd, 5, SEEK_CUR));
 		close(fd);
 	}
+	static const char *endless[] = { "maps", "smaps", "numa_maps", "smaps_rollup", "mem", "pagemap", "stat", "mounts" };
+	for (unsigned i = 0; i < sizeof endless / sizeof *endless; i++) {
+		char name[32];
+		sprintf(name, "/proc/self/%s", endless[i]);
+		int fd = MUST(open(name, O_RDONLY));
+		say("%s", name);
+		TRY(lseek(fd, 4096, SEEK_SET));
+		TRY(lseek(fd, 0, SEEK_END));
+		TRY(lseek(fd, 0, SEEK_DATA));
+		TRY(lseek(fd, 0, SEEK_HOLE));
+		close(fd);
+	}
 }
 
 static void namespaces(void)
