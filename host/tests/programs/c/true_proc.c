@@ -495,10 +495,37 @@ static long place(const char *path, int number)
 	return strtol(at, 0, 10);
 }
 
+static char **arguments;
+
+/* Where the stack and the heap start, the signal at the end, and the status of a process that has ended. */
+static void starts_and_ends(void)
+{
+	char path[64];
+	HOLDS(place("/proc/self/stat", 28) == (long)(arguments - 1));
+	long heap = place("/proc/self/stat", 47);
+	HOLDS(heap > (long)text && heap <= (long)sbrk(0));
+	say("own signal at the end: %ld, status %ld", place("/proc/self/stat", 38), place("/proc/self/stat", 52));
+	static const int flags[] = { 0, SIGUSR1, SIGCHLD, SIGCHLD };
+	signal(SIGUSR1, SIG_IGN);
+	for (int i = 0; i < 4; i++) {
+		pid_t child = MUST(syscall(SYS_clone, flags[i], 0, 0, 0, 0));
+		if (child == 0 && i == 3)
+			raise(SIGKILL);
+		if (child == 0)
+			_exit(i);
+		siginfo_t info;
+		MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT | __WALL));
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		say("made with %d: signal at the end %ld, status %ld", flags[i], place(path, 38), place(path, 52));
+		MUST(waitpid(child, 0, __WALL));
+	}
+}
+
 static void *of_a_thread(void *arg)
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/self/task/%ld/stat", syscall(SYS_gettid));
+	say("a thread's signal at the end: %ld", place(path, 38));
 	long before = place(path, 10);
 	char *m = mmap(0, 50 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	madvise(m, 50 * PAGE, MADV_NOHUGEPAGE);
@@ -551,10 +578,12 @@ static void tellings(void)
 	IN_CHILD("a thread", pthread_t t; pthread_create(&t, 0, of_a_thread, 0); pthread_join(t, 0));
 }
 
-int main(void)
+int main(int count, char **argv)
 {
+	arguments = argv;
 	odd_names();
 	tellings();
+	starts_and_ends();
 	links();
 	modes();
 	writes();

@@ -51,6 +51,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     let seen = space.as_ref().filter(|_| subject.check_look().is_ok());
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
+    let stack = seen.map_or(0, |space| space.stack_start());
+    let heap = seen.map_or(0, |space| space.heap_start());
     let (ignored, caught) = process.actions().summary();
     let scheduling = task
         .as_ref()
@@ -119,7 +121,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         // startcode endcode startstack kstkesp kstkeip
         0,
         0,
-        0,
+        stack,
         0,
         0,
         // signal blocked sigignore sigcatch, of the first 31 signals
@@ -127,11 +129,25 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         low(blocked),
         low(ignored.0),
         low(caught.0),
-        // wchan nswap cnswap exit_signal processor rt_priority policy
+        // wchan nswap cnswap
         u64::from(waits),
         0,
         0,
-        17,
+    ] {
+        text.number(number, b' ')?;
+    }
+    // exit_signal
+    let (exit_signal, zombie) = {
+        let relations = process.relations.lock();
+        (relations.exit_signal, relations.zombie)
+    };
+    if subject.number() == process.pid() {
+        text.number(exit_signal.into(), b' ')?;
+    } else {
+        text.write_str("-1 ")?;
+    }
+    for number in [
+        // processor rt_priority policy
         cpu as u64,
         scheduling.priority.into(),
         scheduling.policy.into(),
@@ -141,7 +157,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         0,
         0,
         0,
-        0,
+        heap,
         // arg_start arg_end env_start env_end
         arguments.start,
         arguments.end,
@@ -151,7 +167,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         text.number(number, b' ')?;
     }
     // exit_code
-    text.push(b"0\n")
+    let status = zombie.filter(|_| subject.check_look().is_ok());
+    text.number(status.map_or(0, |status| status.0.into()), b'\n')
 }
 
 fn state_name(letter: u8) -> &'static str {
