@@ -521,6 +521,31 @@ static void starts_and_ends(void)
 	}
 }
 
+static long command_line(void)
+{
+	int fd = MUST(open("/proc/self/cmdline", O_RDONLY));
+	long n = MUST(read(fd, text, sizeof text));
+	close(fd);
+	return n;
+}
+
+/* Arguments whose last byte is overwritten are a title, up to its first NUL, which may extend over the environment. */
+static void titles(void)
+{
+	char *start = arguments[0];
+	long length = place("/proc/self/stat", 49) - (long)start, room = place("/proc/self/stat", 51) - (long)start;
+	HOLDS(command_line() == length && !memcmp(text, start, length));
+	memset(start, 'x', length - 1);
+	start[1] = 0;
+	HOLDS(command_line() == length && !memcmp(text, start, length));
+	start[length - 1] = 'x';
+	say("a short title: %ld bytes", command_line());
+	memset(start, 't', length + 5);
+	start[length + 5] = 0;
+	long wanted = length + 6 < room ? length + 6 : room;
+	HOLDS(command_line() == wanted && !memcmp(text, start, wanted));
+}
+
 static void *of_a_thread(void *arg)
 {
 	char path[64];
@@ -534,6 +559,8 @@ static void *of_a_thread(void *arg)
 	long own = place(path, 10) - before;
 	HOLDS(own >= 50 && own < 100);
 	MUST(syscall(SYS_setresuid, 1000, 1000, 1000));
+	put("/proc/self/timerslack_ns", "18446744073709551616");
+	put("/proc/self/timerslack_ns", "-1");
 	put("/proc/self/timerslack_ns", "70000");
 	return 0;
 }
@@ -584,6 +611,7 @@ int main(int count, char **argv)
 	odd_names();
 	tellings();
 	starts_and_ends();
+	IN_CHILD("titles", titles());
 	links();
 	modes();
 	writes();
