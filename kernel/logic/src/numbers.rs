@@ -7,6 +7,9 @@ pub const PID_MAX: u32 = 1 << 22;
 /// The initial limit of new numbers, which is Linux's default `pid_max`.
 pub const USUAL_LIMIT: u32 = 1 << 15;
 
+/// The numbers below this one are used once, after the start. Linux's `RESERVED_PIDS`.
+pub const RESERVED: u32 = 300;
+
 /// Number of process numbers in a group. The bits of a group are allocated when its first number is
 /// used.
 pub const GROUP: u32 = 1 << 15;
@@ -15,8 +18,8 @@ pub const GROUPS: usize = (PID_MAX / GROUP) as usize;
 
 const GROUP_WORDS: usize = (GROUP / 64) as usize;
 
-/// The process and thread numbers in use. They are allocated in ascending order and then from the
-/// start again, so that a number is reused as late as possible.
+/// The process and thread numbers in use. They are allocated in ascending order and then from
+/// [`RESERVED`] again, so that a number is reused as late as possible.
 #[derive(Debug)]
 pub struct Numbers {
     /// A bit for each number, or an empty vector for a group that was never used.
@@ -49,21 +52,22 @@ impl Numbers {
         if word == 0 { bits | 1 } else { bits }
     }
 
-    /// Allocates the next free number and returns it. Returns `None` if all numbers below the limit
-    /// are in use, or if memory for the bits is short.
+    /// Allocates the next free number and returns it. Returns `None` if all numbers from
+    /// [`RESERVED`] to the limit are in use, or if memory for the bits is short.
     pub fn take(&mut self) -> Option<u32> {
+        let least = if self.next < RESERVED { 1 } else { RESERVED };
         let first = (self.next / 64) as usize;
         let limit = self.limit;
         let words = limit.div_ceil(64) as usize;
         // One iteration more than there are words: the first word is searched in two halves.
         for turn in 0..=words {
             let word = (first + turn) % words;
-            let mut free = !self.word(word);
-            if turn == 0 {
-                free &= u64::MAX << (self.next % 64);
-            }
             #[expect(clippy::cast_possible_truncation, reason = "below PID_MAX")]
-            let number = (word * 64) as u32 + free.trailing_zeros();
+            let start = (word * 64) as u32;
+            let from = if turn == 0 { self.next } else { least };
+            let skipped = from.saturating_sub(start);
+            let free = !self.word(word) & u64::MAX.checked_shl(skipped).unwrap_or(0);
+            let number = start + free.trailing_zeros();
             if free != 0 && number < limit {
                 let group = &mut self.used[word / GROUP_WORDS];
                 if group.is_empty() {
@@ -72,7 +76,11 @@ impl Numbers {
                 }
                 group[word % GROUP_WORDS] |= 1 << (number % 64);
                 self.last = number;
-                self.next = if number + 1 >= limit { 1 } else { number + 1 };
+                self.next = if number + 1 >= limit {
+                    RESERVED
+                } else {
+                    number + 1
+                };
                 self.count += 1;
                 return Some(number);
             }
@@ -85,12 +93,12 @@ impl Numbers {
         self.limit
     }
 
-    /// Sets the limit of new numbers to `limit`, or to the nearest number from 2 to [`PID_MAX`].
-    /// Numbers in use stay.
+    /// Sets the limit of new numbers to `limit`, or to the nearest number above [`RESERVED`] and up
+    /// to [`PID_MAX`]. Numbers in use stay.
     pub fn set_limit(&mut self, limit: u32) {
-        self.limit = limit.clamp(2, PID_MAX);
+        self.limit = limit.clamp(RESERVED + 1, PID_MAX);
         if self.next >= self.limit {
-            self.next = 1;
+            self.next = RESERVED;
         }
     }
 

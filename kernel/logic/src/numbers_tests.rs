@@ -1,6 +1,6 @@
 //! Compares process numbers with a set.
 
-use super::numbers::{GROUP, Numbers, PID_MAX, USUAL_LIMIT};
+use super::numbers::{GROUP, Numbers, PID_MAX, RESERVED, USUAL_LIMIT};
 use proptest::prelude::*;
 use std::boxed::Box;
 use std::collections::BTreeSet;
@@ -13,12 +13,27 @@ fn new_numbers_are_below_the_limit() {
     }
     numbers.set_limit(310);
     assert_eq!(numbers.take(), None, "all below are in use");
-    numbers.give_back(7);
+    numbers.give_back(305);
     numbers.give_back(400);
-    assert_eq!(numbers.take(), Some(7));
+    assert_eq!(numbers.take(), Some(305));
     assert_eq!(numbers.take(), None);
     numbers.set_limit(PID_MAX);
     assert_eq!(numbers.take(), Some(400));
+}
+
+#[test]
+fn the_first_numbers_are_used_once() {
+    let mut numbers = Numbers::new();
+    numbers.set_limit(RESERVED + 1);
+    for expected in 1..=RESERVED {
+        assert_eq!(numbers.take(), Some(expected));
+    }
+    for free in [1, 64, RESERVED - 1] {
+        numbers.give_back(free);
+        assert_eq!(numbers.take(), None);
+    }
+    numbers.give_back(RESERVED);
+    assert_eq!(numbers.take(), Some(RESERVED));
 }
 
 #[test]
@@ -28,10 +43,10 @@ fn all_are_handed_out_once() {
         assert_eq!(numbers.take(), Some(expected));
     }
     assert_eq!(numbers.take(), None);
-    numbers.give_back(77);
+    numbers.give_back(777);
     assert_eq!(
         numbers.take(),
-        Some(77),
+        Some(777),
         "found behind the place where the search begins"
     );
     assert_eq!(numbers.count(), USUAL_LIMIT - 1);
@@ -53,8 +68,8 @@ fn a_higher_limit_gives_higher_numbers() {
     assert!(!numbers.contains(USUAL_LIMIT + 5));
     numbers.set_limit(USUAL_LIMIT);
     assert_eq!(numbers.take(), None);
-    numbers.give_back(9);
-    assert_eq!(numbers.take(), Some(9));
+    numbers.give_back(900);
+    assert_eq!(numbers.take(), Some(900));
 }
 
 #[test]
@@ -65,7 +80,7 @@ fn the_last_number_is_handed_out() {
         assert_eq!(numbers.take(), Some(expected));
         numbers.give_back(expected);
     }
-    assert_eq!(numbers.take(), Some(1));
+    assert_eq!(numbers.take(), Some(RESERVED));
     assert_eq!(numbers.count(), 1);
 }
 

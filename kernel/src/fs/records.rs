@@ -131,4 +131,8 @@ impl File for RecordFile {
     fn seekable(&self) -> bool {
         true
     }
+
+    fn has_end(&self) -> bool {
+        false
+    }
 }

@@ -523,8 +523,9 @@ pub(crate) fn requeue(
 /// waiters. `shared` says whether other processes may use the futexes, too.
 ///
 /// # Errors
-/// Fails with `ENOSYS` for an unknown operation or test. Fails with `EAGAIN` if other tasks keep
-/// changing the word. Fails with the errors of [`wake`].
+/// Fails with `ENOSYS` for an unknown operation or test. With an unknown test the word changes all
+/// the same, as on Linux, but no waiter is woken. Fails with `EAGAIN` if other tasks keep changing
+/// the word. Fails with the errors of [`wake`].
 pub(crate) fn wake_op(
     first: u64,
     second: u64,
@@ -537,8 +538,9 @@ pub(crate) fn wake_op(
     Key::of(first, shared)?;
     Key::of(second, shared)?;
     let old = change(second, operation)?;
+    let passes = test(operation, old)?;
     let mut woken = wake(first, shared, first_limit, u32::MAX)?;
-    if test(operation, old)? {
+    if passes {
         woken += wake(second, shared, second_limit, u32::MAX)?;
     }
     Ok(woken)

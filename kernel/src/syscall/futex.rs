@@ -37,9 +37,10 @@ const ANY_BITS: u32 = u32::MAX;
 /// Bytes of `struct robust_list_head`.
 const ROBUST_HEAD_BYTES: usize = 24;
 
-/// Returns a count that a program passes as an `int`. A negative count becomes 0.
+/// Returns the most waiters to wake, which a program passes as an `int`. At least one is woken, as
+/// under Linux.
 fn count(value: u32) -> usize {
-    usize::try_from(value.cast_signed()).unwrap_or(0)
+    usize::try_from(value.cast_signed()).unwrap_or(0).max(1)
 }
 
 /// Returns a limit of a requeue. Fails with `EINVAL` if it is negative.
@@ -85,9 +86,8 @@ pub fn futex(a: &Args) -> SysResult {
             let deadline = deadline(a, realtime)?;
             wait(address, shared, a.uint(2), deadline, a.uint(5))
         }
-        // At least one is woken, as under Linux.
-        WAKE => futex::wake(address, shared, count(a.uint(2)).max(1), ANY_BITS),
-        WAKE_BITSET => futex::wake(address, shared, count(a.uint(2)).max(1), a.uint(5)),
+        WAKE => futex::wake(address, shared, count(a.uint(2)), ANY_BITS),
+        WAKE_BITSET => futex::wake(address, shared, count(a.uint(2)), a.uint(5)),
         REQUEUE | CMP_REQUEUE => {
             let (wakes, moves) = (limit(a.uint(2))?, limit(a.uint(3))?);
             let expected = (command == CMP_REQUEUE).then(|| a.uint(5));

@@ -106,7 +106,7 @@ impl AddressSpace {
         let state = self.state.lock();
         let (heap, limits) = (state.heap.clone(), state.limits);
         let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
-        let auxiliary = state.auxiliary.clone();
+        let (auxiliary, stack_start) = (state.auxiliary.clone(), state.stack_start);
         drop(state);
         let mut state = child.state.lock();
         state.areas = own;
@@ -116,6 +116,7 @@ impl AddressSpace {
         state.arguments = arguments;
         state.environment = environment;
         state.auxiliary = auxiliary;
+        state.stack_start = stack_start;
         state.changed();
         commitment.keep();
         Ok(areas)

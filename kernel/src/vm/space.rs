@@ -93,6 +93,8 @@ pub(super) struct State {
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
     pub(super) auxiliary: Range<u64>,
+    /// The stack pointer with which the program started.
+    pub(super) stack_start: u64,
     /// A child is getting its pages. Faults and calls that drop pages wait.
     pub(super) forking: bool,
 }
@@ -315,6 +317,7 @@ impl AddressSpace {
             arguments: 0..0,
             environment: 0..0,
             auxiliary: 0..0,
+            stack_start: 0,
             forking: false,
         };
         let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
@@ -576,6 +579,21 @@ impl AddressSpace {
     /// Sets the range of the program's auxiliary vector (`/proc/PID/auxv`).
     pub fn set_aux_range(&self, range: Range<u64>) {
         self.state.lock().auxiliary = range;
+    }
+
+    /// Sets the stack pointer with which the program starts (`/proc/PID/stat`).
+    pub fn set_stack_start(&self, pointer: u64) {
+        self.state.lock().stack_start = pointer;
+    }
+
+    /// Returns the stack pointer with which the program started.
+    pub fn stack_start(&self) -> u64 {
+        self.state.lock().stack_start
+    }
+
+    /// Returns the start of the heap that `brk` moves.
+    pub fn heap_start(&self) -> u64 {
+        self.state.lock().heap.start
     }
 
     /// Returns the range of the program's arguments.

@@ -95,6 +95,22 @@ int main(void)
 		pthread_join(t[i], NULL);
 	say("woken %d", woken);
 
+	/* An unknown test changes the word and wakes no thread, an unknown operation does neither. A count of 0 wakes one. */
+	a = b = woken = 0;
+	for (long i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, waiter, (void *)i);
+	all_wait(2);
+	TRY(futex(&a, FUTEX_WAKE_OP_PRIVATE, 1, (void *)1, &b, FUTEX_OP(FUTEX_OP_ADD, 3, 6, 0)));
+	say("b is %u", b);
+	TRY(futex(&a, FUTEX_WAKE_OP_PRIVATE, 1, (void *)1, &b, FUTEX_OP(5, 3, FUTEX_OP_CMP_EQ, 3)));
+	say("b is %u", b);
+	TRY(futex(&a, FUTEX_WAKE_OP_PRIVATE, 0, (void *)0, &b, FUTEX_OP(FUTEX_OP_SET, 4, FUTEX_OP_CMP_EQ, 4)));
+	say("b is %u", b);
+	TRY(futex(&a, FUTEX_WAKE_PRIVATE, 100, NULL, NULL, 0));
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	say("woken %d", woken);
+
 	a = 0;
 	for (long i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, bit_waiter, (void *)i);

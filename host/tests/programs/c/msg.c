@@ -72,6 +72,13 @@ static void numbers_and_keys(void)
 	TRY(msgctl(id, IPC_RMID, 0));
 	TRY(put(1, "x", 0));
 	TRY(msgget(mine, 0));
+	/* New queues do not get the number of the old one. */
+	for (int i = 0; i < 3; i++) {
+		int fresh = MUST(msgget(IPC_PRIVATE, 0600));
+		HOLDS(fresh != id);
+		TRY(msgctl(id, IPC_RMID, 0));
+		MUST(msgctl(fresh, IPC_RMID, 0));
+	}
 }
 
 static void what_is_refused(void)

@@ -328,6 +328,9 @@ int main(void)
 	set("/proc/self/coredump_filter", "012");
 	show("/proc/self/coredump_filter");
 	set("/proc/self/coredump_filter", "word");
+	set("/proc/self/coredump_filter", "+0x33");
+	set("/proc/self/coredump_filter", "-1");
+	set("/proc/self/coredump_filter", "4294967296");
 	IN_CHILD("child", show("/proc/self/coredump_filter"));
 	set("/proc/self/coredump_filter", "51");
 

@@ -123,6 +123,27 @@ static void console_levels(void)
 	MUST(klogctl(8, 0, levels[0]));
 }
 
+/* Keys of the sysrq trigger that change little: the level, sync, and unknown ones, which write the keys to the log. */
+static void keys(void)
+{
+	int level = 0;
+	FILE *printk = fopen("/proc/sys/kernel/printk", "r");
+	MUST(fscanf(printk, "%d", &level));
+	fclose(printk);
+	int f = MUST(open("/proc/sysrq-trigger", O_WRONLY));
+	TRY(write(f, "3", 1));
+	say_printk("printk");
+	MUST(klogctl(8, 0, level));
+	MUST(klogctl(5, 0, 0));
+	TRY(write(f, "h\n", 2));
+	int n = MUST(klogctl(3, log, sizeof log - 1));
+	log[n] = 0;
+	char *help = strstr(log, "sysrq: HELP : loglevel(0-9) ");
+	HOLDS(help && strstr(help, " crash(c) ") && strstr(help, " sync(s)"));
+	TRY(write(f, "s\n", 2));
+	close(f);
+}
+
 static void steering(void)
 {
 	struct timex t = { .modes = 0, .offset = 77, .tick = 77, .tai = 77, .status = 77 };
@@ -158,6 +179,7 @@ int main(void)
 {
 	say("== log"); reads();
 	say("== console"); console_levels();
+	say("== keys"); keys();
 	say("== clock"); steering();
 	return 0;
 }

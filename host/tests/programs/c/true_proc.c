@@ -154,6 +154,18 @@ static void writes(void)
 		say("end of %s: %ld, %ld", ends[i], (long)lseek(fd, 0, SEEK_END), (long)lseek(fd, 5, SEEK_CUR));
 		close(fd);
 	}
+	static const char *endless[] = { "maps", "smaps", "numa_maps", "smaps_rollup", "mem", "pagemap", "stat", "mounts" };
+	for (unsigned i = 0; i < sizeof endless / sizeof *endless; i++) {
+		char name[32];
+		sprintf(name, "/proc/self/%s", endless[i]);
+		int fd = MUST(open(name, O_RDONLY));
+		say("%s", name);
+		TRY(lseek(fd, 4096, SEEK_SET));
+		TRY(lseek(fd, 0, SEEK_END));
+		TRY(lseek(fd, 0, SEEK_DATA));
+		TRY(lseek(fd, 0, SEEK_HOLE));
+		close(fd);
+	}
 }
 
 static void namespaces(void)
@@ -226,6 +238,48 @@ static void counters(void)
 	});
 }
 
+/* Files of a process that were opened while it could be inspected: read when it cannot be any more, and when it is gone. */
+static void opened_before(void)
+{
+	static const char *all[] = { "io", "personality", "mounts", "mountstats" };
+	enum { FILES = sizeof all / sizeof *all };
+	char c, name[64];
+	int fds[FILES], go[2], done[2];
+	MUST(pipe(go));
+	MUST(pipe(done));
+	MUST(setresuid(65534, 65534, 65534));
+	MUST(prctl(PR_SET_DUMPABLE, 1));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		read(go[0], &c, 1);
+		prctl(PR_SET_DUMPABLE, 0);
+		write(done[1], "x", 1);
+		read(go[0], &c, 1);
+		_exit(0);
+	}
+	for (int i = 0; i < FILES; i++) {
+		sprintf(name, "/proc/%d/%s", child, all[i]);
+		fds[i] = MUST(open(name, O_RDONLY));
+	}
+	write(go[1], "x", 1);
+	read(done[0], &c, 1);
+	for (int turn = 0; turn < 2; turn++) {
+		for (int i = 0; i < FILES; i++) {
+			lseek(fds[i], 0, SEEK_SET);
+			ssize_t n = read(fds[i], text, sizeof text);
+			say("%s of a process that %s: %s", all[i], turn ? "is gone" : "hides", n < 0 ? strerrorname_np(errno) : n ? "shown" : "empty");
+		}
+		write(go[1], "x", 1);
+		waitpid(child, 0, 0);
+	}
+	/* The directory of a thread in `task` lacks the last three. */
+	static const char *of_threads[] = { "limits", "mounts", "mountstats", "coredump_filter", "timerslack_ns" };
+	for (unsigned i = 0; i < sizeof of_threads / sizeof *of_threads; i++) {
+		sprintf(name, "/proc/self/task/%d/%s", getpid(), of_threads[i]);
+		say("%s of a thread: %s", of_threads[i], access(name, F_OK) ? strerrorname_np(errno) : "there");
+	}
+}
+
 static void children(void)
 {
 	char name[64], want[64];
@@ -245,6 +299,22 @@ static void children(void)
 	waitpid(b, 0, 0);
 	say("no children: '%s'", load(name));
 	TRY(open("/proc/self/children", O_RDONLY));
+
+	/* More than are visited at a time. */
+	static pid_t crowd[300];
+	static char all[8 * 300 + 1];
+	for (int i = 0, n = 0; i < 300; i++) {
+		crowd[i] = MUST(fork());
+		if (crowd[i] == 0)
+			pause();
+		n += sprintf(all + n, "%d ", crowd[i]);
+	}
+	HOLDS(!strcmp(load(name), all));
+	for (int i = 0; i < 300; i++)
+		kill(crowd[i], SIGKILL);
+	while (wait(0) > 0)
+		;
+	say("no children: '%s'", load(name));
 }
 
 static void ready(const char *path, const char *why)
@@ -425,10 +495,62 @@ static long place(const char *path, int number)
 	return strtol(at, 0, 10);
 }
 
+static char **arguments;
+
+/* Where the stack and the heap start, the signal at the end, and the status of a process that has ended. */
+static void starts_and_ends(void)
+{
+	char path[64];
+	HOLDS(place("/proc/self/stat", 28) == (long)(arguments - 1));
+	long heap = place("/proc/self/stat", 47);
+	HOLDS(heap > (long)text && heap <= (long)sbrk(0));
+	say("own signal at the end: %ld, status %ld", place("/proc/self/stat", 38), place("/proc/self/stat", 52));
+	static const int flags[] = { 0, SIGUSR1, SIGCHLD, SIGCHLD };
+	signal(SIGUSR1, SIG_IGN);
+	for (int i = 0; i < 4; i++) {
+		pid_t child = MUST(syscall(SYS_clone, flags[i], 0, 0, 0, 0));
+		if (child == 0 && i == 3)
+			raise(SIGKILL);
+		if (child == 0)
+			_exit(i);
+		siginfo_t info;
+		MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT | __WALL));
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		say("made with %d: signal at the end %ld, status %ld", flags[i], place(path, 38), place(path, 52));
+		MUST(waitpid(child, 0, __WALL));
+	}
+}
+
+static long command_line(void)
+{
+	int fd = MUST(open("/proc/self/cmdline", O_RDONLY));
+	long n = MUST(read(fd, text, sizeof text));
+	close(fd);
+	return n;
+}
+
+/* Arguments whose last byte is overwritten are a title, up to its first NUL, which may extend over the environment. */
+static void titles(void)
+{
+	char *start = arguments[0];
+	long length = place("/proc/self/stat", 49) - (long)start, room = place("/proc/self/stat", 51) - (long)start;
+	HOLDS(command_line() == length && !memcmp(text, start, length));
+	memset(start, 'x', length - 1);
+	start[1] = 0;
+	HOLDS(command_line() == length && !memcmp(text, start, length));
+	start[length - 1] = 'x';
+	say("a short title: %ld bytes", command_line());
+	memset(start, 't', length + 5);
+	start[length + 5] = 0;
+	long wanted = length + 6 < room ? length + 6 : room;
+	HOLDS(command_line() == wanted && !memcmp(text, start, wanted));
+}
+
 static void *of_a_thread(void *arg)
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/self/task/%ld/stat", syscall(SYS_gettid));
+	say("a thread's signal at the end: %ld", place(path, 38));
 	long before = place(path, 10);
 	char *m = mmap(0, 50 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	madvise(m, 50 * PAGE, MADV_NOHUGEPAGE);
@@ -437,6 +559,8 @@ static void *of_a_thread(void *arg)
 	long own = place(path, 10) - before;
 	HOLDS(own >= 50 && own < 100);
 	MUST(syscall(SYS_setresuid, 1000, 1000, 1000));
+	put("/proc/self/timerslack_ns", "18446744073709551616");
+	put("/proc/self/timerslack_ns", "-1");
 	put("/proc/self/timerslack_ns", "70000");
 	return 0;
 }
@@ -481,15 +605,19 @@ static void tellings(void)
 	IN_CHILD("a thread", pthread_t t; pthread_create(&t, 0, of_a_thread, 0); pthread_join(t, 0));
 }
 
-int main(void)
+int main(int count, char **argv)
 {
+	arguments = argv;
 	odd_names();
 	tellings();
+	starts_and_ends();
+	IN_CHILD("titles", titles());
 	links();
 	modes();
 	writes();
 	namespaces();
 	counters();
+	IN_CHILD("a user", opened_before());
 	children();
 	polls();
 	next_numbers();

@@ -537,6 +537,27 @@ static void single_errors(void)
 	close(random);
 }
 
+/* After the last number, those of new processes begin again at 300. */
+static void numbers_again(void)
+{
+	char before[16] = "";
+	int f = MUST(open("/proc/sys/kernel/pid_max", O_RDWR));
+	MUST(read(f, before, sizeof before - 1));
+	MUST(pwrite(f, "400", 3, 0));
+	pid_t last = 0, child = 0;
+	for (int i = 0; i < 500; i++) {
+		child = MUST(fork());
+		if (child == 0)
+			_exit(0);
+		MUST(waitpid(child, 0, 0));
+		if (child < last)
+			break;
+		last = child;
+	}
+	MUST(pwrite(f, before, strlen(before), 0));
+	HOLDS(300 <= child && child < last && last < 400);
+}
+
 int main(int count, char **arguments)
 {
 	(void)count;
@@ -560,5 +581,6 @@ int main(int count, char **arguments)
 	forks_in_a_group();
 	groups_of_children();
 	single_errors();
+	numbers_again();
 	return 0;
 }

@@ -8,8 +8,8 @@ use super::ranges::{Held, Kind, Label, NoRoom, Ranges, Span};
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// Number of lists over which the files are spread.
-const BUCKETS: usize = 256;
+/// Number of buckets over which the files are spread.
+pub const BUCKETS: usize = 256;
 /// The most owners of locks on one file. Each of them is checked for a new request.
 const MAX_OWNERS: usize = 1 << 16;
 /// Number of owners for which memory is kept in the idle entry.
@@ -353,25 +353,26 @@ impl<T> Table<T> {
         true
     }
 
-    /// Returns the number of held locks and waiting requests.
-    pub fn count(&self) -> usize {
-        let entries = self.buckets.iter().flatten();
+    /// Returns the number of held locks and waiting requests for the files in `bucket`.
+    pub fn count(&self, bucket: usize) -> usize {
         let held = |entry: &Entry| -> usize {
             let holders = entry.holders.iter();
             holders.map(|holder| holder.ranges.as_slice().len()).sum()
         };
-        self.waiters.len() + entries.map(held).sum::<usize>()
+        let entries = self.buckets[bucket].iter();
+        entries.map(|entry| entry.waiting + held(entry)).sum()
     }
 
-    /// Adds a line for each held lock and each waiting request, up to the capacity of `lines`.
-    pub fn list(&self, lines: &mut Vec<Line>) {
+    /// Adds a line for each held lock and each waiting request for the files in `bucket`, up to the
+    /// capacity of `lines`. The numbers of the lines start at 1.
+    pub fn list(&self, bucket: usize, lines: &mut Vec<Line>) {
         let mut add = |line| {
             if lines.len() < lines.capacity() {
                 lines.push(line);
             }
         };
         let mut number = 0;
-        for entry in self.buckets.iter().flatten() {
+        for entry in &self.buckets[bucket] {
             let first = number;
             for (owner, held) in entry.lines() {
                 number += 1;
@@ -383,10 +384,8 @@ impl<T> Table<T> {
                     held: *held,
                 });
             }
-            if entry.waiting == 0 {
-                continue;
-            }
-            for waiter in self.waiters.iter().filter(|w| w.subject == entry.subject) {
+            let waiters = self.waiters.iter().filter(|w| w.subject == entry.subject);
+            for waiter in waiters.take(entry.waiting) {
                 let Some((blocker, at)) = entry.conflicts(&waiter.request).next() else {
                     continue;
                 };
@@ -584,8 +583,8 @@ impl<T> Table<T> {
     }
 }
 
-/// Returns the index of the list that a file is on.
-fn bucket_of(file: FileKey) -> usize {
+/// Returns the index of the bucket of a file. Each index is below [`BUCKETS`].
+pub fn bucket_of(file: FileKey) -> usize {
     // Fibonacci hashing: the top bits depend on all bits below.
     let mixed = (file.inode ^ (file.device << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     usize::from(mixed.to_be_bytes()[0])

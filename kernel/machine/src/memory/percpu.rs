@@ -398,15 +398,19 @@ pub fn bytes() -> u64 {
     (cpu_count() * size_of::<Local>()) as u64
 }
 
-/// Returns the value of the counter `count`, which is the sum over all CPUs.
+/// Returns the value of the counter `count`, which is the sum over all CPUs. Returns 0 if the sum
+/// is negative: one CPU may add and another one subtract while the sum is made.
 pub fn sum(count: Count) -> u64 {
     // A CPU counts nothing before it is online; before the first one is, only that one runs.
     online_cpus()
         .iter()
         .chain((cpu_count() == 0).then_some(0))
-        .fold(0, |sum, cpu| {
+        .fold(0_u64, |sum, cpu| {
             sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
         })
+        .cast_signed()
+        .max(0)
+        .cast_unsigned()
 }
 
 /// Publishes the addresses of the counters that are not in the allocator's metadata, so that the

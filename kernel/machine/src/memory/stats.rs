@@ -7,17 +7,17 @@ use super::knobs;
 use super::percpu::{Count, add, sum};
 use crate::arch::header::HEADER;
 use crate::arch::physmap_bytes;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
 /// The number of cached pages of disks, including those that are being read.
-static DISK_PAGES: AtomicU64 = AtomicU64::new(0);
+static DISK_PAGES: AtomicI64 = AtomicI64::new(0);
 /// The number of cached pages of host files, except those of files that the guest has made its own.
-static HOST_PAGES: AtomicU64 = AtomicU64::new(0);
+static HOST_PAGES: AtomicI64 = AtomicI64::new(0);
 /// The number of pages of both kinds that are modified and whose write has not begun, and the
 /// number of pages that are being written to disks.
-static DIRTY_PAGES: AtomicU64 = AtomicU64::new(0);
-static WRITING_PAGES: AtomicU64 = AtomicU64::new(0);
+static DIRTY_PAGES: AtomicI64 = AtomicI64::new(0);
+static WRITING_PAGES: AtomicI64 = AtomicI64::new(0);
 
 const KIB: u64 = FRAME_SIZE as u64 >> 10;
 
@@ -228,30 +228,30 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
 /// Adds `change` to the number of cached pages of disks. All these counts are Relaxed: numbers to
 /// show, and to compare with limits.
 pub fn count_disk_pages(change: i64) {
-    DISK_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+    DISK_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
 /// Adds `change` to the number of modified pages whose write to a disk or to the host has not
 /// begun.
 pub fn count_dirty_pages(change: i64) {
-    DIRTY_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+    DIRTY_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
 /// Adds `change` to the number of pages that are being written to disks.
 pub fn count_writing_pages(change: i64) {
-    WRITING_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+    WRITING_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
 /// Adds `change` to the number of cached pages of host files, except those of files that the guest
 /// has made its own.
 pub fn count_host_pages(change: i64) {
-    HOST_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+    HOST_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
 /// Returns the number of cached pages of host files, except those of files that the guest has made
 /// its own.
 pub fn host_pages() -> u64 {
-    HOST_PAGES.load(Ordering::Relaxed)
+    pages(&HOST_PAGES)
 }
 
 /// Returns two sizes in bytes: that of shared memory and files in memory, and that of the cached
@@ -263,16 +263,19 @@ pub fn shared_and_buffers() -> [u64; 2] {
 
 /// Returns the number of cached pages of disks.
 pub fn disk_pages() -> u64 {
-    DISK_PAGES.load(Ordering::Relaxed)
+    pages(&DISK_PAGES)
 }
 
 /// Returns the number of modified pages of disks and host files whose write has not begun, and the
 /// number of pages that are being written to disks.
 pub fn unwritten() -> (u64, u64) {
-    (
-        DIRTY_PAGES.load(Ordering::Relaxed),
-        WRITING_PAGES.load(Ordering::Relaxed),
-    )
+    (pages(&DIRTY_PAGES), pages(&WRITING_PAGES))
+}
+
+/// Returns the number of pages in `count`. Returns 0 if it is negative: pages are counted after
+/// their locks are released, so one CPU may subtract pages before another one has added them.
+fn pages(count: &AtomicI64) -> u64 {
+    count.load(Ordering::Relaxed).max(0).cast_unsigned()
 }
 
 /// Counts `sectors` sectors of 512 bytes that disks have written, or read if `written` is `false`.

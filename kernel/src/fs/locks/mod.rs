@@ -19,13 +19,13 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use logic::errno::Errno;
 use logic::locks::ranges::{Held, Kind, Label, NoRoom, Span};
 use logic::locks::table::{
-    Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World,
+    Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World, bucket_of,
 };
 use machine::sync::{SpinLock, WaitQueue};
 
 static TABLE: SpinLock<Table<Arc<Ticket>>> = SpinLock::new(Table::new());
 
-/// The most attempts to read the table into a list, while the table grows.
+/// The most attempts to read a bucket of the table into a list, while the bucket grows.
 const MAX_TRIES: usize = 8;
 
 /// The wait of one task for one lock.
@@ -222,22 +222,24 @@ pub(super) fn release_description(file: &OpenFile) {
     }
 }
 
-/// Returns every lock and every waiting request. Each request follows the lock that it waits for.
+/// Returns every lock and every waiting request for the files in `bucket`, one of the
+/// [`BUCKETS`](logic::locks::table::BUCKETS) of the table. Each request follows the lock that it
+/// waits for. The numbers of the locks start at 1.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
-pub fn all() -> Result<Vec<Line>, Errno> {
+pub fn in_bucket(bucket: usize) -> Result<Vec<Line>, Errno> {
     let mut lines = Vec::new();
     for _ in 0..MAX_TRIES {
-        let wanted = TABLE.lock().count();
+        let wanted = TABLE.lock().count(bucket);
         lines.clear();
         lines.try_reserve(wanted).map_err(|_| Errno::ENOMEM)?;
         let table = TABLE.lock();
-        table.list(&mut lines);
-        if table.count() <= lines.capacity() {
+        table.list(bucket, &mut lines);
+        if table.count(bucket) <= lines.capacity() {
             break;
         }
-        // The table has grown in between. After the last attempt some entries are left out.
+        // The bucket has grown in between. After the last attempt some entries are left out.
     }
     lines.sort_unstable_by_key(|line| (line.number, line.waits));
     Ok(lines)
@@ -250,8 +252,8 @@ pub fn all() -> Result<Vec<Line>, Errno> {
 pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno> {
     let via = description(file);
     let owners = [Owner::Files(files_id(files)), Owner::Description(via)];
-    let mut lines = all()?;
     let key = subject(file, World::Whole).file;
+    let mut lines = in_bucket(bucket_of(key))?;
     lines.retain(|line| {
         let of_file = line.subject.file == key && line.held.label.via == via;
         of_file && !line.waits && owners.contains(&line.owner)

@@ -231,6 +231,7 @@ impl Program {
         stack.flush()?;
         vm.set_arg_range(strings.args..strings.env);
         vm.set_env_range(strings.env..strings.path);
+        vm.set_stack_start(pointers);
         Ok(pointers)
     }
 

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch::clock::Nanos;
+use machine::sched;
 use machine::sched::transfers::Transferred;
 use machine::sync::{SpinLock, WaitQueue};
 
@@ -538,30 +539,67 @@ impl Process {
     }
 
     /// Returns the numbers of the children that the thread `maker` made, zombies included. Children
-    /// whose maker has ended count as the main thread's.
+    /// whose maker has ended count as the main thread's. If children are reaped meanwhile, others
+    /// may be missing, as on Linux.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
     pub fn children_of(&self, maker: u32) -> Result<Vec<u32>, Errno> {
+        /// The most children that are visited under one hold of the process table's lock.
+        const STEP: usize = 256;
         let mut numbers = Vec::new();
         let main = maker == self.pid;
-        let table = super::table::lock();
-        let has = |thread: u32| {
-            let live = table.task(thread);
-            live.is_some_and(|task| core::ptr::eq(&**task.process(), self))
-        };
-        let mut next = self.relations.lock().first_child.clone();
-        // Ends: visits each child once. The table's lock keeps the list unchanged.
-        while let Some(child) = next {
-            // Relaxed: set before the child was entered.
-            let made_by = child.maker.load(Ordering::Relaxed);
-            if made_by == maker || main && !has(made_by) {
-                numbers.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-                numbers.push(child.pid);
-            }
-            next = child.relations.lock().next_sibling.clone();
+        // The last child that was visited. It may be reaped between two steps, so this reference
+        // must not be dropped under the table's lock.
+        let mut last = None;
+        let mut visited = 0;
+        // Each turn visits `STEP` children, or ends.
+        loop {
+            let behind = {
+                let table = super::table::lock();
+                let has = |thread: u32| {
+                    let live = table.task(thread);
+                    live.is_some_and(|task| core::ptr::eq(&**task.process(), self))
+                };
+                let mut next = self.child_behind(last.as_ref(), visited);
+                let mut behind = None;
+                for _ in 0..STEP {
+                    let Some(child) = next else {
+                        return Ok(numbers);
+                    };
+                    // Relaxed: set before the child was entered.
+                    let made_by = child.maker.load(Ordering::Relaxed);
+                    if made_by == maker || main && !has(made_by) {
+                        numbers.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                        numbers.push(child.pid);
+                    }
+                    next = child.relations.lock().next_sibling.clone();
+                    behind = Some(child);
+                }
+                behind
+            };
+            last = behind;
+            visited += STEP;
+            sched::give_way();
         }
-        Ok(numbers)
+    }
+
+    /// Returns the child behind `last`, or the first one if `last` is `None`. If `last` is no child
+    /// any more, returns the child behind the first `visited` ones. Returns `None` if there is no
+    /// such child. The caller holds the process table's lock.
+    fn child_behind(&self, last: Option<&Arc<Self>>, visited: usize) -> Option<Arc<Self>> {
+        if let Some(last) = last {
+            let relations = last.relations.lock();
+            let parent = relations.parent.as_ref();
+            if parent.is_some_and(|parent| core::ptr::eq(&**parent, self)) {
+                return relations.next_sibling.clone();
+            }
+        }
+        let mut child = self.relations.lock().first_child.clone();
+        for _ in 0..visited {
+            child = child?.relations.lock().next_sibling.clone();
+        }
+        child
     }
 
     /// Returns the resources that the children of the process have used, as far as it has waited

@@ -5,7 +5,7 @@ use super::{Process, Task};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
-use logic::numbers::{GROUP, GROUPS, Numbers, PID_MAX};
+use logic::numbers::{GROUP, GROUPS, Numbers, PID_MAX, RESERVED};
 use machine::sync::{SpinGuard, SpinLock};
 
 /// Numbers in one chunk of the table.
@@ -446,10 +446,8 @@ pub fn number_limit() -> u32 {
 /// # Errors
 /// Fails with `EINVAL` if `limit` is below 301, as on Linux, or above `PID_MAX`.
 pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
-    /// Linux's `RESERVED_PIDS` plus one.
-    const LEAST: u32 = 301;
     let limit = u32::try_from(limit).map_err(|_| Errno::EINVAL)?;
-    if !(LEAST..=PID_MAX).contains(&limit) {
+    if !(RESERVED + 1..=PID_MAX).contains(&limit) {
         return Err(Errno::EINVAL);
     }
     lock().numbers.set_limit(limit);

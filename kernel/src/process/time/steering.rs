@@ -221,6 +221,16 @@ impl Steering {
         (self.phase, self.leap_at) = (Phase::Usual, Nanos::MAX);
     }
 
+    /// Returns the seconds by which a leap second moves the clock if its time has come at the wall
+    /// time `wall`. Returns `None` otherwise.
+    fn leap(&self, wall: Nanos) -> Option<i32> {
+        match self.phase {
+            Phase::Insert if wall >= self.leap_at => Some(-1),
+            Phase::Delete if wall >= self.leap_at => Some(1),
+            _ => None,
+        }
+    }
+
     /// Returns the nanoseconds that the wall clock gains in 2^32 of the monotonic clock.
     fn rate(&self) -> i64 {
         let by_tick = (self.tick_us - TICK_US) * clock::TWICE / TICK_US;
@@ -271,17 +281,21 @@ impl Steering {
     }
 }
 
-/// Resets the state of the steering after the wall clock was set. The error is unknown then, and
-/// the day of a leap second may have changed.
-pub(super) fn clock_was_set() {
+/// Resets the state of the steering because the wall clock was set to `wall`. The error is unknown
+/// then, and the day of a leap second may have changed. Called while no other task can set the
+/// clock, so a leap second comes before the clock is set or after this call. [`resume`] follows.
+pub(super) fn forget(wall: Nanos) {
     let mut steering = STEERING.lock();
     steering.status |= status::UNSYNCHRONISED;
     steering.most_error_us = MOST_ERROR_US;
     steering.estimated_error_us = MOST_ERROR_US;
     steering.forget_leap();
-    steering.advance(wall::now());
+    steering.advance(wall);
     steering.adjusting = None;
-    drop(steering);
+}
+
+/// Sets the timers and the rate of the clock after [`forget`].
+pub(super) fn resume() {
     arm();
     run();
 }
@@ -314,12 +328,16 @@ pub(super) fn serve(token: u64) {
         run();
         return;
     }
-    let by = {
-        let mut steering = STEERING.lock();
-        if wall::now() < steering.leap_at {
-            0
-        } else {
-            match steering.phase {
+    // Fails if the time has not come, and at the bounds of the clock.
+    let _ = wall::change(
+        |now| {
+            let by = STEERING.lock().leap(now).ok_or(Errno::EAGAIN)?;
+            wall::moved(now, i128::from(by) * i128::from(SECOND))
+        },
+        |_| {
+            // The phase changes after the clock: a repeated second begins with the step back.
+            let mut steering = STEERING.lock();
+            let by = match steering.phase {
                 Phase::Insert => {
                     steering.phase = Phase::Inserted;
                     -1
@@ -329,14 +347,10 @@ pub(super) fn serve(token: u64) {
                     1
                 }
                 _ => 0,
-            }
-        }
-    };
-    if by != 0 {
-        TAI_S.fetch_sub(by, Ordering::Relaxed);
-        // Fails only at the bounds of the clock.
-        let _ = wall::step(i128::from(by) * i128::from(SECOND));
-    }
+            };
+            TAI_S.fetch_sub(by, Ordering::Relaxed);
+        },
+    );
 }
 
 /// Sets the timers for the requested leap second, and for the end of an adjustment.
@@ -449,7 +463,6 @@ pub fn adjust(timex: &mut Timex) -> SysResult {
         };
         let seconds = i128::from(timex.seconds) * i128::from(SECOND);
         wall::step(seconds + i128::from(timex.fraction * unit))?;
-        clock_was_set();
     }
     let now = clock::now();
     let mut steering = STEERING.lock();

@@ -77,8 +77,8 @@ pub fn now() -> Nanos {
 /// Fails with `EINVAL` for a time later than Linux accepts, or earlier than 1970 plus the time
 /// since the guest's start.
 pub fn set(time: Nanos) -> Result<(), Errno> {
-    change(|_| Ok(time))?;
-    steering::clock_was_set();
+    change(|_| Ok(time), steering::forget)?;
+    steering::resume();
     Ok(())
 }
 
@@ -87,14 +87,29 @@ pub fn set(time: Nanos) -> Result<(), Errno> {
 /// # Errors
 /// Fails with the errors of [`set`].
 pub fn step(by: i128) -> Result<(), Errno> {
-    change(|now| {
-        let time = i128::from(now.0) + by;
-        u64::try_from(time).map(Nanos).map_err(|_| Errno::EINVAL)
-    })
+    change(|now| moved(now, by), steering::forget)?;
+    steering::resume();
+    Ok(())
 }
 
-/// Sets the wall clock to the result of `new` for its present time.
-fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> {
+/// Returns the time `by` nanoseconds after `time`.
+///
+/// # Errors
+/// Fails with `EINVAL` for a time that does not fit 64 bits.
+pub(super) fn moved(time: Nanos, by: i128) -> Result<Nanos, Errno> {
+    let time = i128::from(time.0) + by;
+    u64::try_from(time).map(Nanos).map_err(|_| Errno::EINVAL)
+}
+
+/// Sets the wall clock to the result of `new` for its present time. Then calls `done` with the new
+/// time. Both functions are called under one hold of the clock's lock.
+///
+/// # Errors
+/// Fails with the errors of `new` and of [`set`].
+pub(super) fn change(
+    new: impl FnOnce(Nanos) -> Result<Nanos, Errno>,
+    done: impl FnOnce(Nanos),
+) -> Result<(), Errno> {
     {
         let _setting = SETTING.lock();
         let running = clock::now();
@@ -103,6 +118,7 @@ fn change(new: impl FnOnce(Nanos) -> Result<Nanos, Errno>) -> Result<(), Errno> 
             return Err(Errno::EINVAL);
         }
         clock::set_realtime_offset(time.saturating_sub(running));
+        done(time);
         vdso::follow_clock();
         wall::was_set();
     }
@@ -195,7 +211,6 @@ pub fn set_with_zone(time: Option<Timeval>, zone: Option<[i32; 2]>) -> SysResult
         let first = !HAS_ZONE.swap(true, Ordering::Relaxed);
         if first && time.is_none() && west != 0 {
             step(i128::from(west) * 60 * 1_000_000_000)?;
-            steering::clock_was_set();
         }
     }
     if let Some(time) = time {

@@ -2,14 +2,13 @@
 //! `/proc/pressure/memory`. A runtime with caches waits for a trigger of this file, and then gives
 //! the memory of its caches back.
 
+use super::triggers::{List, Slot};
 use crate::drivers::control;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::synthetic::{Content, Directory};
 use crate::fs::text::Text;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::boot;
 use logic::errno::Errno;
 use logic::stalls::{Micros, Stalls, Totals, Trigger};
@@ -22,7 +21,7 @@ const PATH: &str = "ebb/host_pressure";
 /// The stalls that the host has reported.
 static STALLS: SpinLock<Stalls> = SpinLock::new(Stalls::new(0));
 /// Open files with a trigger.
-static WATCHING: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
+static WATCHING: List<Opened> = List::new();
 
 /// Adds `/proc/ebb/host_pressure` to `root`, the root of `/proc`, if the command line says that the
 /// host reports its stalls.
@@ -41,16 +40,12 @@ fn told(totals: Totals) {
         stalls.set(now, totals);
         stalls.totals()
     };
-    // Each file is checked without the list's lock, which the close of a file takes. A file that is
-    // closed in that time moves those behind it, which have been checked already.
-    let mut next = WATCHING.lock().len();
-    while next > 0 {
-        next -= 1;
-        let opened = WATCHING.lock().get(next).and_then(Weak::upgrade);
-        if let Some(opened) = opened {
-            opened.look(now, totals);
+    WATCHING.for_each(|opened| {
+        let fires = opened.slot.with(|trigger| trigger.fires(now, totals));
+        if fires == Some(true) {
+            opened.slot.fire();
         }
-    }
+    });
 }
 
 fn now() -> Micros {
@@ -73,44 +68,22 @@ impl Content for HostPressure {
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         let opened = Arc::new_cyclic(|this| Opened {
             this: this.clone(),
-            trigger: SpinLock::new(None),
-            fired: AtomicBool::new(false),
-            notifier: Arc::new(Notifier::new()),
+            slot: Slot::new(),
         });
         Ok(Some(opened))
     }
 }
 
-/// The file as it was opened once. It has at most one trigger, which cannot be replaced.
+/// The file as it was opened once.
 struct Opened {
     this: Weak<Self>,
-    trigger: SpinLock<Option<Trigger>>,
-    /// Whether the trigger has fired since the last poll.
-    fired: AtomicBool,
-    notifier: Arc<Notifier>,
-}
-
-impl Opened {
-    /// Fires the trigger if `totals` as of `now` reach it.
-    fn look(&self, now: Micros, totals: Totals) {
-        let fires = match &mut *self.trigger.lock() {
-            Some(trigger) => trigger.fires(now, totals),
-            None => false,
-        };
-        if fires {
-            // Release: pairs with the Acquire in `poll`.
-            self.fired.store(true, Ordering::Release);
-            self.notifier.notify(PollMask::PRI);
-        }
-    }
+    slot: Slot<Trigger>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if self.trigger.get_mut().is_some() {
-            WATCHING
-                .lock()
-                .retain(|weak| !core::ptr::eq(weak.as_ptr(), self));
+        if self.slot.is_set() {
+            WATCHING.remove(self);
         }
     }
 }
@@ -125,30 +98,13 @@ impl Content for Opened {
     fn store(&self, value: &str) -> Result<(), Errno> {
         let totals = STALLS.lock().totals();
         let trigger = Trigger::parse(value, now(), totals).ok_or(Errno::EINVAL)?;
-        let mut watching = WATCHING.lock();
-        watching.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        let mut own = self.trigger.lock();
-        if own.is_some() {
-            return Err(Errno::EBUSY);
-        }
-        *own = Some(trigger);
-        watching.push(self.this.clone());
-        Ok(())
+        WATCHING.add(&self.this, &self.slot, trigger)
     }
     fn poll(&self) -> PollMask {
-        let always = PollMask::READABLE | PollMask::WRITABLE;
-        if self.trigger.lock().is_none() {
-            return always | PollMask::ERR | PollMask::PRI;
-        }
-        // Acquire: pairs with the Release in `look`. Each firing is reported once.
-        if self.fired.swap(false, Ordering::Acquire) {
-            always | PollMask::PRI
-        } else {
-            always
-        }
+        self.slot.poll()
     }
     fn notifier(&self) -> Option<Arc<Notifier>> {
-        Some(Arc::clone(&self.notifier))
+        Some(self.slot.notifier())
     }
 }
 

@@ -7,7 +7,8 @@ use crate::fs::table::FileTable;
 use crate::fs::text::Text;
 use core::fmt::{Result, Write};
 use logic::locks::ranges::{Kind, LAST_BYTE};
-use logic::locks::table::{Line, Owner, World};
+use logic::locks::table::{BUCKETS, Line, Owner, World};
+use machine::sched;
 
 /// Writes the line of a lock, as Linux's `lock_get_status` does.
 fn line(text: &mut Text, line: &Line) -> Result {
@@ -41,10 +42,19 @@ fn line(text: &mut Text, line: &Line) -> Result {
     }
 }
 
-/// Shows `/proc/locks`. Fails with `ENOMEM`.
+/// Shows `/proc/locks`, bucket by bucket of the table of locks. Fails with `ENOMEM`.
 pub(super) fn locks(text: &mut Text) -> Result {
-    let lines = locks::all().map_err(|error| text.fail(error))?;
-    lines.iter().try_for_each(|one| line(text, one))
+    let mut before = 0;
+    for bucket in 0..BUCKETS {
+        let mut lines = locks::in_bucket(bucket).map_err(|error| text.fail(error))?;
+        for one in &mut lines {
+            one.number += before;
+            line(text, one)?;
+        }
+        before += lines.iter().filter(|line| !line.waits).count();
+        sched::cond_resched();
+    }
+    Ok(())
 }
 
 /// Shows the lines of `fdinfo` with the locks that were placed through `file`, a descriptor of

@@ -16,6 +16,7 @@ mod subject;
 mod sysctl;
 mod system;
 mod sysvipc;
+mod triggers;
 mod writeback_knobs;
 
 use crate::fs::changes::{Changes, Watched};

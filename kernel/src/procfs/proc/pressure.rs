@@ -1,5 +1,6 @@
 //! `/proc/pressure`: the times for which the tasks of this machine stall, and triggers for them.
 
+use super::triggers::{List, Slot};
 use crate::fs::OpenFlags;
 use crate::fs::knob::Input;
 use crate::fs::poll::{Notifier, PollMask};
@@ -7,7 +8,6 @@ use crate::fs::synthetic::{Content, Directory};
 use crate::fs::text::Text;
 use crate::process::{caller, task};
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use logic::credentials::Capabilities;
@@ -18,13 +18,12 @@ use logic::psi::{Resource, Times};
 use machine::arch::BootInfo;
 use machine::arch::clock::Nanos;
 use machine::sched::{self, pressure};
-use machine::sync::SpinLock;
 
 /// The word of the command line that switches these files off.
 const WORD: &str = "psi";
 
 /// Triggers of all open files.
-static TRIGGERS: SpinLock<Vec<Weak<Opened>>> = SpinLock::new(Vec::new());
+static TRIGGERS: List<Opened> = List::new();
 /// Whether the thread that checks the triggers was started.
 static MONITOR_STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -71,21 +70,16 @@ impl Content for Pressure {
         Ok(Some(Arc::new_cyclic(|this| Opened {
             this: this.clone(),
             resource: self.0,
-            trigger: SpinLock::new(None),
-            fired: AtomicBool::new(false),
-            notifier: Arc::new(Notifier::new()),
+            slot: Slot::new(),
         })))
     }
 }
 
-/// The file as it was opened once. It has one trigger at most, until it is closed.
+/// The file as it was opened once.
 struct Opened {
     this: Weak<Self>,
     resource: Resource,
-    trigger: SpinLock<Option<Trigger>>,
-    /// Whether the trigger has fired since the last poll.
-    fired: AtomicBool,
-    notifier: Arc<Notifier>,
+    slot: Slot<Trigger>,
 }
 
 impl Content for Opened {
@@ -97,49 +91,29 @@ impl Content for Opened {
     }
     /// Sets the trigger. The file has no offset that could move.
     fn write(&self, input: Input<'_>, _: &mut u64) -> SysResult {
-        if self.trigger.lock().is_some() {
+        if self.slot.is_set() {
             return Err(Errno::EBUSY);
         }
         let mut trigger = Trigger::parse(input.bytes, self.resource)?;
         let (totals, now) = pressure::totals();
         trigger.begin(now.0, totals[trigger.stall() as usize]);
         start_monitor()?;
-        {
-            let mut all = TRIGGERS.lock();
-            all.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-            let mut own = self.trigger.lock();
-            if own.is_some() {
-                return Err(Errno::EBUSY);
-            }
-            *own = Some(trigger);
-            all.push(self.this.clone());
-        }
+        TRIGGERS.add(&self.this, &self.slot, trigger)?;
         pressure::watch(self.resource);
         Ok(input.length)
     }
     fn poll(&self) -> PollMask {
-        let always = PollMask::READABLE | PollMask::WRITABLE;
-        if self.trigger.lock().is_none() {
-            return always | PollMask::ERR | PollMask::PRI;
-        }
-        // Acquire: pairs with the Release in `look`. Each firing is reported once.
-        if self.fired.swap(false, Ordering::Acquire) {
-            always | PollMask::PRI
-        } else {
-            always
-        }
+        self.slot.poll()
     }
     fn notifier(&self) -> Option<Arc<Notifier>> {
-        Some(Arc::clone(&self.notifier))
+        Some(self.slot.notifier())
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if self.trigger.get_mut().is_some() {
-            TRIGGERS
-                .lock()
-                .retain(|weak| !core::ptr::eq(weak.as_ptr(), self));
+        if self.slot.is_set() {
+            TRIGGERS.remove(self);
             pressure::unwatch(self.resource);
         }
     }
@@ -149,35 +123,11 @@ impl Opened {
     /// Checks the trigger against the `totals` as of `now`. If it fires, wakes the pollers of the
     /// file.
     fn look(&self, now: Nanos, totals: &Times) {
-        let fires = self.with_trigger(false, |trigger| {
-            trigger.look(now.0, totals[trigger.stall() as usize])
-        });
-        if fires {
-            // Release: pairs with the Acquire in `poll`.
-            self.fired.store(true, Ordering::Release);
-            self.notifier.notify(PollMask::PRI);
-        }
-    }
-
-    /// Returns what `on` makes of the trigger, or `without` if there is none.
-    fn with_trigger<R>(&self, without: R, on: impl FnOnce(&mut Trigger) -> R) -> R {
-        match &mut *self.trigger.lock() {
-            Some(trigger) => on(trigger),
-            None => without,
-        }
-    }
-}
-
-/// Calls `each` with every file that has a trigger, without the list's lock, which the end of a
-/// trigger takes. A file that is closed in that time moves those behind it, for which `each` has
-/// been called already.
-fn for_each(mut each: impl FnMut(&Opened)) {
-    let mut next = TRIGGERS.lock().len();
-    while next > 0 {
-        next -= 1;
-        let opened = TRIGGERS.lock().get(next).and_then(Weak::upgrade);
-        if let Some(opened) = opened {
-            each(&opened);
+        let fires = self
+            .slot
+            .with(|trigger| trigger.look(now.0, totals[trigger.stall() as usize]));
+        if fires == Some(true) {
+            self.slot.fire();
         }
     }
 }
@@ -199,8 +149,8 @@ fn monitor() {
     loop {
         pressure::wait_for_stall();
         let (totals, now) = pressure::totals();
-        for_each(|opened| {
-            opened.with_trigger((), |trigger| {
+        TRIGGERS.for_each(|opened| {
+            opened.slot.with(|trigger| {
                 trigger.begin(now.0, totals[trigger.stall() as usize]);
             });
         });
@@ -208,8 +158,8 @@ fn monitor() {
         let mut at = now;
         loop {
             let (mut every, mut longest) = (u64::MAX, 0);
-            for_each(|opened| {
-                opened.with_trigger((), |trigger| {
+            TRIGGERS.for_each(|opened| {
+                opened.slot.with(|trigger| {
                     every = every.min(trigger.look_every());
                     longest = longest.max(trigger.window());
                 });
@@ -225,10 +175,11 @@ fn monitor() {
             let (totals, then) = pressure::totals();
             at = then;
             let mut grown = false;
-            for_each(|opened| {
-                grown |= opened.with_trigger(false, |trigger| {
-                    trigger.has_grown(totals[trigger.stall() as usize])
-                });
+            TRIGGERS.for_each(|opened| {
+                let more = opened
+                    .slot
+                    .with(|trigger| trigger.has_grown(totals[trigger.stall() as usize]));
+                grown |= more == Some(true);
                 opened.look(at, &totals);
             });
             if grown {

@@ -3,13 +3,14 @@
 use crate::fs::knob::Store;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
-use crate::fs::{block, mounts};
+use crate::fs::{block, dev, hostfs, mounts};
 use crate::process::task;
 use crate::process::uts;
 use core::fmt::{Result, Write};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{cpu, cpu_count, steal};
+use machine::console;
 use machine::sched;
 use machine::sync::Once;
 
@@ -31,13 +32,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::trigger("sysrq-trigger", Store::Text(sysrq)),
 ];
 
-/// Handles a write to `/proc/sysrq-trigger`. As on Linux, `c` crashes the kernel, to show how the
-/// host handles that.
+/// Handles a write to `/proc/sysrq-trigger`, whose first character is a key. As on Linux, a key
+/// that Linux does not have writes the keys to the kernel log. Fails with `EINVAL` for Linux's keys
+/// whose work this kernel does not do.
 fn sysrq(value: &str) -> core::result::Result<(), Errno> {
-    match value.as_bytes().first() {
+    const NOT_SUPPORTED: &[u8] = b"befijklmnopqrtuvwz";
+    match value.bytes().next() {
+        Some(key) if NOT_SUPPORTED.contains(&key) => return Err(Errno::EINVAL),
+        // Shows how the host handles a crash.
         Some(b'c') => panic!("sysrq triggered crash"),
-        _ => Err(Errno::EINVAL),
+        Some(b's') => {
+            // As on Linux, errors are not reported.
+            let _ = hostfs::sync_all();
+            block::sync_all();
+        }
+        Some(digit @ b'0'..=b'9') => {
+            let mut levels = dev::log_levels();
+            levels[0] = u32::from(digit - b'0');
+            dev::set_log_levels(levels);
+        }
+        _ => console!("sysrq: HELP : loglevel(0-9) crash(c) sync(s)"),
     }
+    Ok(())
 }
 
 /// The number of clock ticks in a second, the unit of times in `stat` (`USER_HZ`).

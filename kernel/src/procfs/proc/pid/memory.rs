@@ -93,4 +93,7 @@ impl File for Memory {
     fn seekable(&self) -> bool {
         true
     }
+    fn has_end(&self) -> bool {
+        false
+    }
 }

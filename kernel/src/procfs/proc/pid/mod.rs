@@ -41,6 +41,8 @@ type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
 /// Shows an address space: `None` if no process uses it any more.
 type ShowSpace = fn(&mut Text, Option<&AddressSpace>) -> fmt::Result;
 type ShowArea = fn(&mut Text, &AddressSpace, &VmaInfo) -> fmt::Result;
+/// Shows the mounts below a root directory.
+type ShowMounts = fn(&mut Text, &NodeRef) -> fmt::Result;
 type StoreText = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
 type StoreBytes = fn(&Subject, &Arc<Process>, &[u8]) -> Result<(), Errno>;
 
@@ -66,6 +68,23 @@ enum Shown {
     Space(ShowSpace),
     /// The same as [`Shown::Space`], area by area.
     Areas(ShowArea),
+    /// The mounts below the root directory that the process had when the file was opened. The file
+    /// cannot be opened after the process has ended.
+    Mounts(ShowMounts),
+    /// The same as [`Shown::Mounts`]. In addition, the file wakes its pollers when a file system is
+    /// mounted or unmounted.
+    WatchedMounts(ShowMounts),
+}
+
+/// The directories that have a file.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Where {
+    /// All directories of processes and threads.
+    All,
+    /// All except those of threads in `task`.
+    NotInTask,
+    /// Only those of threads in `task`.
+    InTask,
 }
 
 /// A file about a process.
@@ -76,35 +95,24 @@ struct Entry {
     /// Whether only the owner may read the file.
     private: bool,
     /// Whether everyone may open the file for writing. Its functions then check the rights.
-    /// Directories in `task` do not have such a file.
     open: bool,
-    /// Whether only directories of threads have the file (`task/TID`).
-    of_threads: bool,
-    mounts: Mounts,
+    place: Where,
 }
 
-/// Whether a file lists mounts.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Mounts {
-    /// The file lists no mounts.
-    None,
-    /// The file lists mounts. It cannot be opened after the process has ended.
-    Listed,
-    /// The same as [`Mounts::Listed`]. In addition, the file wakes its pollers when a file system
-    /// is mounted or unmounted.
-    Watched,
-}
-
-const fn file(name: &'static str, show: Show) -> Entry {
+/// Returns the entry of a file that shows `shown`, and that all directories have.
+const fn entry(name: &'static str, shown: Shown) -> Entry {
     Entry {
         name,
-        shown: Shown::Process(show),
+        shown,
         store: None,
         private: false,
         open: false,
-        of_threads: false,
-        mounts: Mounts::None,
+        place: Where::All,
     }
+}
+
+const fn file(name: &'static str, show: Show) -> Entry {
+    entry(name, Shown::Process(show))
 }
 
 /// Returns the entry of a file that only its owner may read, about the state of the process.
@@ -118,28 +126,12 @@ const fn inside(name: &'static str, show: Show) -> Entry {
 
 /// Returns the entry of a file about the process's address space.
 const fn space(name: &'static str, show: ShowSpace) -> Entry {
-    Entry {
-        name,
-        shown: Shown::Space(show),
-        store: None,
-        private: false,
-        open: false,
-        of_threads: false,
-        mounts: Mounts::None,
-    }
+    entry(name, Shown::Space(show))
 }
 
 /// Returns the entry of a file about the process's address space, area by area.
 const fn areas(name: &'static str, show: ShowArea) -> Entry {
-    Entry {
-        name,
-        shown: Shown::Areas(show),
-        store: None,
-        private: false,
-        open: false,
-        of_threads: false,
-        mounts: Mounts::None,
-    }
+    entry(name, Shown::Areas(show))
 }
 
 /// Returns the entry of a file that only its owner may read, about the process's memory.
@@ -148,11 +140,6 @@ const fn private(name: &'static str, show: ShowSpace) -> Entry {
         private: true,
         ..space(name, show)
     }
-}
-
-/// Returns the entry of a list of mounts.
-const fn of_mounts(mounts: Mounts, entry: Entry) -> Entry {
-    Entry { mounts, ..entry }
 }
 
 const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
@@ -177,13 +164,17 @@ const ENTRIES: &[Entry] = &[
         status::oom_score_adj,
         Store::Text(status::set_oom_score_adj),
     ),
-    knob(
-        "coredump_filter",
-        status::coredump_filter,
-        Store::Text(status::set_coredump_filter),
-    ),
+    Entry {
+        place: Where::NotInTask,
+        ..knob(
+            "coredump_filter",
+            status::coredump_filter,
+            Store::Text(status::set_coredump_filter),
+        )
+    },
     Entry {
         open: true,
+        place: Where::NotInTask,
         ..knob(
             "timerslack_ns",
             status::timer_slack,
@@ -194,15 +185,19 @@ const ENTRIES: &[Entry] = &[
     areas("smaps", mappings::smaps),
     areas("numa_maps", mappings::numa_maps),
     space("smaps_rollup", mappings::smaps_rollup),
-    of_mounts(Mounts::Watched, file("mounts", mounts::mounts)),
-    of_mounts(Mounts::Watched, file("mountinfo", mounts::mountinfo)),
-    of_mounts(Mounts::Listed, inside("mountstats", mounts::mountstats)),
+    entry("mounts", Shown::WatchedMounts(mounts::mounts)),
+    entry("mountinfo", Shown::WatchedMounts(mounts::mountinfo)),
+    Entry {
+        private: true,
+        place: Where::NotInTask,
+        ..entry("mountstats", Shown::Mounts(mounts::mountstats))
+    },
     Entry {
         shown: Shown::Inside(transfers::io, Errno::EACCES),
         ..inside("io", transfers::io)
     },
     Entry {
-        of_threads: true,
+        place: Where::InTask,
         ..file("children", transfers::children)
     },
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
@@ -242,7 +237,9 @@ impl Content for About {
                 Err(_) => Err(text.fail(error)),
             },
             // `open` returns another content for these files.
-            Shown::Space(_) | Shown::Areas(_) => Ok(()),
+            Shown::Space(_) | Shown::Areas(_) | Shown::Mounts(_) | Shown::WatchedMounts(_) => {
+                Ok(())
+            }
         }
     }
     fn write(&self, input: Input<'_>, offset: &mut u64) -> SysResult {
@@ -277,31 +274,51 @@ impl Content for About {
         self.subject.owner(false)
     }
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
-        if self.entry.mounts != Mounts::None {
-            // As on Linux, also for a process that was reaped.
-            let process = self.subject.process().map_err(|_| Errno::EINVAL)?;
-            if self.subject.has_ended(&process) {
-                return Err(Errno::EINVAL);
-            }
-            if self.entry.mounts == Mounts::Listed {
-                return Ok(None);
-            }
-            let same = Arc::new(Self {
-                subject: self.subject.clone(),
-                entry: self.entry,
-            });
-            let watched = Watched::new(same, &crate::fs::mounts::CHANGES, PollMask::READABLE);
-            return Ok(Some(watched.opened()));
-        }
-        if !matches!(self.entry.shown, Shown::Space(_) | Shown::Areas(_)) {
-            return Ok(None);
-        }
-        let space = self.subject.open_space()?;
         Ok(match self.entry.shown {
-            Shown::Space(show) => Some(Arc::new(OfSpace { space, show })),
-            Shown::Areas(show) => Some(Arc::new(OfAreas { space, show })),
             Shown::Process(_) | Shown::Inside(..) => None,
+            Shown::Space(show) => {
+                let space = self.subject.open_space()?;
+                Some(Arc::new(OfSpace { space, show }))
+            }
+            Shown::Areas(show) => {
+                let space = self.subject.open_space()?;
+                Some(Arc::new(OfAreas { space, show }))
+            }
+            Shown::Mounts(show) => {
+                let root = self.root()?;
+                Some(Arc::new(OfMounts { root, show }))
+            }
+            Shown::WatchedMounts(show) => {
+                let root = self.root()?;
+                let mounts = Arc::new(OfMounts { root, show });
+                let changes = &crate::fs::mounts::CHANGES;
+                Some(Watched::new(mounts, changes, PollMask::READABLE).opened())
+            }
         })
+    }
+}
+
+impl About {
+    /// Returns the root directory of the process. Fails with `EINVAL` if the process has ended, as
+    /// on Linux also if it was reaped.
+    fn root(&self) -> Result<NodeRef, Errno> {
+        let process = self.subject.process().map_err(|_| Errno::EINVAL)?;
+        if self.subject.has_ended(&process) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(process.fs().map_or_else(crate::fs::root, |fs| fs.root()))
+    }
+}
+
+/// What a file shows of the mounts below a root directory.
+struct OfMounts {
+    root: NodeRef,
+    show: ShowMounts,
+}
+
+impl Content for OfMounts {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        (self.show)(text, &self.root)
     }
 }
 
@@ -485,11 +502,12 @@ impl Directory {
         let of_thread = self.is_in_task();
         let all = (1..).zip(ENTRIES);
         all.filter(move |(_, entry)| {
-            if of_thread {
-                !entry.open
+            let elsewhere = if of_thread {
+                Where::NotInTask
             } else {
-                !entry.of_threads
-            }
+                Where::InTask
+            };
+            entry.place != elsewhere
         })
     }
 

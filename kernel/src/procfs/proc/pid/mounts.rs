@@ -1,14 +1,12 @@
 //! `/proc/PID/mounts`, `mountinfo` and `mountstats`: the mounts below the process's root
 //! directory.
 
-use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::mounts::{self, Mount};
+use crate::fs::node::NodeRef;
 use crate::fs::text::Text;
 use crate::fs::viewpoint::Viewpoint;
 use crate::fs::volume::MountFlags;
-use crate::process::task::Process;
-use alloc::sync::Arc;
 use core::fmt::{Result, Write};
 
 /// What Linux escapes in a path, and in a source.
@@ -28,13 +26,14 @@ const OF_MOUNT: &[(MountFlags, &str)] = &[
     (MountFlags::RELATIVE_TIMES, ",relatime"),
 ];
 
-/// Calls `each` with every mount that the process sees, and the path at which it sees it.
+/// Calls `each` with every mount below `root`, the root directory of a process, and the path at
+/// which the process sees it.
 fn for_each(
     text: &mut Text,
-    process: &Process,
+    root: &NodeRef,
     mut each: impl FnMut(&mut Text, &Mount, &[u8]) -> Result,
 ) -> Result {
-    let view = Viewpoint::of(&process.fs().map_or_else(crate::fs::root, |fs| fs.root()));
+    let view = Viewpoint::of(root);
     let all = mounts::all().map_err(|error| text.fail(error))?;
     for mount in &all {
         let path = mount.path();
@@ -63,8 +62,8 @@ fn write_source(text: &mut Text, mount: &Mount) -> Result {
 }
 
 /// Shows `/proc/PID/mounts`.
-pub(super) fn mounts(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
-    for_each(text, process, |text, mount, path| {
+pub(super) fn mounts(text: &mut Text, root: &NodeRef) -> Result {
+    for_each(text, root, |text, mount, path| {
         write_source(text, mount)?;
         text.write_str(" ")?;
         text.push_escaped(path, SPECIAL[0])?;
@@ -78,8 +77,8 @@ pub(super) fn mounts(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Re
 }
 
 /// Shows `/proc/PID/mountinfo`.
-pub(super) fn mountinfo(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
-    for_each(text, process, |text, mount, path| {
+pub(super) fn mountinfo(text: &mut Text, root: &NodeRef) -> Result {
+    for_each(text, root, |text, mount, path| {
         let (own, above) = (mount.number(), mount.number_above());
         let (_, minor) = devices::parts(mount.device());
         write!(text, "{own} {above} 0:{minor} ")?;
@@ -100,8 +99,8 @@ pub(super) fn mountinfo(text: &mut Text, _: &Subject, process: &Arc<Process>) ->
 }
 
 /// Shows `/proc/PID/mountstats`.
-pub(super) fn mountstats(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
-    for_each(text, process, |text, mount, path| {
+pub(super) fn mountstats(text: &mut Text, root: &NodeRef) -> Result {
+    for_each(text, root, |text, mount, path| {
         text.write_str("device ")?;
         write_source(text, mount)?;
         text.write_str(" mounted on ")?;

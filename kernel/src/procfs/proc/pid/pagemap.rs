@@ -88,4 +88,7 @@ impl File for Words {
     fn seekable(&self) -> bool {
         true
     }
+    fn has_end(&self) -> bool {
+        false
+    }
 }

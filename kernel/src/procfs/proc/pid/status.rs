@@ -51,6 +51,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     let seen = space.as_ref().filter(|_| subject.check_look().is_ok());
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
+    let stack = seen.map_or(0, |space| space.stack_start());
+    let heap = seen.map_or(0, |space| space.heap_start());
     let (ignored, caught) = process.actions().summary();
     let scheduling = task
         .as_ref()
@@ -119,7 +121,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         // startcode endcode startstack kstkesp kstkeip
         0,
         0,
-        0,
+        stack,
         0,
         0,
         // signal blocked sigignore sigcatch, of the first 31 signals
@@ -127,11 +129,25 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         low(blocked),
         low(ignored.0),
         low(caught.0),
-        // wchan nswap cnswap exit_signal processor rt_priority policy
+        // wchan nswap cnswap
         u64::from(waits),
         0,
         0,
-        17,
+    ] {
+        text.number(number, b' ')?;
+    }
+    // exit_signal
+    let (exit_signal, zombie) = {
+        let relations = process.relations.lock();
+        (relations.exit_signal, relations.zombie)
+    };
+    if subject.number() == process.pid() {
+        text.number(exit_signal.into(), b' ')?;
+    } else {
+        text.write_str("-1 ")?;
+    }
+    for number in [
+        // processor rt_priority policy
         cpu as u64,
         scheduling.priority.into(),
         scheduling.policy.into(),
@@ -141,7 +157,7 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         0,
         0,
         0,
-        0,
+        heap,
         // arg_start arg_end env_start env_end
         arguments.start,
         arguments.end,
@@ -151,7 +167,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         text.number(number, b' ')?;
     }
     // exit_code
-    text.push(b"0\n")
+    let status = zombie.filter(|_| subject.check_look().is_ok());
+    text.number(status.map_or(0, |status| status.0.into()), b'\n')
 }
 
 fn state_name(letter: u8) -> &'static str {
@@ -302,11 +319,12 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
     let allowed = task
         .as_ref()
         .map_or(online, |task| task.affinity().mask() & online);
-    let digits = cpu_count().div_ceil(4).min(8);
+    // As on Linux, the first word has a digit for each four of its CPUs.
+    let digits = ((cpu_count() - 1) % 32 + 1).div_ceil(4);
     if cpu_count() > 32 {
         writeln!(
             text,
-            "Cpus_allowed:\t{:08x},{:08x}",
+            "Cpus_allowed:\t{:0digits$x},{:08x}",
             allowed >> 32,
             allowed & 0xffff_ffff
         )?;
@@ -359,8 +377,9 @@ pub(super) fn statm(text: &mut Text, subject: &Subject, process: &Arc<Process>) 
     )
 }
 
-/// Copies the memory in `range` to `text`, up to the first byte that cannot be read.
-fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
+/// Copies the memory in `range` to `text`, up to the first byte that cannot be read. With `title`,
+/// ends behind the first NUL.
+fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>, title: bool) -> Written {
     let mut at = range.start;
     while at < range.end {
         let mut piece = [0; PIECE];
@@ -369,18 +388,32 @@ fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
         if space.read_bytes(at, piece).is_err() {
             return Ok(());
         }
+        if title && let Some(nul) = piece.iter().position(|&byte| byte == 0) {
+            return text.push(&piece[..=nul]);
+        }
         text.push(piece)?;
         at += piece.len() as u64;
     }
     Ok(())
 }
 
-/// Shows `/proc/PID/cmdline`. Shows nothing if the thread has ended.
+/// Shows `/proc/PID/cmdline`. Shows nothing if the thread has ended. As on Linux, a program that has
+/// overwritten the last byte of its arguments shows a title: one string in the first page, which
+/// may extend over the environment.
 pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(space) = subject.space(process) else {
         return Ok(());
     };
-    copy(text, &space, space.arg_range())
+    let arguments = space.arg_range();
+    let mut last = [0];
+    let title = !arguments.is_empty()
+        && space.read_bytes(arguments.end - 1, &mut last).is_ok()
+        && last != [0];
+    if !title {
+        return copy(text, &space, arguments, false);
+    }
+    let end = space.env_range().end.min(arguments.start + PAGE);
+    copy(text, &space, arguments.start..end, true)
 }
 
 /// Shows `/proc/PID/environ`. Shows nothing if `space` is `None`.
@@ -388,7 +421,7 @@ pub(super) fn environ(text: &mut Text, space: Option<&AddressSpace>) -> Written 
     let Some(space) = space else {
         return Ok(());
     };
-    copy(text, space, space.env_range())
+    copy(text, space, space.env_range(), false)
 }
 
 /// Shows `/proc/PID/auxv`. Shows nothing if `space` is `None`.
@@ -396,7 +429,7 @@ pub(super) fn auxv(text: &mut Text, space: Option<&AddressSpace>) -> Written {
     let Some(space) = space else {
         return Ok(());
     };
-    copy(text, space, space.aux_range())
+    copy(text, space, space.aux_range(), false)
 }
 
 /// Shows `/proc/PID/personality`.
@@ -416,37 +449,23 @@ pub(super) fn coredump_filter(
     writeln!(text, "{:08x}", process.core_filter.load(Ordering::Relaxed))
 }
 
-/// Parses a number as C does: hexadecimal after `0x`, octal after `0`. Returns `None` if `value` is
-/// no such number.
-fn parse_any_base(value: &str) -> Option<u32> {
-    let digits = |digits: &str, base| {
-        // A sign is not accepted.
-        let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        plain.then(|| u32::from_str_radix(digits, base).ok())?
-    };
-    if let Some(rest) = value.strip_prefix("0x").or(value.strip_prefix("0X")) {
-        return digits(rest, 16);
-    }
-    match value.strip_prefix('0') {
-        Some(rest) if !rest.is_empty() => digits(rest, 8),
-        _ => digits(value, 10),
-    }
-}
-
 /// Sets the process's `coredump_filter`.
 ///
 /// # Errors
-/// Fails with `EINVAL` if `value` is no number, and with `ESRCH` if the thread has ended.
+/// Fails with `EINVAL` if `value` is no number, with `ERANGE` if the number does not fit 32 bits,
+/// and with `ESRCH` if the thread has ended.
 pub(super) fn set_coredump_filter(
     subject: &Subject,
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
     /// The kinds of memory that Linux knows.
-    const KNOWN: u32 = 0x1ff;
-    let filter = parse_any_base(value).ok_or(Errno::EINVAL)?;
+    const KNOWN: u64 = 0x1ff;
+    let filter = number::unsigned(value.as_bytes(), Base::OfPrefix, u32::MAX.into())?;
     subject.space(process).ok_or(Errno::ESRCH)?;
-    process.core_filter.store(filter & KNOWN, Ordering::Relaxed);
+    // Fits: `KNOWN` has fewer bits.
+    let filter = u32::try_from(filter & KNOWN).unwrap_or(0);
+    process.core_filter.store(filter, Ordering::Relaxed);
     Ok(())
 }
 
@@ -475,14 +494,14 @@ pub(super) fn timer_slack(text: &mut Text, subject: &Subject, process: &Arc<Proc
 /// Sets the thread's timer slack in nanoseconds.
 ///
 /// # Errors
-/// Fails with `EINVAL` if `value` is no number, with `EPERM` if the caller may not set it, and with
-/// `ESRCH` if the thread has ended.
+/// Fails with `EINVAL` if `value` is no number, with `ERANGE` if the number does not fit 64 bits,
+/// with `EPERM` if the caller may not set it, and with `ESRCH` if the thread has ended.
 pub(super) fn set_timer_slack(
     subject: &Subject,
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
-    let slack = value.parse().map_err(|_| Errno::EINVAL)?;
+    let slack = number::unsigned(value.as_bytes(), Base::Ten, u64::MAX)?;
     check_timer_slack(subject)?;
     let task = subject.task(process).ok_or(Errno::ESRCH)?;
     task.set_timer_slack(slack);
