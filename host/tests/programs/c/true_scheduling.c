@@ -182,6 +182,7 @@ static void knobs(void)
 	write_knob(RUNTIME, "2000001");
 	write_knob(RUNTIME, "1500000");
 	write_knob(RUNTIME, "x");
+	write_knob(RUNTIME, "-2");
 	write_knob(RUNTIME, "-1");
 	write_knob(RUNTIME, "950000");
 	write_knob(PERIOD, "1000000");
