@@ -53,8 +53,21 @@ static void making(void)
 	TRY(socket(AF_INET, 0, 0));
 	TRY(socket(AF_INET, SOCK_STREAM, -1));
 	TRY(socket(77, SOCK_STREAM, 0));
+	TRY(socket(0, SOCK_STREAM, 0));
+	TRY(socket(AF_INET, 75, 0));
+	TRY(socket(AF_INET, SOCK_STREAM, IPPROTO_ICMP));
 	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), p[2];
 	TRY(socketpair(AF_INET, SOCK_STREAM, 0, p));
+	TRY(socketpair(0, SOCK_STREAM, 0, p));
+	TRY(socketpair(AF_INET, 75, 0, p));
+	TRY(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_UDP, p));
+	TRY(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_TCP, p));
+	TRY(socketpair(AF_INET, SOCK_STREAM, IPPROTO_ICMP, p));
+	int datagrams = MUST(socket(AF_INET, SOCK_DGRAM, 0)), mark;
+	TRY(ioctl(s, SIOCATMARK, NULL));
+	TRY(ioctl(datagrams, SIOCATMARK, &mark));
+	TRY(ioctl(datagrams, SIOCGIFFLAGS, NULL));
+	close(datagrams);
 	struct sockaddr_in a = v4("127.0.0.1", 0);
 	say_name("fresh", s, 0, getsockname);
 	say_name("fresh", s, 0, getpeername);
@@ -156,6 +169,15 @@ static void connections(int family)
 	TRY(write(d, "ab", 2));
 	TRY(recvfrom(c, b, 100, 0, (void *)b, &fl));
 	say("source of %u bytes", fl);
+	/* There is no source to write, so the place does not matter; its length does. */
+	fl = sizeof a6;
+	TRY(write(d, "cd", 2));
+	TRY(recvfrom(c, b, 100, 0, (void *)-1, &fl));
+	fl = -1;
+	TRY(write(d, "ef", 2));
+	TRY(recvfrom(c, b, 100, 0, (void *)b, &fl));
+	TRY(recv(c, b, 100, MSG_DONTWAIT));
+	TRY(recv(c, b, 100, MSG_ERRQUEUE));
 	TRY(sendto(c, "to", 2, 0, a, l));
 	TRY(recv(d, b, 100, MSG_TRUNC));
 	TRY(shutdown(c, SHUT_WR));

@@ -104,7 +104,7 @@ static int look_around(void *unused)
 static void bare_threads(void)
 {
 	char place[64];
-	int all = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_CHILD_CLEARTID;
+	int all = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD;
 	for (int shared = 0; shared < 4; shared++) {
 		int flags = all | (shared & 1 ? CLONE_FS : 0) | (shared & 2 ? CLONE_FILES : 0);
 		MUST(chdir("/"));
@@ -367,6 +367,14 @@ static void threads_for_events(void)
 	TRY(mq_send(queue, "third", 5, 0));
 	sleep_ms(50);
 	say("%d", runs);
+	struct sigevent silent = { .sigev_notify = SIGEV_NONE };
+	int folder = MUST(open("/", O_RDONLY));
+	TRY(mq_notify(folder, &silent));
+	TRY(mq_notify(-1, &silent));
+	TRY(mq_notify(queue, &silent));
+	TRY(mq_notify(queue, &silent));
+	TRY(mq_notify(queue, NULL));
+	close(folder);
 	mq_close(queue);
 	mq_unlink("/for_threads");
 	timer_t timer;
@@ -411,6 +419,11 @@ static void set_number(const char *path, int value)
 static void queues_of_a_user(void)
 {
 	struct mq_attr size = { .mq_maxmsg = 1, .mq_msgsize = 1 };
+	set_number("/proc/sys/fs/mqueue/queues_max", 0);
+	IN_CHILD("a user", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		DO(mq_open("/one", O_RDWR | O_CREAT, 0600, &size));
+	});
 	set_number("/proc/sys/fs/mqueue/queues_max", 1);
 	IN_CHILD("a user", {
 		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
@@ -455,6 +468,14 @@ static void pipes_of_a_user(void)
 	close(p[0]);
 	close(p[1]);
 	set_number("/proc/sys/fs/pipe-user-pages-soft", 16384);
+	set_number("/proc/sys/fs/pipe-max-size", PAGE);
+	IN_CHILD("of small pipes", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		MUST(pipe(p));
+		TRY(fcntl(p[0], F_GETPIPE_SZ));
+	});
+	IN_CHILD("root", MUST(pipe(p)); TRY(fcntl(p[0], F_GETPIPE_SZ)));
+	set_number("/proc/sys/fs/pipe-max-size", 1 << 20);
 	IN_CHILD("another", {
 		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
 		MUST(pipe(p));
