@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/user.h>
@@ -439,6 +440,42 @@ static void queues_of_a_user(void)
 	set_number("/proc/sys/fs/mqueue/queues_max", 256);
 }
 
+/* Which queues can be opened and made, by root and by a user. */
+static void opening_queues(void)
+{
+	struct mq_attr large = { .mq_maxmsg = 20, .mq_msgsize = 16384 }, got;
+	struct rlimit limit, none;
+	char name[258] = "/";
+	memset(name + 1, 'a', 255);
+	DO(mq_open(name, O_RDWR | O_CREAT, 0600, NULL));
+	TRY(mq_unlink(name));
+	name[256] = 'a';
+	DO(mq_open(name, O_RDWR | O_CREAT, 0600, NULL));
+	DO(syscall(SYS_mq_open, "", O_RDWR | O_CREAT, 0600, NULL));
+	DO(syscall(SYS_mq_open, "a/b", O_RDWR | O_CREAT, 0600, NULL));
+	DO(mq_open("/absent", O_RDWR));
+	mqd_t queue = MUST(mq_open("/large", O_RDWR | O_CREAT, 0600, &large));
+	TRY(mq_getattr(queue, &got));
+	say("%ld messages of %ld", got.mq_maxmsg, got.mq_msgsize);
+	DO(mq_open("/large", O_RDWR | O_CREAT | O_EXCL, 0600, NULL));
+	MUST(getrlimit(RLIMIT_NOFILE, &limit));
+	none = (struct rlimit){ 0, limit.rlim_max };
+	MUST(setrlimit(RLIMIT_NOFILE, &none));
+	DO(mq_open("/large", O_RDWR));
+	DO(mq_open("/more", O_RDWR | O_CREAT, 0600, NULL));
+	MUST(setrlimit(RLIMIT_NOFILE, &limit));
+	DO(mq_open("/more", O_RDWR));
+	IN_CHILD("a user", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		DO(mq_open("/large", O_RDWR));
+		DO(mq_open("/large", O_RDWR | O_CREAT | O_EXCL, 0600, NULL));
+		DO(mq_open("/more", O_RDWR | O_CREAT, 0600, &large));
+		TRY(mq_unlink("/large"));
+	});
+	mq_close(queue);
+	TRY(mq_unlink("/large"));
+}
+
 /* What pipes of a user without rights may hold. */
 static void pipes_of_a_user(void)
 {
@@ -515,6 +552,7 @@ int main(int count, char **arguments)
 	threads_for_events();
 	many_objects();
 	queues_of_a_user();
+	opening_queues();
 	pipes_of_a_user();
 	single_errors();
 	return 0;
