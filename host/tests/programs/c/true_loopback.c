@@ -1301,10 +1301,50 @@ static void ties(void)
 	close(t); close(u);
 }
 
+/* What sendmsg refuses, and that a connected socket has no use for an address. */
+static void messages_refused(void)
+{
+	static char large[128 * 1024];
+	struct iovec one = { large, 1024 };
+	struct sockaddr_in to = v4("127.0.0.1", 0);
+	int l = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	int fresh = MUST(socket(AF_INET, SOCK_STREAM, 0)), u = MUST(socket(AF_INET, SOCK_DGRAM, 0)), none = MUST(open("/dev/null", O_WRONLY));
+	MUST(bind(l, (void *)&to, sizeof to));
+	MUST(listen(l, 1));
+	to = v4("127.0.0.1", port_of(l));
+	MUST(connect(c, (void *)&to, sizeof to));
+	struct msghdr m = { .msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &one, .msg_iovlen = 1 };
+	TRY(sendmsg(400, &m, 0));
+	TRY(sendmsg(none, &m, 0));
+	TRY(sendmsg(u, NULL, 0));
+	TRY(sendmsg(fresh, &m, MSG_NOSIGNAL));
+	TRY(sendmsg(u, &m, MSG_OOB));
+	one.iov_base = (void *)-1;
+	TRY(sendmsg(u, &m, 0));
+	one = (struct iovec){ large, sizeof large };
+	TRY(sendmsg(u, &m, 0));
+	one.iov_len = 1024;
+	m.msg_namelen = 1;
+	TRY(sendmsg(u, &m, 0));
+	m.msg_name = (void *)-1;
+	m.msg_namelen = sizeof to;
+	TRY(sendmsg(u, &m, 0));
+	struct sockaddr_in other = v4("127.0.0.1", 1);
+	m.msg_name = &other;
+	TRY(sendmsg(c, &m, 0));
+	m.msg_iov = NULL;
+	TRY(sendmsg(c, &m, 0));
+	m.msg_iov = &one;
+	MUST(shutdown(c, SHUT_WR));
+	TRY(sendmsg(c, &m, MSG_NOSIGNAL));
+	close(l), close(c), close(fresh), close(u), close(none);
+}
+
 int main(void)
 {
 	on_one_cpu();
 	making();
+	messages_refused();
 	ties();
 	refused();
 	say("version 4");
