@@ -409,6 +409,32 @@ static void many_objects(void)
 	say("%d of each made, %d found", made, found);
 }
 
+static void set_text(const char *path, const char *value)
+{
+	FILE *knob = fopen(path, "r+");
+	if (!knob || fputs(value, knob) < 0 || fclose(knob))
+		say("%s cannot be set", path);
+}
+
+/* There are no more sets of semaphores than the knob says. */
+static void few_sets(void)
+{
+	char limits[64];
+	struct seminfo now;
+	int sets[4];
+	MUST(semctl(0, 0, SEM_INFO, &now));
+	sprintf(limits, "32000 1024000000 500 %d", now.semusz + 3);
+	set_text("/proc/sys/kernel/sem", limits);
+	for (int i = 0; i < 4; i++) {
+		errno = 0;
+		sets[i] = semget(IPC_PRIVATE, 10, 0600);
+		say("set %d: %s", i, sets[i] >= 0 ? "made" : strerrorname_np(errno));
+	}
+	for (int i = 0; i < 4; i++)
+		semctl(sets[i], 0, IPC_RMID);
+	set_text("/proc/sys/kernel/sem", "32000 1024000000 500 32000");
+}
+
 static void set_number(const char *path, int value)
 {
 	FILE *knob = fopen(path, "r+");
@@ -551,6 +577,7 @@ int main(int count, char **arguments)
 	sticky_times();
 	threads_for_events();
 	many_objects();
+	few_sets();
 	queues_of_a_user();
 	opening_queues();
 	pipes_of_a_user();
