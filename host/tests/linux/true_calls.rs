@@ -9,6 +9,7 @@ use std::path::Path;
 /// Programs that print the result of each call. Programs of the same class are next to each other,
 /// so that few guests boot.
 const PROGRAMS: &[&str] = &[
+    "true_aio",
     "true_continues",
     "true_cores",
     "true_datagrams",
@@ -49,6 +50,8 @@ const PROGRAMS: &[&str] = &[
     "true_waits",
     "true_walks",
     "true_xattrs",
+    // Sets the wall clock.
+    "true_clock",
 ];
 
 fn cases() -> Vec<Case> {

@@ -157,6 +157,7 @@ fn file_backing(
     let id = open.node().id();
     let mut file = MappedFile::new(source, Arc::from(open.path()), id.inode, id.device);
     file.hold = open.hold_for_mapping();
+    file.writable = flags.writable();
     let mount = open.node().fs_stats().flags;
     file.executable = mount & MountFlags::NO_EXECUTION.bits() == 0;
     if prot.contains(Prot::EXEC) && !file.executable {

@@ -459,8 +459,9 @@ impl AddressSpace {
 
 impl State {
     /// Sets the bytes of `present`, one for each page of `range`, for pages that the mapped files
-    /// have in memory. Only files of shared mappings that may store are examined. Linux examines
-    /// every file that the caller owns or may open for writing.
+    /// have in memory. Of files, only those of shared mappings that may store and those that are
+    /// mapped from a descriptor for writing are examined. Linux examines every file that the caller
+    /// owns or may open for writing.
     fn add_present(&self, range: Range<u64>, present: &mut [u8]) {
         const ROW: usize = 16;
         const TOLD: VmaFlags = VmaFlags::SHARED.union(VmaFlags::MAY_WRITE);
@@ -468,7 +469,8 @@ impl State {
             let Bytes::File(file, offset) = &area.backing else {
                 continue;
             };
-            if !area.flags.contains(TOLD) || area.flags.contains(VmaFlags::HUGETLB) {
+            let told = file.writable || area.flags.contains(TOLD);
+            if !told || area.flags.contains(VmaFlags::HUGETLB) {
                 continue;
             }
             let part = area.start.max(range.start)..area.end.min(range.end);

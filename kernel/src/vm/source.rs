@@ -151,6 +151,8 @@ pub struct MappedFile {
     pub shmem: bool,
     /// Whether `mprotect` may allow instruction fetches.
     pub executable: bool,
+    /// Whether the mapping is from a descriptor for writing.
+    pub writable: bool,
     /// A value that must exist as long as the mapping.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
     /// The attachment of this mapping, if the file counts its mappings.
@@ -173,6 +175,7 @@ impl MappedFile {
             },
             shmem: false,
             executable: true,
+            writable: false,
             hold: None,
             attachment: None,
             stores: false,
@@ -201,6 +204,7 @@ impl MappedFile {
             name: self.name.clone(),
             shmem: self.shmem,
             executable: self.executable,
+            writable: self.writable,
             hold: self.hold.clone(),
             attachment: Some(attachment),
             // A file that counts its mappings is never sealed.
@@ -217,6 +221,7 @@ impl MappedFile {
             name: self.name.clone(),
             shmem: self.shmem,
             executable: self.executable,
+            writable: self.writable,
             hold: self.hold.clone(),
             attachment: None,
             stores: false,

@@ -71,6 +71,7 @@ static void files(void)
 	TRY(submit(ctx, 1, list + 4));
 	show(1, &late);
 	block(0, IOCB_CMD_PREAD, r, back, 16, 16), one("behind the end");
+	block(0, IOCB_CMD_PREAD, r, back, 0, 0), one("no bytes");
 	block(0, IOCB_CMD_PREAD, r, (void *)1, 16, 0), one("a bad buffer");
 	block(0, IOCB_CMD_PREAD, r, (void *)-4096L, 16, 0), one("a buffer that cannot be");
 	block(0, IOCB_CMD_PREAD, w, back, 16, 0), one("reading what is open for writing");
@@ -196,6 +197,8 @@ static void contexts(void)
 	TRY(setup(0, &other));
 	TRY(setup(0x10000000, &other));
 	TRY(setup(200000, &other));
+	TRY(setup(-1, &other));
+	TRY(setup(8, &ctx));
 	TRY(setup(8, &ctx));
 	say("%d requests more", number("/proc/sys/fs/aio-nr"));
 	TRY(setup(100, &other));

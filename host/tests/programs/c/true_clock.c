@@ -252,6 +252,14 @@ static void timers(void)
 	timer_gettime(timer, &got);
 	HOLDS(got.it_value.tv_sec > 3000);
 	step(-600);
+	/* 2^31 seconds are a time as any other. */
+	long far = 0x7fffffff - from_now(CLOCK_REALTIME, 0).tv_sec;
+	step(far);
+	at.it_value = (struct timespec){ 0x80000001, 0 };
+	TRY(timer_settime(timer, TIMER_ABSTIME, &at, 0));
+	TRY(sigwaitinfo(&set, &info));
+	HOLDS(from_now(CLOCK_REALTIME, 0).tv_sec >= 0x80000001);
+	step(-far);
 	timer_delete(timer);
 }
 

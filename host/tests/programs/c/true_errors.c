@@ -34,6 +34,12 @@ static void futexes(char *page)
 	TRY(futex(HOLE, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
 	TRY(futex(none, FUTEX_WAKE, 1, 0, 0, 0));
 	TRY(futex(ro, FUTEX_WAKE, 1, 0, 0, 0));
+	int cut = MUST(memfd_create("cut", 0));
+	MUST(ftruncate(cut, PAGE));
+	char *gone = MUST(mmap(0, PAGE, BOTH, MAP_SHARED, cut, 0));
+	MUST(ftruncate(cut, 0));
+	TRY(futex(gone, FUTEX_WAKE, 1, 0, 0, 0));
+	close(cut);
 	TRY(futex(page, FUTEX_REQUEUE, 1, (void *)1, HOLE, 0));
 	TRY(futex(HOLE, FUTEX_REQUEUE, 1, (void *)1, page, 0));
 	TRY(futex(HOLE, FUTEX_REQUEUE_PRIVATE, 1, (void *)1, page, 0));
@@ -151,6 +157,14 @@ static void memory(char *page)
 	TRY(madvise(MUST(mmap(0, PAGE, PROT_NONE, ANON, -1, 0)), PAGE, MADV_POPULATE_READ));
 	TRY(madvise(MUST(mmap(0, PAGE, PROT_READ, ANON, -1, 0)), PAGE, MADV_POPULATE_WRITE));
 	TRY(madvise(MUST(mmap(0, PAGE, BOTH, MAP_SHARED, f, 0)), PAGE, MADV_FREE));
+	TRY(madvise(MUST(mmap(0, PAGE, PROT_READ, MAP_SHARED, f, 0)), PAGE, MADV_WIPEONFORK));
+	TRY(madvise(MUST(mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0)), PAGE, MADV_WIPEONFORK));
+	/* The range goes on behind the mapping. */
+	m = MUST(mmap(0, 4 * PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	MUST(munmap(m + 2 * PAGE, 2 * PAGE));
+	TRY(madvise(m, 4 * PAGE, MADV_WIPEONFORK));
+	TRY(madvise(m, 4 * PAGE, MADV_WILLNEED));
+	TRY(madvise(m, 4 * PAGE, MADV_NORMAL));
 	unsigned char vec[4];
 	TRY(mincore(HOLE, PAGE, vec));
 	TRY(mincore(page + 1, PAGE, vec));

@@ -28,6 +28,18 @@ static void handles(void)
 	DO(g = open_by_handle_at(d, &h.head, O_RDONLY));
 	TRY(close(g));
 	TRY(open_by_handle_at(-1, &h.head, O_RDONLY));
+	int p[2];
+	MUST(pipe(p));
+	TRY(open_by_handle_at(p[0], &h.head, O_RDWR));
+	close(p[0]), close(p[1]);
+	TRY(name_to_handle_at(f, "x", &h.head, &mount_number, 0));
+	TRY(symlink("other", "/tmp/to_other"));
+	TRY(name_to_handle_at(d, "to_other", &h.head, &mount_number, 0));
+	TRY(open_by_handle_at(d, &h.head, O_RDWR));
+	TRY(name_to_handle_at(d, "to_other", &h.head, &mount_number, AT_EMPTY_PATH | AT_SYMLINK_FOLLOW));
+	DO(g = open_by_handle_at(d, &h.head, O_WRONLY));
+	TRY(close(g));
+	TRY(unlink("/tmp/to_other"));
 	TRY(open_by_handle_at(d, NULL, O_RDONLY));
 	TRY(unlink("/tmp/other"));
 	TRY(close(f));

@@ -53,8 +53,21 @@ static void making(void)
 	TRY(socket(AF_INET, 0, 0));
 	TRY(socket(AF_INET, SOCK_STREAM, -1));
 	TRY(socket(77, SOCK_STREAM, 0));
+	TRY(socket(0, SOCK_STREAM, 0));
+	TRY(socket(AF_INET, 75, 0));
+	TRY(socket(AF_INET, SOCK_STREAM, IPPROTO_ICMP));
 	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), p[2];
 	TRY(socketpair(AF_INET, SOCK_STREAM, 0, p));
+	TRY(socketpair(0, SOCK_STREAM, 0, p));
+	TRY(socketpair(AF_INET, 75, 0, p));
+	TRY(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_UDP, p));
+	TRY(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_TCP, p));
+	TRY(socketpair(AF_INET, SOCK_STREAM, IPPROTO_ICMP, p));
+	int datagrams = MUST(socket(AF_INET, SOCK_DGRAM, 0)), mark;
+	TRY(ioctl(s, SIOCATMARK, NULL));
+	TRY(ioctl(datagrams, SIOCATMARK, &mark));
+	TRY(ioctl(datagrams, SIOCGIFFLAGS, NULL));
+	close(datagrams);
 	struct sockaddr_in a = v4("127.0.0.1", 0);
 	say_name("fresh", s, 0, getsockname);
 	say_name("fresh", s, 0, getpeername);
@@ -156,6 +169,15 @@ static void connections(int family)
 	TRY(write(d, "ab", 2));
 	TRY(recvfrom(c, b, 100, 0, (void *)b, &fl));
 	say("source of %u bytes", fl);
+	/* There is no source to write, so the place does not matter; its length does. */
+	fl = sizeof a6;
+	TRY(write(d, "cd", 2));
+	TRY(recvfrom(c, b, 100, 0, (void *)-1, &fl));
+	fl = -1;
+	TRY(write(d, "ef", 2));
+	TRY(recvfrom(c, b, 100, 0, (void *)b, &fl));
+	TRY(recv(c, b, 100, MSG_DONTWAIT));
+	TRY(recv(c, b, 100, MSG_ERRQUEUE));
 	TRY(sendto(c, "to", 2, 0, a, l));
 	TRY(recv(d, b, 100, MSG_TRUNC));
 	TRY(shutdown(c, SHUT_WR));
@@ -1279,10 +1301,50 @@ static void ties(void)
 	close(t); close(u);
 }
 
+/* What sendmsg refuses, and that a connected socket has no use for an address. */
+static void messages_refused(void)
+{
+	static char large[128 * 1024];
+	struct iovec one = { large, 1024 };
+	struct sockaddr_in to = v4("127.0.0.1", 0);
+	int l = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	int fresh = MUST(socket(AF_INET, SOCK_STREAM, 0)), u = MUST(socket(AF_INET, SOCK_DGRAM, 0)), none = MUST(open("/dev/null", O_WRONLY));
+	MUST(bind(l, (void *)&to, sizeof to));
+	MUST(listen(l, 1));
+	to = v4("127.0.0.1", port_of(l));
+	MUST(connect(c, (void *)&to, sizeof to));
+	struct msghdr m = { .msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &one, .msg_iovlen = 1 };
+	TRY(sendmsg(400, &m, 0));
+	TRY(sendmsg(none, &m, 0));
+	TRY(sendmsg(u, NULL, 0));
+	TRY(sendmsg(fresh, &m, MSG_NOSIGNAL));
+	TRY(sendmsg(u, &m, MSG_OOB));
+	one.iov_base = (void *)-1;
+	TRY(sendmsg(u, &m, 0));
+	one = (struct iovec){ large, sizeof large };
+	TRY(sendmsg(u, &m, 0));
+	one.iov_len = 1024;
+	m.msg_namelen = 1;
+	TRY(sendmsg(u, &m, 0));
+	m.msg_name = (void *)-1;
+	m.msg_namelen = sizeof to;
+	TRY(sendmsg(u, &m, 0));
+	struct sockaddr_in other = v4("127.0.0.1", 1);
+	m.msg_name = &other;
+	TRY(sendmsg(c, &m, 0));
+	m.msg_iov = NULL;
+	TRY(sendmsg(c, &m, 0));
+	m.msg_iov = &one;
+	MUST(shutdown(c, SHUT_WR));
+	TRY(sendmsg(c, &m, MSG_NOSIGNAL));
+	close(l), close(c), close(fresh), close(u), close(none);
+}
+
 int main(void)
 {
 	on_one_cpu();
 	making();
+	messages_refused();
 	ties();
 	refused();
 	say("version 4");

@@ -159,8 +159,8 @@ static void refused(void)
 	TRY(mmap(0, 0, PROT_READ, MAP_PRIVATE, -1, 0) == MAP_FAILED ? -1 : 0);
 	TRY(mmap(0, PAGE, PROT_READ, 0, -1, 0) == MAP_FAILED ? -1 : 0);
 	TRY(mmap(0, 0, PROT_READ, ANON, -1, 0) == MAP_FAILED ? -1 : 0);
-	static const unsigned flags[] = { 0, 0x80000, 0x2000000, 1 << 28, 0x8000, 0x20000, 0x800, 0x20 };
-	for (int i = 0; i < 8; i++) {
+	static const unsigned flags[] = { 0, 0x80000, 0x2000000, 1 << 28, 0x8000, 0x20000, 0x800, 0x20, 0x80, 0x200 };
+	for (int i = 0; i < 10; i++) {
 		say("flag %#x", flags[i]);
 		TRY(mmap(0, PAGE, PROT_READ, MAP_SHARED_VALIDATE | flags[i], fd, 0) == MAP_FAILED ? -1 : 0);
 		TRY(mmap(0, PAGE, PROT_READ, MAP_SHARED | flags[i], fd, 0) == MAP_FAILED ? -1 : 0);
@@ -206,6 +206,14 @@ static void resident(void)
 	say("of the file: %d %d %d %d", there[0], there[1], there[2], there[3]);
 	MUST(mincore(shared, 4 * PAGE, there));
 	say("of shared memory: %d %d %d %d", there[0], there[1], there[2], there[3]);
+	/* A store to a private mapping brings in the page that it copies. */
+	char *own = MUST(mmap(0, 4 * PAGE, BOTH, MAP_PRIVATE, fd, 0));
+	IN_CHILD("child", own[3 * PAGE] = 1);
+	MUST(mincore(own, 4 * PAGE, there));
+	say("of a private mapping: %d %d %d %d", there[0], there[1], there[2], there[3]);
+	IN_CHILD("child", MUST(mlock(own, 3 * PAGE)));
+	MUST(mincore(own, 4 * PAGE, there));
+	say("after a lock: %d %d %d %d", there[0], there[1], there[2], there[3]);
 }
 
 int main(void)

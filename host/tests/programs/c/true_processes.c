@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/user.h>
@@ -104,7 +105,7 @@ static int look_around(void *unused)
 static void bare_threads(void)
 {
 	char place[64];
-	int all = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_CHILD_CLEARTID;
+	int all = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD;
 	for (int shared = 0; shared < 4; shared++) {
 		int flags = all | (shared & 1 ? CLONE_FS : 0) | (shared & 2 ? CLONE_FILES : 0);
 		MUST(chdir("/"));
@@ -367,6 +368,14 @@ static void threads_for_events(void)
 	TRY(mq_send(queue, "third", 5, 0));
 	sleep_ms(50);
 	say("%d", runs);
+	struct sigevent silent = { .sigev_notify = SIGEV_NONE };
+	int folder = MUST(open("/", O_RDONLY));
+	TRY(mq_notify(folder, &silent));
+	TRY(mq_notify(-1, &silent));
+	TRY(mq_notify(queue, &silent));
+	TRY(mq_notify(queue, &silent));
+	TRY(mq_notify(queue, NULL));
+	close(folder);
 	mq_close(queue);
 	mq_unlink("/for_threads");
 	timer_t timer;
@@ -400,6 +409,32 @@ static void many_objects(void)
 	say("%d of each made, %d found", made, found);
 }
 
+static void set_text(const char *path, const char *value)
+{
+	FILE *knob = fopen(path, "r+");
+	if (!knob || fputs(value, knob) < 0 || fclose(knob))
+		say("%s cannot be set", path);
+}
+
+/* There are no more sets of semaphores than the knob says. */
+static void few_sets(void)
+{
+	char limits[64];
+	struct seminfo now;
+	int sets[4];
+	MUST(semctl(0, 0, SEM_INFO, &now));
+	sprintf(limits, "32000 1024000000 500 %d", now.semusz + 3);
+	set_text("/proc/sys/kernel/sem", limits);
+	for (int i = 0; i < 4; i++) {
+		errno = 0;
+		sets[i] = semget(IPC_PRIVATE, 10, 0600);
+		say("set %d: %s", i, sets[i] >= 0 ? "made" : strerrorname_np(errno));
+	}
+	for (int i = 0; i < 4; i++)
+		semctl(sets[i], 0, IPC_RMID);
+	set_text("/proc/sys/kernel/sem", "32000 1024000000 500 32000");
+}
+
 static void set_number(const char *path, int value)
 {
 	FILE *knob = fopen(path, "r+");
@@ -411,6 +446,11 @@ static void set_number(const char *path, int value)
 static void queues_of_a_user(void)
 {
 	struct mq_attr size = { .mq_maxmsg = 1, .mq_msgsize = 1 };
+	set_number("/proc/sys/fs/mqueue/queues_max", 0);
+	IN_CHILD("a user", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		DO(mq_open("/one", O_RDWR | O_CREAT, 0600, &size));
+	});
 	set_number("/proc/sys/fs/mqueue/queues_max", 1);
 	IN_CHILD("a user", {
 		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
@@ -424,6 +464,42 @@ static void queues_of_a_user(void)
 	mq_unlink("/one");
 	mq_unlink("/two");
 	set_number("/proc/sys/fs/mqueue/queues_max", 256);
+}
+
+/* Which queues can be opened and made, by root and by a user. */
+static void opening_queues(void)
+{
+	struct mq_attr large = { .mq_maxmsg = 20, .mq_msgsize = 16384 }, got;
+	struct rlimit limit, none;
+	char name[258] = "/";
+	memset(name + 1, 'a', 255);
+	DO(mq_open(name, O_RDWR | O_CREAT, 0600, NULL));
+	TRY(mq_unlink(name));
+	name[256] = 'a';
+	DO(mq_open(name, O_RDWR | O_CREAT, 0600, NULL));
+	DO(syscall(SYS_mq_open, "", O_RDWR | O_CREAT, 0600, NULL));
+	DO(syscall(SYS_mq_open, "a/b", O_RDWR | O_CREAT, 0600, NULL));
+	DO(mq_open("/absent", O_RDWR));
+	mqd_t queue = MUST(mq_open("/large", O_RDWR | O_CREAT, 0600, &large));
+	TRY(mq_getattr(queue, &got));
+	say("%ld messages of %ld", got.mq_maxmsg, got.mq_msgsize);
+	DO(mq_open("/large", O_RDWR | O_CREAT | O_EXCL, 0600, NULL));
+	MUST(getrlimit(RLIMIT_NOFILE, &limit));
+	none = (struct rlimit){ 0, limit.rlim_max };
+	MUST(setrlimit(RLIMIT_NOFILE, &none));
+	DO(mq_open("/large", O_RDWR));
+	DO(mq_open("/more", O_RDWR | O_CREAT, 0600, NULL));
+	MUST(setrlimit(RLIMIT_NOFILE, &limit));
+	DO(mq_open("/more", O_RDWR));
+	IN_CHILD("a user", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		DO(mq_open("/large", O_RDWR));
+		DO(mq_open("/large", O_RDWR | O_CREAT | O_EXCL, 0600, NULL));
+		DO(mq_open("/more", O_RDWR | O_CREAT, 0600, &large));
+		TRY(mq_unlink("/large"));
+	});
+	mq_close(queue);
+	TRY(mq_unlink("/large"));
 }
 
 /* What pipes of a user without rights may hold. */
@@ -455,6 +531,14 @@ static void pipes_of_a_user(void)
 	close(p[0]);
 	close(p[1]);
 	set_number("/proc/sys/fs/pipe-user-pages-soft", 16384);
+	set_number("/proc/sys/fs/pipe-max-size", PAGE);
+	IN_CHILD("of small pipes", {
+		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
+		MUST(pipe(p));
+		TRY(fcntl(p[0], F_GETPIPE_SZ));
+	});
+	IN_CHILD("root", MUST(pipe(p)); TRY(fcntl(p[0], F_GETPIPE_SZ)));
+	set_number("/proc/sys/fs/pipe-max-size", 1 << 20);
 	IN_CHILD("another", {
 		MUST(syscall(SYS_setresuid, 4321, 4321, 4321));
 		MUST(pipe(p));
@@ -576,7 +660,9 @@ int main(int count, char **arguments)
 	sticky_times();
 	threads_for_events();
 	many_objects();
+	few_sets();
 	queues_of_a_user();
+	opening_queues();
 	pipes_of_a_user();
 	forks_in_a_group();
 	groups_of_children();

@@ -922,6 +922,27 @@ static void attached(void)
 	TRY(trace(PTRACE_DETACH, pid, 0, SIGUSR1));
 	kill(pid, SIGCONT);
 	next(pid);
+	/* One that is stopped already can be used without a wait. */
+	pid = MUST(fork());
+	if (pid == 0) {
+		raise(SIGSTOP);
+		_exit(7);
+	}
+	long word = 0;
+	call_it(pid, "stopped");
+	MUST(waitpid(pid, &status, WUNTRACED));
+	TRY(trace(PTRACE_ATTACH, pid, 0, 0));
+	TRY(trace(PTRACE_POKEUSR, pid, DR(0), 1));
+	TRY(trace(PTRACE_POKEUSR, pid, DR(7), 1));
+	TRY(trace(PTRACE_POKEUSR, pid, DR(0), 0xffff800000000000));
+	TRY(trace(PTRACE_POKEUSR, pid, DR(0), -1ul));
+	TRY(trace(PTRACE_POKEUSR, pid, DR(0), 2));
+	TRY(trace(PTRACE_PEEKUSR, pid, DR(0), (long)&word));
+	say("dr0 %#lx", word);
+	TRY(trace(PTRACE_DETACH, pid, 0, 0));
+	kill(pid, SIGCONT);
+	MUST(waitpid(pid, &status, 0));
+	say_status("stopped", status);
 }
 
 /* Whose tracer is not its parent. */

@@ -124,6 +124,10 @@ static void policies(void)
 	TRY(syscall(SYS_sched_setattr, 0, &a, 0));
 	TRY(getpriority(PRIO_PROCESS, 0));
 	TRY(setpriority(PRIO_PROCESS, 0, 0));
+	MUST(set(0, SCHED_FIFO, 1));
+	IN_CHILD("child", TRY(set_param(getppid(), 5)));
+	TRY(param(0));
+	MUST(set(0, SCHED_OTHER, 0));
 }
 
 /* What a child has of a parent with this. */
@@ -182,6 +186,7 @@ static void knobs(void)
 	write_knob(RUNTIME, "2000001");
 	write_knob(RUNTIME, "1500000");
 	write_knob(RUNTIME, "x");
+	write_knob(RUNTIME, "-2");
 	write_knob(RUNTIME, "-1");
 	write_knob(RUNTIME, "950000");
 	write_knob(PERIOD, "1000000");
@@ -511,14 +516,15 @@ static double ratio(int nice, int other_policy, int other_nice)
 static void weights(void)
 {
 	double same = ratio(0, SCHED_OTHER, 0), five = ratio(0, SCHED_OTHER, 5), most = ratio(0, SCHED_OTHER, 19),
-	       idle = ratio(0, SCHED_IDLE, 0), negative = ratio(-10, SCHED_OTHER, 0);
+	       idle = ratio(0, SCHED_IDLE, 0), negative = ratio(-10, SCHED_OTHER, 0), one = ratio(-2, SCHED_OTHER, -1);
 	HOLDS(same > 0.5 && same < 2);
 	HOLDS(five > 1.5 && five < 6);
 	HOLDS(most > 10);
 	HOLDS(idle > 10);
 	HOLDS(negative > 4);
-	if (most <= 10 || idle <= 10 || negative <= 4)
-		say("%f %f %f %f %f", same, five, most, idle, negative);
+	HOLDS(one > 1);
+	if (most <= 10 || idle <= 10 || negative <= 4 || one <= 1)
+		say("%f %f %f %f %f %f", same, five, most, idle, negative, one);
 }
 
 static void spin(void)

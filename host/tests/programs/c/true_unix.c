@@ -566,6 +566,15 @@ static void credentials(void)
 	TRY(sendmsg(s[0], &m, 0));
 	m.msg_controllen = 1 << 20;
 	TRY(sendmsg(s[0], &m, 0));
+	c->cmsg_len = 0;
+	m.msg_controllen = 0;
+	TRY(sendmsg(s[0], &m, 0));
+	take(s[1], 64, 100, 0, 0);
+	m.msg_control = (void *)-1;
+	TRY(sendmsg(s[0], &m, 0));
+	take(s[1], 64, 100, 0, 0);
+	m.msg_controllen = CMSG_LEN(4);
+	TRY(sendmsg(s[0], &m, 0));
 	m.msg_controllen = 0;
 	m.msg_iovlen = 1025;
 	TRY(sendmsg(s[0], &m, 0));

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -207,6 +208,30 @@ static void signals_at_descriptors(void)
 	close(signal_file);
 }
 
+/* A list of mounts tells of each change once. */
+static void changes_of_mounts(void)
+{
+	struct epoll_event event = { EPOLLPRI };
+	int list = MUST(open("/proc/mounts", O_RDONLY)), set = MUST(epoll_create1(0));
+	struct pollfd p = { list, POLLIN | POLLPRI };
+	TRY(epoll_ctl(set, EPOLL_CTL_ADD, list, &event));
+	TRY(epoll_wait(set, &event, 1, 0));
+	MUST(mkdir("/tmp/changes", 0700));
+	MUST(mount("none", "/tmp/changes", "tmpfs", 0, NULL));
+	TRY(epoll_wait(set, &event, 1, 600000));
+	say("events %#x", event.events);
+	TRY(epoll_wait(set, &event, 1, 0));
+	TRY(poll(&p, 1, 0));
+	say("quiet: %#x", p.revents);
+	MUST(umount("/tmp/changes"));
+	TRY(poll(&p, 1, 600000));
+	say("changed: %#x", p.revents);
+	TRY(epoll_wait(set, &event, 1, 0));
+	MUST(rmdir("/tmp/changes"));
+	close(list);
+	close(set);
+}
+
 static atomic_int ticks, last_overrun;
 static void on_tick(int signal, siginfo_t *info, void *frame)
 {
@@ -374,6 +399,7 @@ int main(void)
 	say("== nested sets"); nested_sets();
 	say("== closed files"); closed_files();
 	say("== signals at descriptors"); signals_at_descriptors();
+	say("== mounts"); changes_of_mounts();
 	say("== CPU clocks"); cpu_clocks();
 	say("== overruns"); overruns();
 	say("== threads' numbers"); threads_numbers();

@@ -33,8 +33,8 @@ pub(super) const ENTRIES: &[Entry] = &[
 struct Limits {
     /// The length of a period in microseconds, more than 0.
     period_us: i32,
-    /// The microseconds of a period for real-time threads, at most the whole period. A negative
-    /// number stands for the whole period.
+    /// The microseconds of a period for real-time threads, at most the whole period. -1 stands for
+    /// the whole period.
     runtime_us: i32,
 }
 
@@ -51,12 +51,12 @@ const NS_IN_MS: u64 = 1_000_000;
 const NS_IN_US: u64 = 1_000;
 
 /// Changes the limits. Fails with `EINVAL`, and changes nothing, if the period would not be
-/// positive or the runtime would exceed it.
+/// positive, or the runtime would exceed it or be less than -1.
 fn change(change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
     let mut limits = LIMITS.lock();
     let mut new = *limits;
     change(&mut new);
-    if new.period_us <= 0 || new.runtime_us > new.period_us {
+    if new.period_us <= 0 || !(-1..=new.period_us).contains(&new.runtime_us) {
         return Err(Errno::EINVAL);
     }
     *limits = new;
