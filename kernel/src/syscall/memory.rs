@@ -182,7 +182,7 @@ pub fn mprotect(a: &Args) -> SysResult {
     let space = space()?;
     let (mut start, mut bytes) = (a.addr(0), a.0[1]);
     if bits & abi::PROT_GROWSDOWN != 0 {
-        let lower = space.stack_start(start)?;
+        let lower = space.growing_area_start(start)?;
         bytes = bytes.checked_add(start - lower).ok_or(Errno::ENOMEM)?;
         start = lower;
     }

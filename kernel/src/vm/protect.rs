@@ -146,12 +146,12 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the start of the stack that contains `address`.
+    /// Returns the start of the area that grows down and contains `address`.
     ///
     /// # Errors
     /// Fails with `EINVAL` for an unaligned address or an area that does not grow, and with
     /// `ENOMEM` if nothing is mapped there.
-    pub fn stack_start(&self, address: u64) -> Result<u64, Errno> {
+    pub fn growing_area_start(&self, address: u64) -> Result<u64, Errno> {
         let range = page_range(address, 0, Errno::ENOMEM)?;
         let state = self.state.lock();
         let area = state.areas.find(range.start).ok_or(Errno::ENOMEM)?;
