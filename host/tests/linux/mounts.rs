@@ -9,7 +9,7 @@ fn mounts(options: &[&str]) {
     let outcome = ebb::run(600, options, &[program.as_str(), "/place"]);
     assert_eq!(
         outcome.expect(0).out(),
-        "253 statements, 0 do not hold\n",
+        "271 statements, 0 do not hold\n",
         "{}",
         outcome.err()
     );

@@ -111,6 +111,32 @@ static void arguments(void)
 	SO(!line_of("/proc/mounts"));
 }
 
+/* The text of a symbolic link takes a page if it is long. */
+static void links(void)
+{
+	struct stat st;
+	char target[129] = "";
+	memset(target, 'x', 128);
+	WORKS(fresh("size=12k", 0));
+	WORKS(symlink(target, in("a")));
+	WORKS(lstat(in("a"), &st));
+	SO(st.st_size == 128 && st.st_blocks == 8 && room()->f_bfree == 2);
+	WORKS(symlink(target + 1, in("short")));
+	WORKS(lstat(in("short"), &st));
+	SO(st.st_size == 127 && st.st_blocks == 0 && room()->f_bfree == 2);
+	WORKS(symlink(target, in("b")));
+	WORKS(symlink(target, in("c")));
+	FAILS(symlink(target, in("d")), ENOSPC);
+	FAILS(symlink(target, in("c")), EEXIST);
+	FAILS(put("file", 1), ENOSPC);
+	WORKS(symlink("x", in("d")));
+	WORKS(unlink(in("b")));
+	SO(room()->f_bfree == 1);
+	WORKS(rename(in("a"), in("c")));
+	SO(room()->f_bfree == 2);
+	WORKS(umount(base));
+}
+
 static void sizes(void)
 {
 	WORKS(fresh("size=1m,nr_inodes=10,mode=751,uid=3,gid=0x10", 0));
@@ -463,6 +489,7 @@ int main(int n, char **words)
 	MUST(mkdir(base, 0700));
 	arguments();
 	sizes();
+	links();
 	users();
 	detached();
 	flags();

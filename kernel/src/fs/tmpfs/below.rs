@@ -10,7 +10,7 @@ use super::beside::Beside;
 use super::directory::Directory;
 use super::regular::{Content, PAGE, Regular};
 use super::renew::Asked;
-use super::{Body, TmpNode, Tmpfs};
+use super::{Body, TmpNode, Tmpfs, text_pages};
 use crate::drivers::root::{self, Entry, FRAMES_MAX, Names};
 use crate::fs::FileKind;
 use crate::fs::node::{Node, Timestamp, downcast};
@@ -338,7 +338,12 @@ impl TmpNode {
                 directory.set_below(Below::Folder(join(folder, name)?.into()));
                 Body::Directory(directory)
             }
-            FileKind::Symlink => Body::Symlink(entry.target.into()),
+            FileKind::Symlink => {
+                // Counted even if the limit does not allow it, as the pages of host files are.
+                let pages = text_pages(entry.target);
+                self.fs.pages.fetch_add(pages, Ordering::Relaxed);
+                Body::Symlink(entry.target.into())
+            }
             FileKind::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
             kind @ (FileKind::Character | FileKind::Block) => Body::Device {
                 block: kind == FileKind::Block,

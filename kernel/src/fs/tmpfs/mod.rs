@@ -111,6 +111,13 @@ fn ram_pages() -> u64 {
     memory::allocator().managed_frames()
 }
 
+/// Returns the number of pages that the text of a symbolic link counts for: 1 if it is long. As on
+/// Linux a shorter one counts with its node.
+fn text_pages(text: &[u8]) -> u64 {
+    const LONG: usize = 128;
+    u64::from(text.len() >= LONG)
+}
+
 /// Returns whether `used` and one more are within `limit`. 0 is no limit.
 fn fits(used: u64, limit: u64) -> bool {
     limit == 0 || used < limit
@@ -203,6 +210,19 @@ impl Tmpfs {
             return Err(Errno::ENOSPC);
         }
         memory::count_file_frames(1);
+        Ok(())
+    }
+
+    /// Counts the text of a symbolic link. Its memory is no frame, and is not counted as one. Fails
+    /// with `ENOSPC` if the limit does not allow it.
+    fn charge_text(&self, text: &[u8]) -> Result<(), Errno> {
+        let count = text_pages(text);
+        // Relaxed: a count that orders nothing.
+        let counted = self.pages.fetch_add(count, Ordering::Relaxed);
+        if count != 0 && !fits(counted, self.page_limit.load(Ordering::Relaxed)) {
+            self.pages.fetch_sub(count, Ordering::Relaxed);
+            return Err(Errno::ENOSPC);
+        }
         Ok(())
     }
 
@@ -335,7 +355,10 @@ impl TmpNode {
             }
             // The text of a link would need an ordinary page. Linux refuses it, too.
             NewNode::Symlink(_) if self.fs.huge.is_some() => return Err(Errno::EINVAL),
-            NewNode::Symlink(target) => Body::Symlink(target.into()),
+            NewNode::Symlink(target) => {
+                self.fs.charge_text(target)?;
+                Body::Symlink(target.into())
+            }
             NewNode::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
             NewNode::Character(number) => Body::Device {
                 block: false,
@@ -440,6 +463,9 @@ impl Drop for TmpNode {
             Body::Regular(regular) => regular.free_all(&self.fs, Pace::Straight),
             // Empty unless it was the root, or lay in a tree that is gone.
             Body::Directory(directory) => directory::free_trees(directory.take_all(), |_| {}),
+            Body::Symlink(text) => {
+                self.fs.pages.fetch_sub(text_pages(text), Ordering::Relaxed);
+            }
             _ => {}
         }
         self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
@@ -479,7 +505,7 @@ impl Node for TmpNode {
             // As on Linux: hugetlbfs shows no size, and tmpfs one that grows with each entry.
             Body::Directory(_) if self.fs.huge.is_some() => (0, 0, 0),
             Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
-            Body::Symlink(target) => (target.len() as u64, 0, 0),
+            Body::Symlink(target) => (target.len() as u64, text_pages(target), 0),
             Body::Device { number, .. } => (0, 0, *number),
             Body::Fifo(_) | Body::Socket => (0, 0, 0),
         };
