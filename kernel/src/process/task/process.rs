@@ -539,8 +539,8 @@ impl Process {
     }
 
     /// Returns the numbers of the children that the thread `maker` made, zombies included. Children
-    /// whose maker has ended count as the main thread's. If children are reaped in that time, others
-    /// may be missing, as on Linux.
+    /// whose maker has ended count as the main thread's. If children are reaped in that time,
+    /// others may be missing, as on Linux.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.

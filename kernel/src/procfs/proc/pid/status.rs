@@ -397,9 +397,9 @@ fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>, title: bool) -
     Ok(())
 }
 
-/// Shows `/proc/PID/cmdline`. Shows nothing if the thread has ended. As on Linux, a program that has
-/// overwritten the last byte of its arguments shows a title: one string in the first page, which
-/// may extend over the environment.
+/// Shows `/proc/PID/cmdline`. Shows nothing if the thread has ended. As on Linux, a program that
+/// has overwritten the last byte of its arguments shows a title: one string in the first page,
+/// which may extend over the environment.
 pub(super) fn cmdline(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let Some(space) = subject.space(process) else {
         return Ok(());
