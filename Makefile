@@ -33,6 +33,8 @@ demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host
 PREFIX ?= /usr/local
 EBB ?= target/release/ebb
 SHARE = $(DESTDIR)$(PREFIX)/share
+# Without the pages that only the book has.
+DOCS = $(filter-out $(addprefix docs/,SUMMARY.md architecture.md allocator.md block-back-end.md security.md),$(wildcard docs/*.md))
 .PHONY: install uninstall deb
 install: ## install the command built before, its manual pages and completions: PREFIX=/usr/local, DESTDIR=
 	@[ -x $(EBB) ] || { echo "there is no $(EBB): run \`make build\` first" >&2; exit 1; }
@@ -40,7 +42,7 @@ install: ## install the command built before, its manual pages and completions: 
 	$(EBB) pages $(SHARE)
 	gzip -9nf $(SHARE)/man/man1/ebb.1 $(SHARE)/man/man1/ebb-*.1
 	install -d $(SHARE)/doc/ebb
-	install -m 644 README.md CHANGELOG.md docs/*.md $(SHARE)/doc/ebb
+	install -m 644 README.md CHANGELOG.md $(DOCS) $(SHARE)/doc/ebb
 uninstall: ## remove what install has installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb.1.gz $(SHARE)/man/man1/ebb-*.1.gz $(SHARE)/bash-completion/completions/ebb \
 	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb

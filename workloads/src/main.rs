@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_document_lists_the_experiments_of_this_program_with_their_arguments() {
-        let doc = include_str!("../../docs/experiments.md");
+        let doc = include_str!("../../docs/compare.md");
         let mut documented: Vec<&str> = doc
             .lines()
             .filter_map(|line| line.strip_prefix("### "))

@@ -95,7 +95,7 @@ fn may_be_missing(words: &[&str]) -> bool {
 
 #[test]
 fn each_experiment_prints_events_that_hold_what_was_promised() {
-    let doc = include_str!("../../docs/experiments.md");
+    let doc = include_str!("../../docs/compare.md");
     make_disk();
     for words in SHORT {
         let output = program().arg("--json").args(words).output().expect("runs");
@@ -161,7 +161,7 @@ fn each_experiment_prints_events_that_hold_what_was_promised() {
             if let Some(metric) = event["metric"].as_str() {
                 assert!(
                     doc.contains(&format!("`{metric}`")),
-                    "{metric} is not in docs/experiments.md"
+                    "{metric} is not in docs/compare.md"
                 );
             }
         }

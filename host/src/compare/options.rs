@@ -29,7 +29,7 @@ of figures that stand next to each other in time. Where guests can, both are up 
 part of a second; rounds are added until their ratios are settled, or there are 36.
 
 One's own program has no input, one guest runs at a time, and its own metrics join the table where it prints the events
-of docs/experiments.md. With variants experiments run likewise, one guest at a time.
+of docs/compare.md. With variants experiments run likewise, one guest at a time.
 
 Exit status: 0 if all runs ended well (what a guest does not support counts as such and is shown);
 1 if one failed, or if ratios do not agree with those of --against; 125 if ebb itself failed; 128 + N if signal N cut the comparison short, and the
