@@ -130,7 +130,7 @@ impl<P> Ring<P> {
         self.packets.try_reserve(1).map_err(|_| NoMemory)
     }
 
-    /// Makes the newest `count` bytes a packet. [`Self::reserve_packet`] must have succeeded before.
+    /// Makes the newest `count` bytes a packet. The caller has called [`Self::reserve_packet`].
     pub fn add_packet(&mut self, count: usize) {
         debug_assert!(count > 0 && count <= self.len);
         let end = self.passed + self.len;

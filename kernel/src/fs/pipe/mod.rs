@@ -262,7 +262,7 @@ impl Pipe {
         }
     }
 
-    /// Writes all bytes of `from` and returns their number. If `flags` are non-blocking, writes only
+    /// Writes all bytes of `from` and returns their number. With `NONBLOCK` in `flags`, writes only
     /// the bytes that fit now. With `DIRECT`, each piece of up to [`PIPE_BUF`] bytes is a packet.
     ///
     /// # Errors
