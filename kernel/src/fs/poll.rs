@@ -71,7 +71,7 @@ pub trait Watcher: Send + Sync {
     fn leaves_with(&self, _file: usize) -> bool {
         false
     }
-    /// Handles the end of the open file that [`Self::leaves_with`] names. The notifier has
+    /// Handles the end of the open file for which [`Self::leaves_with`] is true. The notifier has
     /// forgotten the watcher, and holds no lock.
     fn left(&self) {}
 }

@@ -272,6 +272,94 @@ static void streams(void)
 	say("%zu bytes came, %zu of them wrong", total, wrong);
 }
 
+/* With O_DIRECT each write is a packet, and a read takes one. */
+static void packets(void)
+{
+	static char data[20000], got[20000];
+	int p[2], q[2], n;
+	for (unsigned i = 0; i < sizeof data; i++)
+		data[i] = 'a' + i % 26;
+	TRY(pipe2(p, O_DIRECT | O_NONBLOCK));
+	HOLDS(!(fcntl(p[0], F_GETFL) & O_DIRECT) && (fcntl(p[1], F_GETFL) & O_DIRECT));
+	TRY(write(p[1], data, 3));
+	TRY(write(p[1], data + 3, 5));
+	TRY(write(p[1], "", 0));
+	TRY(ioctl(p[0], FIONREAD, &n));
+	say("%d", n);
+	TRY(read(p[0], got, 100));
+	TRY(read(p[0], got, 2));
+	say("%.2s", got);
+	TRY(read(p[0], got, 100));
+	/* More than PIPE_BUF are several. */
+	TRY(write(p[1], data, 10000));
+	TRY(read(p[0], got, 20000));
+	TRY(read(p[0], got, 20000));
+	TRY(read(p[0], got, 20000));
+	TRY(read(p[0], got, 20000));
+	/* As many as the pipe has pages. */
+	for (n = 0; write(p[1], data, 1) == 1; n++)
+		;
+	say("%d packets, then %s", n, strerrorname_np(errno));
+	struct pollfd w = { p[1], POLLOUT, 0 };
+	TRY(poll(&w, 1, 0));
+	TRY(fcntl(p[1], F_SETPIPE_SZ, 8 * 4096));
+	TRY(read(p[0], got, 100));
+	TRY(poll(&w, 1, 0));
+	while (read(p[0], got, 1) == 1)
+		;
+	/* Bytes before and behind a packet are none. */
+	TRY(fcntl(p[1], F_SETFL, O_NONBLOCK));
+	TRY(write(p[1], data, 4096));
+	TRY(fcntl(p[1], F_SETFL, O_NONBLOCK | O_DIRECT));
+	TRY(write(p[1], data, 5));
+	TRY(fcntl(p[1], F_SETFL, O_NONBLOCK));
+	TRY(write(p[1], data, 7));
+	TRY(write(p[1], data, 7));
+	TRY(read(p[0], got, 4090));
+	TRY(read(p[0], got, 6));
+	TRY(read(p[0], got, 3));
+	TRY(read(p[0], got, 100));
+	TRY(write(p[1], data, 4096));
+	TRY(fcntl(p[1], F_SETFL, O_NONBLOCK | O_DIRECT));
+	TRY(write(p[1], data, 5));
+	TRY(read(p[0], got, 5000));
+	TRY(write(p[1], data, 4096));
+	TRY(write(p[1], data, 5));
+	/* A transfer takes no packets. */
+	MUST(pipe(q));
+	TRY(splice(p[0], 0, q[1], 0, 4000, 0));
+	TRY(read(p[0], got, 10));
+	TRY(read(p[0], got, 1));
+	TRY(read(p[0], got, 1));
+	TRY(read(q[0], got, 10));
+	TRY(write(p[1], data, 10));
+	int f = MUST(open("packets", O_CREAT | O_RDWR | O_TRUNC, 0600));
+	TRY(splice(p[0], 0, f, 0, 4, 0));
+	TRY(read(p[0], got, 2));
+	TRY(read(p[0], got, 2));
+	close(f);
+	unlink("packets");
+	/* A full pipe's writer waits for a place. */
+	TRY(fcntl(p[1], F_SETFL, O_DIRECT));
+	TRY(fcntl(p[0], F_SETFL, 0));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		for (n = 0; n < 200; n++)
+			MUST(write(p[1], data, n % 50 + 1));
+		_exit(0);
+	}
+	close(p[1]);
+	int count = 0, wrong = 0;
+	while ((n = MUST(read(p[0], got, 25))) > 0) {
+		int sent = count % 50 + 1;
+		wrong += n != (sent < 25 ? sent : 25);
+		count++;
+	}
+	say("%d packets came, %d of them wrong", count, wrong);
+	MUST(waitpid(child, 0, 0));
+	close(p[0]), close(q[0]), close(q[1]);
+}
+
 static int gone_pipe[2];
 static volatile int broken_pipes;
 
@@ -321,5 +409,6 @@ int main(void)
 	fifo();
 	crowd();
 	streams();
+	packets();
 	return 0;
 }

@@ -333,6 +333,52 @@ static void many(void)
 	close(e);
 }
 
+#define ROUNDS 500
+#define FILES 6
+
+static int closing_set, closing_files[FILES];
+static pthread_barrier_t closing;
+
+static void *close_files(void *unused)
+{
+	(void)unused;
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_barrier_wait(&closing);
+		for (int i = 0; i < FILES; i++)
+			close(closing_files[i]);
+		pthread_barrier_wait(&closing);
+	}
+	return NULL;
+}
+
+/* A set and the files in it are closed at once, with another set that has the files and stays. */
+static void closes(void)
+{
+	struct epoll_event e = { EPOLLIN }, got[FILES];
+	int stays = MUST(epoll_create1(0)), left = 0;
+	pthread_t thread;
+	pthread_barrier_init(&closing, NULL, 2);
+	pthread_create(&thread, NULL, close_files, NULL);
+	for (int round = 0; round < ROUNDS; round++) {
+		closing_set = MUST(epoll_create1(0));
+		for (int i = 0; i < FILES; i++) {
+			int file = i % 3 == 0 ? epoll_create1(0) : i % 3 == 1 ? timerfd_create(CLOCK_MONOTONIC, 0) : eventfd(1, 0);
+			closing_files[i] = MUST(file);
+			MUST(epoll_ctl(closing_set, EPOLL_CTL_ADD, file, &e));
+			MUST(epoll_ctl(stays, EPOLL_CTL_ADD, file, &e));
+		}
+		pthread_barrier_wait(&closing);
+		if (round % 2)
+			epoll_wait(closing_set, got, FILES, 0);
+		close(closing_set);
+		pthread_barrier_wait(&closing);
+		left += epoll_wait(stays, got, FILES, 0);
+	}
+	pthread_join(thread, NULL);
+	say("%d left after all rounds", left);
+	close(stays);
+}
+
 int main(void)
 {
 	polls();
@@ -341,5 +387,6 @@ int main(void)
 	told_always();
 	many();
 	descriptors();
+	closes();
 	return 0;
 }

@@ -340,6 +340,32 @@ static void lines(void)
 	done();
 }
 
+/* What waits for room in the line goes with a flush of the input, and stays with that of new settings. */
+static void flushes(void)
+{
+	static char text[6000];
+	struct termios t;
+	for (int how = 0; how < 4; how++) {
+		memset(text, 'a', sizeof text);
+		fresh();
+		set((struct change){ .l_off = ICANON | ECHO });
+		type_bytes(text, sizeof text);
+		say_waiting("typed");
+		tcgetattr(line, &t);
+		switch (how) {
+		case 0: TRY(tcflush(line, TCIFLUSH)); break;
+		case 1: TRY(tcflush(line, TCIOFLUSH)); break;
+		case 2: TRY(tcflush(line, TCOFLUSH)); break;
+		case 3: TRY(tcsetattr(line, TCSAFLUSH, &t)); break;
+		}
+		usleep(SETTLE);
+		say_waiting("flushed");
+		type("later");
+		say_waiting("typed again");
+		done();
+	}
+}
+
 static void long_lines(void)
 {
 	char text[5000];
@@ -1149,6 +1175,8 @@ int main(void)
 	opening();
 	say("--- lines");
 	lines();
+	say("--- flushes");
+	flushes();
 	say("--- long lines");
 	long_lines();
 	say("--- output");

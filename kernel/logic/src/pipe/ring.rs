@@ -7,8 +7,13 @@
 //! A byte's position counts from the ring's start. Position `p` lies in slot `(p / 4096) % slots`
 //! at offset `p % 4096`. There is one slot more than the capacity needs, so the bytes never wrap
 //! into the page in which they begin.
+//!
+//! Bytes that were written as a packet (`O_DIRECT`) are bytes like others, whose place the ring
+//! remembers. There are no more packets than pages, so that this takes little memory.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Size of a page in bytes.
 pub const PAGE: usize = 4096;
@@ -21,6 +26,11 @@ pub struct Ring<P> {
     head: usize,
     len: usize,
     reserved: usize,
+    /// Number of bytes that have left the ring.
+    passed: usize,
+    /// The packets, the oldest first: their places among all bytes that have come. None has left
+    /// the ring whole.
+    packets: VecDeque<Range<usize>>,
 }
 
 /// The error if memory for the slots of a ring is short.
@@ -50,6 +60,8 @@ impl<P> Ring<P> {
             head: 0,
             len: 0,
             reserved: 0,
+            passed: 0,
+            packets: VecDeque::new(),
         })
     }
 
@@ -93,6 +105,50 @@ impl<P> Ring<P> {
         self.reserved
     }
 
+    /// Returns the number of packets in the ring, with one that was consumed in part.
+    pub fn packets(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Returns whether the ring has as many packets as a ring of its capacity may have.
+    pub fn is_full_of_packets(&self) -> bool {
+        self.packets.len() >= self.capacity / PAGE
+    }
+
+    /// Returns the place of the first packet, counted from the oldest byte. If a part of it was
+    /// consumed, the rest of it is the packet. Returns `None` if there is none.
+    pub fn first_packet(&self) -> Option<Range<usize>> {
+        let packet = self.packets.front()?;
+        Some(packet.start.saturating_sub(self.passed)..packet.end - self.passed)
+    }
+
+    /// Reserves memory for one more packet.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if memory is short.
+    pub fn reserve_packet(&mut self) -> Result<(), NoMemory> {
+        self.packets.try_reserve(1).map_err(|_| NoMemory)
+    }
+
+    /// Makes the newest `count` bytes a packet. The caller has called [`Self::reserve_packet`].
+    pub fn add_packet(&mut self, count: usize) {
+        debug_assert!(count > 0 && count <= self.len);
+        let end = self.passed + self.len;
+        self.packets.push_back(end - count..end);
+    }
+
+    /// Counts `count` bytes that have left, and forgets the packets that ended with them.
+    fn pass(&mut self, count: usize) {
+        self.passed += count;
+        while self
+            .packets
+            .front()
+            .is_some_and(|packet| packet.end <= self.passed)
+        {
+            self.packets.pop_front();
+        }
+    }
+
     fn slot(&self, position: usize) -> usize {
         position / PAGE % self.slots.len()
     }
@@ -120,6 +176,7 @@ impl<P> Ring<P> {
         let slot = self.slot(self.head);
         self.head += count;
         self.len -= count;
+        self.pass(count);
         if self.len == 0 {
             // The page that stays moves to slot 0, and the next byte goes to its start.
             self.slots.swap(0, slot);
@@ -188,6 +245,7 @@ impl<P> Ring<P> {
         let page = self.slots[slot].take();
         let count = PAGE.min(self.len);
         self.len -= count;
+        self.pass(count);
         self.head = if self.len == 0 {
             0
         } else {
@@ -305,6 +363,44 @@ mod tests {
         }
         assert!(ring.consume(PAGE).is_some());
         assert!(ring.consume(PAGE).is_none());
+    }
+
+    /// Packets end where they were written, also if parts are consumed, and count one a page.
+    #[test]
+    fn packets_keep_their_places() {
+        let mut ring = Ring::<Page>::new(3 * PAGE).unwrap();
+        let put = |ring: &mut Ring<Page>, count: usize, packet: bool| {
+            if ring.needs_page() {
+                ring.supply(RefCell::new([0; PAGE]));
+            }
+            ring.commit(count);
+            if packet {
+                ring.reserve_packet().unwrap();
+                ring.add_packet(count);
+            }
+        };
+        put(&mut ring, 3, false);
+        assert_eq!(ring.first_packet(), None);
+        put(&mut ring, 5, true);
+        put(&mut ring, 2, true);
+        put(&mut ring, 1, false);
+        assert_eq!(ring.first_packet(), Some(3..8));
+        assert!(!ring.is_full_of_packets());
+        ring.consume(4);
+        assert_eq!((ring.first_packet(), ring.packets()), (Some(0..4), 2));
+        put(&mut ring, 9, true);
+        assert!(ring.is_full_of_packets());
+        ring.consume(4);
+        assert_eq!(ring.first_packet(), Some(0..2));
+        ring.consume(2);
+        assert_eq!(ring.first_packet(), Some(1..10));
+        ring.resize(4 * PAGE).unwrap();
+        ring.consume(1);
+        assert_eq!(ring.first_packet(), Some(0..9));
+        ring.consume(9);
+        assert!(ring.is_empty() && ring.packets() == 0);
+        put(&mut ring, PAGE, true);
+        assert!(ring.take_page().is_some() && ring.packets() == 0);
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use super::owner::Band;
 use super::poll::{Notifier, PollMask};
 use crate::vm::uaccess;
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
 use logic::pipe::ends::{Ends, Look};
@@ -40,6 +40,8 @@ pub struct Pipe {
     /// Bytes with a reserved place in the ring that are still to come, as of the last change under
     /// `ring`.
     reserved: AtomicUsize,
+    /// Whether the ring is full of packets, as of the last change under `ring`.
+    packets_full: AtomicBool,
     capacity: AtomicUsize,
     /// The free bytes with which a waiting writer continues and the pipe polls as writable. With a
     /// smaller value, every read would wake all writers of the pipe for room that the first of them
@@ -66,6 +68,7 @@ impl Pipe {
             ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
             used: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
+            packets_full: AtomicBool::new(false),
             capacity: AtomicUsize::new(capacity),
             writable_room: PIPE_BUF,
             ends: Ends::default(),
@@ -84,17 +87,42 @@ impl Pipe {
             .saturating_sub(self.used() + self.reserved.load(Ordering::SeqCst))
     }
 
-    /// Moves bytes from the ring to `to`. Returns their number; 0 if the ring is empty.
+    /// Returns whether waiting writers may continue and the pipe polls as writable.
+    fn is_writable(&self) -> bool {
+        self.room() >= self.writable_room && !self.packets_full.load(Ordering::SeqCst)
+    }
+
+    /// Does the same as [`Self::is_writable`] for the locked `ring`.
+    fn has_room(&self, ring: &Ring<FrameRef>) -> bool {
+        ring.room() >= self.writable_room && !ring.is_full_of_packets()
+    }
+
+    /// Publishes a change of the locked `ring`, except of its reserved room.
+    fn publish(&self, ring: &Ring<FrameRef>) {
+        self.used.store(ring.len(), Ordering::SeqCst);
+        let full = ring.is_full_of_packets();
+        // Relaxed: changed under the lock.
+        if self.packets_full.load(Ordering::Relaxed) != full {
+            self.packets_full.store(full, Ordering::SeqCst);
+        }
+    }
+
+    /// Moves bytes from the ring to `to`. With `packets`, ends at the end of the first packet, and
+    /// drops the rest of a packet that did not fit. Returns the number of bytes moved; 0 if the
+    /// ring is empty.
     #[inline(always)]
-    fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
+    fn drain(&self, to: &mut dyn ByteSink, packets: bool) -> SysResult {
         let mut ring = self.ring.lock();
-        let was_full = ring.room() < self.writable_room;
+        let had_room = self.has_room(&ring);
+        let packet = ring.first_packet().filter(|_| packets);
+        let most = packet.as_ref().map_or(usize::MAX, |packet| packet.end);
         let mut done = 0;
         let mut result = Ok(());
-        while let Some(run) = ring.front()
+        while done < most
+            && let Some(run) = ring.front()
             && to.room() > 0
         {
-            let count = run.length.min(to.room());
+            let count = run.length.min(to.room()).min(most - done);
             match to.put_frame(run.page, run.offset, count) {
                 Ok(moved) => {
                     drop(ring.consume(moved));
@@ -109,12 +137,24 @@ impl Pipe {
                 }
             }
         }
-        self.used.store(ring.len(), Ordering::SeqCst);
-        let is_full = ring.room() < self.writable_room;
+        if let Some(packet) = packet
+            && done > packet.start
+        {
+            let mut rest = packet.end - done;
+            while rest > 0
+                && let Some(run) = ring.front()
+            {
+                let count = run.length.min(rest);
+                drop(ring.consume(count));
+                rest -= count;
+            }
+        }
+        self.publish(&ring);
+        let has_room = self.has_room(&ring);
         drop(ring);
         if done > 0 {
             // A waiting writer joined the queue before it saw the pipe full, so it is woken.
-            if was_full && !is_full {
+            if has_room && !had_room {
                 self.notifier.notify(PollMask::WRITABLE);
             }
             return Ok(done);
@@ -122,13 +162,22 @@ impl Pipe {
         result.map(|()| 0)
     }
 
-    /// Moves up to `count` bytes into the ring. Returns their number; 0 if fewer than `at_least`
-    /// fit.
+    /// Moves up to `count` bytes into the ring, as one packet if `packet`. Returns their number; 0
+    /// if fewer than `at_least` fit, or no further packet fits.
     #[inline(always)]
-    fn fill(&self, from: &mut dyn ByteSource, count: usize, at_least: usize) -> SysResult {
+    fn fill(
+        &self,
+        from: &mut dyn ByteSource,
+        count: usize,
+        at_least: usize,
+        packet: bool,
+    ) -> SysResult {
         let mut ring = self.ring.lock();
-        if ring.room() < at_least {
+        if ring.room() < at_least || packet && ring.is_full_of_packets() {
             return Ok(0);
+        }
+        if packet {
+            ring.reserve_packet().map_err(|_| Errno::ENOMEM)?;
         }
         let was_empty = ring.is_empty();
         let mut done = 0;
@@ -160,7 +209,10 @@ impl Pipe {
                 }
             }
         }
-        self.used.store(ring.len(), Ordering::SeqCst);
+        if packet && done > 0 {
+            ring.add_packet(done);
+        }
+        self.publish(&ring);
         drop(ring);
         if done > 0 {
             if was_empty {
@@ -196,7 +248,7 @@ impl Pipe {
         loop {
             // Read before the ring: a writer writes first and leaves then.
             let had_writers = self.ends.has_writers();
-            let moved = self.drain(to)?;
+            let moved = self.drain(to, true)?;
             if moved > 0 || !had_writers {
                 return Ok(moved);
             }
@@ -210,25 +262,26 @@ impl Pipe {
         }
     }
 
-    /// Writes all bytes of `from` and returns their number. If `nonblocking`, writes only the bytes
-    /// that fit now.
+    /// Writes all bytes of `from` and returns their number. With `NONBLOCK` in `flags`, writes only
+    /// the bytes that fit now. With `DIRECT`, each piece of up to [`PIPE_BUF`] bytes is a packet.
     ///
     /// # Errors
     /// If no byte was written, fails with `BROKEN_PIPE` if no reader is left, with `EAGAIN` instead
     /// of waiting, with `ERESTARTSYS` if a signal is pending, and with the error of `from`.
-    pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
+    fn write(&self, from: &mut dyn ByteSource, flags: OpenFlags) -> SysResult {
         let total = from.left();
         if total == 0 {
             return Ok(0);
         }
-        let result = self.write_all(from, total, nonblocking);
+        let result = self.write_all(from, total, flags);
         // As on Linux, every write signals readers, regardless of its result.
         self.notifier.signal(Band::In);
         result
     }
 
     #[inline]
-    fn write_all(&self, from: &mut dyn ByteSource, total: usize, nonblocking: bool) -> SysResult {
+    fn write_all(&self, from: &mut dyn ByteSource, total: usize, flags: OpenFlags) -> SysResult {
+        let (nonblocking, packets) = (flags.nonblocking(), flags.contains(OpenFlags::DIRECT));
         let mut done = 0;
         while done < total {
             if !self.ends.has_readers() {
@@ -239,17 +292,23 @@ impl Pipe {
                 }
                 return Err(Errno::BROKEN_PIPE);
             }
-            let left = total - done;
+            let left = if packets {
+                (total - done).min(PIPE_BUF)
+            } else {
+                total - done
+            };
             // Small writes are done in one piece or wait. Large ones wait for a page of room, so
             // that writer and reader do not take turns for each byte.
-            let at_least = if total <= PIPE_BUF {
+            let at_least = if packets {
+                left
+            } else if total <= PIPE_BUF {
                 total
             } else if nonblocking {
                 1
             } else {
                 left.min(PIPE_BUF)
             };
-            match self.fill(from, left, at_least) {
+            match self.fill(from, left, at_least, packets) {
                 Ok(0) => {}
                 Ok(moved) => {
                     done += moved;
@@ -268,7 +327,7 @@ impl Pipe {
             let wait = self
                 .notifier
                 .queue()
-                .wait(|| self.room() >= self.writable_room || !self.ends.has_readers());
+                .wait(|| self.is_writable() || !self.ends.has_readers());
             if let Err(interrupted) = wait {
                 return if done > 0 {
                     Ok(done)
@@ -295,7 +354,7 @@ impl Pipe {
         }
         let mut charge = self.charge.lock();
         let mut ring = self.ring.lock();
-        if ring.len() + ring.reserved() > capacity {
+        if ring.len() + ring.reserved() > capacity || ring.packets() > capacity / PAGE_SIZE {
             return Err(Errno::EBUSY);
         }
         let before = self.capacity.load(Ordering::SeqCst);
@@ -313,6 +372,7 @@ impl Pipe {
             return Err(Errno::ENOMEM);
         }
         self.capacity.store(capacity, Ordering::SeqCst);
+        self.publish(&ring);
         drop(ring);
         self.notifier.notify(PollMask::WRITABLE);
         Ok(capacity)
@@ -386,7 +446,7 @@ impl File for PipeEnd {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.pipe.write(from, flags.nonblocking())
+        self.pipe.write(from, flags)
     }
 
     fn poll(&self) -> PollMask {
@@ -402,7 +462,7 @@ impl File for PipeEnd {
             }
         }
         if self.writes {
-            if self.pipe.room() >= self.pipe.writable_room {
+            if self.pipe.is_writable() {
                 mask |= PollMask::WRITABLE;
             }
             if !self.pipe.ends.has_readers() {
@@ -431,7 +491,8 @@ impl File for PipeEnd {
 }
 
 /// Creates a pipe of the user and group `owner`. Returns its reading end and its writing end. Both
-/// are opened with those of `flags` that pipes have.
+/// are opened with `NONBLOCK` if it is in `flags`, and as on Linux only the writing end with
+/// `DIRECT`.
 ///
 /// # Errors
 /// Fails with `ENFILE` if `maker` has too many pipes, and with `ENOMEM`.
@@ -452,7 +513,10 @@ pub fn pair(
         let end = Arc::new(PipeEnd::new(pipe.clone(), flags, None));
         OpenFile::new(node.clone(), end, None, flags)
     };
-    Ok((end(flags), end(flags | OpenFlags::WRITE_ONLY)))
+    Ok((
+        end(flags - OpenFlags::DIRECT),
+        end(flags | OpenFlags::WRITE_ONLY),
+    ))
 }
 
 /// Opens a FIFO and returns the end. `current` refers to the pipe of the FIFO while an end is open.

@@ -33,14 +33,14 @@ struct Change<'a> {
     pipe: &'a Pipe,
     ring: Guard<'a>,
     was_empty: bool,
-    was_full: bool,
+    had_room: bool,
 }
 
 impl<'a> Change<'a> {
     fn new(pipe: &'a Pipe, ring: Guard<'a>) -> Self {
         Self {
             was_empty: ring.is_empty(),
-            was_full: ring.room() < pipe.writable_room,
+            had_room: pipe.has_room(&ring),
             pipe,
             ring,
         }
@@ -66,12 +66,12 @@ impl<'a> Change<'a> {
     fn end(self) -> Told<'a> {
         let (pipe, ring) = (self.pipe, self.ring);
         // SeqCst, as in `ends`.
-        let before = pipe.used.swap(ring.len(), SeqCst);
+        let before = pipe.used.load(SeqCst);
+        pipe.publish(&ring);
         pipe.reserved.store(ring.reserved(), SeqCst);
-        let is_full = ring.room() < pipe.writable_room;
         Told {
             pipe,
-            has_room: self.was_full && !is_full,
+            has_room: !self.had_room && pipe.has_room(&ring),
             first: self.was_empty && !ring.is_empty(),
             more: ring.len() > before,
             less: ring.len() < before,
@@ -225,7 +225,7 @@ impl Pipe {
             if !self.ends.has_readers() {
                 return Err(Errno::BROKEN_PIPE);
             }
-            if self.room() >= PIPE_BUF {
+            if self.is_writable() {
                 return Ok(());
             }
             if nonblocking {
@@ -233,14 +233,14 @@ impl Pipe {
             }
             self.notifier
                 .queue()
-                .wait(|| self.room() >= PIPE_BUF || !self.ends.has_readers())?;
+                .wait(|| self.is_writable() || !self.ends.has_readers())?;
         }
     }
 
     /// Moves the available bytes to `to`. Returns their number; 0 if there are none. Fails with the
     /// error of `to` if no byte was moved.
     pub fn drain_to(&self, to: &mut dyn ByteSink) -> SysResult {
-        let moved = self.drain(to)?;
+        let moved = self.drain(to, false)?;
         if moved > 0 {
             self.notifier.signal(Band::Out);
         }
@@ -256,7 +256,7 @@ impl Pipe {
         loop {
             self.wait_for_room(nonblocking)?;
             let count = from.left();
-            let moved = self.fill(from, count, 1)?;
+            let moved = self.fill(from, count, 1, false)?;
             if moved > 0 {
                 self.notifier.signal(Band::In);
                 return Ok(moved);

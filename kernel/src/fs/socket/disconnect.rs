@@ -1,6 +1,7 @@
 //! Ending a TCP connection while its socket stays in use (`connect` with `AF_UNSPEC`).
 
 use super::address::Address;
+use super::ports::PortUse;
 use super::state::{Phase, Socket};
 use crate::fs::owner::Band;
 use logic::errno::Errno;
@@ -15,6 +16,12 @@ impl Socket {
         let waits_at = state.waits_at.take();
         let was_connected = matches!(state.phase, Phase::Connected { .. });
         let was_open = was_connected || state.phase == Phase::Connecting;
+        if state.phase == Phase::Listening
+            && let Some(bound) = &state.bound
+            && let Some(port) = bound.downcast_ref::<PortUse>()
+        {
+            port.set_listening(false);
+        }
         state.phase = Phase::Idle;
         state.remote = None;
         state.shut_write = false;

@@ -234,18 +234,17 @@ impl Socket {
         }
         // With `IP_BIND_ADDRESS_NO_PORT` the socket has an address without a port, and keeps it.
         self.bind_to_any_port(self.endpoint().ip)?;
-        if let Some(port) = self.port_use() {
+        let port = self.port_use();
+        if let Some(port) = &port {
             port.listen()?;
         }
         self.start_listening(backlog);
-        Ok(())
-    }
-
-    /// Marks the socket's port as one without a listener. Does nothing if the socket has no port.
-    pub(super) fn stop_at_port(&self) {
-        if let Some(port) = self.port_use() {
-            port.stop_listening();
+        if let Some(port) = &port {
+            // Another thread may have ended the listener meanwhile, before or after it began.
+            let state = self.state.lock();
+            port.set_listening(state.phase == Phase::Listening);
         }
+        Ok(())
     }
 
     /// Applies a change of `SO_REUSEADDR` to the port.
@@ -270,9 +269,6 @@ impl Socket {
             return self.aim_at(bytes, family);
         }
         if family == AF_UNSPEC {
-            if self.is_listening() {
-                self.stop_at_port();
-            }
             if let Some(port) = self.port_use() {
                 port.0.set_connection(None);
             }

@@ -187,12 +187,8 @@ impl Socket {
         if self.family() == Family::Netlink {
             return Err(Errno::EOPNOTSUPP);
         }
-        let listening = self.is_listening();
-        if self.is_tcp() && ((reading && listening) || self.is_connecting()) {
+        if self.is_tcp() && ((reading && self.is_listening()) || self.is_connecting()) {
             // As on Linux, the socket is disconnected, because there is no stream to end in order.
-            if listening {
-                self.stop_at_port();
-            }
             self.disconnect_stream();
             return Ok(());
         }

@@ -87,7 +87,7 @@ impl Binding {
     }
 
     fn listens(&self) -> bool {
-        // Relaxed: set and read with `PORTS` locked. Clearing it orders nothing.
+        // Relaxed: `listen` sets and reads it with `PORTS` locked. Other changes order nothing.
         self.listening.load(Ordering::Relaxed) && self.socket.strong_count() > 0
     }
 
@@ -171,11 +171,13 @@ impl PortUse {
         let taken = others
             .filter(|other| !Arc::ptr_eq(other, &self.0))
             .any(|other| other.listens() && self.0.conflicts(other));
-        if taken {
-            self.0.listening.store(was, Ordering::Relaxed);
-            return Err(Errno::EADDRINUSE);
+        if !taken {
+            return Ok(());
         }
-        Ok(())
+        if !was {
+            self.0.listening.store(false, Ordering::Relaxed);
+        }
+        Err(Errno::EADDRINUSE)
     }
 
     /// Connects TCP from this port at `local`, unless another socket of the port has the same
@@ -198,9 +200,10 @@ impl PortUse {
         Ok(())
     }
 
-    /// Marks the socket as no listener.
-    pub(super) fn stop_listening(&self) {
-        self.0.listening.store(false, Ordering::Relaxed);
+    /// Sets whether the socket is a listener. The caller has locked the socket's state, which says
+    /// so, too.
+    pub(super) fn set_listening(&self, on: bool) {
+        self.0.listening.store(on, Ordering::Relaxed);
     }
 }
 

@@ -285,6 +285,8 @@ fn flush(terminal: &Terminal, side: Side, which: u64) -> SysResult {
     terminal.change(|line| match side {
         Side::Program(_) => {
             if which != OUTPUT {
+                // As on Linux. A change of the settings with `TCSAFLUSH` keeps the backlog.
+                line.flush_backlog();
                 line.flush_input();
             }
             if which != INPUT {
