@@ -11,8 +11,6 @@ use crate::process::signal::{
 use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock;
 use machine::arch::{USER_END, UserFrame};
@@ -219,31 +217,12 @@ pub fn kill(a: &Args) -> SysResult {
     let signal = || optional_signal(a.uint(1));
     let own = process::current().process().clone();
     let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().users.real);
-    let targets: Vec<Arc<Process>> = match a.int(0) {
+    let group = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
         // All processes but init and the caller.
-        -1 => {
-            let mut all =
-                table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?;
-            if all.is_empty() {
-                return Err(Errno::ESRCH);
-            }
-            // Processes that the caller may not signal are left out without an error.
-            let signal = signal()?;
-            all.retain(|process| may_send(process, signal).is_ok());
-            if all.is_empty() {
-                return Ok(0);
-            }
-            all
-        }
-        pid if pid <= 0 => {
-            let group = if pid == 0 {
-                own.pgid()
-            } else {
-                pid.unsigned_abs()
-            };
-            table::lock().collect(|process| process.pgid() == group && group != 0)?
-        }
+        -1 => None,
+        0 => Some(own.pgid()),
+        pid if pid < 0 => Some(pid.unsigned_abs()),
         pid => {
             let process = process_or_current(pid)?;
             let signal = signal()?;
@@ -254,21 +233,32 @@ pub fn kill(a: &Args) -> SysResult {
             return Ok(0);
         }
     };
-    if targets.is_empty() {
-        return Err(Errno::ESRCH);
-    }
-    let signal = signal()?;
-    let mut reached = false;
-    for process in &targets {
+    let (mut found, mut reached) = (false, false);
+    let table = table::lock();
+    for process in table.processes() {
+        let meant = match group {
+            Some(group) => process.pgid() == group && group != 0,
+            None => process.pid() > 1 && process.pid() != own.pid(),
+        };
+        if !meant {
+            continue;
+        }
+        found = true;
+        let signal = signal()?;
         if may_send(process, signal).is_err() {
             continue;
         }
         reached = true;
         if let Some(signal) = signal {
-            signal::send_to_process(process, info(signal))?;
+            signal::send_to_one_of_many(&table, process, info(signal))?;
         }
     }
-    if reached { Ok(0) } else { Err(Errno::EPERM) }
+    match group {
+        _ if !found => Err(Errno::ESRCH),
+        // Among all processes, those that the caller may not signal are left out without an error.
+        Some(_) if !reached => Err(Errno::EPERM),
+        _ => Ok(0),
+    }
 }
 
 /// Checks that the caller may send `signal` to `process`. Any process may send SIGCONT within its

@@ -462,6 +462,43 @@ static void pipes_of_a_user(void)
 	});
 }
 
+/* A signal to a group reaches each of its processes, also those that a fork is making. */
+static void forks_in_a_group(void)
+{
+	int status, ended = 0;
+	char byte;
+	MUST(prctl(PR_SET_CHILD_SUBREAPER, 1));
+	/* A process that the signal has missed would keep this one waiting. */
+	alarm(300);
+	for (int round = 0; round < 40; round++) {
+		int made[2];
+		MUST(pipe(made));
+		pid_t maker = MUST(fork());
+		if (maker == 0) {
+			setpgid(0, 0);
+			for (int i = 0; i < 20; i++) {
+				if (write(made[1], "", 1) != 1 || fork() == 0)
+					break;
+			}
+			for (;;)
+				pause();
+		}
+		for (int i = 0; i <= round % 16; i++)
+			MUST(read(made[0], &byte, 1));
+		MUST(kill(-maker, SIGTERM));
+		while (waitpid(-maker, &status, 0) > 0) {
+			if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM)
+				say_status("one of a group", status);
+		}
+		ended += kill(-maker, 0) == -1 && errno == ESRCH;
+		close(made[0]);
+		close(made[1]);
+	}
+	alarm(0);
+	MUST(prctl(PR_SET_CHILD_SUBREAPER, 0));
+	say("%d groups ended", ended);
+}
+
 static void single_errors(void)
 {
 	TRY(reboot(0x12345));
@@ -495,6 +532,7 @@ int main(int count, char **arguments)
 	many_objects();
 	queues_of_a_user();
 	pipes_of_a_user();
+	forks_in_a_group();
 	single_errors();
 	return 0;
 }

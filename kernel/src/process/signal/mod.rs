@@ -36,8 +36,8 @@ pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINF
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};
+pub(crate) use send::{send_to_one_of_many, send_to_process_in, send_to_process_of};
 pub use send::{send_to_process, send_to_task};
-pub(crate) use send::{send_to_process_in, send_to_process_of};
 pub(crate) use stop::{any_stopped, end_stop, report_stop, stand_still, tell_of_stop};
 pub(crate) use thread::ThreadSignals;
 pub use thread::{AltStack, Restart};

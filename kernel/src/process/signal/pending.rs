@@ -46,6 +46,11 @@ impl Pending {
         Ok(())
     }
 
+    /// Adds `signals` to the pending ones without their details.
+    pub(crate) fn add_bare(&mut self, signals: SigSet) {
+        self.set = self.set.union(signals);
+    }
+
     /// Removes the signal of `wanted` that is delivered first and returns it. Returns `None` if no
     /// signal of `wanted` is pending.
     pub fn take(&mut self, wanted: SigSet) -> Option<SigInfo> {

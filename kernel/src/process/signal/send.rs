@@ -47,6 +47,21 @@ pub(crate) fn send_to_process_in(
     send(process, Target::Process(None), info, Some(table))
 }
 
+/// Sends the signal `info` to `process`, one of several processes that get it at once. A child that
+/// `process` is making gets the signal, too. The caller holds the lock of the process table from
+/// the first of these processes to the last, so that no child is left out. `table` is the locked
+/// table.
+///
+/// # Errors
+/// Fails as [`send_to_process`] does.
+pub(crate) fn send_to_one_of_many(
+    table: &Table,
+    process: &Arc<Process>,
+    info: SigInfo,
+) -> Result<(), Errno> {
+    send(process, Target::OneOfMany, info, Some(table))
+}
+
 /// Sends the signal `info` to the process of `task`. The thread `task` takes the signal unless it
 /// blocks it.
 ///
@@ -63,6 +78,8 @@ enum Target<'a> {
     Thread(&'a Task),
     /// A process. The thread named here takes the signal if it can.
     Process(Option<&'a Task>),
+    /// A process that gets the signal with others.
+    OneOfMany,
 }
 
 /// Sends the signal `info` to the thread `task`. Does nothing if its process ends already, or is
@@ -102,6 +119,12 @@ fn send(
     if signal == Signal::SIGKILL {
         kill_group(&mut group, WaitStatus::signalled(signal));
         return Ok(());
+    }
+    if matches!(target, Target::OneOfMany) {
+        // A thread that begins to make a child afterwards finds the signal pending.
+        for task in &group.tasks {
+            task.signals().add_for_child(signal);
+        }
     }
     let mut continued = false;
     if signal == Signal::SIGCONT {
@@ -167,7 +190,11 @@ fn queue(
                 sched::notify(task, work::SIGNAL);
             }
         }
-        Target::Process(preferred) => {
+        Target::Process(_) | Target::OneOfMany => {
+            let preferred = match target {
+                Target::Process(preferred) => preferred,
+                _ => None,
+            };
             let main = group.tasks.first();
             if action.ignores(signal) && !main.is_some_and(|task| holds_back(task, signal)) {
                 return Ok(());

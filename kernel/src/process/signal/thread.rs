@@ -1,7 +1,7 @@
 //! A thread's signal state.
 
 use super::repeats::FaultRepeats;
-use super::{Pending, SigSet};
+use super::{DefaultAction, Pending, SigSet, Signal};
 use crate::process::args::Args;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,6 +70,9 @@ pub(crate) struct ThreadSignals {
     saved_mask: AtomicU64,
     /// Signals that `rt_sigtimedwait` waits for.
     awaited: AtomicU64,
+    /// Signals that were sent to several processes at once, this one among them, since the thread
+    /// last began to make a child; under the group's lock.
+    for_child: AtomicU64,
     pending: SpinLock<Pending>,
     alt_stack: SpinLock<AltStack>,
     restart: SpinLock<Option<Restart>>,
@@ -95,6 +98,7 @@ impl ThreadSignals {
             blocked: AtomicU64::new(0),
             saved_mask: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
+            for_child: AtomicU64::new(0),
             pending: SpinLock::new(Pending::new()),
             alt_stack: SpinLock::new(AltStack {
                 base: 0,
@@ -170,6 +174,33 @@ impl ThreadSignals {
     /// for these even if it blocks them.
     pub(crate) fn set_awaited(&self, wanted: SigSet) {
         self.awaited.store(wanted.0, Ordering::SeqCst);
+    }
+
+    /// Returns the signals for the child that the thread is making: those that were sent to several
+    /// processes at once since [`Self::begin_child`].
+    pub(crate) fn for_child(&self) -> SigSet {
+        SigSet(self.for_child.load(Ordering::Relaxed))
+    }
+
+    /// Begins to collect signals for a child that the thread makes. The caller holds the lock of
+    /// the process's group.
+    pub(crate) fn begin_child(&self) {
+        self.for_child.store(0, Ordering::Relaxed);
+    }
+
+    /// Adds `signal`, which was sent to several processes at once, to those for a child that the
+    /// thread may be making. The caller holds the lock of the process's group.
+    pub(super) fn add_for_child(&self, signal: Signal) {
+        let against = if signal == Signal::SIGCONT {
+            SigSet::STOP
+        } else if signal.default_action() == DefaultAction::Stop {
+            SigSet::of(&[Signal::SIGCONT])
+        } else {
+            SigSet::EMPTY
+        };
+        let mut signals = self.for_child().without(against);
+        signals.insert(signal);
+        self.for_child.store(signals.0, Ordering::Relaxed);
     }
 
     /// Locks the pending signals of this thread alone, without those of its process.

@@ -114,13 +114,22 @@ impl CloneRequest {
 /// `CLONE_VFORK`, first waits until the child has released the memory.
 ///
 /// # Errors
-/// Fails with the errors of [`CloneRequest::check`]. Fails with `EAGAIN` at the limit on tasks, or
-/// if the process is ending or executes a program. Fails with `EMFILE` or `EFAULT` if the pidfd
-/// cannot be installed, and with `ENOMEM`.
+/// Fails with the errors of [`CloneRequest::check`]. Fails with `ERESTARTNOINTR` if a signal is
+/// pending. Fails with `EAGAIN` at the limit on tasks, or if the process is ending or executes a
+/// program. Fails with `EMFILE` or `EFAULT` if the pidfd cannot be installed, and with `ENOMEM`.
 pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();
     let process = parent.process();
+    {
+        let _group = process.group.lock();
+        // The parent takes earlier signals before the child exists. Later signals to several
+        // processes at once go to both.
+        if parent.signal_pending() {
+            return Err(Errno::ERESTARTNOINTR);
+        }
+        parent.signals().begin_child();
+    }
     let stack = KernelStack::new()?;
     let who = parent.credentials();
     let uid = who.users.real;
@@ -377,7 +386,6 @@ fn enter(
         return Ok(());
     }
     let own = parent.process();
-    // Only the parent takes a signal that has arrived during the call.
     {
         let group = own.group.lock();
         if group.exit.is_some() {
@@ -401,7 +409,16 @@ fn enter(
             relations.exit_signal,
         )
     };
-    process.group.lock().enter(task)?;
+    {
+        let mut group = process.group.lock();
+        group.enter(task)?;
+        // Senders to several processes hold the table's lock, so no such signal is missed.
+        let signals = parent.signals().for_child();
+        if !signals.is_empty() {
+            group.pending.add_bare(signals);
+            task.add_work(work::SIGNAL);
+        }
+    }
     table.append_children(&elder, process, process.pid());
     {
         let mut relations = process.relations.lock();

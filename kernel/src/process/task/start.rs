@@ -13,7 +13,7 @@ use crate::drivers;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFlags};
-use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
+use crate::process::signal::{Actions, SigInfo, Signal, send_to_one_of_many};
 use crate::process::terminal::{self, Terminal};
 use crate::process::{self, uts};
 use alloc::boxed::Box;
@@ -402,8 +402,10 @@ fn signal_program(signo: u32) {
     let Some(signal) = Signal::new(signo) else {
         return;
     };
-    let members = table::lock().collect(|process| process.pgid() == PROGRAM);
-    for process in members.unwrap_or_default() {
-        let _ = send_to_process(&process, SigInfo::kernel(signal));
+    let table = table::lock();
+    for process in table.processes() {
+        if process.pgid() == PROGRAM {
+            let _ = send_to_one_of_many(&table, process, SigInfo::kernel(signal));
+        }
     }
 }

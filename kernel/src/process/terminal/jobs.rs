@@ -2,7 +2,7 @@
 //! signals at the terminal's end.
 //!
 //! A process's terminal, and a terminal's session and group, change under the process table's lock.
-//! Signals are sent without the lock, because `SIGCONT` takes it.
+//! Signals are sent after its release, because sending takes it.
 
 use super::device::Terminal;
 use crate::process;
@@ -16,14 +16,12 @@ use logic::errno::{Errno, SysResult};
 
 /// Sends `signal` to the members of the process group `group` that are in the session `session`.
 pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
-    let mut next = next_process(1);
-    // Ends: visits each process of the table once.
-    while let Some(process) = next {
+    let table = table::lock();
+    for process in table.processes() {
         if process.pgid() == group && process.session() == session {
-            // An error means that the process has just ended and needs no signal.
-            let _ = signal::send_to_process(&process, SigInfo::kernel(signal));
+            // An error means that the details of a realtime signal found no room.
+            let _ = signal::send_to_one_of_many(&table, process, SigInfo::kernel(signal));
         }
-        next = next_process(process.pid() + 1);
     }
 }
 
