@@ -38,6 +38,7 @@ const PROGRAMS: &[&str] = &[
     "true_scheduling",
     "true_seccomp",
     "true_sigio",
+    "true_signals",
     "true_splices",
     "true_tasks",
     "true_tty",

@@ -3,17 +3,15 @@
 use super::Args;
 use super::process::process_or_current;
 use crate::process;
-use crate::process::signal::AltStack;
 use crate::process::signal::{
-    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo,
-    SigSet, Signal, StackT,
+    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo, SigSet, Signal, StackT,
 };
 use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use logic::errno::{Errno, SysResult};
+use machine::arch::UserFrame;
 use machine::arch::clock;
-use machine::arch::{USER_END, UserFrame};
 use machine::sched::work;
 use machine::sync::{WaitEnd, WaitQueue};
 
@@ -98,42 +96,13 @@ pub fn rt_sigreturn(_a: &Args, frame: &mut UserFrame) -> SysResult {
 
 /// `sigaltstack(2)`.
 pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
-    /// Linux's `MINSIGSTKSZ`.
-    const MIN_BYTES: u64 = 2048;
-    let task = process::current();
-    let old = task.signals().alt_stack();
+    let old = signal::alt_stack(frame.rsp);
     if a.addr(0) != 0 {
         let new = UserPtr::<StackT>::new(a.addr(0)).read()?;
-        if old.contains(frame.rsp) && !old.autodisarm {
-            return Err(Errno::EPERM);
-        }
-        let autodisarm = new.flags.cast_unsigned() & SS_AUTODISARM != 0;
-        let mode = new.flags & !SS_AUTODISARM.cast_signed();
-        let stack = match mode {
-            SS_DISABLE => AltStack::default(),
-            0 | SS_ONSTACK => {
-                if new.size < MIN_BYTES {
-                    return Err(Errno::ENOMEM);
-                }
-                if new
-                    .base
-                    .checked_add(new.size)
-                    .is_none_or(|end| end > USER_END)
-                {
-                    return Err(Errno::ENOMEM);
-                }
-                AltStack {
-                    base: new.base,
-                    size: new.size,
-                    autodisarm,
-                }
-            }
-            _ => return Err(Errno::EINVAL),
-        };
-        task.signals().set_alt_stack(stack);
+        signal::change_alt_stack(&new, frame.rsp)?;
     }
     if a.addr(1) != 0 {
-        UserPtr::<StackT>::new(a.addr(1)).write(&signal::stack_t(old, frame.rsp))?;
+        UserPtr::<StackT>::new(a.addr(1)).write(&old)?;
     }
     Ok(0)
 }

@@ -6,9 +6,8 @@
 
 #![expect(unsafe_code, reason = "a task looks at its own FPU state")]
 
-use super::thread::Trap;
+use super::thread::{AltStack, Trap};
 use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, fault};
-use crate::process::signal::AltStack;
 use crate::process::{self, TaskRef};
 use crate::vm::uaccess;
 use core::mem::offset_of;
@@ -100,11 +99,11 @@ const UC_SIGCONTEXT_SS: u64 = 2;
 const UC_STRICT_RESTORE_SS: u64 = 4;
 
 /// `ss_flags`: there is no alternate signal stack.
-pub(crate) const SS_DISABLE: i32 = 2;
+pub(super) const SS_DISABLE: i32 = 2;
 /// `ss_flags`: the thread runs on the alternate signal stack.
-pub(crate) const SS_ONSTACK: i32 = 1;
+const SS_ONSTACK: i32 = 1;
 /// `ss_flags`: the alternate signal stack is disabled while a handler runs on it.
-pub(crate) const SS_AUTODISARM: u32 = 1 << 31;
+pub(super) const SS_AUTODISARM: u32 = 1 << 31;
 
 /// The size of the area below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
@@ -115,22 +114,58 @@ pub(crate) const fn minimum_stack() -> usize {
     size_of::<RtFrame>() + SIGNAL_IMAGE_BYTES + 64 + 16 + 128
 }
 
-/// Returns the alternate stack `stack` in the form of the ABI. `stack_pointer` decides whether the
-/// thread runs on it.
-pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
-    let mut flags = if stack.size == 0 {
+/// Returns the alternate stack of the current thread for `sigaltstack`. `stack_pointer` decides
+/// whether the thread runs on it.
+pub(crate) fn alt_stack(stack_pointer: u64) -> StackT {
+    let stack = process::current().signals().alt_stack();
+    let state = if stack.size == 0 {
         SS_DISABLE
-    } else if stack.contains(stack_pointer) {
+    } else if stack.is_in_use(stack_pointer) {
         SS_ONSTACK
     } else {
         0
     };
-    if stack.autodisarm {
-        flags |= SS_AUTODISARM.cast_signed();
+    StackT {
+        flags: state | stack.flags & SS_AUTODISARM.cast_signed(),
+        ..saved_alt_stack(stack)
     }
+}
+
+/// Makes `new` the alternate stack of the current thread, whose stack pointer is `stack_pointer`.
+///
+/// # Errors
+/// Fails with `EPERM` if the thread runs on its alternate stack, with `EINVAL` if the flags are
+/// unknown, and with `ENOMEM` if the stack is too small.
+pub(crate) fn change_alt_stack(new: &StackT, stack_pointer: u64) -> Result<(), Errno> {
+    /// Linux's `MINSIGSTKSZ`.
+    const MIN_BYTES: u64 = 2048;
+    let task = process::current();
+    let old = task.signals().alt_stack();
+    if old.is_in_use(stack_pointer) {
+        return Err(Errno::EPERM);
+    }
+    let mut stack = AltStack {
+        base: new.base,
+        size: new.size,
+        flags: new.flags,
+    };
+    match new.flags & !SS_AUTODISARM.cast_signed() {
+        // This may be the state of a thread that has set no stack.
+        0 | SS_ONSTACK if stack == old => {}
+        0 | SS_ONSTACK if stack.size < MIN_BYTES => return Err(Errno::ENOMEM),
+        0 | SS_ONSTACK => {}
+        SS_DISABLE => (stack.base, stack.size) = (0, 0),
+        _ => return Err(Errno::EINVAL),
+    }
+    task.signals().set_alt_stack(stack);
+    Ok(())
+}
+
+/// Returns the alternate stack `stack` in the form of a handler's frame.
+fn saved_alt_stack(stack: AltStack) -> StackT {
     StackT {
         base: stack.base,
-        flags,
+        flags: stack.flags,
         padding: 0,
         size: stack.size,
     }
@@ -150,7 +185,7 @@ pub(super) fn push(
 ) -> Result<(), Errno> {
     let alt = task.signals().alt_stack();
     let mut top = frame.rsp.wrapping_sub(RED_ZONE);
-    let on_alt = alt.contains(frame.rsp) && !alt.autodisarm;
+    let on_alt = alt.is_in_use(frame.rsp);
     let enters_alt = action.flags & SA_ONSTACK != 0 && alt.size != 0 && !on_alt;
     if enters_alt {
         top = alt.base.wrapping_add(alt.size);
@@ -171,7 +206,7 @@ pub(super) fn push(
     let context = UContext {
         flags: UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS | if extended { UC_FP_XSTATE } else { 0 },
         link: 0,
-        stack: stack_t(alt, frame.rsp),
+        stack: saved_alt_stack(alt),
         context: save(frame, task.signals().trap(), mask, fpstate),
         mask: mask.0,
     };
@@ -182,8 +217,8 @@ pub(super) fn push(
     };
     uaccess::copy_out(fpstate, &image[..image_bytes])?;
     uaccess::copy_out(at, rt_frame.as_bytes())?;
-    if alt.autodisarm && (enters_alt || alt.contains(frame.rsp)) {
-        task.signals().set_alt_stack(AltStack::default());
+    if alt.disarms_itself() {
+        task.signals().set_alt_stack(AltStack::NONE);
     }
     // The copies may have blocked, so the reference is made again.
     // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
@@ -307,18 +342,8 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     frame.rflags = saved.eflags;
     frame.sanitize();
     restore_fpu(task, frame, saved.fpstate)?;
-    // Best effort, as on Linux: the values are not checked, because the kernel may not have written
-    // this frame.
-    let stack = &context.stack;
-    if stack.flags & (SS_DISABLE | SS_ONSTACK) == 0
-        && stack.flags.cast_unsigned() & SS_AUTODISARM != 0
-    {
-        task.signals().set_alt_stack(AltStack {
-            base: stack.base,
-            size: stack.size,
-            autodisarm: true,
-        });
-    }
+    // As on Linux, a stack that `sigaltstack` would refuse is no error here.
+    let _ = change_alt_stack(&context.stack, frame.rsp);
     Ok(())
 }
 

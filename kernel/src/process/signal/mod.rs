@@ -29,9 +29,7 @@ pub(crate) use deliver::{deliver, is_orphaned, recalculate, recalculate_without,
 pub(crate) use fault::{force_bad_frame, force_info, step_over_call};
 pub use fault::{on_exception, on_user_fault, on_user_store};
 pub use file::SignalFile;
-pub(crate) use frame::{
-    SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
-};
+pub(crate) use frame::{StackT, alt_stack, change_alt_stack, minimum_stack, return_from_handler};
 pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
@@ -39,8 +37,8 @@ pub(crate) use send::{child_info, children_ignored, describe};
 pub(crate) use send::{send_to_one_of_many, send_to_process_in, send_to_process_of};
 pub use send::{send_to_process, send_to_task};
 pub(crate) use stop::{any_stopped, end_stop, report_stop, stand_still, tell_of_stop};
+pub use thread::Restart;
 pub(crate) use thread::ThreadSignals;
-pub use thread::{AltStack, Restart};
 
 use crate::process;
 use crate::vm::uaccess;

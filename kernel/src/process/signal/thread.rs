@@ -1,5 +1,6 @@
 //! A thread's signal state.
 
+use super::frame::{SS_AUTODISARM, SS_DISABLE};
 use super::repeats::FaultRepeats;
 use super::{DefaultAction, Pending, SigSet, Signal};
 use crate::process::args::Args;
@@ -26,19 +27,35 @@ impl fmt::Debug for Restart {
 
 /// The alternate signal stack of a thread (`sigaltstack(2)`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct AltStack {
+pub(super) struct AltStack {
     /// The lowest address of the stack.
-    pub base: u64,
+    pub(super) base: u64,
     /// The length in bytes; 0 if there is no alternate stack.
-    pub size: u64,
-    /// `SS_AUTODISARM` was requested.
-    pub autodisarm: bool,
+    pub(super) size: u64,
+    /// `ss_flags` as the program has set them.
+    pub(super) flags: i32,
 }
 
 impl AltStack {
-    /// Returns whether the stack pointer `stack_pointer` is on this stack.
-    pub fn contains(&self, stack_pointer: u64) -> bool {
-        self.size != 0 && stack_pointer > self.base && stack_pointer - self.base <= self.size
+    /// The alternate stack of a thread that has none.
+    pub(super) const NONE: Self = Self {
+        base: 0,
+        size: 0,
+        flags: SS_DISABLE,
+    };
+
+    /// Returns whether `SS_AUTODISARM` was requested.
+    pub(super) fn disarms_itself(&self) -> bool {
+        self.flags.cast_unsigned() & SS_AUTODISARM != 0
+    }
+
+    /// Returns whether a thread with the stack pointer `stack_pointer` runs on this stack. With
+    /// `SS_AUTODISARM` no thread counts as running on it.
+    pub(super) fn is_in_use(&self, stack_pointer: u64) -> bool {
+        !self.disarms_itself()
+            && self.size != 0
+            && stack_pointer > self.base
+            && stack_pointer - self.base <= self.size
     }
 }
 
@@ -100,11 +117,7 @@ impl ThreadSignals {
             awaited: AtomicU64::new(0),
             for_child: AtomicU64::new(0),
             pending: SpinLock::new(Pending::new()),
-            alt_stack: SpinLock::new(AltStack {
-                base: 0,
-                size: 0,
-                autodisarm: false,
-            }),
+            alt_stack: SpinLock::new(AltStack::default()),
             restart: SpinLock::new(None),
             may_stop: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -131,15 +144,21 @@ impl ThreadSignals {
     /// stack. A thread in the same memory gets no alternate stack.
     pub(crate) fn inherit(&self, parent: &Self, with_alt_stack: bool) {
         self.set_blocked(parent.blocked());
-        if with_alt_stack {
-            self.set_alt_stack(parent.alt_stack());
-        }
+        self.set_alt_stack(if with_alt_stack {
+            parent.alt_stack()
+        } else {
+            AltStack::NONE
+        });
     }
 
     /// Removes the alternate stack and the function that continues a call, because a new program
-    /// does not inherit them.
+    /// does not inherit them. As on Linux the stack's flags stay.
     pub(crate) fn reset_for_exec(&self) {
-        self.set_alt_stack(AltStack::default());
+        self.set_alt_stack(AltStack {
+            base: 0,
+            size: 0,
+            ..self.alt_stack()
+        });
         *self.restart.lock() = None;
     }
 
@@ -209,12 +228,12 @@ impl ThreadSignals {
     }
 
     /// Returns the thread's alternate signal stack.
-    pub(crate) fn alt_stack(&self) -> AltStack {
+    pub(super) fn alt_stack(&self) -> AltStack {
         *self.alt_stack.lock()
     }
 
     /// Makes `stack` the thread's alternate signal stack.
-    pub(crate) fn set_alt_stack(&self, stack: AltStack) {
+    pub(super) fn set_alt_stack(&self, stack: AltStack) {
         *self.alt_stack.lock() = stack;
     }
 

@@ -1,0 +1,105 @@
+/* Signals: the stack that their handlers run on. */
+#include "say.h"
+#include <ucontext.h>
+
+#define AUTODISARM (1u << 31)
+
+static char near_stack[65536], far_stack[65536];
+/* What the handler does to its thread's stack, and the flags for it. */
+static enum { NOTHING, SET, WRITE_FRAME, DISABLE_FRAME, BAD_FRAME, SMALL_FRAME, DISABLE, NEST } deed;
+static int new_flags;
+
+static const char *name(const void *stack)
+{
+	return stack == near_stack ? "near" : stack == far_stack ? "far" : stack ? "another" : "none";
+}
+
+static void show(const char *when)
+{
+	stack_t now;
+	MUST(sigaltstack(NULL, &now));
+	say("%s: %s, flags %#x, size %zu", when, name(now.ss_sp), now.ss_flags, now.ss_size);
+}
+
+static void handler(int signal, siginfo_t *info, void *context)
+{
+	stack_t *frame = &((ucontext_t *)context)->uc_stack;
+	stack_t other = { far_stack, new_flags, sizeof far_stack };
+	(void)info;
+	say("in the frame: %s, flags %#x, size %zu", name(frame->ss_sp), frame->ss_flags, frame->ss_size);
+	show("in the handler");
+	switch (deed) {
+	case NOTHING:
+		break;
+	case SET:
+		TRY(sigaltstack(&other, NULL));
+		break;
+	case WRITE_FRAME:
+		*frame = other;
+		break;
+	case DISABLE_FRAME:
+		frame->ss_flags = SS_DISABLE;
+		break;
+	case BAD_FRAME:
+		frame->ss_flags = 77;
+		break;
+	case SMALL_FRAME:
+		frame->ss_size = 100;
+		break;
+	case DISABLE:
+		other.ss_flags = SS_DISABLE;
+		TRY(sigaltstack(&other, NULL));
+		break;
+	case NEST:
+		deed = NOTHING;
+		raise(signal);
+		break;
+	}
+}
+
+static void handle(int flags)
+{
+	struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | flags };
+	MUST(sigaction(SIGUSR1, &action, NULL));
+}
+
+/* The return from a handler sets the stack that the frame has. */
+static void stacks_of_handlers(void)
+{
+	static const int flags[] = { 0, SS_ONSTACK, (int)AUTODISARM, SS_DISABLE, (int)(SS_DISABLE | AUTODISARM) };
+	for (int on = 0; on < 2; on++) {
+		handle(on ? SA_ONSTACK : 0);
+		for (unsigned i = 0; i < sizeof flags / sizeof *flags; i++) {
+			for (int todo = NOTHING; todo <= NEST; todo++) {
+				stack_t first = { near_stack, flags[i], sizeof near_stack };
+				MUST(sigaltstack(&first, NULL));
+				new_flags = todo % 2 ? (int)AUTODISARM : 0;
+				say("-- on the stack %d, flags %#x, deed %d", on, flags[i], todo);
+				deed = todo;
+				raise(SIGUSR1);
+				show("afterwards");
+			}
+		}
+	}
+	/* The place is not looked at. */
+	stack_t odd = { (void *)-4096L, 0, sizeof near_stack };
+	TRY(sigaltstack(&odd, NULL));
+	odd.ss_size = 100;
+	TRY(sigaltstack(&odd, NULL));
+}
+
+int main(int count, char **arguments)
+{
+	show("at the start");
+	if (count > 1) {
+		handle(0);
+		raise(SIGUSR1);
+		return 0;
+	}
+	stacks_of_handlers();
+	/* A new program has no stack, but its flags. */
+	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };
+	MUST(sigaltstack(&last, NULL));
+	execl("/proc/self/exe", arguments[0], "again", NULL);
+	return 1;
+}
