@@ -341,8 +341,8 @@ pub fn setpgid(a: &Args) -> SysResult {
     };
     if group != target.pid() {
         let in_session = table
-            .processes()
-            .any(|process| process.pgid() == group && process.session() == session);
+            .members(group)
+            .any(|process| process.session() == session);
         if !in_session {
             return Err(Errno::EPERM);
         }

@@ -9,6 +9,7 @@ use crate::process::signal::{
 use crate::process::task::{Process, Scheduled, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 use machine::arch::UserFrame;
 use machine::arch::clock;
@@ -204,23 +205,23 @@ pub fn kill(a: &Args) -> SysResult {
     };
     let (mut found, mut reached) = (false, false);
     let table = table::lock();
-    for process in table.processes() {
-        let meant = match group {
-            Some(group) => process.pgid() == group && group != 0,
-            None => process.pid() > 1 && process.pid() != own.pid(),
-        };
-        if !meant {
-            continue;
-        }
+    let mut send_to = |process: &Arc<Process>| -> Result<(), Errno> {
         found = true;
         let signal = signal()?;
-        if may_send(process, signal).is_err() {
-            continue;
+        if may_send(process, signal).is_ok() {
+            reached = true;
+            if let Some(signal) = signal {
+                signal::send_to_one_of_many(&table, process, info(signal))?;
+            }
         }
-        reached = true;
-        if let Some(signal) = signal {
-            signal::send_to_one_of_many(&table, process, info(signal))?;
-        }
+        Ok(())
+    };
+    match group {
+        Some(group) => table.members(group).try_for_each(&mut send_to)?,
+        None => table
+            .processes()
+            .filter(|process| process.pid() > 1 && process.pid() != own.pid())
+            .try_for_each(&mut send_to)?,
     }
     match group {
         _ if !found => Err(Errno::ESRCH),

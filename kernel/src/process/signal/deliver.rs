@@ -183,10 +183,10 @@ fn is_of_orphans(task: TaskRef) -> bool {
 /// Returns whether the process group `pgid` of `session` is orphaned: no live member has a parent
 /// in another group of the same session. Such a parent could continue the group.
 pub(crate) fn is_orphaned(table: &Table, pgid: u32, session: u32) -> bool {
-    for process in table.processes() {
+    for process in table.members(pgid) {
         let parent = {
             let relations = process.relations.lock();
-            if relations.group != pgid || relations.zombie.is_some() {
+            if relations.zombie.is_some() {
                 continue;
             }
             relations.parent.clone()

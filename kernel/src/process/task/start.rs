@@ -403,9 +403,7 @@ fn signal_program(signo: u32) {
         return;
     };
     let table = table::lock();
-    for process in table.processes() {
-        if process.pgid() == PROGRAM {
-            let _ = send_to_one_of_many(&table, process, SigInfo::kernel(signal));
-        }
+    for process in table.members(PROGRAM) {
+        let _ = send_to_one_of_many(&table, process, SigInfo::kernel(signal));
     }
 }

@@ -374,6 +374,19 @@ impl Table {
         self.processes_from(0)
     }
 
+    /// Returns the processes of the group `group`, zombies included. The search begins at the
+    /// group's number and ends at its last member, which is near for most groups.
+    pub(crate) fn members(&self, group: u32) -> impl Iterator<Item = &Arc<Process>> {
+        let count = self.slot(group).map_or(0, |slot| slot.group_members);
+        let before = self
+            .processes()
+            .take_while(move |process| process.pid() < group);
+        self.processes_from(group)
+            .chain(before)
+            .filter(move |process| process.pgid() == group)
+            .take(count as usize)
+    }
+
     fn processes_from(&self, number: u32) -> impl Iterator<Item = &Arc<Process>> {
         let (group, first) = (number / GROUP, number % GROUP);
         let first = first as usize / CHUNK;

@@ -17,8 +17,8 @@ use logic::errno::{Errno, SysResult};
 /// Sends `signal` to the members of the process group `group` that are in the session `session`.
 pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
     let table = table::lock();
-    for process in table.processes() {
-        if process.pgid() == group && process.session() == session {
+    for process in table.members(group) {
+        if process.session() == session {
             // An error means that the details of a realtime signal found no room.
             let _ = signal::send_to_one_of_many(&table, process, SigInfo::kernel(signal));
         }
@@ -209,7 +209,7 @@ pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
     }
     let group = u32::try_from(group).map_err(|_| Errno::EINVAL)?;
     let named = if table.group_exists(group) {
-        table.processes().find(|process| process.pgid() == group)
+        table.members(group).next()
     } else {
         // A process that may lead a group later.
         table.process(group)
@@ -286,7 +286,7 @@ pub(crate) type Orphans = (u32, u32);
 
 /// Returns whether the group has a stopped member that no process could continue.
 fn is_stuck(table: &table::Table, (group, session): Orphans) -> bool {
-    let mut members = table.processes().filter(|process| process.pgid() == group);
+    let mut members = table.members(group);
     members.any(|member| member.is_stopped()) && signal::is_orphaned(table, group, session)
 }
 
