@@ -316,13 +316,14 @@ fn read_info(address: u64) -> Result<[u8; SIGINFO_BYTES], Errno> {
 }
 
 /// Checks that `info`, for the process or thread `target`, does not claim to come from the kernel
-/// or `tkill`, unless the caller sends it to itself.
+/// or `tkill`, unless `target` is the number of the calling thread. As on Linux, a thread other
+/// than the main one may not claim so for its own process.
 ///
 /// # Errors
 /// Fails with `EPERM`.
 fn may_claim(info: &[u8; SIGINFO_BYTES], target: i32) -> Result<(), Errno> {
     let code = SigInfo::from_bytes(Signal::SIGUSR1, info).code;
-    let own = process::current().process().pid();
+    let own = process::current().tid();
     if own.cast_signed() != target && (code >= 0 || code == SI_TKILL) {
         return Err(Errno::EPERM);
     }

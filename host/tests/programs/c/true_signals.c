@@ -1,5 +1,6 @@
-/* Signals: the stack that their handlers run on. */
+/* Signals: the stack that their handlers run on, and who may claim which origin of one. */
 #include "say.h"
+#include <pthread.h>
 #include <ucontext.h>
 
 #define AUTODISARM (1u << 31)
@@ -88,6 +89,53 @@ static void stacks_of_handlers(void)
 	TRY(sigaltstack(&odd, NULL));
 }
 
+/* Signal 0 checks alone. */
+static void claim(const char *from, const char *to, pid_t process, pid_t thread)
+{
+	static const int codes[] = { SI_QUEUE, SI_USER, SI_TKILL, SI_KERNEL, SI_TIMER };
+	for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++) {
+		siginfo_t info = { .si_code = codes[i] };
+		say("%s to %s, code %d", from, to, codes[i]);
+		TRY(syscall(SYS_rt_sigqueueinfo, thread, 0, &info));
+		TRY(syscall(SYS_rt_tgsigqueueinfo, process, thread, 0, &info));
+	}
+}
+
+static pid_t other_thread;
+
+static void *claims_of_a_thread(void *unused)
+{
+	(void)unused;
+	other_thread = gettid();
+	claim("thread", "itself", getpid(), gettid());
+	claim("thread", "main thread", getpid(), getpid());
+	return NULL;
+}
+
+static void *claims_for_a_thread(void *unused)
+{
+	(void)unused;
+	claim("second thread", "first thread", getpid(), other_thread);
+	return NULL;
+}
+
+static void *claim_and_wait(void *unused)
+{
+	pthread_t second;
+	claims_of_a_thread(unused);
+	pthread_create(&second, NULL, claims_for_a_thread, NULL);
+	pthread_join(second, NULL);
+	return NULL;
+}
+
+static void claims(void)
+{
+	pthread_t thread;
+	claim("main thread", "itself", getpid(), getpid());
+	pthread_create(&thread, NULL, claim_and_wait, NULL);
+	pthread_join(thread, NULL);
+}
+
 int main(int count, char **arguments)
 {
 	show("at the start");
@@ -96,6 +144,7 @@ int main(int count, char **arguments)
 		raise(SIGUSR1);
 		return 0;
 	}
+	claims();
 	stacks_of_handlers();
 	/* A new program has no stack, but its flags. */
 	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };
