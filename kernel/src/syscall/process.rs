@@ -328,14 +328,14 @@ pub fn setpgid(a: &Args) -> SysResult {
         if !own && !is_child {
             return Err(Errno::ESRCH);
         }
+        if relations.session != session {
+            return Err(Errno::EPERM);
+        }
         if !own && relations.has_execed {
             return Err(Errno::EACCES);
         }
-        if relations.session != session || relations.session == target.pid() {
+        if relations.session == target.pid() {
             return Err(Errno::EPERM);
-        }
-        if relations.zombie.is_some() && relations.group == 0 {
-            return Err(Errno::ESRCH);
         }
         relations.group
     };

@@ -499,6 +499,31 @@ static void forks_in_a_group(void)
 	say("%d groups ended", ended);
 }
 
+/* What a parent may do with the group of a child, which has ended so that it stays as it is. */
+static void groups_of_children(void)
+{
+	for (int how = 0; how < 4; how++) {
+		siginfo_t info;
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			if (how & 1)
+				setsid();
+			if (how & 2)
+				execl("/proc/self/exe", "itself", "again", NULL);
+			_exit(7);
+		}
+		MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT));
+		say("own session %d, own program %d", how & 1, how >> 1);
+		TRY(setpgid(child, -1));
+		TRY(setpgid(child, 999999));
+		TRY(setpgid(child, 0));
+		TRY(setpgid(child, getpgrp()));
+		MUST(waitpid(child, NULL, 0));
+		TRY(setpgid(child, 0));
+	}
+	TRY(setpgid(getppid(), 999999));
+}
+
 static void single_errors(void)
 {
 	TRY(reboot(0x12345));
@@ -533,6 +558,7 @@ int main(int count, char **arguments)
 	queues_of_a_user();
 	pipes_of_a_user();
 	forks_in_a_group();
+	groups_of_children();
 	single_errors();
 	return 0;
 }
