@@ -9,8 +9,12 @@ use crate::process::{self, caller};
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
-/// The lowest bit of the class in a priority; below it are level and hints.
+/// The lowest bit of the class in a priority; below it are hints, and the level in the lowest bits.
 const CLASS_SHIFT: u32 = 13;
+const CLASS_MASK: u32 = 7;
+const LEVEL_MASK: u32 = 7;
+/// The bits of a priority that the kernel keeps.
+const KEPT: u32 = 0xffff;
 const NONE: u32 = 0;
 const REALTIME: u32 = 1;
 const BEST_EFFORT: u32 = 2;
@@ -29,7 +33,7 @@ fn effective(thread: &Scheduling) -> u32 {
     let level = (thread.nice + 20).cast_unsigned() / 5;
     match thread.io_priority {
         priority if priority >> CLASS_SHIFT != NONE => priority,
-        _ if thread.policy == policies::IDLE => IDLE << CLASS_SHIFT,
+        _ if thread.policy == policies::IDLE => (IDLE << CLASS_SHIFT) | level,
         _ if thread.is_realtime() => (REALTIME << CLASS_SHIFT) | level,
         _ => (BEST_EFFORT << CLASS_SHIFT) | level,
     }
@@ -55,9 +59,9 @@ pub fn ioprio_get(a: &Args) -> SysResult {
 
 /// `ioprio_set(2)`.
 pub fn ioprio_set(a: &Args) -> SysResult {
-    let priority = a.uint(2);
-    let (class, data) = (priority >> CLASS_SHIFT, priority & ((1 << CLASS_SHIFT) - 1));
-    if class > IDLE || class == NONE && data != 0 {
+    let priority = a.uint(2) & KEPT;
+    let class = (priority >> CLASS_SHIFT) & CLASS_MASK;
+    if class > IDLE || class == NONE && priority & LEVEL_MASK != 0 {
         return Err(Errno::EINVAL);
     }
     if class == REALTIME

@@ -132,8 +132,7 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads of `subjects`, including main threads that have ended. Leaves out
-/// process 1, unless `subjects` is a single thread.
+/// Calls `each` for the threads of `subjects`, including main threads that have ended.
 ///
 /// # Errors
 /// Fails with `ESRCH` if there is none, and with `ENOMEM`.
@@ -145,7 +144,7 @@ pub(super) fn for_each_meant(
         each(thread);
         return Ok(());
     }
-    let found = table::lock().collect(|process| process.pid() > 1 && subjects.has(process))?;
+    let found = table::lock().collect(|process| subjects.has(process))?;
     if found.is_empty() {
         return Err(Errno::ESRCH);
     }

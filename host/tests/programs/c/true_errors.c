@@ -523,6 +523,22 @@ static void signals(void)
 	DO(syscall(SYS_signalfd, -1, &set, 8));
 }
 
+/* A thread without a class of its own counts by its policy and nice value, if the group is asked. */
+static void effective_priorities(void)
+{
+	struct sched_param none = { 0 };
+	int policies[] = { SCHED_OTHER, SCHED_BATCH, SCHED_IDLE };
+	setpgid(0, 0);
+	for (int i = 0; i < 3; i++) {
+		MUST(setpriority(PRIO_PROCESS, 0, 5 * i));
+		MUST(sched_setscheduler(0, policies[i], &none));
+		for (int own = 0; own < 3; own++) {
+			MUST(syscall(SYS_ioprio_set, 1, 0, own == 2 ? 1 << 13 | 1 : 8 * own));
+			TRY(syscall(SYS_ioprio_get, 2, 0));
+		}
+	}
+}
+
 static void scheduling(void)
 {
 	struct sched_param p = { 0 };
@@ -581,6 +597,14 @@ static void scheduling(void)
 	TRY(syscall(SYS_ioprio_get, 2, getpgrp()));
 	TRY(syscall(SYS_ioprio_get, 3, 4711));
 	TRY(syscall(SYS_ioprio_set, 3, 4711, 2 << 13 | 4));
+	/* The level is in three bits, hints are in ten more. Bits above the class are lost. */
+	int odd[] = { 8, 1 << 13 | 8, 2 << 13 | 15, 3 << 13 | 8191, 4 << 13, 7 << 13, 8 << 13, 8 << 13 | 9, 10 << 13 | 3, 12 << 13, -1 };
+	for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
+		say("%#x:", odd[i]);
+		TRY(syscall(SYS_ioprio_set, 1, 0, odd[i]));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+	}
+	IN_CHILD("group", effective_priorities());
 	TRY(syscall(SYS_ioprio_set, 1, 0, 0));
 	TRY(syscall(SYS_ioprio_get, 1, 0));
 }
