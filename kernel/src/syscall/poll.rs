@@ -1,7 +1,7 @@
 //! Calls that wait for several files.
 
-use super::Args;
 use super::record::{PollFd, Time};
+use super::{Args, time};
 use crate::fs::epoll::{Epoll, EpollFile, Event};
 use crate::fs::eventfd::EventFile;
 use crate::fs::select::{Interest, wait};
@@ -383,6 +383,7 @@ pub fn timerfd_create(a: &Args) -> SysResult {
         _ => return Err(Errno::EINVAL),
     };
     let flags = creation_flags(a.uint(1))?;
+    time::may_wait_for(a.uint(0))?;
     install(TimerFile::new(realtime), "timerfd", flags)
 }
 

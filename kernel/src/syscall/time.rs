@@ -58,10 +58,26 @@ pub fn nanosleep(a: &Args) -> SysResult {
     sleep_span(clock::now().saturating_add(span), a.addr(1))
 }
 
+/// Checks that the caller may wait for the clock `number`. Clocks that wake a sleeping machine take
+/// `CAP_WAKE_ALARM`, although the machine never sleeps here.
+///
+/// # Errors
+/// Fails with `EPERM`.
+pub(super) fn may_wait_for(number: u32) -> Result<(), Errno> {
+    if matches!(
+        number,
+        raw::CLOCK_REALTIME_ALARM | raw::CLOCK_BOOTTIME_ALARM
+    ) {
+        caller::need(Capabilities::WAKE_ALARM)?;
+    }
+    Ok(())
+}
+
 /// `clock_nanosleep(2)`.
 pub fn clock_nanosleep(a: &Args) -> SysResult {
     let clock = Clock::from_number(a.int(0))?;
     let time = Timespec::read(a.addr(2))?;
+    may_wait_for(a.uint(0))?;
     match clock {
         Clock::Thread(0) | Clock::RealtimeToRead | Clock::MonotonicToRead => Err(Errno::EOPNOTSUPP),
         Clock::Thread(_) => Err(Errno::EINVAL),
@@ -340,6 +356,7 @@ pub fn timer_create(a: &Args) -> SysResult {
         }
         _ => None,
     };
+    may_wait_for(a.uint(0))?;
     let number = process
         .timers
         .posix

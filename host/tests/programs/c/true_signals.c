@@ -1,6 +1,7 @@
-/* Signals: the stack that their handlers run on, and who may claim which origin of one. */
+/* Signals: the stack that their handlers run on, who may claim which origin of one, and timers that send them. */
 #include "say.h"
 #include <pthread.h>
+#include <sys/timerfd.h>
 #include <ucontext.h>
 
 #define AUTODISARM (1u << 31)
@@ -136,6 +137,20 @@ static void claims(void)
 	pthread_join(thread, NULL);
 }
 
+/* Clocks that wake a sleeping machine. Without one for the real time the machine has none of them (EOPNOTSUPP). */
+static void alarm_clocks(void)
+{
+	clockid_t clocks[] = { CLOCK_REALTIME_ALARM, CLOCK_BOOTTIME_ALARM };
+	for (int i = 0; i < 2; i++) {
+		struct timespec none = { 0, 0 };
+		int timer;
+		TRY(timerfd_create(clocks[i], -1));
+		TRY(timerfd_create(clocks[i], 0));
+		HOLDS(syscall(SYS_timer_create, clocks[i], NULL, &timer) == -1 && (errno == EPERM || errno == EOPNOTSUPP));
+		HOLDS(syscall(SYS_clock_nanosleep, clocks[i], 0, &none, NULL) == -1 && (errno == EPERM || errno == EOPNOTSUPP));
+	}
+}
+
 int main(int count, char **arguments)
 {
 	show("at the start");
@@ -145,6 +160,9 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	claims();
+	DO(timerfd_create(CLOCK_REALTIME_ALARM, 0));
+	DO(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
+	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks());
 	stacks_of_handlers();
 	/* A new program has no stack, but its flags. */
 	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };

@@ -48,6 +48,7 @@ capabilities! {
     SETFCAP = 31: "give files capabilities"
     MAC_OVERRIDE = 32: "pass mandatory access control"
     SYSLOG = 34: "read the kernel's log"
+    WAKE_ALARM = 35: "set timers that wake the machine"
     CHECKPOINT_RESTORE = 40: "checkpoint and restore"
 }
 
