@@ -17,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
@@ -830,6 +831,57 @@ static void threads(void)
 	});
 }
 
+static void give_up_tracing(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct d[2];
+	MUST(syscall(SYS_capget, &h, d));
+	d[0].effective &= ~BIT(CAP_SYS_PTRACE);
+	MUST(syscall(SYS_capset, &h, d));
+}
+
+/* A traced program gains only what its tracer could use when it began to trace. */
+static void traced_program(int before, int after, int how)
+{
+	int status;
+	uint64_t two = BIT(CAP_KILL) | BIT(CAP_CHOWN);
+	if (!before)
+		give_up_tracing();
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		MUST(ptrace(PTRACE_TRACEME, 0, 0, 0));
+		raise(SIGSTOP);
+		if (how == 0)
+			MUST(caps(BIT(CAP_KILL), two, BIT(CAP_KILL)));
+		else if (how == 1)
+			MUST(setresuid(ANN, BOB, BOB));
+		else if (how == 2)
+			MUST(setresuid(ANN, 0, 0));
+		else
+			MUST(setresgid(ANN, BOB, BOB));
+		execl("/proc/self/exe", "itself", "again", NULL);
+		_exit(1);
+	}
+	MUST(waitpid(pid, &status, 0));
+	if (!after)
+		give_up_tracing();
+	for (int stops = 0; stops < 2; stops++) {
+		MUST(ptrace(PTRACE_CONT, pid, 0, 0));
+		MUST(waitpid(pid, &status, 0));
+		say_status("tracee", status);
+	}
+}
+
+static void traced_programs(void)
+{
+	say("== traced programs");
+	for (int rights = 0; rights < 3; rights++)
+		for (int how = 0; how < 4; how++) {
+			say("rights %d, case %d", rights, how);
+			IN_CHILD("tracer", traced_program(rights > 0, rights > 1, how));
+		}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -851,5 +903,6 @@ int main(int argc, char **argv)
 	ipc();
 	others();
 	threads();
+	traced_programs();
 	return 0;
 }

@@ -195,8 +195,9 @@ impl Credentials {
 
     /// Returns the credentials after `execve`, and whether the C library must not trust its
     /// environment (`AT_SECURE`). Set-id bits and capabilities of files have no effect, as on a
-    /// file system mounted with `nosuid`.
-    pub fn for_program(&self) -> (Self, bool) {
+    /// file system mounted with `nosuid`. `tracer` has the credentials with which a thread
+    /// began to trace the process, if one does.
+    pub fn for_program(&self, tracer: Option<&Self>) -> (Self, bool) {
         let mut new = self.clone();
         let of_root = self.users.real == 0 || self.users.effective == 0;
         let (mut permitted, mut effective) = (Capabilities::NONE, false);
@@ -211,11 +212,15 @@ impl Credentials {
         }
         new.permitted = permitted | new.ambient;
         // With `no_new_privileges`, the program gains no capability, and a different effective user
-        // or group is reset to the real one.
+        // or group is reset to the real one. So it is if the tracer may not use what the program
+        // would gain. A process that may choose its user then keeps the effective one.
         let grows = !self.permitted.contains(new.permitted);
-        if self.no_new_privileges && (set_id || grows) {
-            new.users.effective = self.users.real;
-            new.groups.effective = self.groups.real;
+        let watched = tracer.is_some_and(|tracer| !tracer.can(Capabilities::SYS_PTRACE));
+        if (self.no_new_privileges || watched) && (set_id || grows) {
+            if self.no_new_privileges || !self.can(Capabilities::SETUID) {
+                new.users.effective = self.users.real;
+                new.groups.effective = self.groups.real;
+            }
             new.permitted = new.permitted & self.permitted;
         }
         new.effective = if effective {

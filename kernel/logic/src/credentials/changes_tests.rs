@@ -94,19 +94,19 @@ fn capabilities_are_set_within_what_is_permitted() {
 
 #[test]
 fn a_program_gets_what_its_user_has() {
-    let (root, secure) = Credentials::root().for_program();
+    let (root, secure) = Credentials::root().for_program(None);
     assert_eq!((root, secure), (Credentials::root(), false));
-    let (plain, secure) = user(7).for_program();
+    let (plain, secure) = user(7).for_program(None);
     assert_eq!((plain, secure), (user(7), false));
-    let (both, secure) = between().for_program();
+    let (both, secure) = between().for_program(None);
     assert!(secure && both.users.file == 8 && both.users.real == 7);
     let mut held = user(7);
     held.permitted = Capabilities::ALL;
     held.effective = Capabilities::ALL;
-    assert_eq!(held.for_program().0.permitted, Capabilities::NONE);
+    assert_eq!(held.for_program(None).0.permitted, Capabilities::NONE);
     held.inheritable = Capabilities::KILL;
     held.ambient = Capabilities::KILL;
-    let (kept, secure) = held.for_program();
+    let (kept, secure) = held.for_program(None);
     assert_eq!((kept.effective, secure), (Capabilities::KILL, false));
 }
 
@@ -116,20 +116,41 @@ fn a_program_gets_nothing_new_where_that_is_asked_for() {
         no_new_privileges: true,
         ..between()
     };
-    let (reset, secure) = held.for_program();
+    let (reset, secure) = held.for_program(None);
     assert_eq!((reset.users, secure), (Ids::all(7), true));
     let mut root = Credentials::root();
     root.no_new_privileges = true;
-    assert_eq!(root.for_program().0.permitted, Capabilities::ALL);
+    assert_eq!(root.for_program(None).0.permitted, Capabilities::ALL);
     root.permitted = Capabilities::KILL;
     root.effective = Capabilities::NONE;
-    let (few, _) = root.for_program();
+    let (few, _) = root.for_program(None);
     assert_eq!(
         (few.permitted, few.effective),
         (Capabilities::KILL, Capabilities::KILL)
     );
     root.no_new_privileges = false;
-    assert_eq!(root.for_program().0.permitted, Capabilities::ALL);
+    assert_eq!(root.for_program(None).0.permitted, Capabilities::ALL);
+}
+
+#[test]
+fn a_program_gets_nothing_that_its_tracer_may_not_use() {
+    let (strong, weak) = (Credentials::root(), user(7));
+    let mut root = Credentials::root();
+    root.permitted = Capabilities::KILL;
+    root.effective = Capabilities::NONE;
+    let permitted = |tracer| root.for_program(tracer).0.permitted;
+    assert_eq!(permitted(Some(&strong)), Capabilities::ALL);
+    assert_eq!(permitted(Some(&weak)), Capabilities::KILL);
+    let (same, secure) = between().for_program(Some(&strong));
+    assert_eq!((same.users.effective, secure), (8, true));
+    let (reset, secure) = between().for_program(Some(&weak));
+    assert_eq!((reset.users, secure), (Ids::all(7), true));
+    let mut chooses = between();
+    chooses.permitted = Capabilities::SETUID;
+    chooses.effective = Capabilities::SETUID;
+    assert_eq!(chooses.for_program(Some(&weak)).0.users.effective, 8);
+    let plain = user(9);
+    assert_eq!(plain.for_program(Some(&weak)), (plain.clone(), false));
 }
 
 #[test]
@@ -182,12 +203,12 @@ fn capabilities_follow_them() {
     let user = fixed.with_users(Change::One(5)).unwrap();
     assert_eq!(user.effective, Capabilities::ALL);
     assert_eq!(user.as_real().effective, Capabilities::ALL);
-    let (program, _) = root_with(SecureBits::NO_ROOT).for_program();
+    let (program, _) = root_with(SecureBits::NO_ROOT).for_program(None);
     assert_eq!(program.permitted, Capabilities::NONE);
     let keeping = root_with(SecureBits::KEEP_CAPS);
     let user = keeping.with_users(Change::One(5)).unwrap();
     assert_eq!(user.permitted, Capabilities::ALL);
-    let (program, _) = user.for_program();
+    let (program, _) = user.for_program(None);
     assert_eq!(program.secure_bits, SecureBits::empty());
 }
 

@@ -146,7 +146,9 @@ pub(crate) fn trace_me() -> Result<(), Errno> {
     }
     let tracer = parent_thread(task.process()).ok_or(Errno::EPERM)?;
     reserve(&tracer)?;
-    let state = Box::new(State::new(tracer.clone(), false, Options::empty()));
+    let credentials = task.credentials().clone();
+    let state = State::new(tracer.clone(), credentials, false, Options::empty());
+    let state = Box::new(state);
     link(&tracer, &task.to_arc(), state);
     drop(table);
     Ok(())
@@ -168,7 +170,9 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     caller::look_into(tracee.process(), LooksAs::Real)?;
     reserve(&tracer)?;
     let options = seized.unwrap_or_default();
-    let mut state = Box::new(State::new(tracer.clone(), seized.is_some(), options));
+    let credentials = process::current().credentials().clone();
+    let state = State::new(tracer.clone(), credentials, seized.is_some(), options);
+    let mut state = Box::new(state);
     let (stops, stands) = {
         let group = tracee.process().group.lock();
         (group.stop != Stop::No, tracee.signals().is_stopped())
@@ -290,13 +294,14 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
         let state = parent.tracee().lock();
         state.as_ref().and_then(|state| {
             let tracer = state.tracer.clone()?;
-            Some((tracer, state.seized, state.options))
+            let credentials = state.credentials.clone();
+            Some((tracer, credentials, state.seized, state.options))
         })
     };
-    let Some((tracer, seized, options)) = known else {
+    let Some((tracer, credentials, seized, options)) = known else {
         return;
     };
-    let mut state = Box::new(State::new(tracer.clone(), seized, options));
+    let mut state = Box::new(State::new(tracer.clone(), credentials, seized, options));
     state.interrupted = seized;
     link(&tracer, child, state);
     if seized {

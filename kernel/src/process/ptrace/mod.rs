@@ -29,4 +29,6 @@ pub(crate) use stop::{
     clone_event, end_call, enter_call, event, executed, exit_event, filter_stop, group_stop,
     handler_ready, sees_group, signal_stop, suspends_filters, trap, vfork_done,
 };
-pub(crate) use tracee::{Report, Tracee, at_stop, report, stands, tracer_of, trapping_ends};
+pub(crate) use tracee::{
+    Report, Tracee, at_stop, report, stands, tracer_credentials, tracer_of, trapping_ends,
+};

@@ -11,6 +11,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use logic::ptrace::Options;
 use machine::arch::debug::Breakpoints;
@@ -69,6 +70,8 @@ impl fmt::Debug for Place {
 pub(crate) struct State {
     /// `None` if the tracer is gone and the tracee is on its way out of its last stop.
     pub(super) tracer: Option<Arc<Task>>,
+    /// The credentials with which the tracing began: those of the thread that asked for it.
+    pub(super) credentials: Arc<Credentials>,
     /// Traced by `PTRACE_SEIZE`.
     pub(super) seized: bool,
     pub(crate) options: Options,
@@ -110,11 +113,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Returns the state of a thread that `tracer` starts to trace with `options`. `seized` says
-    /// that this is by `PTRACE_SEIZE`.
-    pub(super) fn new(tracer: Arc<Task>, seized: bool, options: Options) -> Self {
+    /// Returns the state of a thread that `tracer` starts to trace with `options`. `credentials`
+    /// are those of the thread that asked for it. `seized` says that this is by `PTRACE_SEIZE`.
+    pub(super) fn new(
+        tracer: Arc<Task>,
+        credentials: Arc<Credentials>,
+        seized: bool,
+        options: Options,
+    ) -> Self {
         Self {
             tracer: Some(tracer),
+            credentials,
             seized,
             options,
             inside: false,
@@ -234,6 +243,14 @@ pub(super) fn wait_for_trap(tracee: &Task) {
 /// Returns the tracer of the thread `task`, or `None` if no thread traces it.
 pub(crate) fn tracer_of(task: &Task) -> Option<Arc<Task>> {
     task.tracee().lock().as_ref()?.tracer.clone()
+}
+
+/// Returns the credentials with which the tracing of the thread `task` began, or `None` if no
+/// thread traces it.
+pub(crate) fn tracer_credentials(task: &Task) -> Option<Arc<Credentials>> {
+    let state = task.tracee().lock();
+    let state = state.as_ref().filter(|state| state.tracer.is_some())?;
+    Some(state.credentials.clone())
 }
 
 /// What a tracee reports to a wait of its tracer.

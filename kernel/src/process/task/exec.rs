@@ -218,7 +218,8 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
-    let (credentials, secure) = task.credentials().for_program();
+    let tracer = ptrace::tracer_credentials(&task);
+    let (credentials, secure) = task.credentials().for_program(tracer.as_deref());
     let who = (&credentials, secure);
     let loaded = program.load(path, &args, &env, who, &process.limits())?;
     // The table of files and the locks that it owns stay, unless tasks share the table that live
