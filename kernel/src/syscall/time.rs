@@ -79,15 +79,18 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
     let time = Timespec::read(a.addr(2))?;
     may_wait_for(a.uint(0))?;
     match clock {
-        Clock::Thread(0) | Clock::RealtimeToRead | Clock::MonotonicToRead => Err(Errno::EOPNOTSUPP),
-        Clock::Thread(_) => Err(Errno::EINVAL),
-        Clock::Process(_) => {
+        Clock::RealtimeToRead | Clock::MonotonicToRead => Err(Errno::EOPNOTSUPP),
+        // `CLOCK_THREAD_CPUTIME_ID`
+        Clock::Thread(..) if a.int(0) >= 0 => Err(Errno::EOPNOTSUPP),
+        Clock::Thread(tid, _) if [0, process::current().tid()].contains(&tid) => Err(Errno::EINVAL),
+        Clock::Process(..) | Clock::Thread(..) => {
+            let now = clock.now()?;
             let until = if a.uint(1) & raw::TIMER_ABSTIME != 0 {
                 time
             } else {
-                clock.now()?.saturating_add(time)
+                now.saturating_add(time)
             };
-            sleep_by_process(clock, until, a)
+            sleep_by_cpu_time(clock, until, a)
         }
         _ if a.uint(1) & raw::TIMER_ABSTIME != 0 => {
             let end = Deadline::hold(Some(clock.deadline(time)?), |deadline| {
@@ -105,15 +108,15 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
     }
 }
 
-/// The shortest pause between two reads of a process's CPU clock.
+/// The shortest pause between two reads of a clock on CPU time.
 const LOOK: Nanos = Nanos::from_millis(1);
 
-/// Sleeps until a process's CPU clock shows `until`. The clock cannot run faster than all CPUs
-/// together, which determines when it is read next.
-fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
+/// Sleeps until `clock`, which shows CPU time of a process or thread, shows `until`. The clock
+/// cannot run faster than all CPUs together, which determines when it is read next.
+fn sleep_by_cpu_time(clock: Clock, until: Nanos, a: &Args) -> SysResult {
     let nobody = WaitQueue::new();
     loop {
-        // The clock of a process that has ended has stopped, so the sleep ends.
+        // The clock of a process or thread that has ended has stopped, so the sleep ends.
         let Ok(shown) = clock.now() else {
             return Ok(0);
         };
@@ -166,9 +169,9 @@ pub fn clock_settime(a: &Args) -> SysResult {
 
 /// `clock_getres(2)`.
 pub fn clock_getres(a: &Args) -> SysResult {
-    Clock::from_number(a.int(0))?;
+    let resolution = Clock::from_number(a.int(0))?.resolution()?;
     if a.addr(1) != 0 {
-        Timespec { sec: 0, nsec: 1 }.write(a.addr(1))?;
+        Timespec::from(resolution).write(a.addr(1))?;
     }
     Ok(0)
 }

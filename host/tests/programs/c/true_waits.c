@@ -264,6 +264,106 @@ static void cpu_clocks(void)
 	pthread_join(thread, 0);
 }
 
+/* The number of a clock on the CPU time of a process or, with bit 2, of a thread: all of it in ticks (0), user time (1),
+   all of it (2). */
+#define CPU_CLOCK(number, bits) ((clockid_t)(~(unsigned)(number) << 3 | (bits)))
+
+static double shown(clockid_t clock)
+{
+	struct timespec t;
+	MUST(clock_gettime(clock, &t));
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void in_user_mode(double seconds)
+{
+	double until = used() + seconds;
+	do {
+		for (volatile int i = 0; i < 1000000; i++)
+			;
+	} while (used() < until);
+}
+
+static void in_the_kernel(double seconds)
+{
+	static char bytes[1 << 20];
+	int zeros = MUST(open("/dev/zero", O_RDONLY));
+	double until = used() + seconds;
+	do
+		MUST(read(zeros, bytes, sizeof bytes));
+	while (used() < until);
+	close(zeros);
+}
+
+static atomic_int enough;
+
+static void *burn_until_enough(void *unused)
+{
+	(void)unused;
+	while (!enough)
+		;
+	return NULL;
+}
+
+/* A thread sleeps by the CPU time of another one. */
+static void sleep_by_a_thread(void)
+{
+	pthread_t thread;
+	clockid_t clock;
+	struct timespec span = { 0, 50000000 };
+	pthread_create(&thread, NULL, burn_until_enough, NULL);
+	pthread_getcpuclockid(thread, &clock);
+	double before = shown(clock);
+	TRY(syscall(SYS_clock_nanosleep, clock, 0, &span, NULL));
+	HOLDS(shown(clock) - before >= 0.05);
+	TRY(syscall(SYS_clock_nanosleep, clock, TIMER_ABSTIME, &span, NULL));
+	enough = 1;
+	pthread_join(thread, NULL);
+}
+
+static void parts_of_cpu_time(void)
+{
+	struct timespec t;
+	timer_t timer;
+	for (int bits = 0; bits < 8; bits++) {
+		pid_t numbers[] = { 0, getpid(), getppid(), 999999 };
+		say("kind %d", bits);
+		for (int i = 0; i < 4; i++) {
+			TRY(clock_gettime(CPU_CLOCK(numbers[i], bits), &t));
+			t.tv_nsec = 0;
+			TRY(clock_getres(CPU_CLOCK(numbers[i], bits), &t));
+			say("resolution %ld", t.tv_nsec);
+			TRY(syscall(SYS_clock_settime, CPU_CLOCK(numbers[i], bits), &t));
+		}
+		for (int i = 0; i < 2 && (bits & 3) != 3; i++) {
+			DO(syscall(SYS_timer_create, CPU_CLOCK(numbers[i], bits), NULL, &timer));
+			if (bits & 4)
+				TRY(syscall(SYS_clock_nanosleep, CPU_CLOCK(numbers[i], bits), 0, &t, NULL));
+		}
+		for (int flags = 0; flags < 2 && bits != 3; flags++)
+			TRY(syscall(SYS_clock_nanosleep, CPU_CLOCK(999999, bits), flags, &t, NULL));
+	}
+	for (int thread = 0; thread < 2; thread++) {
+		clockid_t user = CPU_CLOCK(0, 1 | thread << 2), all = CPU_CLOCK(0, thread << 2);
+		double before = shown(user), before_all = shown(all);
+		in_the_kernel(0.3);
+		HOLDS(shown(user) - before < (shown(all) - before_all) / 2);
+		before = shown(user), before_all = shown(all);
+		in_user_mode(0.3);
+		HOLDS(shown(user) - before > (shown(all) - before_all) / 2);
+		struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+		struct itimerspec it = { { 0, 0 }, { 0, 300000000 } };
+		MUST(timer_create(user, &event, &timer));
+		ticks = 0;
+		MUST(timer_settime(timer, 0, &it, NULL));
+		in_the_kernel(0.4);
+		HOLDS(ticks == 0);
+		while (!ticks)
+			in_user_mode(0.1);
+		MUST(timer_delete(timer));
+	}
+}
+
 static void overruns(void)
 {
 	sigset_t set;
@@ -343,6 +443,7 @@ int main(void)
 	say("== nested sets"); nested_sets();
 	say("== signals at descriptors"); signals_at_descriptors();
 	say("== CPU clocks"); cpu_clocks();
+	say("== parts of CPU time"); parts_of_cpu_time(); sleep_by_a_thread();
 	say("== overruns"); overruns();
 	say("== threads' numbers"); threads_numbers();
 	return 0;

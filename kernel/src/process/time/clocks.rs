@@ -8,6 +8,29 @@ use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 
+/// The resolution of Linux's clocks that count ticks of 250 Hz.
+const TICK: Nanos = Nanos::from_millis(4);
+
+/// The part of the CPU time that a clock shows.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// User and system time, which Linux counts in ticks (`CPUCLOCK_PROF`).
+    InTicks,
+    /// User time (`CPUCLOCK_VIRT`).
+    User,
+    /// User and system time (`CPUCLOCK_SCHED`).
+    Whole,
+}
+
+impl Part {
+    fn of(self, user: Nanos, system: Nanos) -> Nanos {
+        match self {
+            Self::User => user,
+            Self::InTicks | Self::Whole => user.saturating_add(system),
+        }
+    }
+}
+
 /// A clock that can be read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Clock {
@@ -22,9 +45,9 @@ pub enum Clock {
     /// Time since the kernel started, on a clock that can only be read.
     MonotonicToRead,
     /// CPU time of a process; 0 for the current one.
-    Process(u32),
+    Process(u32, Part),
     /// CPU time of a thread; 0 for the current one.
-    Thread(u32),
+    Thread(u32, Part),
 }
 
 impl Clock {
@@ -44,14 +67,20 @@ impl Clock {
             1 | 7 | 9 => Ok(Self::Monotonic),
             // MONOTONIC_RAW, MONOTONIC_COARSE
             4 | 6 => Ok(Self::MonotonicToRead),
-            2 => Ok(Self::Process(0)),
-            3 => Ok(Self::Thread(0)),
-            _ if number < 0 && number & 3 != 3 => {
+            2 => Ok(Self::Process(0, Part::Whole)),
+            3 => Ok(Self::Thread(0, Part::Whole)),
+            _ if number < 0 => {
+                let part = match number & 3 {
+                    0 => Part::InTicks,
+                    1 => Part::User,
+                    2 => Part::Whole,
+                    _ => return Err(Errno::EINVAL),
+                };
                 let id = (!(number >> 3)).cast_unsigned();
                 Ok(if number & 4 != 0 {
-                    Self::Thread(id)
+                    Self::Thread(id, part)
                 } else {
-                    Self::Process(id)
+                    Self::Process(id, part)
                 })
             }
             _ => Err(Errno::EINVAL),
@@ -67,28 +96,42 @@ impl Clock {
             Self::Realtime | Self::RealtimeToRead => wall::now(),
             Self::Atomic => steering::atomic_of(wall::now()),
             Self::Monotonic | Self::MonotonicToRead => clock::now(),
-            Self::Process(0) => {
+            Self::Process(0, part) => {
                 let usage = process::current().process().usage_of_tasks();
-                usage.user.saturating_add(usage.system)
+                part.of(usage.user, usage.system)
             }
-            Self::Process(pid) => {
+            Self::Process(pid, part) => {
                 let usage = find(pid).ok_or(Errno::EINVAL)?.usage_of_tasks();
-                usage.user.saturating_add(usage.system)
+                part.of(usage.user, usage.system)
             }
-            Self::Thread(0) => {
+            Self::Thread(0, part) => {
                 let (user, system) = process::current().account().times();
-                user.saturating_add(system)
+                part.of(user, system)
             }
-            Self::Thread(tid) => {
+            Self::Thread(tid, part) => {
                 let own = process::current();
                 let (user, system) = find_task(tid)
                     .filter(|task| Arc::ptr_eq(task.process(), own.process()))
                     .ok_or(Errno::EINVAL)?
                     .account()
                     .times();
-                user.saturating_add(system)
+                part.of(user, system)
             }
         })
+    }
+
+    /// Returns the resolution of the clock, as Linux names it for clocks on CPU time.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the clock is that of a process or thread that does not exist.
+    pub fn resolution(self) -> Result<Nanos, Errno> {
+        match self {
+            Self::Process(_, part) | Self::Thread(_, part) => {
+                self.now()?;
+                Ok(if part == Part::Whole { Nanos(1) } else { TICK })
+            }
+            _ => Ok(Nanos(1)),
+        }
     }
 
     /// Returns the clock in the form for a timer of the current process, with numbers instead of 0.
@@ -104,17 +147,17 @@ impl Clock {
         match self {
             Self::Realtime | Self::Atomic | Self::Monotonic => Ok(self),
             Self::RealtimeToRead | Self::MonotonicToRead => Err(Errno::EOPNOTSUPP),
-            Self::Process(0) => Ok(Self::Process(own.pid())),
-            Self::Process(pid) if pid == own.pid() => Ok(self),
-            Self::Thread(0) => Ok(Self::Thread(current.tid())),
-            Self::Thread(tid) if own.thread(tid).is_some() => Ok(self),
-            Self::Process(_) | Self::Thread(_) => Err(Errno::EINVAL),
+            Self::Process(0, part) => Ok(Self::Process(own.pid(), part)),
+            Self::Process(pid, _) if pid == own.pid() => Ok(self),
+            Self::Thread(0, part) => Ok(Self::Thread(current.tid(), part)),
+            Self::Thread(tid, _) if own.thread(tid).is_some() => Ok(self),
+            Self::Process(..) | Self::Thread(..) => Err(Errno::EINVAL),
         }
     }
 
     /// Returns whether the clock advances only while threads run.
     pub fn is_cpu_time(self) -> bool {
-        matches!(self, Self::Process(_) | Self::Thread(_))
+        matches!(self, Self::Process(..) | Self::Thread(..))
     }
 
     /// Returns the deadline of a wait until the clock shows `time`.
