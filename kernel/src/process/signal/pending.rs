@@ -1,6 +1,6 @@
 //! Pending signals.
 
-use super::{SigInfo, SigSet, info};
+use super::{SigInfo, SigSet, Signal, info};
 use alloc::collections::VecDeque;
 use logic::errno::Errno;
 
@@ -84,10 +84,10 @@ impl Pending {
         self.queue.retain(|entry| !unwanted.contains(entry.signal));
     }
 
-    /// Calls `same` with the details of the pending signals, which `same` may change, until it
-    /// returns `true`. Returns whether it did. Timers use this, because their signals are queued
-    /// only once.
-    pub fn find(&mut self, mut same: impl FnMut(&mut SigInfo) -> bool) -> bool {
-        self.queue.iter_mut().any(&mut same)
+    /// Returns whether `signal` is pending with details for which `same` returns `true`. Timers use
+    /// this, because their signals are queued only once.
+    pub fn has(&self, signal: Signal, same: impl Fn(&SigInfo) -> bool) -> bool {
+        let is_it = |entry: &SigInfo| entry.signal == signal && same(entry);
+        self.set.contains(signal) && self.queue.iter().any(is_it)
     }
 }

@@ -354,19 +354,23 @@ impl PosixTimers {
             return;
         };
         let id = number.cast_signed();
+        let task = match thread.map(|tid| process.thread(tid)) {
+            // The thread has ended.
+            Some(None) => return,
+            Some(task) => task,
+            None => None,
+        };
         // A timer has one pending signal at a time. Further expirations count as its overrun.
         let waits = {
-            let mut group = process.group.lock();
-            let mut same = |entry: &mut SigInfo| {
+            let same = |entry: &SigInfo| {
                 matches!(entry.detail, Detail::Timer { id: other, serial: made, .. }
                     if (other, made) == (id, serial))
-                    && entry.signal == signal
             };
-            group.pending.find(&mut same)
-                || group
-                    .tasks
-                    .iter()
-                    .any(|task| task.signals().pending().find(&mut same))
+            let group = process.group.lock();
+            match &task {
+                None => group.pending.has(signal, same),
+                Some(task) => task.signals().pending().has(signal, same),
+            }
         };
         let overrun = self.with(number, |timer| {
             timer.overrun = if waits {
@@ -393,12 +397,9 @@ impl PosixTimers {
             detail,
         };
         // If the signal finds no room, the expiry is lost.
-        let _ = match thread {
+        let _ = match &task {
             None => send_to_process(process, info),
-            Some(tid) => match process.thread(tid) {
-                Some(task) => send_to_task(&task, info),
-                None => Ok(()),
-            },
+            Some(task) => send_to_task(task, info),
         };
     }
 }
