@@ -106,7 +106,7 @@ fn send(
     }
     let signal = info.signal;
     let limit = process.limit(limits::index::SIGPENDING);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_QUEUED);
+    let uid = process.credentials().users.real;
     let action = process.actions().get(signal);
     let mut group = process.group.lock();
     if group.exit.is_some() || group.tasks.is_empty() {
@@ -132,7 +132,7 @@ fn send(
     } else if signal.default_action() == DefaultAction::Stop {
         discard(&mut group, SigSet::of(&[Signal::SIGCONT]));
     }
-    let result = queue(&mut group, target, info, &action, limit);
+    let result = queue(&mut group, target, info, &action, (uid, limit));
     drop(group);
     process.tell_signal_readers();
     if continued {
@@ -143,10 +143,6 @@ fn send(
     }
     result
 }
-
-/// The most signals that one queue keeps with their details, even if the process's limit is higher.
-/// A process has a queue, and so has each of its threads.
-const MAX_QUEUED: usize = 1 << 15;
 
 /// Continues a stopped process. Returns whether it was stopped.
 fn continue_group(group: &mut Group) -> bool {
@@ -177,7 +173,7 @@ fn queue(
     target: Target<'_>,
     info: SigInfo,
     action: &Action,
-    limit: usize,
+    (uid, limit): (u32, u64),
 ) -> Result<(), Errno> {
     let signal = info.signal;
     match target {
@@ -185,7 +181,7 @@ fn queue(
             if action.ignores(signal) && !holds_back(task, signal) {
                 return Ok(());
             }
-            task.signals().pending().add(info, limit)?;
+            task.signals().pending().add(info, uid, limit)?;
             if takes(task, signal) {
                 sched::notify(task, work::SIGNAL);
             }
@@ -199,7 +195,7 @@ fn queue(
             if action.ignores(signal) && !main.is_some_and(|task| holds_back(task, signal)) {
                 return Ok(());
             }
-            group.pending.add(info, limit)?;
+            group.pending.add(info, uid, limit)?;
             if let Some(task) = preferred.filter(|task| takes(task, signal)) {
                 sched::notify(task, work::SIGNAL);
                 return Ok(());
