@@ -1,6 +1,8 @@
-/* Signals: the stack that their handlers run on, who may claim which origin of one, and timers that send them. */
+/* Signals: the stack that their handlers run on, who may claim which origin of one, how
+   many are queued, and timers that send them. */
 #include "say.h"
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <ucontext.h>
 
@@ -151,6 +153,78 @@ static void alarm_clocks(void)
 	}
 }
 
+static void queue(const char *when)
+{
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+	int queued = -1;
+	while (fgets(line, sizeof line, status))
+		sscanf(line, "SigQ: %d/", &queued);
+	fclose(status);
+	say("%s: %d queued", when, queued);
+}
+
+static void take(int signal)
+{
+	sigset_t set;
+	siginfo_t info;
+	struct timespec none = { 0, 0 };
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	say("signal %d: %d", signal, sigtimedwait(&set, &info, &none));
+	say("code %d, from this process %d", info.si_code, info.si_pid == getpid());
+	queue("taken");
+}
+
+/* Which signals count for their user, and what the limit refuses. */
+static void queued_signals(void)
+{
+	sigset_t all;
+	union sigval value = { 0 };
+	int timers[2];
+	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
+	struct rlimit limit = { 3, 3 };
+	sigfillset(&all);
+	MUST(sigprocmask(SIG_BLOCK, &all, NULL));
+	queue("at the start");
+	for (int i = 0; i < 2; i++) {
+		raise(SIGUSR1);
+		queue("raise");
+	}
+	TRY(kill(getpid(), SIGUSR2));
+	TRY(sigqueue(getpid(), SIGRTMIN, value));
+	TRY(sigqueue(getpid(), SIGRTMIN, value));
+	TRY(kill(getpid(), SIGRTMIN));
+	queue("several");
+	MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers));
+	queue("with a timer");
+	MUST(syscall(SYS_timer_settime, timers[0], 0, &soon, NULL));
+	do
+		sigpending(&all);
+	while (!sigismember(&all, SIGALRM));
+	queue("with its signal");
+	MUST(setrlimit(RLIMIT_SIGPENDING, &limit));
+	TRY(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers + 1));
+	TRY(sigqueue(getpid(), SIGRTMIN + 1, value));
+	TRY(sigqueue(getpid(), SIGTERM, value));
+	queue("beyond the limit");
+	TRY(kill(getpid(), SIGHUP));
+	queue("by kill");
+	TRY(kill(getpid(), SIGRTMIN + 2));
+	TRY(syscall(SYS_tkill, getpid(), SIGINT));
+	TRY(syscall(SYS_tkill, getpid(), SIGRTMIN + 3));
+	queue("without details");
+	int taken[] = { SIGTERM, SIGHUP, SIGINT, SIGRTMIN + 2, SIGUSR1, SIGALRM };
+	for (unsigned i = 0; i < sizeof taken / sizeof *taken; i++)
+		take(taken[i]);
+	IN_CHILD("child", queue("child"); kill(getpid(), SIGUSR1); queue("child"));
+	queue("its end");
+	MUST(syscall(SYS_timer_delete, timers[0]));
+	queue("without the timer");
+	signal(SIGRTMIN, SIG_IGN);
+	queue("one ignored");
+}
+
 int main(int count, char **arguments)
 {
 	show("at the start");
@@ -163,6 +237,7 @@ int main(int count, char **arguments)
 	DO(timerfd_create(CLOCK_REALTIME_ALARM, 0));
 	DO(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
 	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks());
+	IN_CHILD("user", MUST(setuid(4711)); queued_signals());
 	stacks_of_handlers();
 	/* A new program has no stack, but its flags. */
 	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };

@@ -308,7 +308,8 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
         child.add_work(work::TRAP);
     } else {
         let info = SigInfo::user(Signal::SIGSTOP, SI_USER, 0, 0);
-        let _ = child.signals().pending().add(info, usize::MAX);
+        let uid = child.credentials_for_others().users.real;
+        let _ = child.signals().pending().add(info, uid, u64::MAX);
         child.add_work(work::SIGNAL);
     }
 }

@@ -7,6 +7,7 @@
 //! - `stop`: job control.
 //! - `fault`, `repeats`: exceptions become signals, and page faults that repeat for ever.
 //! - `file`: signals that are read from a descriptor.
+//! - `queued`: the number of queued signals of each user.
 
 mod action;
 mod deliver;
@@ -15,6 +16,7 @@ mod file;
 mod frame;
 mod info;
 mod pending;
+mod queued;
 pub(crate) mod recipient;
 mod repeats;
 mod send;
@@ -33,6 +35,8 @@ pub(crate) use frame::{StackT, alt_stack, change_alt_stack, minimum_stack, retur
 pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
+pub(crate) use queued::Queued;
+pub use queued::queued_of;
 pub(crate) use send::{child_info, children_ignored, describe};
 pub(crate) use send::{send_to_one_of_many, send_to_process_in, send_to_process_of};
 pub use send::{send_to_process, send_to_task};

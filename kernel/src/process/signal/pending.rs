@@ -1,15 +1,20 @@
 //! Pending signals.
 
-use super::{SigInfo, SigSet, Signal, info};
+use super::{Detail, Queued, SigInfo, SigSet, Signal, info};
 use alloc::collections::VecDeque;
 use logic::errno::Errno;
+
+/// The most signals that one queue keeps with their details, even if the process's limit is higher.
+/// A process has a queue, and so has each of its threads.
+const MAX_QUEUED: usize = 1 << 15;
 
 /// The pending signals of a task or of a whole process.
 #[derive(Debug, Default)]
 pub struct Pending {
     set: SigSet,
-    /// The details of the signals, oldest first. A signal of the set may lack an entry.
-    queue: VecDeque<SigInfo>,
+    /// The details of the signals, oldest first, with what counts each of them. A signal of the set
+    /// may lack an entry.
+    queue: VecDeque<(SigInfo, Option<Queued>)>,
 }
 
 impl Pending {
@@ -26,19 +31,32 @@ impl Pending {
         self.set
     }
 
-    /// Adds the signal `info` to the pending ones. At most `limit` details of signals are kept. A
-    /// signal below 32 that is pending already is not added again.
+    /// Adds the signal `info`, which counts for the user `uid`, to the pending ones. The details of
+    /// a signal find no room if `limit` signals of the user are queued, or too many in this queue.
+    /// As on Linux this does not concern signals below 32 from the kernel or `kill`, and those of
+    /// timers count with the timer. A signal below 32 that is pending already is not added again.
     ///
     /// # Errors
     /// Fails with `EAGAIN` if the details of a realtime signal find no room, unless `kill` sent the
     /// signal. Other signals are then added without their details.
-    pub fn add(&mut self, info: SigInfo, limit: usize) -> Result<(), Errno> {
+    pub(crate) fn add(&mut self, info: SigInfo, uid: u32, limit: u64) -> Result<(), Errno> {
         let signal = info.signal;
         if !signal.is_realtime() && self.set.contains(signal) {
             return Ok(());
         }
-        if self.queue.len() < limit && self.queue.try_reserve(1).is_ok() {
-            self.queue.push_back(info);
+        let room = if !signal.is_realtime() && info.code >= 0 {
+            Queued::count(uid, u64::MAX).map(Some)
+        } else if self.queue.len() >= MAX_QUEUED {
+            None
+        } else if matches!(info.detail, Detail::Timer { .. }) {
+            Some(None)
+        } else {
+            Queued::count(uid, limit).map(Some)
+        };
+        if let Some(room) = room
+            && self.queue.try_reserve(1).is_ok()
+        {
+            self.queue.push_back((info, room));
         } else if signal.is_realtime() && info.code != info::SI_USER {
             return Err(Errno::EAGAIN);
         }
@@ -56,10 +74,14 @@ impl Pending {
     pub fn take(&mut self, wanted: SigSet) -> Option<SigInfo> {
         let signal = self.set.intersection(wanted).first()?;
         let mut found = None;
-        if let Some(at) = self.queue.iter().position(|entry| entry.signal == signal) {
-            found = self.queue.remove(at);
+        let place = self
+            .queue
+            .iter()
+            .position(|(info, _)| info.signal == signal);
+        if let Some(at) = place {
+            found = self.queue.remove(at).map(|(info, _)| info);
         }
-        if !self.queue.iter().any(|entry| entry.signal == signal) {
+        if !self.queue.iter().any(|(info, _)| info.signal == signal) {
             self.set.remove(signal);
         }
         if self.queue.is_empty() {
@@ -72,7 +94,7 @@ impl Pending {
     /// Returns the details of the pending signal at the index `place`, oldest first. Returns `None`
     /// if `place` is behind the last one.
     pub fn entry(&self, place: usize) -> Option<SigInfo> {
-        self.queue.get(place).copied()
+        self.queue.get(place).map(|(info, _)| *info)
     }
 
     /// Removes all pending signals of `unwanted`.
@@ -81,13 +103,14 @@ impl Pending {
             return;
         }
         self.set = self.set.without(unwanted);
-        self.queue.retain(|entry| !unwanted.contains(entry.signal));
+        self.queue
+            .retain(|(info, _)| !unwanted.contains(info.signal));
     }
 
     /// Returns whether `signal` is pending with details for which `same` returns `true`. Timers use
     /// this, because their signals are queued only once.
     pub fn has(&self, signal: Signal, same: impl Fn(&SigInfo) -> bool) -> bool {
-        let is_it = |entry: &SigInfo| entry.signal == signal && same(entry);
-        self.set.contains(signal) && self.queue.iter().any(is_it)
+        let mut entries = self.queue.iter();
+        self.set.contains(signal) && entries.any(|(info, _)| info.signal == signal && same(info))
     }
 }

@@ -59,12 +59,7 @@ pub(crate) fn send_to_one_of_many(
     process: &Arc<Process>,
     info: SigInfo,
 ) -> Result<(), Errno> {
-    send_to_process_in(table, process, info)?;
-    // A thread that begins to make a child before this line finds the signal pending.
-    for task in &process.group.lock().tasks {
-        task.signals().add_for_child(info.signal);
-    }
-    Ok(())
+    send(process, Target::OneOfMany, info, Some(table))
 }
 
 /// Sends the signal `info` to the process of `task`. The thread `task` takes the signal unless it
@@ -83,6 +78,8 @@ enum Target<'a> {
     Thread(&'a Task),
     /// A process. The thread named here takes the signal if it can.
     Process(Option<&'a Task>),
+    /// A process that gets the signal with others.
+    OneOfMany,
 }
 
 /// Sends the signal `info` to the thread `task`. Does nothing if its process ends already, or is
@@ -109,7 +106,7 @@ fn send(
     }
     let signal = info.signal;
     let limit = process.limit(limits::index::SIGPENDING);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_QUEUED);
+    let uid = process.credentials().users.real;
     let action = process.actions().get(signal);
     let mut group = process.group.lock();
     if group.exit.is_some() || group.tasks.is_empty() {
@@ -123,13 +120,19 @@ fn send(
         kill_group(&mut group, WaitStatus::signalled(signal));
         return Ok(());
     }
+    if matches!(target, Target::OneOfMany) {
+        // A thread that begins to make a child afterwards finds the signal pending.
+        for task in &group.tasks {
+            task.signals().add_for_child(signal);
+        }
+    }
     let mut continued = false;
     if signal == Signal::SIGCONT {
         continued = continue_group(&mut group);
     } else if signal.default_action() == DefaultAction::Stop {
         discard(&mut group, SigSet::of(&[Signal::SIGCONT]));
     }
-    let result = queue(&mut group, target, info, &action, limit);
+    let result = queue(&mut group, target, info, &action, (uid, limit));
     drop(group);
     process.tell_signal_readers();
     if continued {
@@ -140,10 +143,6 @@ fn send(
     }
     result
 }
-
-/// The most signals that one queue keeps with their details, even if the process's limit is higher.
-/// A process has a queue, and so has each of its threads.
-const MAX_QUEUED: usize = 1 << 15;
 
 /// Continues a stopped process. Returns whether it was stopped.
 fn continue_group(group: &mut Group) -> bool {
@@ -174,7 +173,7 @@ fn queue(
     target: Target<'_>,
     info: SigInfo,
     action: &Action,
-    limit: usize,
+    (uid, limit): (u32, u64),
 ) -> Result<(), Errno> {
     let signal = info.signal;
     match target {
@@ -182,17 +181,21 @@ fn queue(
             if action.ignores(signal) && !holds_back(task, signal) {
                 return Ok(());
             }
-            task.signals().pending().add(info, limit)?;
+            task.signals().pending().add(info, uid, limit)?;
             if takes(task, signal) {
                 sched::notify(task, work::SIGNAL);
             }
         }
-        Target::Process(preferred) => {
+        Target::Process(_) | Target::OneOfMany => {
+            let preferred = match target {
+                Target::Process(preferred) => preferred,
+                _ => None,
+            };
             let main = group.tasks.first();
             if action.ignores(signal) && !main.is_some_and(|task| holds_back(task, signal)) {
                 return Ok(());
             }
-            group.pending.add(info, limit)?;
+            group.pending.add(info, uid, limit)?;
             if let Some(task) = preferred.filter(|task| takes(task, signal)) {
                 sched::notify(task, work::SIGNAL);
                 return Ok(());

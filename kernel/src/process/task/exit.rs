@@ -132,6 +132,8 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
         };
     }
     let mut group = process.group.lock();
+    // No other thread takes the signals for this thread alone.
+    drop(core::mem::take(&mut *task.signals().pending()));
     let own = group.leave(&task);
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
@@ -350,6 +352,8 @@ pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Proc
     if let Some(parent) = parent {
         unlink_child(table, &parent, previous, next);
     }
+    // Its pending signals count for its user no more.
+    drop(core::mem::take(&mut process.group.lock().pending));
     table.count_group(pgid, false);
     table.count_session(session, false);
     table.remove_process(process.pid())

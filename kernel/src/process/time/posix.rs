@@ -3,8 +3,11 @@
 use super::clocks::Clock;
 use super::cpu_timers;
 use super::process_timers::Setting;
-use crate::process::signal::{Detail, SI_TIMER, SigInfo, Signal, send_to_process, send_to_task};
-use crate::process::task::Process;
+use crate::process;
+use crate::process::signal::{
+    Detail, Queued, SI_TIMER, SigInfo, Signal, send_to_process, send_to_task,
+};
+use crate::process::task::{Process, limits};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use logic::errno::Errno;
@@ -52,6 +55,8 @@ struct Timer {
     /// Distinguishes this timer from earlier ones with its number.
     serial: u32,
     kernel: KernelTimer,
+    /// The room for its signal among those of its user.
+    _room: Queued,
 }
 
 impl Timer {
@@ -95,7 +100,8 @@ impl PosixTimers {
     /// returns the notification.
     ///
     /// # Errors
-    /// Fails with `EAGAIN` if there are too many timers, and with `ENOMEM`.
+    /// Fails with `EAGAIN` if there are too many timers, or no room for a signal of the user. Fails
+    /// with `ENOMEM`.
     pub(crate) fn create(
         &self,
         process: &Arc<Process>,
@@ -103,6 +109,9 @@ impl PosixTimers {
         notify: impl Fn(u32) -> Notify,
     ) -> Result<u32, Errno> {
         let target: Weak<Process> = Arc::downgrade(process);
+        let uid = process::current().credentials().users.real;
+        let limit = process.limit(limits::index::SIGPENDING);
+        let room = Queued::count(uid, limit).ok_or(Errno::EAGAIN)?;
         let (number, serial) = {
             let mut timers = self.0.lock();
             let number = timers.used.first_free(0);
@@ -132,6 +141,7 @@ impl PosixTimers {
             told: 0,
             serial,
             kernel,
+            _room: room,
         };
         let mut timers = self.0.lock();
         let Some(place) = timers.list.get_mut(number as usize) else {
@@ -396,7 +406,7 @@ impl PosixTimers {
             code: SI_TIMER,
             detail,
         };
-        // If the signal finds no room, the expiry is lost.
+        // If memory is out or the queue is full, the expiry is lost.
         let _ = match &task {
             None => send_to_process(process, info),
             Some(task) => send_to_task(task, info),

@@ -282,10 +282,10 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
         .map_or(0, |task| task.signals().pending().set().0);
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
     writeln!(text, "Threads:\t{}", process.listed_thread_count())?;
-    let queued = pending.count_ones() + shared_pending.count_ones();
     writeln!(
         text,
-        "SigQ:\t{queued}/{}",
+        "SigQ:\t{}/{}",
+        process::signal::queued_of(who.users.real),
         process.limit(limits::index::SIGPENDING)
     )?;
     let sets = [
