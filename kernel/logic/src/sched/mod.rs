@@ -1,5 +1,8 @@
 //! The scheduler's arithmetic and the protocol of thread states.
 
+pub mod holder;
+#[cfg(test)]
+mod holder_tests;
 pub mod policy;
 #[cfg(test)]
 mod policy_tests;

@@ -5,29 +5,26 @@ use crate::arch::{cpu_id, ipi, spin};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::lock::Lock;
+use logic::sched::holder::Holder;
 
 /// The number of times that a thread polls a held lock before it blocks: for 0.1 ms on QEMU's
 /// translator. Blocking, and a wake-up by another CPU, take longer than most holders hold a lock. A
 /// holder may have to wait until other CPUs have flushed their TLBs.
 const LOOKS: u32 = 5000;
 
-/// No thread holds the lock.
-const OPEN: u32 = 0;
-
-/// Returns this CPU's value in [`Mutex::holder`].
+/// Returns the number of this CPU.
 #[inline]
 fn own() -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]
     let cpu = cpu_id() as u32;
-    cpu + 1
+    cpu
 }
 
 /// Mutual exclusion between threads. The holder may block. Never take it with a spin lock held.
 pub struct Mutex<T: ?Sized> {
-    /// The number of the CPU on which the holder took it, plus one, or [`OPEN`].
-    holder: AtomicU32,
+    holder: Holder,
     /// A thread polls the lock.
     looking: AtomicBool,
     queue: WaitQueue,
@@ -41,7 +38,7 @@ impl<T> Mutex<T> {
     /// Makes an open lock around `value`.
     pub const fn new(value: T) -> Self {
         Self {
-            holder: AtomicU32::new(OPEN),
+            holder: Holder::new(),
             looking: AtomicBool::new(false),
             queue: WaitQueue::new(),
             value: UnsafeCell::new(value),
@@ -54,7 +51,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait_uninterruptible(|| self.take());
+            self.queue.wait_uninterruptible(|| self.take_waiting());
         }
         MutexGuard { mutex: self }
     }
@@ -62,10 +59,13 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is open. Returns whether it did.
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: pairs with the Release of the guard's drop.
-        self.holder
-            .compare_exchange(OPEN, own(), Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        self.holder.take(own())
+    }
+
+    /// Takes the lock if it is open. If not, has the holder wake a thread of the queue. Returns
+    /// whether it took the lock.
+    fn take_waiting(&self) -> bool {
+        self.holder.take_waiting(own())
     }
 
     /// Polls the lock for a while, because the holder may run on another CPU and release it soon.
@@ -86,11 +86,10 @@ impl<T: ?Sized> Mutex<T> {
         let own = own();
         let mut turns = 0;
         for _ in 0..LOOKS {
-            // Relaxed: a hint. `take` decides.
-            match self.holder.load(Ordering::Relaxed) {
-                OPEN if self.take() => return true,
+            match self.holder.cpu() {
+                None if self.take() => return true,
                 // A holder that took it on this CPU does not run now.
-                holder if holder == own => return false,
+                Some(cpu) if cpu == own => return false,
                 _ => {}
             }
             ipi::poll_mailbox();
@@ -111,7 +110,7 @@ impl<T: ?Sized> Mutex<T> {
     /// [`Interrupted`] if the thread is being killed.
     pub fn lock_killable(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait_killable(|| self.take())?;
+            self.queue.wait_killable(|| self.take_waiting())?;
         }
         Ok(MutexGuard { mutex: self })
     }
@@ -122,7 +121,7 @@ impl<T: ?Sized> Mutex<T> {
     /// [`Interrupted`] if a signal arrives.
     pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
-            self.queue.wait(|| self.take())?;
+            self.queue.wait(|| self.take_waiting())?;
         }
         Ok(MutexGuard { mutex: self })
     }
@@ -142,7 +141,7 @@ impl<T> Lock for Mutex<T> {
 
 impl<T: ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locked = self.holder.load(Ordering::Relaxed) != OPEN;
+        let locked = self.holder.cpu().is_some();
         f.debug_struct("Mutex")
             .field("locked", &locked)
             .finish_non_exhaustive()
@@ -175,10 +174,9 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `take`. A waiter that queues after this store finds
-        // the lock open when it tests. One that queued before is woken.
-        self.mutex.holder.store(OPEN, Ordering::Release);
-        self.mutex.queue.wake_one();
+        if self.mutex.holder.release() {
+            self.mutex.queue.wake_one();
+        }
     }
 }
 
