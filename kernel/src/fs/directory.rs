@@ -1,6 +1,6 @@
 //! An open directory of any file system.
 
-use super::file::File;
+use super::file::{File, Seeks};
 use super::flags::OpenFlags;
 use super::io::ByteSink;
 use super::node::{DirEntry, Node};
@@ -29,8 +29,8 @@ impl<D: Listing> File for OpenDirectory<D> {
     fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
         Err(Errno::EISDIR)
     }
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
     fn list(
         &self,

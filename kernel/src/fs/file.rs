@@ -16,6 +16,17 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::sync::{Mutex, Once};
 
+/// What a seek does to the offset of an open file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Seeks {
+    /// The file has no offsets.
+    Never,
+    /// The seek sets the offset.
+    Anywhere,
+    /// The seek sets the offset to 0, whatever it asks for.
+    ToStart,
+}
+
 /// The object behind an open file, which reads and writes. One object may serve many open files;
 /// each of those has its own offset.
 ///
@@ -33,17 +44,13 @@ pub trait File: Any + Send + Sync {
     fn write(&self, _from: &mut dyn ByteSource, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
     }
-    /// Returns whether the file has offsets.
-    fn seekable(&self) -> bool {
-        false
+    /// Returns what a seek does. The answer is the same for the life of the file.
+    fn seeks(&self) -> Seeks {
+        Seeks::Never
     }
     /// Returns whether an offset can be counted from the end of the file (`SEEK_END`).
     fn has_end(&self) -> bool {
         true
-    }
-    /// Returns whether every seek sets the offset to 0.
-    fn ignores_seeks(&self) -> bool {
-        false
     }
     /// Returns whether files of this kind accept `RWF_NOWAIT` for reads, or for writes if `writing`
     /// is `true`. Such a call gets the flag `NONBLOCK`.
@@ -180,6 +187,8 @@ pub struct OpenFile {
     place: Option<Place>,
     flags: AtomicU32,
     offset: AtomicU64,
+    /// What the file says of seeks.
+    seeks: Seeks,
     /// Held while a call uses the shared offset, so that two writers never write to the same place.
     moving: Mutex<()>,
     /// Whether this open file is a running program, so that no task may write the file.
@@ -290,12 +299,14 @@ impl OpenFile {
         flags: OpenFlags,
         hold: Option<Hold>,
     ) -> Arc<Self> {
+        let seeks = file.seeks();
         Arc::new(Self {
             node,
             file,
             place,
             flags: AtomicU32::new((flags - OpenFlags::OPENING).bits()),
             offset: AtomicU64::new(0),
+            seeks,
             moving: Mutex::new(()),
             forbids_writing: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
@@ -477,17 +488,28 @@ impl OpenFile {
         self.offset.load(Ordering::Relaxed)
     }
 
+    /// Returns what a seek does.
+    #[inline]
+    pub fn seeks(&self) -> Seeks {
+        self.seeks
+    }
+
+    /// Returns whether the file has offsets.
+    #[inline]
+    pub fn is_seekable(&self) -> bool {
+        self.seeks != Seeks::Never
+    }
+
     /// Runs `call` with the shared offset, which `call` may change. Only one such call runs at a
     /// time. If the file has no offsets, `call` gets a temporary one.
     #[inline]
     pub fn with_offset<R>(&self, call: impl FnOnce(&mut u64) -> R) -> R {
-        if !self.file.seekable() {
-            return call(&mut 0);
-        }
-        let _alone = self.moving.lock();
-        let mut offset = self.offset();
+        let alone = self.is_seekable().then(|| self.moving.lock());
+        let mut offset = if alone.is_some() { self.offset() } else { 0 };
         let result = call(&mut offset);
-        self.offset.store(offset, Ordering::Relaxed);
+        if alone.is_some() {
+            self.offset.store(offset, Ordering::Relaxed);
+        }
         result
     }
 
@@ -533,6 +555,7 @@ impl OpenFile {
     /// Fails with `EBADF` if the file is not open for reading, with `ESPIPE` if `offset` is given
     /// and the file has no offsets, and with `EINVAL` if the range exceeds the largest offset.
     /// Otherwise fails with the errors of the file.
+    #[inline(never)]
     pub fn read_as(
         &self,
         offset: Option<u64>,
@@ -561,6 +584,7 @@ impl OpenFile {
     /// Fails with `EBADF` if the file is not open for writing, with `ESPIPE` if `offset` is given
     /// and the file has no offsets, and with `EINVAL` if the range exceeds the largest offset.
     /// Otherwise fails with the errors of the file.
+    #[inline(never)]
     pub fn write_as(
         &self,
         offset: Option<u64>,
@@ -591,7 +615,7 @@ impl OpenFile {
         let Some(mut offset) = offset else {
             return self.with_offset(call);
         };
-        if !self.file.seekable() {
+        if !self.is_seekable() {
             return Err(Errno::ESPIPE);
         }
         call(&mut offset)

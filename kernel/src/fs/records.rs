@@ -1,7 +1,7 @@
 //! Files whose text is made record by record as it is read, like Linux's `seq_file`. Only one piece
 //! of the text is kept.
 
-use super::file::File;
+use super::file::{File, Seeks};
 use super::flags::OpenFlags;
 use super::io::ByteSink;
 use super::text::{Made, Text};
@@ -128,8 +128,8 @@ impl File for RecordFile {
         Ok(done)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn has_end(&self) -> bool {

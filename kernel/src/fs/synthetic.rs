@@ -5,7 +5,7 @@
 //! keep the file open and read it repeatedly. A read further on sees the rest of the same text.
 
 use super::directory::{Listing, OpenDirectory};
-use super::file::File;
+use super::file::{File, Seeks};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::knob::{Input, MOST_BYTES, Store};
@@ -716,7 +716,7 @@ impl File for TextFile {
         })
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 }

@@ -188,8 +188,7 @@ impl Request<'_> {
     /// Returns the offset in the file, or `None` if the file has no offsets.
     fn offset(&self) -> Option<u64> {
         self.file
-            .file()
-            .seekable()
+            .is_seekable()
             .then_some(self.block.offset.cast_unsigned())
     }
 

@@ -3,6 +3,7 @@
 use super::at;
 use super::record::OpenHow;
 use super::{Args, extensible, transfer};
+use crate::fs::file::Seeks;
 use crate::fs::io::{
     MAX_RW_COUNT, Segment, UserSink, UserSource, check_range, check_segments, read_segments,
 };
@@ -203,7 +204,7 @@ fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
         at => Some(u64::try_from(at).map_err(|_| Errno::EINVAL)?),
     };
     let file = file(a)?;
-    if offset.is_some() && !file.file().seekable() {
+    if offset.is_some() && !file.is_seekable() {
         return Err(Errno::ESPIPE);
     }
     let segments = pieces(a)?;
@@ -361,12 +362,12 @@ pub fn creat(a: &Args) -> SysResult {
 /// `lseek(2)`.
 pub fn lseek(a: &Args) -> SysResult {
     let file = file(a)?;
-    if !file.file().seekable() {
+    if !file.is_seekable() {
         return Err(Errno::ESPIPE);
     }
     let (distance, whence) = (a.long(1), a.uint(2));
     let position = file.with_offset(|offset| {
-        if whence <= SEEK_HOLE && file.file().ignores_seeks() {
+        if whence <= SEEK_HOLE && file.seeks() == Seeks::ToStart {
             *offset = 0;
             return Ok(0);
         }

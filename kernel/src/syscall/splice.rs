@@ -51,7 +51,7 @@ impl<'a> Position<'a> {
         let mut named = None;
         if address != 0 {
             let at = UserPtr::<u64>::new(address).read()?;
-            if !file.file().seekable() {
+            if !file.is_seekable() {
                 return Err(Errno::EINVAL);
             }
             named = Some((UserPtr::new(address), at));
@@ -194,7 +194,7 @@ fn from_file(
     let mut pages = Pages::new(room.bytes());
     let read = position.with(|at| from.file().read(&mut pages, at, flags));
     let moved = pages.left();
-    if moved == 0 || read.is_err() && from.file().seekable() {
+    if moved == 0 || read.is_err() && from.is_seekable() {
         // The bytes can be read again from a seekable file.
         return read;
     }

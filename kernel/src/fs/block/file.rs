@@ -1,6 +1,6 @@
 //! `/dev/vda` as an open file.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::cache::{Cache, PAGE};
@@ -237,8 +237,8 @@ impl File for OpenDisk {
         Ok(done)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn size(&self) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random`, `/dev/urandom`.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
 use crate::vm::uaccess;
@@ -18,11 +18,8 @@ impl File for Null {
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
         Ok(from.skip(from.left()))
     }
-    fn seekable(&self) -> bool {
-        true
-    }
-    fn ignores_seeks(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::ToStart
     }
     fn never_waits(&self, _: bool) -> bool {
         true
@@ -72,11 +69,8 @@ impl File for Zero {
         }
         Ok(from.skip(from.left()))
     }
-    fn seekable(&self) -> bool {
-        true
-    }
-    fn ignores_seeks(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::ToStart
     }
     fn never_waits(&self, _: bool) -> bool {
         !self.full
@@ -128,11 +122,8 @@ impl File for Random {
         uaccess::copy_out(argument, &BITS.to_le_bytes())?;
         Ok(0)
     }
-    fn seekable(&self) -> bool {
-        true
-    }
-    fn ignores_seeks(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::ToStart
     }
     fn never_waits(&self, _: bool) -> bool {
         true

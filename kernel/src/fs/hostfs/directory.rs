@@ -1,6 +1,6 @@
 //! Open folders of a volume. The host is asked for the names once, when a listing begins.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::{FileKind, OpenFlags};
 use super::super::io::ByteSink;
 use super::super::node::{DirEntry, list_dots};
@@ -63,8 +63,8 @@ impl File for OpenDirectory {
         Err(Errno::EISDIR)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn sync(&self) -> Result<(), Errno> {

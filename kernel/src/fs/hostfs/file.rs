@@ -1,6 +1,6 @@
 //! Open regular files of a volume.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
 use super::failures::Seen;
@@ -199,8 +199,8 @@ impl File for OpenHostFile {
         Ok(done)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {

@@ -1,7 +1,7 @@
 //! hugetlbfs: a tmpfs whose regular files consist of huge pages of the pool. They are mapped and
 //! read, not written.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, MAX_RW_COUNT};
 use super::super::node::Hold;
@@ -287,8 +287,8 @@ impl File for OpenHuge {
         Ok(done)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     /// As on Linux, all of it counts as data.

@@ -5,7 +5,7 @@
 //! fault on a mapping takes `content` alone, so a write whose source is a mapping of the same file
 //! is served.
 
-use super::super::file::File;
+use super::super::file::{File, Seeks};
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
@@ -776,8 +776,8 @@ impl File for OpenRegular {
         Ok(done)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn hold(&self) -> Option<Hold> {

@@ -2,6 +2,7 @@
 //! receiving.
 
 use super::queue::{Attributes, MessageQueue};
+use crate::fs::file::Seeks;
 use crate::fs::io::ByteSink;
 use crate::fs::node::{AttributeChange, FsStats, NodeId};
 use crate::fs::poll::{Notifier, PollMask};
@@ -54,8 +55,8 @@ impl File for QueueFile {
         Ok(count)
     }
 
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
 
     fn poll(&self) -> PollMask {

@@ -1,7 +1,7 @@
 //! `/proc/PID/mem`: the bytes of an address space, at their addresses.
 
 use super::space_file::Kind;
-use crate::fs::file::File;
+use crate::fs::file::{File, Seeks};
 use crate::fs::flags::OpenFlags;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::vm::AddressSpace;
@@ -90,8 +90,8 @@ impl File for Memory {
         }
         Ok(done)
     }
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
     fn has_end(&self) -> bool {
         false

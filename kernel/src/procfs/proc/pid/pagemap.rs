@@ -1,7 +1,7 @@
 //! `/proc/PID/pagemap`: a word for each page of an address space.
 
 use super::space_file::Kind;
-use crate::fs::file::File;
+use crate::fs::file::{File, Seeks};
 use crate::fs::flags::OpenFlags;
 use crate::fs::io::ByteSink;
 use crate::process::caller;
@@ -85,8 +85,8 @@ impl File for Words {
         }
         Ok(done)
     }
-    fn seekable(&self) -> bool {
-        true
+    fn seeks(&self) -> Seeks {
+        Seeks::Anywhere
     }
     fn has_end(&self) -> bool {
         false
