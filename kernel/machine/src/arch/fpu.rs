@@ -195,46 +195,50 @@ impl FpuState {
         word & !(word >> 7) & EXCEPTIONS
     }
 
-    /// Returns the image of the current task's registers for a signal frame, and its length in
-    /// bytes. The image is what Linux puts at `fpstate`, a 64-byte aligned address. `self` is the
-    /// current task's state, and `frame` has its xmm registers.
-    pub fn signal_image(&mut self, frame: &UserFrame) -> ([u8; SIGNAL_IMAGE_BYTES], usize) {
+    /// Writes the image of the current task's registers for a signal frame into `image`. Returns
+    /// its length in bytes. The image is what Linux puts at `fpstate`, a 64-byte aligned address.
+    /// `self` is the current task's state, and `frame` has its xmm registers.
+    #[inline]
+    pub fn signal_image(
+        &mut self,
+        frame: &UserFrame,
+        image: &mut [u8; SIGNAL_IMAGE_BYTES],
+    ) -> usize {
         self.save();
-        let mut image = [0; SIGNAL_IMAGE_BYTES];
         image[..XSAVE_BYTES].copy_from_slice(&self.area);
-        put(&mut image, at::MXCSR_MASK, &MXCSR_MASK.to_le_bytes());
-        for (i, xmm) in frame.xmm.iter().enumerate() {
-            put(&mut image, at::XMM + 16 * i, &xmm.to_le_bytes());
+        put(image, at::MXCSR_MASK, &MXCSR_MASK.to_le_bytes());
+        let (places, _) = image[at::XMM..].as_chunks_mut();
+        for (place, xmm) in places.iter_mut().zip(&frame.xmm) {
+            *place = xmm.to_le_bytes();
         }
-        put(&mut image, at::SOFTWARE, &[0; 48]);
+        put(image, at::SOFTWARE, &[0; 48]);
         if !features::has(Feature::Avx) {
-            return (image, FXSAVE_BYTES);
+            return FXSAVE_BYTES;
         }
-        let present = u64_at(&image, at::XSTATE_BV) & (X87 | AVX) | SSE;
-        put(&mut image, at::XSTATE_BV, &present.to_le_bytes());
-        put(&mut image, at::SOFTWARE, &MAGIC1.to_le_bytes());
+        let present = u64_at(image, at::XSTATE_BV) & (X87 | AVX) | SSE;
+        put(image, at::XSTATE_BV, &present.to_le_bytes());
+        put(image, at::SOFTWARE, &MAGIC1.to_le_bytes());
         put(
-            &mut image,
+            image,
             at::SOFTWARE + 4,
             &(SIGNAL_IMAGE_BYTES as u32).to_le_bytes(),
         );
+        put(image, at::SOFTWARE + 8, &(X87 | SSE | AVX).to_le_bytes());
         put(
-            &mut image,
-            at::SOFTWARE + 8,
-            &(X87 | SSE | AVX).to_le_bytes(),
-        );
-        put(
-            &mut image,
+            image,
             at::SOFTWARE + 16,
             &(XSAVE_BYTES as u32).to_le_bytes(),
         );
-        put(&mut image, XSAVE_BYTES, &MAGIC2.to_le_bytes());
-        (image, SIGNAL_IMAGE_BYTES)
+        put(image, XSAVE_BYTES, &MAGIC2.to_le_bytes());
+        SIGNAL_IMAGE_BYTES
     }
 
     /// Returns whether the legacy image of a signal frame announces an XSAVE image in the form of
     /// [`Self::signal_image`]. The caller then reads all [`SIGNAL_IMAGE_BYTES`].
-    pub fn is_extended(legacy: &[u8; FXSAVE_BYTES]) -> bool {
+    ///
+    /// # Panics
+    /// If `legacy` is shorter than [`FXSAVE_BYTES`].
+    pub fn is_extended(legacy: &[u8]) -> bool {
         features::has(Feature::Avx)
             && u32_at(legacy, at::SOFTWARE) == MAGIC1
             && u32_at(legacy, at::SOFTWARE + 4) as usize == SIGNAL_IMAGE_BYTES
@@ -248,29 +252,28 @@ impl FpuState {
     /// # Panics
     /// If `image` is shorter than [`FXSAVE_BYTES`].
     pub fn set_signal_image(&mut self, frame: &mut UserFrame, image: &[u8]) {
-        let mut area = [0; XSAVE_BYTES];
+        let area = &mut self.area;
         area[..FXSAVE_BYTES].copy_from_slice(&image[..FXSAVE_BYTES]);
         let mut present = X87 | SSE;
         if image.len() >= SIGNAL_IMAGE_BYTES && u32_at(image, XSAVE_BYTES) == MAGIC2 {
             present = u64_at(image, at::XSTATE_BV) & (X87 | SSE | AVX);
-            let high = &image[at::YMM_HIGH..XSAVE_BYTES];
-            put(&mut area, at::YMM_HIGH, high);
+            put(area, at::YMM_HIGH, &image[at::YMM_HIGH..XSAVE_BYTES]);
+        } else {
+            area[at::YMM_HIGH..].fill(0);
         }
-        for (i, xmm) in frame.xmm.iter_mut().enumerate() {
-            let at = at::XMM + 16 * i;
-            let low = u64_at(image, at);
-            let high = u64_at(image, at + 8);
-            *xmm = if present & SSE != 0 {
-                u128::from(low) | u128::from(high) << 64
-            } else {
-                0
-            };
+        if present & SSE != 0 {
+            let (places, _) = image[at::XMM..].as_chunks();
+            for (xmm, place) in frame.xmm.iter_mut().zip(places) {
+                *xmm = u128::from_le_bytes(*place);
+            }
+        } else {
+            frame.xmm = [0; 16];
         }
         // A reserved bit of MXCSR, or of the header, would fault in the kernel.
-        let mxcsr = u32_at(&area, at::MXCSR) & MXCSR_MASK;
-        put(&mut area, at::MXCSR, &mxcsr.to_le_bytes());
-        put(&mut area, at::XSTATE_BV, &(present & mask()).to_le_bytes());
-        self.area = area;
+        let mxcsr = u32_at(area, at::MXCSR) & MXCSR_MASK;
+        put(area, at::MXCSR, &mxcsr.to_le_bytes());
+        area[at::XSTATE_BV..at::YMM_HIGH].fill(0);
+        put(area, at::XSTATE_BV, &(present & mask()).to_le_bytes());
         self.restore_now();
     }
 }
@@ -283,7 +286,8 @@ pub struct TraceImage([u8; XSAVE_BYTES]);
 impl TraceImage {
     /// Makes the image of the current task, from its FPU `state` and its user `frame`.
     pub fn of(state: &mut FpuState, frame: &UserFrame) -> Self {
-        let (all, _) = state.signal_image(frame);
+        let mut all = [0; SIGNAL_IMAGE_BYTES];
+        state.signal_image(frame, &mut all);
         let mut image = [0; XSAVE_BYTES];
         image.copy_from_slice(&all[..XSAVE_BYTES]);
         put(&mut image, at::SOFTWARE, &[0; 48]);

@@ -191,8 +191,9 @@ pub(super) fn push(
         top = alt.base.wrapping_add(alt.size);
     }
     let user = task.user_state().ok_or(Errno::EFAULT)?;
+    let mut image = [0; SIGNAL_IMAGE_BYTES];
     // SAFETY: only the current task uses its FPU state, and no other reference to the state exists.
-    let (image, image_bytes) = unsafe { user.fpu.get() }.signal_image(frame);
+    let image_bytes = unsafe { user.fpu.get() }.signal_image(frame, &mut image);
     let fpstate = top.wrapping_sub(image_bytes as u64) & !63;
     // The handler starts like a called function: 8 bytes below a multiple of 16.
     let at = (fpstate.wrapping_sub(size_of::<RtFrame>() as u64) & !15).wrapping_sub(8);
@@ -350,7 +351,6 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
 fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(), Errno> {
     let user = task.user_state().ok_or(Errno::EFAULT)?;
     let mut image = [0; SIGNAL_IMAGE_BYTES];
-    let mut legacy = [0; FXSAVE_BYTES];
     if fpstate == 0 {
         // A program may request a fresh state with a null pointer.
         // SAFETY: only the current task uses its FPU state, and no other reference to the state
@@ -359,12 +359,12 @@ fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(),
         frame.xmm = [0; 16];
         return Ok(());
     }
-    uaccess::copy_in(&mut legacy, fpstate)?;
-    let bytes = if FpuState::is_extended(&legacy) {
-        uaccess::copy_in(&mut image, fpstate)?;
+    let (legacy, rest) = image.split_at_mut(FXSAVE_BYTES);
+    uaccess::copy_in(legacy, fpstate)?;
+    let bytes = if FpuState::is_extended(legacy) {
+        uaccess::copy_in(rest, fpstate.wrapping_add(FXSAVE_BYTES as u64))?;
         SIGNAL_IMAGE_BYTES
     } else {
-        image[..FXSAVE_BYTES].copy_from_slice(&legacy);
         FXSAVE_BYTES
     };
     // SAFETY: only the current task uses its FPU state. The copies above may have blocked, so the

@@ -8,6 +8,10 @@ use logic::errno::Errno;
 /// A process has a queue, and so has each of its threads.
 const MAX_QUEUED: usize = 1 << 15;
 
+/// An empty queue keeps memory for this number of signals, so that a signal now and then allocates
+/// nothing.
+const KEPT: usize = 4;
+
 /// The pending signals of a task or of a whole process.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -84,7 +88,7 @@ impl Pending {
         if !self.queue.iter().any(|(info, _)| info.signal == signal) {
             self.set.remove(signal);
         }
-        if self.queue.is_empty() {
+        if self.queue.is_empty() && self.queue.capacity() > KEPT {
             // Frees the memory that a burst of signals has taken.
             self.queue = VecDeque::new();
         }

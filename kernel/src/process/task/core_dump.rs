@@ -23,7 +23,7 @@ use logic::core_name::{self, Facts, PATTERN_BYTES};
 use logic::errno::Errno;
 use machine::arch::UserFrame;
 use machine::arch::clock;
-use machine::arch::fpu::FXSAVE_BYTES;
+use machine::arch::fpu::TraceImage;
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 use machine::sync::SpinLock;
@@ -223,12 +223,8 @@ fn note_thread(
 fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<(), Errno> {
     let user = task.user_state().expect("a user task");
     // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
-    let (mut image, _) = unsafe { user.fpu.get() }.signal_image(frame);
-    // Clears the bytes that only signal frames use.
-    image[464..FXSAVE_BYTES].fill(0);
-    notes
-        .floats(&image[..FXSAVE_BYTES])
-        .map_err(|_| Errno::ENOMEM)
+    let image = TraceImage::of(unsafe { user.fpu.get() }, frame);
+    notes.floats(&image.legacy()).map_err(|_| Errno::ENOMEM)
 }
 
 /// Notes the state of the process as a whole.
