@@ -21,6 +21,20 @@ struct Descriptor {
     close_on_exec: bool,
 }
 
+/// A table of descriptors whose lock is held.
+pub struct Looked<'a>(&'a Slots);
+
+impl Looked<'_> {
+    /// Returns the open file of the descriptor `fd`, or `None` if it is unused.
+    #[inline]
+    pub fn get(&self, fd: i32) -> Option<Arc<OpenFile>> {
+        self.0
+            .get(fd)
+            .ok()
+            .map(|descriptor| descriptor.file.clone())
+    }
+}
+
 #[derive(Default)]
 struct Slots {
     slots: Sparse<Descriptor>,
@@ -161,11 +175,12 @@ impl FileTable {
             .map(|descriptor| descriptor.file.clone())
     }
 
-    /// Calls `look` with a function that returns the open file of a descriptor, all as of one
-    /// moment. `look` must not drop these references, as each may be the last one.
-    pub fn look_up<R>(&self, look: impl FnOnce(&dyn Fn(i32) -> Option<Arc<OpenFile>>) -> R) -> R {
+    /// Calls `look` with the table as of one moment. `look` must not drop the references that it
+    /// gets from there, as each may be the last one.
+    #[inline]
+    pub fn look_up<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
         let slots = self.slots.lock();
-        look(&|fd| slots.get(fd).ok().map(|descriptor| descriptor.file.clone()))
+        look(Looked(&slots))
     }
 
     /// Gives `file` the lowest free descriptor that is at least `minimum` and below `limit`

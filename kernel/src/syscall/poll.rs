@@ -5,6 +5,7 @@ use super::{Args, time};
 use crate::fs::epoll::{Epoll, EpollFile, Event};
 use crate::fs::eventfd::EventFile;
 use crate::fs::select::{Interest, wait};
+use crate::fs::table::Looked;
 use crate::fs::timerfd::{Setting, TimerFile};
 use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous};
 use crate::process::{self, caller, signal};
@@ -90,52 +91,62 @@ fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
         let mut raw = [PollFd::new_zeroed(); FEW];
         let mut interests = [const { Interest::nothing() }; FEW];
         let (raw, interests) = (&mut raw[..count], &mut interests[..count]);
+        uaccess::copy_in(raw.as_mut_bytes(), address)?;
+        caller::with_files(|files| {
+            files.look_up(|table| {
+                for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
+                    *interest = interest_of(&table, entry);
+                }
+            });
+        });
         return poll_all(address, raw, interests, deadline);
     }
     let mut raw = Vec::new();
     raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
     raw.resize(count, PollFd::new_zeroed());
+    uaccess::copy_in(raw.as_mut_bytes(), address)?;
     let mut interests = Vec::new();
+    // All of it now: nothing is allocated while the table is locked.
     interests
         .try_reserve_exact(count)
         .map_err(|_| Errno::ENOMEM)?;
-    interests.resize_with(count, Interest::nothing);
+    caller::with_files(|files| {
+        files.look_up(|table| {
+            interests.extend(raw.iter().map(|entry| interest_of(&table, entry)));
+        });
+    });
     poll_all(address, &mut raw, &mut interests, deadline)
 }
 
-/// Polls the files of the records at `address`. `raw` and `interests` have one element for each
-/// record. Returns the number of ready files.
+/// Returns what the record `entry` asks for. A negative descriptor is not looked up, and its record
+/// reports no event.
+#[inline]
+fn interest_of(table: &Looked<'_>, entry: &PollFd) -> Interest {
+    if entry.fd < 0 {
+        return Interest::nothing();
+    }
+    match table.get(entry.fd) {
+        Some(file) => Interest::new(file, PollMask::from_bits_truncate(entry.events.into())),
+        None => Interest::settled(PollMask::NVAL),
+    }
+}
+
+/// Polls the files of `interests`, and writes the results into the records at `address`, whose
+/// copies are `raw`. Returns the number of ready files.
 fn poll_all(
     address: u64,
     raw: &mut [PollFd],
     interests: &mut [Interest],
     deadline: Option<Nanos>,
 ) -> SysResult {
-    uaccess::copy_in(raw.as_mut_bytes(), address)?;
-    caller::with_files(|files| {
-        files.look_up(|file_of| {
-            for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
-                // A negative descriptor is not looked up, and its entry reports no event.
-                if entry.fd >= 0 {
-                    let wanted = PollMask::from_bits_truncate(entry.events.into());
-                    *interest = file_of(entry.fd).map_or_else(
-                        || Interest::settled(PollMask::NVAL),
-                        |file| Interest::new(file, wanted),
-                    );
-                }
-            }
-        })
-    });
     let ready = wait(interests, deadline);
+    for (entry, interest) in raw.iter_mut().zip(interests.iter()) {
+        // All readiness bits lie in the low 16.
+        entry.found = u16::try_from(interest.found().bits()).unwrap_or(0);
+    }
     // As on Linux, also if a signal ended the wait. Only this field is written, because another
     // thread may have changed the others.
-    let first = address.wrapping_add(offset_of!(PollFd, found) as u64);
-    for (n, interest) in interests.iter().enumerate() {
-        // All readiness bits lie in the low 16.
-        let found = u16::try_from(interest.found().bits()).unwrap_or(0);
-        let at = first.wrapping_add((n * size_of::<PollFd>()) as u64);
-        UserPtr::new(at).write(&found)?;
-    }
+    uaccess::copy_out_fields(address, raw, offset_of!(PollFd, found))?;
     ready
 }
 

@@ -43,6 +43,23 @@ global_asm!(
     "and edx, 7",
     "add rcx, rdx",
     "jmp ebb_user_copy_bytes",
+    // rdi: first word of 16 bits to write, rsi: first one to read, rdx: number, not 0, rcx: distance
+    ".balign 16",
+    ".global ebb_user_spread, ebb_user_spread_at, ebb_user_spread_end",
+    "ebb_user_spread:",
+    machine::stac_asm!(),
+    "2:",
+    "movzx eax, word ptr [rsi]",
+    "ebb_user_spread_at:",
+    "mov word ptr [rdi], ax",
+    "add rsi, rcx",
+    "add rdi, rcx",
+    "dec rdx",
+    "jnz 2b",
+    "ebb_user_spread_end:",
+    "mov rax, rdx",
+    machine::clac_asm!(),
+    "ret",
     // rdi: to, rdx: bytes
     ".balign 16",
     ".global ebb_user_zero, ebb_user_zero_words, ebb_user_zero_bytes, ebb_user_zero_rest",
@@ -111,6 +128,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn ebb_user_copy(to: u64, from: u64, len: usize) -> usize;
+    fn ebb_user_spread(to: u64, from: u64, count: usize, distance: usize) -> usize;
     fn ebb_user_zero(to: u64, unused: u64, len: usize) -> usize;
     fn ebb_user_load(word: u64) -> u64;
     fn ebb_user_exchange(word: u64, expected: u32, new: u32) -> u64;
@@ -119,6 +137,8 @@ unsafe extern "C" {
     static ebb_user_copy_bytes: u8;
     static ebb_user_copy_rest: u8;
     static ebb_user_copy_end: u8;
+    static ebb_user_spread_at: u8;
+    static ebb_user_spread_end: u8;
     static ebb_user_zero_words: u8;
     static ebb_user_zero_bytes: u8;
     static ebb_user_zero_rest: u8;
@@ -159,6 +179,7 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
     let serve = [
         (at!(ebb_user_copy_words), at!(ebb_user_copy_rest)),
         (at!(ebb_user_copy_bytes), at!(ebb_user_copy_end)),
+        (at!(ebb_user_spread_at), at!(ebb_user_spread_end)),
         (at!(ebb_user_zero_words), at!(ebb_user_zero_rest)),
         (at!(ebb_user_zero_bytes), at!(ebb_user_zero_end)),
         (at!(ebb_user_load_at), at!(ebb_user_failed)),
@@ -211,6 +232,39 @@ pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
 #[inline]
 pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
     if is_user(to, from.len()) && copy_out_partial(to, from) == from.len() {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+/// Copies one field of 16 bits of each record in `from` to the program's records at the address
+/// `to`. The field begins at byte `at` of a record. The other bytes of the program's records stay
+/// as they are.
+///
+/// # Errors
+/// Fails with `EFAULT` if a field cannot be written. Some fields may have been written then.
+///
+/// # Panics
+/// If a record does not contain the field.
+pub fn copy_out_fields<T: IntoBytes + Immutable>(
+    to: u64,
+    from: &[T],
+    at: usize,
+) -> Result<(), Errno> {
+    assert!(at + size_of::<u16>() <= size_of::<T>());
+    sync::assert_no_spin_lock_held();
+    if from.is_empty() {
+        return Ok(());
+    }
+    if !is_user(to, size_of_val(from)) {
+        return Err(Errno::EFAULT);
+    }
+    let field = from.as_ptr() as u64 + at as u64;
+    // SAFETY: the fields that are read lie in the slice, by the assertion. Those that are written
+    // are in the user's half, where the routine may fault.
+    let left = unsafe { ebb_user_spread(to + at as u64, field, from.len(), size_of::<T>()) };
+    if left == 0 {
         Ok(())
     } else {
         Err(Errno::EFAULT)
