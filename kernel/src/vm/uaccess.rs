@@ -43,7 +43,8 @@ global_asm!(
     "and edx, 7",
     "add rcx, rdx",
     "jmp ebb_user_copy_bytes",
-    // rdi: first word of 16 bits to write, rsi: first one to read, rdx: number, not 0, rcx: distance
+    // rdi: first word of 16 bits to write, rsi: first one to read, rdx: number (not 0),
+    // rcx: bytes from one word to the next
     ".balign 16",
     ".global ebb_user_spread, ebb_user_spread_at, ebb_user_spread_end",
     "ebb_user_spread:",

@@ -1,10 +1,10 @@
 //! The word of a lock that blocks: on which CPU its holder took it, and whether threads wait.
 //!
 //! A thread that must wait enters the lock's queue and then calls [`Holder::take_waiting`], which
-//! takes the lock or marks it as waited for. A holder whose [`Holder::release`] returns `true` wakes
-//! one thread of the queue. That thread calls `take_waiting` again, so a lock with threads in its
-//! queue is marked, or one of them has been woken and comes to mark it. A lock that no thread waits
-//! for costs no look at the queue.
+//! takes the lock or marks it as waited for. A holder whose [`Holder::release`] returns `true`
+//! wakes one thread of the queue. That thread calls `take_waiting` again, so a lock with threads in
+//! its queue is marked, or one of them has been woken and comes to mark it. A lock that no thread
+//! waits for costs no look at the queue.
 //!
 //! Acquire and Release order the data that the lock protects. The queue's own lock orders the mark:
 //! a release that finds the queue without a thread comes before that thread's look at the word.
