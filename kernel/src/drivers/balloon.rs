@@ -403,7 +403,7 @@ pub fn deflate_on_oom(frames: u32) -> u32 {
     let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
     let deflated = {
         let Driver { device, pages } = &mut *driver.lock();
-        device.deflate(pages, frames, || {
+        let deflated = device.deflate(pages, frames, || {
             ipi::poll_mailbox();
             core::hint::spin_loop();
             if clock::now() < deadline {
@@ -411,11 +411,20 @@ pub fn deflate_on_oom(frames: u32) -> u32 {
             } else {
                 ControlFlow::Break(())
             }
-        })
+        });
+        match deflated {
+            Err(BalloonError::DeviceReset) => {
+                // The thread releases the pages in steps. This one comes first.
+                let before = device.actual_pages();
+                device.release(pages, frames);
+                Ok(before - device.actual_pages())
+            }
+            deflated => deflated,
+        }
     };
     let deflated = match deflated {
         Ok(deflated) => deflated,
-        Err(BalloonError::DeflateNotAllowed { .. } | BalloonError::DeviceReset) => 0,
+        Err(BalloonError::DeflateNotAllowed { .. }) => 0,
         Err(_) => {
             // The thread meets the error, too, and resets the device. All pages come back then.
             wake(Work::DEFLATE);

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use bitflags::bitflags;
 use linux_raw_sys::general as raw;
 use logic::errno::Errno;
+use machine::sched;
 use machine::sync::{SpinLock, WaitQueue};
 
 bitflags! {
@@ -172,13 +173,23 @@ impl Notifier {
     /// Stops calling the watchers that leave with the open file at the address `file`, and tells
     /// them so.
     pub fn release(&self, file: usize) {
+        let mut from = 0;
         loop {
             let mut watchers = self.watchers.lock();
-            let at = watchers.iter().position(|w| w.leaves_with(file));
-            let released = at.map(|at| watchers.swap_remove(at));
+            let mut rest = watchers.iter().skip(from);
+            let found = rest.position(|watcher| watcher.leaves_with(file));
+            let released = found.map(|behind| {
+                from += behind;
+                watchers.swap_remove(from)
+            });
             drop(watchers);
-            let Some(watcher) = released else { return };
-            watcher.left();
+            match released {
+                Some(watcher) => watcher.left(),
+                // Other removals may have moved a watcher to a place before.
+                None if from > 0 => from = 0,
+                None => return,
+            }
+            sched::cond_resched();
         }
     }
 }

@@ -238,5 +238,6 @@ pub fn vmsplice(a: &Args) -> SysResult {
             nonblocking,
         );
     }
-    pipe.read(&mut UserSink::new(&segments), nonblocking)
+    // As on Linux, packets are bytes like others here.
+    pipe.read(&mut UserSink::new(&segments), nonblocking, false)
 }

@@ -3,7 +3,7 @@
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
 use crate::fs::watch::Events;
-use crate::fs::{OpenFile, OpenFlags};
+use crate::fs::{FileKind, OpenFile, OpenFlags};
 use crate::process::caller;
 use logic::errno::{Errno, SysResult};
 use machine::memory::FrameRef;
@@ -31,7 +31,11 @@ impl<'a> FileSink<'a> {
 
     fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
         // The bytes go to the offset. Calls have refused `O_APPEND`.
-        let flags = self.to.flags() - OpenFlags::APPEND;
+        let mut flags = self.to.flags() - OpenFlags::APPEND;
+        if self.to.node().kind() == FileKind::Fifo {
+            // As on Linux, these bytes are no packets.
+            flags -= OpenFlags::DIRECT;
+        }
         let result = self.to.file().write(from, self.offset, flags);
         if self.began && result == Err(Errno::BROKEN_PIPE) {
             // As on Linux the signal comes, although the call returns the bytes written before.

@@ -282,7 +282,7 @@ impl AddressSpace {
             state.tables.move_entries(moved.start, start, moved_bytes);
             // The old area goes before the new one comes: where they touch they would merge.
             if keep {
-                state.unlock_area(area);
+                state.unlock_area(old.start);
             } else {
                 // One area at most: it was checked to hold the whole range.
                 state.take_areas(old.clone(), &mut graveyard);
@@ -314,13 +314,18 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Unlocks the pages of `area`, which stays after its pages have moved. Linux, too, unlocks all
-    /// of the area, even if only a part has moved.
-    fn unlock_area(&mut self, area: &Area) {
+    /// Unlocks the pages of the area at `address`, which stays after its pages have moved. Linux,
+    /// too, unlocks all of the area, even if only a part has moved. The area may have become
+    /// smaller, because the new place was cut out of it.
+    fn unlock_area(&mut self, address: u64) {
         let unlocked = |flags: VmaFlags| flags - VmaFlags::LOCKED;
-        self.areas.set_flags(area.start..area.end, unlocked);
-        let before = Sizes::of(area.flags, area.bytes());
-        let after = Sizes::of(unlocked(area.flags), area.bytes());
+        let Some(area) = self.areas.find(address) else {
+            return;
+        };
+        let (range, flags) = (area.start..area.end, area.flags);
+        let before = Sizes::of(flags, area.bytes());
+        let after = Sizes::of(unlocked(flags), area.bytes());
+        self.areas.set_flags(range, unlocked);
         self.sizes.subtract(before.beyond(after));
     }
 

@@ -1,8 +1,9 @@
 //! The vectors of interrupts, and the handlers that serve them.
 
+use super::cpuset::MAX_CPUS;
 use super::entries::ENTRIES;
-use super::{apic, context, ipi, spin, timer};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use super::{apic, context, cpu_id, ipi, spin, timer};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The first vector of devices.
 const FIRST_DEVICE: u64 = 32;
@@ -98,6 +99,16 @@ pub(super) fn wait_for_mailbox() {
     apic::set_task_priority(0);
 }
 
+/// Whether each CPU runs a device's handler.
+static HANDLES: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// Returns whether this CPU runs the handler of a device's interrupt, which may not block: the
+/// device's interrupts come again only after it.
+pub fn is_in_handler() -> bool {
+    // Relaxed: written by this CPU alone.
+    HANDLES[cpu_id()].load(Ordering::Relaxed)
+}
+
 /// Runs the handlers of interrupt `vector`, which has arrived in user mode, in the idle loop, or at
 /// a point where kernel code lets interrupts in.
 pub(super) fn dispatch(vector: u64) {
@@ -120,6 +131,8 @@ pub(super) fn dispatch(vector: u64) {
             let slot = vector
                 .checked_sub(FIRST_DEVICE)
                 .and_then(|i| SLOTS.get(i as usize));
+            let handles = &HANDLES[cpu_id()];
+            handles.store(true, Ordering::Relaxed);
             let mut called = false;
             for handler in slot.iter().flat_map(|slot| &slot.handlers) {
                 // Acquire: partner of the Release in `register`.
@@ -132,6 +145,7 @@ pub(super) fn dispatch(vector: u64) {
                 function(handler.argument.load(Ordering::Relaxed));
                 called = true;
             }
+            handles.store(false, Ordering::Relaxed);
             if !called {
                 crate::console!("interrupt {vector} has no handler");
             }

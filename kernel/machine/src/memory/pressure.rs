@@ -15,6 +15,7 @@
 use super::helpers::HELPERS;
 use super::percpu::{self, Count};
 use crate::arch::clock::{self, Nanos};
+use crate::arch::interrupt;
 use crate::arch::spin::spin_locks_held;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Order, Request, Reserve, ZoneKind};
@@ -45,10 +46,10 @@ pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
 /// The number of successful searches for memory, of all threads.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether the caller may block, because it runs in a thread and this CPU holds no spin
-/// lock.
+/// Returns whether the caller may block, because it runs in a thread, and this CPU holds no spin
+/// lock and runs no handler of a device's interrupt.
 pub fn may_block() -> bool {
-    (HELPERS.has_thread)() && spin_locks_held() == 0
+    (HELPERS.has_thread)() && spin_locks_held() == 0 && !interrupt::is_in_handler()
 }
 
 /// The progress of one allocation through the steps that free memory: which were tried, and how

@@ -108,8 +108,8 @@ impl Pipe {
     }
 
     /// Moves bytes from the ring to `to`. With `packets`, ends at the end of the first packet, and
-    /// drops the rest of a packet that did not fit. Returns the number of bytes moved; 0 if the
-    /// ring is empty.
+    /// drops the rest of a packet for which `to` has no room. Returns the number of bytes moved; 0
+    /// if the ring is empty.
     #[inline(always)]
     fn drain(&self, to: &mut dyn ByteSink, packets: bool) -> SysResult {
         let mut ring = self.ring.lock();
@@ -139,6 +139,7 @@ impl Pipe {
         }
         if let Some(packet) = packet
             && done > packet.start
+            && to.room() == 0
         {
             let mut rest = packet.end - done;
             while rest > 0
@@ -228,27 +229,28 @@ impl Pipe {
     }
 
     /// Reads the available bytes into `to` and returns their number. Waits for the first byte
-    /// unless `nonblocking`. Returns 0 if the pipe is empty and no writer is left.
+    /// unless `nonblocking`. With `packets`, reads one packet at most. Returns 0 if the pipe is
+    /// empty and no writer is left.
     ///
     /// # Errors
     /// Fails with `EAGAIN` instead of waiting, with `ERESTARTSYS` if a signal is pending, and with
     /// the error of `to` if no byte was read.
-    pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+    pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool, packets: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
         }
-        let result = self.read_some(to, nonblocking);
+        let result = self.read_some(to, nonblocking, packets);
         // As on Linux, every read signals writers, regardless of its result.
         self.notifier.signal(Band::Out);
         result
     }
 
     #[inline]
-    fn read_some(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+    fn read_some(&self, to: &mut dyn ByteSink, nonblocking: bool, packets: bool) -> SysResult {
         loop {
             // Read before the ring: a writer writes first and leaves then.
             let had_writers = self.ends.has_writers();
-            let moved = self.drain(to, true)?;
+            let moved = self.drain(to, packets)?;
             if moved > 0 || !had_writers {
                 return Ok(moved);
             }
@@ -442,7 +444,7 @@ impl Drop for PipeEnd {
 
 impl File for PipeEnd {
     fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.pipe.read(to, flags.nonblocking())
+        self.pipe.read(to, flags.nonblocking(), true)
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {

@@ -1,13 +1,14 @@
 //! Threads, processes and groups that get signals about descriptors (`F_SETOWN`).
 
 use super::info::SI_SIGIO;
-use super::{Detail, SigInfo, Signal, send_to_one_of_many, send_to_process, send_to_task};
+use super::{Detail, SigInfo, Signal, send_to_process, send_to_task};
 use crate::fs::owner::{Band, Kind, Notice, Recipient, What};
 use crate::process;
 use crate::process::task::{Process, Task, table};
 use alloc::sync::{Arc, Weak};
 use logic::credentials::Credentials;
 use logic::errno::Errno;
+use machine::sched::cond_resched;
 
 struct Whole(Weak<Process>);
 
@@ -20,6 +21,9 @@ struct Thread {
 
 /// A group by its number. Its members at the time of a signal get it.
 struct Group(u32);
+
+/// The sender yields the CPU after this number of examined processes.
+const BREATH: u32 = 64;
 
 /// Returns whether the users of the task that named an owner may send the owner signals, as on
 /// Linux.
@@ -120,11 +124,20 @@ impl Recipient for Group {
     }
 
     fn tell(&self, notice: Notice) {
-        let table = table::lock();
-        for process in table.members(self.0) {
-            tell(notice, &process.credentials(), |info| {
-                send_to_one_of_many(&table, process, info)
-            });
+        let mut next = table::next_process(1);
+        let mut looked = 0_u32;
+        // Ends: visits each process of the table once.
+        while let Some(process) = next {
+            if process.pgid() == self.0 {
+                tell(notice, &process.credentials(), |info| {
+                    send_to_process(&process, info)
+                });
+            }
+            looked += 1;
+            if looked.is_multiple_of(BREATH) {
+                cond_resched();
+            }
+            next = table::next_process(process.pid() + 1);
         }
     }
 }

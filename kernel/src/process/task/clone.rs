@@ -122,10 +122,15 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
     let parent = process::current();
     let process = parent.process();
     {
-        let _group = process.group.lock();
-        // The parent takes earlier signals before the child exists. Later signals to several
-        // processes at once go to both.
-        if parent.signal_pending() {
+        let group = process.group.lock();
+        // The parent takes earlier signals before the child exists, also one that another thread
+        // was told of. Later signals to several processes at once go to both.
+        let pending = group.pending.set().union(parent.signals().pending().set());
+        let due = !pending.without(parent.signals().blocked()).is_empty();
+        if due {
+            parent.add_work(work::SIGNAL);
+        }
+        if due || parent.signal_pending() {
             return Err(Errno::ERESTARTNOINTR);
         }
         parent.signals().begin_child();

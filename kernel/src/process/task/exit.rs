@@ -131,9 +131,11 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
             ..task.scheduling()
         };
     }
+    // Freed after the locks: there may be many.
+    let _unused_signals;
     let mut group = process.group.lock();
     // No other thread takes the signals for this thread alone.
-    drop(core::mem::take(&mut *task.signals().pending()));
+    _unused_signals = core::mem::take(&mut *task.signals().pending());
     let own = group.leave(&task);
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
@@ -352,8 +354,6 @@ pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Proc
     if let Some(parent) = parent {
         unlink_child(table, &parent, previous, next);
     }
-    // Its pending signals count for its user no more.
-    drop(core::mem::take(&mut process.group.lock().pending));
     table.count_group(pgid, false);
     table.count_session(session, false);
     table.remove_process(process.pid())
