@@ -217,6 +217,10 @@ pub fn mremap(a: &Args) -> SysResult {
         Remap::InPlace
     };
     let keep = flags & abi::MREMAP_DONTUNMAP != 0;
+    // As on Linux, which takes the address for a hint then.
+    if keep && !a.addr(4).is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
     let start = space()?.remap(a.addr(0), a.0[1], a.0[2], to, keep)?;
     Ok(start as usize)
 }

@@ -259,7 +259,8 @@ impl AddressSpace {
                 }
             };
             // All that can fail comes first.
-            if !keep {
+            let unlocks = keep && area.flags.contains(VmaFlags::LOCKED);
+            if !keep || unlocks {
                 state.make_boundaries(&old)?;
             }
             let gone = Sizes::of(area.flags, if keep { 0 } else { old.end - old.start });
@@ -281,9 +282,10 @@ impl AddressSpace {
             }
             state.tables.move_entries(moved.start, start, moved_bytes);
             // The old area goes before the new one comes: where they touch they would merge.
-            if keep {
-                state.unlock_area(old.start);
-            } else {
+            if unlocks {
+                state.unlock(old.clone(), area.flags);
+            }
+            if !keep {
                 // One area at most: it was checked to hold the whole range.
                 state.take_areas(old.clone(), &mut graveyard);
                 state.leaving = old.clone();
@@ -314,18 +316,14 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Unlocks the pages of the area at `address`, which stays after its pages have moved. Linux,
-    /// too, unlocks all of the area, even if only a part has moved. The area may have become
-    /// smaller, because the new place was cut out of it.
-    fn unlock_area(&mut self, address: u64) {
+    /// Unlocks the pages in `range`, which lies in one area with the flags `flags` and has its ends
+    /// at boundaries of areas.
+    fn unlock(&mut self, range: Range<u64>, flags: VmaFlags) {
         let unlocked = |flags: VmaFlags| flags - VmaFlags::LOCKED;
-        let Some(area) = self.areas.find(address) else {
-            return;
-        };
-        let (range, flags) = (area.start..area.end, area.flags);
-        let before = Sizes::of(flags, area.bytes());
-        let after = Sizes::of(unlocked(flags), area.bytes());
+        let bytes = range.end - range.start;
         self.areas.set_flags(range, unlocked);
+        let before = Sizes::of(flags, bytes);
+        let after = Sizes::of(unlocked(flags), bytes);
         self.sizes.subtract(before.beyond(after));
     }
 

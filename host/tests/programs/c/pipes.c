@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -337,6 +338,20 @@ static void packets(void)
 	TRY(splice(p[0], 0, f, 0, 4, 0));
 	TRY(read(p[0], got, 2));
 	TRY(read(p[0], got, 2));
+	/* Nor do sendfile and vmsplice, and a reader without memory loses none. */
+	while (read(p[0], got, 100) > 0)
+		;
+	MUST(pwrite(f, data, 6000, 0));
+	MUST(lseek(f, 0, SEEK_SET));
+	TRY(sendfile(p[1], f, 0, 6000));
+	int sum = 0;
+	while ((n = read(p[0], got, 500)) > 0)
+		sum += n;
+	say("%d bytes came by sendfile", sum);
+	TRY(write(p[1], data, 20));
+	struct iovec piece = { got, 10 };
+	TRY(vmsplice(p[0], &piece, 1, 0));
+	TRY(read(p[0], got, 100));
 	close(f);
 	unlink("packets");
 	/* A full pipe's writer waits for a place. */

@@ -92,6 +92,18 @@ static void locked(void)
 	MUST(munmap(l, 4 * PAGE));
 	MUST(munmap(moved, 4 * PAGE));
 	say("none: %ld", status("VmLck"));
+	/* So is a part, also if the new place is cut out of the same mapping. */
+	l = MUST(mmap(0, 10 * PAGE, BOTH, ANON | MAP_LOCKED, -1, 0));
+	moved = MUST(mremap(l, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, l + 4 * PAGE));
+	say("cut out: %ld, %ld", status("VmLck"), locked_of(l));
+	MUST(munmap(moved, 2 * PAGE));
+	say("six: %ld", status("VmLck"));
+	moved = MUST(mremap(l + 2 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0));
+	say("a part: %ld", status("VmLck"));
+	DO(mremap(l + 3 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0x123));
+	MUST(munmap(moved, PAGE));
+	MUST(munmap(l, 10 * PAGE));
+	say("none: %ld", status("VmLck"));
 	/* What is not to be had: the part before it is locked. */
 	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
 	MUST(munmap(l + 2 * PAGE, PAGE));
