@@ -11,6 +11,7 @@
 //! Bytes that were written as a packet (`O_DIRECT`) are bytes like others, whose place the ring
 //! remembers. There are no more packets than pages, so that this takes little memory.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -29,8 +30,8 @@ pub struct Ring<P> {
     /// Number of bytes that have left the ring.
     passed: usize,
     /// The packets, the oldest first: their places among all bytes that have come. None has left
-    /// the ring whole.
-    packets: VecDeque<Range<usize>>,
+    /// the ring whole. `None` before the first packet, which most rings never have.
+    packets: Option<Box<VecDeque<Range<usize>>>>,
 }
 
 /// The error if memory for the slots of a ring is short.
@@ -61,7 +62,7 @@ impl<P> Ring<P> {
             len: 0,
             reserved: 0,
             passed: 0,
-            packets: VecDeque::new(),
+            packets: None,
         })
     }
 
@@ -107,18 +108,18 @@ impl<P> Ring<P> {
 
     /// Returns the number of packets in the ring, with one that was consumed in part.
     pub fn packets(&self) -> usize {
-        self.packets.len()
+        self.packets.as_ref().map_or(0, |packets| packets.len())
     }
 
     /// Returns whether the ring has as many packets as a ring of its capacity may have.
     pub fn is_full_of_packets(&self) -> bool {
-        self.packets.len() >= self.capacity / PAGE
+        self.packets() >= self.capacity / PAGE
     }
 
     /// Returns the place of the first packet, counted from the oldest byte. If a part of it was
     /// consumed, the rest of it is the packet. Returns `None` if there is none.
     pub fn first_packet(&self) -> Option<Range<usize>> {
-        let packet = self.packets.front()?;
+        let packet = self.packets.as_ref()?.front()?;
         Some(packet.start.saturating_sub(self.passed)..packet.end - self.passed)
     }
 
@@ -127,25 +128,29 @@ impl<P> Ring<P> {
     /// # Errors
     /// [`NoMemory`] if memory is short.
     pub fn reserve_packet(&mut self) -> Result<(), NoMemory> {
-        self.packets.try_reserve(1).map_err(|_| NoMemory)
+        let packets = self.packets.get_or_insert_default();
+        packets.try_reserve(1).map_err(|_| NoMemory)
     }
 
     /// Makes the newest `count` bytes a packet. The caller has called [`Self::reserve_packet`].
     pub fn add_packet(&mut self, count: usize) {
         debug_assert!(count > 0 && count <= self.len);
         let end = self.passed + self.len;
-        self.packets.push_back(end - count..end);
+        let packets = self.packets.get_or_insert_default();
+        packets.push_back(end - count..end);
     }
 
     /// Counts `count` bytes that have left, and forgets the packets that ended with them.
     fn pass(&mut self, count: usize) {
         self.passed += count;
-        while self
-            .packets
+        let Some(packets) = &mut self.packets else {
+            return;
+        };
+        while packets
             .front()
             .is_some_and(|packet| packet.end <= self.passed)
         {
-            self.packets.pop_front();
+            packets.pop_front();
         }
     }
 
