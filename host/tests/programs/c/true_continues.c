@@ -24,13 +24,16 @@ static void say_wait(const char *what, pid_t pid, int options)
 		say_status(what, status);
 }
 
-/* A child whose end continues its parent, which stands still. */
+/* A child whose end continues its parent, which stands still. It ends after the stop was told. */
 static void child_continues_parent(void)
 {
+	int told[2];
+	char byte;
+	MUST(pipe(told));
 	pid_t p = MUST(fork());
 	if (p == 0) {
 		if (clone_with(0, SIGCONT) == 0) {
-			until_state(getppid(), getppid(), 'T');
+			MUST(read(told[0], &byte, 1));
 			_exit(3);
 		}
 		raise(SIGSTOP);
@@ -39,7 +42,9 @@ static void child_continues_parent(void)
 		_exit(WEXITSTATUS(status) == 3 ? 4 : 97);
 	}
 	say_wait("the parent", p, WUNTRACED);
+	MUST(write(told[1], "", 1));
 	say_wait("the parent", p, 0);
+	close(told[0]), close(told[1]);
 }
 
 /* A process that stands still and continues when its parent ends. */
@@ -172,19 +177,22 @@ static void exit_signals(char *self)
 	sigaddset(&set, SIGUSR1), sigaddset(&set, SIGUSR2), sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, 0);
 	siginfo_t info;
+	int first[2];
+	MUST(pipe(first));
 	pid_t p = clone_with(0, SIGUSR1);
 	if (p == 0) {
-		/* Its sibling has its own exit signal. */
-		pid_t sibling = clone_with(CLONE_PARENT, 0);
-		if (sibling == 0)
+		/* Its sibling has its own exit signal, and is gone before this one ends. */
+		char byte;
+		if (clone_with(CLONE_PARENT, 0) == 0)
 			_exit(1);
-		until_state(sibling, sibling, 'Z');
+		MUST(read(first[0], &byte, 1));
 		_exit(2);
 	}
 	for (int i = 0; i < 2; i++) {
 		int got = MUST(sigwaitinfo(&set, &info));
 		say("signal %d", got == SIGUSR1 ? 1 : got == SIGUSR2 ? 2 : got == SIGCHLD ? 3 : 0);
 		say_wait("either", -1, __WALL);
+		MUST(write(first[1], "", 1));
 	}
 	p = clone_with(0, SIGUSR2);
 	if (p == 0) {
