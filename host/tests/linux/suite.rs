@@ -32,6 +32,9 @@ pub(crate) struct Case {
 pub(crate) type Deeds = BTreeMap<String, Result<Deed, String>>;
 
 const DRIVER: &str = r#"
+for each in $busy; do
+    while :; do :; done &
+done
 n=0
 while read -r name seconds command; do
     n=$((n + 1))
@@ -103,7 +106,9 @@ fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
         ));
     }
     pack(Path::new(&folder.write("list", list)), "/cases/list");
-    let driver = folder.write("driver.sh", format!("#!/bin/sh\n{DRIVER}"));
+    // For development: EBB_TEST_BUSY="1 2 3" runs three busy loops beside the programs, in the guest.
+    let busy = std::env::var("EBB_TEST_BUSY").unwrap_or_default();
+    let driver = folder.write("driver.sh", format!("#!/bin/sh\nbusy='{busy}'\n{DRIVER}"));
     command.arg("--").arg(driver);
     let outcome = ebb::finish(&mut command);
     let before = deeds.len();

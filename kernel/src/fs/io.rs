@@ -151,17 +151,42 @@ impl<'a> UserSource<'a> {
     }
 }
 
-/// Walks up to `count` bytes of the pieces. `copy` gets the address of each run, its offset among
-/// the `count` bytes and its length. It returns the number of bytes that it copied before a bad
-/// address. Returns the number of bytes copied.
+/// Walks up to `count` bytes of the pieces. `done` is the position in the first piece. `copy` gets
+/// the address of each run, its offset among the `count` bytes and its length. It returns the number
+/// of bytes that it copied before a bad address. Returns the number of bytes copied.
 ///
 /// # Errors
 /// Fails with `EFAULT` if the first byte is at a bad address.
+#[inline]
 fn walk(
     cursor: &mut Cursor<'_>,
     done: &mut usize,
     count: usize,
     mut copy: impl FnMut(u64, usize, usize) -> usize,
+) -> SysResult {
+    // Most calls name one piece.
+    match cursor.segments {
+        [piece] => {
+            let run = count.min(cursor.left);
+            let copied = copy(piece.address.wrapping_add(*done as u64), 0, run);
+            *done += copied;
+            cursor.left -= copied;
+            if copied == 0 && run > 0 {
+                return Err(Errno::EFAULT);
+            }
+            Ok(copied)
+        }
+        _ => walk_pieces(cursor, done, count, &mut copy),
+    }
+}
+
+/// Walks bytes as [`walk`] does, from one piece to the next.
+#[inline(never)]
+fn walk_pieces(
+    cursor: &mut Cursor<'_>,
+    done: &mut usize,
+    count: usize,
+    copy: &mut dyn FnMut(u64, usize, usize) -> usize,
 ) -> SysResult {
     let count = count.min(cursor.left);
     let mut moved = 0;

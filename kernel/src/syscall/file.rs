@@ -34,8 +34,13 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
 /// Returns a source of the bytes in the program's `segments`, to be written to `file`. Before that,
 /// removes the file's rights as [`forget_set_ids`] does, unless all segments are empty or the file
 /// is not open for writing.
+#[inline]
 pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
-    if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
+    // A file without offsets is not a regular file, and only those have such rights.
+    if file.is_seekable()
+        && file.flags().writable()
+        && segments.iter().any(|segment| segment.length != 0)
+    {
         forget_set_ids(file);
     }
     UserSource::new(segments, caller::file_size_limit)
@@ -43,6 +48,7 @@ pub(super) fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource
 
 /// Removes the file capabilities of a regular file that is about to be written, and clears its
 /// set-id bits unless the caller has `CAP_FSETID`. Does nothing for other files.
+#[inline(never)]
 pub(super) fn forget_set_ids(file: &OpenFile) {
     lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }
