@@ -227,6 +227,40 @@ static void zombie(void)
 	TRY(getpriority(PRIO_PROCESS, p));
 }
 
+/* A user sets the I/O priority of a group: first comes the newest process, which is root's, and ends the call. User 0
+ * is root there, but the caller's own where the priority is read. */
+static void group_of_two_users(void)
+{
+	int start[2];
+	MUST(pipe(start));
+	MUST(setpgid(0, 0));
+	pid_t user = MUST(fork());
+	if (!user) {
+		char word;
+		MUST(setuid(65534));
+		MUST(read(start[0], &word, 1));
+		TRY(syscall(SYS_ioprio_set, 2, 0, 2 << 13 | 7));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_set, 3, 0, 2 << 13 | 6));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_set, 3, 65534, 2 << 13 | 5));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_get, 3, 0));
+		_exit(0);
+	}
+	pid_t root = MUST(fork());
+	if (!root)
+		for (;;)
+			pause();
+	MUST(write(start[1], "", 1));
+	MUST(waitpid(user, 0, 0));
+	TRY(syscall(SYS_ioprio_get, 1, root));
+	TRY(syscall(SYS_ioprio_set, 2, 0, 2 << 13 | 3));
+	TRY(syscall(SYS_ioprio_get, 1, root));
+	kill(root, SIGKILL);
+	MUST(waitpid(root, 0, 0));
+}
+
 /* As a user on a process of root's, and on its own. */
 static void as_user(void)
 {
@@ -615,6 +649,7 @@ int main(void)
 	knobs();
 	zombie();
 	IN_CHILD("user", as_user());
+	IN_CHILD("group of two users", group_of_two_users());
 	write_knob(RUNTIME, "-1");
 	order();
 	inherited();
