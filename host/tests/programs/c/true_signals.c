@@ -176,13 +176,23 @@ static void take(int signal)
 	queue("taken");
 }
 
+/* Waits until a timer has sent SIGALRM, which is blocked. */
+static void expire(int timer)
+{
+	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
+	sigset_t set;
+	MUST(syscall(SYS_timer_settime, timer, 0, &soon, NULL));
+	do
+		sigpending(&set);
+	while (!sigismember(&set, SIGALRM));
+}
+
 /* Which signals count for their user, and what the limit refuses. */
 static void queued_signals(void)
 {
 	sigset_t all;
 	union sigval value = { 0 };
 	int timers[2];
-	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
 	struct rlimit limit = { 3, 3 };
 	sigfillset(&all);
 	MUST(sigprocmask(SIG_BLOCK, &all, NULL));
@@ -198,10 +208,7 @@ static void queued_signals(void)
 	queue("several");
 	MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers));
 	queue("with a timer");
-	MUST(syscall(SYS_timer_settime, timers[0], 0, &soon, NULL));
-	do
-		sigpending(&all);
-	while (!sigismember(&all, SIGALRM));
+	expire(timers[0]);
 	queue("with its signal");
 	MUST(setrlimit(RLIMIT_SIGPENDING, &limit));
 	TRY(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers + 1));
@@ -219,8 +226,11 @@ static void queued_signals(void)
 		take(taken[i]);
 	IN_CHILD("child", queue("child"); kill(getpid(), SIGUSR1); queue("child"));
 	queue("its end");
+	expire(timers[0]);
+	queue("pending again");
 	MUST(syscall(SYS_timer_delete, timers[0]));
 	queue("without the timer");
+	take(SIGALRM);
 	signal(SIGRTMIN, SIG_IGN);
 	queue("one ignored");
 }
