@@ -315,7 +315,7 @@ impl PosixTimers {
         Ok(())
     }
 
-    /// Deletes all timers of the process (exec, exit).
+    /// Deletes all timers of the process (exec, exit). The caller discards their pending signals.
     pub(crate) fn clear(&self) {
         let mut timers = self.0.lock();
         let list = core::mem::take(&mut timers.list);
