@@ -25,7 +25,8 @@ use machine::arch::clock::Nanos;
 use machine::sched::{self, Thread};
 use machine::sync::SpinLock;
 
-const BUCKETS: usize = 64;
+/// One for each bit of [`Marks::waited_in`].
+const BUCKETS: usize = u64::BITS as usize;
 /// Tasks wait, so the owner must enter the kernel to unlock.
 const WAITERS: u32 = 0x8000_0000;
 /// The owner died, and the new one must repair what the dead owner left.
@@ -80,6 +81,24 @@ fn bucket(key: Key) -> &'static SpinLock<Bucket> {
     &TABLE[key.bucket() % BUCKETS]
 }
 
+/// Returns the bit of the key's bucket in [`Marks::waited_in`].
+fn bit(key: Key) -> u64 {
+    1 << (key.bucket() % BUCKETS)
+}
+
+/// Returns the buckets in which tasks may wait for the owner with these marks, with their bits.
+fn waited_in(marks: &Marks) -> impl Iterator<Item = (u64, &'static SpinLock<Bucket>)> + use<> {
+    // SeqCst: see `release_all`.
+    let mut left = marks.waited_in.load(Ordering::SeqCst);
+    core::iter::from_fn(move || {
+        let at = left.trailing_zeros();
+        // There is no bucket for the 64 of an empty set.
+        let bucket = TABLE.get(at as usize)?;
+        left &= left - 1;
+        Some((1u64 << at, bucket))
+    })
+}
+
 /// Returns the waiter of a locked bucket that is first in turn among those for which `wanted`
 /// returns `true`.
 fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
@@ -127,7 +146,7 @@ fn take_first(bucket: &mut Bucket, first: NonNull<Waiter>) {
         // SAFETY: the bucket's lock is held, and the task waits for it before it leaves.
         let marks = unsafe { first.as_ref().marks.as_ref() };
         // SeqCst: as in `wait`. The new owner hands the lock on if it ends.
-        marks.is_waited_for.store(1, Ordering::SeqCst);
+        marks.waited_in.fetch_or(bit(key), Ordering::SeqCst);
     }
 }
 
@@ -136,24 +155,32 @@ static INHERITANCE: SpinLock<()> = SpinLock::new(());
 
 /// Gives `owner` the highest priority of the threads that wait for its locks, then does so for each
 /// further owner in the chain of waits. Call this after a waiter with a priority has come, and
-/// after the departure of a waiter that `owner` may have inherited from.
+/// after the departure of a waiter that `owner` may have inherited from. Looks only into buckets
+/// with waiters for that owner. Tasks that wait for others count only if they share a bucket.
 fn inherit_from_waiters(owner: &Arc<Task>) {
     let mut owner = owner.clone();
     for _ in 0..MAX_CHAIN {
         let inheritance = INHERITANCE.lock();
         let tid = owner.tid();
         let mut best = 0;
-        for bucket in &TABLE {
-            bucket.lock().sift(
+        for (bit, bucket) in waited_in(owner.marks()) {
+            let mut bucket = bucket.lock();
+            let mut any = false;
+            bucket.sift(
                 |waiter| {
                     // Relaxed: the bucket's lock guards it.
                     if waiter.owner.load(Ordering::Relaxed) == tid {
+                        any = true;
                         best = best.max(waiter.priority());
                     }
                     Sift::Keep
                 },
                 |_| {},
             );
+            if !any {
+                // The bit of a waiter that comes later is set under the bucket's lock, too.
+                owner.marks().waited_in.fetch_and(!bit, Ordering::SeqCst);
+            }
         }
         owner.inherit_priority(best);
         let next = owner.marks().waits_for.load(Ordering::Relaxed);
@@ -273,9 +300,6 @@ fn wait(
     if owner.is_kernel() {
         return Err(Errno::EPERM);
     }
-    // SeqCst: set before `is_gone` is read below. `release_all` sets `is_gone` first and then reads
-    // this.
-    owner.marks().is_waited_for.store(1, Ordering::SeqCst);
     let waiter = Waiter {
         thread: sched::current().as_non_null(),
         marks: NonNull::from(task.marks()),
@@ -288,6 +312,9 @@ fn wait(
     };
     {
         let mut bucket = bucket(key).lock();
+        // SeqCst: set before `is_gone` is read below. `release_all` sets `is_gone` first and then
+        // reads this.
+        owner.marks().waited_in.fetch_or(bit(key), Ordering::SeqCst);
         // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
         unsafe {
             bucket.push_back(NonNull::from(&waiter));
@@ -450,7 +477,7 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
 /// for each of these locks may take the lock over. Tasks that want such a lock later learn that its
 /// owner is gone.
 pub(crate) fn release_all(task: &Task) {
-    // SeqCst: set before `is_waited_for` is read. `wait` sets that first and then reads this.
+    // SeqCst: set before `waited_in` is read. `wait` sets that first and then reads this.
     task.marks().is_gone.store(1, Ordering::SeqCst);
     hand_over(task);
 }
@@ -458,11 +485,8 @@ pub(crate) fn release_all(task: &Task) {
 /// Hands over the locks of `task` that other tasks wait for, because `task` ends or continues with
 /// another program. The first waiter for each of these locks may take the lock over.
 pub(crate) fn hand_over(task: &Task) {
-    if task.marks().is_waited_for.load(Ordering::SeqCst) == 0 {
-        return;
-    }
     let tid = task.tid();
-    for bucket in &TABLE {
+    for (_, bucket) in waited_in(task.marks()) {
         // Each turn takes one waiter out.
         loop {
             let mut bucket = bucket.lock();

@@ -57,7 +57,8 @@ pub fn ioprio_get(a: &Args) -> SysResult {
     best.map(|best| best as usize).ok_or(Errno::ESRCH)
 }
 
-/// `ioprio_set(2)`.
+/// `ioprio_set(2)`. As on Linux the first thread that cannot be set ends the call, and 0 as a user
+/// is root, not the caller's user.
 pub fn ioprio_set(a: &Args) -> SysResult {
     let priority = a.uint(2) & KEPT;
     let class = (priority >> CLASS_SHIFT) & CLASS_MASK;
@@ -71,8 +72,17 @@ pub fn ioprio_set(a: &Args) -> SysResult {
         return Err(Errno::EPERM);
     }
     let own = process::current();
+    let mut subjects = subjects(a)?;
+    if let Subjects::User(user) = &mut subjects
+        && a.int(1) == 0
+    {
+        *user = 0;
+    }
     let mut result = Ok(0);
-    for_each_meant(&subjects(a)?, |thread| {
+    for_each_meant(&subjects, |thread| {
+        if result.is_err() {
+            return;
+        }
         let changed = thread.change(|scheduling| {
             let subject = thread.credentials();
             let users = own.credentials().users;

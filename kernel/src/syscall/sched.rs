@@ -132,7 +132,8 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads of `subjects`, including main threads that have ended.
+/// Calls `each` for the threads of `subjects`, including main threads that have ended. The order is
+/// Linux's as far as numbers tell ages: a user's oldest process comes first, but a group's newest.
 ///
 /// # Errors
 /// Fails with `ESRCH` if there is none, and with `ENOMEM`.
@@ -144,7 +145,10 @@ pub(super) fn for_each_meant(
         each(thread);
         return Ok(());
     }
-    let found = table::lock().collect(|process| subjects.has(process))?;
+    let mut found = table::lock().collect(|process| subjects.has(process))?;
+    if matches!(subjects, Subjects::Group(_)) {
+        found.reverse();
+    }
     if found.is_empty() {
         return Err(Errno::ESRCH);
     }

@@ -377,7 +377,7 @@ pub fn timer_create(a: &Args) -> SysResult {
             },
         })?;
     if let Err(error) = UserPtr::<u32>::new(a.addr(2)).write(&number) {
-        let _ = process.timers.posix.delete(number);
+        let _ = process.timers.posix.delete(&process, number);
         return Err(error);
     }
     Ok(0)
@@ -442,10 +442,8 @@ pub fn timer_getoverrun(a: &Args) -> SysResult {
 
 /// `timer_delete(2)`.
 pub fn timer_delete(a: &Args) -> SysResult {
-    process::current()
-        .process()
-        .timers
-        .posix
-        .delete(a.uint(0))?;
+    let own = process::current();
+    let process = own.process();
+    process.timers.posix.delete(process, a.uint(0))?;
     Ok(0)
 }

@@ -227,6 +227,40 @@ static void zombie(void)
 	TRY(getpriority(PRIO_PROCESS, p));
 }
 
+/* A user sets the I/O priority of a group: first comes the newest process, which is root's, and ends the call. User 0
+ * is root there, but the caller's own where the priority is read. */
+static void group_of_two_users(void)
+{
+	int start[2];
+	MUST(pipe(start));
+	MUST(setpgid(0, 0));
+	pid_t user = MUST(fork());
+	if (!user) {
+		char word;
+		MUST(setuid(65534));
+		MUST(read(start[0], &word, 1));
+		TRY(syscall(SYS_ioprio_set, 2, 0, 2 << 13 | 7));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_set, 3, 0, 2 << 13 | 6));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_set, 3, 65534, 2 << 13 | 5));
+		TRY(syscall(SYS_ioprio_get, 1, 0));
+		TRY(syscall(SYS_ioprio_get, 3, 0));
+		_exit(0);
+	}
+	pid_t root = MUST(fork());
+	if (!root)
+		for (;;)
+			pause();
+	MUST(write(start[1], "", 1));
+	MUST(waitpid(user, 0, 0));
+	TRY(syscall(SYS_ioprio_get, 1, root));
+	TRY(syscall(SYS_ioprio_set, 2, 0, 2 << 13 | 3));
+	TRY(syscall(SYS_ioprio_get, 1, root));
+	kill(root, SIGKILL);
+	MUST(waitpid(root, 0, 0));
+}
+
 /* As a user on a process of root's, and on its own. */
 static void as_user(void)
 {
@@ -439,14 +473,18 @@ static void keep_cpu_ms(long ms)
 	while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < ms);
 }
 
-static void inherited(void)
+static void inherit_lock(pthread_mutex_t *lock)
 {
 	pthread_mutexattr_t attr;
-	pthread_mutex_t *lock = (void *)(shared + 1);
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT);
 	pthread_mutex_init(lock, &attr);
+}
+
+static void inherited(void)
+{
+	inherit_lock((void *)(shared + 1));
 	MUST(set(0, SCHED_FIFO, 90));
 	pid_t low = start(SCHED_OTHER, 0, owns, 1);
 	char path[40];
@@ -464,6 +502,61 @@ static void inherited(void)
 	start(SCHED_FIFO, 30, notes, 4);
 	all_gone();
 	say_log("inherited");
+	MUST(set(0, SCHED_OTHER, 0));
+}
+
+#define LOCKS 3
+
+/* Unlocks one lock each time that it is told to. */
+static void owns_several(int unused)
+{
+	pthread_mutex_t *locks = (void *)(shared + 1);
+	const int order[LOCKS] = { 1, 2, 0 };
+	for (int i = 0; i < LOCKS; i++)
+		pthread_mutex_lock(locks + i);
+	note(LOCKS);
+	for (int i = 0; i <= LOCKS; i++) {
+		while (shared->flag <= i)
+			sleep_ms(1);
+		if (i == LOCKS)
+			return;
+		pthread_mutex_unlock(locks + order[i]);
+		note(order[i]);
+	}
+}
+
+static void wants_one_of_several(int which)
+{
+	pthread_mutex_t *locks = (void *)(shared + 1);
+	pthread_mutex_lock(locks + which);
+	pthread_mutex_unlock(locks + which);
+}
+
+/* The owner of several locks has the highest priority of the waiters for those that it still holds. */
+static void inherited_by_lock(void)
+{
+	pthread_mutex_t *locks = (void *)(shared + 1);
+	for (int i = 0; i < LOCKS; i++)
+		inherit_lock(locks + i);
+	MUST(set(0, SCHED_FIFO, 90));
+	pid_t owner = start(SCHED_OTHER, 0, owns_several, 0);
+	char path[40];
+	sprintf(path, "/proc/%d/stat", owner);
+	while (shared->used < 1)
+		sleep_ms(1);
+	for (int i = 0; i < LOCKS; i++) {
+		sleeps_in(start(SCHED_FIFO, 20 + 10 * i, wants_one_of_several, i), SYS_futex);
+		say_stat("owner of several", path);
+	}
+	for (int i = 0; i < LOCKS; i++) {
+		shared->flag = i + 1;
+		while (shared->used < i + 2)
+			sleep_ms(1);
+		say_stat("owner of fewer", path);
+	}
+	shared->flag = LOCKS + 1;
+	all_gone();
+	say_log("unlocked");
 	MUST(set(0, SCHED_OTHER, 0));
 }
 
@@ -615,9 +708,11 @@ int main(void)
 	knobs();
 	zombie();
 	IN_CHILD("user", as_user());
+	IN_CHILD("group of two users", group_of_two_users());
 	write_knob(RUNTIME, "-1");
 	order();
 	inherited();
+	inherited_by_lock();
 	write_knob(RUNTIME, "950000");
 	throttled();
 	weights();

@@ -176,13 +176,23 @@ static void take(int signal)
 	queue("taken");
 }
 
+/* Waits until a timer has sent its signal, which is blocked. */
+static void expire(int timer, int signal)
+{
+	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
+	sigset_t set;
+	MUST(syscall(SYS_timer_settime, timer, 0, &soon, NULL));
+	do
+		sigpending(&set);
+	while (!sigismember(&set, signal));
+}
+
 /* Which signals count for their user, and what the limit refuses. */
 static void queued_signals(void)
 {
 	sigset_t all;
 	union sigval value = { 0 };
 	int timers[2];
-	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
 	struct rlimit limit = { 3, 3 };
 	sigfillset(&all);
 	MUST(sigprocmask(SIG_BLOCK, &all, NULL));
@@ -198,10 +208,7 @@ static void queued_signals(void)
 	queue("several");
 	MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers));
 	queue("with a timer");
-	MUST(syscall(SYS_timer_settime, timers[0], 0, &soon, NULL));
-	do
-		sigpending(&all);
-	while (!sigismember(&all, SIGALRM));
+	expire(timers[0], SIGALRM);
 	queue("with its signal");
 	MUST(setrlimit(RLIMIT_SIGPENDING, &limit));
 	TRY(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers + 1));
@@ -219,14 +226,49 @@ static void queued_signals(void)
 		take(taken[i]);
 	IN_CHILD("child", queue("child"); kill(getpid(), SIGUSR1); queue("child"));
 	queue("its end");
+	expire(timers[0], SIGALRM);
+	queue("pending again");
 	MUST(syscall(SYS_timer_delete, timers[0]));
 	queue("without the timer");
+	take(SIGALRM);
 	signal(SIGRTMIN, SIG_IGN);
 	queue("one ignored");
 }
 
+/* Pending signals that a new program finds: those of timers go with the timers. */
+static void pending_for_a_program(const char *name)
+{
+	sigset_t all;
+	union sigval value = { 0 };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
+	int timers[2];
+	sigfillset(&all);
+	MUST(sigprocmask(SIG_BLOCK, &all, NULL));
+	MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, timers));
+	MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, timers + 1));
+	expire(timers[0], SIGALRM);
+	expire(timers[1], SIGRTMIN);
+	MUST(sigqueue(getpid(), SIGRTMIN, value));
+	MUST(raise(SIGUSR1));
+	execl("/proc/self/exe", name, "pending", NULL);
+}
+
+static void take_all(void)
+{
+	sigset_t all;
+	siginfo_t info;
+	struct timespec none = { 0, 0 };
+	sigfillset(&all);
+	while (sigtimedwait(&all, &info, &none) > 0)
+		say("pending: signal %d, code %d", info.si_signo, info.si_code);
+}
+
 int main(int count, char **arguments)
 {
+	if (count > 1 && strcmp(arguments[1], "pending") == 0) {
+		take_all();
+		return 0;
+	}
 	show("at the start");
 	if (count > 1) {
 		handle(0);
@@ -238,6 +280,7 @@ int main(int count, char **arguments)
 	DO(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
 	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks());
 	IN_CHILD("user", MUST(setuid(4711)); queued_signals());
+	IN_CHILD("program with pending signals", pending_for_a_program(arguments[0]));
 	stacks_of_handlers();
 	/* A new program has no stack, but its flags. */
 	stack_t last = { near_stack, (int)AUTODISARM, sizeof near_stack };

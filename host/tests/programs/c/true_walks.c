@@ -113,6 +113,30 @@ static void too_deep(void)
 	MUST(chdir("/t"));
 }
 
+/* Directories that move between the top of a deep tree and its bottom: never into themselves. */
+static void deep_moves(void)
+{
+	MUST(mkdir("/t/deep", 0755));
+	int top = MUST(open("/t/deep", O_PATH | O_DIRECTORY)), bottom = top;
+	for (int level = 0; level < 3000; level++) {
+		MUST(mkdirat(bottom, "x", 0755));
+		int next = MUST(openat(bottom, "x", O_PATH | O_DIRECTORY));
+		if (bottom != top)
+			close(bottom);
+		bottom = next;
+	}
+	MUST(mkdirat(top, "other", 0755));
+	TRY(renameat(AT_FDCWD, "/t/deep", bottom, "in"));
+	TRY(renameat(top, "x", bottom, "in"));
+	TRY(renameat(top, "other", bottom, "in"));
+	TRY(renameat(bottom, "in", top, "x"));
+	TRY(renameat2(bottom, "in", top, "x", RENAME_EXCHANGE));
+	TRY(renameat2(top, "x", bottom, "in", RENAME_EXCHANGE));
+	TRY(renameat(bottom, "in", top, "other"));
+	close(bottom);
+	close(top);
+}
+
 int main(void)
 {
 	mkdir("/t", 0755);
@@ -189,6 +213,7 @@ int main(void)
 	TRY(syscall(SYS_openat2, dir, "f", (void *)8, 24));
 	TRY(syscall(SYS_openat2, dir, (void *)8, &large, 24));
 	moved_away();
+	deep_moves();
 	umount("/t/m");
 	return 0;
 }

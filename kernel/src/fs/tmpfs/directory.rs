@@ -2,7 +2,8 @@
 //!
 //! Locks: an operation on one directory takes that directory's lock alone. One that needs several
 //! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other. A holder of
-//! one lock never waits for a second without it.
+//! one lock never waits for a second without it. A move of a directory to another directory takes
+//! [`MOVING`] before these, looks at all directories above, and keeps [`MOVING`] to its end.
 
 use super::super::covers;
 use super::super::directory::Listing;
@@ -19,10 +20,15 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
-use machine::sync::{Once, SpinLock};
+use machine::sched;
+use machine::sync::{Mutex, Once, SpinLock};
 
 /// Held while a task takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
+
+/// Held while a directory moves to another directory: only its holder changes which directories
+/// lie above which. As in Linux (`s_vfs_rename_mutex`) it blocks, because a tree may be deep.
+static MOVING: Mutex<()> = Mutex::new(());
 
 /// The key with which names are hashed.
 static KEY: Once<u64> = Once::new();
@@ -505,8 +511,8 @@ impl Directory {
     }
 }
 
-/// Returns whether `directory` is `ancestor` or lies below it. The caller holds `SEVERAL`, so the
-/// tree does not change.
+/// Returns whether `directory` is `ancestor` or lies below it. The caller holds `MOVING`, so the
+/// directories above `directory` stay the same. Yields the CPU at each level.
 fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
     let mut here = directory.this.upgrade();
     // Each step goes up one level of a finite tree.
@@ -515,6 +521,7 @@ fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
             return true;
         }
         here = Node::parent(&*node).and_then(downcast);
+        sched::give_way();
     }
     false
 }
@@ -535,11 +542,34 @@ pub(super) fn rename(
     meant: (NodeId, Option<NodeId>),
 ) -> Result<Option<Renamed>, Errno> {
     let (source_dir, target_dir) = (from.directory()?, to.directory()?);
-    let several = SEVERAL.lock();
     let source = source_dir.get(name).ok_or(Errno::ENOENT)?;
     let target = target_dir.get(new_name);
     let source_is_dir = source.directory().is_ok();
-    if source_is_dir && lies_in(to, &source) {
+    let target_is_dir = target
+        .as_ref()
+        .is_some_and(|target| target.directory().is_ok());
+    // No directory lies in one of its own entries, so a rename within it needs no look.
+    let changes_tree = !core::ptr::eq(source_dir, target_dir) && (source_is_dir || target_is_dir);
+    let moving = changes_tree.then(|| MOVING.lock());
+    let goes_into_itself = moving.is_some() && source_is_dir && lies_in(to, &source);
+    let comes_from_target = moving.is_some()
+        && target_is_dir
+        && target.as_ref().is_some_and(|target| lies_in(from, target));
+    let is_of = |state: &State, name: &[u8], node: Option<&Arc<TmpNode>>| {
+        let now = state.by_name.get(name).map(|entry| &entry.node);
+        now.map(Arc::as_ptr) == node.map(Arc::as_ptr)
+    };
+    let leads_to = |directory: &Directory, name: &[u8], node: Option<&Arc<TmpNode>>| {
+        is_of(&directory.state.lock(), name, node)
+    };
+    let several = SEVERAL.lock();
+    // From here on no other task moves or removes a directory.
+    if !leads_to(source_dir, name, Some(&source))
+        || !leads_to(target_dir, new_name, target.as_ref())
+    {
+        return Err(Errno::ESTALE);
+    }
+    if goes_into_itself {
         return Err(Errno::EINVAL);
     }
     match (&target, how) {
@@ -560,14 +590,11 @@ pub(super) fn rename(
     {
         return Ok(None);
     }
-    let target_is_dir = target
-        .as_ref()
-        .is_some_and(|target| target.directory().is_ok());
     if how == RenameMode::Exchange {
         let Some(target) = target else {
             return Err(Errno::ENOENT);
         };
-        if target_is_dir && lies_in(from, &target) {
+        if comes_from_target {
             return Err(Errno::EINVAL);
         }
         exchange(from, name, to, new_name, &source, &target)?;
@@ -577,7 +604,7 @@ pub(super) fn rename(
         }));
     }
     if let Some(target) = &target {
-        if target_is_dir && lies_in(from, target) {
+        if comes_from_target {
             return Err(Errno::ENOTEMPTY);
         }
         match (source_is_dir, target_is_dir) {
@@ -593,10 +620,6 @@ pub(super) fn rename(
     if target_dir.state.lock().removed {
         return Err(Errno::ENOENT);
     }
-    let is_of = |state: &State, name: &[u8], node: Option<&Arc<TmpNode>>| {
-        let now = state.by_name.get(name).map(|entry| &entry.node);
-        now.map(Arc::as_ptr) == node.map(Arc::as_ptr)
-    };
     let mut source_state = source_dir.state.lock();
     // Only holders of `SEVERAL` take the locks of two directories.
     let mut apart = if core::ptr::eq(source_dir, target_dir) {

@@ -111,6 +111,26 @@ impl Pending {
             .retain(|(info, _)| !unwanted.contains(info.signal));
     }
 
+    /// Removes the pending signals of POSIX timers. Others with the same numbers stay.
+    pub(crate) fn discard_of_timers(&mut self) {
+        let (mut removed, mut kept) = (SigSet::EMPTY, SigSet::EMPTY);
+        self.queue.retain(|(info, _)| {
+            let is_timers = info.code == info::SI_TIMER;
+            let numbers = if is_timers { &mut removed } else { &mut kept };
+            numbers.insert(info.signal);
+            !is_timers
+        });
+        self.set = self.set.without(removed.without(kept));
+    }
+
+    /// Has `room` count the pending signal with details for which `same` returns `true`, until it
+    /// is taken or removed. Drops `room` if there is no such signal.
+    pub(crate) fn count_as(&mut self, room: Queued, same: impl Fn(&SigInfo) -> bool) {
+        if let Some((_, place)) = self.queue.iter_mut().find(|(info, _)| same(info)) {
+            *place = Some(room);
+        }
+    }
+
     /// Returns whether `signal` is pending with details for which `same` returns `true`. Timers use
     /// this, because their signals are queued only once.
     pub fn has(&self, signal: Signal, same: impl Fn(&SigInfo) -> bool) -> bool {

@@ -1,10 +1,14 @@
 //! The number of queued signals of each user (`RLIMIT_SIGPENDING`).
 
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 use machine::sync::SpinLock;
 
-/// The users that have queued signals, each with their number.
-static USERS: SpinLock<Vec<(u32, u64)>> = SpinLock::new(Vec::new());
+/// The number of queued signals of each user. See [`KEPT`] for users without any.
+static USERS: SpinLock<BTreeMap<u32, u64>> = SpinLock::new(BTreeMap::new());
+
+/// A user without queued signals keeps an entry while there are no more entries than this, so that
+/// a signal now and then allocates nothing.
+const KEPT: usize = 8;
 
 /// One queued signal, or room for that of a timer. It counts for the user with this number until it
 /// is dropped.
@@ -12,20 +16,16 @@ static USERS: SpinLock<Vec<(u32, u64)>> = SpinLock::new(Vec::new());
 pub(crate) struct Queued(u32);
 
 impl Queued {
-    /// Counts one more signal for the user `uid`, who may have `limit`. Returns `None` at the limit
-    /// or if memory is out.
+    /// Counts one more signal for the user `uid`, who may have `limit`. Returns `None` at the
+    /// limit.
     pub(crate) fn count(uid: u32, limit: u64) -> Option<Self> {
         let mut users = USERS.lock();
-        let known = users.iter().position(|(user, _)| *user == uid);
-        if known.map_or(0, |at| users[at].1) >= limit {
-            return None;
-        }
-        match known {
-            Some(at) => users[at].1 += 1,
-            None => {
-                users.try_reserve(1).ok()?;
-                users.push((uid, 1));
+        match users.get_mut(&uid) {
+            Some(queued) if *queued < limit => *queued += 1,
+            None if limit > 0 => {
+                users.insert(uid, 1);
             }
+            _ => return None,
         }
         Some(Self(uid))
     }
@@ -34,18 +34,15 @@ impl Queued {
 impl Drop for Queued {
     fn drop(&mut self) {
         let mut users = USERS.lock();
-        let known = users.iter().position(|(user, _)| *user == self.0);
-        let at = known.expect("the signal was counted");
-        users[at].1 -= 1;
-        if users[at].1 == 0 {
-            users.swap_remove(at);
+        let queued = users.get_mut(&self.0).expect("the signal was counted");
+        *queued -= 1;
+        if *queued == 0 && users.len() > KEPT {
+            users.remove(&self.0);
         }
     }
 }
 
 /// Returns the number of queued signals of the user `uid`, with one for each POSIX timer.
 pub fn queued_of(uid: u32) -> u64 {
-    let users = USERS.lock();
-    let known = users.iter().find(|(user, _)| *user == uid);
-    known.map_or(0, |(_, count)| *count)
+    USERS.lock().get(&uid).copied().unwrap_or(0)
 }

@@ -352,6 +352,11 @@ fn replace(
     let old_actions = core::mem::replace(&mut *process.actions.lock(), actions);
     drop(old_actions);
     process.timers.posix.clear();
+    {
+        let mut group = process.group.lock();
+        group.pending.discard_of_timers();
+        task.signals().pending().discard_of_timers();
+    }
     process.relations.lock().has_execed = true;
     task.set_name(name);
     task.signals().reset_for_exec();

@@ -203,8 +203,8 @@ pub(crate) struct Marks {
     pub(crate) robust_list: AtomicU64,
     /// The owner of the lock that the task waits for (`futex_pi`); 0 if it waits for none.
     pub(crate) waits_for: AtomicU32,
-    /// Whether any task has waited for this one to unlock.
-    pub(crate) is_waited_for: AtomicU32,
+    /// The buckets of `futex_pi` in which tasks may wait for this one to unlock, as a set of bits.
+    pub(crate) waited_in: AtomicU64,
     /// Whether the task has ended and will not unlock anything.
     pub(crate) is_gone: AtomicU32,
 }

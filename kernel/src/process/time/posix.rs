@@ -56,7 +56,7 @@ struct Timer {
     serial: u32,
     kernel: KernelTimer,
     /// The room for its signal among those of its user.
-    _room: Queued,
+    room: Queued,
 }
 
 impl Timer {
@@ -141,7 +141,7 @@ impl PosixTimers {
             told: 0,
             serial,
             kernel,
-            _room: room,
+            room,
         };
         let mut timers = self.0.lock();
         let Some(place) = timers.list.get_mut(number as usize) else {
@@ -288,11 +288,12 @@ impl PosixTimers {
         }
     }
 
-    /// Deletes the timer `number`.
+    /// Deletes the timer `number` of `process`. Its pending signal, if any, stays, and counts for
+    /// the user until it is taken.
     ///
     /// # Errors
     /// Fails with `EINVAL` if there is no such timer.
-    pub(crate) fn delete(&self, number: u32) -> Result<(), Errno> {
+    pub(crate) fn delete(&self, process: &Process, number: u32) -> Result<(), Errno> {
         let timer = {
             let mut timers = self.0.lock();
             let timer = timers.list.get_mut(number as usize).and_then(Option::take);
@@ -301,10 +302,20 @@ impl PosixTimers {
             }
             timer
         };
-        timer.map(drop).ok_or(Errno::EINVAL)
+        let timer = timer.ok_or(Errno::EINVAL)?;
+        if let Notify::Signal { thread, .. } = timer.notify {
+            let same = sent_by(number, timer.serial);
+            match thread.map(|tid| process.thread(tid)) {
+                None => process.group.lock().pending.count_as(timer.room, same),
+                Some(Some(task)) => task.signals().pending().count_as(timer.room, same),
+                // The thread has ended.
+                Some(None) => {}
+            }
+        }
+        Ok(())
     }
 
-    /// Deletes all timers of the process (exec, exit).
+    /// Deletes all timers of the process (exec, exit). The caller discards their pending signals.
     pub(crate) fn clear(&self) {
         let mut timers = self.0.lock();
         let list = core::mem::take(&mut timers.list);
@@ -372,10 +383,7 @@ impl PosixTimers {
         };
         // A timer has one pending signal at a time. Further expirations count as its overrun.
         let waits = {
-            let same = |entry: &SigInfo| {
-                matches!(entry.detail, Detail::Timer { id: other, serial: made, .. }
-                    if (other, made) == (id, serial))
-            };
+            let same = sent_by(number, serial);
             let group = process.group.lock();
             match &task {
                 None => group.pending.has(signal, same),
@@ -428,6 +436,14 @@ fn reading(timer: &Timer, now: Nanos) -> Reading {
     Reading {
         left: timer.setting.left(now),
         interval: timer.setting.interval,
+    }
+}
+
+/// Returns a function that tells whether a signal is that of the timer `number` with this `serial`.
+fn sent_by(number: u32, serial: u32) -> impl Fn(&SigInfo) -> bool {
+    move |info| {
+        matches!(info.detail, Detail::Timer { id, serial: made, .. }
+            if (id, made) == (number.cast_signed(), serial))
     }
 }
 
