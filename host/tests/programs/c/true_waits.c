@@ -205,7 +205,33 @@ static void signals_at_descriptors(void)
 	until_in_call(getpid(), reader, SYS_read);
 	MUST(kill(getpid(), SIGUSR1));
 	pthread_join(thread, 0);
+	/* Two processes put it in sets, and a third closes it last. */
+	pid_t last = MUST(fork());
+	if (last == 0) {
+		pid_t second = MUST(fork());
+		if (second == 0) {
+			int other = MUST(epoll_create1(0));
+			MUST(epoll_ctl(other, EPOLL_CTL_ADD, signal_file, &event));
+			MUST(raise(SIGUSR1));
+			TRY(epoll_wait(other, &event, 1, 0));
+			_exit(0);
+		}
+		MUST(waitpid(second, 0, 0));
+		pause();
+	}
+	until_in_call(last, last, SYS_pause);
+	MUST(kill(getpid(), SIGUSR1));
+	TRY(epoll_wait(e, &event, 1, 0));
 	close(signal_file);
+	TRY(epoll_wait(e, &event, 1, 0));
+	MUST(kill(last, SIGKILL));
+	MUST(waitpid(last, 0, 0));
+	TRY(epoll_wait(e, &event, 1, 0));
+	struct pollfd all = { e, POLLIN };
+	TRY(poll(&all, 1, 0));
+	sigemptyset(&one), sigaddset(&one, SIGUSR1);
+	HOLDS(sigwaitinfo(&one, 0) == SIGUSR1);
+	close(e);
 }
 
 /* A list of mounts tells of each change once. */
