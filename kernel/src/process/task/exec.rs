@@ -218,8 +218,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
-    let tracer = ptrace::tracer_credentials(&task);
-    let (credentials, secure) = task.credentials().for_program(tracer.as_deref());
+    let (credentials, secure, gain) = ptrace::credentials_for_program(task);
     let who = (&credentials, secure);
     let loaded = program.load(path, &args, &env, who, &process.limits())?;
     // The table of files and the locks that it owns stay, unless tasks share the table that live
@@ -256,6 +255,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     process.relations.lock().exit_signal = Signal::SIGCHLD.number();
     // A program with more rights than before becomes non-dumpable.
     task.act_as(credentials);
+    drop(gain);
     if task.is_traced() {
         drop(program);
         ptrace::executed(task, frame, tid);
