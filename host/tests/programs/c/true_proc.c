@@ -9,6 +9,7 @@
 #include <sys/ipc.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -521,6 +522,45 @@ static void starts_and_ends(void)
 	}
 }
 
+/* EXITING, POSTCOREDUMP, FORKNOEXEC, SIGNALED, KTHREAD and RANDOMIZE. */
+static void say_flags(const char *who, const char *path)
+{
+	say("flags of %s: %#lx", who, place(path, 9) & 0x60044c);
+}
+
+static void *flags_of_a_thread(void *unused)
+{
+	(void)unused;
+	say_flags("a thread", "/proc/thread-self/stat");
+	return NULL;
+}
+
+/* What the flags tell of a program and its end. */
+static void flags_of_tasks(void)
+{
+	char path[64];
+	say_flags("the program", "/proc/self/stat");
+	for (int i = 0; i < 2; i++) {
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			pthread_t thread;
+			say_flags("a child", "/proc/self/stat");
+			pthread_create(&thread, NULL, flags_of_a_thread, NULL);
+			pthread_join(thread, NULL);
+			if (i == 1)
+				raise(SIGKILL);
+			_exit(0);
+		}
+		siginfo_t info;
+		MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT));
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		say_flags("one that has ended", path);
+		MUST(waitpid(child, NULL, 0));
+	}
+	IN_CHILD("not at random",
+		 MUST(personality(0x40000)); say_flags("a child", "/proc/self/stat"); execl("/proc/self/exe", "itself", "flags", NULL));
+}
+
 static long command_line(void)
 {
 	int fd = MUST(open("/proc/self/cmdline", O_RDONLY));
@@ -608,9 +648,14 @@ static void tellings(void)
 int main(int count, char **argv)
 {
 	arguments = argv;
+	if (count > 1) {
+		say_flags("a program", "/proc/self/stat");
+		return 0;
+	}
 	odd_names();
 	tellings();
 	starts_and_ends();
+	flags_of_tasks();
 	IN_CHILD("titles", titles());
 	links();
 	modes();

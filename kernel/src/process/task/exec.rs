@@ -5,7 +5,7 @@
 use super::image::{Loaded, Program};
 use super::process::Resources;
 use super::used_space::UsedSpace;
-use super::{executable, exit, limits, table};
+use super::{executable, exit, image, limits, table};
 use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFile};
 use crate::process::signal::{Actions, Signal};
@@ -252,6 +252,9 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     replace(task, name, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
+    process
+        .randomized
+        .store(image::randomizes(), Ordering::Relaxed);
     process.relations.lock().exit_signal = Signal::SIGCHLD.number();
     // A program with more rights than before becomes non-dumpable.
     task.act_as(credentials);

@@ -5,7 +5,7 @@ use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::ptrace;
 use crate::process::seccomp::Confinement;
-use crate::process::task::{self, Name, Process, Usage, limits};
+use crate::process::task::{self, Name, Process, Task, Usage, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
 use crate::vm::AddressSpace;
@@ -28,6 +28,37 @@ fn state(subject: &Subject, process: &Process) -> u8 {
         Some(task) => task.state_letter(),
         None => process.state_letter(),
     }
+}
+
+/// Returns the flags of the subject's thread, those of Linux's (`PF_*`) that tell of its program
+/// and its end. `task` is the thread, or `None` if it has ended.
+fn flags(subject: &Subject, process: &Process, task: Option<&Task>) -> u32 {
+    /// The thread ends, and a core file no longer shows it.
+    const EXITING: u32 = 0x4 | 0x8;
+    /// The thread was made by fork or clone, and has not called exec.
+    const FORK_NO_EXEC: u32 = 0x40;
+    const DUMPED_CORE: u32 = 0x200;
+    const SIGNALLED: u32 = 0x400;
+    const KERNEL_THREAD: u32 = 0x20_0000;
+    const RANDOMIZED: u32 = 0x40_0000;
+    let (has_execed, zombie) = {
+        let relations = process.relations.lock();
+        (relations.has_execed, relations.zombie)
+    };
+    let mut flags = match (task, zombie) {
+        (Some(task), _) if task.is_kernel() => KERNEL_THREAD,
+        (Some(_), _) => 0,
+        (None, Some(status)) if status.0 & 0x80 != 0 => EXITING | DUMPED_CORE | SIGNALLED,
+        (None, Some(status)) if status.0 & 0x7f != 0 => EXITING | SIGNALLED,
+        (None, _) => EXITING,
+    };
+    if !has_execed || subject.number() != process.pid() {
+        flags |= FORK_NO_EXEC;
+    }
+    if process.randomized.load(Ordering::Relaxed) {
+        flags |= RANDOMIZED;
+    }
+    flags
 }
 
 /// Shows `/proc/PID/stat`.
@@ -85,7 +116,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     }
     // tty_nr tpgid flags
     let (terminal, foreground) = terminal::numbers(process);
-    write!(text, "{terminal} {foreground} 0 ")?;
+    let flags = flags(subject, process, task.as_deref());
+    write!(text, "{terminal} {foreground} {flags} ")?;
     for number in [
         // minflt cminflt majflt cmajflt
         own.minor_faults,
