@@ -3,8 +3,10 @@
 #include "say.h"
 #include "blocked.h"
 #include <dirent.h>
+#include <elf.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/mount.h>
@@ -498,6 +500,45 @@ static long place(const char *path, int number)
 
 static char **arguments;
 
+/* The bounds of code and data, from the program's own headers. */
+static void bounds(void)
+{
+	const Elf64_Phdr *headers = (void *)getauxval(AT_PHDR);
+	long base = 0, code[2] = { -1, 0 }, data[2] = { 0, 0 };
+	for (unsigned i = 0; i < getauxval(AT_PHNUM); i++) {
+		long start = headers[i].p_vaddr, end = start + headers[i].p_filesz;
+		if (headers[i].p_type != PT_LOAD)
+			continue;
+		if (headers[i].p_offset == 0)
+			base = (long)headers - sizeof(Elf64_Ehdr) - start;
+		if (headers[i].p_flags & PF_X) {
+			code[0] = code[0] < 0 || start < code[0] ? start : code[0];
+			code[1] = end > code[1] ? end : code[1];
+		}
+		data[0] = start > data[0] ? start : data[0];
+		data[1] = end > data[1] ? end : data[1];
+	}
+	HOLDS(place("/proc/self/stat", 26) == base + code[0]);
+	HOLDS(place("/proc/self/stat", 27) == base + code[1]);
+	HOLDS(place("/proc/self/stat", 45) == base + data[0]);
+	HOLDS(place("/proc/self/stat", 46) == base + data[1]);
+	/* Those of another user's program are hidden. */
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	until_in_call(child, child, SYS_pause);
+	IN_CHILD("another user", {
+		char path[64];
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		MUST(setuid(1000));
+		say("code %ld %ld, data %ld %ld", place(path, 26), place(path, 27), place(path, 45), place(path, 46));
+	});
+	MUST(kill(child, SIGKILL));
+	MUST(waitpid(child, NULL, 0));
+}
+
 /* Where the stack and the heap start, the signal at the end, and the status of a process that has ended. */
 static void starts_and_ends(void)
 {
@@ -655,6 +696,7 @@ int main(int count, char **argv)
 	odd_names();
 	tellings();
 	starts_and_ends();
+	bounds();
 	flags_of_tasks();
 	IN_CHILD("titles", titles());
 	links();

@@ -168,6 +168,8 @@ impl Program {
         };
         let end = bias.wrapping_add(layout.end).next_multiple_of(PAGE);
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
+        let placed = |[first, end]: [u64; 2]| bias.wrapping_add(first)..bias.wrapping_add(end);
+        vm.set_program(placed(layout.code), placed(layout.data));
         let place = Place {
             program: bias,
             interpreter: interpreter.map_or(0, |(bias, _)| bias),

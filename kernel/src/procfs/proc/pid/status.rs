@@ -83,6 +83,9 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
     let stack = seen.map_or(0, |space| space.stack_start());
+    // As on Linux, others see 1 in place of the code's bounds.
+    let hidden = u64::from(space.is_some());
+    let [code, data] = seen.map_or([hidden..hidden, 0..0], |space| space.program());
     let heap = seen.map_or(0, |space| space.heap_start());
     let (ignored, caught) = process.actions().summary();
     let scheduling = task
@@ -151,8 +154,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         memory.rss() / PAGE,
         process.limit(linux_raw_sys::general::RLIMIT_RSS as usize),
         // startcode endcode startstack kstkesp kstkeip
-        0,
-        0,
+        code.start,
+        code.end,
         stack,
         0,
         0,
@@ -187,8 +190,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         0,
         0,
         0,
-        0,
-        0,
+        data.start,
+        data.end,
         heap,
         // arg_start arg_end env_start env_end
         arguments.start,
