@@ -106,6 +106,12 @@ pub struct Layout {
     pub start: u64,
     /// Address after the highest byte.
     pub end: u64,
+    /// The lowest address of executable segments, and the address after the highest byte of the
+    /// file in them, as Linux counts code.
+    pub code: [u64; 2],
+    /// The highest address of a segment, and the address after the highest byte of the file in any,
+    /// as Linux counts data.
+    pub data: [u64; 2],
     /// Power of two by which the load address of a program without fixed addresses must be
     /// divisible.
     pub alignment: u64,
@@ -216,6 +222,19 @@ pub fn layout(header: &Header, table: &[u8], user_end: u64) -> Result<Layout, El
         let start = segment.address & !(PAGE - 1);
         first = Some(first.map_or(start, |first| first.min(start)));
         layout.end = layout.end.max(segment.end());
+        let file_end = segment.address + segment.file_bytes;
+        if segment.execute {
+            let [low, high] = &mut layout.code;
+            *low = if *high == 0 {
+                segment.address
+            } else {
+                segment.address.min(*low)
+            };
+            *high = file_end.max(*high);
+        }
+        let [last, high] = &mut layout.data;
+        *last = segment.address.max(*last);
+        *high = file_end.max(*high);
         if covers(&segment, header) {
             layout.headers = Some(segment.address + (header.table_offset - segment.offset));
         }

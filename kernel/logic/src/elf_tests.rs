@@ -75,6 +75,8 @@ fn a_plain_program_is_laid_out() {
     assert!(header.fixed);
     let layout = elf::layout(&header, &table, USER_END).unwrap();
     assert_eq!((layout.start, layout.end), (0x40_0000, 0x40_7800));
+    assert_eq!(layout.code, [0x40_0000, 0x40_1234]);
+    assert_eq!(layout.data, [0x40_2800, 0x40_2900]);
     assert_eq!(
         layout.headers,
         Some(0x40_0040),

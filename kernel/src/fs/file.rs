@@ -74,6 +74,21 @@ pub trait File: Any + Send + Sync {
     fn notifier(&self) -> Option<Arc<Notifier>> {
         None
     }
+    /// Takes note that an epoll set is about to watch an open file of this file by `notifier`,
+    /// which [`Self::notifier`] returned.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
+    fn note_watch(&self, _notifier: &Arc<Notifier>) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// Takes the open file at the address `open_file`, which ends, out of all epoll sets. The
+    /// current process need not be one that put it there.
+    fn leave_sets(&self, open_file: usize) {
+        if let Some(notifier) = self.notifier() {
+            notifier.release(open_file);
+        }
+    }
     /// Returns the notifier whose events send signals (`O_ASYNC`). `None` if files of this kind
     /// never send signals.
     ///
@@ -206,10 +221,8 @@ pub struct OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.forget_owner();
-        if *self.was_in_set.get_mut()
-            && let Some(notifier) = self.file.notifier()
-        {
-            notifier.release(core::ptr::from_ref(self).addr());
+        if *self.was_in_set.get_mut() {
+            self.file.leave_sets(core::ptr::from_ref(self).addr());
         }
         if *self.has_locks.get_mut() {
             locks::release_description(self);
@@ -336,10 +349,15 @@ impl OpenFile {
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// Marks the open file as one that epoll sets may contain, which it must leave at its end.
-    pub(super) fn note_set(&self) {
+    /// Marks the open file as one that epoll sets may contain, which it must leave at its end. A
+    /// set is about to watch it by `notifier`, the notifier of its file.
+    ///
+    /// # Errors
+    /// Fails with `ENOMEM`.
+    pub(super) fn note_set(&self, notifier: &Arc<Notifier>) -> Result<(), Errno> {
         // Relaxed, as in `note_locks`.
         self.was_in_set.store(true, Ordering::Relaxed);
+        self.file.note_watch(notifier)
     }
 
     /// Returns the node of the open file.

@@ -10,6 +10,7 @@ use super::io::ByteSink;
 use super::poll::{Notifier, PollMask};
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general::{CLOCK_REALTIME, CLOCK_REALTIME_ALARM};
 use logic::errno::{Errno, SysResult};
 use logic::sparse::Sparse;
 use logic::used_slots::UsedSlots;
@@ -68,8 +69,8 @@ impl State {
 pub struct TimerFile {
     state: SpinLock<State>,
     notifier: Arc<Notifier>,
-    /// Whether times that programs give count from 1970.
-    pub realtime: bool,
+    /// Linux's number of the clock that the timer follows.
+    pub clock: u32,
     this: Weak<Self>,
 }
 
@@ -122,15 +123,19 @@ pub fn clock_was_set() {
 }
 
 impl TimerFile {
-    /// Returns a timer that is not set. `realtime` says whether times that programs give count from
-    /// 1970.
-    pub fn new(realtime: bool) -> Arc<Self> {
+    /// Returns a timer that is not set, on the clock with Linux's number `clock`.
+    pub fn new(clock: u32) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             state: SpinLock::new(State::default()),
             notifier: Arc::new(Notifier::new()),
-            realtime,
+            clock,
             this: this.clone(),
         })
+    }
+
+    /// Returns whether times that programs give count from 1970.
+    pub fn is_realtime(&self) -> bool {
+        matches!(self.clock, CLOCK_REALTIME | CLOCK_REALTIME_ALARM)
     }
 
     /// Adds the timer to those that follow the wall clock.

@@ -393,14 +393,20 @@ pub fn eventfd2(a: &Args) -> SysResult {
 
 /// `timerfd_create(2)`.
 pub fn timerfd_create(a: &Args) -> SysResult {
-    let realtime = match a.uint(0) {
-        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => true,
-        CLOCK_MONOTONIC | CLOCK_BOOTTIME | CLOCK_BOOTTIME_ALARM => false,
-        _ => return Err(Errno::EINVAL),
-    };
+    let clock = a.uint(0);
+    if !matches!(
+        clock,
+        CLOCK_REALTIME
+            | CLOCK_REALTIME_ALARM
+            | CLOCK_MONOTONIC
+            | CLOCK_BOOTTIME
+            | CLOCK_BOOTTIME_ALARM
+    ) {
+        return Err(Errno::EINVAL);
+    }
     let flags = creation_flags(a.uint(1))?;
-    time::may_wait_for(a.uint(0))?;
-    install(TimerFile::new(realtime), "timerfd", flags)
+    time::may_wait_for(clock)?;
+    install(TimerFile::new(clock), "timerfd", flags)
 }
 
 fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errno> {
@@ -430,7 +436,9 @@ pub fn timerfd_settime(a: &Args) -> SysResult {
     let (interval, value) = (interval?, value?);
     let absolute = flags & TFD_TIMER_ABSTIME != 0;
     let old = with_timer(a, |timer| {
-        let by_wall = timer.realtime && absolute;
+        // As on Linux, the caller needs the right too: it may have got the timer from another task.
+        time::may_wait_for(timer.clock)?;
+        let by_wall = timer.is_realtime() && absolute;
         let next = match value {
             Nanos(0) => None,
             _ if absolute => Some(value),

@@ -143,8 +143,12 @@ fn sleep_by_cpu_time(clock: Clock, until: Nanos, a: &Args) -> SysResult {
 
 /// `clock_gettime(2)`.
 pub fn clock_gettime(a: &Args) -> SysResult {
-    let now = Clock::from_number(a.int(0))?.now()?;
-    Timespec::from(now).write(a.addr(1))?;
+    let clock = match Clock::from_number(a.int(0))? {
+        // As on Linux, a thread may name its process by its own number too, in this call alone.
+        Clock::Process(tid, part) if tid == process::current().tid() => Clock::Process(0, part),
+        clock => clock,
+    };
+    Timespec::from(clock.now()?).write(a.addr(1))?;
     Ok(0)
 }
 

@@ -107,6 +107,7 @@ impl AddressSpace {
         let (heap, limits) = (state.heap.clone(), state.limits);
         let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
         let (auxiliary, stack_start) = (state.auxiliary.clone(), state.stack_start);
+        let program = state.program.clone();
         drop(state);
         let mut state = child.state.lock();
         state.areas = own;
@@ -117,6 +118,7 @@ impl AddressSpace {
         state.environment = environment;
         state.auxiliary = auxiliary;
         state.stack_start = stack_start;
+        state.program = program;
         state.changed();
         commitment.keep();
         Ok(areas)

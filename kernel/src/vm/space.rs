@@ -95,6 +95,8 @@ pub(super) struct State {
     pub(super) auxiliary: Range<u64>,
     /// The stack pointer with which the program started.
     pub(super) stack_start: u64,
+    /// The bounds of the program's code and of its data.
+    pub(super) program: [Range<u64>; 2],
     /// A child is getting its pages. Faults and calls that drop pages wait.
     pub(super) forking: bool,
 }
@@ -318,6 +320,7 @@ impl AddressSpace {
             environment: 0..0,
             auxiliary: 0..0,
             stack_start: 0,
+            program: [0..0, 0..0],
             forking: false,
         };
         let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
@@ -589,6 +592,16 @@ impl AddressSpace {
     /// Returns the stack pointer with which the program started.
     pub fn stack_start(&self) -> u64 {
         self.state.lock().stack_start
+    }
+
+    /// Sets the bounds of the program's code and of its data (`/proc/PID/stat`).
+    pub fn set_program(&self, code: Range<u64>, data: Range<u64>) {
+        self.state.lock().program = [code, data];
+    }
+
+    /// Returns the bounds of the program's code and of its data.
+    pub fn program(&self) -> [Range<u64>; 2] {
+        self.state.lock().program.clone()
     }
 
     /// Returns the start of the heap that `brk` moves.

@@ -273,6 +273,56 @@ static void streams(void)
 	say("%zu bytes came, %zu of them wrong", total, wrong);
 }
 
+/* Reads all packets of a pipe, which does not wait. */
+static void say_packets(const char *what, int fd)
+{
+	static char got[20000];
+	char line[400] = "";
+	ssize_t n;
+	while ((n = read(fd, got, sizeof got)) > 0)
+		snprintf(line + strlen(line), sizeof line - strlen(line), " %zd %.3s", n, n < 3 ? "" : got);
+	say("%s:%s", what, line);
+}
+
+/* Packets that go on to another pipe are packets there. */
+static void carried_packets(int *p, char *data)
+{
+	int q[2];
+	MUST(pipe2(q, O_NONBLOCK));
+	for (int i = 0; i < 3; i++)
+		MUST(write(p[1], data + i, 3 + i));
+	MUST(write(p[1], data, 4096));
+	MUST(write(p[1], data + 1, 4096));
+	TRY(tee(p[0], q[1], 20000, 0));
+	say_packets("a copy", q[0]);
+	TRY(tee(p[0], q[1], 9, 0));
+	say_packets("a copy of a part", q[0]);
+	TRY(splice(p[0], 0, q[1], 0, 5, 0));
+	say_packets("a part", q[0]);
+	TRY(splice(p[0], 0, q[1], 0, 20000, 0));
+	say_packets("the rest", q[0]);
+	/* Behind bytes, and before some. */
+	MUST(write(q[1], data, 4));
+	MUST(write(p[1], data, 5));
+	MUST(fcntl(p[1], F_SETFL, O_NONBLOCK));
+	MUST(write(p[1], data + 3, 6));
+	MUST(write(p[1], data + 4, 7));
+	TRY(splice(p[0], 0, q[1], 0, 20000, 0));
+	say_packets("among bytes", q[0]);
+	MUST(fcntl(p[1], F_SETFL, O_NONBLOCK | O_DIRECT));
+	/* No more of them than places. */
+	MUST(fcntl(q[1], F_SETPIPE_SZ, 2 * 4096));
+	for (int i = 0; i < 3; i++)
+		MUST(write(p[1], data + i, 3 + i));
+	TRY(splice(p[0], 0, q[1], 0, 20000, 0));
+	TRY(splice(p[0], 0, q[1], 0, 20000, 0));
+	TRY(tee(p[0], q[1], 20000, 0));
+	say_packets("the first two", q[0]);
+	TRY(splice(p[0], 0, q[1], 0, 20000, 0));
+	say_packets("the last", q[0]);
+	close(q[0]), close(q[1]);
+}
+
 /* With O_DIRECT each write is a packet, and a read takes one. */
 static void packets(void)
 {
@@ -326,7 +376,7 @@ static void packets(void)
 	TRY(read(p[0], got, 5000));
 	TRY(write(p[1], data, 4096));
 	TRY(write(p[1], data, 5));
-	/* A transfer takes no packets. */
+	/* A transfer takes parts of packets. */
 	MUST(pipe(q));
 	TRY(splice(p[0], 0, q[1], 0, 4000, 0));
 	TRY(read(p[0], got, 10));
@@ -354,6 +404,7 @@ static void packets(void)
 	TRY(read(p[0], got, 100));
 	close(f);
 	unlink("packets");
+	carried_packets(p, data);
 	/* A full pipe's writer waits for a place. */
 	TRY(fcntl(p[1], F_SETFL, O_DIRECT));
 	TRY(fcntl(p[0], F_SETFL, 0));

@@ -3,12 +3,15 @@
 #include "say.h"
 #include "blocked.h"
 #include <dirent.h>
+#include <elf.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -497,6 +500,45 @@ static long place(const char *path, int number)
 
 static char **arguments;
 
+/* The bounds of code and data, from the program's own headers. */
+static void bounds(void)
+{
+	const Elf64_Phdr *headers = (void *)getauxval(AT_PHDR);
+	long base = 0, code[2] = { -1, 0 }, data[2] = { 0, 0 };
+	for (unsigned i = 0; i < getauxval(AT_PHNUM); i++) {
+		long start = headers[i].p_vaddr, end = start + headers[i].p_filesz;
+		if (headers[i].p_type != PT_LOAD)
+			continue;
+		if (headers[i].p_offset == 0)
+			base = (long)headers - sizeof(Elf64_Ehdr) - start;
+		if (headers[i].p_flags & PF_X) {
+			code[0] = code[0] < 0 || start < code[0] ? start : code[0];
+			code[1] = end > code[1] ? end : code[1];
+		}
+		data[0] = start > data[0] ? start : data[0];
+		data[1] = end > data[1] ? end : data[1];
+	}
+	HOLDS(place("/proc/self/stat", 26) == base + code[0]);
+	HOLDS(place("/proc/self/stat", 27) == base + code[1]);
+	HOLDS(place("/proc/self/stat", 45) == base + data[0]);
+	HOLDS(place("/proc/self/stat", 46) == base + data[1]);
+	/* Those of another user's program are hidden. */
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	until_in_call(child, child, SYS_pause);
+	IN_CHILD("another user", {
+		char path[64];
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		MUST(setuid(1000));
+		say("code %ld %ld, data %ld %ld", place(path, 26), place(path, 27), place(path, 45), place(path, 46));
+	});
+	MUST(kill(child, SIGKILL));
+	MUST(waitpid(child, NULL, 0));
+}
+
 /* Where the stack and the heap start, the signal at the end, and the status of a process that has ended. */
 static void starts_and_ends(void)
 {
@@ -519,6 +561,45 @@ static void starts_and_ends(void)
 		say("made with %d: signal at the end %ld, status %ld", flags[i], place(path, 38), place(path, 52));
 		MUST(waitpid(child, 0, __WALL));
 	}
+}
+
+/* EXITING, POSTCOREDUMP, FORKNOEXEC, SIGNALED, KTHREAD and RANDOMIZE. */
+static void say_flags(const char *who, const char *path)
+{
+	say("flags of %s: %#lx", who, place(path, 9) & 0x60044c);
+}
+
+static void *flags_of_a_thread(void *unused)
+{
+	(void)unused;
+	say_flags("a thread", "/proc/thread-self/stat");
+	return NULL;
+}
+
+/* What the flags tell of a program and its end. */
+static void flags_of_tasks(void)
+{
+	char path[64];
+	say_flags("the program", "/proc/self/stat");
+	for (int i = 0; i < 2; i++) {
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			pthread_t thread;
+			say_flags("a child", "/proc/self/stat");
+			pthread_create(&thread, NULL, flags_of_a_thread, NULL);
+			pthread_join(thread, NULL);
+			if (i == 1)
+				raise(SIGKILL);
+			_exit(0);
+		}
+		siginfo_t info;
+		MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT));
+		snprintf(path, sizeof path, "/proc/%d/stat", child);
+		say_flags("one that has ended", path);
+		MUST(waitpid(child, NULL, 0));
+	}
+	IN_CHILD("not at random",
+		 MUST(personality(0x40000)); say_flags("a child", "/proc/self/stat"); execl("/proc/self/exe", "itself", "flags", NULL));
 }
 
 static long command_line(void)
@@ -608,9 +689,15 @@ static void tellings(void)
 int main(int count, char **argv)
 {
 	arguments = argv;
+	if (count > 1) {
+		say_flags("a program", "/proc/self/stat");
+		return 0;
+	}
 	odd_names();
 	tellings();
 	starts_and_ends();
+	bounds();
+	flags_of_tasks();
 	IN_CHILD("titles", titles());
 	links();
 	modes();

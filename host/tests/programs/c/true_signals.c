@@ -153,6 +153,25 @@ static void alarm_clocks(void)
 	}
 }
 
+static int set_alarm(int timer, int flags)
+{
+	struct itimerspec none = { 0 };
+	return timerfd_settime(timer, flags, &none, NULL);
+}
+
+/* Timers on those clocks that a user with the right has created. */
+static void inherited_alarms(int real, int boot)
+{
+	struct itimerspec left;
+	TRY(set_alarm(real, 0));
+	TRY(set_alarm(real, TFD_TIMER_ABSTIME));
+	TRY(set_alarm(real, -1));
+	TRY(set_alarm(boot, 0));
+	TRY(timerfd_gettime(real, &left));
+	TRY(set_alarm(MUST(timerfd_create(CLOCK_REALTIME, 0)), 0));
+	TRY(set_alarm(MUST(timerfd_create(CLOCK_BOOTTIME, 0)), 0));
+}
+
 static void queue(const char *when)
 {
 	char line[256];
@@ -276,9 +295,11 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	claims();
-	DO(timerfd_create(CLOCK_REALTIME_ALARM, 0));
-	DO(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
-	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks());
+	int real = MUST(timerfd_create(CLOCK_REALTIME_ALARM, 0)), boot = MUST(timerfd_create(CLOCK_BOOTTIME_ALARM, 0));
+	TRY(set_alarm(real, 0));
+	IN_CHILD("another user", MUST(setuid(1234)); alarm_clocks(); inherited_alarms(real, boot));
+	close(real);
+	close(boot);
 	IN_CHILD("user", MUST(setuid(4711)); queued_signals());
 	IN_CHILD("program with pending signals", pending_for_a_program(arguments[0]));
 	stacks_of_handlers();

@@ -882,6 +882,72 @@ static void traced_programs(void)
 		}
 }
 
+static struct { _Atomic pid_t tracee, thread; _Atomic int begin, attach, attached; } *shared;
+
+static void *stay(void *unused)
+{
+	(void)unused;
+	shared->thread = syscall(SYS_gettid);
+	for (;;)
+		pause();
+}
+
+/* Attaches to a child that is about to gain rights. */
+static void try_to_attach(void)
+{
+	MUST(caps(0, 0, 0));
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		pthread_t thread;
+		pthread_create(&thread, NULL, stay, NULL);
+		while (!shared->begin)
+			sched_yield();
+		execl("/proc/self/exe", "itself", "again", NULL);
+		_exit(1);
+	}
+	shared->tracee = pid;
+	while (!shared->attach)
+		sched_yield();
+	long result = ptrace(PTRACE_SEIZE, pid, 0, 0);
+	int error = errno, status;
+	shared->attached = 1;
+	/* What the child says comes first. */
+	MUST(waitpid(pid, &status, 0));
+	say_status("tracee", status);
+	say_result("seize", result, error);
+}
+
+/* A tracer comes while a program begins. The other thread of the process, which must end before, is held. */
+static void late_tracer(void)
+{
+	int status;
+	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		try_to_attach();
+		_exit(0);
+	}
+	while (!shared->tracee || !shared->thread)
+		sched_yield();
+	pid_t thread = shared->thread;
+	say("== a late tracer");
+	MUST(ptrace(PTRACE_SEIZE, thread, 0, PTRACE_O_TRACEEXIT));
+	shared->begin = 1;
+	MUST(waitpid(thread, &status, __WALL));
+	say("the other thread stops with %#x", status);
+	shared->attach = 1;
+	/* On Linux the tracer waits for the end of the exec. */
+	for (char call[256] = "0"; !shared->attached; sched_yield()) {
+		of_task(pid, pid, "syscall", call, sizeof call);
+		if (strtol(call, NULL, 10) == SYS_ptrace && state_of_task(pid, pid) == 'S')
+			break;
+	}
+	MUST(ptrace(PTRACE_CONT, thread, 0, 0));
+	MUST(waitpid(thread, &status, __WALL));
+	MUST(waitpid(pid, &status, 0));
+	say_status("tracer", status);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -904,5 +970,6 @@ int main(int argc, char **argv)
 	others();
 	threads();
 	traced_programs();
+	late_tracer();
 	return 0;
 }

@@ -205,7 +205,33 @@ static void signals_at_descriptors(void)
 	until_in_call(getpid(), reader, SYS_read);
 	MUST(kill(getpid(), SIGUSR1));
 	pthread_join(thread, 0);
+	/* Two processes put it in sets, and a third closes it last. */
+	pid_t last = MUST(fork());
+	if (last == 0) {
+		pid_t second = MUST(fork());
+		if (second == 0) {
+			int other = MUST(epoll_create1(0));
+			MUST(epoll_ctl(other, EPOLL_CTL_ADD, signal_file, &event));
+			MUST(raise(SIGUSR1));
+			TRY(epoll_wait(other, &event, 1, 0));
+			_exit(0);
+		}
+		MUST(waitpid(second, 0, 0));
+		pause();
+	}
+	until_in_call(last, last, SYS_pause);
+	MUST(kill(getpid(), SIGUSR1));
+	TRY(epoll_wait(e, &event, 1, 0));
 	close(signal_file);
+	TRY(epoll_wait(e, &event, 1, 0));
+	MUST(kill(last, SIGKILL));
+	MUST(waitpid(last, 0, 0));
+	TRY(epoll_wait(e, &event, 1, 0));
+	struct pollfd all = { e, POLLIN };
+	TRY(poll(&all, 1, 0));
+	sigemptyset(&one), sigaddset(&one, SIGUSR1);
+	HOLDS(sigwaitinfo(&one, 0) == SIGUSR1);
+	close(e);
 }
 
 /* A list of mounts tells of each change once. */
@@ -377,6 +403,43 @@ static void sleep_by_a_thread(void)
 	pthread_join(thread, NULL);
 }
 
+static void *by_own_number(void *unused)
+{
+	clockid_t clock = CPU_CLOCK(syscall(SYS_gettid), 2);
+	struct timespec t = { 0, 1 };
+	timer_t timer;
+	(void)unused;
+	TRY(clock_gettime(clock, &t));
+	TRY(clock_getres(clock, &t));
+	TRY(syscall(SYS_timer_create, clock, NULL, &timer));
+	TRY(syscall(SYS_clock_nanosleep, clock, 0, &t, NULL));
+	return NULL;
+}
+
+/* The clocks of other processes, and of one by the number of a thread that is not its first. */
+static void clocks_of_others(void)
+{
+	pthread_t thread;
+	siginfo_t info;
+	struct timespec span = { 0, 50000000 };
+	MUST(pthread_create(&thread, NULL, by_own_number, NULL));
+	pthread_join(thread, NULL);
+	pid_t child = MUST(fork());
+	if (child == 0)
+		for (;;)
+			;
+	TRY(syscall(SYS_clock_nanosleep, CPU_CLOCK(child, 2), 0, &span, NULL));
+	HOLDS(shown(CPU_CLOCK(child, 2)) >= 0.05);
+	MUST(kill(child, SIGKILL));
+	MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT));
+	HOLDS(shown(CPU_CLOCK(child, 2)) >= 0.05);
+	TRY(clock_getres(CPU_CLOCK(child, 2), &span));
+	TRY(clock_gettime(CPU_CLOCK(child, 6), &span));
+	MUST(waitpid(child, NULL, 0));
+	TRY(clock_gettime(CPU_CLOCK(child, 2), &span));
+	TRY(syscall(SYS_clock_nanosleep, CPU_CLOCK(child, 2), 0, &span, NULL));
+}
+
 static void parts_of_cpu_time(void)
 {
 	struct timespec t;
@@ -501,7 +564,7 @@ int main(void)
 	say("== signals at descriptors"); signals_at_descriptors();
 	say("== mounts"); changes_of_mounts();
 	say("== CPU clocks"); cpu_clocks();
-	say("== parts of CPU time"); parts_of_cpu_time(); sleep_by_a_thread();
+	say("== parts of CPU time"); parts_of_cpu_time(); sleep_by_a_thread(); clocks_of_others();
 	say("== overruns"); overruns();
 	say("== threads' numbers"); threads_numbers();
 	return 0;

@@ -117,11 +117,14 @@ impl<P> Ring<P> {
         self.packets() >= self.capacity / PAGE
     }
 
-    /// Returns the place of the first packet, counted from the oldest byte. If a part of it was
-    /// consumed, the rest of it is the packet. Returns `None` if there is none.
-    pub fn first_packet(&self) -> Option<Range<usize>> {
-        let packet = self.packets.as_ref()?.front()?;
-        Some(packet.start.saturating_sub(self.passed)..packet.end - self.passed)
+    /// Returns the place of the first packet among the bytes that follow the oldest `skip` bytes,
+    /// counted from there. If a part of it was consumed or lies before, the rest of it is the
+    /// packet. Returns `None` if there is none.
+    pub fn packet_at(&self, skip: usize) -> Option<Range<usize>> {
+        let packets = self.packets.as_ref()?;
+        let from = self.passed + skip;
+        let packet = packets.get(packets.partition_point(|packet| packet.end <= from))?;
+        Some(packet.start.saturating_sub(from)..packet.end - from)
     }
 
     /// Reserves memory for one more packet.
@@ -386,23 +389,26 @@ mod tests {
             }
         };
         put(&mut ring, 3, false);
-        assert_eq!(ring.first_packet(), None);
+        assert_eq!(ring.packet_at(0), None);
         put(&mut ring, 5, true);
         put(&mut ring, 2, true);
         put(&mut ring, 1, false);
-        assert_eq!(ring.first_packet(), Some(3..8));
+        assert_eq!(ring.packet_at(0), Some(3..8));
+        assert_eq!(ring.packet_at(5), Some(0..3));
+        assert_eq!(ring.packet_at(8), Some(0..2));
+        assert_eq!(ring.packet_at(10), None);
         assert!(!ring.is_full_of_packets());
         ring.consume(4);
-        assert_eq!((ring.first_packet(), ring.packets()), (Some(0..4), 2));
+        assert_eq!((ring.packet_at(0), ring.packets()), (Some(0..4), 2));
         put(&mut ring, 9, true);
         assert!(ring.is_full_of_packets());
         ring.consume(4);
-        assert_eq!(ring.first_packet(), Some(0..2));
+        assert_eq!(ring.packet_at(0), Some(0..2));
         ring.consume(2);
-        assert_eq!(ring.first_packet(), Some(1..10));
+        assert_eq!(ring.packet_at(0), Some(1..10));
         ring.resize(4 * PAGE).unwrap();
         ring.consume(1);
-        assert_eq!(ring.first_packet(), Some(0..9));
+        assert_eq!(ring.packet_at(0), Some(0..9));
         ring.consume(9);
         assert!(ring.is_empty() && ring.packets() == 0);
         put(&mut ring, PAGE, true);

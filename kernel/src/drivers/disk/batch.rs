@@ -2,8 +2,9 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use logic::disk::request::IoError;
+use machine::arch::clock::Nanos;
 use machine::sched::pressure;
-use machine::sync::{Interrupted, WaitQueue};
+use machine::sync::{Interrupted, WaitEnd, WaitQueue};
 
 const FINE: u8 = 0;
 const FAILED: u8 = 1;
@@ -58,11 +59,26 @@ impl Batch {
         // Acquire: pairs with the Release in `done`.
         self.waiters
             .wait_killable(|| self.pending.load(Ordering::Acquire) == 0)?;
-        Ok(match self.failure.load(Ordering::Relaxed) {
+        Ok(self.result())
+    }
+
+    /// Waits until all requests have ended, as [`Self::wait`] does, also if the task is being
+    /// killed. Returns `None` if `deadline` passes first. The requests go on then.
+    pub(super) fn wait_until(&self, deadline: Nanos) -> Option<Result<(), IoError>> {
+        let _waits = pressure::io_wait();
+        // Acquire, as in `wait`.
+        let ended = || self.pending.load(Ordering::Acquire) == 0;
+        let end = self.waiters.wait_uninterruptible_deadline(ended, deadline);
+        (end == WaitEnd::Ready).then(|| self.result())
+    }
+
+    /// Returns the first failure of a request. All requests have ended.
+    fn result(&self) -> Result<(), IoError> {
+        match self.failure.load(Ordering::Relaxed) {
             FINE => Ok(()),
             UNSUPPORTED => Err(IoError::Unsupported),
             GONE => Err(IoError::Gone),
             _ => Err(IoError::Failed),
-        })
+        }
     }
 }

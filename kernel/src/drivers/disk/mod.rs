@@ -293,6 +293,31 @@ impl Disk {
         }
     }
 
+    /// Flushes all completed writes as [`Self::flush`] does, but waits at most until `deadline`.
+    /// Does nothing if no write was completed since boot.
+    ///
+    /// # Errors
+    /// Fails with `ETIMEDOUT` if `deadline` passes first, and otherwise as [`Self::perform`] does.
+    pub fn flush_until(&self, deadline: Nanos) -> Result<(), Errno> {
+        // Relaxed: the caller has seen the end of the writes that it cares for.
+        let completed = |count: &AtomicU64| count.load(Ordering::Relaxed) != 0;
+        let is_changed = completed(&self.counts.writes) || completed(&self.counts.discards);
+        if !self.limits.flush || !is_changed {
+            return Ok(());
+        }
+        if !self.wait_for_room(deadline) {
+            return Err(Errno::ETIMEDOUT);
+        }
+        let batch = Arc::new(Batch::new(1));
+        self.submit(Request {
+            operation: Operation::Flush,
+            data: Data::new(),
+            owner: Owner::Batch(batch.clone()),
+        });
+        batch.wait_until(deadline).ok_or(Errno::ETIMEDOUT)??;
+        Ok(())
+    }
+
     /// Reads the name that the host gave to the disk. Returns the bytes of the name, padded with
     /// zeros, and its length.
     ///

@@ -11,6 +11,8 @@ use machine::sync::{WaitEnd, WaitQueue};
 
 /// How long the end of the VM waits for a disk that completes no request.
 const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
+/// How long it waits for the flush of a disk, which may write much and shows no progress.
+const LAST_FLUSH_PATIENCE: Nanos = Nanos::from_secs(120);
 /// The time between two looks whether any disk has written a page.
 const LOOK_INTERVAL: Nanos = Nanos::from_millis(10);
 
@@ -152,8 +154,8 @@ pub fn sync_all() {
 }
 
 /// Writes all dirty pages before the VM ends, as [`sync_all`] does. Gives a disk up that completes
-/// no request, and goes on with the next one. Does not wait for changes that other tasks make in
-/// between.
+/// no request, and goes on with the next one. Asks nothing of a disk that was never written. Does
+/// not wait for changes that other tasks make in between.
 pub fn sync_for_the_last_time() {
     for cache in super::caches::caches() {
         if !write_for_the_last_time(cache) {
@@ -162,7 +164,8 @@ pub fn sync_for_the_last_time() {
             machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
             continue;
         }
-        if let Err(error) = cache.disk.flush() {
+        let deadline = clock::now().saturating_add(LAST_FLUSH_PATIENCE);
+        if let Err(error) = cache.disk.flush_until(deadline) {
             machine::console!("{}: cannot flush: {error}", cache.disk.name());
         }
     }

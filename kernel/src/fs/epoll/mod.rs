@@ -132,8 +132,8 @@ impl Epoll {
             self.uncount(&item);
         }
         entered?;
-        file.note_set();
-        if let Err(error) = notifier.watch(item.clone()) {
+        let noted = file.note_set(&notifier);
+        if let Err(error) = noted.and_then(|()| notifier.watch(item.clone())) {
             self.remove_item(&item);
             return Err(error);
         }

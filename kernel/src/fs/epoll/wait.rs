@@ -91,18 +91,9 @@ impl Epoll {
                 let Some(item) = place.as_deref() else {
                     continue;
                 };
-                let report = match item.file.upgrade() {
-                    Some(file) => item.report(&file),
-                    None => {
-                        // The file is being closed, and leaves the set by that. But if another
-                        // process closed a signalfd, the item was not found then.
-                        if let Some(item) = place.take() {
-                            self.remove_item(&item);
-                        }
-                        continue;
-                    }
-                };
-                match report {
+                // A file that is being closed leaves the set by that.
+                let file = item.file.upgrade();
+                match file.and_then(|file| item.report(&file)) {
                     Some((event, asked)) => {
                         events[found] = event;
                         found += 1;
@@ -152,12 +143,8 @@ impl Epoll {
                     let asked = item.interest.lock().events & !CONTROL;
                     asked != 0 && file.file().poll().bits() & asked != 0
                 }
-                (Some(item), None) => {
-                    // This was its last entry on the list, so no later call would find the item.
-                    self.remove_item(item);
-                    false
-                }
-                (None, _) => false,
+                // As in `collect`, a file that is being closed.
+                _ => false,
             };
             if is_ready {
                 batch[0] = item;

@@ -114,7 +114,7 @@ impl Pipe {
     fn drain(&self, to: &mut dyn ByteSink, packets: bool) -> SysResult {
         let mut ring = self.ring.lock();
         let had_room = self.has_room(&ring);
-        let packet = ring.first_packet().filter(|_| packets);
+        let packet = ring.packet_at(0).filter(|_| packets);
         let most = packet.as_ref().map_or(usize::MAX, |packet| packet.end);
         let mut done = 0;
         let mut result = Ok(());

@@ -306,10 +306,7 @@ impl Pipe {
             // Read before the ring, as in `read`.
             let had_writers = self.ends.has_writers();
             let (mut source, mut sink) = Change::begin_both(self, to);
-            let moved = match how {
-                Carry::Move => move_between(&mut source.ring, &mut sink.ring, count),
-                Carry::Copy => copy_between(&source.ring, &mut sink.ring, count),
-            };
+            let moved = carry_between(&mut source.ring, &mut sink.ring, count, how);
             let nothing_left = source.ring.is_empty() && !had_writers;
             let (room, more) = (source.end(), sink.end());
             room.tell();
@@ -323,6 +320,55 @@ impl Pipe {
             }
         }
     }
+}
+
+/// Moves or copies up to `count` bytes between two rings, as `how` says. Packets stay packets, also
+/// the part of one that `count` bytes end in. Returns the number of bytes.
+fn carry_between(
+    from: &mut Ring<FrameRef>,
+    to: &mut Ring<FrameRef>,
+    count: usize,
+    how: Carry,
+) -> SysResult {
+    let mut done = 0;
+    while done < count {
+        let skip = if how == Carry::Copy { done } else { 0 };
+        // One packet, or the bytes before the next one.
+        let (length, is_packet) = match from.packet_at(skip) {
+            Some(packet) if packet.start == 0 => (packet.end, true),
+            Some(packet) => (packet.start, false),
+            None => (usize::MAX, false),
+        };
+        let length = length.min(count - done);
+        if is_packet {
+            // A packet is not longer than the room that a waiting transfer gets.
+            if to.room() < length || to.is_full_of_packets() {
+                break;
+            }
+            match to.reserve_packet() {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
+                Err(_) => return Err(Errno::ENOMEM),
+            }
+        }
+        let carried = match how {
+            Carry::Move => move_between(from, to, length),
+            Carry::Copy => copy_between(from, to, skip, length),
+        };
+        let carried = match carried {
+            Ok(carried) => carried,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        };
+        if is_packet && carried > 0 {
+            to.add_packet(carried);
+        }
+        done += carried;
+        if carried < length {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 fn move_between(from: &mut Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize) -> SysResult {
@@ -356,10 +402,16 @@ fn move_between(from: &mut Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize
     Ok(done)
 }
 
-fn copy_between(from: &Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize) -> SysResult {
+/// Copies up to `count` of the bytes that follow the oldest `skip` bytes.
+fn copy_between(
+    from: &Ring<FrameRef>,
+    to: &mut Ring<FrameRef>,
+    skip: usize,
+    count: usize,
+) -> SysResult {
     let mut done = 0;
     while done < count
-        && let Some(run) = from.run_at(done)
+        && let Some(run) = from.run_at(skip + done)
     {
         let wanted = run.length.min(count - done);
         let copied = append(

@@ -6,7 +6,7 @@
 //! for it or is gone.
 
 use super::resume::{self, Way};
-use super::tracee::{State, wait_for_trap};
+use super::tracee::{State, tracer_credentials, wait_for_trap};
 use crate::process;
 use crate::process::signal::{self, SI_USER, SigInfo, Signal};
 use crate::process::task::table::{self, Table};
@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use logic::credentials::others::LooksAs;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
 use logic::ptrace::Options;
 use machine::sched;
@@ -154,6 +155,38 @@ pub(crate) fn trace_me() -> Result<(), Errno> {
     Ok(())
 }
 
+/// Exists while a thread executes a program with rights that it does not have itself.
+#[derive(Debug)]
+pub(crate) struct Gain(TaskRef);
+
+impl Drop for Gain {
+    fn drop(&mut self) {
+        // Relaxed: an attach that still sees the flag fails as it would have just before.
+        self.0.tracee().gains.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Returns the credentials that the current thread `task` has in the program that it executes, and
+/// whether the C library must not trust its environment. They depend on the tracer. If the thread
+/// gains rights, it also returns an object which the caller drops once the thread has them or the
+/// exec has failed: until then, only a tracer that may use these rights can begin to trace it.
+pub(crate) fn credentials_for_program(task: TaskRef) -> (Credentials, bool, Option<Gain>) {
+    let compute = || {
+        let tracer = tracer_credentials(&task);
+        task.credentials().for_program(tracer.as_deref())
+    };
+    let (new, secure) = compute();
+    if !new.hides_from(task.credentials()) {
+        return (new, secure, None);
+    }
+    // An attach holds this lock from its check until the thread is traced.
+    let table = table::lock();
+    task.tracee().gains.store(true, Ordering::Relaxed);
+    let (new, secure) = compute();
+    drop(table);
+    (new, secure, Some(Gain(task)))
+}
+
 /// Makes the current thread trace the thread `tid`, with `seized` as options if it is seized.
 fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
@@ -168,6 +201,11 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
         return Err(Errno::EPERM);
     }
     caller::look_into(tracee.process(), LooksAs::Real)?;
+    // Relaxed: set under the table's lock.
+    if tracee.tracee().gains.load(Ordering::Relaxed) {
+        // As if the exec was over. Linux waits for that.
+        caller::need(Capabilities::SYS_PTRACE)?;
+    }
     reserve(&tracer)?;
     let options = seized.unwrap_or_default();
     let credentials = process::current().credentials().clone();

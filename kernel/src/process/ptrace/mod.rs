@@ -23,13 +23,11 @@ mod stop;
 mod tracee;
 
 pub(crate) use attach::{
-    LeaderGone, adopt, attach, detach, end_of_tracee, end_of_tracer, has_room, interrupt,
-    is_leader_now, leader_taken_over, notify_seized, reap, seize, trace_me,
+    LeaderGone, adopt, attach, credentials_for_program, detach, end_of_tracee, end_of_tracer,
+    has_room, interrupt, is_leader_now, leader_taken_over, notify_seized, reap, seize, trace_me,
 };
 pub(crate) use stop::{
     clone_event, end_call, enter_call, event, executed, exit_event, filter_stop, group_stop,
     handler_ready, sees_group, signal_stop, suspends_filters, trap, vfork_done,
 };
-pub(crate) use tracee::{
-    Report, Tracee, at_stop, report, stands, tracer_credentials, tracer_of, trapping_ends,
-};
+pub(crate) use tracee::{Report, Tracee, at_stop, report, stands, tracer_of, trapping_ends};

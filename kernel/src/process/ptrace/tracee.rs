@@ -26,6 +26,9 @@ pub(crate) struct Tracee {
     traces: AtomicBool,
     /// The thread is ending and may not become a tracer; set under the table's lock.
     pub(super) traces_no_more: AtomicBool,
+    /// The thread executes a program with rights that it does not have itself; set under the
+    /// table's lock. A tracer that may not use them cannot begin to trace the thread.
+    pub(super) gains: AtomicBool,
 }
 
 impl Tracee {
@@ -247,7 +250,7 @@ pub(crate) fn tracer_of(task: &Task) -> Option<Arc<Task>> {
 
 /// Returns the credentials with which the tracing of the thread `task` began, or `None` if no
 /// thread traces it.
-pub(crate) fn tracer_credentials(task: &Task) -> Option<Arc<Credentials>> {
+pub(super) fn tracer_credentials(task: &Task) -> Option<Arc<Credentials>> {
     let state = task.tracee().lock();
     let state = state.as_ref().filter(|state| state.tracer.is_some())?;
     Some(state.credentials.clone())

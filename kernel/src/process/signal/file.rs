@@ -8,7 +8,8 @@ use crate::fs::io::ByteSink;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{File, OpenFlags};
 use crate::process;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use machine::sync::SpinLock;
 use zerocopy::{Immutable, IntoBytes};
@@ -20,6 +21,9 @@ const RECORD_BYTES: usize = 128;
 #[derive(Debug)]
 pub struct SignalFile {
     wanted: SpinLock<SigSet>,
+    /// The notifiers by which epoll sets watch the file: one for each process that added it to a
+    /// set, since each waits for its own signals.
+    watched_by: SpinLock<Vec<Weak<Notifier>>>,
 }
 
 /// `struct signalfd_siginfo`.
@@ -107,6 +111,7 @@ impl SignalFile {
     pub fn new(wanted: SigSet) -> Self {
         Self {
             wanted: SpinLock::new(wanted.blockable()),
+            watched_by: SpinLock::new(Vec::new()),
         }
     }
 
@@ -180,5 +185,26 @@ impl File for SignalFile {
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(process::current().process().signal_readers())
+    }
+
+    fn note_watch(&self, notifier: &Arc<Notifier>) -> Result<(), Errno> {
+        let mut watched_by = self.watched_by.lock();
+        // A process that has ended, and whose items have left all sets, has none any more.
+        watched_by.retain(|known| known.strong_count() != 0);
+        if !watched_by
+            .iter()
+            .any(|known| core::ptr::eq(known.as_ptr(), Arc::as_ptr(notifier)))
+        {
+            watched_by.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            watched_by.push(Arc::downgrade(notifier));
+        }
+        Ok(())
+    }
+
+    fn leave_sets(&self, open_file: usize) {
+        let watched_by = core::mem::take(&mut *self.watched_by.lock());
+        for notifier in watched_by.iter().filter_map(Weak::upgrade) {
+            notifier.release(open_file);
+        }
     }
 }

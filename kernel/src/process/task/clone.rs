@@ -336,6 +336,9 @@ fn new_process(
         Ordering::Relaxed,
     );
     process
+        .randomized
+        .store(parent.randomized.load(Ordering::Relaxed), Ordering::Relaxed);
+    process
         .vfork_pending
         .store(request.has(VFORK), Ordering::Relaxed);
     Arc::new(process)

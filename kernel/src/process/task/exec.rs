@@ -5,7 +5,7 @@
 use super::image::{Loaded, Program};
 use super::process::Resources;
 use super::used_space::UsedSpace;
-use super::{executable, exit, limits, table};
+use super::{executable, exit, image, limits, table};
 use crate::fs::table::FilesOfTask;
 use crate::fs::{self, OpenFile};
 use crate::process::signal::{Actions, Signal};
@@ -218,8 +218,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
-    let tracer = ptrace::tracer_credentials(&task);
-    let (credentials, secure) = task.credentials().for_program(tracer.as_deref());
+    let (credentials, secure, gain) = ptrace::credentials_for_program(task);
     let who = (&credentials, secure);
     let loaded = program.load(path, &args, &env, who, &process.limits())?;
     // The table of files and the locks that it owns stay, unless tasks share the table that live
@@ -253,9 +252,13 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     replace(task, name, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
+    process
+        .randomized
+        .store(image::randomizes(), Ordering::Relaxed);
     process.relations.lock().exit_signal = Signal::SIGCHLD.number();
     // A program with more rights than before becomes non-dumpable.
     task.act_as(credentials);
+    drop(gain);
     if task.is_traced() {
         drop(program);
         ptrace::executed(task, frame, tid);

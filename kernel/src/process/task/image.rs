@@ -39,12 +39,17 @@ pub(super) fn set_randomize(on: bool) {
     RANDOMIZE.store(on, Ordering::Relaxed);
 }
 
-fn random_pages(pages: u64) -> u64 {
+/// Returns whether a program that the current task executes is placed at random.
+pub(super) fn randomizes() -> bool {
     /// A flag of `personality(2)`.
     const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
     let task = crate::process::current();
     let declined = task.process().personality() & ADDR_NO_RANDOMIZE != 0;
-    if declined || !RANDOMIZE.load(Ordering::Relaxed) {
+    !declined && RANDOMIZE.load(Ordering::Relaxed)
+}
+
+fn random_pages(pages: u64) -> u64 {
+    if !randomizes() {
         return 0;
     }
     let mut bytes = [0; 8];
@@ -163,6 +168,8 @@ impl Program {
         };
         let end = bias.wrapping_add(layout.end).next_multiple_of(PAGE);
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
+        let placed = |[first, end]: [u64; 2]| bias.wrapping_add(first)..bias.wrapping_add(end);
+        vm.set_program(placed(layout.code), placed(layout.data));
         let place = Place {
             program: bias,
             interpreter: interpreter.map_or(0, |(bias, _)| bias),

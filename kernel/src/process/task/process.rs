@@ -289,6 +289,8 @@ pub struct Process {
     pub(crate) subreaper: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
+    /// Its program was placed at random. A child has that from its parent.
+    pub(crate) randomized: AtomicBool,
     /// The name of the main thread after its end.
     pub(crate) last_name: SpinLock<super::Name>,
     /// The timer slack of the main thread when it ended, in nanoseconds.
@@ -368,6 +370,7 @@ impl Process {
             has_mourners: AtomicBool::new(false),
             subreaper: AtomicBool::new(false),
             personality: AtomicU32::new(0),
+            randomized: AtomicBool::new(false),
             last_name: SpinLock::new(super::Name::NONE),
             last_timer_slack: AtomicU64::new(0),
             last_scheduling: SpinLock::new(Scheduling::USUAL),

@@ -363,6 +363,11 @@ pub(super) fn start_process(
         limits,
         who.clone(),
     ));
+    // As if it had called exec.
+    process.relations.lock().has_execed = true;
+    process
+        .randomized
+        .store(image::randomizes(), Ordering::Relaxed);
     let new = NewTask {
         process: process.clone(),
         tid: pid,

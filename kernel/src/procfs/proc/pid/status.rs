@@ -5,7 +5,7 @@ use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::ptrace;
 use crate::process::seccomp::Confinement;
-use crate::process::task::{self, Name, Process, Usage, limits};
+use crate::process::task::{self, Name, Process, Task, Usage, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
 use crate::vm::AddressSpace;
@@ -30,6 +30,37 @@ fn state(subject: &Subject, process: &Process) -> u8 {
     }
 }
 
+/// Returns the flags of the subject's thread, those of Linux's (`PF_*`) that tell of its program
+/// and its end. `task` is the thread, or `None` if it has ended.
+fn flags(subject: &Subject, process: &Process, task: Option<&Task>) -> u32 {
+    /// The thread ends, and a core file no longer shows it.
+    const EXITING: u32 = 0x4 | 0x8;
+    /// The thread was made by fork or clone, and has not called exec.
+    const FORK_NO_EXEC: u32 = 0x40;
+    const DUMPED_CORE: u32 = 0x200;
+    const SIGNALLED: u32 = 0x400;
+    const KERNEL_THREAD: u32 = 0x20_0000;
+    const RANDOMIZED: u32 = 0x40_0000;
+    let (has_execed, zombie) = {
+        let relations = process.relations.lock();
+        (relations.has_execed, relations.zombie)
+    };
+    let mut flags = match (task, zombie) {
+        (Some(task), _) if task.is_kernel() => KERNEL_THREAD,
+        (Some(_), _) => 0,
+        (None, Some(status)) if status.0 & 0x80 != 0 => EXITING | DUMPED_CORE | SIGNALLED,
+        (None, Some(status)) if status.0 & 0x7f != 0 => EXITING | SIGNALLED,
+        (None, _) => EXITING,
+    };
+    if !has_execed || subject.number() != process.pid() {
+        flags |= FORK_NO_EXEC;
+    }
+    if process.randomized.load(Ordering::Relaxed) {
+        flags |= RANDOMIZED;
+    }
+    flags
+}
+
 /// Shows `/proc/PID/stat`.
 pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
@@ -52,6 +83,9 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     let arguments = seen.map_or(0..0, |space| space.arg_range());
     let environment = seen.map_or(0..0, |space| space.env_range());
     let stack = seen.map_or(0, |space| space.stack_start());
+    // As on Linux, others see 1 in place of the code's bounds.
+    let hidden = u64::from(space.is_some());
+    let [code, data] = seen.map_or([hidden..hidden, 0..0], |space| space.program());
     let heap = seen.map_or(0, |space| space.heap_start());
     let (ignored, caught) = process.actions().summary();
     let scheduling = task
@@ -85,7 +119,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
     }
     // tty_nr tpgid flags
     let (terminal, foreground) = terminal::numbers(process);
-    write!(text, "{terminal} {foreground} 0 ")?;
+    let flags = flags(subject, process, task.as_deref());
+    write!(text, "{terminal} {foreground} {flags} ")?;
     for number in [
         // minflt cminflt majflt cmajflt
         own.minor_faults,
@@ -119,8 +154,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         memory.rss() / PAGE,
         process.limit(linux_raw_sys::general::RLIMIT_RSS as usize),
         // startcode endcode startstack kstkesp kstkeip
-        0,
-        0,
+        code.start,
+        code.end,
         stack,
         0,
         0,
@@ -155,8 +190,8 @@ pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -
         0,
         0,
         0,
-        0,
-        0,
+        data.start,
+        data.end,
         heap,
         // arg_start arg_end env_start env_end
         arguments.start,
