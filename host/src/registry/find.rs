@@ -37,8 +37,8 @@ impl Fleet {
     }
 
     /// Asks all guests for their figures, and returns the guest whose name or process number of its
-    /// run is `wanted`, with its figures. Without `wanted`, returns the only guest. Waits up to 10 s
-    /// for guests that do not answer, unless another one matches. Guests that do not answer then do
+    /// run is `wanted`, with its figures. Without `wanted`, returns the only guest. If no guest
+    /// matches, waits up to 10 s for guests that have not answered. Guests that do not answer do
     /// not count.
     ///
     /// # Errors
