@@ -251,15 +251,16 @@ fn shown(guest: &Guest) -> Option<serde_json::Value> {
     guests.iter().find(ours).cloned()
 }
 
-/// Waits until `ebb top` shows whether the guest is stopped, and by what.
+/// Waits until `ebb top` shows that the guest is stopped by `by`, or that it runs if that is null.
 fn stands_by(guest: &Guest, by: &serde_json::Value) {
     let start = Instant::now();
     loop {
         let shown = shown(guest);
-        if shown.is_some_and(|shown| shown["standstill"]["by"] == *by) {
+        let found = shown.as_ref().map(|shown| &shown["standstill"]["by"]);
+        if found == Some(by) {
             return;
         }
-        assert!(start.elapsed() < ebb::TIMEOUT, "it is not stopped by {by}");
+        assert!(start.elapsed() < ebb::TIMEOUT, "{by} was expected: {shown:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
