@@ -260,7 +260,10 @@ fn stands_by(guest: &Guest, by: &serde_json::Value) {
         if found == Some(by) {
             return;
         }
-        assert!(start.elapsed() < ebb::TIMEOUT, "{by} was expected: {shown:?}");
+        assert!(
+            start.elapsed() < ebb::TIMEOUT,
+            "{by} was expected: {shown:?}"
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
