@@ -14,13 +14,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A front-end that leaves `argv[1]` answers unread. Then it sends messages with `argv[2]`
-/// descriptors each, until it is cut off or its socket is full for two seconds. It prints the
+/// descriptors each, until it is cut off or its socket is full for five minutes. It prints the
 /// number of descriptors sent, and waits.
 const HOSTILE: &str = "
 import errno, resource, socket, struct, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 s = socket.socket(fileno=0)
-s.settimeout(2)
+s.settimeout(300)
 header = lambda code, length: struct.pack('=III', code, 1, length)
 sent, why = 0, ''
 try:

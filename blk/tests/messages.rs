@@ -170,9 +170,10 @@ const RUDE: &[(&str, bool, Rude)] = &[
     }),
 ];
 
+/// Sends messages until the back-end cuts the connection off.
 fn flood(stream: &mut UnixStream) {
     stream
-        .set_write_timeout(Some(Duration::from_millis(200)))
+        .set_write_timeout(Some(Duration::from_secs(300)))
         .unwrap();
     while stream.write_all(&message(GET_FEATURES, 0, 0, &[])).is_ok() {}
 }

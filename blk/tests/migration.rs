@@ -156,7 +156,7 @@ fn a_guests_memory_is_the_same_where_it_goes_though_its_disk_was_busy() {
             for queue in 0..2 {
                 if round > 0 {
                     // Ensures that there is load in each round, even on a slow machine.
-                    client.wait(queue, 60).unwrap();
+                    client.wait(queue, 300).unwrap();
                 }
                 while client.answer(queue).unwrap().is_some() {}
                 let before = client.available(queue);

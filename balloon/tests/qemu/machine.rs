@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const QEMU: &str = "qemu-system-x86_64";
 
 /// The longest time that QEMU may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 static SPAWNING: Mutex<()> = Mutex::new(());
 

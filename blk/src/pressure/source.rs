@@ -351,6 +351,8 @@ mod tests {
     use super::super::gate::Watermark;
     use super::super::growth::LOOK_PAGES;
     use super::*;
+    use std::io::{Seek, SeekFrom};
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn what_counts_as_running_into_a_limit() {
@@ -454,11 +456,19 @@ mod tests {
         let mut member = registry.register("grows").unwrap();
         let watching = watch(source, registry, clock).unwrap();
         // Enough memory is left, so reading its level is no event.
+        (&meminfo).seek(SeekFrom::Start(0)).unwrap();
         member.fetched(LOOK_PAGES);
+        // The thread's file has the same position.
+        while (&meminfo).stream_position().unwrap() == 0 {
+            thread::sleep(GROWTH_INTERVAL);
+        }
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());
-        // No pool grows, so the thread does not read the level.
-        fake::set_available(&meminfo, 10 << 10);
+        // No pool grows, so the thread does not read the level. A file with a position of its own
+        // leaves that of the thread alone.
+        let path = format!("/proc/self/fd/{}", meminfo.as_raw_fd());
+        let writer = File::options().write(true).open(path).unwrap();
+        fake::set_available(&writer, 10 << 10);
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());
         member.fetched(2 * LOOK_PAGES);

@@ -10,7 +10,7 @@ use disk::{DiskArgument, found};
 pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;
-use crate::registry::{Fleet, Presence};
+use crate::registry::Fleet;
 use crate::stdout;
 use crate::system::open_named;
 use crate::system::opened::own_path;
@@ -215,12 +215,9 @@ fn refused(answer: Answer) -> Result<Answer, Failure> {
 /// there is no such guest or more than one.
 fn ask_guest(guest: &str, request: Request) -> Result<Answer, Failure> {
     let mut fleet = Fleet::new();
-    let mut found = fleet.figures().into_iter().filter_map(|(id, presence)| {
-        let Presence::Here(figures) = presence else {
-            return None;
-        };
-        (figures.name == guest || figures.pid.to_string() == guest).then_some((id, figures.pid))
-    });
+    let matching =
+        fleet.matching(|figures| figures.name == guest || figures.pid.to_string() == guest);
+    let mut found = matching.into_iter().map(|(id, figures)| (id, figures.pid));
     let Some((id, pid)) = found.next() else {
         return Err(Failure::Disk(format!(
             "no guest of this user is named {guest}"

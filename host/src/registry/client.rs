@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// The time in which all guests together must answer. A guest that needs more, because its run is
 /// stopped or the host is busy, counts as silent. It gets no further request until it has answered.
 const TIMEOUT: Duration = Duration::from_millis(700);
+/// The time in which a guest must be found and must answer a command. It is long, because a command
+/// that was given up may still be carried out.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest number of guests that are queried.
 const GUESTS_MAX: usize = 1024;
 const NAME_MAX: usize = 64;
@@ -140,6 +143,29 @@ impl Fleet {
         presences
     }
 
+    /// Asks all guests for their figures, and returns each guest whose figures `wanted` accepts.
+    /// While it accepts none and a guest is silent, waits for that guest, at most 10 s.
+    pub(crate) fn matching(
+        &mut self,
+        wanted: impl Fn(&Figures) -> bool,
+    ) -> Vec<(GuestId, Box<Figures>)> {
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
+        loop {
+            let mut found = Vec::new();
+            let mut is_one_silent = false;
+            for (id, presence) in self.figures() {
+                match presence {
+                    Presence::Here(figures) if wanted(&figures) => found.push((id, figures)),
+                    Presence::Here(_) => {}
+                    Presence::Silent => is_one_silent = true,
+                }
+            }
+            if !found.is_empty() || !is_one_silent || Instant::now() >= deadline {
+                return found;
+            }
+        }
+    }
+
     /// Sends `request` to the guest `id` and returns its answer, which may be an error of the
     /// guest. May return a late answer to an earlier request of the same kind instead. Returns
     /// `None` if the guest is unknown, has ended, does not answer within 700 ms, or still owes
@@ -170,7 +196,7 @@ impl Fleet {
     /// Returns their answer, which may be an error of the disks.
     ///
     /// # Errors
-    /// `NotConnected` if the guest is unknown; `TimedOut` if it does not answer within 700 ms;
+    /// `NotConnected` if the guest is unknown; `TimedOut` if it does not answer within 10 s;
     /// `InvalidData` for an answer of another kind; an error of the socket if the guest is gone.
     pub(crate) fn ask_disks(
         &mut self,
@@ -180,7 +206,7 @@ impl Fleet {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
         connection.send(&DisksRequest { disks: request })?;
-        match connection.receive(Instant::now() + TIMEOUT)? {
+        match connection.receive(Instant::now() + COMMAND_TIMEOUT)? {
             Some(Body::Disks(answer)) => Ok(answer),
             Some(Body::Error(why)) => Ok(control::Answer::Error(why)),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -200,7 +226,7 @@ impl Fleet {
         connection.send(&SetRequest {
             set: Settings { give_back },
         })?;
-        match connection.receive(Instant::now() + TIMEOUT)? {
+        match connection.receive(Instant::now() + COMMAND_TIMEOUT)? {
             Some(Body::Set(_)) => Ok(()),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -217,7 +243,7 @@ impl Fleet {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
         connection.send(&CpusRequest { cpus: wish })?;
-        match connection.receive(Instant::now() + TIMEOUT)? {
+        match connection.receive(Instant::now() + COMMAND_TIMEOUT)? {
             Some(Body::Cpus(_)) => Ok(()),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -238,7 +264,7 @@ impl Fleet {
         connection.send(&ReclaimRequest {
             reclaim: ReclaimStep { step },
         })?;
-        match connection.receive(Instant::now() + TIMEOUT)? {
+        match connection.receive(Instant::now() + COMMAND_TIMEOUT)? {
             Some(Body::Reclaim { number }) => Ok(number),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),

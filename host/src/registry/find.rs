@@ -37,8 +37,9 @@ impl Fleet {
     }
 
     /// Asks all guests for their figures, and returns the guest whose name or process number of its
-    /// run is `wanted`, with its figures. Without `wanted`, returns the only guest. Guests that do
-    /// not answer in time do not count.
+    /// run is `wanted`, with its figures. Without `wanted`, returns the only guest. If no guest
+    /// matches, waits up to 10 s for guests that have not answered. Guests that do not answer do
+    /// not count.
     ///
     /// # Errors
     /// `None` if no guest answers and `wanted` is `None`; `Unknown` if no guest is called `wanted`;
@@ -47,15 +48,9 @@ impl Fleet {
         &mut self,
         wanted: Option<&str>,
     ) -> Result<(GuestId, Box<Figures>), NotFound> {
-        let guests = self.figures().into_iter().filter_map(|(id, presence)| {
-            let Presence::Here(figures) = presence else {
-                return None;
-            };
-            let matches = wanted
-                .is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
-            matches.then_some((id, figures))
+        let mut guests = self.matching(|figures| {
+            wanted.is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted)
         });
-        let mut guests: Vec<_> = guests.collect();
         match (guests.pop(), guests.is_empty(), wanted) {
             (Some(guest), true, _) => Ok(guest),
             (None, _, None) => Err(NotFound::None),

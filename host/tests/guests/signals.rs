@@ -68,11 +68,17 @@ fn a_guest_that_hangs_ends_too() {
 
 #[test]
 fn a_program_that_takes_its_time_to_end_has_it() {
-    let guest = Running::start(&["--grace", "200"], "trap 'sleep 2; exit 7' TERM");
-    // As timeout(1) does: once to its child, and once to its group.
-    guest.signal("TERM");
-    guest.signal("TERM");
-    let (status, said) = guest.end();
+    let end = || {
+        let guest = Running::start(&["--grace", "200"], "trap 'sleep 2; exit 7' TERM");
+        // As timeout(1) does: once to its child, and once to its group.
+        guest.signal("TERM");
+        guest.signal("TERM");
+        guest.end()
+    };
+    // On a busy host, ebb may see the second signal a second after the first one. Then it counts.
+    let ends = std::iter::repeat_with(end).take(10);
+    let mut ends = ends.skip_while(|(_, said)| said.contains("SIGTERM came again"));
+    let (status, said) = ends.next().expect("the two signals come within a second");
     assert_eq!(status, Some(7), "{said}");
     assert!(!said.contains("ended the VM"), "{said}");
 }

@@ -158,15 +158,15 @@ fn two_guests_are_listed_while_they_run() {
         Guest::start(&runtime.0, &["--name", "first one"], "echo ready; read x"),
         Guest::start(&runtime.0, &[], "echo ready; read x"),
     ];
-    // The name of a running guest cannot be used again, but the name of its program can.
-    let second = runtime.ebb(&["run", "--name", "first one", "--", "true"]);
-    let why = String::from_utf8_lossy(&second.stderr);
-    assert_eq!(second.status.code(), Some(125), "{why}");
-    assert!(
-        why.contains("a guest of that name runs already (process "),
-        "{why}"
-    );
     let sockets = guests.each_ref().map(|guest| guest.socket(&runtime));
+    // The name of a running guest cannot be used again, but the name of its program can. On a busy
+    // host, the first guest may answer late, and its name is not known then.
+    eventually("the refusal of a name", || {
+        let second = runtime.ebb(&["run", "--name", "first one", "--", "true"]);
+        let why = String::from_utf8_lossy(&second.stderr);
+        let is_refused = second.status.code() == Some(125);
+        (is_refused && why.contains("a guest of that name runs already (process ")).then_some(())
+    });
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions();
     assert_eq!(mode(&runtime.folder()).mode() & 0o777, 0o700);
 
@@ -199,22 +199,23 @@ fn two_guests_are_listed_while_they_run() {
         assert!(bytes("faults") > 0);
     }
 
-    let output = runtime.ebb(&["top", "--once", "--sort", "name"]);
-    let table = String::from_utf8(output.stdout).expect("text");
-    assert!(table.starts_with("NAME"), "{table}");
-    assert!(table.contains("first one"), "{table}");
+    eventually("the guest in the table", || {
+        let output = runtime.ebb(&["top", "--once", "--sort", "name"]);
+        let table = String::from_utf8(output.stdout).expect("text");
+        assert!(table.starts_with("NAME"), "{table}");
+        table.contains("first one").then_some(())
+    });
 
-    let output = runtime.ebb(&["metrics", "--once"]);
-    let metrics = String::from_utf8(output.stdout).expect("text");
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     let line = format!(
-        "ebb_guest_memory_bytes{{guest=\"first one\",pid=\"{}\"}}",
+        "ebb_guest_memory_bytes{{guest=\"first one\",pid=\"{}\"}} 268435456\n",
         guests[0].0.id()
     );
-    assert!(
-        metrics.contains(&format!("{line} 268435456\n")),
-        "{metrics}"
-    );
+    eventually("the guest in the metrics", || {
+        let output = runtime.ebb(&["metrics", "--once"]);
+        let metrics = String::from_utf8(output.stdout).expect("text");
+        assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+        metrics.contains(&line).then_some(())
+    });
 
     let history = ask(&sockets[0], r#"{"get":"history"}"#);
     let points = history["history"]["points"].as_array().expect("a list");
@@ -250,10 +251,9 @@ fn the_map_follows_what_the_program_does() {
     // back.
     eventually("the return of all blocks", || {
         let now = counts(&socket);
-        (now("returned") + 3 >= before("returned") && now("held") <= 3).then_some(())
+        let is_freed = now("full") + now("partial") <= before("full") + before("partial") + 4;
+        (is_freed && now("returned") + 3 >= before("returned") && now("held") <= 3).then_some(())
     });
-    let after = counts(&socket);
-    assert!(after("full") + after("partial") <= before("full") + before("partial") + 4);
 }
 
 #[test]

@@ -132,14 +132,20 @@ pub(crate) fn linux<S: AsRef<OsStr>>(
     panic!("Linux itself has not what is wanted of it\n{lacking}");
 }
 
-/// Runs `ebb set` again while it reports that the guest did not follow or answer in the time that
+/// Runs a command again while it reports that the guest did not follow or answer in the time that
 /// `ebb` allows it, and returns the last output.
-pub(crate) fn again_if_late(set: impl Fn() -> Output) -> Output {
+pub(crate) fn again_if_late(command: impl Fn() -> Output) -> Output {
     let start = Instant::now();
     loop {
-        let output = set();
+        let output = command();
         let said = String::from_utf8_lossy(&output.stderr);
-        let late = ["in time", "timed out", "no guest"];
+        let late = [
+            "in time",
+            "timed out",
+            "no guest",
+            "has not carried out the command",
+            "has not finished",
+        ];
         let late = late.iter().any(|words| said.contains(words));
         if output.status.success() || !late || start.elapsed() > TIMEOUT {
             return output;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,15 @@ fn ebb(words: &[&str], run: u32) -> Output {
 /// Runs `ebb` with these arguments, asserts its status, and returns its output.
 #[track_caller]
 fn says(words: &[&str], guest: &Guest, code: i32) -> String {
-    let output = ebb(words, guest.child.id());
+    let run = guest.child.id();
+    let output = ebb::again_if_late(|| {
+        let output = ebb(words, run);
+        // A pause that comes too late for `ebb pause` ends, so that the next one is a pause too.
+        if words == ["pause"] && !output.status.success() {
+            ebb(&["resume"], run);
+        }
+        output
+    });
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
@@ -102,8 +111,7 @@ fn what_is_free_in_a_paused_guest_goes_back() {
                 let told = says(&["reclaim"], &holder.guest, 0);
                 assert!(told.contains(" back, resident"), "{told}");
             }
-            let held = holder.resident_mib();
-            assert!(held <= START_MIB, "{mode}, {cpus} CPUs: {held} MiB");
+            holder.falls_to(START_MIB);
             let told = says(&["reclaim", "--all"], &holder.guest, 1);
             assert!(told.contains("`cache` needs its CPUs"), "{told}");
             let told = says(&["resume"], &holder.guest, 0);
@@ -132,23 +140,31 @@ fn a_paused_guest_gives_what_it_has_freed_and_is_shown() {
         holder.tell("free", "freed");
         let told = says(&["pause"], &holder.guest, 0);
         assert!(told.starts_with("job: paused, resident "), "{told}");
-        let paused = figures(&holder.guest);
+        let paused = until(&holder.guest, "it has given", |told| {
+            let resident = told["resident_bytes"].as_u64();
+            told["standstill"]["settled"] == true && resident < Some(START_MIB << 20)
+        });
         assert_eq!(paused["standstill"]["by"], "ebb", "{paused}");
-        assert_eq!(paused["standstill"]["settled"], true, "{paused}");
         let before = paused["standstill"]["resident_bytes"].as_u64();
         let whole = before >= Some(350 << 20);
         if !whole {
             says(&["resume"], &holder.guest, 0);
         }
-        whole.then_some(paused)
+        whole
     };
-    let paused = (0..20).find_map(|_| attempt(&mut holder));
-    let paused = paused.expect("it is paused before it reports");
-    assert!(paused["resident_bytes"].as_u64() < Some(START_MIB << 20));
-    let mut top = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    let table = top.args(["top", "--once"]).output().expect("ebb starts");
-    let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(table.contains("job (paused)"), "{table}");
+    let paused = (0..20).any(|_| attempt(&mut holder));
+    assert!(paused, "it reports before each pause");
+    // On a busy host, a guest may answer late and be absent.
+    let start = Instant::now();
+    loop {
+        let mut top = Command::new(env!("CARGO_BIN_EXE_ebb"));
+        let table = top.args(["top", "--once"]).output().expect("ebb starts");
+        let table = String::from_utf8_lossy(&table.stdout).into_owned();
+        if table.contains("job (paused)") {
+            break;
+        }
+        assert!(start.elapsed() < ebb::TIMEOUT, "{table}");
+    }
     // A second pause is reported as such and is no failure.
     let again = says(&["pause"], &holder.guest, 0);
     assert_eq!(again, "job: is paused already\n");
@@ -196,36 +212,52 @@ fn ticks(pid: u32) -> u64 {
 #[test]
 fn a_paused_guest_takes_no_cpu_and_its_clocks_stand_still() {
     const PAUSE: Duration = Duration::from_secs(4);
-    // The guest prints ten lines a second by a timer, next to a task that is always busy.
-    let script = "(while :; do :; done) & while :; do read up rest < /proc/uptime; echo $up; sleep 0.1; done";
-    let mut command = ebb::command(300, &["-m", "128M", "-c", "2"]);
-    command.args(["--", "sh", "-c", script]);
-    let mut guest = Guest::start(&mut command);
+    const LINES: u32 = 60;
+    // The guest tells its clock when it is asked, and then ten times a second by a timer, next to
+    // a task that is always busy.
+    let script = format!(
+        "(while :; do :; done) & show() {{ read up rest < /proc/uptime; echo $up; }}; show; \
+         while read asked; do show; for i in $(seq {LINES}); do sleep 0.1; show; done; done"
+    );
+    let mut command = ebb::command(600, &["-m", "128M", "-c", "2"]);
+    command.args(["--", "sh", "-c", &script]);
+    let mut guest = Guest::start(command.stdin(Stdio::piped()));
+    let mut stdin = guest.child.stdin.take().expect("it is piped");
     let mut lines = BufReader::new(guest.child.stdout.take().expect("it is piped")).lines();
     let mut next = || -> f64 {
         let line = lines.next().expect("a line").expect("text");
         line.parse().expect("seconds")
     };
     next();
+    let start = Instant::now();
+    stdin.write_all(b"\n").expect("it reads");
+    let first = next();
     says(&["pause"], &guest, 0);
+    let pause = Instant::now();
     let (run, qemu) = (guest.child.id(), qemu(&guest.child));
     let before = ticks(run) + ticks(qemu);
     thread::sleep(PAUSE);
     let taken = ticks(run) + ticks(qemu) - before;
+    let pause = pause.elapsed();
     // A running guest takes a hundred ticks a second.
-    assert!(taken <= 8, "{taken} ticks in {PAUSE:?}");
+    assert!(taken <= 2 * pause.as_secs(), "{taken} ticks in {pause:?}");
     says(&["resume"], &guest, 0);
-    // Lines from before the pause are read after it. No two lines may differ by the length of the
-    // pause, and no lines may come in a burst.
-    let mut last = next();
-    for _ in 0..60 {
+    // A timer that counted the pause would make lines come in a burst.
+    let mut last = first;
+    for _ in 0..LINES {
         let now = next();
-        assert!(
-            (0.09..PAUSE.as_secs_f64()).contains(&(now - last)),
-            "{last}, {now}"
-        );
+        assert!(now - last >= 0.09, "{last}, {now}");
         last = now;
     }
+    stdin.write_all(b"\n").expect("it reads");
+    let shown = next() - first;
+    // The guest's clock shows at most the time of the host's without the pause, however late lines
+    // arrive. Half of the pause allows for clocks that differ.
+    let elapsed = start.elapsed();
+    assert!(
+        shown < (elapsed - pause / 2).as_secs_f64(),
+        "{shown} s of {elapsed:?} with a pause of {pause:?}"
+    );
 }
 
 /// Shows that a signal for the program resumes a paused guest, and that the run's time limit ends
@@ -263,11 +295,12 @@ fn a_paused_guest_can_be_ended() {
 /// Shows that pauses at any moment lose no byte on the way to and from the program and the disk.
 #[test]
 fn streams_and_disks_go_on_where_they_stood() {
+    const PARTS: usize = 8;
     let scratch = Scratch::new("paused");
     let disk = scratch.path("disk.img");
     let image = std::fs::File::create(&disk).expect("a writable place");
     image.set_len(64 << 20).expect("a sparse file");
-    let mut command = ebb::command(600, &["-m", "256M", "-c", "2", "--disk", &disk]);
+    let mut command = ebb::command(900, &["-m", "256M", "-c", "2", "--disk", &disk]);
     let script = "cat > /dev/vda; sync; cat /dev/vda";
     command
         .args(["--", "sh", "-c", script])
@@ -279,9 +312,17 @@ fn streams_and_disks_go_on_where_they_stood() {
         .collect();
     let mut stdin = guest.child.stdin.take().expect("it is piped");
     let mut stdout = guest.child.stdout.take().expect("it is piped");
-    let (got, pauses) = thread::scope(|scope| {
+    let pauses = AtomicUsize::new(0);
+    let got = thread::scope(|scope| {
         scope.spawn(|| {
-            stdin.write_all(&sent).expect("it reads");
+            // Part n is sent after n pauses, however fast the guest is.
+            for (n, part) in sent.chunks(sent.len() / PARTS).enumerate() {
+                let start = Instant::now();
+                while pauses.load(Ordering::Relaxed) < n && start.elapsed() < ebb::TIMEOUT {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                stdin.write_all(part).expect("it reads");
+            }
             drop(stdin);
         });
         let reader = scope.spawn(move || {
@@ -289,18 +330,20 @@ fn streams_and_disks_go_on_where_they_stood() {
             stdout.read_to_end(&mut got).expect("it can be read");
             got
         });
-        let mut pauses = 0;
         while !reader.is_finished() {
             // A run that is about to end cannot be paused any more.
             let paused = ebb(&["pause"], guest.child.id()).status.success();
             thread::sleep(Duration::from_millis(30));
-            pauses += u32::from(paused && ebb(&["resume"], guest.child.id()).status.success());
+            if paused && ebb(&["resume"], guest.child.id()).status.success() {
+                pauses.fetch_add(1, Ordering::Relaxed);
+            }
             thread::sleep(Duration::from_millis(40));
         }
-        (reader.join().expect("it does not panic"), pauses)
+        reader.join().expect("it does not panic")
     });
     assert!(guest.child.wait().expect("a child").success());
-    assert!(pauses >= 5, "{pauses} pauses");
+    let pauses = pauses.into_inner();
+    assert!(pauses >= PARTS - 1, "{pauses} pauses");
     assert!(got == sent, "{} bytes, or others than were sent", got.len());
 }
 
@@ -392,28 +435,37 @@ fn a_guest_can_be_paused_while_it_starts() {
 #[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_it_is_paused() {
     for (cpus, modes) in [("1", &MODES[1..]), ("2", &MODES[..])] {
-        let mut command = ebb::command(900, &["-m", "256M", "-c", cpus, "--give-back", modes[0]]);
-        command.arg("--").arg(programs::path("rust-vmstorm"));
-        command.args(["47", "15s"]);
-        command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-        let mut guest = Guest::start(&mut command);
-        let mut pauses = 0;
-        for mode in modes.iter().cycle() {
-            thread::sleep(Duration::from_millis(60));
-            if let Some(status) = guest.child.try_wait().expect("a child") {
-                assert!(status.success(), "{status}");
-                break;
-            }
-            let run = guest.child.id();
-            // The socket does not exist yet, or not any more.
-            if ebb(&["pause"], run).status.success() {
-                ebb(&["reclaim"], run);
-                ebb(&["set", &format!("give-back={mode}")], run);
-                pauses += u32::from(ebb(&["resume"], run).status.success());
-            }
-        }
-        assert!(pauses >= 5, "{pauses} pauses");
+        // On a busy host, a short storm may see too few pauses, so a longer one follows.
+        let enough = ["15s", "60s"]
+            .into_iter()
+            .any(|time| pauses_of_a_storm(cpus, time, modes) >= 5);
+        assert!(enough, "too few pauses");
     }
+}
+
+/// Runs a storm for `time`, and returns the number of pauses.
+fn pauses_of_a_storm(cpus: &str, time: &str, modes: &[&str]) -> u32 {
+    let mut command = ebb::command(900, &["-m", "256M", "-c", cpus, "--give-back", modes[0]]);
+    command.arg("--").arg(programs::path("rust-vmstorm"));
+    command.args(["47", time]);
+    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    let mut guest = Guest::start(&mut command);
+    let mut pauses = 0;
+    for mode in modes.iter().cycle() {
+        thread::sleep(Duration::from_millis(60));
+        if let Some(status) = guest.child.try_wait().expect("a child") {
+            assert!(status.success(), "{status}");
+            break;
+        }
+        let run = guest.child.id();
+        // The socket does not exist yet, or not any more.
+        if ebb(&["pause"], run).status.success() {
+            ebb(&["reclaim"], run);
+            ebb(&["set", &format!("give-back={mode}")], run);
+            pauses += u32::from(ebb(&["resume"], run).status.success());
+        }
+    }
+    pauses
 }
 
 /// A guest with the program `paused`, and a connection to its control socket.
@@ -422,6 +474,20 @@ struct Filler {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     control: BufReader<UnixStream>,
+    /// The path of its control socket.
+    path: String,
+}
+
+/// Connects to the control socket at `path` as soon as it exists.
+fn connected(path: &str) -> BufReader<UnixStream> {
+    let start = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(control) => return BufReader::new(control),
+            Err(error) => assert!(start.elapsed() < ebb::TIMEOUT, "{path}: {error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 impl Filler {
@@ -435,27 +501,25 @@ impl Filler {
         let stdin = child.stdin.take().expect("it is piped");
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let path = runtime.path(&format!("ebb/{}.sock", child.id()));
-        let start = Instant::now();
-        let control = loop {
-            match UnixStream::connect(&path) {
-                Ok(control) => break BufReader::new(control),
-                Err(error) => assert!(start.elapsed() < ebb::TIMEOUT, "{path}: {error}"),
-            }
-            thread::sleep(Duration::from_millis(20));
-        };
         Self {
             guest: Guest::of(child),
             stdin,
             stdout,
-            control,
+            control: connected(&path),
+            path,
         }
     }
 
-    /// Sends one request to its control socket and returns the answer.
+    /// Sends one request to its control socket and returns the answer. Connects again if the run
+    /// has ended the connection, which it does after a minute without a request.
     fn ask(&mut self, question: &Value) -> Value {
-        writeln!(self.control.get_ref(), "{question}").expect("it listens");
         let mut line = String::new();
-        self.control.read_line(&mut line).expect("it answers");
+        let asked = writeln!(self.control.get_ref(), "{question}");
+        if asked.is_err() || self.control.read_line(&mut line).unwrap_or(0) == 0 {
+            self.control = connected(&self.path);
+            writeln!(self.control.get_ref(), "{question}").expect("it listens");
+            self.control.read_line(&mut line).expect("it answers");
+        }
         let answer: Value = serde_json::from_str(&line).expect("JSON");
         assert!(answer["error"].is_null(), "{answer}");
         answer

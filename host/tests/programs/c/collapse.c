@@ -100,7 +100,7 @@ static void put_khugepaged_to_sleep(void)
 	set("scan_sleep_millisecs", "1000000000");
 	do {
 		seen = scans();
-		sleep_ms(200);
+		sleep_ms(2000);
 	} while (scans() != seen);
 }
 

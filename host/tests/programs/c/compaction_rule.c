@@ -141,6 +141,19 @@ static const char *works(void)
 	return work() == before ? "no" : "yes";
 }
 
+/* Whether kcompactd still works when it has come to rest. It may have stood still only because its CPU did, which a busy host
+ * causes, and then it is looked at again. */
+static const char *works_on(void)
+{
+	const char *answer = "yes";
+
+	for (int turn = 0; turn < 20 && strcmp(answer, "no"); turn++) {
+		settle();
+		answer = works();
+	}
+	return answer;
+}
+
 /* Sets the knob so that the high threshold is `high`. */
 static void set_high(long high)
 {
@@ -162,8 +175,7 @@ static void begins(void)
 	set_high(pieces(0) - CLEARLY);
 	await(0, 6);
 	printf("above high: %s\n", pieces(0) <= 6 ? "whole" : "in pieces");
-	settle();
-	printf("after it: %s\n", works());
+	printf("after it: %s\n", works_on());
 	check(memory, pages, 1);
 }
 

@@ -21,7 +21,7 @@ static long scans(void)
 static long huge_there(void)
 {
 	long from = scans();
-	for (int tries = 0; tries < 3000 && scans() < from + 3; tries++)
+	for (int tries = 0; tries < 30000 && scans() < from + 3; tries++)
 		sleep_ms(10);
 	return number("/proc/self/smaps_rollup", "AnonHugePages:") / 2048;
 }
