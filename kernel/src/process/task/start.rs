@@ -19,6 +19,7 @@ use crate::process::{self, uts};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT, HOST_NAME};
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::{USER, User};
