@@ -7,7 +7,8 @@ use crate::system::open_named;
 use crate::system::opened::own_path;
 use crate::text::one_line;
 use rustix::fs::OFlags;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -117,12 +118,7 @@ impl Balloon {
     /// QEMU has no balloon device. Fails, too, if the peer does not speak QMP or does not answer in
     /// 10 s.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
-        let connect = || {
-            // Connects to the socket that was opened, even if `path` leads to another file by now.
-            let socket = open_named(path, OFlags::PATH)?;
-            UnixStream::connect(own_path(&socket))
-        };
-        Self::over(connect().map_err(BalloonError::Connect)?)
+        Self::over(connect(path, TIMEOUT)?)
     }
 
     /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU. Sets
@@ -230,6 +226,26 @@ impl Balloon {
         let property = json!({"path": self.device, "property": INTERVAL, "value": seconds});
         self.lines.ask("qom-set", &property).map(drop)
     }
+}
+
+/// Connects to the QMP socket at `path`. A monitor serves one client, and keeps the next ones in a
+/// short queue. If that is full, waits at most `limit`, and fails with [`BalloonError::Silent`]
+/// then. Fails with [`BalloonError::Connect`] if there is no socket or the connection is refused.
+fn connect(path: &Path, limit: Duration) -> Result<UnixStream, BalloonError> {
+    let connected = || -> io::Result<UnixStream> {
+        // Connects to the socket that was opened, even if `path` leads to another file by now.
+        let named = open_named(path, OFlags::PATH)?;
+        let family = AddressFamily::UNIX;
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Linux applies the limit for sending to connect(2), too.
+        set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(own_path(&named))?)?;
+        Ok(socket.into())
+    };
+    connected().map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => BalloonError::Silent,
+        _ => BalloonError::Connect(error),
+    })
 }
 
 /// Returns the QOM path of the balloon device. Fails with `BalloonError::None` if QEMU has none.
@@ -358,6 +374,23 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_monitor_whose_queue_of_clients_is_full_is_given_up() {
+        let name = format!("ebb-monitor-queue-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let monitor = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&monitor, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // The queue has place for one client.
+        rustix::net::listen(&monitor, 0).unwrap();
+        let _first = connect(&path, TIMEOUT).unwrap();
+        let error = connect(&path, Duration::from_millis(10)).unwrap_err();
+        assert!(matches!(error, BalloonError::Silent), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let error = connect(&path, TIMEOUT).unwrap_err();
+        assert!(matches!(error, BalloonError::Connect(_)), "{error}");
     }
 
     fn ask(says: &[u8]) -> Result<Value, BalloonError> {
