@@ -10,6 +10,7 @@ use crate::guest::Guest;
 use crate::guest::Stage;
 use crate::qemu::{Handle, Vcpus, Wish};
 use crate::streams::Control;
+use crate::system::without_ignored_hangup;
 use crate::text;
 use crate::text::raw;
 use ebb_wire::terminal::Size;
@@ -218,11 +219,13 @@ impl Signalled {
 
 /// Installs handlers for `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGTSTP` and `SIGWINCH`. From
 /// now on these signals are only remembered, until a thread passes the result to [`forward`].
+/// `SIGHUP` stays ignored if it is, as under nohup(1).
 ///
 /// # Errors
 /// Fails if the host refuses a handler.
 pub(crate) fn catch() -> std::io::Result<Signals> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])
+    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH];
+    Signals::new(without_ignored_hangup(wanted))
 }
 
 /// Handles each signal in `signals`, and returns only if the handlers are closed. Sends it to the

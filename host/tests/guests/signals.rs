@@ -4,7 +4,7 @@
 use crate::guest::{ebb, run};
 use crate::running::{eventually, is_alive, qemu_of, signal};
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +14,20 @@ struct Running {
     stdout: BufReader<std::process::ChildStdout>,
 }
 
+/// Returns a command that runs `script` in a guest, which then reports that it is ready.
+fn command(options: &[&str], script: &str) -> Command {
+    let script = format!("{script}; echo ready; while :; do sleep 0.2; done");
+    ebb(&[options, &["--", "sh", "-c", &script]].concat())
+}
+
 impl Running {
     fn start(options: &[&str], script: &str) -> Self {
-        let script = format!("{script}; echo ready; while :; do sleep 0.2; done");
-        let mut child = ebb(&[options, &["--", "sh", "-c", &script]].concat())
+        Self::by(command(options, script))
+    }
+
+    /// Starts `command`, which is one of [`command`] or leads to one.
+    fn by(mut command: Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -108,6 +118,25 @@ fn an_interrupt_that_a_program_takes_ends_nothing() {
     }
     guest.signal("TERM");
     assert_eq!(guest.end().0, Some(143));
+}
+
+/// As nohup(1) starts a command.
+#[test]
+fn a_hangup_that_is_ignored_does_not_reach_the_program() {
+    let ebb = command(&[], ":");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(ebb.get_program())
+        .args(ebb.get_args())
+        .env_remove("EBB_KERNEL_IMAGE")
+        .stdin(Stdio::null());
+    let guest = Running::by(shell);
+    guest.signal("HUP");
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    // A program that gets both ends by SIGHUP, with the status 129.
+    assert_eq!(status, Some(143), "{said}");
 }
 
 #[test]
