@@ -3,7 +3,10 @@
 
 use crate::guest::{ebb, run};
 use crate::running::{eventually, is_alive, qemu_of, signal};
-use std::io::{BufRead, BufReader, Read};
+use crate::scratch::Scratch;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -118,6 +121,33 @@ fn an_interrupt_that_a_program_takes_ends_nothing() {
     }
     guest.signal("TERM");
     assert_eq!(guest.end().0, Some(143));
+}
+
+/// The thread that waits for the end of the guest hangs in a write.
+#[test]
+fn a_pipe_that_is_not_read_does_not_keep_ebb_from_ending() {
+    let scratch = Scratch::new("unread");
+    let pipe = scratch.path("timeline");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let mut options = File::options();
+    let options = options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK);
+    let mut reader = options.open(&pipe).expect("it is there");
+    while reader.write_all(&[0; 4096]).is_ok() {}
+    let mut guest = Running::start(&["--grace", "1", "--timeline", &pipe], ":");
+    let qemu = qemu_of(&guest.child).expect("ebb has a child");
+    guest.signal("TERM");
+    eventually("the end of QEMU", || (!is_alive(qemu)).then_some(()));
+    eventually("the end of ebb", || {
+        guest.signal("INT");
+        thread::sleep(Duration::from_millis(200));
+        guest.child.try_wait().expect("it can be waited for")
+    });
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(130), "{said}");
 }
 
 /// As nohup(1) starts a command.
