@@ -82,7 +82,8 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
     }
 }
 
-/// Serves disks until a signal arrives.
+/// Serves disks until a signal arrives. Fails if they cannot be served, or if stdout cannot be
+/// written to. A closed pipe is no failure.
 fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // Before the first thread starts, so that no thread handles the signals but the loop at the
     // end.
@@ -124,13 +125,15 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // user's folder.
     keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(cannot("fewer privileges"))?;
     control::serve(server.clone(), listener).map_err(cannot("the control socket"))?;
-    stdout::print(&text)?;
-    let _ = signals.forever().next();
-    end_at_the_next(signals, control_path.clone());
+    let printed = stdout::offer(&text);
+    if printed.is_ok() {
+        let _ = signals.forever().next();
+        end_at_the_next(signals, control_path.clone());
+    }
     // The control thread holds a reference to the server, and clients may hold one. So the disks
     // are stopped explicitly.
     server.stop();
-    Ok(0)
+    printed.map(|()| 0)
 }
 
 /// Raises this process's limit of descriptors to its maximum. A disk takes several, and its
