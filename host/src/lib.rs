@@ -73,11 +73,13 @@ pub fn main(embedded: Embedded) -> ExitCode {
         Err(error) => {
             let error = hints::add(error);
             // Help goes to stdout and is no error. A status of 2 would look like the program's own.
-            hints::print(&error);
-            return ExitCode::from(if error.use_stderr() {
-                failure::STATUS_FAILED
-            } else {
-                0
+            return ExitCode::from(match hints::print(&error) {
+                Ok(()) if !error.use_stderr() => 0,
+                Ok(()) => failure::STATUS_FAILED,
+                Err(failure) => {
+                    failure.print();
+                    failure.status()
+                }
             });
         }
     };
