@@ -212,6 +212,26 @@ fn a_stdout_that_is_closed_or_full_leaves_no_socket() {
     assert!(folder.files().is_empty(), "{:?}", folder.files());
 }
 
+/// Returns whether the tests run under nohup(1), which servers heed.
+fn ignores_hangups() -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("it is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = u64::from_str_radix(mask.expect("a mask").trim(), 16);
+    mask.expect("a number") & 1 != 0
+}
+
+#[test]
+fn the_end_of_its_terminal_ends_a_server_in_order() {
+    if ignores_hangups() {
+        return;
+    }
+    let folder = Scratch::new("blk-hangup");
+    let mut server = Server::start(folder.folder(), &["d=ram:1M"], Stdio::null());
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(server.ended().code(), Some(0));
+    assert!(folder.files().is_empty(), "{:?}", folder.files());
+}
+
 #[test]
 fn a_second_signal_waits_for_nobody() {
     use rustix::fs::{OFlags, fcntl_setfl};
