@@ -68,6 +68,7 @@ use std::process::ExitCode;
 pub fn main(embedded: Embedded) -> ExitCode {
     embedded::set(embedded);
     system::heed_file_size_limit();
+    system::heed_children();
     let cli::Cli { command } = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

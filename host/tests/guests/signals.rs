@@ -150,23 +150,36 @@ fn a_pipe_that_is_not_read_does_not_keep_ebb_from_ending() {
     assert_eq!(status, Some(130), "{said}");
 }
 
-/// As nohup(1) starts a command.
-#[test]
-fn a_hangup_that_is_ignored_does_not_reach_the_program() {
-    let ebb = command(&[], ":");
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+/// Returns a command that starts `ebb` with `signal` ignored.
+fn ignoring(signal: &str, ebb: &Command) -> Command {
+    let mut command = Command::new("env");
+    command
+        .arg(format!("--ignore-signal={signal}"))
         .arg(ebb.get_program())
         .args(ebb.get_args())
         .env_remove("EBB_KERNEL_IMAGE")
         .stdin(Stdio::null());
-    let guest = Running::by(shell);
+    command
+}
+
+/// As nohup(1) starts a command.
+#[test]
+fn a_hangup_that_is_ignored_does_not_reach_the_program() {
+    let guest = Running::by(ignoring("HUP", &command(&[], ":")));
     guest.signal("HUP");
     guest.signal("TERM");
     let (status, said) = guest.end();
     // A program that gets both ends by SIGHUP, with the status 129.
     assert_eq!(status, Some(143), "{said}");
+}
+
+/// As some daemons start a command. The kernel then drops the statuses of children.
+#[test]
+fn a_program_has_its_status_also_if_the_end_of_children_is_ignored() {
+    let output = ignoring("CHLD", &ebb(&["--", "sh", "-c", "exit 7"])).output();
+    let output = output.expect("ebb starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
 }
 
 #[test]

@@ -1,18 +1,33 @@
-//! Hang-ups (SIGHUP) that this process was started to ignore, as nohup(1) starts a command.
+//! Signals that this process was started to ignore.
 
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGCHLD, SIGHUP};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Returns `signals`, for which handlers are to be installed, without SIGHUP if this process
-/// ignores it. A handler would undo what nohup(1) has set up. If `/proc` does not tell, SIGHUP
-/// counts as not ignored.
+/// ignores it. A handler would undo what nohup(1) has set up.
 pub(crate) fn without_ignored_hangup<const N: usize>(
     signals: [i32; N],
 ) -> impl Iterator<Item = i32> {
-    let status = fs::read("/proc/self/status").unwrap_or_default();
-    let ignored = is_ignored(SIGHUP, &String::from_utf8_lossy(&status));
+    let ignored = ignores(SIGHUP);
     let signals = signals.into_iter();
     signals.filter(move |signal| !ignored || *signal != SIGHUP)
+}
+
+/// Makes the kernel keep the statuses of ended child processes until they are waited for, also if
+/// this process was started to ignore SIGCHLD. Installs a handler for the signal then; an error of
+/// that is ignored.
+pub(crate) fn heed_children() {
+    if ignores(SIGCHLD) {
+        let _ = signal_hook::flag::register(SIGCHLD, Arc::new(AtomicBool::new(false)));
+    }
+}
+
+/// Returns whether this process ignores `signal`. Returns `false` if `/proc` does not tell.
+fn ignores(signal: i32) -> bool {
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    is_ignored(signal, &String::from_utf8_lossy(&status))
 }
 
 /// Returns whether the process whose `/proc/PID/status` is `status` ignores `signal`. Returns
