@@ -126,19 +126,27 @@ impl Balloon {
     ///
     /// Fails if the peer does not speak QMP or does not answer in time, or with
     /// [`BalloonError::None`] if QEMU has no balloon device.
-    pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
-        let timeouts = stream
-            .set_read_timeout(Some(TIMEOUT))
-            .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
-        timeouts.map_err(BalloonError::Io)?;
-        let pid = socket_peercred(&stream)
-            .ok()
-            .map(|peer| peer.pid.as_raw_nonzero().get());
-        let mut lines = Lines::new(stream);
+    fn over(stream: UnixStream) -> Result<Self, BalloonError> {
+        let (mut lines, pid) = open(stream)?;
         if lines.next()?.get("QMP").is_none() {
             return Err(BalloonError::Protocol("it does not greet like one"));
         }
         lines.ask("qmp_capabilities", &json!({}))?;
+        let device = find(&mut lines)?;
+        Ok(Self { lines, device, pid })
+    }
+
+    /// Does the same as [`Self::over`] on a monitor that only this process uses, maybe once more
+    /// after a failure: QEMU may have greeted already, and have ended the handshake later.
+    ///
+    /// Fails as [`Self::over`], but not for a missing greeting.
+    pub(crate) fn over_own(stream: UnixStream) -> Result<Self, BalloonError> {
+        let (mut lines, pid) = open(stream)?;
+        match lines.ask("qmp_capabilities", &json!({})) {
+            // QEMU refuses a second handshake.
+            Ok(_) | Err(BalloonError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let device = find(&mut lines)?;
         Ok(Self { lines, device, pid })
     }
@@ -246,6 +254,18 @@ fn connect(path: &Path, limit: Duration) -> Result<UnixStream, BalloonError> {
         io::ErrorKind::WouldBlock => BalloonError::Silent,
         _ => BalloonError::Connect(error),
     })
+}
+
+/// Returns `stream` as lines, with timeouts of 10 s, and the process at its other end. Fails if the
+/// timeouts cannot be set.
+fn open(stream: UnixStream) -> Result<(Lines<UnixStream>, Option<i32>), BalloonError> {
+    let timeouts = stream
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
+    timeouts.map_err(BalloonError::Io)?;
+    let peer = socket_peercred(&stream).ok();
+    let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get());
+    Ok((Lines::new(stream), pid))
 }
 
 /// Returns the QOM path of the balloon device. Fails with `BalloonError::None` if QEMU has none.
@@ -391,6 +411,32 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let error = connect(&path, TIMEOUT).unwrap_err();
         assert!(matches!(error, BalloonError::Connect(_)), "{error}");
+    }
+
+    /// The handshake is the first, or an earlier one was given up before QEMU answered it.
+    #[test]
+    fn a_handshake_can_be_tried_again() {
+        let greeting = r#"{"QMP": {}}"#;
+        let agreed = r#"{"return": {}, "id": 1}"#;
+        let refused = r#"{"error": {"desc": "already complete"}, "id": 1}"#;
+        let late = r#"{"return": [], "id": 2}"#;
+        let devices =
+            r#"{"return": [{"name": "b", "type": "child<virtio-balloon-pci>"}], "id": 2}"#;
+        for before in [[greeting, agreed], [agreed, refused], [late, refused]] {
+            let (ours, mut monitor) = UnixStream::pair().unwrap();
+            let before = format!("{}\n{}\n", before[0], before[1]);
+            monitor.write_all(before.as_bytes()).unwrap();
+            let told = std::thread::spawn(move || {
+                let mut lines = Lines::new(monitor);
+                let asked = [lines.next().unwrap(), lines.next().unwrap()];
+                let answer = format!("{devices}\n");
+                lines.stream.write_all(answer.as_bytes()).unwrap();
+                asked.map(|command| command["execute"].as_str().unwrap().to_owned())
+            });
+            let balloon = Balloon::over_own(ours).unwrap();
+            assert_eq!(balloon.device, "/machine/peripheral/b");
+            assert_eq!(told.join().unwrap(), ["qmp_capabilities", "qom-list"]);
+        }
     }
 
     fn ask(says: &[u8]) -> Result<Value, BalloonError> {
