@@ -20,7 +20,7 @@ use crate::knobs::Knob;
 use crate::messages::print;
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Pings;
-use crate::server::Server;
+use crate::server::{self, Server};
 use crate::time::Micros;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::CapabilitySet;
@@ -432,8 +432,10 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
         io::Error::new(io::ErrorKind::TimedOut, text)
     };
     let end = Instant::now() + patience;
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_write_timeout(Some(patience))?;
+    let mut stream = match server::connect(path, patience) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+        connected => connected?,
+    };
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     match stream.write_all(line.as_bytes()) {
@@ -548,6 +550,21 @@ mod tests {
             }
         });
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_server_that_accepts_no_connection_is_given_up() {
+        let name = format!("ebb-deaf-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let _listener = bind(&path).unwrap();
+        // Clients that have given up stay in its queue.
+        let patience = Duration::from_millis(1);
+        for _ in 0..30 {
+            let deaf = ask_within(&path, &Request::Get { instance: None }, patience);
+            assert_eq!(deaf.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

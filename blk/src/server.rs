@@ -8,19 +8,24 @@ use crate::sandbox;
 use crate::time::Clock;
 use crate::vhost_user::channel::narrow;
 use crate::xen::device::Front;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Maximum number of disks in the list of one server. Disks that have ended count until they are
 /// removed.
 pub const MAX_DISKS: usize = 1000;
 /// Maximum length of a disk's name in bytes, which is that of a virtio disk's serial number.
 pub const MAX_NAME: usize = crate::request::ID_BYTES;
+/// Time that a connection to a socket waits for a place in the listener's queue, to find out
+/// whether a process listens there.
+const PROBE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The name and the image of a disk to serve.
 #[derive(Clone, Debug)]
@@ -387,7 +392,21 @@ fn is_stale(path: &Path) -> bool {
     let socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
     std::fs::symlink_metadata(path).is_ok_and(socket)
-        && UnixStream::connect(path).is_err_and(refused)
+        && connect(path, PROBE_LIMIT).is_err_and(refused)
+}
+
+/// Connects to the Unix socket at `path`. Waits at most `limit` if the listener does not accept
+/// connections and its queue of them is full. Each write to the returned stream has the same limit.
+///
+/// # Errors
+/// Fails with `WouldBlock` after that time, and as connect(2).
+pub(crate) fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let family = AddressFamily::UNIX;
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Linux applies the limit for sending to connect(2), too.
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 #[cfg(test)]
@@ -429,6 +448,21 @@ mod tests {
         }
         assert_eq!(fs::read(&file).unwrap(), b"precious");
         assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn a_listener_whose_queue_is_full_is_alive_and_waited_for_in_vain() {
+        let folder = Folder::new("queue");
+        let path = folder.0.join("full");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // The queue has place for one connection.
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waiting = connect(&path, PROBE_LIMIT).unwrap();
+        let late = connect(&path, Duration::from_millis(10)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists(), "it is not replaced");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Hints that ebb adds to errors of usage, above all for words that users of containers know.
 
+use crate::failure::Failure;
 use crate::text::{printable_lines, stderr, steers};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::error::Error as _;
+use std::io::{self, Write};
 
 /// Options of other tools that run programs, each with the equivalent of `ebb`.
 const OPTIONS: [(&[&str], &str); 8] = [
@@ -94,15 +96,22 @@ pub(crate) fn add(mut error: Error) -> Error {
 
 /// Prints the text of a clap error: help and version on stdout, errors of usage on stderr. If the
 /// text contains control characters of the command line or the environment, prints it on stderr
-/// without them and without styles. Ignores errors. Does not exit.
-pub(crate) fn print(error: &Error) {
+/// without them and without styles. Does not exit. Fails with [`Failure::Output`] if stdout cannot
+/// be written to. A closed pipe is no failure, and neither are errors of stderr.
+pub(crate) fn print(error: &Error) -> Result<(), Failure> {
     // clap's text also contains the name by which ebb was called.
     let name = std::env::args_os().next().unwrap_or_default();
-    if is_harmless(&name.to_string_lossy()) && is_ours(error) {
-        // A closed stream is no failure, because there is no reader.
-        let _ = error.print();
-    } else {
+    if !is_harmless(&name.to_string_lossy()) || !is_ours(error) {
         stderr::say(plain(error).trim_end());
+        return Ok(());
+    }
+    match error.print().and_then(|()| io::stdout().flush()) {
+        // A closed stream is no failure, because there is no reader.
+        Err(source) if !error.use_stderr() && source.kind() != io::ErrorKind::BrokenPipe => {
+            let stream = "stdout";
+            Err(Failure::Output { stream, source })
+        }
+        _ => Ok(()),
     }
 }
 

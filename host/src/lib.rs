@@ -68,16 +68,19 @@ use std::process::ExitCode;
 pub fn main(embedded: Embedded) -> ExitCode {
     embedded::set(embedded);
     system::heed_file_size_limit();
+    system::heed_children();
     let cli::Cli { command } = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let error = hints::add(error);
             // Help goes to stdout and is no error. A status of 2 would look like the program's own.
-            hints::print(&error);
-            return ExitCode::from(if error.use_stderr() {
-                failure::STATUS_FAILED
-            } else {
-                0
+            return ExitCode::from(match hints::print(&error) {
+                Ok(()) if !error.use_stderr() => 0,
+                Ok(()) => failure::STATUS_FAILED,
+                Err(failure) => {
+                    failure.print();
+                    failure.status()
+                }
             });
         }
     };

@@ -7,6 +7,7 @@ mod scratch;
 use scratch::Scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -174,6 +175,61 @@ fn files_where_a_socket_should_be_stay() {
     assert_eq!(fs::read(&file).expect("it is there"), b"precious");
     let left = fs::read_dir(folder.folder()).expect("a scratch folder");
     assert_eq!(left.count(), 1, "and no socket is left");
+}
+
+#[test]
+fn a_stdout_that_is_closed_or_full_leaves_no_socket() {
+    let folder = Scratch::new("blk-stdout");
+    let control = folder.folder().join("control");
+    let serve = |stdout: OwnedFd| {
+        let mut command = blk();
+        command.args(["serve", "--disk", "d=ram:1M", "--socket-dir"]);
+        command.arg(folder.folder()).arg("--control").arg(&control);
+        command.stdout(stdout);
+        command
+    };
+    let full = fs::File::options().write(true).open("/dev/full");
+    let output = serve(full.expect("it is there").into()).output();
+    let output = output.expect("ebb starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("cannot write stdout"), "{said}");
+    assert!(folder.files().is_empty(), "{:?}", folder.files());
+
+    let (reader, closed) = UnixStream::pair().expect("sockets");
+    drop(reader);
+    let child = serve(closed.into()).spawn().expect("ebb starts");
+    let control = control.clone();
+    let mut server = Server { child, control };
+    let start = Instant::now();
+    while !server.get().status.success() {
+        let ended = server.child.try_wait().expect("our child");
+        assert!(ended.is_none() && start.elapsed() < LIMIT, "it serves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0));
+    assert!(folder.files().is_empty(), "{:?}", folder.files());
+}
+
+/// Returns whether the tests run under nohup(1), which servers heed.
+fn ignores_hangups() -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("it is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = u64::from_str_radix(mask.expect("a mask").trim(), 16);
+    mask.expect("a number") & 1 != 0
+}
+
+#[test]
+fn the_end_of_its_terminal_ends_a_server_in_order() {
+    if ignores_hangups() {
+        return;
+    }
+    let folder = Scratch::new("blk-hangup");
+    let mut server = Server::start(folder.folder(), &["d=ram:1M"], Stdio::null());
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(server.ended().code(), Some(0));
+    assert!(folder.files().is_empty(), "{:?}", folder.files());
 }
 
 #[test]

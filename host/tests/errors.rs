@@ -7,6 +7,8 @@ mod scratch;
 
 use scratch::Scratch;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
 fn ebb(arguments: &[&str]) -> Output {
@@ -166,6 +168,19 @@ fn help_is_no_error() {
     let output = ebb(&["--help"]);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"));
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let full = fs::File::options().write(true).open("/dev/full");
+    let full = full.expect("it is there");
+    let output = command(&["--help"]).stdout(full).output();
+    let output = output.expect("ebb starts");
+    refused(&output, 125, &["cannot write stdout", "No space left"]);
+    let (reader, closed) = UnixStream::pair().expect("sockets");
+    drop(reader);
+    let output = command(&["--help"]).stdout(OwnedFd::from(closed)).output();
+    assert_eq!(output.expect("ebb starts").status.code(), Some(0));
 }
 
 #[test]

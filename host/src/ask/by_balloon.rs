@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};
 use crate::stdout;
+use crate::system::without_ignored_hangup;
 use crate::text::{Size, one_line, stderr};
 use serde::Serialize;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
@@ -138,10 +139,11 @@ pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     Ok(if after < full { MISSED } else { 0 })
 }
 
-/// Installs handlers for SIGINT, SIGTERM and SIGHUP. Returns the flag that the first signal sets.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP, unless SIGHUP is ignored. Returns the flag
+/// that the first signal sets.
 fn catch() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in without_ignored_hangup([SIGINT, SIGTERM, SIGHUP]) {
         // The second signal ends `ebb` at once, because the conditional default is registered
         // first.
         let second = flag::register_conditional_default(signal, Arc::clone(&stop));

@@ -6,7 +6,6 @@ use crate::guest::Stop;
 use crate::qemu::{StoppedBy, Wish};
 use crate::registry::{Fleet, GuestId, Presence};
 use crate::stdout;
-use crate::text::stderr;
 use clap::Args;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,7 +89,8 @@ enum Outcome {
 }
 
 /// Sends the wish to all chosen guests, then waits for all of them. Prints all failures but the
-/// first, which is returned when no guest is left to wait for.
+/// first, which is returned when no guest is left to wait for. A stdout that cannot be written to
+/// is a failure like that of a guest.
 fn all(selector: &GuestSelector, wish: Wish) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
     let guests = if selector.all {
@@ -105,10 +105,11 @@ fn all(selector: &GuestSelector, wish: Wish) -> Result<u8, Failure> {
     };
     let mut waiting = Vec::new();
     let mut failures = Vec::new();
+    let mut printed = Ok(());
     for (id, figures) in guests {
         let name = figures.name.clone();
         match before(figures.standstill, wish) {
-            Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
+            Outcome::Is(text) => printed = printed.and(stdout::print(&format!("{name}: {text}\n"))),
             Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
             Outcome::Waits => match fleet.cpus(&id, wish) {
                 Ok(()) => waiting.push((id, name)),
@@ -116,19 +117,19 @@ fn all(selector: &GuestSelector, wish: Wish) -> Result<u8, Failure> {
             },
         }
     }
-    wait(&mut fleet, waiting, wish, &mut failures)?;
-    let mut failures = failures.into_iter();
+    let printed = printed.and(wait(&mut fleet, waiting, wish, &mut failures));
+    let failures = failures.into_iter().map(Failure::Usage);
+    let mut failures = failures.chain(printed.err());
     let Some(first) = failures.next() else {
         return Ok(0);
     };
-    for failure in failures {
-        stderr::say(&format!("ebb: {failure}"));
-    }
-    Err(Failure::Usage(first))
+    failures.for_each(|failure| failure.print());
+    Err(first)
 }
 
 /// Polls the `waiting` guests until all have followed or the timeout has passed. Prints each that
-/// has followed, and appends the others to `failures`. Fails if stdout cannot be written.
+/// has followed, and appends the others to `failures`. Fails at the end if stdout could not be
+/// written to.
 fn wait(
     fleet: &mut Fleet,
     mut waiting: Vec<(GuestId, String)>,
@@ -136,6 +137,7 @@ fn wait(
     failures: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + TIMEOUT;
+    let mut printed = Ok(());
     while !waiting.is_empty() {
         let over = Instant::now() >= deadline;
         let found = fleet.figures();
@@ -149,7 +151,9 @@ fn wait(
                 Some(Presence::Silent) => Outcome::Waits,
             };
             match outcome {
-                Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
+                Outcome::Is(text) => {
+                    printed = printed.and(stdout::print(&format!("{name}: {text}\n")));
+                }
                 Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
                 Outcome::Waits if over => {
                     let seconds = TIMEOUT.as_secs();
@@ -165,7 +169,7 @@ fn wait(
             thread::sleep(LOOK_EVERY);
         }
     }
-    Ok(())
+    printed
 }
 
 /// Returns whether the guest is in the wanted state already, or cannot reach it. Otherwise returns

@@ -12,8 +12,8 @@ pub(crate) use options::BlkOptions;
 use crate::failure::Failure;
 use crate::registry::Fleet;
 use crate::stdout;
-use crate::system::open_named;
 use crate::system::opened::own_path;
+use crate::system::{open_named, without_ignored_hangup};
 use crate::text::{Rounded, printable, printable_json};
 use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
@@ -25,7 +25,7 @@ use options::{Action, DiskSelector, ServeOptions};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::io;
@@ -82,11 +82,13 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
     }
 }
 
-/// Serves disks until a signal arrives.
+/// Serves disks until a signal arrives. Fails if they cannot be served, or if stdout cannot be
+/// written to. A closed pipe is no failure.
 fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // Before the first thread starts, so that no thread handles the signals but the loop at the
     // end.
-    let mut signals = Signals::new(TERM_SIGNALS).map_err(cannot("signals"))?;
+    let ends = without_ignored_hangup([SIGTERM, SIGQUIT, SIGINT, SIGHUP]);
+    let mut signals = Signals::new(ends).map_err(cannot("signals"))?;
     allow_descriptors();
     let folder = options.folder()?;
     let control_path = options.socket.path()?;
@@ -124,13 +126,15 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // user's folder.
     keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(cannot("fewer privileges"))?;
     control::serve(server.clone(), listener).map_err(cannot("the control socket"))?;
-    stdout::print(&text)?;
-    let _ = signals.forever().next();
-    end_at_the_next(signals, control_path.clone());
+    let printed = stdout::offer(&text);
+    if printed.is_ok() {
+        let _ = signals.forever().next();
+        end_at_the_next(signals, control_path.clone());
+    }
     // The control thread holds a reference to the server, and clients may hold one. So the disks
     // are stopped explicitly.
     server.stop();
-    Ok(0)
+    printed.map(|()| 0)
 }
 
 /// Raises this process's limit of descriptors to its maximum. A disk takes several, and its

@@ -2,6 +2,7 @@
 //! report is made of the runs so far.
 
 use crate::failure::Failure;
+use crate::system::without_ignored_hangup;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,11 @@ pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
     /// Installs handlers for SIGINT, SIGTERM, SIGHUP and SIGQUIT, which only set the flag. They
-    /// stay when this is dropped. Fails if the host refuses.
+    /// stay when this is dropped. SIGHUP stays ignored if it is, as under nohup(1). Fails if the
+    /// host refuses.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let caught = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        for signal in without_ignored_hangup([SIGINT, SIGTERM, SIGHUP, SIGQUIT]) {
             signal_hook::flag::register_usize(
                 signal,
                 Arc::clone(&caught),

@@ -180,7 +180,6 @@ impl Token {
     /// [`Failure::Usage`] if the file cannot be read or is not a regular file, or all users may
     /// read or write it. Also if its token has fewer than 16 or more than 4096 bytes, or is not
     /// printable ASCII.
-    /// long, or not printable ASCII.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", one_line(path)));
         let failed = |error: std::io::Error| bad(error.to_string());

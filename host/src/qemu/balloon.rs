@@ -7,7 +7,8 @@ use crate::system::open_named;
 use crate::system::opened::own_path;
 use crate::text::one_line;
 use rustix::fs::OFlags;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -117,12 +118,7 @@ impl Balloon {
     /// QEMU has no balloon device. Fails, too, if the peer does not speak QMP or does not answer in
     /// 10 s.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
-        let connect = || {
-            // Connects to the socket that was opened, even if `path` leads to another file by now.
-            let socket = open_named(path, OFlags::PATH)?;
-            UnixStream::connect(own_path(&socket))
-        };
-        Self::over(connect().map_err(BalloonError::Connect)?)
+        Self::over(connect(path, TIMEOUT)?)
     }
 
     /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU. Sets
@@ -130,19 +126,27 @@ impl Balloon {
     ///
     /// Fails if the peer does not speak QMP or does not answer in time, or with
     /// [`BalloonError::None`] if QEMU has no balloon device.
-    pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
-        let timeouts = stream
-            .set_read_timeout(Some(TIMEOUT))
-            .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
-        timeouts.map_err(BalloonError::Io)?;
-        let pid = socket_peercred(&stream)
-            .ok()
-            .map(|peer| peer.pid.as_raw_nonzero().get());
-        let mut lines = Lines::new(stream);
+    fn over(stream: UnixStream) -> Result<Self, BalloonError> {
+        let (mut lines, pid) = open(stream)?;
         if lines.next()?.get("QMP").is_none() {
             return Err(BalloonError::Protocol("it does not greet like one"));
         }
         lines.ask("qmp_capabilities", &json!({}))?;
+        let device = find(&mut lines)?;
+        Ok(Self { lines, device, pid })
+    }
+
+    /// Does the same as [`Self::over`] on a monitor that only this process uses, maybe once more
+    /// after a failure: QEMU may have greeted already, and have ended the handshake later.
+    ///
+    /// Fails as [`Self::over`], but not for a missing greeting.
+    pub(crate) fn over_own(stream: UnixStream) -> Result<Self, BalloonError> {
+        let (mut lines, pid) = open(stream)?;
+        match lines.ask("qmp_capabilities", &json!({})) {
+            // QEMU refuses a second handshake.
+            Ok(_) | Err(BalloonError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let device = find(&mut lines)?;
         Ok(Self { lines, device, pid })
     }
@@ -230,6 +234,38 @@ impl Balloon {
         let property = json!({"path": self.device, "property": INTERVAL, "value": seconds});
         self.lines.ask("qom-set", &property).map(drop)
     }
+}
+
+/// Connects to the QMP socket at `path`. A monitor serves one client, and keeps the next ones in a
+/// short queue. If that is full, waits at most `limit`, and fails with [`BalloonError::Silent`]
+/// then. Fails with [`BalloonError::Connect`] if there is no socket or the connection is refused.
+fn connect(path: &Path, limit: Duration) -> Result<UnixStream, BalloonError> {
+    let connected = || -> io::Result<UnixStream> {
+        // Connects to the socket that was opened, even if `path` leads to another file by now.
+        let named = open_named(path, OFlags::PATH)?;
+        let family = AddressFamily::UNIX;
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Linux applies the limit for sending to connect(2), too.
+        set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(own_path(&named))?)?;
+        Ok(socket.into())
+    };
+    connected().map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => BalloonError::Silent,
+        _ => BalloonError::Connect(error),
+    })
+}
+
+/// Returns `stream` as lines, with timeouts of 10 s, and the process at its other end. Fails if the
+/// timeouts cannot be set.
+fn open(stream: UnixStream) -> Result<(Lines<UnixStream>, Option<i32>), BalloonError> {
+    let timeouts = stream
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
+    timeouts.map_err(BalloonError::Io)?;
+    let peer = socket_peercred(&stream).ok();
+    let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get());
+    Ok((Lines::new(stream), pid))
 }
 
 /// Returns the QOM path of the balloon device. Fails with `BalloonError::None` if QEMU has none.
@@ -357,6 +393,49 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn a_monitor_whose_queue_of_clients_is_full_is_given_up() {
+        let name = format!("ebb-monitor-queue-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let monitor = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&monitor, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // The queue has place for one client.
+        rustix::net::listen(&monitor, 0).unwrap();
+        let _first = connect(&path, TIMEOUT).unwrap();
+        let error = connect(&path, Duration::from_millis(10)).unwrap_err();
+        assert!(matches!(error, BalloonError::Silent), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let error = connect(&path, TIMEOUT).unwrap_err();
+        assert!(matches!(error, BalloonError::Connect(_)), "{error}");
+    }
+
+    /// The handshake is the first, or an earlier one was given up before QEMU answered it.
+    #[test]
+    fn a_handshake_can_be_tried_again() {
+        let greeting = r#"{"QMP": {}}"#;
+        let agreed = r#"{"return": {}, "id": 1}"#;
+        let refused = r#"{"error": {"desc": "already complete"}, "id": 1}"#;
+        let late = r#"{"return": [], "id": 2}"#;
+        let devices =
+            r#"{"return": [{"name": "b", "type": "child<virtio-balloon-pci>"}], "id": 2}"#;
+        for before in [[greeting, agreed], [agreed, refused], [late, refused]] {
+            let (ours, mut monitor) = UnixStream::pair().unwrap();
+            let before = format!("{}\n{}\n", before[0], before[1]);
+            monitor.write_all(before.as_bytes()).unwrap();
+            let told = std::thread::spawn(move || {
+                let mut lines = Lines::new(monitor);
+                let asked = [lines.next().unwrap(), lines.next().unwrap()];
+                let answer = format!("{devices}\n");
+                lines.stream.write_all(answer.as_bytes()).unwrap();
+                asked.map(|command| command["execute"].as_str().unwrap().to_owned())
+            });
+            let balloon = Balloon::over_own(ours).unwrap();
+            assert_eq!(balloon.device, "/machine/peripheral/b");
+            assert_eq!(told.join().unwrap(), ["qmp_capabilities", "qom-list"]);
         }
     }
 

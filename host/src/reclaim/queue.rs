@@ -241,7 +241,7 @@ impl ReclaimThread {
             Some(balloon) => balloon,
             empty => {
                 let monitor = self.targets.monitor.try_clone().map_err(BalloonError::Io)?;
-                empty.insert(Balloon::over(monitor)?)
+                empty.insert(Balloon::over_own(monitor)?)
             }
         };
         let wanted = Wanted {

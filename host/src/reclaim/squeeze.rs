@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// A guest whose balloon does not change for this time is considered finished.
 const STILL: Duration = Duration::from_secs(5);
+/// A guest whose balloon needs more than this time for each [`STEP`] bytes is considered finished,
+/// even if it makes progress. So a guest cannot keep the host waiting by tiny changes.
+const STEP_TIME: Duration = Duration::from_secs(60);
 /// The time to wait for new balloon statistics. QEMU asks the guest once a second, so a guest with
 /// a driver answers within it.
 const TELLING: Duration = Duration::from_secs(5);
@@ -49,8 +52,9 @@ fn spare(total: u64, available: u64) -> u64 {
 /// Inflates the balloon until `wanted` is reached, the guest has nothing to spare or makes no
 /// progress, its statistics do not arrive within 5 s, or `stop` is set. Then deflates it, also
 /// after an error, and waits until the guest has its memory back or makes no progress for 5 s.
-/// Restores QEMU's interval for statistics. Returns the amounts in bytes. Fails if the monitor
-/// fails.
+/// Also stops to inflate or to wait if the guest needs more than a minute for each 128 MiB, so the
+/// time is bounded by the guest's memory. Restores QEMU's interval for statistics. Returns the
+/// amounts in bytes. Fails if the monitor fails.
 pub(crate) fn squeeze(
     balloon: &mut Balloon,
     wanted: Wanted,
@@ -73,8 +77,8 @@ pub(crate) fn squeeze(
 }
 
 /// Deflates the balloon until the guest has `full` bytes of memory, `stop` is set, or the guest
-/// makes no progress for 5 s. Returns the guest's memory at the end in bytes, which may be less
-/// than `full`. Fails if the monitor fails.
+/// makes no progress for 5 s or needs more than a minute for each 128 MiB. Returns the guest's
+/// memory at the end in bytes, which may be less than `full`. Fails if the monitor fails.
 pub(crate) fn deflate(
     balloon: &mut Balloon,
     full: u64,
@@ -138,20 +142,19 @@ fn wait_for_news(
     Ok(None)
 }
 
-/// Waits until the guest has `wanted` bytes, makes no progress for [`STILL`], or `stop` is set.
-/// Returns the guest's memory in bytes. Fails if the monitor fails.
+/// Waits until the guest has `wanted` bytes, makes no progress for [`STILL`], has used up
+/// [`longest`], or `stop` is set. Returns the guest's memory in bytes. Fails if the monitor fails.
 fn wait_for_memory(
     balloon: &mut Balloon,
     wanted: u64,
     stop: &AtomicBool,
 ) -> Result<u64, BalloonError> {
     let mut last = balloon.memory()?;
-    let mut progress = Progress {
-        wanted,
-        least: last.abs_diff(wanted),
-    };
+    let least = last.abs_diff(wanted);
+    let mut progress = Progress { wanted, least };
+    let end = Instant::now() + longest(least);
     let mut deadline = Instant::now() + STILL;
-    while last != wanted && Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
+    while last != wanted && Instant::now() < deadline.min(end) && !stop.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
         last = balloon.memory()?;
         if progress.is_closer(last) {
@@ -159,6 +162,11 @@ fn wait_for_memory(
         }
     }
     Ok(last)
+}
+
+/// Returns the longest time to wait for a change of the balloon by `bytes`.
+fn longest(bytes: u64) -> Duration {
+    STEP_TIME.saturating_mul(u32::try_from(bytes.div_ceil(STEP)).unwrap_or(u32::MAX))
 }
 
 /// The distance between a guest's memory and its target. Only a new least distance counts as
@@ -192,6 +200,15 @@ mod tests {
         assert_eq!(spare(1 << 30, 600 << 20), (600 - 64) << 20);
         assert_eq!(spare(256 << 20, 33 << 20), 1 << 20);
         assert_eq!(spare(1 << 30, 10 << 20), 0);
+    }
+
+    #[test]
+    fn a_guest_has_a_minute_for_each_step() {
+        assert_eq!(longest(4096), STEP_TIME);
+        assert_eq!(longest(STEP), STEP_TIME);
+        assert_eq!(longest(8 * STEP), 8 * STEP_TIME);
+        // What a monitor claims is added to the present time, which must not overflow.
+        assert!(Instant::now().checked_add(longest(u64::MAX)).is_some());
     }
 
     #[test]

@@ -29,8 +29,9 @@ the guest kernel failed; 126 if the program cannot run in the guest; 127 if it w
 
 Signals go to the program. After SIGTERM it has --grace to end, then the VM is ended, with status
 143; so does a second SIGTERM, more than a second later. Ctrl-C, SIGHUP and SIGQUIT end nothing but
-what the program lets them end; three signals within 3 seconds end the VM. With -it Ctrl-C and all
-other keys are the guest's: the VM ends with the program, or by SIGTERM from elsewhere.";
+what the program lets them end; three signals within 3 seconds end the VM. nohup(1) keeps SIGHUP
+from ebb and the program. With -it Ctrl-C and all other keys are the guest's: the VM ends with the
+program, or by SIGTERM from elsewhere.";
 
 /// Options of `ebb run`.
 #[derive(Args, Clone, Debug)]

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A running guest gives its memory this much later than a paused one.
@@ -145,13 +145,12 @@ fn cannot(source: io::Error) -> Failure {
     }
 }
 
-/// The thread that gives a guest's memory to the host under memory pressure. Dropping this ends the
-/// thread and waits for it.
+/// The thread that gives a guest's memory to the host under memory pressure. Dropping this makes
+/// the thread end without being waited for: it may be taking the memory of a large guest.
 #[derive(Debug)]
 pub(super) struct Pressure {
     ended: Arc<AtomicBool>,
     waker: Waker,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Pressure {
@@ -170,7 +169,7 @@ impl Pressure {
         let waker = registration.waker();
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
-        let thread = spawn("idle memory", move || {
+        spawn("idle memory", move || {
             // Acquire pairs with the Release store in `drop`.
             while !stop.load(Ordering::Acquire) {
                 let wait = reporter.as_ref().and_then(StallReporter::wait);
@@ -194,11 +193,7 @@ impl Pressure {
                 }
             }
         })?;
-        Ok(Self {
-            ended,
-            waker,
-            thread: Some(thread),
-        })
+        Ok(Self { ended, waker })
     }
 }
 
@@ -207,9 +202,6 @@ impl Drop for Pressure {
         // Release pairs with the Acquire load of the thread.
         self.ended.store(true, Ordering::Release);
         self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

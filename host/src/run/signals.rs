@@ -10,13 +10,14 @@ use crate::guest::Guest;
 use crate::guest::Stage;
 use crate::qemu::{Handle, Vcpus, Wish};
 use crate::streams::Control;
+use crate::system::without_ignored_hangup;
 use crate::text;
 use crate::text::raw;
 use ebb_wire::terminal::Size;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ const KILL_WINDOW: Duration = Duration::from_secs(3);
 /// A second `SIGTERM` within this time counts as the same one. timeout(1) sends it to its child and
 /// then to the child's process group.
 const SIGTERM_REPEAT_WINDOW: Duration = Duration::from_secs(1);
+/// If `ebb` has not noticed the end of its VM this long after a signal, its main thread hangs, for
+/// example in a write to a pipe that is not read. The next signal then ends `ebb` itself.
+const NOTICE_MAX: Duration = Duration::from_secs(5);
 
 /// The state that the signal thread shares with the run: the target of signals, and whether a
 /// signal has killed the VM.
@@ -34,8 +38,8 @@ const SIGTERM_REPEAT_WINDOW: Duration = Duration::from_secs(1);
 pub(crate) struct Signalled {
     /// The VM is gone. From now on a signal ends `ebb` itself.
     ended: AtomicBool,
-    /// The signal for which the VM was killed, 0 for none.
-    killed_by: AtomicI32,
+    /// The first signal for which the VM was or will be killed, and when it came.
+    killed_by: Mutex<Option<(i32, Instant)>>,
     /// The current target of signals.
     target: Mutex<SignalTarget>,
     /// The reason, if the VM was killed while its program ran.
@@ -183,16 +187,28 @@ impl Signalled {
     }
 
     fn remember(&self, signal: i32) {
-        let _ = self
-            .killed_by
-            .compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+        let mut killed_by = self.lock_killed_by();
+        killed_by.get_or_insert_with(|| (signal, Instant::now()));
     }
 
-    // No other memory is published by these atomics, so Relaxed is enough.
+    fn lock_killed_by(&self) -> MutexGuard<'_, Option<(i32, Instant)>> {
+        self.killed_by
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the next signal has to end `ebb` itself: the VM has ended, or `ebb` hangs.
+    fn ends_ebb(&self) -> bool {
+        let killed_by = *self.lock_killed_by();
+        // Relaxed: the flag publishes no other memory.
+        self.ended.load(Ordering::Relaxed)
+            || killed_by.is_some_and(|(_, at)| at.elapsed() >= NOTICE_MAX)
+    }
 
     /// Notes that the VM has ended. From now on a signal restores the terminal and ends `ebb`
     /// itself.
     pub(crate) fn vm_ended(&self) {
+        // Relaxed: the flag publishes no other memory.
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -209,26 +225,26 @@ impl Signalled {
     /// Returns the first signal for which the VM was or will be killed. Returns `None` if there was
     /// none.
     pub(crate) fn killed_by(&self) -> Option<i32> {
-        match self.killed_by.load(Ordering::Relaxed) {
-            0 => None,
-            signal => Some(signal),
-        }
+        let killed_by = *self.lock_killed_by();
+        killed_by.map(|(signal, _)| signal)
     }
 }
 
 /// Installs handlers for `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGTSTP` and `SIGWINCH`. From
 /// now on these signals are only remembered, until a thread passes the result to [`forward`].
+/// `SIGHUP` stays ignored if it is, as under nohup(1).
 ///
 /// # Errors
 /// Fails if the host refuses a handler.
 pub(crate) fn catch() -> std::io::Result<Signals> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])
+    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH];
+    Signals::new(without_ignored_hangup(wanted))
 }
 
 /// Handles each signal in `signals`, and returns only if the handlers are closed. Sends it to the
 /// guest's program, or kills the VM if no program runs, if signals are repeated, or if the program
-/// still runs `grace` after `SIGTERM`. Once the VM has ended, ends `ebb` with status 128 plus the
-/// signal.
+/// still runs `grace` after `SIGTERM`. Once the VM has ended, or 5 s after the first signal for
+/// which it was killed, ends `ebb` with status 128 plus the signal.
 ///
 /// `SIGTSTP` stops the VM and `ebb` until `ebb` is continued. `SIGWINCH` sends the terminal's size.
 pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Duration) {
@@ -245,7 +261,7 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
             }
             continue;
         }
-        if shared.ended.load(Ordering::Relaxed) {
+        if shared.ends_ebb() {
             raw::close();
             std::process::exit(128 + signal);
         }

@@ -3,8 +3,11 @@
 
 use crate::guest::{ebb, run};
 use crate::running::{eventually, is_alive, qemu_of, signal};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use crate::scratch::Scratch;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +17,20 @@ struct Running {
     stdout: BufReader<std::process::ChildStdout>,
 }
 
+/// Returns a command that runs `script` in a guest, which then reports that it is ready.
+fn command(options: &[&str], script: &str) -> Command {
+    let script = format!("{script}; echo ready; while :; do sleep 0.2; done");
+    ebb(&[options, &["--", "sh", "-c", &script]].concat())
+}
+
 impl Running {
     fn start(options: &[&str], script: &str) -> Self {
-        let script = format!("{script}; echo ready; while :; do sleep 0.2; done");
-        let mut child = ebb(&[options, &["--", "sh", "-c", &script]].concat())
+        Self::by(command(options, script))
+    }
+
+    /// Starts `command`, which is one of [`command`] or leads to one.
+    fn by(mut command: Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -114,6 +127,65 @@ fn an_interrupt_that_a_program_takes_ends_nothing() {
     }
     guest.signal("TERM");
     assert_eq!(guest.end().0, Some(143));
+}
+
+/// The thread that waits for the end of the guest hangs in a write.
+#[test]
+fn a_pipe_that_is_not_read_does_not_keep_ebb_from_ending() {
+    let scratch = Scratch::new("unread");
+    let pipe = scratch.path("timeline");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let mut options = File::options();
+    let options = options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK);
+    let mut reader = options.open(&pipe).expect("it is there");
+    while reader.write_all(&[0; 4096]).is_ok() {}
+    let mut guest = Running::start(&["--grace", "1", "--timeline", &pipe], ":");
+    let qemu = qemu_of(&guest.child).expect("ebb has a child");
+    guest.signal("TERM");
+    eventually("the end of QEMU", || (!is_alive(qemu)).then_some(()));
+    eventually("the end of ebb", || {
+        guest.signal("INT");
+        thread::sleep(Duration::from_millis(200));
+        guest.child.try_wait().expect("it can be waited for")
+    });
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(130), "{said}");
+}
+
+/// Returns a command that starts `ebb` with `signal` ignored.
+fn ignoring(signal: &str, ebb: &Command) -> Command {
+    let mut command = Command::new("env");
+    command
+        .arg(format!("--ignore-signal={signal}"))
+        .arg(ebb.get_program())
+        .args(ebb.get_args())
+        .env_remove("EBB_KERNEL_IMAGE")
+        .stdin(Stdio::null());
+    command
+}
+
+/// As nohup(1) starts a command.
+#[test]
+fn a_hangup_that_is_ignored_does_not_reach_the_program() {
+    let guest = Running::by(ignoring("HUP", &command(&[], ":")));
+    guest.signal("HUP");
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    // A program that gets both ends by SIGHUP, with the status 129.
+    assert_eq!(status, Some(143), "{said}");
+}
+
+/// As some daemons start a command. The kernel then drops the statuses of children.
+#[test]
+fn a_program_has_its_status_also_if_the_end_of_children_is_ignored() {
+    let output = ignoring("CHLD", &ebb(&["--", "sh", "-c", "exit 7"])).output();
+    let output = output.expect("ebb starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
 }
 
 #[test]
