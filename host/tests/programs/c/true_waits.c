@@ -15,6 +15,8 @@
 static atomic_int waiting, woken, stop;
 static int shared_event;
 
+enum { EVENT, END };
+
 struct waiter { int set; _Atomic pid_t tid; };
 
 static void *wait_in_set(void *arg)
@@ -23,7 +25,7 @@ static void *wait_in_set(void *arg)
 	struct epoll_event event;
 	w->tid = syscall(SYS_gettid);
 	atomic_fetch_add(&waiting, 1);
-	if (epoll_wait(w->set, &event, 1, 3000) == 1)
+	if (epoll_wait(w->set, &event, 1, -1) == 1 && event.data.u32 == EVENT)
 		atomic_fetch_add(&woken, 1);
 	return 0;
 }
@@ -31,14 +33,15 @@ static void *wait_in_set(void *arg)
 /* How many of four threads, each with a set of its own, one event wakes. */
 static void woken_by_one(const char *name, unsigned kind)
 {
-	int event = MUST(eventfd(0, EFD_NONBLOCK));
+	int event = MUST(eventfd(0, EFD_NONBLOCK)), end = MUST(eventfd(0, EFD_NONBLOCK));
 	struct waiter waiters[4];
 	pthread_t threads[4];
 	waiting = woken = 0;
 	for (int i = 0; i < 4; i++) {
 		waiters[i].set = MUST(epoll_create1(0));
-		struct epoll_event e = { EPOLLIN | kind };
+		struct epoll_event e = { EPOLLIN | kind, { .u32 = EVENT } }, last = { EPOLLIN, { .u32 = END } };
 		MUST(epoll_ctl(waiters[i].set, EPOLL_CTL_ADD, event, &e));
+		MUST(epoll_ctl(waiters[i].set, EPOLL_CTL_ADD, end, &last));
 		pthread_create(&threads[i], 0, wait_in_set, &waiters[i]);
 	}
 	while (waiting < 4)
@@ -47,12 +50,17 @@ static void woken_by_one(const char *name, unsigned kind)
 		until_in_call(getpid(), waiters[i].tid, SYS_epoll_wait);
 	uint64_t one = 1;
 	MUST(write(event, &one, 8));
+	/* Until those that it woke have ended, and the others sleep. */
+	for (int i = 0; i < 4; i++)
+		until_in_call(getpid(), waiters[i].tid, SYS_epoll_wait);
+	MUST(write(end, &one, 8));
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], 0);
 	say("%s: %d of 4 woken", name, woken);
 	for (int i = 0; i < 4; i++)
 		close(waiters[i].set);
 	close(event);
+	close(end);
 }
 
 static void nested_sets(void)
@@ -252,9 +260,27 @@ static void burn(double seconds)
 		;
 }
 
+/* Until a timer has told, which a CPU that was taken away may see late. */
+static void burn_to_tick(void)
+{
+	for (int i = 0; i < 6000 && !ticks; i++)
+		burn(0.01);
+}
+
+static atomic_int enough;
+
+static void *burn_until_enough(void *unused)
+{
+	(void)unused;
+	while (!enough)
+		;
+	return NULL;
+}
+
 static void *burn_in_thread(void *arg)
 {
 	burn(0.3);
+	burn_to_tick();
 	return 0;
 }
 
@@ -286,13 +312,14 @@ static void cpu_clocks(void)
 		burn(0.05);
 		HOLDS(ticks == 0 || used() - start > 0.09);
 		burn(0.15);
+		burn_to_tick();
 		HOLDS(ticks == 1);
 		MUST(timer_gettime(timer, &left));
 		HOLDS(left.it_value.tv_sec == 0 && left.it_value.tv_nsec == 0);
 		it.it_interval.tv_nsec = 50000000, it.it_value.tv_nsec = 50000000;
 		ticks = 0;
-		MUST(timer_settime(timer, 0, &it, 0));
 		start = used();
+		MUST(timer_settime(timer, 0, &it, 0));
 		burn(0.52);
 		HOLDS(ticks >= 2 && ticks <= (used() - start) / 0.05 + 1);
 		/* An absolute time that has passed. */
@@ -300,6 +327,7 @@ static void cpu_clocks(void)
 		ticks = 0;
 		MUST(timer_settime(timer, TIMER_ABSTIME, &it, 0));
 		burn(0.05);
+		burn_to_tick();
 		HOLDS(ticks == 1);
 		MUST(timer_delete(timer));
 	}
@@ -314,9 +342,10 @@ static void cpu_clocks(void)
 	pthread_join(thread, 0);
 	HOLDS(ticks == 1);
 	MUST(timer_delete(timer));
-	pthread_create(&thread, 0, burn_in_thread, 0);
+	pthread_create(&thread, 0, burn_until_enough, 0);
 	struct timespec span = { 0, 100000000 };
 	TRY(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0));
+	enough = 1;
 	pthread_join(thread, 0);
 }
 
@@ -351,22 +380,13 @@ static void in_the_kernel(double seconds)
 	close(zeros);
 }
 
-static atomic_int enough;
-
-static void *burn_until_enough(void *unused)
-{
-	(void)unused;
-	while (!enough)
-		;
-	return NULL;
-}
-
 /* A thread sleeps by the CPU time of another one. */
 static void sleep_by_a_thread(void)
 {
 	pthread_t thread;
 	clockid_t clock;
 	struct timespec span = { 0, 50000000 };
+	enough = 0;
 	pthread_create(&thread, NULL, burn_until_enough, NULL);
 	pthread_getcpuclockid(thread, &clock);
 	double before = shown(clock);
