@@ -429,16 +429,6 @@ static void sleeps_in(pid_t pid, long number)
 	} while (atol(text) != number);
 }
 
-/* Keeps the CPU for some milliseconds. */
-static void keep_cpu_ms(long ms)
-{
-	struct timespec begin, now;
-	clock_gettime(CLOCK_MONOTONIC, &begin);
-	do
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < ms);
-}
-
 static void inherited(void)
 {
 	pthread_mutexattr_t attr;
@@ -458,9 +448,13 @@ static void inherited(void)
 	say_stat("owner", path);
 	pid_t middle = start(SCHED_FIFO, 40, wants, 3);
 	sleeps_in(middle, SYS_futex);
+	/* The owner sleeps when the flag is set, so that it looks again, and its sleep ends before
+	   another can run: this one keeps the CPU. */
+	while (state_of_task(low, low) != 'S')
+		sleep_ms(1);
 	shared->flag = 2;
-	/* The owner's sleep ends before another can run. */
-	keep_cpu_ms(50);
+	while (state_of_task(low, low) != 'R')
+		;
 	start(SCHED_FIFO, 30, notes, 4);
 	all_gone();
 	say_log("inherited");
