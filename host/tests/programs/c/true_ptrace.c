@@ -1196,7 +1196,8 @@ static void stop_of_one_traced(void)
 		cont(thread, 0);
 		next(thread);
 		shared[1] = 3;
-		sleep_ms(100);
+		while (shared[1] == 3)
+			sleep_ms(5);
 		_exit(0);
 	}
 	call_it(tracer, "tracer");
@@ -1210,6 +1211,7 @@ static void stop_of_one_traced(void)
 	while (shared[1] != 3)
 		sleep_ms(5);
 	say_waitid(pid, WSTOPPED);
+	shared[1] = 4;
 	next(tracer);
 	kill(pid, SIGKILL);
 	next(pid);
