@@ -1177,6 +1177,8 @@ static void hang_ups(void)
 		signal(SIGHUP, note);
 		signal(SIGCONT, note);
 		TRY(vhangup());
+		for (int i = 0; i < 30000 && !(seen[SIGHUP] && seen[SIGCONT]); i++)
+			usleep(10000);
 		say_seen("vhangup");
 		say_stat("vhangup");
 		TRY(read(line, name, 1));
