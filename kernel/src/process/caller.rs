@@ -31,7 +31,7 @@ pub fn context() -> Arc<Context> {
 ///
 /// # Errors
 /// Fails with `EBADF` if `fd` is unused, or if it only names a file (`O_PATH`).
-#[inline]
+#[inline(always)]
 pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     let file = place(fd)?;
     if file.flags().contains(OpenFlags::PATH) {

@@ -11,6 +11,7 @@ use logic::errno::{Errno, SysResult};
 use machine::arch::UserFrame;
 
 /// Runs the handler of call `number`. Returns `ENOSYS` if there is none.
+#[inline(always)]
 pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResult {
     match number {
         nr::__NR_mmap => memory::mmap(a),

@@ -526,7 +526,11 @@ static void detached(void)
 	TRY(write(f, "x", 1));
 	DRAIN("detached");
 	close(f);
-	sleep_ms(200);
+	/* Two events are expected: the end of the file system, and of the watch. */
+	for (int bytes = 0, looks = 0; bytes < 2 * (int)sizeof(struct inotify_event) && looks < 6000; looks++) {
+		MUST(ioctl(in, FIONREAD, &bytes));
+		sleep_ms(10);
+	}
 	DRAIN("not used");
 	close(in);
 	rmdir("/tmp/detached");

@@ -18,6 +18,8 @@ static void say_name(const char *what, int s, int port, int (*call)(int, struct 
 	struct sockaddr_storage a;
 	char text[100] = "?";
 	socklen_t l = sizeof a;
+	/* Called through a pointer, which the macros of after_delivery.h do not see. */
+	delivered();
 	errno = 0;
 	if (call(s, (void *)&a, &l) == -1) {
 		say("%s: %s", what, strerrorname_np(errno));

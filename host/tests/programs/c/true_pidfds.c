@@ -218,6 +218,9 @@ static void waits(void)
 	wait = (struct pollfd){ fd, POLLIN, 0 };
 	TRY(poll(&wait, 1, 600000));
 	TRY(waitid(P_PIDFD, fd, &got, WEXITED));
+	/* It can be polled a moment before its number is gone. */
+	for (int looks = 0; pidfd_send(fd, 0, 0, 0) == 0 && looks < 60000; looks++)
+		usleep(1000);
 	TRY(pidfd_send(fd, 0, 0, 0));
 	signal(SIGCHLD, SIG_DFL);
 	close(fd);

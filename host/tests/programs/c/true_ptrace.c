@@ -19,23 +19,12 @@ static long trace(long request, pid_t pid, unsigned long address, unsigned long 
 	return syscall(SYS_ptrace, request, pid, address, data);
 }
 
+/* Milliseconds in which a task that must stand would go on, if it did. */
+#define A_WHILE 200
+
 /* Numbers of tasks differ: each is called by its name. */
 static struct { pid_t pid; const char *name; } names[32];
 static int named;
-
-/* Until those that have a name have come as far as they get: none of them has run for a while. One that never stops
-   running is given two seconds. */
-static void settle(void)
-{
-	for (int calm = 0, look = 0; calm < 20 && look < 200; look++, calm++) {
-		sleep_ms(10);
-		for (int i = 0; i < 32 && names[i].pid; i++) {
-			char state = state_of_task(names[i].pid, names[i].pid);
-			if (state == 'R' || state == 'D')
-				calm = -1;
-		}
-	}
-}
 
 static void call_it(pid_t pid, const char *name)
 {
@@ -221,7 +210,7 @@ static void signals(void)
 	next(pid);
 	/* Blocked: it waits. */
 	cont(pid, SIGUSR1);
-	settle();
+	until_in_call(pid, pid, SYS_pause);
 	uint64_t mask = 0;
 	kill(pid, SIGURG);
 	next(pid);
@@ -391,10 +380,11 @@ static void restarts(void)
 		long got = read(ends[0], &c, 1);
 		say("read %ld %c", got, c);
 		double start = now();
-		struct timespec t = { 1, 0 };
+		/* Long enough for the tracer to break into it on a busy machine. */
+		struct timespec t = { 4, 0 };
 		int slept = nanosleep(&t, 0);
 		double took = now() - start;
-		say("slept: %d, %s", slept, took > 0.99 && took < 500 ? "long enough" : "NOT as long as it should");
+		say("slept: %d, %s", slept, took > 3.99 && took < 500 ? "long enough" : "NOT as long as it should");
 	});
 	cont(pid, 0);
 	until_in_call(pid, pid, SYS_read);
@@ -838,7 +828,7 @@ static void seized(void)
 		_exit(7);
 	}
 	call_it(pid, "tracee");
-	settle();
+	until_in_call(pid, pid, SYS_read);
 	TRY(trace(PTRACE_SEIZE, pid, 0, SYSGOOD | KILLS));
 	say_waitid(pid, WEXITED | WNOHANG);
 	TRY(trace(PTRACE_SEIZE, pid, 0, 0));
@@ -876,7 +866,7 @@ static void seized(void)
 	cont(pid, SIGTSTP);
 	next(pid);
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
-	settle();
+	until_state(pid, pid, 'T');
 	say_waitid(pid, WSTOPPED);
 	/* Begun while stopped. */
 	TRY(trace(PTRACE_SEIZE, pid, 0, KILLS));
@@ -901,14 +891,14 @@ static void attached(void)
 		_exit(caught);
 	}
 	call_it(pid, "tracee");
-	settle();
+	until_in_call(pid, pid, SYS_pause);
 	TRY(trace(PTRACE_ATTACH, pid, 0, 0));
 	next(pid);
 	say_info(pid);
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
 	/* It has to begin its call again, or a signal comes between its look and the call. */
-	settle();
+	until_in_call(pid, pid, SYS_pause);
 	kill(pid, SIGSTOP);
 	int status;
 	waitpid(pid, &status, WUNTRACED);
@@ -972,7 +962,7 @@ static void of_others(void)
 		_exit(0);
 	}
 	call_it(tracer, "tracer");
-	settle();
+	until_in_call(tracer, tracer, SYS_read);
 	say_waitid(pid, WEXITED | WNOHANG);
 	MUST(write(looked[1], "x", 1));
 	int status = 0;
@@ -1009,11 +999,11 @@ static void of_others(void)
 	IN_CHILD("whose tracer ends while it stands", {
 		pid_t me = getpid();
 		if (fork() == 0) {
+			until_in_call(me, me, SYS_wait4);
 			trace(PTRACE_ATTACH, me, 0, 0);
 			waitpid(me, 0, 0);
 			_exit(0);
 		}
-		settle();
 		wait(0);
 	});
 }
@@ -1043,13 +1033,14 @@ static void left_stopped(void)
 		}
 		call_it(tracer, "tracer");
 		next(tracer);
-		settle();
+		sleep_ms(A_WHILE);
 		if (!attaches)
 			say("it has gone on: %d", *count != 0);
 		kill(pid, SIGKILL);
 		next(pid);
 	}
 	/* One that is to go on and to stop again while it stands. */
+	*count = 0;
 	pid_t pid = MUST(fork());
 	if (pid == 0) {
 		setpgid(0, 0);
@@ -1057,7 +1048,8 @@ static void left_stopped(void)
 			++*count;
 	}
 	call_it(pid, "tracee");
-	settle();
+	while (!*count)
+		sleep_ms(1);
 	TRY(trace(PTRACE_SEIZE, pid, 0, KILLS));
 	kill(pid, SIGSTOP);
 	next(pid);
@@ -1065,7 +1057,7 @@ static void left_stopped(void)
 	next(pid);
 	kill(pid, SIGCONT);
 	kill(pid, SIGSTOP);
-	settle();
+	sleep_ms(A_WHILE);
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
 	say_waitid(pid, WSTOPPED);
 	/* One that is stopped already: whether its parent is told of that. */
@@ -1080,9 +1072,9 @@ static void left_stopped(void)
 	say("SIGCHLD: %d", caught != 0);
 	signal(SIGCHLD, SIG_DFL);
 	say_waitid(pid, WSTOPPED | WNOHANG);
-	settle();
+	sleep_ms(A_WHILE);
 	int before = *count;
-	settle();
+	sleep_ms(A_WHILE);
 	say("it has gone on: %d", *count != before);
 	kill(pid, SIGKILL);
 	next(pid);
@@ -1204,19 +1196,22 @@ static void stop_of_one_traced(void)
 		cont(thread, 0);
 		next(thread);
 		shared[1] = 3;
-		sleep_ms(100);
+		while (shared[1] == 3)
+			sleep_ms(5);
 		_exit(0);
 	}
 	call_it(tracer, "tracer");
 	while (shared[1] != 1)
 		sleep_ms(5);
 	kill(pid, SIGSTOP);
-	settle();
+	/* Its first thread has stopped: the other one is not to take the signal. */
+	until_state(pid, pid, 'T');
 	say_waitid(pid, WSTOPPED | WNOHANG);
 	shared[1] = 2;
 	while (shared[1] != 3)
 		sleep_ms(5);
 	say_waitid(pid, WSTOPPED);
+	shared[1] = 4;
 	next(tracer);
 	kill(pid, SIGKILL);
 	next(pid);

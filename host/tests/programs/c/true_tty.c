@@ -8,10 +8,19 @@
 #include <sys/sysmacros.h>
 #include <termios.h>
 
-/* Linux carries what is typed to the other side by a thread of its own. */
 #define SETTLE 120000
 
 static int master, line;
+
+/* Linux carries what is typed to the other side by a thread of its own. A poll that finds nothing
+   to read waits for that; where something is there already, the rest has some time. */
+static void settle(void)
+{
+	struct pollfd both[] = { { line, POLLIN, 0 }, { master, POLLIN, 0 } };
+	poll(both, 2, 0);
+	usleep(SETTLE);
+	poll(both, 2, 0);
+}
 
 /* Bytes as text. */
 static const char *shown(const char *bytes, int n)
@@ -39,7 +48,7 @@ static void type_bytes(const char *bytes, int n)
 	int r = write(master, bytes, n);
 	if (r != n)
 		say("typing %d gives %d %s", n, r, strerrorname_np(errno));
-	usleep(SETTLE);
+	settle();
 }
 
 static void type(const char *text)
@@ -358,7 +367,7 @@ static void flushes(void)
 		case 2: TRY(tcflush(line, TCOFLUSH)); break;
 		case 3: TRY(tcsetattr(line, TCSAFLUSH, &t)); break;
 		}
-		usleep(SETTLE);
+		settle();
 		say_waiting("flushed");
 		type("later");
 		say_waiting("typed again");
@@ -389,7 +398,7 @@ static void output_one(const char *what, struct change c, const char *text)
 	fresh();
 	set(c);
 	MUST(write(line, text, strlen(text)));
-	usleep(SETTLE);
+	settle();
 	say_screen(what);
 	done();
 }
@@ -417,14 +426,14 @@ static void output(void)
 	type("\021");
 	say_screen("started");
 	TRY(write(line, "free", 4));
-	usleep(SETTLE);
+	settle();
 	say_screen("started");
 	set((struct change){ .i_on = IXANY });
 	type("\023");
 	TRY(write(line, "held", 4));
 	type("z");
 	TRY(write(line, "free", 4));
-	usleep(SETTLE);
+	settle();
 	say_screen("any");
 	TRY(tcflow(line, TCOOFF));
 	TRY(write(line, "held", 4));
@@ -432,22 +441,22 @@ static void output(void)
 	TRY(write(line, "held", 4));
 	TRY(tcflow(line, TCOON));
 	TRY(write(line, "free", 4));
-	usleep(SETTLE);
+	settle();
 	say_screen("by calls");
 	TRY(tcflow(line, TCIOFF));
-	usleep(SETTLE);
+	settle();
 	say_screen("input off");
 	TRY(tcflow(line, TCION));
-	usleep(SETTLE);
+	settle();
 	say_screen("input on");
 	type("\023");
 	set((struct change){ .i_off = IXON });
 	TRY(write(line, "free", 4));
-	usleep(SETTLE);
+	settle();
 	say_screen("no ixon");
 	TRY(ioctl(line, TIOCSTI, "q"));
 	TRY(ioctl(line, TIOCSTI, "\n"));
-	usleep(SETTLE);
+	settle();
 	say_lines("inserted", 100);
 	say_screen("inserted");
 	done();
@@ -574,7 +583,7 @@ static void packets(void)
 	TRY(ioctl(master, TIOCGPKT, &on));
 	say("packets %d", on);
 	MUST(write(line, "abc\n", 4));
-	usleep(SETTLE);
+	settle();
 	say_poll("text", master);
 	say_packet("text");
 	type("\023");
@@ -599,14 +608,14 @@ static void packets(void)
 	type("kept");
 	say_packet("typed");
 	close(line);
-	usleep(SETTLE);
+	settle();
 	say_poll("closed", master);
 	say_packet("closed");
 	TRY(ioctl(master, TIOCGPKT, &on));
 	say("packets %d", on);
 	line = MUST(open_line(O_NOCTTY));
 	MUST(write(line, "x", 1));
-	usleep(SETTLE);
+	settle();
 	say_packet("opened again");
 	on = 0;
 	TRY(ioctl(master, TIOCPKT, &on));
@@ -650,12 +659,19 @@ static void flood(void)
 	fcntl(line, F_SETFL, O_RDWR | O_NONBLOCK);
 	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
 	for (int way = 0; way < 2; way++) {
-		int n, total = 0;
-		while ((n = write(way ? line : master, bytes, 500)) > 0) {
-			total += n;
-			usleep(2000);
-		}
-		say("full: %d %s, %s", n, strerrorname_np(errno), total > 4095 && total < 30000 ? "in bounds" : "OUT OF BOUNDS");
+		int n, error, moved, total = 0;
+		/* Until there is no room when all has been carried on either. */
+		do {
+			moved = 0;
+			while ((n = write(way ? line : master, bytes, 500)) > 0) {
+				total += n;
+				moved = 1;
+				usleep(2000);
+			}
+			error = errno;
+			settle();
+		} while (moved);
+		say("full: %d %s, %s", n, strerrorname_np(error), total > 4095 && total < 30000 ? "in bounds" : "OUT OF BOUNDS");
 		say_poll("full", way ? line : master);
 	}
 	done();
@@ -692,13 +708,13 @@ static void ends(void)
 	MUST(write(line, "last\n", 5));
 	type("unread\n");
 	close(line);
-	usleep(SETTLE);
+	settle();
 	say_poll("closed line", master);
 	TRY(read(master, bytes, 100));
 	TRY(read(master, bytes, 100));
 	TRY(write(master, "to nobody\n", 10));
 	line = open_line(O_NOCTTY);
-	usleep(SETTLE);
+	settle();
 	say_poll("opened again", master);
 	say_lines("opened again", 100);
 	say_screen("opened again");
@@ -846,24 +862,37 @@ static void say_wait(const char *what, pid_t pid)
 		say_status(what, status);
 }
 
-/* Nonzero when the shell has said that a job goes on. */
-static volatile int *said;
+/* What processes tell each other, so that they speak in turn: that another has said what comes
+   first, that one is ready for what comes, and that a leader has ended. */
+static volatile struct { int said, ready, ended; } *told;
 
-/* Lets the shell say that a job goes on before the job says more. */
+/* Lets another, as the shell that a job goes on, say what comes first. */
 static void wait_until_said(int s)
 {
 	(void)s;
-	while (!*said)
+	while (!told->said)
+		usleep(1000);
+}
+
+static void wait_until_ready(void)
+{
+	while (!told->ready)
+		usleep(1000);
+}
+
+static void wait_until_ended(void)
+{
+	while (!told->ended)
 		usleep(1000);
 }
 
 /* A stopped job goes on, and the shell says so. */
 static void go_on(const char *what, pid_t pid)
 {
-	*said = 0;
+	told->said = 0;
 	MUST(kill(-pid, SIGCONT));
 	say_wait(what, pid);
-	*said = 1;
+	told->said = 1;
 }
 
 /* A child in a group of its own, in front or not. */
@@ -936,10 +965,11 @@ static void ignores(void)
 static void changes_size(void)
 {
 	signal(SIGWINCH, note);
+	told->ready = 1;
 	for (int i = 0; i < 15000 && !seen[SIGWINCH]; i++)
 		usleep(20000);
 	struct winsize w;
-	usleep(4 * SETTLE);
+	wait_until_said(0);
 	TRY(ioctl(line, TIOCGWINSZ, &w));
 	say("rows %d", w.ws_row);
 	say_seen("window");
@@ -1004,10 +1034,12 @@ static void shell(void)
 		TRY(tcsetpgrp(line, getpgrp()));
 	}
 	TRY(ioctl(master, TIOCSIG, SIGHUP));
+	told->said = told->ready = 0;
 	pid = job(1, changes_size);
-	usleep(SETTLE);
+	wait_until_ready();
 	struct winsize w = { .ws_row = 33 };
 	TRY(ioctl(master, TIOCSWINSZ, &w));
+	told->said = 1;
 	say_wait("one with a window", pid);
 	TRY(tcsetpgrp(line, getpgrp()));
 	/* A group that nobody of the session could let go on. */
@@ -1018,13 +1050,14 @@ static void shell(void)
 	/* Open in the orphan until its end. */
 	int orphan[2];
 	MUST(pipe(orphan));
+	told->said = 0;
 	IN_CHILD("a grandparent",
 		MUST(setpgid(0, 0));
 		pid_t child = MUST(fork());
 		if (!child) {
 			for (int i = 0; i < 30000 && getppid() != 1; i++)
 				usleep(10000);
-			usleep(SETTLE);
+			wait_until_said(0);
 			for (int s = 1; s < 32; s++)
 				signal(s, SIG_DFL);
 			char c;
@@ -1037,6 +1070,7 @@ static void shell(void)
 			say("an orphan goes on");
 			_exit(0);
 		});
+	told->said = 1;
 	char c;
 	close(orphan[1]);
 	if (read(orphan[0], &c, 1)) { }
@@ -1060,7 +1094,7 @@ static void waits_for_signals(void)
 	MUST(write(pipe_to[1], "x", 1));
 	for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 		usleep(10000);
-	usleep(SETTLE);
+	wait_until_ended();
 	say_seen("a job");
 	say_stat("a job");
 	MUST(write(pipe_to[1], "x", 1));
@@ -1074,7 +1108,7 @@ static void stops(void)
 	raise(SIGSTOP);
 	for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 		usleep(10000);
-	usleep(4 * SETTLE);
+	wait_until_ended();
 	say_seen("a stopped job");
 	MUST(write(pipe_to[1], "x", 1));
 	_exit(0);
@@ -1085,22 +1119,27 @@ static void hang_ups(void)
 	char c, name[64];
 	MUST(pipe(pipe_to));
 	fresh();
+	told->ended = 0;
 	IN_CHILD("a leader with a job in front",
 		MUST(setsid());
 		line = MUST(open_line(0));
 		signal(SIGTTOU, SIG_IGN);
 		job(1, waits_for_signals);
 		read(pipe_to[0], &c, 1));
+	told->ended = 1;
 	read(pipe_to[0], &c, 1);
 	say_sid("after it", master);
+	told->ended = 0;
 	IN_CHILD("a leader with a stopped job",
 		MUST(setsid());
 		line = MUST(open_line(0));
 		signal(SIGTTOU, SIG_IGN);
 		pid_t p = job(0, stops);
 		say_wait("a stopped job", p));
+	told->ended = 1;
 	read(pipe_to[0], &c, 1);
 	say_sid("after it", master);
+	told->said = told->ready = told->ended = 0;
 	pid_t leader = MUST(fork());
 	if (!leader) {
 		MUST(setsid());
@@ -1111,23 +1150,24 @@ static void hang_ups(void)
 		signal(SIGTTOU, SIG_IGN);
 		job(1, waits_for_signals);
 		read(pipe_to[0], &c, 1);
-		MUST(write(pipe_to[1], "r", 1));
+		told->ready = 1;
 		for (int i = 0; i < 30000 && !seen[SIGHUP]; i++)
 			usleep(10000);
-		usleep(SETTLE);
+		wait_until_said(0);
 		say_seen("a leader whose master is closed");
 		say_stat("a leader whose master is closed");
 		TRY(open("/dev/tty", O_RDWR));
 		TRY(read(line, name, 1));
 		_exit(0);
 	}
-	usleep(4 * SETTLE);
-	read(pipe_to[0], &c, 1);
+	wait_until_ready();
 	ptsname_r(master, name, sizeof name);
 	close(line);
 	close(master);
 	TRY(access(name, F_OK));
+	told->said = 1;
 	say_wait("the leader", leader);
+	told->ended = 1;
 	read(pipe_to[0], &c, 1);
 	fresh();
 	leader = MUST(fork());
@@ -1137,7 +1177,8 @@ static void hang_ups(void)
 		signal(SIGHUP, note);
 		signal(SIGCONT, note);
 		TRY(vhangup());
-		usleep(SETTLE);
+		for (int i = 0; i < 30000 && !(seen[SIGHUP] && seen[SIGCONT]); i++)
+			usleep(10000);
 		say_seen("vhangup");
 		say_stat("vhangup");
 		TRY(read(line, name, 1));
@@ -1147,7 +1188,7 @@ static void hang_ups(void)
 		line = MUST(open_line(0));
 		say_stat("opened again");
 		TRY(write(line, "x", 1));
-		usleep(SETTLE);
+		settle();
 		say_screen("opened again");
 		_exit(0);
 	}
@@ -1157,7 +1198,7 @@ static void hang_ups(void)
 
 int main(void)
 {
-	said = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	/* On Linux nobody may have mounted it. */
 	mkdir("/dev/pts", 0755);
 	mount("devpts", "/dev/pts", "devpts", 0, "ptmxmode=0666");

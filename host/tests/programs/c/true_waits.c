@@ -15,6 +15,8 @@
 static atomic_int waiting, woken, stop;
 static int shared_event;
 
+enum { EVENT, END };
+
 struct waiter { int set; _Atomic pid_t tid; };
 
 static void *wait_in_set(void *arg)
@@ -23,7 +25,7 @@ static void *wait_in_set(void *arg)
 	struct epoll_event event;
 	w->tid = syscall(SYS_gettid);
 	atomic_fetch_add(&waiting, 1);
-	if (epoll_wait(w->set, &event, 1, 3000) == 1)
+	if (epoll_wait(w->set, &event, 1, -1) == 1 && event.data.u32 == EVENT)
 		atomic_fetch_add(&woken, 1);
 	return 0;
 }
@@ -31,14 +33,15 @@ static void *wait_in_set(void *arg)
 /* How many of four threads, each with a set of its own, one event wakes. */
 static void woken_by_one(const char *name, unsigned kind)
 {
-	int event = MUST(eventfd(0, EFD_NONBLOCK));
+	int event = MUST(eventfd(0, EFD_NONBLOCK)), end = MUST(eventfd(0, EFD_NONBLOCK));
 	struct waiter waiters[4];
 	pthread_t threads[4];
 	waiting = woken = 0;
 	for (int i = 0; i < 4; i++) {
 		waiters[i].set = MUST(epoll_create1(0));
-		struct epoll_event e = { EPOLLIN | kind };
+		struct epoll_event e = { EPOLLIN | kind, { .u32 = EVENT } }, last = { EPOLLIN, { .u32 = END } };
 		MUST(epoll_ctl(waiters[i].set, EPOLL_CTL_ADD, event, &e));
+		MUST(epoll_ctl(waiters[i].set, EPOLL_CTL_ADD, end, &last));
 		pthread_create(&threads[i], 0, wait_in_set, &waiters[i]);
 	}
 	while (waiting < 4)
@@ -47,12 +50,17 @@ static void woken_by_one(const char *name, unsigned kind)
 		until_in_call(getpid(), waiters[i].tid, SYS_epoll_wait);
 	uint64_t one = 1;
 	MUST(write(event, &one, 8));
+	/* Until those that it woke have ended, and the others sleep. */
+	for (int i = 0; i < 4; i++)
+		until_in_call(getpid(), waiters[i].tid, SYS_epoll_wait);
+	MUST(write(end, &one, 8));
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], 0);
 	say("%s: %d of 4 woken", name, woken);
 	for (int i = 0; i < 4; i++)
 		close(waiters[i].set);
 	close(event);
+	close(end);
 }
 
 static void nested_sets(void)
@@ -278,9 +286,27 @@ static void burn(double seconds)
 		;
 }
 
+/* Until a timer has told so often, which a CPU that was taken away may see late. */
+static void burn_to_ticks(int count)
+{
+	for (int i = 0; i < 6000 && ticks < count; i++)
+		burn(0.01);
+}
+
+static atomic_int enough;
+
+static void *burn_until_enough(void *unused)
+{
+	(void)unused;
+	while (!enough)
+		;
+	return NULL;
+}
+
 static void *burn_in_thread(void *arg)
 {
 	burn(0.3);
+	burn_to_ticks(1);
 	return 0;
 }
 
@@ -312,20 +338,23 @@ static void cpu_clocks(void)
 		burn(0.05);
 		HOLDS(ticks == 0 || used() - start > 0.09);
 		burn(0.15);
+		burn_to_ticks(1);
 		HOLDS(ticks == 1);
 		MUST(timer_gettime(timer, &left));
 		HOLDS(left.it_value.tv_sec == 0 && left.it_value.tv_nsec == 0);
 		it.it_interval.tv_nsec = 50000000, it.it_value.tv_nsec = 50000000;
 		ticks = 0;
-		MUST(timer_settime(timer, 0, &it, 0));
 		start = used();
+		MUST(timer_settime(timer, 0, &it, 0));
 		burn(0.52);
+		burn_to_ticks(2);
 		HOLDS(ticks >= 2 && ticks <= (used() - start) / 0.05 + 1);
 		/* An absolute time that has passed. */
 		it.it_interval.tv_nsec = 0, it.it_value.tv_nsec = 1;
 		ticks = 0;
 		MUST(timer_settime(timer, TIMER_ABSTIME, &it, 0));
 		burn(0.05);
+		burn_to_ticks(1);
 		HOLDS(ticks == 1);
 		MUST(timer_delete(timer));
 	}
@@ -340,9 +369,10 @@ static void cpu_clocks(void)
 	pthread_join(thread, 0);
 	HOLDS(ticks == 1);
 	MUST(timer_delete(timer));
-	pthread_create(&thread, 0, burn_in_thread, 0);
+	pthread_create(&thread, 0, burn_until_enough, 0);
 	struct timespec span = { 0, 100000000 };
 	TRY(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0));
+	enough = 1;
 	pthread_join(thread, 0);
 }
 
@@ -357,34 +387,26 @@ static double shown(clockid_t clock)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static void in_user_mode(double seconds)
+/* Both go on until a clock shows that much more. Linux's clocks on user time count ticks, and a
+   tick may always come while another task runs: some time that was used may not show. */
+static void in_user_mode(clockid_t clock, double seconds)
 {
-	double until = used() + seconds;
+	double until = shown(clock) + seconds;
 	do {
 		for (volatile int i = 0; i < 1000000; i++)
 			;
-	} while (used() < until);
+	} while (shown(clock) < until);
 }
 
-static void in_the_kernel(double seconds)
+static void in_the_kernel(clockid_t clock, double seconds)
 {
 	static char bytes[1 << 20];
 	int zeros = MUST(open("/dev/zero", O_RDONLY));
-	double until = used() + seconds;
+	double until = shown(clock) + seconds;
 	do
 		MUST(read(zeros, bytes, sizeof bytes));
-	while (used() < until);
+	while (shown(clock) < until);
 	close(zeros);
-}
-
-static atomic_int enough;
-
-static void *burn_until_enough(void *unused)
-{
-	(void)unused;
-	while (!enough)
-		;
-	return NULL;
 }
 
 /* A thread sleeps by the CPU time of another one. */
@@ -393,6 +415,7 @@ static void sleep_by_a_thread(void)
 	pthread_t thread;
 	clockid_t clock;
 	struct timespec span = { 0, 50000000 };
+	enough = 0;
 	pthread_create(&thread, NULL, burn_until_enough, NULL);
 	pthread_getcpuclockid(thread, &clock);
 	double before = shown(clock);
@@ -465,20 +488,20 @@ static void parts_of_cpu_time(void)
 	for (int thread = 0; thread < 2; thread++) {
 		clockid_t user = CPU_CLOCK(0, 1 | thread << 2), all = CPU_CLOCK(0, thread << 2);
 		double before = shown(user), before_all = shown(all);
-		in_the_kernel(0.3);
+		in_the_kernel(all, 0.3);
 		HOLDS(shown(user) - before < (shown(all) - before_all) / 2);
 		before = shown(user), before_all = shown(all);
-		in_user_mode(0.3);
+		in_user_mode(all, 0.3);
 		HOLDS(shown(user) - before > (shown(all) - before_all) / 2);
 		struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
 		struct itimerspec it = { { 0, 0 }, { 0, 300000000 } };
 		MUST(timer_create(user, &event, &timer));
 		ticks = 0;
 		MUST(timer_settime(timer, 0, &it, NULL));
-		in_the_kernel(0.4);
+		in_the_kernel(all, 0.4);
 		HOLDS(ticks == 0);
 		while (!ticks)
-			in_user_mode(0.1);
+			in_user_mode(all, 0.1);
 		MUST(timer_delete(timer));
 	}
 }
