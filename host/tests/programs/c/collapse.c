@@ -96,12 +96,14 @@ static void put_khugepaged_to_sleep(void)
 	long seen = scans();
 	while (scans() < seen + 2)
 		sleep_ms(10);
-	/* What it is at just then it ends. */
+	/* What it is at just then it ends. That may take a while, though it has a CPU while the program sleeps. */
 	set("scan_sleep_millisecs", "1000000000");
-	do {
-		seen = scans();
-		sleep_ms(200);
-	} while (scans() != seen);
+	seen = scans();
+	for (int calm = 0; calm < 10; calm++) {
+		sleep_ms(100);
+		if (scans() != seen)
+			seen = scans(), calm = 0;
+	}
 }
 
 int main(void)

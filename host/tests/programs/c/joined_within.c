@@ -31,7 +31,7 @@ int main(void)
 	int fd = MUST(open("/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", O_WRONLY));
 	MUST(write(fd, "10", 2));
 	close(fd);
-	double end = now() + 60;
+	double end = now() + 300;
 	while (joined() < BYTES / HUGE && now() < end)
 		sleep_ms(10);
 	HOLDS(joined() == BYTES / HUGE);
