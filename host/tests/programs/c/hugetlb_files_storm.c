@@ -351,7 +351,7 @@ static int storm(int workers, int rounds, int most, uint64_t seed)
 				printf("a worker ended with %x\n", status);
 				bad = 1;
 			}
-	/* Nor has it unmounted what it mounted. */
+	/* Its own file system is mounted still. */
 	for (int worker = 0; worker < workers; worker++) {
 		char place[32];
 
