@@ -172,7 +172,7 @@ int main(int argc, char **argv)
 		close(open(path, O_RDWR | O_CREAT, 0600));
 	}
 	pthread_t threads[MOUNTERS + WALKERS];
-	/* The mounters end by themselves, perhaps before the others begin, so the walkers come first. */
+	/* The mounters end by themselves, perhaps before a walker runs: the walkers come first. */
 	for (long i = 0; i < WALKERS; i++)
 		if (pthread_create(&threads[MOUNTERS + i], 0, walk, (void *)i))
 			return 3;

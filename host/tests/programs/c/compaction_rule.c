@@ -129,7 +129,8 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Waits until no frame has been moved for two seconds. Returns when one was moved last, or the start. */
+/* Waits until no frame has been moved for two seconds. Returns when the last one was, or when the
+ * wait began. */
 static double settle(void)
 {
 	long before = work();

@@ -344,7 +344,7 @@ static int storm(int workers, int rounds, int most, uint64_t seed)
 			state = (seed + number + 1) * 0x9e3779b97f4a7c15ULL;
 			_exit(worker(rounds, most, common, memory));
 		}
-	/* Where memory is full the kernel ends one. Its children have the files open as long as they last. */
+	/* Where memory is full the kernel ends one. Its children may have the files open. */
 	while ((ended = wait(&status)) > 0)
 		for (int worker = 0; worker < workers; worker++)
 			if (pids[worker] == ended && status != 0 && status != SIGKILL) {

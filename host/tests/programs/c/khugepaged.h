@@ -8,8 +8,8 @@ static inline long scans(void)
 	return number(KHUGEPAGED "full_scans", "");
 }
 
-/* Has khugepaged sleep for as long as the program takes. An area that is there all the time, with too few pages to be
- * joined, keeps it from being woken by the next one. */
+/* Has khugepaged sleep for as long as the program takes. An area that is there all the time, with
+ * too few pages to be joined, keeps it from being woken by the next one. */
 static inline void put_khugepaged_to_sleep(void)
 {
 	long bytes = 2l << 20;
@@ -24,7 +24,7 @@ static inline void put_khugepaged_to_sleep(void)
 	long seen = scans();
 	while (scans() < seen + 2)
 		sleep_ms(10);
-	/* What it is at just then it ends. That may take a while, though it has a CPU while the program sleeps. */
+	/* What it is at just then it ends. That may take a while on a busy machine. */
 	MUST(set_knob(KHUGEPAGED "scan_sleep_millisecs", "1000000000"));
 	seen = scans();
 	for (int calm = 0; calm < 10; calm++) {

@@ -321,7 +321,7 @@ static void storm(void)
 
 int main(void)
 {
-	/* On the host others make and remove some, too, which would be counted. Where it may, the program has its own. */
+	/* On the host, what other processes have would be counted, too. Root can be apart. */
 	unshare(CLONE_NEWIPC);
 	numbers_and_keys();
 	what_is_refused();

@@ -388,7 +388,7 @@ int main(int n, char **words)
 		return 0;
 	}
 	alarm(500);
-	/* On the host others make and remove some, too, which would be counted. Where it may, the program has its own. */
+	/* On the host, what other processes have would be counted, too. Root can be apart. */
 	unshare(CLONE_NEWIPC);
 	numbers_and_keys();
 	what_is_refused();

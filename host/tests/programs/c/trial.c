@@ -96,8 +96,8 @@ int main(void)
 	store(advised, 0, 1);
 	MUST(madvise(advised, HUGE, MADV_HUGEPAGE));
 
-	/* Trials are checked each second. One that has not grown meanwhile ends. Where the machine was too slow for that,
-	   what is used of the region is joined later. */
+	/* Trials are checked each second. One that has not grown meanwhile ends. If the machine was
+	   too slow, the region is joined later. */
 	int late = 0;
 	for (int page = 40; page < PAGES; page += 40) {
 		sleep_ms(300);

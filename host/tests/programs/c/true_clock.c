@@ -165,8 +165,8 @@ static void waits(void)
 		say("wait %d ends with %ld", i, (long)r);
 	}
 	step(-4200);
-	/* Back again: a wait does not end before its time on the clock. Only the two steps have to be made in time, and
-	   there are 10 s between them and the end of the wait. */
+	/* Back again: a wait does not end before its time on the clock. The child steps to 10 s
+	   before that time, and back by 2 s before the 10 s are over. */
 	struct timespec t = from_now(CLOCK_REALTIME, 3600);
 	double began = now();
 	pid_t child = MUST(fork());

@@ -231,7 +231,8 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 
 static int main_ends;
 
-/* Waits until the main thread has left its CPU for good. It can be joined, and is a zombie, a little before that. */
+/* Waits until the main thread has left its CPU for good. It can be joined, and is a zombie, a
+   little before that. */
 static void until_main_is_gone(void)
 {
 	char text[256];
