@@ -172,11 +172,15 @@ int main(int argc, char **argv)
 		close(open(path, O_RDWR | O_CREAT, 0600));
 	}
 	pthread_t threads[MOUNTERS + WALKERS];
-	for (long i = 0; i < MOUNTERS + WALKERS; i++) {
-		long number = i < MOUNTERS ? i : i - MOUNTERS;
-		if (pthread_create(&threads[i], 0, i < MOUNTERS ? mount_some : walk, (void *)number))
+	/* The mounters end by themselves, perhaps before a walker runs: the walkers come first. */
+	for (long i = 0; i < WALKERS; i++)
+		if (pthread_create(&threads[MOUNTERS + i], 0, walk, (void *)i))
 			return 3;
-	}
+	while (!walked)
+		sched_yield();
+	for (long i = 0; i < MOUNTERS; i++)
+		if (pthread_create(&threads[i], 0, mount_some, (void *)i))
+			return 3;
 	for (int i = 0; i < MOUNTERS; i++)
 		pthread_join(threads[i], 0);
 	over = 1;

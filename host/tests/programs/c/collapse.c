@@ -1,24 +1,11 @@
 /* MADV_COLLAPSE: pages that are joined keep their bytes, and what is refused is refused with Linux's errors. */
-#include "say.h"
+#include "khugepaged.h"
 
 #define HUGE (2l << 20)
 #define PAGES 512
-#define KHUGEPAGED "/sys/kernel/mm/transparent_hugepage/khugepaged/"
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = -1;
-	FILE *file = fopen(path, "r");
-	while (fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value = atol(line + strlen(name));
-	fclose(file);
-	return value;
-}
 
 /* What of the program's memory is huge pages, in KiB. */
 static long huge_there(void)
@@ -30,20 +17,6 @@ static long huge_there(void)
 static long joined(void)
 {
 	return number("/proc/vmstat", "thp_collapse_alloc ");
-}
-
-static void set(const char *knob, const char *value)
-{
-	char path[128];
-	snprintf(path, sizeof path, KHUGEPAGED "%s", knob);
-	int fd = MUST(open(path, O_WRONLY));
-	MUST(write(fd, value, strlen(value)));
-	MUST(close(fd));
-}
-
-static long scans(void)
-{
-	return number(KHUGEPAGED "full_scans", "");
 }
 
 static char *reserve(long bytes)
@@ -81,27 +54,6 @@ static int holds(const char *at, long bytes, int step, unsigned seed)
 			return 0;
 	}
 	return 1;
-}
-
-/* Has khugepaged sleep for as long as the program takes, which would join some of the pages otherwise. An area that is
- * there all the time, with too few pages to be joined, keeps it from being woken by the next one. */
-static void put_khugepaged_to_sleep(void)
-{
-	char *at = map(HUGE, MAP_PRIVATE);
-	store(at, HUGE, PAGES, 1);
-	set("max_ptes_none", "0");
-	set("pages_to_scan", "1000000");
-	set("scan_sleep_millisecs", "10");
-	allow(at, HUGE);
-	long seen = scans();
-	while (scans() < seen + 2)
-		sleep_ms(10);
-	/* What it is at just then it ends. */
-	set("scan_sleep_millisecs", "1000000000");
-	do {
-		seen = scans();
-		sleep_ms(2000);
-	} while (scans() != seen);
 }
 
 int main(void)

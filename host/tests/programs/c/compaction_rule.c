@@ -121,15 +121,31 @@ static void await(int zone, long percent)
 		pass(5);
 }
 
-/* Waits until no frame has been moved for two seconds. */
-static void settle(void)
+static double seconds(void)
 {
-	long before;
+	struct timespec now;
 
-	do {
-		before = work();
-		pass(20);
-	} while (work() != before);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* Waits until no frame has been moved for two seconds. Returns when the last one was, or when the
+ * wait began. */
+static double settle(void)
+{
+	long before = work();
+	double last = seconds();
+
+	for (int calm = 0; calm < 20;) {
+		pass(1);
+		calm++;
+		if (work() != before) {
+			before = work();
+			last = seconds();
+			calm = 0;
+		}
+	}
+	return last;
 }
 
 /* Whether kcompactd works within a few seconds. */
@@ -251,14 +267,6 @@ static void guard(void)
 	check(memory, pages, 2);
 }
 
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9;
-}
-
 /* Where nothing can be moved, it tries and lets 64 looks pass. */
 static void deferral(void)
 {
@@ -277,8 +285,7 @@ static void deferral(void)
 	write_knob(KNOB, 40);
 	for (int turn = 0; turn < 600 && work() == before; turn++)
 		pass(1);
-	settle();
-	tried = seconds();
+	tried = settle();
 	before = work();
 	for (int turn = 0; turn < 1200 && work() == before; turn++)
 		pass(1);

@@ -2,7 +2,7 @@
    protected, moved, dropped or forked around it. With an argument, what the kernel counts, too: that
    differs from kernel to kernel. Arguments: [figures | plain | full | SEED [STEPS]]; `plain`: as
    `figures`, but huge pages are not asked for; `full`: nearly all memory that there is. */
-#include "say.h"
+#include "khugepaged.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <sys/prctl.h>
@@ -558,6 +558,15 @@ static void nearly_all(void)
 	MUST(munmap(spoilt, SPOILT * HUGE));
 }
 
+static int may_have_huge_pages(void)
+{
+	char words[64] = "";
+	int fd = MUST(open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY));
+	MUST(read(fd, words, sizeof words - 1));
+	close(fd);
+	return !strstr(words, "[never]");
+}
+
 int main(int argc, char **argv)
 {
 	signal(SIGSEGV, on_fault);
@@ -572,6 +581,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	figures = argc > 1;
+	/* Without any, nothing is scanned. */
+	if (figures && may_have_huge_pages())
+		put_khugepaged_to_sleep();
 	start_counting();
 	whole();
 	partly_unmapped();

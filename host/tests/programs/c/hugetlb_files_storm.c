@@ -7,12 +7,15 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #define STEP 128
 #define FILE_PAGES 6
+/* The most workers. */
+#define WORKERS 64
 #define KEY 4711
 
 static __thread sigjmp_buf refuge;
@@ -330,23 +333,31 @@ static int worker(int rounds, int most, int common, int memory)
 static int storm(int workers, int rounds, int most, uint64_t seed)
 {
 	int status, bad = 0;
+	pid_t ended, pids[WORKERS];
 
 	mkdir("/storm", 0700);
 	if (mount("none", "/storm", "hugetlbfs", 0, ""))
 		perror("mount");
 	int common = open("/storm/common", O_CREAT | O_RDWR, 0600), memory = memfd_create("common", MFD_HUGETLB);
 	for (number = 0; number < workers; number++)
-		if (fork() == 0) {
+		if ((pids[number] = fork()) == 0) {
 			state = (seed + number + 1) * 0x9e3779b97f4a7c15ULL;
 			_exit(worker(rounds, most, common, memory));
 		}
-	for (int ended = 0; ended < workers; ended++) {
-		wait(&status);
-		/* Where memory is full the kernel ends one. */
-		if (status != 0 && status != SIGKILL) {
-			printf("a worker ended with %x\n", status);
-			bad = 1;
-		}
+	/* Where memory is full the kernel ends one. Its children may have the files open. */
+	while ((ended = wait(&status)) > 0)
+		for (int worker = 0; worker < workers; worker++)
+			if (pids[worker] == ended && status != 0 && status != SIGKILL) {
+				printf("a worker ended with %x\n", status);
+				bad = 1;
+			}
+	/* Its own file system is mounted still. */
+	for (int worker = 0; worker < workers; worker++) {
+		char place[32];
+
+		snprintf(place, sizeof place, "/storm%d", worker);
+		while (umount2(place, MNT_DETACH) == 0)
+			;
 	}
 	close(common);
 	close(memory);
@@ -367,8 +378,11 @@ int main(int argc, char **argv)
 	uint64_t seed = argc > 4 ? strtoull(argv[4], NULL, 0) : 1;
 	struct sigaction action = {.sa_handler = give_up};
 
+	if (workers > WORKERS)
+		return 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	sigaction(SIGBUS, &action, NULL);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	struct account before = take_account();
 	bad |= storm(workers, rounds / 4, most, seed);
 	bad |= storm(workers, rounds, most, seed + 1000);

@@ -167,7 +167,7 @@ static long settled_free_kib(long wanted)
 {
 	int knob = MUST(open("/proc/sys/vm/drop_caches", O_WRONLY));
 	long kib = 0;
-	for (int turn = 0; turn < 100 && kib < wanted; turn++) {
+	for (int turn = 0; turn < 5000 && kib < wanted; turn++) {
 		MUST(write(knob, "3", 1));
 		sleep_ms(20);
 		kib = free_kib();

@@ -402,7 +402,9 @@ static void flags(void)
 		WORKS(fresh(0, (unsigned long[]){ 0, MS_NOATIME, MS_STRICTATIME }[i]));
 		WORKS(put("f", 10));
 		WORKS(utimensat(AT_FDCWD, in("f"), old, 0));
-		stat(in("f"), &before);
+		/* With `relatime` an access time that is not later than the change lets the next
+		   one be kept, too. */
+		sleep_ms(20);
 		file = open(in("f"), O_RDONLY);
 		WORKS(read(file, text, 1));
 		stat(in("f"), &before);

@@ -207,6 +207,10 @@ static void compaction(void)
 	int fd = MUST(open("/sys/kernel/mm/transparent_hugepage/defrag", O_WRONLY));
 	MUST(write(fd, "always", 6));
 	close(fd);
+	/* Or kcompactd would empty them first, if this takes long enough. */
+	fd = MUST(open("/proc/sys/vm/compaction_proactiveness", O_WRONLY));
+	MUST(write(fd, "0", 1));
+	close(fd);
 	size_t bytes = free_bytes() / 10 * 8;
 	char *pieces = MUST(mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 	madvise(pieces, bytes, MADV_NOHUGEPAGE);

@@ -83,8 +83,12 @@ static void show_ended(pid_t pid)
 	for (struct dirent *e; (e = readdir(d));)
 		threads += atoi(e->d_name) != 0, leader += atoi(e->d_name) == pid;
 	closedir(d);
+	/* A zombie is on its CPU for the last few steps of its end. */
 	sprintf(path, "/proc/%d/task/%d/syscall", pid, pid);
-	load(path);
+	double end = now() + 60;
+	do
+		load(path);
+	while (!strcmp(text, "running\n") && now() < end);
 	say("threads %d leader %d call %s", threads, leader, strtok(text, "\n"));
 	sprintf(path, "/proc/%d/task/%d/stat", pid, pid);
 	load(path);

@@ -94,6 +94,8 @@ static void groups(void)
 	TRY(kill(child, 0));
 
 	/* waiting for a group, and killing one */
+	int made[2];
+	MUST(pipe(made));
 	pid_t leader = MUST(fork());
 	if (leader == 0) {
 		setpgid(0, 0);
@@ -101,10 +103,13 @@ static void groups(void)
 			pause();
 		if (fork() == 0)
 			pause();
+		MUST(write(made[1], "x", 1));
 		pause();
 	}
-	setpgid(leader, leader);
-	sleep_ms(50);
+	char byte;
+	MUST(read(made[0], &byte, 1));
+	close(made[0]);
+	close(made[1]);
 	TRY(kill(-leader, SIGTERM));
 	int status;
 	HOLDS(waitpid(-leader, &status, 0) == leader);

@@ -114,6 +114,7 @@ static void *ends_at_once(void *arg) { return arg; }
 /* Threads that have ended count while their tracer has not waited for them. */
 static void ended(int limit)
 {
+	shared[1] = 0;
 	pid_t pid = MUST(fork());
 	if (pid == 0) {
 		struct rlimit limits = { limit, limit };
@@ -130,7 +131,6 @@ static void ended(int limit)
 		}
 		_exit(1);
 	}
-	shared[1] = 0;
 	pid_t tracer = MUST(fork());
 	if (tracer == 0) {
 		int status;

@@ -419,6 +419,8 @@ int main(int n, char **words)
 		say("%s: %d", words[1], get(0));
 		return 0;
 	}
+	/* On the host, what other processes have would be counted, too. Root can be apart. */
+	unshare(CLONE_NEWIPC);
 	numbers_and_keys();
 	what_is_refused();
 	values();

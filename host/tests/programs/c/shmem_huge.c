@@ -1,6 +1,6 @@
 /* Huge pages of shared memory: which mappings and files get them with each setting, what is counted, and that every byte is
    right whatever is cut, punched, protected, moved and forked. It says the same on Linux. */
-#include "figures.h"
+#include "khugepaged.h"
 #include <setjmp.h>
 #include <sys/ipc.h>
 #include <sys/mount.h>
@@ -402,6 +402,7 @@ int main(void)
 	struct sigaction act = { .sa_handler = on_fault };
 	MUST(sigaction(SIGSEGV, &act, 0));
 	MUST(sigaction(SIGBUS, &act, 0));
+	put_khugepaged_to_sleep();
 	knob();
 	MUST(set_knob(ENABLED, "never"));
 	counts("at first");

@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 	}
 	pthread_create(&compactor, 0, compact, 0);
 	double end = now() + seconds;
-	while (now() < end || number("/proc/vmstat", "thp_file_mapped ") == shown) {
+	while (now() < end || number("/proc/vmstat", "thp_file_mapped ") == shown || atomic_load(&deeds) <= 100) {
 		pthread_rwlock_wrlock(&all);
 		act_alone(&state);
 		pthread_rwlock_unlock(&all);

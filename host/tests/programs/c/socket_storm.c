@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	}
 	/* What was on its way to itself is gone: as many may be on their way as ever. */
 	int left = 1;
-	for (int i = 0; left && i < 40; i++) {
+	for (int i = 0; left && i < 240; i++) {
 		int s[2], n = 0;
 		MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, s));
 		int large = 1 << 20;

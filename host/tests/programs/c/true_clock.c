@@ -165,21 +165,24 @@ static void waits(void)
 		say("wait %d ends with %ld", i, (long)r);
 	}
 	step(-4200);
-	/* Back again: a wait does not end before its time on the clock. */
-	struct timespec t = from_now(CLOCK_REALTIME, 5);
+	/* Back again: a wait does not end before its time on the clock. The child steps to 10 s
+	   before that time, and back by 2 s before the 10 s are over. */
+	struct timespec t = from_now(CLOCK_REALTIME, 3600);
 	double began = now();
 	pid_t child = MUST(fork());
 	if (child == 0) {
 		until_in_call(getppid(), getppid(), SYS_clock_nanosleep);
-		step(-5);
+		struct timespec early = { t.tv_sec - 10, t.tv_nsec }, earlier = { t.tv_sec - 12, t.tv_nsec };
+		MUST(clock_settime(CLOCK_REALTIME, &early));
+		MUST(clock_settime(CLOCK_REALTIME, &earlier));
 		_exit(0);
 	}
 	TRY(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &t, 0));
 	HOLDS(clock_ns(CLOCK_REALTIME) >= ns(t));
-	HOLDS(now() - began >= 9.9);
+	HOLDS(now() - began >= 11.9);
 	int status;
 	MUST(waitpid(child, &status, 0));
-	step(5);
+	step(-3588);
 }
 
 static void timer_files(void)

@@ -1,5 +1,6 @@
 /* Core files: who leaves one, what it is called, and what is in it. */
 #include "say.h"
+#include "blocked.h"
 #include <dirent.h>
 #include <elf.h>
 #include <pthread.h>
@@ -230,10 +231,23 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 
 static int main_ends;
 
+/* Waits until the main thread has left its CPU for good. It can be joined, and is a zombie, a
+   little before that. */
+static void until_main_is_gone(void)
+{
+	char text[256];
+	until_state(getpid(), getpid(), 'Z');
+	do
+		of_task(getpid(), getpid(), "syscall", text, sizeof text);
+	while (!strcmp(text, "running\n"));
+}
+
 static void *thread_faults(void *main_thread)
 {
-	if (main_ends)
+	if (main_ends) {
 		pthread_join(*(pthread_t *)main_thread, 0);
+		until_main_is_gone();
+	}
 	MUST(prctl(PR_SET_NAME, "another"));
 	MUST(setpriority(PRIO_PROCESS, MUST(syscall(SYS_gettid)), 9));
 	asm volatile("movb $0, 0x10" ::: "memory");

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/prctl.h>
 
 static char text[1 << 16];
@@ -140,11 +141,13 @@ static char state_of(pid_t pid)
 }
 
 static int gate[2];
+static volatile int named;
 
 static void *rest(void *arg)
 {
 	char c;
 	prctl(PR_SET_NAME, "other");
+	named = 1;
 	read(gate[0], &c, 1);
 	/* The main thread keeps a name that can be changed. */
 	int fd = open("/proc/self/comm", O_RDWR);
@@ -164,6 +167,9 @@ static void end_alone(void)
 	prctl(PR_SET_NAME, "leader");
 	if (pthread_create(&thread, NULL, rest, NULL))
 		_exit(97);
+	/* Its name is looked at once this thread has ended. */
+	while (!named)
+		sched_yield();
 	pthread_exit(NULL);
 }
 
