@@ -106,7 +106,8 @@ fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
         ));
     }
     pack(Path::new(&folder.write("list", list)), "/cases/list");
-    // For development: EBB_TEST_BUSY="1 2 3" runs three busy loops beside the programs, in the guest.
+    // For development: EBB_TEST_BUSY="1 2 3" runs three busy loops beside the programs, in the
+    // guest.
     let busy = std::env::var("EBB_TEST_BUSY").unwrap_or_default();
     let driver = folder.write("driver.sh", format!("#!/bin/sh\nbusy='{busy}'\n{DRIVER}"));
     command.arg("--").arg(driver);

@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
@@ -72,6 +73,11 @@ fn slot_of(index: u64, level: u32) -> usize {
     usize::try_from((index >> (BITS * (level - 1))) & (FANOUT as u64 - 1)).unwrap_or(0)
 }
 
+/// Returns `count`, or the number of slots in a node if that is less.
+fn bounded(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(FANOUT).min(FANOUT)
+}
+
 /// Returns the first index that a tree of `height` levels cannot hold.
 fn capacity(height: u32) -> u64 {
     1_u64.checked_shl(BITS * height).unwrap_or(u64::MAX)
@@ -115,6 +121,61 @@ impl<T> RadixTree<T> {
         }
     }
 
+    /// Calls `each` with each page whose index is in `range`, and its index, in rising order. Looks
+    /// once for the pages of a node, so it is cheaper than [`Self::get`] for each index.
+    pub fn for_each_in(&self, range: Range<u64>, mut each: impl FnMut(u64, &T)) {
+        let end = range.end.min(capacity(self.height));
+        let mut index = range.start;
+        while index < end {
+            let behind = end.min((index | (FANOUT as u64 - 1)) + 1);
+            let row = self.row(index);
+            let first = if row.len() == FANOUT {
+                slot_of(index, 1)
+            } else {
+                0
+            };
+            for (index, slot) in (index..behind).zip(row.iter().skip(first)) {
+                if let Some(Slot::Leaf(value)) = slot {
+                    each(index, value);
+                }
+            }
+            index = behind;
+        }
+    }
+
+    /// Returns the slots of the lowest node for `index`: those for the indexes that differ from it
+    /// in the last six bits only. If the tree has no nodes, returns its only slot. Returns an empty
+    /// slice if there is no such node. The tree's height must suffice for `index`.
+    #[inline]
+    fn row(&self, index: u64) -> &[Option<Slot<T>>] {
+        let mut slots = core::slice::from_ref(&self.root);
+        let mut at = 0;
+        for level in (1..=self.height).rev() {
+            let Some(Slot::Inner(inner)) = &slots[at] else {
+                return &[];
+            };
+            slots = &inner.slots;
+            at = slot_of(index, level);
+        }
+        slots
+    }
+
+    /// Returns the lowest node for `index`, for modification. Returns `None` if there is none.
+    #[inline]
+    fn lowest(&mut self, index: u64) -> Option<&mut Inner<T>> {
+        let mut slot = &mut self.root;
+        for level in (2..=self.height).rev() {
+            let Some(Slot::Inner(inner)) = slot else {
+                return None;
+            };
+            slot = &mut inner.slots[slot_of(index, level)];
+        }
+        match slot {
+            Some(Slot::Inner(inner)) => Some(inner),
+            _ => None,
+        }
+    }
+
     /// Returns the page at `index` for modification, if any.
     pub fn get_mut(&mut self, index: u64) -> Option<&mut T> {
         if index >= capacity(self.height) {
@@ -139,6 +200,18 @@ impl<T> RadixTree<T> {
     /// [`NoMemory`] if memory is short or `index` is too large. The contents are unchanged then,
     /// and `value` is dropped.
     pub fn insert(&mut self, index: u64, value: T) -> Result<Option<T>, NoMemory> {
+        if index < capacity(self.height)
+            && let Some(inner) = self.lowest(index)
+        {
+            // The usual case: the nodes are there.
+            let old = inner.slots[slot_of(index, 1)].replace(Slot::Leaf(value));
+            if let Some(Slot::Leaf(old)) = old {
+                return Ok(Some(old));
+            }
+            inner.used += 1;
+            self.len += 1;
+            return Ok(None);
+        }
         if index >= capacity(MAX_HEIGHT) {
             return Err(NoMemory);
         }
@@ -215,7 +288,7 @@ impl<T> RadixTree<T> {
                 } else {
                     (from - base) / span
                 };
-                let first = usize::try_from(first).unwrap_or(FANOUT).min(FANOUT);
+                let first = bounded(first);
                 (first..FANOUT).find_map(|at| {
                     let child = inner.slots[at].as_ref()?;
                     Self::next_below(child, level - 1, base + at as u64 * span, from)
@@ -262,6 +335,25 @@ impl<T> RadixTree<T> {
                     taken.count += 1;
                 }
                 taken.next = behind;
+            }
+            Some(Slot::Inner(inner)) if level == 1 => {
+                for at in slot_of(taken.next, 1)..bounded(behind - base) {
+                    if inner.slots[at].is_some() {
+                        let Some(place) = taken.batch.get_mut(taken.count) else {
+                            break;
+                        };
+                        if let Some(Slot::Leaf(value)) = inner.slots[at].take() {
+                            *place = Some(value);
+                        }
+                        taken.count += 1;
+                        inner.used -= 1;
+                    }
+                    taken.next = base + at as u64 + 1;
+                }
+                if inner.used == 0 {
+                    *slot = None;
+                    taken.next = taken.next.max(behind);
+                }
             }
             Some(Slot::Inner(inner)) => {
                 let span = capacity(level - 1);
@@ -317,6 +409,7 @@ mod tests {
         Insert(u64),
         Take(u64, u64, usize),
         Next(u64),
+        Each(u64, u64),
     }
 
     fn index() -> impl Strategy<Value = u64> {
@@ -333,6 +426,7 @@ mod tests {
             3 => index().prop_map(Step::Insert),
             4 => (index(), index(), 0..5_usize).prop_map(|(a, b, n)| Step::Take(a, b, n)),
             1 => index().prop_map(Step::Next),
+            1 => (index(), 0..300_u64).prop_map(|(a, length)| Step::Each(a, a + length)),
         ]
     }
 
@@ -361,6 +455,12 @@ mod tests {
                         tree.next_from(i).map(|(k, &v)| (k, v)),
                         model.range(i..).next().map(|(&k, &v)| (k, v))
                     ),
+                    Step::Each(a, b) => {
+                        let mut found = Vec::new();
+                        tree.for_each_in(a..b, |index, &value| found.push((index, value)));
+                        let wanted: Vec<_> = model.range(a..b).map(|(&k, &v)| (k, v)).collect();
+                        prop_assert_eq!(found, wanted);
+                    }
                 }
                 prop_assert_eq!(tree.len(), model.len());
                 for (&k, v) in &model {

@@ -151,9 +151,9 @@ impl<'a> UserSource<'a> {
     }
 }
 
-/// Walks up to `count` bytes of the pieces. `done` is the position in the first piece. `copy` gets
-/// the address of each run, its offset among the `count` bytes and its length. It returns the number
-/// of bytes that it copied before a bad address. Returns the number of bytes copied.
+/// Walks up to `count` bytes of the pieces, from the position `done` in the first piece on. `copy`
+/// gets the address of each run, its offset among the `count` bytes and its length. It returns the
+/// number of bytes that it copied before a bad address. Returns the number of bytes copied.
 ///
 /// # Errors
 /// Fails with `EFAULT` if the first byte is at a bad address.

@@ -26,7 +26,9 @@ use logic::credentials::Wanted;
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 
-/// Returns the file behind the descriptor in argument 0.
+/// Returns the file behind the descriptor in argument 0. The most frequent calls have their own
+/// copy of [`caller::file`].
+#[inline(never)]
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
@@ -123,27 +125,27 @@ fn counted_write(result: SysResult) -> SysResult {
 
 /// `read(2)`.
 pub fn read(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = caller::file(a.int(0))?;
     counted_read(file.read(&mut UserSink::new(&buffer(a, &file, Way::Read)?)))
 }
 
 /// `write(2)`.
 pub fn write(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = caller::file(a.int(0))?;
     let segments = buffer(a, &file, Way::Write)?;
     counted_write(file.write(&mut source(&file, &segments)))
 }
 
 /// `pread64(2)`.
 pub fn pread64(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = caller::file(a.int(0))?;
     let offset = offset(a, 3)?;
     counted_read(file.read_at(offset, &mut UserSink::new(&buffer(a, &file, Way::Read)?)))
 }
 
 /// `pwrite64(2)`.
 pub fn pwrite64(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = caller::file(a.int(0))?;
     let offset = offset(a, 3)?;
     let segments = buffer(a, &file, Way::Write)?;
     counted_write(file.write_at(offset, &mut source(&file, &segments)))

@@ -1,6 +1,7 @@
 //! The pages of a file in memory, and which of them are huge blocks.
 
 use super::entry::REGION;
+use core::ops::Range;
 use ebb_mm::Frame;
 use logic::radix::{NoMemory, RadixTree};
 use machine::memory::FrameRef;
@@ -65,6 +66,13 @@ impl Pages {
     #[inline]
     pub fn get(&self, index: u64) -> Option<&FrameRef> {
         self.frames.get(index)
+    }
+
+    /// Calls `each` with the index of each page in memory from `range`, and the page, in rising
+    /// order.
+    #[inline]
+    pub fn for_each_in(&self, range: Range<u64>, each: impl FnMut(u64, &FrameRef)) {
+        self.frames.for_each_in(range, each);
     }
 
     /// Returns the index of the first page in memory that is not before `index`. Returns `None` if
@@ -174,7 +182,7 @@ impl Pages {
 
     /// Marks the pages of `regions` as single pages, no longer huge blocks. Returns whether any
     /// region was a huge block.
-    fn part(&mut self, regions: core::ops::Range<u64>) -> bool {
+    fn part(&mut self, regions: Range<u64>) -> bool {
         let mut any = false;
         let mut from = regions.start;
         loop {

@@ -73,12 +73,11 @@ impl HostNode {
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let end = self.size().div_ceil(PAGE);
         let content = self.content.lock();
-        for (index, place) in (first..end).zip(row) {
-            *place = content
-                .pages
-                .get(index)
-                .map(|page| page.frame.clone_of_base());
-        }
+        let behind = end.min(first.saturating_add(row.len() as u64));
+        content.pages.for_each_in(first..behind, |index, page| {
+            let at = usize::try_from(index - first).unwrap_or(usize::MAX);
+            row[at] = Some(page.frame.clone_of_base());
+        });
         drop(content);
         self.used.renew();
     }

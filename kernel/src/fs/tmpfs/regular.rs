@@ -483,8 +483,14 @@ impl PageSource for TmpNode {
         };
         let content = regular.content.lock();
         let end = content.size.div_ceil(PAGE);
-        for (index, page) in (first..end).zip(pages) {
-            *page = content.pages.get(index).map(FrameRef::clone_of_base);
+        if let [only] = pages {
+            let page = content.pages.get(first).filter(|_| first < end);
+            *only = page.map(FrameRef::clone_of_base);
+        } else {
+            let behind = end.min(first.saturating_add(pages.len() as u64));
+            content.pages.for_each_in(first..behind, |index, page| {
+                pages[bytes(index - first)] = Some(page.clone_of_base());
+            });
         }
         drop(content);
         regular.renew();
