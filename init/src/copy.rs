@@ -195,7 +195,7 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(1));
             writer.write_all(b"d").err()
         });
-        let error = tries.find_map(|error| error).expect("nobody reads");
+        let error = tries.find_map(|error| error).expect("no process reads");
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     };
     let pipe = (pipe.st_dev, pipe.st_ino);
     thread::spawn(move || {
-        while !somebody_reads(pipe) {
+        while !is_being_read(pipe) {
             thread::sleep(PAUSE);
         }
         // Fails if the host is gone.
@@ -52,7 +52,7 @@ pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
 
 /// Returns whether a thread of any process is in a system call that reads the pipe, given by device
 /// and inode.
-fn somebody_reads(pipe: (u64, u64)) -> bool {
+fn is_being_read(pipe: (u64, u64)) -> bool {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     entries(Path::new("/proc")).any(|process| {
         let process = process.path();
@@ -108,7 +108,7 @@ mod tests {
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("cat starts");
-        while !somebody_reads(pipe) {
+        while !is_being_read(pipe) {
             assert!(
                 child.try_wait().expect("a child").is_none(),
                 "it was not seen"
@@ -116,7 +116,7 @@ mod tests {
         }
         drop(writer);
         child.wait().expect("it ends");
-        assert!(!somebody_reads(pipe));
+        assert!(!is_being_read(pipe));
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let stat = rustix::fs::fstat(&reader).expect("a pipe");
         let reads = thread::spawn(move || std::io::Read::read(&mut reader, &mut [0]));
-        while !somebody_reads((stat.st_dev, stat.st_ino)) {
+        while !is_being_read((stat.st_dev, stat.st_ino)) {
             assert!(!reads.is_finished(), "it was not seen");
         }
         drop(writer);

@@ -18,7 +18,7 @@ const HEADER: usize = 4;
 const ENTRY: usize = 8;
 const RIGHTS: u32 = 7;
 /// The ID in an entry that names no user and no group.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 /// The subject of an entry. Entries are in this order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +107,7 @@ impl<'a> List<'a> {
                 None => entry.tag == Tag::Owner,
                 Some(last) => last < entry.tag || last == entry.tag && repeats,
             };
-            if !in_order || entry.rights & !RIGHTS != 0 || repeats && entry.id == NOBODY {
+            if !in_order || entry.rights & !RIGHTS != 0 || repeats && entry.id == NO_ID {
                 return Err(Errno::EINVAL);
             }
             named |= repeats;
@@ -265,13 +265,13 @@ mod tests {
     }
 
     const FULL: &[(u16, u16, u32)] = &[
-        (1, 6, NOBODY),
+        (1, 6, NO_ID),
         (2, 7, 5),
         (2, 0, 6),
-        (4, 4, NOBODY),
+        (4, 4, NO_ID),
         (8, 6, 30),
-        (16, 5, NOBODY),
-        (32, 1, NOBODY),
+        (16, 5, NO_ID),
+        (32, 1, NO_ID),
     ];
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         for (at, entry) in [
             (0, (3, 6, 0)),
             (1, (2, 8, 5)),
-            (1, (2, 7, NOBODY)),
+            (1, (2, 7, NO_ID)),
             (4, (2, 7, 1)),
         ] {
             let mut wrong = FULL.to_vec();
@@ -310,7 +310,7 @@ mod tests {
         let mut inherited = bytes.clone();
         assert_eq!(inherit(&mut inherited, 0o1666), 0o1640);
         assert_eq!(List::checked(&inherited).permissions(), 0o640);
-        let mut bytes = list(&[(1, 7, NOBODY), (4, 5, NOBODY), (32, 4, NOBODY)]);
+        let mut bytes = list(&[(1, 7, NO_ID), (4, 5, NO_ID), (32, 4, NO_ID)]);
         let plain = List::checked(&bytes);
         assert_eq!((plain.permissions(), plain.is_plain()), (0o754, true));
         assert_eq!(inherit(&mut bytes, 0o666), 0o644);

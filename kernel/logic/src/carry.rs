@@ -11,7 +11,7 @@
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ParkedBy {
     /// No operation: the entry is as faults left it.
-    Nobody,
+    None,
     /// The mover, which moves the entry's frame.
     Mover,
     /// The joiner, which joins the pages around the entry to a huge page.
@@ -24,7 +24,7 @@ impl ParkedBy {
     /// and the other operation parks it again. Then the mover would map a copy made before the
     /// store.
     pub const fn may_be_movers(self) -> bool {
-        matches!(self, Self::Nobody)
+        matches!(self, Self::None)
     }
 }
 

@@ -76,7 +76,7 @@ impl World {
     /// references.
     fn fault(&self, space: usize) -> usize {
         let mut entry = self.entries[space].lock();
-        entry.parked = ParkedBy::Nobody;
+        entry.parked = ParkedBy::None;
         let frame = entry.frame.expect("mapped");
         if !entry.writable && self.frames[frame].lock().references != 1 {
             let bytes = self.frames[frame].lock().bytes;
@@ -101,7 +101,7 @@ impl World {
     fn fill(&self, space: usize) {
         let frame = {
             let mut entry = self.entries[space].lock();
-            if entry.parked != ParkedBy::Nobody || !entry.writable {
+            if entry.parked != ParkedBy::None || !entry.writable {
                 drop(entry);
                 self.fault(space);
                 entry = self.entries[space].lock();
@@ -119,7 +119,7 @@ impl World {
     fn unmap(&self, space: usize) {
         let gone = {
             let mut entry = self.entries[space].lock();
-            entry.parked = ParkedBy::Nobody;
+            entry.parked = ParkedBy::None;
             entry.frame.take()
         };
         if let Some(frame) = gone {
@@ -130,7 +130,7 @@ impl World {
     /// The joiner parks the entry, if no operation has parked it.
     fn park_to_join(&self, space: usize) {
         let mut entry = self.entries[space].lock();
-        if entry.parked == ParkedBy::Nobody {
+        if entry.parked == ParkedBy::None {
             entry.parked = ParkedBy::Joiner;
             entry.writable = false;
         }
@@ -140,7 +140,7 @@ impl World {
     fn give_back(&self, space: usize) {
         let mut entry = self.entries[space].lock();
         if entry.parked == ParkedBy::Joiner {
-            entry.parked = ParkedBy::Nobody;
+            entry.parked = ParkedBy::None;
         }
     }
 
@@ -187,7 +187,7 @@ impl Moving for Carried<'_> {
     }
 
     fn unpark(&self, entry: usize) {
-        self.world.entries[entry].lock().parked = ParkedBy::Nobody;
+        self.world.entries[entry].lock().parked = ParkedBy::None;
     }
 
     fn copy(&self) {
@@ -201,7 +201,7 @@ impl Moving for Carried<'_> {
             self.world.frames[NEW].lock().references += 1;
             *entry = Entry {
                 frame: Some(NEW),
-                parked: ParkedBy::Nobody,
+                parked: ParkedBy::None,
                 writable: false,
             };
             self.world.frames[OLD].lock().references -= 1;
@@ -212,7 +212,7 @@ impl Moving for Carried<'_> {
 }
 
 #[test]
-fn model_what_nobody_asks_for_moves() {
+fn model_entries_without_accesses_move() {
     model(|| {
         for spaces in 1..3 {
             let world = World::new(spaces);

@@ -7,13 +7,13 @@ use std::vec::Vec;
 
 type Members<M> = super::members::Members<Mutex<Vec<Place<M>>>, Mutex<()>>;
 
-fn nobody<M: Member>() -> Members<M> {
+fn empty<M: Member>() -> Members<M> {
     Members::new(Mutex::new(Vec::new()), Mutex::new(()))
 }
 
 #[cfg(not(ebb_model))]
 mod order {
-    use super::{Member, Members, nobody};
+    use super::{Member, Members, empty};
     use std::cell::Cell;
     use std::rc::Rc;
     use std::vec::Vec;
@@ -45,7 +45,7 @@ mod order {
 
     #[test]
     fn a_child_comes_after_its_parent_though_a_place_before_it_is_vacant() {
-        let members = nobody();
+        let members = empty();
         let spaces: Vec<_> = (0..4).map(Numbered::new).collect();
         for space in &spaces[..3] {
             members.join(space.clone()).unwrap();
@@ -57,7 +57,7 @@ mod order {
 
     #[test]
     fn who_joins_again_has_one_place_and_the_order_is_that_of_numbers() {
-        let members = nobody();
+        let members = empty();
         let spaces: Vec<_> = (0..3).map(Numbered::new).collect();
         for space in [1, 0, 2, 1, 0] {
             members.join(spaces[space].clone()).unwrap();
@@ -73,19 +73,19 @@ mod order {
 
     #[test]
     fn those_that_went_without_a_word_do_not_make_the_list_grow() {
-        let members = nobody();
+        let members = empty();
         for number in 0..10_000 {
             let space = Numbered::new(number);
             members.join(space.clone()).unwrap();
             space.1.set(true);
         }
         let places = super::super::lock::Lock::lock(members.list()).capacity();
-        assert!(places <= 16, "{places} places for nobody");
+        assert!(places <= 16, "{places} places for no member");
     }
 
     #[test]
-    fn who_joins_during_a_walk_moves_nobody_out_of_its_way() {
-        let members = nobody();
+    fn who_joins_during_a_walk_moves_no_member_out_of_its_way() {
+        let members = empty();
         let spaces: Vec<_> = (0..8).map(Numbered::new).collect();
         for space in [1, 3, 5] {
             members.join(spaces[space].clone()).unwrap();
@@ -107,7 +107,7 @@ mod order {
 
     #[test]
     fn who_leaves_is_not_kept_by_the_list() {
-        let members = nobody();
+        let members = empty();
         let spaces: Vec<_> = (0..4).map(Numbered::new).collect();
         for space in &spaces {
             members.follow(space.clone()).unwrap();
@@ -132,7 +132,7 @@ mod order {
 
     #[test]
     fn who_leaves_during_a_walk_is_not_met_and_the_others_are() {
-        let members = nobody();
+        let members = empty();
         let spaces: Vec<_> = (0..5).map(Numbered::new).collect();
         for space in &spaces {
             members.follow(space.clone()).unwrap();
@@ -153,7 +153,7 @@ mod order {
 
 #[cfg(ebb_model)]
 mod model {
-    use super::{Member, Members, nobody};
+    use super::{Member, Members, empty};
     use loom::sync::{Arc, Mutex, MutexGuard};
     use loom::thread;
     use std::vec;
@@ -214,7 +214,7 @@ mod model {
 
     impl File {
         fn new(spaces: &[Space]) -> Arc<Self> {
-            let members = nobody();
+            let members = empty();
             for space in spaces {
                 members.join(space.clone()).unwrap();
             }

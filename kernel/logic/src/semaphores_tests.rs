@@ -6,7 +6,7 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-const NOBODY: Caller = Caller { pid: 7, undo: None };
+const NO_UNDO: Caller = Caller { pid: 7, undo: None };
 
 fn op(semaphore: u16, change: i16) -> Operation {
     Operation {
@@ -64,22 +64,22 @@ fn values(set: &Set<u32>) -> Vec<u16> {
 fn all_or_nothing() {
     let mut s = set(&[3, 0, 5]);
     let calls = [op(0, -3), op(2, -4), op(1, -1)];
-    assert_eq!(s.attempt(&calls, NOBODY), Ok(Attempt::Blocked(2)));
+    assert_eq!(s.attempt(&calls, NO_UNDO), Ok(Attempt::Blocked(2)));
     assert_eq!(values(&s), [3, 0, 5]);
     let nowait = Operation {
         nowait: true,
         ..op(1, -1)
     };
-    assert_eq!(s.attempt(&[op(0, -3), nowait], NOBODY), Err(Errno::EAGAIN));
+    assert_eq!(s.attempt(&[op(0, -3), nowait], NO_UNDO), Err(Errno::EAGAIN));
     assert_eq!(
-        s.attempt(&[op(0, 1), op(2, i16::MAX)], NOBODY),
+        s.attempt(&[op(0, 1), op(2, i16::MAX)], NO_UNDO),
         Err(Errno::ERANGE)
     );
-    assert_eq!(s.attempt(&[op(0, 1), op(3, 1)], NOBODY), Err(Errno::EFBIG));
+    assert_eq!(s.attempt(&[op(0, 1), op(3, 1)], NO_UNDO), Err(Errno::EFBIG));
     assert_eq!(values(&s), [3, 0, 5]);
     assert_eq!(s.value(0), Some((3, 1)));
     assert_eq!(
-        s.attempt(&[op(0, -3), op(0, 0), op(0, 9)], NOBODY),
+        s.attempt(&[op(0, -3), op(0, 0), op(0, 9)], NO_UNDO),
         Ok(Attempt::Done)
     );
     assert_eq!(
@@ -118,7 +118,10 @@ fn adjustments_stay_in_bounds_and_are_undone() {
         assert!(s.set_value(0, MAX_VALUE, 1));
         assert_eq!(s.attempt(&[undo(0, -i16::MAX)], other), Ok(Attempt::Done));
     }
-    assert_eq!(s.attempt(&[op(0, 1), op(0, -1)], NOBODY), Ok(Attempt::Done));
+    assert_eq!(
+        s.attempt(&[op(0, 1), op(0, -1)], NO_UNDO),
+        Ok(Attempt::Done)
+    );
     assert_eq!(
         s.attempt(&[op(0, 2), undo(0, -1)], other),
         Err(Errno::ERANGE)
@@ -150,16 +153,16 @@ fn those_that_wait_go_on_in_order() {
     let mut s = set(&[0]);
     let mut ended = Vec::new();
     for (who, change) in [(1, -2), (2, -1), (3, -2), (4, -1)] {
-        assert!(semop(&mut s, who, NOBODY, &[op(0, change)], &mut ended).is_some());
+        assert!(semop(&mut s, who, NO_UNDO, &[op(0, change)], &mut ended).is_some());
     }
     assert_eq!(
         (s.count_waiting(0, false), s.count_waiting(0, true)),
         (4, 0)
     );
-    semop(&mut s, 5, NOBODY, &[op(0, 1)], &mut ended);
+    semop(&mut s, 5, NO_UNDO, &[op(0, 1)], &mut ended);
     assert_eq!(ended, [(5, Ok(())), (2, Ok(()))], "the first needs more");
     ended.clear();
-    semop(&mut s, 6, NOBODY, &[op(0, 3)], &mut ended);
+    semop(&mut s, 6, NO_UNDO, &[op(0, 3)], &mut ended);
     assert_eq!(ended, [(6, Ok(())), (1, Ok(())), (4, Ok(()))]);
     ended.clear();
     s.close(&mut |who, result| ended.push((who, result)));
@@ -171,20 +174,20 @@ fn one_that_goes_on_makes_others_possible() {
     let mut s = set(&[1, 0]);
     let mut ended = Vec::new();
     // A lock in a frequent form: wait for zero, then increase.
-    semop(&mut s, 1, NOBODY, &[op(0, 0), op(0, 1)], &mut ended);
-    semop(&mut s, 2, NOBODY, &[op(1, -1)], &mut ended);
-    semop(&mut s, 3, NOBODY, &[op(0, 0), op(1, 1)], &mut ended);
-    semop(&mut s, 4, NOBODY, &[op(0, 0)], &mut ended);
+    semop(&mut s, 1, NO_UNDO, &[op(0, 0), op(0, 1)], &mut ended);
+    semop(&mut s, 2, NO_UNDO, &[op(1, -1)], &mut ended);
+    semop(&mut s, 3, NO_UNDO, &[op(0, 0), op(1, 1)], &mut ended);
+    semop(&mut s, 4, NO_UNDO, &[op(0, 0)], &mut ended);
     assert!(ended.is_empty());
     assert_eq!(
         (s.count_waiting(0, true), s.count_waiting(1, false)),
         (3, 1)
     );
-    semop(&mut s, 5, NOBODY, &[op(0, -1)], &mut ended);
+    semop(&mut s, 5, NO_UNDO, &[op(0, -1)], &mut ended);
     // The call that only waits for zero comes first, then the lock is taken.
     assert_eq!(ended, [(5, Ok(())), (4, Ok(())), (1, Ok(()))]);
     ended.clear();
-    semop(&mut s, 6, NOBODY, &[op(0, -1)], &mut ended);
+    semop(&mut s, 6, NO_UNDO, &[op(0, -1)], &mut ended);
     assert_eq!(ended, [(6, Ok(())), (3, Ok(())), (2, Ok(()))]);
 }
 

@@ -28,7 +28,7 @@ fn the_youngest_name_comes_first_and_a_change_keeps_its_place() {
 }
 
 #[test]
-fn there_are_so_many_at_most_and_those_can_change() {
+fn a_full_list_takes_no_more_and_its_attributes_can_change() {
     let numbered = |n: usize, value: usize| Attribute {
         name: n.to_le_bytes().into(),
         value: vec![0; value].into(),

@@ -135,14 +135,14 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
     if info.is_none() {
         // Senders wake this thread for the awaited signals, although it blocks them.
         task.signals().set_awaited(wanted);
-        let nobody = WaitQueue::new();
+        let queue = WaitQueue::new();
         let ready = || {
             info = signal::take_awaited(task, wanted);
             info.is_some()
         };
         let end = match deadline {
-            Some(deadline) => nobody.wait_deadline(ready, deadline),
-            None => nobody.wait(ready).map(|()| WaitEnd::Ready),
+            Some(deadline) => queue.wait_deadline(ready, deadline),
+            None => queue.wait(ready).map(|()| WaitEnd::Ready),
         };
         task.signals().set_awaited(SigSet::EMPTY);
         if info.is_none() {

@@ -114,7 +114,7 @@ const LOOK: Nanos = Nanos::from_millis(1);
 /// Sleeps until `clock`, which shows CPU time of a process or thread, shows `until`. The clock
 /// cannot run faster than all CPUs together, which determines when it is read next.
 fn sleep_by_cpu_time(clock: Clock, until: Nanos, a: &Args) -> SysResult {
-    let nobody = WaitQueue::new();
+    let queue = WaitQueue::new();
     loop {
         // The clock of a process or thread that has ended has stopped, so the sleep ends.
         let Ok(shown) = clock.now() else {
@@ -126,7 +126,7 @@ fn sleep_by_cpu_time(clock: Clock, until: Nanos, a: &Args) -> SysResult {
         }
         let soonest = Nanos(left.0 / cpu_count() as u64).max(LOOK);
         let deadline = clock::now().saturating_add(soonest);
-        if nobody.wait_deadline(|| false, deadline).is_err() {
+        if queue.wait_deadline(|| false, deadline).is_err() {
             let relative = a.uint(1) & raw::TIMER_ABSTIME == 0;
             if relative && a.addr(3) != 0 {
                 Timespec::from(left).write(a.addr(3))?;

@@ -90,7 +90,7 @@ const fn parked(entry: u64) -> u64 {
 /// Returns the operation that has parked `entry`.
 const fn parked_by(entry: u64) -> ParkedBy {
     if entry & MOVING == 0 {
-        ParkedBy::Nobody
+        ParkedBy::None
     } else if entry & COLLAPSING == 0 {
         ParkedBy::Mover
     } else {

@@ -172,8 +172,8 @@ impl Credentials {
     /// `EACCES` if `directory` is sticky and all users may write to it, and the link belongs to
     /// neither the user nor the owner of the directory.
     pub const fn may_follow(&self, directory: &Owned, link_uid: u32) -> Result<(), Errno> {
-        const ANYBODYS: u32 = STICKY | 0o002;
-        let trap = directory.permissions & ANYBODYS == ANYBODYS
+        const STICKY_FOR_ALL: u32 = STICKY | 0o002;
+        let trap = directory.permissions & STICKY_FOR_ALL == STICKY_FOR_ALL
             && self.users.file != link_uid
             && directory.uid != link_uid;
         if trap { Err(Errno::EACCES) } else { Ok(()) }

@@ -49,7 +49,7 @@ fn bits_are_those_of_the_first_class_that_fits() {
 }
 
 #[test]
-fn root_executes_only_what_somebody_may() {
+fn root_executes_only_what_some_user_may() {
     let root = Credentials::root();
     assert_eq!(root.may(Wanted(6), &file(0, 7, 7)), Ok(()));
     assert_eq!(
@@ -102,13 +102,13 @@ fn links_are_protected() {
     ] {
         assert_eq!(who.may_link(&what), expected, "{what:?}");
     }
-    let anybodys = directory(STICKY | 0o777, 0, 0);
-    assert_eq!(who.may_follow(&anybodys, 8), Err(Errno::EACCES));
-    assert_eq!(who.may_follow(&anybodys, 7), Ok(()));
-    assert_eq!(who.may_follow(&anybodys, 0), Ok(()));
+    let shared = directory(STICKY | 0o777, 0, 0);
+    assert_eq!(who.may_follow(&shared, 8), Err(Errno::EACCES));
+    assert_eq!(who.may_follow(&shared, 7), Ok(()));
+    assert_eq!(who.may_follow(&shared, 0), Ok(()));
     assert_eq!(who.may_follow(&directory(0o777, 0, 0), 8), Ok(()));
     assert_eq!(
-        Credentials::root().may_follow(&anybodys, 8),
+        Credentials::root().may_follow(&shared, 8),
         Err(Errno::EACCES)
     );
 }

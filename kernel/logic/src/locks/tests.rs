@@ -290,7 +290,7 @@ proptest! {
                     let at = subject(wanted.subject);
                     let blocker = table.blocker(at, &request(wanted));
                     if expected == Err(Refused::Conflict) {
-                        let (whose, held) = blocker.expect("somebody is in the way");
+                        let (whose, held) = blocker.expect("a lock is in the way");
                         prop_assert!(blockers.iter().any(|&one| owner(wanted.subject, one) == whose));
                         prop_assert!(held.excludes(&request(wanted).span, wanted.kind));
                     }

@@ -181,7 +181,7 @@ fn averages_are_those_of_linux() {
 }
 
 #[test]
-fn periods_that_nobody_looked_at_share_their_growth() {
+fn periods_between_two_steps_share_their_growth() {
     let mut group = Group::<1>::new();
     let mut often = Group::<1>::new();
     for period in 1..=30 {

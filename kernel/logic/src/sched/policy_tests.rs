@@ -74,7 +74,7 @@ fn slices_follow_weights() {
 
 proptest! {
     #[test]
-    fn nobody_saves_up_or_starves(own: u64, min: u64, slept: bool) {
+    fn no_task_saves_up_or_starves(own: u64, min: u64, slept: bool) {
         let placed = place(own, min, slept);
         prop_assert!(placed >= min.saturating_sub(SLEEPER_CREDIT_NS));
         prop_assert!(placed <= min.saturating_add(MAX_LAG_NS));

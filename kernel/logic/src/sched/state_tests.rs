@@ -30,7 +30,7 @@ fn a_blocked_task_is_woken_once() {
 #[test]
 fn the_new_are_started_by_their_maker_alone() {
     let thread = ThreadState::new(State::New);
-    assert!(!thread.wake(), "nobody but its maker has a count to give");
+    assert!(!thread.wake(), "only its maker has a count to give");
     assert_eq!(thread.get(), State::New);
     assert!(thread.start());
     assert!(!thread.start());

@@ -270,7 +270,7 @@ fn the_longest_line_can_be_ended() {
 }
 
 #[test]
-fn whoever_types_too_much_waits() {
+fn input_beyond_the_buffers_waits() {
     let mut d = with(|t| t.local -= Local::ECHO | Local::ICANON);
     let mut taken = 0;
     loop {

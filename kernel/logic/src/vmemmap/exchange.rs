@@ -193,7 +193,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     pub fn restore(&mut self, block: Frame, supply: &mut Supply<M>) -> Restored {
         let machine = self.machine;
         let Some(shared) = *self.shared else {
-            panic!("{block:?} shares its descriptors with nobody")
+            panic!("{block:?} shares its descriptors with no block")
         };
         let slot = machine.slot(block);
         // Relaxed (all): the lock is held.

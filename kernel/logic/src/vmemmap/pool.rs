@@ -314,7 +314,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         // blocks.
         for &(block, carried) in &self.carriers {
             let rest = self.in_block(block, E).skip(carried as usize);
-            let used = |frame| self.machine.owner(frame) != Owner::Nobody;
+            let used = |frame| self.machine.owner(frame) != Owner::None;
             assert!(rest.into_iter().any(used), "{block:?} carries {carried}");
         }
     }
@@ -380,7 +380,7 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         }
         assert_eq!(machine.counted(), counted);
         for (frame, head) in (0..).map(Frame::new).zip(heads) {
-            let free = machine.owner(frame) == Owner::Nobody;
+            let free = machine.owner(frame) == Owner::None;
             assert_eq!(head.is_none(), free, "{frame:?} {head:?}");
             let head = head.unwrap_or(FREE);
             let seen = [

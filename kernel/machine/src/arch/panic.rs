@@ -73,7 +73,7 @@ fn occasion() -> &'static str {
 #[cfg_attr(feature = "runtime", panic_handler)]
 #[cfg_attr(
     not(feature = "runtime"),
-    allow(dead_code, reason = "nobody panics here")
+    allow(dead_code, reason = "nothing panics here")
 )]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let Report::Full(regained) = take_over() else {

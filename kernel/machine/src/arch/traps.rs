@@ -326,7 +326,7 @@ debug_entry:
     pushq $0
     pushq $1
     jmp entered_from_user
-    # The kernel's own access of a watched place tells nobody.
+    # The kernel's own access of a watched place notifies no task.
 8:  pushq %rax
     movl $0xffff0ff0, %eax
     movq %rax, %dr6

@@ -97,7 +97,10 @@ pub fn share() {
 pub fn release(entries: u64) {
     let unused = {
         let mut shown = SHOWN.lock();
-        debug_assert!(shown.users >= entries, "nobody shows the block of zeros");
+        debug_assert!(
+            shown.users >= entries,
+            "fewer entries show the block of zeros"
+        );
         shown.users -= entries;
         if shown.users == 0 {
             shown.block.take()

@@ -142,7 +142,7 @@ pub(super) const WITH_CREDENTIALS: u8 = 1;
 pub(super) const WITH_STAMP: u8 = 2;
 
 /// The ID that no inbox has.
-const NOBODY: u64 = 0;
+const NO_INBOX: u64 = 0;
 
 /// If this number of notifiers wait for room, the inbox drops those of sockets that are gone.
 const MANY_WAITING: usize = 64;
@@ -564,7 +564,7 @@ impl Inbox {
         let old = core::mem::take(&mut *state);
         state.urgent_inline = urgent_inline;
         state.error = error;
-        state.only_from = Some(NOBODY);
+        state.only_from = Some(NO_INBOX);
         drop(state);
         for one in old.waiting {
             one.notify(PollMask::WRITABLE);
@@ -576,7 +576,7 @@ impl Inbox {
     /// number `id`. Does nothing if data was accepted again already.
     pub(super) fn readmit(&self, id: u64) {
         let mut state = self.state.lock();
-        if state.only_from == Some(NOBODY) {
+        if state.only_from == Some(NO_INBOX) {
             state.only_from = Some(id);
         }
     }

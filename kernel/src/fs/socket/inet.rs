@@ -418,7 +418,7 @@ impl Socket {
     /// `connect` of UDP or ICMP: sets the only address that the socket sends to and receives from.
     fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
         if family == AF_UNSPEC {
-            self.aim_at_nobody();
+            self.clear_aim();
             return Ok(());
         }
         let to = self.destination(bytes, Errno::EAFNOSUPPORT)?;
@@ -445,7 +445,7 @@ impl Socket {
 
     /// Has the socket receive from all addresses again. It keeps the address and port that the
     /// program chose.
-    fn aim_at_nobody(&self) {
+    fn clear_aim(&self) {
         if let Some(port) = self.port_use() {
             port.0.set_connection(None);
         }

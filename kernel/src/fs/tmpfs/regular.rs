@@ -530,8 +530,8 @@ impl PageSource for TmpNode {
     }
 
     fn mappings(&self) -> &Mappings {
-        static NOBODY: Mappings = Mappings::new();
-        self.regular().map_or(&NOBODY, |regular| &regular.mappings)
+        static EMPTY: Mappings = Mappings::new();
+        self.regular().map_or(&EMPTY, |regular| &regular.mappings)
     }
 }
 

@@ -83,13 +83,13 @@ fn run() {
     let mut joiner = Joiner::new();
     let mut weigh: Option<Nanos> = None;
     loop {
-        let nobody = SPACES.lock().is_empty();
+        let no_spaces = SPACES.lock().is_empty();
         let called = || {
             TRIED.load(Ordering::Relaxed) && weigh.is_none()
                 || knobs::are_set()
-                || nobody && !SPACES.lock().is_empty()
+                || no_spaces && !SPACES.lock().is_empty()
         };
-        if nobody {
+        if no_spaces {
             QUEUE.wait_uninterruptible(called);
             joiner.begin();
         } else {

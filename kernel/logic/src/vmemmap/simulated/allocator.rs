@@ -6,8 +6,8 @@ use std::vec::Vec;
 /// The owner of a frame, as the allocator sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    Nobody,
-    Somebody,
+    None,
+    User,
     /// The memmap, since boot.
     Boot,
 }
@@ -64,10 +64,10 @@ impl Allocator {
     /// of them is not free.
     pub(super) fn take(&mut self, start: usize, frames: usize) -> Option<Frame> {
         let wanted = self.owners.get_mut(start..start + frames)?;
-        if wanted.iter().any(|&owner| owner != Owner::Nobody) {
+        if wanted.iter().any(|&owner| owner != Owner::None) {
             return None;
         }
-        wanted.fill(Owner::Somebody);
+        wanted.fill(Owner::User);
         Some(Frame::new(start as u64))
     }
 

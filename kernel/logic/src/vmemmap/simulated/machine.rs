@@ -126,8 +126,8 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
             assert_eq!(self.read(WRITER, frame), FREE, "{frame:?} is freed");
             assert_eq!(self.own_word(frame, 1).load(Ordering::Relaxed), 0);
             let owner = &mut self.allocator().owners[frame.number() as usize];
-            assert_eq!(*owner, Owner::Somebody, "{frame:?} is freed");
-            *owner = Owner::Nobody;
+            assert_eq!(*owner, Owner::User, "{frame:?} is freed");
+            *owner = Owner::None;
         }
         for index in 0..range.frames {
             self.fill(range.start.offset(index), FOREIGN);
@@ -145,7 +145,7 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
             let frame = range.start.offset(index);
             let owner = &mut self.allocator().owners[frame.number() as usize];
             assert_eq!(*owner, Owner::Boot, "{frame:?} is admitted");
-            *owner = Owner::Somebody;
+            *owner = Owner::User;
         }
     }
 

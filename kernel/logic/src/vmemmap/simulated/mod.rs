@@ -90,7 +90,7 @@ impl<const E: usize, const P: usize> Simulated<E, P> {
         let tables = frames / Self::IN_TABLE;
         assert_eq!(tables * Self::IN_TABLE, frames);
         let boot = frames - tables * E;
-        let mut owners = vec![Owner::Nobody; boot];
+        let mut owners = vec![Owner::None; boot];
         owners.resize(frames, Owner::Boot);
         let slot = |table| ((boot + table * E) as u64 * 4096) | LARGE | WRITABLE | PRESENT;
         let tlb = || Tlb {
