@@ -36,7 +36,7 @@ Prints faults a second of each task (faults_per_second_per_task) and of all (fau
 and the time of a fault with its part of mmap and munmap (fault_ns). Every base page counts as one
 fault in 4k and file, every 2 MiB in the others; huge_share says how much of thp was in huge pages.
 hugetlb without --turns also prints what a fault takes beyond clearing its page
-(beyond_clearing_ns). Where the very first faults, on pages that nobody has used, take less than half
+(beyond_clearing_ns). Where the very first faults, on pages never used before, take less than half
 of the later ones, their pages were known to be zero, and the figure is theirs. Elsewhere it is
 fault_ns less clear_ns, what a loop of rep stosq takes in this program to clear as much; the
 kernel's own loop over the 512 parts of a page stays in the figure.",

@@ -36,7 +36,7 @@ CALL is one of
 TASKS is 1 by default, SECONDS 1; a round (10r) is a fixed number of calls. Each task has a file and
 memory of its own. With several tasks one task does it, then all do, several times in turns.
 
-Prints how often a call was done: the time from one to the next, whoever made it (call_ns), and, with
+Prints how often a call was done: the time from one to the next, by any task (call_ns), and, with
 several tasks, how many times as many calls all of them made as one alone (scaling).",
     run,
 };

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 
-/// Number of pages in a call. So many places a pipe may have for each user, and Linux takes a
-/// place for each page.
+/// Number of pages in a call. A pipe may have this number of places for each user, and Linux takes
+/// a place for each page.
 const PAGES_A_CALL: usize = 256;
 
 /// A pipe that holds pages, and the file that they are thrown into.
@@ -53,7 +53,7 @@ impl Holder {
         released: &mut Calls,
     ) -> Result<(), Failure> {
         for_pieces(mapping, PAGES_A_CALL, |pieces| {
-            // SAFETY: `pieces` is an array of as many segments. Nobody changes their memory while
+            // SAFETY: `pieces` is an array of as many segments. Nothing changes their memory while
             // the pipe holds it.
             let count = held.time(|| unsafe {
                 libc::vmsplice(self.writer.as_raw_fd(), pieces.as_ptr(), pieces.len(), 0)

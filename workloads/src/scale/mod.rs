@@ -33,7 +33,7 @@ without it all run, one after the other. Each has two numbers N of its own; othe
   children     processes alive: fork, its end and wait
   mappers      processes that map a file: mmap, a store, munmap of it
   threads      threads alive: pthread_create, pthread_join
-  waiters      threads that wait on futexes: wake nobody; wake one, which waits again
+  waiters      threads that wait on futexes: wake none; wake one, which waits again
   timers       timers that are set: setting one, making and deleting one
   descriptors  open files: open and close, fork, and fork when they are closed again
   directory    files of a directory: an entry of readdir, create, open, unlink

@@ -29,7 +29,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
     let apart = with_waiters(number, true)?;
     let together = with_waiters(number, false)?;
     Ok(vec![
-        ("futex_wake_nobody_ns", apart.0),
+        ("futex_wake_none_ns", apart.0),
         ("futex_wake_and_wait_ns", apart.1),
         ("futex_wake_one_of_all_ns", together.1),
     ])
@@ -42,7 +42,7 @@ fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
     let count = usize::try_from(number).expect("it is at most 20,000");
     let words: Arc<Vec<Word>> = Arc::new((0..count).map(|_| Word::new()).collect());
     let waiters = Arc::new(Waiters::default());
-    let nobody = Word::new();
+    let unused = Word::new();
     let mut threads = Threads::none();
     for index in 0..count {
         let (words, waiters) = (Arc::clone(&words), Arc::clone(&waiters));
@@ -56,7 +56,7 @@ fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
         })?;
     }
     until(&waiters.here, number);
-    let wake_nobody = time(|_| nobody.wake(1).map(drop))?;
+    let wake_none = time(|_| unused.wake(1).map(drop))?;
     let wake_one = time(|index| {
         let here = waiters.here.load(Ordering::Acquire);
         let word = &words[if apart { index * 31 % count } else { 0 }];
@@ -72,5 +72,5 @@ fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
         word.open()?;
     }
     threads.join()?;
-    Ok((wake_nobody, wake_one))
+    Ok((wake_none, wake_one))
 }
