@@ -56,7 +56,7 @@ fn tracers_killed_while_tracees_fork() {
         "ptrace_storm",
         &["300", "6", "40"],
         0,
-        "300 tracers ended, nobody is left\n",
+        "300 tracers ended, none is left\n",
     );
 }
 

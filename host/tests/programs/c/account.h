@@ -81,7 +81,7 @@ static inline struct account take_account(void)
 	return again;
 }
 
-/* What is wrong now, if the pool is empty and nobody else runs; NULL: nothing. */
+/* What is wrong now, if the pool is empty and no other program runs; NULL: nothing. */
 static inline const char *what_is_wrong(const struct account *before, const struct account *now)
 {
 	/* A page and a table that all share, and a table for each 128 MiB whose descriptors were parted. */
@@ -97,7 +97,7 @@ static inline const char *what_is_wrong(const struct account *before, const stru
 	if (now->total - before->total != given_up)
 		return "MemTotal is not what it was and what the memmap gave up";
 	if (now->taken - before->taken + given_up != used)
-		return "frames are in use that nobody has";
+		return "frames are in use that no program has";
 	if (now->memmap - before->memmap < given_up || now->memmap - before->memmap > given_up + tables)
 		return "the memmap is not as large as it was";
 	if (at_hand < -most_at_hand || at_hand > most_at_hand)

@@ -1,5 +1,5 @@
-/* Processes that read, change, move and remove what was there before, at once. Bytes of a file that nobody changed are told by
- * its name. Arguments: the folder, processes, rounds, seed. */
+/* Processes that read, change, move and remove what was there before, at once. Bytes of a file that
+ * no process changed are told by its name. Arguments: the folder, processes, rounds, seed. */
 #include "say.h"
 #include <dirent.h>
 
@@ -33,7 +33,7 @@ static int is_right(int fd, int file)
 	return 1;
 }
 
-/* The process's own file, which nobody else touches; the others are only read. */
+/* The process's own file, which no other process touches; the others are only read. */
 static int work(int own, int rounds)
 {
 	char name[64], other[64];

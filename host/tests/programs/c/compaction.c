@@ -53,7 +53,7 @@ static char *map(size_t pages)
 	return memory;
 }
 
-/* Stores to each page, and gives all but every so many-th back. */
+/* Stores to each page, and gives all but every `nth` back. */
 static void fill(char *memory, size_t pages, size_t nth)
 {
 	for (size_t page = 0; page < pages; page++)

@@ -125,7 +125,7 @@ static void shared_stores(int file)
 
 static void ends(int file)
 {
-	/* The half page shows zeros behind the end; the pages behind it are nobody's. */
+	/* The half page shows zeros behind the end; the pages behind it are not the file's. */
 	char *a = map(file, MAP_SHARED, 90, 20), *b = map(file, MAP_PRIVATE, 90, 20);
 	HOLDS(shows(a, 10, 90) == expected(100) && a[11 * PAGE - 1] == 0);
 	HOLDS(load(a + 11 * PAGE) == SIGBUS && load(b + 11 * PAGE) == SIGBUS && store(b + 12 * PAGE) == SIGBUS);

@@ -135,7 +135,7 @@ static long call(long nr, const long *a)
 		progress->args[i] = a[i];
 	pid_t me = getpid();
 	long r = syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	/* whoever came out of a fork has done its work */
+	/* a child that came out of a fork has done its work */
 	if (syscall(SYS_getpid) != me || (r == 0 && (nr == SYS_fork || nr == SYS_vfork || nr == SYS_clone || nr == SYS_clone3)))
 		syscall(SYS_exit_group, 0);
 	return r;

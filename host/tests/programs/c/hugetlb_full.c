@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 	write(go[1], "", 1);
 	if (read(ready[0], &byte, 1) != 1)
 		printf("the hog was ended\n");
-	/* Nobody asks for it: what is in the blocks moves, and they become whole. */
+	/* No program asks for it: what is in the blocks moves, and they become whole. */
 	for (int tries = 0; tries < 6000 && number_in("/proc/vmstat", "htlb_vmemmap_carried") > 0; tries++)
 		usleep(50000);
 	printf("carried: %ld\n", number_in("/proc/vmstat", "htlb_vmemmap_carried"));

@@ -1,5 +1,6 @@
-/* An owner of pages of the pool stores to them while children that share them read, store, unmap and end. The pool has
- * none to spare, so each store asks the page back: whoever still has it for a moment, the owner's store works.
+/* An owner of pages of the pool stores to them while children that share them read, store, unmap
+ * and end. The pool has none to spare, so each store asks the page back: even if a child still has
+ * it for a moment, the owner's store works.
  * Arguments: owners, rounds of each. */
 #include "pool.h"
 #include "account.h"

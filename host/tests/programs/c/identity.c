@@ -66,7 +66,7 @@ static void affinity(void)
 	say("priority %d", param.sched_priority);
 	TRY(sched_get_priority_max(SCHED_FIFO));
 	TRY(sched_get_priority_min(SCHED_FIFO));
-	/* Whoever runs the tests may have a niceness of their own. */
+	/* The user who runs the tests may have a niceness of their own. */
 	int before = getpriority(PRIO_PROCESS, 0);
 	HOLDS(before >= -20 && before <= 19);
 	int expected = before + 5 > 19 ? 19 : before + 5;

@@ -82,7 +82,7 @@ static void work(unsigned seed, int rounds, mqd_t posix)
 {
 	struct { long type; char text[64]; } message = { 1, "text" };
 	struct sigaction act = { .sa_handler = nothing };
-	/* Whoever waits is interrupted before long. */
+	/* A process that waits is interrupted before long. */
 	struct itimerval often = { { 0, 3000 }, { 0, 3000 } };
 	sigaction(SIGALRM, &act, 0);
 	setitimer(ITIMER_REAL, &often, 0);
@@ -202,7 +202,8 @@ static void fill(void)
 	int id;
 	DO(id = semget(IPC_PRIVATE, 32000, 0600));
 	TRY(semctl(id, 0, IPC_RMID));
-	/* A POSIX queue counts for what it can hold, until its name is gone and nobody has it open. */
+	/* A POSIX queue counts for what it can hold, until its name is gone and no process has it
+	 * open. */
 	struct rlimit limit;
 	struct mq_attr hundred = { .mq_maxmsg = 10, .mq_msgsize = 100 }, one = { .mq_maxmsg = 1, .mq_msgsize = 1 };
 	MUST(getrlimit(RLIMIT_MSGQUEUE, &limit));

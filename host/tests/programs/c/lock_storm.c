@@ -58,7 +58,7 @@ static void database(int fd, int cell)
 			continue;
 		if (lock(fd, F_SETLK, F_WRLCK, RESERVED, 1) == 0) {
 			must_lock(fd, F_SETLK, F_WRLCK, PENDING, 1);
-			/* Readers leave: nobody becomes one while this byte is taken. */
+			/* Readers leave: no process becomes one while this byte is taken. */
 			must_lock(fd, F_SETLK, F_WRLCK, SHARED, SHARED_SIZE);
 			add_one(fd, cell);
 			MUST(lock(fd, F_SETLK, F_RDLCK, SHARED, SHARED_SIZE));

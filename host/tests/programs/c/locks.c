@@ -145,7 +145,7 @@ static void errors(void)
 	TRY(fcntl(both, F_SETLK, (void *)8));
 	TRY(fcntl(both, F_GETLK, (void *)8));
 	TRY(fcntl(path, F_GETLK, &l));
-	/* Descriptors that nobody shares stay the same ones, and their locks with them. */
+	/* Descriptors that are not shared stay the same ones, and their locks with them. */
 	MUST(lock(both, F_SETLK, F_WRLCK, 3, 1));
 	TRY(syscall(SYS_close_range, 900, 1000, 2 /* CLOSE_RANGE_UNSHARE */));
 	map_of("descriptors unshared", 8);

@@ -484,7 +484,7 @@ static void storm(void)
 
 int main(int n, char **words)
 {
-	/* Elsewhere than in a guest nobody else is to see it. */
+	/* Elsewhere than in a guest no other process is to see it. */
 	unshare(CLONE_NEWNS);
 	mount(0, "/", 0, MS_PRIVATE | MS_REC, 0);
 	snprintf(base, sizeof base, "%s", words[1]);

@@ -261,7 +261,7 @@ static void show_file(mqd_t of)
 	if (pid) {
 		int number = atoi(pid + 11);
 		pid[11] = 0;
-		say("%s%s", line, number == getpid() ? "mine" : number ? "another's" : "nobody's");
+		say("%s%s", line, number == getpid() ? "mine" : number ? "another's" : "no process's");
 	} else
 		say("%d [%s]", n, line);
 }
@@ -394,7 +394,7 @@ static void notices(void)
 	TRY(put("fourth", 1));
 	say("%d", signals);
 	take();
-	/* Who waits to receive gets the message, and nobody is told. */
+	/* Who waits to receive gets the message, and no process is told. */
 	TRY(mq_notify(q, &event));
 	int p[2];
 	MUST(pipe(p));
@@ -407,7 +407,7 @@ static void notices(void)
 	TRY(put("sixth", 1));
 	say("%d", signals);
 	take();
-	/* Whoever closes a descriptor is told no more. */
+	/* A process that closes a descriptor is told no more. */
 	TRY(mq_notify(q, &none));
 	show_file(q);
 	TRY(mq_notify(q, &event));

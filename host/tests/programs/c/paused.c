@@ -53,7 +53,7 @@ static void fill(char *p, size_t bytes, uint64_t seed)
 		words[i] = word(seed, i / WORDS, i % WORDS);
 }
 
-/* Checks each byte; a seed of 0 is for pages that nobody has written to. */
+/* Checks each byte; a seed of 0 is for pages that were never written to. */
 static void check(char *p, size_t bytes, uint64_t seed, const char *what)
 {
 	uint64_t *words = (uint64_t *)p;

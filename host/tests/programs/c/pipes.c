@@ -193,7 +193,7 @@ static void fifo(void)
 	unlink("fifo");
 }
 
-/* Many writers wait at one full pipe for a reader who takes little at a time: nobody is left. */
+/* Many writers wait at one full pipe for a reader who takes little at a time: no writer is left. */
 static void crowd(void)
 {
 	enum { WRITERS = 8, MESSAGES = 400, BYTES = 500 };

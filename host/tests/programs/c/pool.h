@@ -38,7 +38,7 @@
 static sigjmp_buf back;
 static volatile int caught, touching;
 
-/* A signal that nobody expected ends the program: the place to go back to is gone. */
+/* A signal that was not expected ends the program: the place to go back to is gone. */
 static inline void on_signal(int number)
 {
 	if (!touching) {

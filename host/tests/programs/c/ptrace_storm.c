@@ -190,6 +190,6 @@ int main(int argc, char **argv)
 		while ((got = wait(&status)) > 0 || errno == EINTR)
 			killed += got == pid;
 	}
-	say("%d tracers ended, nobody is left", killed);
+	say("%d tracers ended, none is left", killed);
 	return 0;
 }

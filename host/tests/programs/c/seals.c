@@ -108,7 +108,7 @@ static void read_only_descriptors(void)
 	char *at = map(reader, READ, MAP_SHARED);
 	map(reader, BOTH, MAP_SHARED);
 	TRY(fcntl(reader, F_ADD_SEALS, F_SEAL_WRITE));
-	/* It never may store, so it is in nobody's way. */
+	/* It never may store, so it is not in the way. */
 	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
 	TRY(mprotect(at, PAGE, BOTH));
 }

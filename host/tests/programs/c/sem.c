@@ -325,7 +325,7 @@ static void undone(void)
 	});
 	TRY(get(0));
 	IN_CHILD("who unshares", { TRY(op(0, -2, SEM_UNDO)); TRY(unshare(CLONE_SYSVSEM)); TRY(get(0)); });
-	/* Somebody waits for what is undone. */
+	/* A process waits for what is undone. */
 	int p[2];
 	MUST(pipe(p));
 	TRY(set(0, 1));

@@ -17,7 +17,7 @@ static int id;
 static char *at;
 static struct shmid_ds ds;
 
-/* A key that nobody else here has. */
+/* A key that no other program here has. */
 static key_t key(int n)
 {
 	return 0x0ebb0000 + (getpid() & 0xff) * 256 + n;

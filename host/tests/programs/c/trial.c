@@ -1,11 +1,11 @@
-/* Huge pages that nobody asked for: a few seconds after it was touched, memory takes what is used of it, and shows what was
-   stored to it. Needs a kernel whose policy is `always`. */
+/* Huge pages that were not requested: a few seconds after it was touched, memory takes what is used
+   of it, and shows what was stored to it. Needs a kernel whose policy is `always`. */
 #include "say.h"
 
 #define HUGE (2l << 20)
 #define PAGES 512
 
-/* An aligned place for so many huge pages, apart from its neighbours. */
+/* An aligned place for `count` huge pages, apart from its neighbours. */
 static char *place(long count)
 {
 	char *all = MUST(mmap(0, (count + 2) * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -38,7 +38,7 @@ static void store(char *start, int first, int pages)
 		*(long *)(start + page * PAGE + 8) = page + 1;
 }
 
-/* Whether so many pages show what was stored, and the rest zero; of `all` of them. */
+/* Whether `pages` pages show what was stored, and the rest zero; of `all` of them. */
 static int shows(const char *start, int pages, int all)
 {
 	for (int page = 0; page < all; page++) {

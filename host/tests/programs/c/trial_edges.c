@@ -1,5 +1,5 @@
-/* Several huge pages that nobody asked for, of which ranges are changed that begin and end within one: each call ends, and
-   changes that range alone. Says the same whatever pages a kernel uses. */
+/* Several huge pages that were not requested, of which ranges are changed that begin and end within
+   one: each call ends, and changes that range alone. Says the same whatever pages a kernel uses. */
 #include "say.h"
 
 #define HUGE (2l << 20)

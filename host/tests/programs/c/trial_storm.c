@@ -1,5 +1,6 @@
-/* Threads store to huge pages that nobody asked for while those are weighed, without a pause, by forks and by changes of
-   rights elsewhere in them: no store is lost. Arguments: how many threads, for how many seconds, a seed. */
+/* Threads store to huge pages that were not requested while those are weighed, without a pause, by
+   forks and by changes of rights elsewhere in them: no store is lost. Arguments: how many threads,
+   for how many seconds, a seed. */
 #include "say.h"
 #include <pthread.h>
 #include <sched.h>
@@ -163,7 +164,7 @@ int main(int argc, char **argv)
 	double end = now() + seconds;
 	/* Longer on a slow machine, where little has happened by then. */
 	while (now() < end || atomic_load(&stores) <= ENOUGH || atomic_load(&weighed) <= REGIONS) {
-		/* New ones, once nobody is in the middle of a round. */
+		/* New ones, once no thread is in the middle of a round. */
 		pthread_rwlock_wrlock(&use);
 		MUST(madvise(memory, REGIONS * HUGE, MADV_DONTNEED));
 		atomic_fetch_add(&turn_of_all, 1);

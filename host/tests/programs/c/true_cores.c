@@ -223,7 +223,7 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 	}
 	say("large: %ld pages", right);
 	say_bytes(c, "data", (char *)initialised);
-	say_bytes(c, "data that nobody touched", (char *)(initialised + 1500));
+	say_bytes(c, "data that was not touched", (char *)(initialised + 1500));
 	say_bytes(c, "code", (char *)((uint64_t)ends_by_fault & ~(uint64_t)(PAGE - 1)) );
 	say_bytes(c, "stack", (char *)&child);
 	unlink("core");

@@ -194,7 +194,7 @@ static void groups(void)
 	TRY(sendto(s, "group", 5, 0, (void *)&group, sizeof group));
 	COMES(r);
 	NOTHING(q);
-	TRY(sendto(s, "nobody", 6, 0, (void *)&alone, sizeof alone));
+	TRY(sendto(s, "absent", 6, 0, (void *)&alone, sizeof alone));
 	NOTHING(r);
 	m = (struct ip_mreq){ group.sin_addr, own };
 	TRY(setsockopt(r, IPPROTO_IP, IP_DROP_MEMBERSHIP, &m, sizeof m));
@@ -258,8 +258,8 @@ static void addresses(void)
 	TRY(sendto(u6, "x", 1, 0, (void *)&four, sizeof four));
 	TRY(connect(u6, (void *)&four, sizeof four));
 	say_name("connected", u6, 9);
-	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
-	TRY(connect(u6, &nobody, sizeof nobody));
+	struct sockaddr unspecified = { .sa_family = AF_UNSPEC };
+	TRY(connect(u6, &unspecified, sizeof unspecified));
 	say_name("connected no more", u6, 9);
 	TRY(connect(u6, (void *)&six, sizeof six));
 	say_name("connected", u6, 9);
@@ -285,7 +285,7 @@ static void addresses(void)
 	TRY(bind(t, (void *)&own, sizeof own));
 	TRY(connect(t, (void *)&a, sizeof a));
 	close(t);
-	TRY(connect(s, &nobody, sizeof nobody));
+	TRY(connect(s, &unspecified, sizeof unspecified));
 	say_name("connected no more", s, ntohs(own.sin_port));
 	TRY(connect(s, (void *)&a, sizeof a));
 	TRY(send(s, "again", 5, 0));
@@ -342,7 +342,7 @@ static void addresses(void)
 	TRY(setsockopt(k, IPPROTO_IPV6, IPV6_ADDRFORM, &form, sizeof form));
 	TRY(setsockopt(t, IPPROTO_IPV6, IPV6_ADDRFORM, &form, sizeof form));
 	say_name("of version 4", t, ntohs(a.sin_port));
-	TRY(connect(t, &nobody, sizeof nobody));
+	TRY(connect(t, &unspecified, sizeof unspecified));
 	TRY(recv(s, &one, 1, 0));
 	own = v4("0.0.0.0", 0);
 	TRY(bind(t, (void *)&own, sizeof own));
@@ -353,7 +353,7 @@ static void addresses(void)
 	x = MUST(accept(t, NULL, NULL));
 	MUST(send(c, "four", 4, 0));
 	COMES(x);
-	TRY(connect(t, &nobody, sizeof nobody));
+	TRY(connect(t, &unspecified, sizeof unspecified));
 	close(x), close(c), close(s), close(t), close(k), close(l);
 }
 

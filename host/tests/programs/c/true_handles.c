@@ -218,7 +218,7 @@ static void capabilities(void)
 	chmod("/tmp/file", 0700), lost("after chmod");
 	utimes("/tmp/file", NULL), lost("after utimes");
 	chown("/tmp/file", 1, 1), lost("after chown");
-	chown("/tmp/file", -1, -1), lost("after chown to nobody");
+	chown("/tmp/file", -1, -1), lost("after chown to no user");
 	write(f, "x", 0), lost("after a write of nothing");
 	write(f, "x", 1), lost("after write");
 	ftruncate(f, 0), lost("after ftruncate");

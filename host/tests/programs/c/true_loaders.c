@@ -12,7 +12,7 @@ static uint64_t wanted;
 static const unsigned char ends[] = { 0xb8, 60, 0, 0, 0, 0xbf, 7, 0, 0, 0, 0x0f, 0x05 };
 
 /* Writes a program of one page of code, which can be written to: Linux clears what is left of the last page of a loader.
-   `interpreter` of so many bytes, none if it is null. */
+   `interpreter` of `bytes` bytes, none if it is null. */
 static void make(const char *path, int type, const char *interpreter, size_t bytes, const unsigned char *code, size_t code_bytes)
 {
 	static unsigned char file[CODE + PAGE];

@@ -336,7 +336,7 @@ static void datagrams(int family)
 	TRY(recv(x, large, 70000, 0));
 	close(x);
 	TRY(send(y, "x", 1, 0));
-	say_poll("nobody there", y);
+	say_poll("peer closed", y);
 	TRY(send(y, "x", 1, 0));
 	TRY(send(y, "x", 1, 0));
 	TRY(recv(y, b, 1, 0));
@@ -1036,7 +1036,7 @@ static void over(void)
 		TRY(recv(d, b, 9, MSG_DONTWAIT));
 		close(d);
 	}
-	/* Reset before anybody accepts it. */
+	/* Reset before it is accepted. */
 	c = MUST(socket(AF_INET, SOCK_STREAM, 0));
 	MUST(connect(c, (void *)&a, sizeof a));
 	MUST(setsockopt(c, SOL_SOCKET, SO_LINGER, &hard, sizeof hard));

@@ -361,7 +361,7 @@ static void sent_on_to_locks(void)
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], 0);
 	say("%d have had it, it is %#x", locked, lock);
-	/* Nobody has it. */
+	/* No thread has it. */
 	four_wait(threads);
 	TRY(send_on(1, 100, &lock, 0));
 	for (int i = 0; i < 4; i++)

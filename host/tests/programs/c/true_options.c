@@ -240,7 +240,7 @@ static void beside(void)
 		MUST(setsockopt(r, SOL_SOCKET, option, &value, sizeof value));
 		clock_gettime(CLOCK_REALTIME, &before);
 		struct cmsghdr *c = NULL;
-		/* Linux begins to take the time a while after somebody asks for it. */
+		/* Linux begins to take the time a while after a program asks for it. */
 		for (int tries = 0; !c && tries < 300000; tries++) {
 			if (tries)
 				sleep_ms(1);
@@ -304,7 +304,7 @@ static void credentials(void)
 		struct cmsghdr *c = receive(pair[1], &m, control, sizeof control);
 		struct ucred *who = c ? (void *)CMSG_DATA(c) : NULL;
 		if (who)
-			say("%s asked: this process %s, user %u", i == 0 ? "nobody" : i == 1 ? "sender" : "receiver",
+			say("%s asked: this process %s, user %u", i == 0 ? "none" : i == 1 ? "sender" : "receiver",
 			    who->pid == getpid() ? "yes" : "no", who->uid);
 		close(pair[0]), close(pair[1]);
 	}

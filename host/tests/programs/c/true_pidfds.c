@@ -187,7 +187,7 @@ static void waits(void)
 	TRY(waitid(P_PIDFD, fd, &got, WEXITED));
 	TRY(epoll_wait(set, &e, 1, 0));
 	close(set); close(fd); close(slow);
-	/* A grandchild is nobody's child here. */
+	/* A grandchild is not a child here. */
 	int pipe_[2];
 	MUST(pipe(pipe_));
 	p = MUST(fork());
@@ -210,7 +210,7 @@ static void waits(void)
 	MUST(waitpid(p, &status, 0));
 	say_status("the child", status);
 	close(fd); close(pipe_[0]); close(pipe_[1]);
-	/* Children that nobody waits for. */
+	/* Children that no process waits for. */
 	signal(SIGCHLD, SIG_IGN);
 	p = sleeper();
 	fd = MUST(pidfd_open_(p, 0));

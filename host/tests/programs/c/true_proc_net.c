@@ -129,7 +129,7 @@ static void unix_lines(void)
 			continue;
 		if (strcmp(name, "waits") == 0 && !strstr(line, "proc_net"))
 			continue;
-		/* On Linux it counts as connected once somebody is connected to it. */
+		/* On Linux it counts as connected once a socket is connected to it. */
 		if (strcmp(name, "datagram") == 0)
 			strcpy(state, "-");
 		snprintf(lines[n++], sizeof *lines, "%s: %s %s %s %s", name, flags, type, state, path);
@@ -228,7 +228,7 @@ static void on_its_way(void)
 	ports("/proc/net/udp");
 	close(pair[0]);
 	close(pair[1]);
-	say("and that nobody can receive any more");
+	say("and that no socket can receive any more");
 	ports("/proc/net/udp");
 }
 

@@ -212,7 +212,7 @@ static void end_of_maker(void)
 	say_status("one that asks for SIGTERM", status);
 }
 
-/* One that is stopped can be looked into as soon as somebody traces it. */
+/* One that is stopped can be looked into as soon as a process traces it. */
 static void trace_stopped(void)
 {
 	int refused = 0;

@@ -35,11 +35,11 @@ static void call_it(pid_t pid, const char *name)
 static const char *name_of(pid_t pid)
 {
 	if (pid <= 0)
-		return pid ? "error" : "nobody";
+		return pid ? "error" : "none";
 	for (int n = 31; n >= 0; n--)
 		if (names[n].pid == pid)
 			return names[n].name;
-	return "somebody";
+	return "unknown";
 }
 
 static void say_stop(const char *who, int status)
@@ -679,7 +679,7 @@ static void breakpoints(void)
 		long read = watched[0];
 		answer();
 		struct timespec t;
-		/* The kernel stores there, and tells nobody. */
+		/* The kernel stores there, and tells no tracer. */
 		syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &watched[0]);
 		say("read %ld", read);
 	});
@@ -1008,7 +1008,7 @@ static void of_others(void)
 	});
 }
 
-/* Whoever is stopped stays so when nobody traces it any more. */
+/* A stopped process stays so when no process traces it any more. */
 static void left_stopped(void)
 {
 	say("--- left stopped");

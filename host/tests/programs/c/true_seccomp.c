@@ -254,7 +254,7 @@ static void limits(void)
 		f[n] = (struct sock_filter)STMT(BPF_MISC | BPF_TAX, 0);
 	f[1000] = (struct sock_filter)RET(ALLOW);
 	fill("of 1000 moves", f, 1001);
-	/* Nobody gets to the divisions, which would be by zero. */
+	/* No call gets to the divisions, which would be by zero. */
 	for (int n = 1; n < 1000; n++)
 		f[n] = (struct sock_filter)STMT(BPF_ALU | BPF_DIV | BPF_X, 0);
 	f[0] = (struct sock_filter)STMT(BPF_JMP | BPF_JA, 999);

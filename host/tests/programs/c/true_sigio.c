@@ -88,7 +88,7 @@ static void say_owner(const char *what, int fd)
 	struct f_owner_ex owner = { 77, 77 };
 	int r = fcntl(fd, F_GETOWN_EX, &owner);
 	int own = fcntl(fd, F_GETOWN);
-	const char *who = owner.pid == 0 ? "nobody" : owner.pid == getpid() ? "me" : "another";
+	const char *who = owner.pid == 0 ? "none" : owner.pid == getpid() ? "me" : "another";
 	say("%s: %d, type %d, %s, getown %s, signal %d", what, r, owner.type, who,
 	    own == 0 ? "0" : own == getpid() ? "me" : own == -getpid() ? "-me" : "another", fcntl(fd, F_GETSIG));
 }
@@ -99,7 +99,7 @@ static void names(void)
 	unsigned ids[2] = { 7, 7 };
 	struct f_owner_ex owner;
 	MUST(pipe(p));
-	say_owner("nobody named", p[0]);
+	say_owner("none named", p[0]);
 	TRY(fcntl(p[0], F_SETOWN, 99999999));
 	TRY(fcntl(p[0], F_SETOWN, -99999999));
 	TRY(fcntl(p[0], F_SETOWN, 0x80000000));
@@ -108,7 +108,7 @@ static void names(void)
 	TRY(fcntl(p[0], F_GETOWNER_UIDS, ids));
 	say("users %u %u", ids[0], ids[1]);
 	TRY(fcntl(p[0], F_SETOWN, 0));
-	say_owner("nobody again", p[0]);
+	say_owner("none again", p[0]);
 	setpgid(0, 0);
 	TRY(fcntl(p[0], F_SETOWN, -getpid()));
 	say_owner("a group", p[0]);
@@ -179,7 +179,7 @@ static void pipes(void)
 	MUST(pipe2(p, O_NONBLOCK));
 	MUST(fcntl(p[0], F_SETFL, O_NONBLOCK | O_ASYNC));
 	write(p[1], b, 1);
-	say_told("nobody is named", p[0], p[1], 0);
+	say_told("none is named", p[0], p[1], 0);
 	MUST(fcntl(p[0], F_SETOWN, getpid()));
 	write(p[1], b, 1);
 	say_told("written", p[0], p[1], 0);

@@ -356,7 +356,8 @@ static void connect_pair(int s[2])
 	close(listener);
 }
 
-/* Who sends to an end that nobody can send to any more gets a signal, also where some bytes went before. */
+/* Who sends to an end that no process can send to any more gets a signal, also where some bytes
+   went before. */
 static void broken(void)
 {
 	int s[2], f = file_of("/tmp/splice_a", 1 << 20, 11);
@@ -384,7 +385,7 @@ static void broken(void)
 		read(s[1], &byte, 1);
 		until_in_call(getppid(), getppid(), SYS_sendfile);
 		shutdown(s[0], SHUT_WR);
-		/* So that the sender is not told of the bytes that nobody read. */
+		/* So that the sender is not told of the bytes that were not read. */
 		pause();
 	}
 	long sent = sendfile(s[0], f, 0, 1 << 20);
@@ -418,7 +419,7 @@ static void memory(void)
 	end(p);
 }
 
-/* Who waits goes on when there is something, or room, or nobody on the other side. */
+/* Who waits goes on when there is something, or room, or no process on the other side. */
 static void waiting(void)
 {
 	int p[2], q[2], f = file_of("/tmp/splice_a", 100000, 7);

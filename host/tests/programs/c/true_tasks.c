@@ -157,7 +157,7 @@ static void policies(void)
 	say_attr("long", 0, 100);
 	say_attr("too long", 0, 4097);
 	say_attr("negative", -1, sizeof a);
-	say_attr("nobody", 4000000, sizeof a);
+	say_attr("no such task", 4000000, sizeof a);
 	TRY(syscall(SYS_sched_getattr, 0, 0, sizeof a, 0));
 	TRY(syscall(SYS_sched_getattr, 0, &a, sizeof a, 1));
 	TRY(syscall(SYS_sched_getattr, 0, 8, sizeof a, 0));

@@ -712,7 +712,7 @@ static void ends(void)
 	say_poll("closed line", master);
 	TRY(read(master, bytes, 100));
 	TRY(read(master, bytes, 100));
-	TRY(write(master, "to nobody\n", 10));
+	TRY(write(master, "to closed\n", 10));
 	line = open_line(O_NOCTTY);
 	settle();
 	say_poll("opened again", master);
@@ -1042,7 +1042,7 @@ static void shell(void)
 	told->said = 1;
 	say_wait("one with a window", pid);
 	TRY(tcsetpgrp(line, getpgrp()));
-	/* A group that nobody of the session could let go on. */
+	/* A group that no process of the session could let go on. */
 	pid = job(0, waits);
 	MUST(kill(pid, SIGKILL));
 	say_wait("a job", pid);
@@ -1199,7 +1199,7 @@ static void hang_ups(void)
 int main(void)
 {
 	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	/* On Linux nobody may have mounted it. */
+	/* On Linux it may not be mounted yet. */
 	mkdir("/dev/pts", 0755);
 	mount("devpts", "/dev/pts", "devpts", 0, "ptmxmode=0666");
 	/* The first process of a guest may lead a session. */

@@ -467,7 +467,7 @@ static void descriptors(void)
 	close(s[0]);
 	take(s[1], 64, 100, 0, 0);
 	close(s[1]);
-	/* Descriptors that nobody received are closed with the socket. */
+	/* Descriptors that were not received are closed with the socket. */
 	MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, s));
 	int q[2];
 	MUST(pipe(q));
@@ -479,7 +479,7 @@ static void descriptors(void)
 	close(s[1]);
 	TRY(poll(&r, 1, 600000));
 	TRY(read(q[0], b, 1));
-	/* A socket on its way through itself is found once nobody can receive it. */
+	/* A socket on its way through itself is found once no process can receive it. */
 	MUST(pipe(q));
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
 	MUST(pass(s[0], "self", s + 1, 1, 0));
@@ -586,7 +586,7 @@ static void credentials(void)
 	int t = MUST(socket(AF_UNIX, SOCK_STREAM, 0));
 	l = sizeof u;
 	TRY(getsockopt(t, SOL_SOCKET, SO_PEERCRED, &u, &l));
-	say("of nobody: %d %d %d", u.pid, (int)u.uid, (int)u.gid);
+	say("of no process: %d %d %d", u.pid, (int)u.uid, (int)u.gid);
 	close(t);
 }
 

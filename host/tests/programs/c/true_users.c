@@ -199,7 +199,8 @@ static void about(const char *path)
 static const int modes[] = { 0, 0400, 0200, 0100, 0700, 0070, 0007, 0040, 0604, 0751, 0111, 0444, 06755, 0620 };
 #define MODES ((int)(sizeof modes / sizeof *modes))
 
-/* Every mode, as owner, as member of the group, as anybody: what can be done with files and directories. */
+/* Every mode, as owner, as member of the group, as any other user: what can be done with files and
+   directories. */
 static void table(const char *who)
 {
 	for (int d = 0; d < 2; d++)
@@ -282,7 +283,7 @@ static void tables(void)
 
 static int rename2(const char *a, const char *b, unsigned flags) { return syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, flags); }
 
-/* Names in directories that are one's own, anybody's, sticky. */
+/* Names in directories that are one's own, writable by all, sticky. */
 static void names(const char *d)
 {
 	say("names in %s", d);
@@ -329,12 +330,12 @@ static void directories(void)
 {
 	say("== names");
 	fill("/t/own", 0755, BOB);
-	fill("/t/anybodys", 0777, 0);
+	fill("/t/writable", 0777, 0);
 	fill("/t/sticky", 01777, 0);
 	fill("/t/sticky_own", 01755, BOB);
 	fill("/t/closed", 0755, 0);
 	fill("/t/roots", 01777, ANN);
-	static const char *all[] = { "/t/own", "/t/anybodys", "/t/sticky", "/t/sticky_own", "/t/closed" };
+	static const char *all[] = { "/t/own", "/t/writable", "/t/sticky", "/t/sticky_own", "/t/closed" };
 	for (int i = 0; i < 5; i++)
 		AS(BOB, 0, names(all[i]));
 	names("/t/roots");

@@ -153,7 +153,7 @@ int main(void)
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
 	MUST(write(s[1], "0123456789abcdef", 16));
 	each_flag("socket", s[0], s[1]);
-	/* Nothing to read, no room to write, and yet nobody waits. */
+	/* Nothing to read, no room to write, and yet no task waits. */
 	int e = MUST(eventfd(0, 0));
 	uint64_t one = 1;
 	struct iovec word = { &one, 8 };

@@ -49,7 +49,8 @@ static void put(const char *path, const char *text)
 	close(f);
 }
 
-/* A directory that comes and goes while somebody walks through it and up again: never out of the root. */
+/* A directory that comes and goes while a process walks through it and up again: never out of the
+   root. */
 static void moved_away(void)
 {
 	mkdir("/t/out", 0755);
