@@ -431,7 +431,7 @@ impl<T: Transport> Engine<T> {
         let slot = usize::try_from(completion.token).unwrap_or(usize::MAX);
         let Some(mut request) = self.slots.take(slot) else {
             return Err(io::Error::other(
-                "the kernel completed what nobody asked for",
+                "the kernel completed a request that was never submitted",
             ));
         };
         let result = request.process_result(completion.result);

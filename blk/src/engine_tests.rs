@@ -288,7 +288,7 @@ fn requests_that_find_no_page_wait_for_one() {
 
 /// A request that returns its pages and goes on in place also starts requests that wait for pages.
 #[test]
-fn nobody_waits_for_pages_that_are_free() {
+fn no_request_waits_for_pages_that_are_free() {
     let path = std::env::temp_dir().join(format!("ebb-blk-starved-{}", std::process::id()));
     std::fs::write(&path, vec![7; DISK]).unwrap();
     let spec = Spec {

@@ -438,7 +438,7 @@ mod tests {
         let dead = folder.0.join("dead");
         drop(bind(&dead).unwrap());
         let alive = bind(&dead).unwrap();
-        assert!(bind(&dead).is_err(), "somebody listens");
+        assert!(bind(&dead).is_err(), "a server listens");
         drop(alive);
         let (file, link) = (folder.0.join("file"), folder.0.join("link"));
         fs::write(&file, "precious").unwrap();

@@ -699,7 +699,7 @@ fn who_waits_for_an_answer_that_there_is_none_to_is_cut_off() {
 }
 
 #[test]
-fn who_leaves_a_message_unfinished_or_answers_unread_holds_nobody_up() {
+fn who_leaves_a_message_unfinished_or_answers_unread_holds_no_other_up() {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("unfinished.sock");

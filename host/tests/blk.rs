@@ -93,7 +93,7 @@ impl Drop for Server {
 
 /// Sends a vhost-user message that has no answer, so the back-end disconnects.
 fn nonsense(socket: &Path) {
-    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    let mut stream = UnixStream::connect(socket).expect("the server listens");
     let message: Vec<u8> = [99_u32, 1, 0]
         .into_iter()
         .flat_map(u32::to_ne_bytes)
@@ -107,7 +107,7 @@ fn nonsense(socket: &Path) {
 }
 
 #[test]
-fn a_front_end_fills_no_journal_and_nobody_has_to_read_it() {
+fn a_front_end_fills_no_journal_and_its_pipe_needs_no_reader() {
     let folder = Scratch::new("blk-words");
     let (stderr, pipe) = std::io::pipe().expect("a pipe");
     let server = Server::start(folder.folder(), &["d=ram:1M"], pipe.into());
@@ -233,7 +233,7 @@ fn the_end_of_its_terminal_ends_a_server_in_order() {
 }
 
 #[test]
-fn a_second_signal_waits_for_nobody() {
+fn a_second_signal_waits_for_no_thread() {
     use rustix::fs::{OFlags, fcntl_setfl};
     use std::os::unix::process::ExitStatusExt;
     let folder = Scratch::new("blk-signals");
@@ -244,7 +244,7 @@ fn a_second_signal_waits_for_nobody() {
     fcntl_setfl(&pipe, OFlags::NONBLOCK).expect("a pipe");
     while pipe.write(&[b'.'; 1]).is_ok() {}
     fcntl_setfl(&pipe, OFlags::empty()).expect("a pipe");
-    let mut stream = UnixStream::connect(folder.path("d.sock")).expect("somebody listens");
+    let mut stream = UnixStream::connect(folder.path("d.sock")).expect("the server listens");
     stream.write_all(&[0xff; 64]).expect("there is room");
     let write = format!("{} 0x2 ", libc::SYS_write);
     server.until_thread("waits for room in the pipe", |task| {

@@ -159,7 +159,7 @@ fn what_is_written_is_read_again_and_in_the_image() {
 }
 
 #[test]
-fn what_nobody_synchronized_is_in_the_image_when_the_program_has_ended() {
+fn what_was_not_synchronized_is_in_the_image_when_the_program_has_ended() {
     let scratch = Scratch::new("ended");
     // Writes more than the guest may have dirty at a time, and more than its memory.
     let new = pattern(3, MIB);
@@ -489,7 +489,7 @@ fn a_guest_that_is_out_of_memory_writes_its_dirty_pages_and_goes_on() {
         awk '/^oom_kill / { print $2 }' /proc/vmstat";
     let said = said(EBB, &["-m", "96M", "--disk", &image], script);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[1..], ["1", "0"], "nobody was killed");
+    assert_eq!(lines[1..], ["1", "0"], "no process was killed");
     let found = fs::read(&image).expect("the image is there");
     let output = Command::new("sha256sum")
         .arg(scratch.file("piece", &found[..MIB]))

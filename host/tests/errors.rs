@@ -241,7 +241,7 @@ fn programs_that_cannot_run() {
     for (there, missing) in [
         (
             "/lib64/ld-linux-x86-64.so.2\0",
-            "/lib64/ld-nobody-knows.so.2\0",
+            "/lib64/ld-non-existent.so.2\0",
         ),
         ("\0libc.so.6\0", "\0libX.so.6\0"),
     ] {

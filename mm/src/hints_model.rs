@@ -84,7 +84,7 @@ impl Model {
         let given = |block: &AtomicU32| block.load(Ordering::Relaxed) == 2;
         assert!(
             comes || self.wanted.load(Ordering::Relaxed) || self.free[..blocks].iter().all(given),
-            "something is left, and nobody comes"
+            "something is left, and no hinter comes"
         );
     }
 }

@@ -251,7 +251,7 @@ fn a_word_is_taken_by_one_and_seen_as_the_last_left_it() {
 }
 
 #[test]
-fn a_whole_block_is_nobody_elses() {
+fn a_whole_block_has_one_owner() {
     check(
         vec![
             |m| {
@@ -303,7 +303,7 @@ fn who_takes_a_block_whole_sees_the_last_frame_given_back() {
 
 #[test]
 #[ignore = "long: make test-models"]
-fn an_isolated_block_is_nobody_elses() {
+fn an_isolated_block_has_one_owner() {
     check(
         vec![
             |m| {
@@ -418,7 +418,7 @@ pub(crate) fn assert_gib_free(memory: &Memory) {
 
 #[test]
 #[ignore = "long: make test-models"]
-fn a_gib_is_nobody_elses() {
+fn a_gib_has_one_owner() {
     check(
         vec![take_gib, take_word_of_gib, |m| {
             let block = m.block_of_gib();

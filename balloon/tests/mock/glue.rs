@@ -18,7 +18,7 @@ impl<H: Hal, T: Transport, P: PageSource> ReportSink for Host<H, T, P> {
         let mut batch = ReportBatch::new();
         for range in ranges {
             let start = (self.mapped)(range.start.address());
-            // SAFETY: whoever calls keeps these frames out of the allocator until this returns.
+            // SAFETY: the caller keeps these frames out of the allocator until this returns.
             unsafe { batch.push(start, range.bytes() as usize) }.expect("a request fits a batch");
         }
         let result = self.balloon.report(&mut batch, self.wait);

@@ -55,7 +55,7 @@ fn another_buffer_than_the_one_it_holds() {
 }
 
 #[test]
-fn a_buffer_that_nobody_gave() {
+fn a_buffer_that_the_driver_never_queued() {
     let (machine, mut driver, mut guest) = machine();
     machine.device().ring(Role::Inflate).push(0, 0);
     let queue = QueueName::Inflate;

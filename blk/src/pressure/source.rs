@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_that_grow_into_the_last_memory_are_squeezed_before_anybody_stalls() {
+    fn pools_that_grow_into_the_last_memory_are_squeezed_before_any_task_stalls() {
         let meminfo = fake::meminfo();
         fake::set_available(&meminfo, 500 << 10);
         let source = Source {

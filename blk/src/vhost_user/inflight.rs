@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predecessor_that_wrote_nonsense_harms_nobody() {
+    fn a_predecessor_that_wrote_nonsense_harms_no_successor() {
         let (log, mut successor) = logs();
         log.store(VERSION_AT, VERSION);
         log.store(LAST_HEAD_AT, u16::MAX);

@@ -157,7 +157,7 @@ fn any_message_comes_to_an_end() {
                 ends[2] += 1;
                 both = Both::new();
             }
-            Event::Gone => panic!("nobody went"),
+            Event::Gone => panic!("the front-end did not go"),
         }
         both.answers();
     }

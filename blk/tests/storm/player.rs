@@ -156,7 +156,7 @@ impl Player {
         while let Some((slot, status, _)) = self.client.answer(0).unwrap() {
             any = true;
             let ask = self.asked[usize::from(slot)].take();
-            let ask = ask.expect("an answer to what nobody asked, or a second one");
+            let ask = ask.expect("an answer to no request, or a second one");
             assert_eq!(status, OK, "disk {}: {ask:?}", self.disk);
             self.taken[ask.block as usize] = false;
             match ask.kind {

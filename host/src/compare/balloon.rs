@@ -132,7 +132,7 @@ mod tests {
         let listener = UnixListener::bind(&socket).expect("a socket");
         // A QEMU whose balloon reaches its target at once.
         let qemu = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("somebody comes");
+            let (mut stream, _) = listener.accept().expect("a client connects");
             let greeting = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;
             writeln!(stream, "{greeting}").expect("it is read");
             let mut actual = 1_u64 << 30;

@@ -80,8 +80,8 @@ mod tests {
             assert!(now.is_set(cpus.held[0] as usize));
         }
         assert_eq!(sched_getaffinity(None).expect("as before"), before);
-        for nobody in [None, Some(before.count()), Some(u32::MAX)] {
-            assert_eq!(Cpus::hold(nobody).held, [0; 0]);
+        for count in [None, Some(before.count()), Some(u32::MAX)] {
+            assert_eq!(Cpus::hold(count).held, [0; 0]);
             assert_eq!(sched_getaffinity(None).expect("as before"), before);
         }
     }

@@ -173,7 +173,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     };
     let mut plan = Plan::new(&chosen, guests, options);
     if plan.steps.is_empty() {
-        return Err(nobody_does_it(options));
+        return Err(nothing_to_run(options));
     }
     let expected = Clock::new().expect(&plan, &plan.steps);
     let runs = plan.runs_of(&plan.steps);
@@ -241,7 +241,7 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
 }
 
 /// Returns the failure for options with which no experiment can run on any guest.
-fn nobody_does_it(options: &CompareOptions) -> Failure {
+fn nothing_to_run(options: &CompareOptions) -> Failure {
     let modes: Vec<_> = options.give_back.iter().map(|mode| mode.name()).collect();
     Failure::Usage(format!(
         "nothing to run: no guest gives memory back by {} (Linux alone knows balloon, Ebb alone \

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_as_narrow_as_so_many_coins_allow() {
+    fn an_interval_is_as_narrow_as_the_number_of_coins_allows() {
         let sample = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
         let of = |n| interval(&sample(n)).map(|i| (i.low, i.high, i.confidence.is_some()));
         assert_eq!(of(0), None);

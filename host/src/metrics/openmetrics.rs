@@ -194,7 +194,7 @@ const POOL_FAMILIES: [PoolFamily; 4] = [
     },
     PoolFamily {
         name: "ebb_guest_huge_pages_free",
-        help: "Those that nobody has.",
+        help: "Those that are not in use.",
         value: |pool| pool.free,
     },
     PoolFamily {

@@ -48,7 +48,7 @@ pub(crate) enum BalloonError {
     #[error("what its process {0} holds of memory cannot be read; it may be another user's")]
     Process(i32),
     #[error("cannot find out QEMU's process number")]
-    Nobody,
+    UnknownProcess,
 }
 
 impl BalloonError {
@@ -175,10 +175,10 @@ impl Balloon {
     /// Returns the resident set size of the QEMU process in bytes: the guest's memory and QEMU's
     /// own.
     ///
-    /// Fails with `Nobody` if the process is not known, and with `Process` if its
+    /// Fails with `UnknownProcess` if the process is not known, and with `Process` if its
     /// `/proc/PID/smaps_rollup` cannot be read.
     pub(crate) fn resident(&self) -> Result<u64, BalloonError> {
-        let pid = self.pid.ok_or(BalloonError::Nobody)?;
+        let pid = self.pid.ok_or(BalloonError::UnknownProcess)?;
         resident(pid).ok_or(BalloonError::Process(pid))
     }
 
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_monitor_is_given_up() {
+    fn a_peer_that_is_no_monitor_is_given_up() {
         let endless = vec![b'x'; 3 << 20];
         let events = b"{\"event\":\"X\"}\n".repeat(EVENTS_MAX + 1);
         for (says, why) in [

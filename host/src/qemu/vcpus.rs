@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_nobody_asked_for_is_told_apart() {
+    fn a_stop_that_was_not_requested_is_told_apart() {
         let (vcpus, _read) = vcpus();
         assert!(!vcpus.on_stop_event());
         assert_eq!(vcpus.look(), None);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_that_nobody_reads_makes_nobody_wait() {
+    fn a_monitor_that_is_not_read_makes_no_caller_wait() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut flood = MonitorSender::over(ours.try_clone().unwrap());
         while flood.ask_now(&json!({"execute": "x".repeat(1000)})).is_ok() {}

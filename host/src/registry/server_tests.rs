@@ -179,7 +179,7 @@ fn an_endless_request_ends_the_client_alone() {
 }
 
 #[test]
-fn many_and_slow_clients_are_in_nobodys_way() {
+fn many_and_slow_clients_do_not_block_others() {
     let running = Running::start("server-many");
     // Clients that send half a request, and one that sends many and never reads.
     let slow: Vec<_> = (0..3 * CLIENTS_MAX)

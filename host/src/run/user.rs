@@ -294,10 +294,10 @@ mod tests {
         assert_eq!(find("bob").unwrap().to_file(), b"1002 1002 6 1002 2001\0");
         assert_eq!(find("bob:club").unwrap().to_file(), b"1002 2001 6 2001\0");
         assert_eq!(find("ann:7").unwrap().to_file(), b"1001 7 7 2001\0");
-        let nobody = find("4000").unwrap();
-        assert_eq!(nobody.to_file(), b"4000 4000 4000\0");
-        assert_eq!(nobody.variables()[3], ("USER", OsStr::new("4000")));
-        assert_eq!(nobody.home, "/home/4000");
+        let unlisted = find("4000").unwrap();
+        assert_eq!(unlisted.to_file(), b"4000 4000 4000\0");
+        assert_eq!(unlisted.variables()[3], ("USER", OsStr::new("4000")));
+        assert_eq!(unlisted.home, "/home/4000");
         // An image's number is of the group 0.
         let choice: UserChoice = "4000".parse().unwrap();
         let of_image = choice.of_image().find(Some(PASSWD), Some(GROUP)).unwrap();

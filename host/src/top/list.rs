@@ -20,7 +20,7 @@ const BAR_MAX: u16 = 28;
 /// too small.
 pub(super) fn draw(app: &App, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     if app.guests.is_empty() {
-        nobody(app.asked, palette, frame, area);
+        empty(app.asked, palette, frame, area);
         return;
     }
     let area = inside(area, 1, 1);
@@ -186,7 +186,7 @@ impl Cursor {
     }
 }
 
-fn nobody(asked: bool, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+fn empty(asked: bool, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     if !asked {
         return;
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const VERSION: u32 = 1;
 /// The width of the table if stdout is no terminal.
 const WIDTH_ENDLESS: usize = 400;
-const NOBODY: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
+const NO_GUESTS: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -71,7 +71,7 @@ fn as_table(found: &BTreeMap<GuestId, Presence>, sort: Column, width: usize) -> 
     let (guests, silent) = sorted(found, sort);
     let mut text = String::new();
     if guests.is_empty() && silent.is_empty() {
-        return format!("{NOBODY}\n");
+        return format!("{NO_GUESTS}\n");
     }
     let columns = Column::fitting(width);
     let mut line = |cell: &dyn Fn(Column, usize) -> String| {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_how_to_start() {
+    fn an_empty_list_tells_how_to_start_a_guest() {
         assert!(as_table(&BTreeMap::new(), Column::Name, 80).contains("ebb run -- PROGRAM"));
         let json: serde_json::Value =
             serde_json::from_str(&as_json(&BTreeMap::new(), Column::Name)).unwrap();

@@ -189,14 +189,14 @@ fn detail() {
 }
 
 #[test]
-fn nobody() {
+fn empty() {
     let mut app = App::new(Column::Resident);
     assert!(
         !drawn(&app, PLAIN, 80, 24).contains("No guests"),
-        "nobody was asked yet"
+        "no guest was asked yet"
     );
     app.update(Snapshot::default(), Instant::now());
-    assert_screen(&app, (80, 24), include_str!("screens/nobody-80x24.txt"));
+    assert_screen(&app, (80, 24), include_str!("screens/empty-80x24.txt"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn a_terminal_without_input_needs_none_here() {
 }
 
 #[test]
-fn who_writes_to_a_terminal_that_nobody_sees_is_hung_up() {
+fn who_writes_to_a_terminal_without_a_reader_is_hung_up() {
     let seen =
         shown("(EBB --timeout 300 -t -- yes; echo status=$? >&2) < /dev/null | head -1; echo over");
     assert!(seen.contains("status=129"), "{seen}");

@@ -337,7 +337,7 @@ fn sockets_of_killed_runs_are_removed() {
     let killed = guest.socket(&runtime);
     guest.0.kill().expect("it is alive");
     guest.0.wait().expect("it ends");
-    assert!(killed.exists(), "nobody was left to remove it");
+    assert!(killed.exists(), "no process was left to remove it");
     drop(UnixListener::bind(runtime.folder().join("notes")).expect("a socket"));
     assert!(runtime.listing().is_empty());
     assert_eq!(runtime.sockets(), ["notes"], "what is not ours stays");
@@ -354,7 +354,7 @@ fn a_signal_leaves_no_socket() {
 }
 
 #[test]
-fn hostile_clients_are_in_nobodys_way() {
+fn hostile_clients_do_not_block_others() {
     let runtime = Runtime::new("hostile");
     let mut guest = Guest::start(&runtime.0, &[], "echo ready; read x");
     let socket = guest.socket(&runtime);

@@ -35,7 +35,7 @@ fn who_asks_gets_whole_memory() {
 }
 
 #[test]
-fn it_becomes_whole_before_anybody_asks() {
+fn it_becomes_whole_before_any_request() {
     // The host takes whole blocks, so the guest compacts memory for it.
     prints_with(
         "shared",
@@ -56,7 +56,7 @@ fn huge_pages_are_had_on_demand() {
 }
 
 #[test]
-fn where_nobody_may_wait_only_whole_blocks_serve() {
+fn where_no_request_may_wait_only_whole_blocks_serve() {
     let program = programs::text(programs::path("compaction"));
     let script = "for word in always defer defer+madvise madvise never; do
                       echo $word > /sys/kernel/mm/transparent_hugepage/defrag &&

@@ -146,11 +146,11 @@ fn a_storm_loses_nothing_while_modes_and_pieces_are_hinted() {
 
 #[test]
 fn a_guest_that_is_not_there_is_named() {
-    let output = set("nobody-is-called-this", "give-back=off");
+    let output = set("no-guest-is-called-this", "give-back=off");
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{err}");
-    assert!(err.contains("nobody-is-called-this"), "{err}");
-    let output = set("nobody", "give-back=soon");
+    assert!(err.contains("no-guest-is-called-this"), "{err}");
+    let output = set("no-guest", "give-back=soon");
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{err}");
     assert!(err.contains("off, reporting, hinting"), "{err}");

@@ -108,7 +108,7 @@ fn random_changes_are_as_a_model_says() {
 
 #[test]
 #[ignore = "long: make test-long"]
-fn of_a_page_that_nobody_asked_for_stays_what_is_used() {
+fn of_a_page_that_was_not_requested_stays_what_is_used() {
     let program = programs::text(programs::path("trial"));
     for cpus in ["1", "4"] {
         let outcome = ebb::run(300, &["-m", "256M", "-c", cpus], &[program.as_str()]);
@@ -204,7 +204,7 @@ fn what_was_only_read_is_zero_as_on_linux() {
 }
 
 #[test]
-fn the_block_of_zeros_is_there_while_somebody_shows_it() {
+fn the_block_of_zeros_is_there_while_it_is_mapped() {
     let program = programs::text(programs::path("zero_huge"));
     let outcome = ebb::run(
         300,

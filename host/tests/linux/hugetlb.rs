@@ -146,7 +146,7 @@ fn a_page_goes_back_from_a_large_pool_as_from_a_small_one() {
 /// Shows that a task which waits for a page that is being reported does not keep a CPU from the
 /// reporter.
 #[test]
-fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
+fn no_cpu_stops_where_pages_are_wanted_that_the_host_is_told_of() {
     let storm = ["hugetlb_told_storm", "6", "30", "200"];
     let said = out(&["-m", "1G", "-c", "4"], &storm);
     let right = "right\nin the end: Total 0 Free 0 Rsvd 0 Surp 0\n";

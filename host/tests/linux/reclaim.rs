@@ -110,11 +110,11 @@ fn what_cannot_be_asked_for_is_named() {
         assert!(err.contains(why), "{err}");
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    command.args(["reclaim", "--guest", "nobody-is-called-this"]);
+    command.args(["reclaim", "--guest", "no-guest-is-called-this"]);
     let output = command.output().expect("ebb starts");
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{err}");
-    assert!(err.contains("nobody-is-called-this"), "{err}");
+    assert!(err.contains("no-guest-is-called-this"), "{err}");
 }
 
 /// Waits until a file exists.
@@ -231,7 +231,7 @@ fn a_socket_that_is_no_monitor_is_said_to_be_none() {
     ] {
         let output = thread::scope(|scope| {
             scope.spawn(|| {
-                let (mut stream, _) = listener.accept().expect("somebody connects");
+                let (mut stream, _) = listener.accept().expect("a client connects");
                 let _ = stream.write_all(says);
             });
             by_balloon(&path, &["--target", "1M"])

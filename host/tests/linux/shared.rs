@@ -114,7 +114,7 @@ fn sleeps(guest: &Guest) -> u64 {
 }
 
 #[test]
-fn an_idle_guest_wakes_nobody() {
+fn an_idle_guest_wakes_no_thread() {
     let mut holder = holder(&["-m", "256M", "-c", "2"]);
     holder.tell("take 100", "taken");
     holder.tell("free", "freed");
@@ -128,7 +128,7 @@ fn an_idle_guest_wakes_nobody() {
     };
     assert!(
         (0..60).any(|_| rests()),
-        "somebody wakes it again and again"
+        "something wakes it again and again"
     );
     let before = sleeps(&holder.guest);
     holder.tell("take 100", "taken");

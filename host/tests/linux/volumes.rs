@@ -306,7 +306,7 @@ fn write_numbered(folder: &Path) {
 
 /// Shows that clean pages of host files count as file pages, and go when no program uses them.
 #[test]
-fn what_nobody_uses_of_its_files_goes() {
+fn what_no_program_uses_of_its_files_goes() {
     let scratch = Scratch::new("volume-cold");
     write_numbered(scratch.folder());
     let root = scratch.folder().to_str().expect("its name is text");

@@ -27,7 +27,7 @@ if [ "$work" = memory ]; then
 fi
 for module in $(cat /modules/order); do insmod /modules/$module.ko; done
 sum() { dd if=/dev/vda bs=1M skip=$(($1 * mib)) count=$mib 2>/dev/null | sha256sum; }
-# Linux forgets the cache of a disk that nobody has open.
+# Linux forgets the cache of a disk that no process has open.
 exec 3< /dev/vda
 (read line < /dev/console; : > /tmp/end) &
 written=

@@ -64,11 +64,11 @@ fn names_of_users_are_those_of_the_root() {
     let scratch = Scratch::new("stock-user");
     let root = scratch.folder().join("root");
     fs::create_dir_all(root.join("etc")).expect("a new folder");
-    fs::write(root.join("etc/passwd"), "somebody:x:77:78::/etc:/bin/sh\n").expect("a new file");
+    fs::write(root.join("etc/passwd"), "ann:x:77:78::/etc:/bin/sh\n").expect("a new file");
     fs::write(root.join("secret"), "").expect("a new file");
     let mode = fs::Permissions::from_mode(0o600);
     fs::set_permissions(root.join("secret"), mode).expect("it is ours");
-    let options = ["--root", text(&root), "--user", "somebody"];
+    let options = ["--root", text(&root), "--user", "ann"];
     let words = ["busybox", "sh", "-c", "id -u; id -g; echo $HOME; pwd; ls /"];
     let Some(output) = run(&[&options[..], &["--"], &words].concat()) else {
         return;

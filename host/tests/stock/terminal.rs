@@ -21,7 +21,7 @@ fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
 
 #[test]
 #[ignore = "long: make test-long"]
-fn who_writes_to_a_terminal_that_nobody_sees_is_hung_up() {
+fn who_writes_to_a_terminal_without_a_reader_is_hung_up() {
     if !available() {
         return;
     }

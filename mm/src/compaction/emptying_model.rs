@@ -36,7 +36,7 @@ fn empty_and_take(memory: &Memory) {
 }
 
 #[test]
-fn a_block_that_was_emptied_is_nobody_elses() {
+fn a_block_that_was_emptied_has_one_owner() {
     check(
         vec![empty_and_take, |m| _ = take_word(m)],
         one_word,
@@ -46,7 +46,7 @@ fn a_block_that_was_emptied_is_nobody_elses() {
 
 #[test]
 #[ignore = "long: make test-models"]
-fn the_last_frame_is_freed_while_somebody_begins_and_ends() {
+fn the_last_frame_is_freed_while_emptying_begins_and_ends() {
     check(
         vec![
             |m| {
@@ -95,7 +95,7 @@ fn of_two_who_empty_a_block_one_does() {
 }
 
 #[test]
-fn a_gib_that_was_emptied_is_nobody_elses() {
+fn a_gib_that_was_emptied_has_one_owner() {
     check(
         vec![
             |m| {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_can_be_had_as_the_room_of_all_fills() {
+    fn the_most_sources_are_found_that_the_room_of_all_holds() {
         // Brute force: check for every set of blocks whether the others have enough free frames.
         let counts = [100, 300, 511, 7, 450, 200, 128];
         let scan = scan(&counts);

@@ -57,7 +57,7 @@ fn clear(
     let found = compactor.targets(a, Compacts::Daemon, &mut targets);
     for (&from, &to) in sources.iter().zip(&targets[..found]) {
         let mut owned = held.iter_mut().filter(|frame| **frame == from);
-        *owned.next().expect("somebody's") = to;
+        *owned.next().expect("a held frame") = to;
         assert!(!block.range().contains(to), "into the block itself");
         a.free(cache, from, Order::BASE);
     }
@@ -104,7 +104,7 @@ fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_i
     in_small_memory(|a, cache| {
         let held = fill(a, cache, &[3, 500]);
         let block = a.begin_emptying(held[0]).expect("in use");
-        assert!(a.begin_emptying(held[0]).is_none(), "somebody is at it");
+        assert!(a.begin_emptying(held[0]).is_none(), "it is being emptied");
         assert!(a.isolate(held[0]).is_none());
         assert_eq!(a.stats().isolated_frames, PAGEBLOCK_FRAMES);
         let exactly = a.allocate_range(cache, range(1, 1), Mobility::Movable);
@@ -345,7 +345,7 @@ struct Shared<'a, 'm> {
     end: AtomicBool,
 }
 
-const NOBODY: u32 = u32::MAX;
+const UNOWNED: u32 = u32::MAX;
 
 impl Shared<'_, '_> {
     fn frame(&self, frame: Frame) -> usize {
@@ -354,14 +354,14 @@ impl Shared<'_, '_> {
 
     fn put(&self, page: u32, frame: Frame, contents: u64) {
         let at = self.frame(frame);
-        assert_eq!(self.owners[at].swap(page, Ordering::AcqRel), NOBODY);
+        assert_eq!(self.owners[at].swap(page, Ordering::AcqRel), UNOWNED);
         self.memory[at].store(contents, Ordering::Relaxed);
     }
 
     fn remove(&self, page: u32, frame: Frame, contents: u64) {
         let at = self.frame(frame);
         assert_eq!(self.memory[at].load(Ordering::Relaxed), contents);
-        assert_eq!(self.owners[at].swap(NOBODY, Ordering::AcqRel), page);
+        assert_eq!(self.owners[at].swap(UNOWNED, Ordering::AcqRel), page);
     }
 
     /// Runs a program that touches and frees its pages.
@@ -465,7 +465,7 @@ fn pages_move_while_programs_use_them() {
         let shared = Shared {
             a,
             pages: (0..FRAMES / 2).map(|_| empty()).collect(),
-            owners: (0..FRAMES).map(|_| AtomicU32::new(NOBODY)).collect(),
+            owners: (0..FRAMES).map(|_| AtomicU32::new(UNOWNED)).collect(),
             memory: (0..FRAMES).map(|_| AtomicU64::new(0)).collect(),
             gained: AtomicU64::new(0),
             end: AtomicBool::new(false),

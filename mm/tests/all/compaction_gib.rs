@@ -48,7 +48,7 @@ fn clear(
             }
             assert!(gib.blocks(a).all(|place| !place.range().contains(to[0])));
             let mut owned = held.iter_mut().filter(|held| held.0 == from);
-            *owned.next().expect("somebody's") = (to[0], order);
+            *owned.next().expect("a held frame") = (to[0], order);
             a.free(cache, from, order);
         }
     }

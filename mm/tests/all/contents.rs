@@ -30,7 +30,7 @@ fn request(order: u8) -> Request {
 }
 
 #[test]
-fn memory_that_nobody_had_is_unused_once() {
+fn memory_never_used_before_is_unused_once() {
     memory(|a| {
         let mut cache = CpuCache::new();
         for expected in [Contents::NeverUsed, Contents::Unknown] {

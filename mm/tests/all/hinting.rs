@@ -389,7 +389,7 @@ fn a_zone_at_its_low_watermark_is_left_out_until_memory_is_freed() {
 }
 
 #[test]
-fn memory_that_somebody_waits_for_is_left_alone() {
+fn memory_that_a_request_waits_for_is_left_alone() {
     guest(|a, cpu| {
         a.set_watermarks(0, ebb_mm::Watermarks::default())
             .expect("rising marks");

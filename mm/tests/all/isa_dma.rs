@@ -472,7 +472,7 @@ fn blocks_of_it_are_isolated_and_go_offline() {
         a.claim(range(DMA_END - 3, 6)).expect("free");
         // Behind the last block of both zones, in their tree.
         a.claim(range(DMA_END + ABOVE, 1))
-            .expect_err("nobody's memory");
+            .expect_err("no zone's memory");
         a.free_range(cache, range(DMA_END - 3, 6));
         a.drain(cache);
         a.validate().expect("valid");

@@ -105,7 +105,7 @@ fn a_frame_freed_twice_with_both_mobilities_taken_between_is_seen() {
 
 #[test]
 #[should_panic(expected = "was freed twice")]
-fn a_frame_that_waits_to_be_handed_out_is_not_anybodys_to_free() {
+fn a_frame_that_waits_to_be_handed_out_may_not_be_freed() {
     in_small_memory(|a, cache| {
         let first = one(a, cache, Order::BASE);
         a.free(cache, first.offset(5), Order::BASE);

@@ -424,7 +424,7 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
 }
 
 #[test]
-fn a_pass_by_hand_needs_no_mode_and_wakes_nobody() {
+fn a_pass_by_hand_needs_no_mode_and_wakes_no_reporter() {
     two_gib(|a, calls| {
         let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());

@@ -1,4 +1,4 @@
-//! Tests of page shuffling: all memory is handed out, once, in an order that nobody can tell, and
+//! Tests of page shuffling: all memory is handed out, once, in an order that cannot be told, and
 //! the placement of memory stays as it is.
 
 use std::{collections::BTreeSet, mem::ManuallyDrop};

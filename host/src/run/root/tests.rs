@@ -233,7 +233,7 @@ fn what_is_the_kernels_own_is_not_shown() {
 }
 
 #[test]
-fn of_the_host_only_what_anybody_sees() {
+fn of_the_host_only_what_any_user_sees() {
     let folder = Folder::new("host");
     fs::write(folder.tree().join("mine"), "mine").unwrap();
     let mode = Permissions::from_mode(0o600);
@@ -469,7 +469,7 @@ fn the_way_to_the_working_folder_is_not_judged() {
 }
 
 #[test]
-fn root_sees_of_others_what_anybody_sees() {
+fn root_sees_of_others_what_any_user_sees() {
     if !rustix::process::geteuid().is_root() {
         // The host itself refuses files of other users.
         return;

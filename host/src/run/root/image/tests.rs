@@ -537,7 +537,7 @@ fn an_archive_that_changes_is_read_no_further() {
 
 /// A random archive is an image or an error, and each question about an image gets an answer.
 #[test]
-fn broken_archives_harm_nobody() {
+fn broken_archives_do_no_harm() {
     let [lower, upper] = layers();
     let manifest = r#"[{"Config": "c.json", "Layers": ["l.tar", "m.tar"]}]"#;
     let whole = Tar::new()

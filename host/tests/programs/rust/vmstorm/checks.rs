@@ -31,7 +31,7 @@ pub fn settle(actor: &Actor, file: &File, actors: usize) {
     let size = file.size();
     if file.nature == Nature::Memory && !history.allows_size(size, file.bytes()) {
         actor.fail(&format!(
-            "file {} is {size:#x} bytes long, which nobody made it: {history:x?}",
+            "file {} is {size:#x} bytes long, which no operation made it: {history:x?}",
             file.number
         ));
     }
@@ -308,7 +308,7 @@ pub fn reset(actor: &Actor, file: &File, actors: usize) {
                 let settled = file.settled(page);
                 if let Some(word) = (0..before).find(|&word| words[word] != settled[word]) {
                     actor.fail(&format!(
-                        "word {word} of page {page} changed with nobody there"
+                        "word {word} of page {page} changed with no actor there"
                     ));
                 }
                 check_tail(actor, file, &history, page, &words, before, size);

@@ -105,7 +105,7 @@ impl Actor {
         log!("duel {duel} {kind:?}: grown {grown}, mapped {mapped}");
         if kind == Kind::Exclusive && grown == mapped {
             self.fail(&format!(
-                "a stack that {} to {DEPTH:#x} and a mapping of {BELOW:#x?} that takes nobody's \
+                "a stack that {} to {DEPTH:#x} and a mapping of {BELOW:#x?} that takes no other's \
                  place and {}",
                 if grown { "grew" } else { "did not grow" },
                 if mapped { "was made" } else { "was not" },

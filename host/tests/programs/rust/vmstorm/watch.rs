@@ -52,7 +52,7 @@ pub fn run(plan: &Plan) -> ExitCode {
         }
         Verdict::Stuck => {
             let operations = control::last_operations(plan.actors());
-            let text = "nobody gets on; see where each stands";
+            let text = "no actor gets on; see where each stands";
             sys::say(&format!(
                 "{operations}vmstorm: HANG, seed {}: {text}\n",
                 plan.seed
