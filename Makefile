@@ -47,6 +47,9 @@ uninstall: ## remove what install has installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb.1.gz $(SHARE)/man/man1/ebb-*.1.gz $(SHARE)/bash-completion/completions/ebb \
 	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb
 	rm -rf $(SHARE)/doc/ebb
+.PHONY: reference
+reference: build ## write the pages about options and metrics anew, after a change of either
+	$(EBB) pages --book docs
 deb: build ## make a Debian package, in target/deb
 	@scripts/deb
 

@@ -116,6 +116,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ebb-pages-{}", std::process::id()));
         let options = PagesOptions {
             folder: folder.clone(),
+            book: false,
         };
         crate::pages::write(Cli::command(), &options).expect("a folder of ours");
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was written");

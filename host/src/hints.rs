@@ -5,7 +5,7 @@ use crate::text::{printable_lines, stderr, steers};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::error::Error as _;
-use std::io::{self, Write};
+use std::io;
 
 /// Options of other tools that run programs, each with the equivalent of `ebb`.
 const OPTIONS: [(&[&str], &str); 8] = [
@@ -105,7 +105,8 @@ pub(crate) fn print(error: &Error) -> Result<(), Failure> {
         stderr::say(plain(error).trim_end());
         return Ok(());
     }
-    match error.print().and_then(|()| io::stdout().flush()) {
+    // The text ends with a line feed, so all of it has been written or has failed.
+    match error.print() {
         // A closed stream is no failure, because there is no reader.
         Err(source) if !error.use_stderr() && source.kind() != io::ErrorKind::BrokenPipe => {
             let stream = "stdout";

@@ -12,7 +12,8 @@
 //! | unit | what |
 //! |---|---|
 //! | `hints`, `cli` | the command line, and what to do about its errors |
-//! | `run`, `compare`, `top`, `metrics`, `set`, `ask`, `pages`, `workloads` | the commands |
+//! | `run`, `compare`, `top`, `metrics`, `set`, `ask`, `workloads` | the commands |
+//! | `pages`, `manual`, `reference` | `ebb pages`: manual pages, completions, pages of the book |
 //! | `blk` | the command `ebb blk`, and the disks of a run |
 //! | `registry` | how commands find a run and query it |
 //! | `reclaim` | takes free memory of a guest |
@@ -41,12 +42,14 @@ mod guest;
 
 mod failure;
 mod reclaim;
+mod reference;
 mod registry;
 mod stdout;
 
 mod ask;
 mod blk;
 mod compare;
+mod manual;
 mod metrics;
 mod pages;
 mod run;

@@ -1,6 +1,8 @@
-//! Manual pages and shell completions, generated from the definition of the command line.
+//! `ebb pages`: manual pages, shell completions and pages of the book, generated from the
+//! definition of the command line.
 
 use crate::failure::Failure;
+use crate::{manual, reference};
 use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use std::fs;
@@ -12,6 +14,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct PagesOptions {
     /// Folder for what belongs into `share`: `man/man1` and the folders of bash, fish and zsh
     pub(crate) folder: PathBuf,
+
+    /// Write the generated pages of the book into the folder instead
+    #[arg(long)]
+    pub(crate) book: bool,
 }
 
 /// Returns the path below `share` where a shell of Debian looks for completions. Returns `None` for
@@ -28,7 +34,7 @@ fn place(shell: Shell) -> Option<&'static str> {
 fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {
     let pages = folder.join("man/man1");
     fs::create_dir_all(&pages)?;
-    clap_mangen::generate_to(command.clone(), &pages)?;
+    manual::write_all(command.clone(), &pages)?;
     for shell in Shell::value_variants() {
         let Some(place) = place(*shell) else {
             continue;
@@ -45,10 +51,14 @@ fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {
 }
 
 /// Writes the manual pages of `command` and the completions for bash, fish and zsh below the folder
-/// in `options`. Creates missing folders and replaces existing files. Returns the exit status 0.
-/// Fails with [`Failure::Write`] if a folder or file cannot be written; files that were written
-/// before stay.
+/// in `options`. Creates missing folders and replaces existing files. With `--book` writes the
+/// generated pages of the book into this folder instead. Returns the exit status 0. Fails with
+/// [`Failure::Write`] if a folder or file cannot be written; files that were written before stay.
 pub(crate) fn write(command: Command, options: &PagesOptions) -> Result<u8, Failure> {
+    if options.book {
+        reference::write(command, &options.folder)?;
+        return Ok(0);
+    }
     write_all(command, &options.folder).map_err(|source| Failure::Write {
         path: options.folder.clone(),
         source,

@@ -11,7 +11,7 @@ fn order() {
             "hints.rs",
             "cli.rs",
             // The commands.
-            "run/ compare/ top/ metrics/ set.rs pages.rs workloads.rs ask/",
+            "run/ compare/ top/ metrics/ set.rs pages.rs manual.rs reference.rs workloads.rs ask/",
             "blk/",
             // How other commands find a run and query it.
             "registry/",

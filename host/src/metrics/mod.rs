@@ -7,6 +7,7 @@ mod options;
 mod peer;
 mod slots;
 
+pub(crate) use openmetrics::table;
 pub(crate) use options::MetricsOptions;
 
 use crate::failure::Failure;

@@ -209,6 +209,40 @@ const POOL_FAMILIES: [PoolFamily; 4] = [
     },
 ];
 
+/// Returns a table of all metrics in Markdown: name, type and help of each.
+pub(crate) fn table() -> String {
+    let mut text = String::from("| metric | type | figure |\n|---|---|---|\n");
+    let mut row = |name: &str, kind: &str, help: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| `{name}` | {kind} | {help} |");
+    };
+    row(
+        "ebb_guests",
+        "gauge",
+        "Guests that run on this host, without the labels of a guest; `answers` is `yes` or `no`.",
+    );
+    row(
+        "ebb_guest_info",
+        "info",
+        "What does not change while a guest runs, as labels: `program`, `kernel`, `accelerator`, \
+         `give_back`, `host_pages`.",
+    );
+    for family in FAMILIES {
+        match family.kind {
+            Kind::Gauge => row(family.name, "gauge", family.help),
+            Kind::Counter => row(&format!("{}_total", family.name), "counter", family.help),
+        }
+    }
+    for family in POOL_FAMILIES {
+        let help = format!(
+            "{} The label `page_bytes` is the size of a page.",
+            family.help
+        );
+        row(family.name, "gauge", &help);
+    }
+    text
+}
+
 /// Returns the OpenMetrics text for these `guests`: each figure that a guest has. `silent` is the
 /// number of guests that did not answer.
 pub(super) fn render(guests: &[&Figures], silent: usize) -> String {

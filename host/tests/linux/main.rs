@@ -28,6 +28,7 @@ mod patch_series;
 mod paused;
 mod pressure;
 mod programs;
+mod promises;
 mod reclaim;
 mod root;
 #[path = "../parts/scratch.rs"]

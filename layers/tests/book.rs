@@ -1,0 +1,150 @@
+//! The pages of the documentation: each is in the book's table of contents, and each link between
+//! files of the repository leads to a file, and to a heading of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Pages outside `docs`, by their paths from the root of the repository.
+const OTHERS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "SPECIFICATION.md",
+    "mm/README.md",
+    "mm/DESIGN.md",
+    "blk/README.md",
+    "balloon/README.md",
+    "host/lab/README.md",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the names of the pages in `docs`, the table of contents not included.
+fn pages() -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join("docs")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.into_string().expect("a name of ours"));
+    names
+        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
+        .collect()
+}
+
+/// Returns the lines of a page that are text, without code in lines and blocks.
+fn prose(text: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block && !line.starts_with("    ") {
+            // Every second part stands between backticks.
+            lines.push(line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
+        }
+    }
+    lines
+}
+
+/// Returns the targets of the links in a page: those in the text, and those of named references.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        for part in line.split("](").skip(1) {
+            let target = part.split(')').next().unwrap_or_default();
+            found.push(target.to_owned());
+        }
+        if let Some((name, target)) = line.split_once("]: ")
+            && name.starts_with('[')
+            && !target.trim().contains(' ')
+        {
+            found.push(target.trim().to_owned());
+        }
+    }
+    found
+}
+
+/// Returns the text of a page with the files that mdBook includes in it.
+fn whole(path: &Path) -> String {
+    let text = read(path);
+    let folder = path.parent().expect("a page has a folder");
+    let mut all = text.clone();
+    for part in text.split("{{#include ").skip(1) {
+        let name = part.split(['}', ':']).next().unwrap_or_default();
+        all.push_str(&read(&folder.join(name)));
+    }
+    all
+}
+
+/// Returns the anchor that mdBook and code hosts make of a heading.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    text.chars()
+        .filter(|c| kept(*c))
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
+/// Returns whether the page has a heading with this anchor.
+fn has_heading(page: &Path, wanted: &str) -> bool {
+    let text = whole(page);
+    let mut in_block = false;
+    text.lines().any(|line| {
+        in_block ^= line.trim_start().starts_with("```");
+        !in_block && line.starts_with('#') && anchor(line) == wanted
+    })
+}
+
+/// Returns what is wrong with the links of a page.
+fn wrong_links(page: &Path) -> Vec<String> {
+    let folder = page.parent().expect("a page has a folder");
+    let mut wrong = Vec::new();
+    for link in links(&read(page)) {
+        if link.contains("://") || link.starts_with("mailto:") {
+            continue;
+        }
+        let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+        let target = if file.is_empty() {
+            page.to_owned()
+        } else {
+            folder.join(file)
+        };
+        let is_right = target.exists() && (heading.is_empty() || has_heading(&target, heading));
+        if !is_right {
+            wrong.push(format!("{}: {link}", page.display()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn each_page_is_in_the_contents_once() {
+    let contents = links(&read(&root().join("docs/SUMMARY.md")));
+    let listed: BTreeSet<String> = contents.iter().cloned().collect();
+    assert_eq!(listed.len(), contents.len(), "a page is listed twice");
+    assert_eq!(listed, pages());
+}
+
+#[test]
+fn each_link_leads_to_a_heading() {
+    let docs = root().join("docs");
+    let mut files: Vec<PathBuf> = pages().iter().map(|name| docs.join(name)).collect();
+    files.extend(OTHERS.iter().map(|name| root().join(name)));
+    let wrong: Vec<String> = files.iter().flat_map(|page| wrong_links(page)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_and_anchors_are_read() {
+    let text = "[a](b.md#c) `[no](x)`\n```\n[no](y)\n```\n[d]: e.md\n";
+    assert_eq!(links(text), ["b.md#c", "e.md"]);
+    assert_eq!(anchor("## The `map`, and *more*"), "the-map-and-more");
+}
