@@ -12,8 +12,8 @@
 //! | unit | what |
 //! |---|---|
 //! | `hints`, `cli` | the command line, and what to do about its errors |
-//! | `run`, `compare`, `top`, `metrics`, `set`, `ask`, `workloads` | the commands |
-//! | `pages`, `manual`, `reference` | `ebb pages`: manual pages, completions, pages of the book |
+//! | `pages` | the command `ebb pages`: manual pages, completions, pages of the book |
+//! | `run`, `compare`, `top`, `metrics`, `set`, `ask`, `workloads` | the other commands |
 //! | `blk` | the command `ebb blk`, and the disks of a run |
 //! | `registry` | how commands find a run and query it |
 //! | `reclaim` | takes free memory of a guest |
@@ -42,20 +42,19 @@ mod guest;
 
 mod failure;
 mod reclaim;
-mod reference;
 mod registry;
 mod stdout;
 
 mod ask;
 mod blk;
 mod compare;
-mod manual;
 mod metrics;
-mod pages;
 mod run;
 mod set;
 mod top;
 mod workloads;
+
+mod pages;
 
 mod cli;
 mod hints;

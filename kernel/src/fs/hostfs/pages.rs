@@ -68,8 +68,7 @@ impl HostNode {
     }
 
     /// Stores the frames of the pages from `first` on in `row`. The page `first + n` goes to
-    /// `row[n]`, which becomes `None` if the page is not in memory. Places behind the end of the
-    /// file do not change.
+    /// `row[n]`, which does not change if the page is not in memory or behind the end of the file.
     pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
         let end = self.size().div_ceil(PAGE);
         let content = self.content.lock();

@@ -12,7 +12,7 @@ const GENERATED: &str = "<!-- Written by `make reference`. -->";
 
 /// Writes the generated pages of `command`, which is `ebb`, into `folder`. Replaces existing files.
 /// Fails with [`Failure::Write`] if a file cannot be written; files that were written before stay.
-pub(crate) fn write(command: Command, folder: &Path) -> Result<(), Failure> {
+pub(super) fn write(command: Command, folder: &Path) -> Result<(), Failure> {
     for (name, text) in pages(command) {
         let path = folder.join(name);
         fs::write(&path, text).map_err(|source| Failure::Write { path, source })?;

@@ -1,8 +1,10 @@
 //! `ebb pages`: manual pages, shell completions and pages of the book, generated from the
 //! definition of the command line.
 
+mod manual;
+mod reference;
+
 use crate::failure::Failure;
-use crate::{manual, reference};
 use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use std::fs;

@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// Fails if a page cannot be written. Pages that were written before stay.
-pub(crate) fn write_all(command: Command, folder: &Path) -> io::Result<()> {
+pub(super) fn write_all(command: Command, folder: &Path) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     // Gives each subcommand its whole name.
     command.build();
