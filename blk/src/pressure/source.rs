@@ -353,6 +353,7 @@ mod tests {
     use super::*;
     use std::io::{Seek, SeekFrom};
     use std::os::fd::AsRawFd;
+    use std::time::Instant;
 
     #[test]
     fn what_counts_as_running_into_a_limit() {
@@ -459,7 +460,9 @@ mod tests {
         (&meminfo).seek(SeekFrom::Start(0)).unwrap();
         member.fetched(LOOK_PAGES);
         // The thread's file has the same position.
+        let start = Instant::now();
         while (&meminfo).stream_position().unwrap() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(300), "it looks");
             thread::sleep(GROWTH_INTERVAL);
         }
         thread::sleep(4 * GROWTH_INTERVAL);

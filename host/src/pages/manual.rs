@@ -90,8 +90,18 @@ fn form(argument: &Arg) -> Vec<Inline> {
         if !names.is_empty() {
             text.push(roman(" "));
         }
-        text.push(italic(value.map_or("", |value| value.as_str())));
-        let is_many = argument.get_num_args().is_some_and(|n| n.max_values() > 1);
+        let value = italic(value.map_or("", |value| value.as_str()));
+        let number = argument.get_num_args();
+        let is_optional = number.is_some_and(|n| n.min_values() == 0);
+        let is_many = number.is_some_and(|n| n.max_values() > 1);
+        if argument.is_last_set() {
+            text.push(roman("-- "));
+        }
+        if is_optional && !argument.is_positional() {
+            text.extend([roman("["), value, roman("]")]);
+        } else {
+            text.push(value);
+        }
         if argument.is_positional() && is_many {
             text.push(roman(" ..."));
         }
@@ -158,5 +168,7 @@ mod tests {
     fn a_program_and_its_arguments_are_operands() {
         let page = text_of("run");
         assert!(page.contains(r"[\fIPROGRAM\fR ...]"), "{page}");
+        let page = text_of("compare");
+        assert!(page.contains(r"[\-\- \fIPROGRAM\fR ...]"), "{page}");
     }
 }

@@ -98,8 +98,9 @@ fn inflate(
 ) -> Result<u64, BalloonError> {
     let target = wanted.target.unwrap_or(u64::MAX).min(memory);
     let mut taken = 0;
-    // The loop ends, because each turn takes a whole step or is the last.
-    while taken < target && !stop.load(Ordering::Relaxed) {
+    // The guest chooses how small the steps are, so the time of all together has a limit.
+    let end = Instant::now() + longest(target);
+    while taken < target && Instant::now() < end && !stop.load(Ordering::Relaxed) {
         let Some(stats) = wait_for_news(balloon, stop)? else {
             break;
         };

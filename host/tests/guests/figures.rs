@@ -74,7 +74,9 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
     let last = lines.last().expect("a line");
     // A busy host delays lines, but not all of them.
     let apart: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(apart.iter().any(|apart| *apart <= 100.0), "{apart:?}");
+    // The last line comes when the guest ends, and not at an interval.
+    let in_time = apart.iter().rev().skip(1).filter(|apart| **apart <= 100.0);
+    assert!(in_time.count() >= 3, "{apart:?}");
 
     let summary = &last["summary"];
     let bytes = |value: &Value| value.as_u64().expect("a number");

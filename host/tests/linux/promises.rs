@@ -93,7 +93,7 @@ fn a_guest_holds_little() {
     let size = program.len() as f64 / MIB;
     are_kept(&[
         ("resident", memory("/resident_at_start")),
-        ("beside", memory("/summary/qemu_pss")),
+        ("beside", memory("/summary/qemu")),
         ("command", size),
     ]);
 }
