@@ -85,23 +85,14 @@ fn form(argument: &Arg) -> Vec<Inline> {
     if !names.is_empty() {
         text.push(bold(names.join("|")));
     }
-    if argument.get_action().takes_values() {
-        let value = argument.get_value_names().and_then(<[_]>::first);
-        if !names.is_empty() {
-            text.push(roman(" "));
-        }
-        let value = italic(value.map_or("", |value| value.as_str()));
-        let number = argument.get_num_args();
-        let is_optional = number.is_some_and(|n| n.min_values() == 0);
-        let is_many = number.is_some_and(|n| n.max_values() > 1);
+    if let Some(value) = super::value_of(argument) {
         if argument.is_last_set() {
             text.push(roman("-- "));
+        } else if !names.is_empty() {
+            text.push(roman(" "));
         }
-        if is_optional && !argument.is_positional() {
-            text.extend([roman("["), value, roman("]")]);
-        } else {
-            text.push(value);
-        }
+        text.push(italic(value));
+        let is_many = argument.get_num_args().is_some_and(|n| n.max_values() > 1);
         if argument.is_positional() && is_many {
             text.push(roman(" ..."));
         }

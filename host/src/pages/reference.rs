@@ -82,15 +82,9 @@ fn section(command: &Command, level: usize, text: &mut String) {
 
 /// Returns the list item about an argument: its forms, its help, its values and its default.
 fn item(argument: &Arg) -> String {
-    let values = argument.get_value_names().unwrap_or_default();
-    let takes_value = argument.get_action().takes_values();
-    let value = values.first().filter(|_| takes_value);
-    let is_optional = argument.get_num_args().is_some_and(|n| n.min_values() == 0);
-    let value = match value {
-        Some(name) if is_optional && !argument.is_positional() => format!(" [{name}]"),
-        Some(name) => format!(" {name}"),
-        None => String::new(),
-    };
+    let value = super::value_of(argument);
+    let takes_value = value.is_some();
+    let value = value.map_or(String::new(), |value| format!(" {value}"));
     let mut forms: Vec<String> = Vec::new();
     if let Some(short) = argument.get_short() {
         forms.push(format!("`-{short}{value}`"));

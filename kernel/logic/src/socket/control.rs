@@ -32,7 +32,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// The credentials of no process, as Linux shows them.
-    pub const NOBODY: Self = Self {
+    pub const NO_PROCESS: Self = Self {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,

@@ -270,14 +270,20 @@ impl Disk {
     /// # Errors
     /// Fails as [`Self::perform`] does.
     pub fn transfer(&self, operation: Operation, data: Data) -> Result<(), Errno> {
+        let request = self.begin(operation, data);
+        request.wait().map_err(|_| Errno::EINTR)??;
+        Ok(())
+    }
+
+    /// Submits one request, and returns a batch that holds it alone.
+    fn begin(&self, operation: Operation, data: Data) -> Arc<Batch> {
         let batch = Arc::new(Batch::new(1));
         self.submit(Request {
             operation,
             data,
             owner: Owner::Batch(batch.clone()),
         });
-        batch.wait().map_err(|_| Errno::EINTR)??;
-        Ok(())
+        batch
     }
 
     /// Flushes all completed writes to stable storage. Does nothing if the device does not support
@@ -308,13 +314,8 @@ impl Disk {
         if !self.wait_for_room(deadline) {
             return Err(Errno::ETIMEDOUT);
         }
-        let batch = Arc::new(Batch::new(1));
-        self.submit(Request {
-            operation: Operation::Flush,
-            data: Data::new(),
-            owner: Owner::Batch(batch.clone()),
-        });
-        batch.wait_until(deadline).ok_or(Errno::ETIMEDOUT)??;
+        let request = self.begin(Operation::Flush, Data::new());
+        request.wait_until(deadline).ok_or(Errno::ETIMEDOUT)??;
         Ok(())
     }
 

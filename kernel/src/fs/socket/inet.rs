@@ -328,7 +328,7 @@ impl Socket {
     /// listens there.
     fn connect_to_itself(&self, to: Endpoint) {
         let peer = self.inbox.clone();
-        self.set_connected(peer, Address::Inet(to), Credentials::NOBODY, true);
+        self.set_connected(peer, Address::Inet(to), Credentials::NO_PROCESS, true);
         self.notifier.notify(PollMask::WRITABLE);
     }
 

@@ -141,14 +141,16 @@ pub(super) fn caller_is_admin() -> bool {
 
 /// Returns the caller's credentials, with its real user.
 pub(super) fn caller() -> Credentials {
-    CALLER.get().map_or(Credentials::NOBODY, |[real, _]| real())
+    CALLER
+        .get()
+        .map_or(Credentials::NO_PROCESS, |[real, _]| real())
 }
 
 /// Returns the caller's credentials, with its effective user. Peers see these.
 fn acting_caller() -> Credentials {
     CALLER
         .get()
-        .map_or(Credentials::NOBODY, |[_, acting]| acting())
+        .map_or(Credentials::NO_PROCESS, |[_, acting]| acting())
 }
 
 impl Socket {
@@ -198,7 +200,7 @@ impl Socket {
                 waits_at: None,
                 bound: None,
                 shut_write: false,
-                peer_credentials: Credentials::NOBODY,
+                peer_credentials: Credentials::NO_PROCESS,
                 send_buffer_set: false,
                 chose_address: false,
                 chose_port: false,

@@ -483,6 +483,7 @@ impl PageSource for TmpNode {
         };
         let content = regular.content.lock();
         let end = content.size.div_ceil(PAGE);
+        // One page is found sooner without the loop over a row.
         if let [only] = pages {
             let page = content.pages.get(first).filter(|_| first < end);
             *only = page.map(FrameRef::clone_of_base);
