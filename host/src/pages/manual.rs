@@ -1,6 +1,7 @@
 //! Manual pages, generated from the definition of the command line: clap_mangen's, with a synopsis
 //! that shows the values of options, and with examples as they were written.
 
+use super::value::value_of;
 use clap::{Arg, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
@@ -85,7 +86,7 @@ fn form(argument: &Arg) -> Vec<Inline> {
     if !names.is_empty() {
         text.push(bold(names.join("|")));
     }
-    if let Some(value) = super::value_of(argument) {
+    if let Some(value) = value_of(argument) {
         if argument.is_last_set() {
             text.push(roman("-- "));
         } else if !names.is_empty() {

@@ -3,9 +3,10 @@
 
 mod manual;
 mod reference;
+mod value;
 
 use crate::failure::Failure;
-use clap::{Arg, Args, Command, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use std::fs;
 use std::io;
@@ -31,21 +32,6 @@ fn place(shell: Shell) -> Option<&'static str> {
         Shell::Zsh => Some("zsh/vendor-completions/_ebb"),
         _ => None,
     }
-}
-
-/// Returns the name of an argument's value, in brackets if an option may stand without it. Returns
-/// `None` for an argument without a value.
-fn value_of(argument: &Arg) -> Option<String> {
-    if !argument.get_action().takes_values() {
-        return None;
-    }
-    let name = argument.get_value_names()?.first()?;
-    let is_optional = argument.get_num_args()?.min_values() == 0 && !argument.is_positional();
-    Some(if is_optional {
-        format!("[{name}]")
-    } else {
-        name.to_string()
-    })
 }
 
 fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {

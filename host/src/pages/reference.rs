@@ -1,5 +1,6 @@
 //! Pages of the book that are generated: the options of all commands, and the metrics.
 
+use super::value::value_of;
 use crate::failure::Failure;
 use crate::metrics;
 use clap::{Arg, Command};
@@ -82,7 +83,7 @@ fn section(command: &Command, level: usize, text: &mut String) {
 
 /// Returns the list item about an argument: its forms, its help, its values and its default.
 fn item(argument: &Arg) -> String {
-    let value = super::value_of(argument);
+    let value = value_of(argument);
     let takes_value = value.is_some();
     let value = value.map_or(String::new(), |value| format!(" {value}"));
     let mut forms: Vec<String> = Vec::new();
