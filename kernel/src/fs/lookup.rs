@@ -17,9 +17,13 @@ use alloc::vec::Vec;
 use logic::credentials::{Capabilities, Credentials, Wanted};
 use logic::errno::Errno;
 use logic::path::{self, Component, NAME_MAX, PATH_MAX};
+use machine::sched;
 
 /// The most symbolic links that one lookup follows.
 const MAX_LINKS: usize = 40;
+/// The most times that a call looks a name up whose entry other tasks change at the same time. Each
+/// lost attempt means that another task has changed the entry.
+const ATTEMPTS: usize = 4_000;
 /// The most steps upwards that a description of a directory takes. Deeper directories have no path
 /// that a call could return.
 const MAX_DEPTH: usize = PATH_MAX;
@@ -161,11 +165,13 @@ impl Found {
 /// fails with `ESTALE`, because a name had got another node in between. Returns its result.
 ///
 /// # Errors
-/// Fails with the errors of `attempt`: with `ESTALE` only after `MAX_LINKS` attempts.
+/// Fails with the errors of `attempt`: with `ESTALE` only after [`ATTEMPTS`] attempts. Fails with
+/// `EINTR` if the task is killed meanwhile.
 pub fn with_entries<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
-    for _ in 0..MAX_LINKS {
+    for _ in 0..ATTEMPTS {
         match attempt() {
-            Err(Errno::ESTALE) => machine::sched::cond_resched(),
+            Err(Errno::ESTALE) if sched::current().killed() => return Err(Errno::EINTR),
+            Err(Errno::ESTALE) => sched::cond_resched(),
             result => return result,
         }
     }
@@ -298,7 +304,7 @@ fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Err
         return Ok(());
     }
     // The way up may be long, and one path may contain many `..`.
-    machine::sched::cond_resched();
+    sched::cond_resched();
     let mut here = here.clone();
     for _ in 0..MAX_DEPTH {
         if same_place(&here, root) {
@@ -609,7 +615,7 @@ pub fn open_by(
     };
     // Another attempt is due if another task created or removed the file since the lookup. The call
     // fails with `ELOOP` if it loses that race every time.
-    for _ in 0..MAX_LINKS {
+    for _ in 0..ATTEMPTS {
         let found = resolve_by(who, &root, &start, path, last_link, rules)?;
         match &found.node {
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
@@ -632,7 +638,8 @@ pub fn open_by(
                 file.tell(Events::OPEN);
                 return Ok(file);
             }
-            Err(Errno::EEXIST) => {}
+            Err(Errno::EEXIST) if sched::current().killed() => return Err(Errno::EINTR),
+            Err(Errno::EEXIST) => sched::cond_resched(),
             Err(error) => return Err(error),
         }
     }

@@ -312,8 +312,8 @@ fn wait(
     };
     {
         let mut bucket = bucket(key).lock();
-        // SeqCst: set before `is_gone` is read below. `release_all` sets `is_gone` first and then
-        // reads this.
+        // SeqCst: set before `is_gone` and the owner's number are read below. `release_all` sets
+        // `is_gone`, and exec the number, and then they read this.
         owner.marks().waited_in.fetch_or(bit(key), Ordering::SeqCst);
         // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
         unsafe {
@@ -322,7 +322,8 @@ fn wait(
         }
     }
     let inherits = task.priority() != 0;
-    let result = if owner.marks().is_gone.load(Ordering::SeqCst) != 0 {
+    let is_gone = owner.marks().is_gone.load(Ordering::SeqCst) != 0;
+    let result = if is_gone || owner.tid() != owner_tid {
         Err(Errno::ESRCH)
     } else {
         match atomic::load_u32(address) {
@@ -479,13 +480,13 @@ pub(crate) fn unlock(address: u64, shared: bool) -> SysResult {
 pub(crate) fn release_all(task: &Task) {
     // SeqCst: set before `waited_in` is read. `wait` sets that first and then reads this.
     task.marks().is_gone.store(1, Ordering::SeqCst);
-    hand_over(task);
+    hand_over(task, task.tid());
 }
 
-/// Hands over the locks of `task` that other tasks wait for, because `task` ends or continues with
-/// another program. The first waiter for each of these locks may take the lock over.
-pub(crate) fn hand_over(task: &Task) {
-    let tid = task.tid();
+/// Hands over the locks of `task` that other tasks wait for and whose words have the number `tid`,
+/// because `task` ends, continues with another program, or has another number now. The first waiter
+/// for each of these locks may take the lock over.
+pub(crate) fn hand_over(task: &Task, tid: u32) {
     for (_, bucket) in waited_in(task.marks()) {
         // Each turn takes one waiter out.
         loop {

@@ -663,6 +663,22 @@ impl AddressSpace {
     }
 }
 
+impl AddressSpace {
+    /// Frees the memory of the space if no task uses the space any more, though other references to
+    /// it remain: khugepaged or a reader of `/proc` may be looking at it. Without other references
+    /// does nothing, because dropping the last one frees the memory.
+    pub fn end(self: &Arc<Self>) {
+        // Acquire: pairs with `remove_task`, so that this sees what the tasks mapped.
+        if self.tasks.load(Ordering::Acquire) != 0 || Arc::strong_count(self) == 1 {
+            return;
+        }
+        GOING.fetch_add(1, Ordering::Relaxed);
+        // Fails only without memory. Then the last of the other references frees the memory.
+        let _ = self.unmap(0, USER_END);
+        GOING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl State {
     /// Returns the first area that ends behind `at`, or `None` if there is none.
     pub(super) fn info_from(&self, at: u64) -> Option<VmaInfo> {

@@ -200,9 +200,6 @@ static void forked(void)
 	HOLDS(wrong(a + HUGE, PAGES, 400) == 0);
 	counts("after the child");
 	MUST(munmap(a, 2 * HUGE));
-	/* A look at the child's memory, as khugepaged takes, may keep it for a moment after the child's end. */
-	while (number("/proc/meminfo", "ShmemPmdMapped:"))
-		sleep_ms(1);
 	counts("unmapped");
 }
 

@@ -391,11 +391,51 @@ static void sent_on_to_locks(void)
 	});
 }
 
-int main(void)
+/* In memory that two processes share. */
+static _Atomic unsigned *between;
+
+static void *lock_and_execute(void *arg)
 {
+	MUST(pi((void *)between, FUTEX_LOCK_PI, 0));
+	until_in_call(getppid(), getppid(), SYS_futex);
+	MUST(execl("/proc/self/exe", "true_mutexes", "stays", (char *)0));
+	return 0;
+}
+
+/* The owner of a lock executes another program, while another process waits for the lock. */
+static void locks_at_exec(void)
+{
+	unsigned tid = syscall(SYS_gettid);
+	between = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	for (int by_thread = 0; by_thread < 2; by_thread++) {
+		*between = 0;
+		pid_t child = MUST(fork());
+		if (child == 0) {
+			pthread_t thread;
+			if (!by_thread)
+				lock_and_execute(0);
+			pthread_create(&thread, 0, lock_and_execute, 0);
+			pause();
+		}
+		while (!*between)
+			sched_yield();
+		say("%s executes a program", by_thread ? "another thread" : "the main thread");
+		TRY(pi((void *)between, FUTEX_LOCK_PI, 0));
+		HOLDS((*between & ~FUTEX_WAITERS) == (tid | FUTEX_OWNER_DIED));
+		TRY(pi((void *)between, FUTEX_UNLOCK_PI, 0));
+		MUST(kill(child, SIGKILL));
+		MUST(waitpid(child, 0, 0));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		pause();
 	say("== mutexes"); mutexes();
 	say("== robust mutexes"); robust_mutexes();
 	say("== words"); words();
 	say("== sent on"); sent_on_to_locks();
+	say("== exec"); locks_at_exec();
 	return 0;
 }

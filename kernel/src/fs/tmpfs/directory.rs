@@ -3,7 +3,8 @@
 //! Locks: an operation on one directory takes that directory's lock alone. One that needs several
 //! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other. A holder of
 //! one lock never waits for a second without it. A move of a directory to another directory takes
-//! [`MOVING`] before these, looks at all directories above, and keeps [`MOVING`] to its end.
+//! the lock `moving` of the file system before these, looks at all directories above, and keeps
+//! that lock to its end.
 
 use super::super::covers;
 use super::super::directory::Listing;
@@ -21,14 +22,10 @@ use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
 use machine::sched;
-use machine::sync::{Mutex, Once, SpinLock};
+use machine::sync::{Once, SpinLock};
 
 /// Held while a task takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
-
-/// Held while a directory moves to another directory: only its holder changes which directories
-/// lie above which. As in Linux (`s_vfs_rename_mutex`) it blocks, because a tree may be deep.
-static MOVING: Mutex<()> = Mutex::new(());
 
 /// The key with which names are hashed.
 static KEY: Once<u64> = Once::new();
@@ -511,8 +508,9 @@ impl Directory {
     }
 }
 
-/// Returns whether `directory` is `ancestor` or lies below it. The caller holds `MOVING`, so the
-/// directories above `directory` stay the same. Yields the CPU at each level.
+/// Returns whether `directory` is `ancestor` or lies below it. The caller holds the lock
+/// `moving` of their file system, so the directories above `directory` stay the same. Yields the
+/// CPU at each level.
 fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
     let mut here = directory.this.upgrade();
     // Each step goes up one level of a finite tree.
@@ -550,7 +548,7 @@ pub(super) fn rename(
         .is_some_and(|target| target.directory().is_ok());
     // No directory lies in one of its own entries, so a rename within it needs no look.
     let changes_tree = !core::ptr::eq(source_dir, target_dir) && (source_is_dir || target_is_dir);
-    let moving = changes_tree.then(|| MOVING.lock());
+    let moving = changes_tree.then(|| from.fs.moving.lock());
     let goes_into_itself = moving.is_some() && source_is_dir && lies_in(to, &source);
     let comes_from_target = moving.is_some()
         && target_is_dir

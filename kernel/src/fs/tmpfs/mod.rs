@@ -51,7 +51,7 @@ use logic::credentials::{Credentials, Owned, Wanted};
 use logic::errno::Errno;
 use machine::memory::file_block::{self, SHARED, SharedPolicy, SharedPolicyCell};
 use machine::memory::{self, PAGE_SIZE};
-use machine::sync::SpinLock;
+use machine::sync::{Mutex, SpinLock};
 
 /// Linux's magic number of tmpfs.
 pub const MAGIC: u64 = 0x0102_1994;
@@ -80,6 +80,9 @@ pub struct Tmpfs {
     below: AtomicBool,
     /// Files whose inode numbers are in use as handles.
     handles: SpinLock<BTreeMap<u64, Weak<TmpNode>>>,
+    /// Held while a directory moves to another directory. Only its holder changes which directories
+    /// lie above which. As in Linux (`s_vfs_rename_mutex`) it blocks, because a tree may be deep.
+    moving: Mutex<()>,
 }
 
 /// The limits of a [`Tmpfs`].
@@ -148,6 +151,7 @@ impl Tmpfs {
             blocks: Some(SharedPolicyCell::new(SharedPolicy::Never)),
             below: AtomicBool::new(false),
             handles: SpinLock::new(BTreeMap::new()),
+            moving: Mutex::new(()),
         }
     }
 

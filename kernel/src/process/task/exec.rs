@@ -298,13 +298,16 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     let waited = process.thread_events.wait_killable(alone);
     process.group.lock().exec = None;
     waited.map_err(|_| Errno::EAGAIN)?;
-    if task.tid() != pid {
+    let tid = task.tid();
+    if tid != pid {
         let mut table = table::lock();
         let old = ptrace::leader_taken_over(&mut table, process);
         let entry = table.take_over(&task.to_arc(), pid);
         ptrace::is_leader_now(&task);
         drop(table);
         drop((entry, old));
+        // The words of its locks still have the thread's former number.
+        futex_pi::hand_over(&task, tid);
     }
     Ok(())
 }
@@ -335,7 +338,7 @@ fn replace(
             .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
     }
     super::robust::release_list(task);
-    futex_pi::hand_over(&task);
+    futex_pi::hand_over(&task, task.tid());
     super::robust::clear_child_tid(task);
     vm.activate();
     // SAFETY: only the current task uses its own state, and no reference from `TaskRef::vm` or
@@ -347,9 +350,9 @@ fn replace(
         )
     };
     let old = core::mem::replace(&mut *process.resources.lock(), resources);
-    drop(old);
     drop(old_vm);
     drop(old_files);
+    old.release();
     exit::finish_vfork(process);
     files.close_for_exec();
     let old_actions = core::mem::replace(&mut *process.actions.lock(), actions);

@@ -178,7 +178,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option
             .fetch_max(vm.usage().peak_rss, Ordering::Relaxed);
     }
     // As on Linux memory and files are freed before the parent is notified.
-    drop(resources);
+    resources.release();
     process::ipc::shm::remove_forced(Some(process));
     finish_vfork(process);
     let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));

@@ -239,6 +239,16 @@ pub(crate) struct Resources {
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
 }
 
+impl Resources {
+    /// Drops the resources. If no task uses the address space any more, its memory is free when
+    /// this returns, even while others look at the space. Call this where the task may block.
+    pub(super) fn release(self) {
+        if let Some(vm) = &self.vm {
+            vm.end();
+        }
+    }
+}
+
 /// A process: one or more tasks with one address space, files and signal handlers.
 pub struct Process {
     pid: u32,
