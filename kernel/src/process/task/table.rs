@@ -313,10 +313,9 @@ impl Table {
     pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
         let old = task.tid();
         let entry = self.change(old, |slot| slot.task.take());
-        // SeqCst: see `futex_pi::lock`. A task that waits for a lock of `task` reads the number after
-        // it has noted that it waits.
-        task.tid
-            .store(number, core::sync::atomic::Ordering::SeqCst);
+        // SeqCst: see `futex_pi::lock`. A task that waits for a lock of `task` reads the number
+        // after it has noted that it waits.
+        task.tid.store(number, core::sync::atomic::Ordering::SeqCst);
         self.change(number, |slot| slot.task = Some(task.clone()));
         entry
     }
