@@ -60,6 +60,39 @@ pub(crate) struct CpusRequest {
     pub(crate) cpus: Wish,
 }
 
+/// A question or request to a run, as one line of JSON.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    Get(Request),
+    Disks(DisksRequest),
+    Set(SetRequest),
+    Reclaim(ReclaimRequest),
+    Cpus(CpusRequest),
+}
+
+impl Question {
+    /// Reads a question from the JSON in `line`. Fields that are not known are ignored, except in
+    /// the objects of `disks`, `set` and `reclaim`.
+    ///
+    /// # Errors
+    /// Fails if `line` is none of the questions. The error is that of reading it as a [`Request`].
+    pub(crate) fn read(line: &[u8]) -> serde_json::Result<Self> {
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Disks(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Set(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Reclaim(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Cpus(request));
+        }
+        serde_json::from_slice(line).map(Self::Get)
+    }
+}
+
 /// The reclaim step that a guest is to perform.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
