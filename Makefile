@@ -41,15 +41,17 @@ install: ## install the command built before, its manual pages and completions: 
 	install -D -m 755 $(EBB) $(DESTDIR)$(PREFIX)/bin/ebb
 	$(EBB) pages $(SHARE)
 	gzip -9nf $(SHARE)/man/man1/ebb.1 $(SHARE)/man/man1/ebb-*.1
-	install -d $(SHARE)/doc/ebb
+	install -d $(SHARE)/doc/ebb/schemas
 	install -m 644 README.md CHANGELOG.md $(DOCS) $(SHARE)/doc/ebb
+	install -m 644 docs/schemas/*.json $(SHARE)/doc/ebb/schemas
 uninstall: ## remove what install has installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb.1.gz $(SHARE)/man/man1/ebb-*.1.gz $(SHARE)/bash-completion/completions/ebb \
 	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb
 	rm -rf $(SHARE)/doc/ebb
 .PHONY: reference
-reference: build ## write the pages about options and metrics anew, after a change of either
+reference: build ## write the pages about options, metrics and JSON again, after a change of any
 	$(EBB) pages --book docs
+	EBB_WRITE_REFERENCE=yes $(CARGO) test --release -p ebb-host --lib -- pages::json
 deb: build ## make a Debian package, in target/deb
 	@scripts/deb
 

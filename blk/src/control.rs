@@ -50,29 +50,34 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which an instance that has not confirmed a request is named in an error.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A request of a client to the server, on the control socket.
+/// A request to the server of disks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DiskRequest")
+)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// Returns figures and settings.
     Get {
-        /// The instance. `None` means all.
+        /// The disk. Without it, all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
     /// Changes a setting.
     Set {
-        /// Name of the setting.
+        /// Name of the setting, as `ebb blk set` has it.
         knob: String,
         /// The new value.
         value: u32,
-        /// The instance. `None` means all, and those that start later.
+        /// The disk. Without it, all, and those that start later.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
-    /// Makes instances act as for a pressure event.
+    /// Makes disks act as for a pressure event.
     Squeeze {
-        /// The instance or member. `None` means all.
+        /// The disk or member. Without it, all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
@@ -83,45 +88,55 @@ pub enum Request {
     },
 }
 
-/// A message from the server to a client: the answer to a [`Request`], or a pressure event, which
-/// only members are sent.
+/// A message from the server of disks to a client: the answer to a request, or a pressure event,
+/// which only members are sent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DiskAnswer")
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// To `get`: a report for each instance.
+    /// To `get`: a report for each disk.
     Instances(Vec<Report>),
-    /// The request was carried out. The number is that of the instances concerned.
+    /// The request was carried out. The value is the number of disks and members concerned.
     Done(usize),
-    /// Sent to members: a pressure event at this time, in microseconds of the server's clock.
+    /// To members: a pressure event at this time, in microseconds of the server's clock.
     Pressure(u64),
     /// The request failed, for this reason.
     Error(String),
 }
 
-/// Figures and settings of one instance, as the control socket reports them.
+/// Figures and settings of one disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "DiskReport")
+)]
 #[allow(missing_docs, reason = "the names of knobs and figures say it")]
 pub struct Report {
-    /// The instance's name.
+    /// The disk's name.
     pub name: String,
     /// Whether a front-end is connected.
     pub connected: bool,
     /// The I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub io: String,
-    /// The setting of this name: maximum number of free pages.
+    /// The setting of this name: maximum number of free pages of the pool.
     pub max_buffer_pages: u32,
-    /// The setting of this name: milliseconds for which a pressure event sets the maximum number of
-    /// free pages to 0.
+    /// The setting of this name: time for which a pressure event sets the maximum number of free
+    /// pages to 0.
     pub buffer_squeeze_duration_ms: u32,
-    /// The setting of this name: milliseconds for which it does so at least.
+    /// The setting of this name: time for which a pressure event does so at least.
     pub squeeze_hold_ms: u32,
     /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,
-    /// The setting of this name: seconds after which an unused grant is unmapped.
+    /// The setting of this name: time after which an unused grant is unmapped.
     pub persistent_grant_unused_seconds: u32,
-    /// The setting of this name: whether the numbers of requests are written to stderr.
+    /// The setting of this name: 1 if the numbers of requests are written to stderr, else 0.
     pub log_stats: u32,
-    /// Free pages of the pool.
+    /// Pages of the pool that are free.
     pub pages_kept: u32,
     /// Pages of the pool that requests hold.
     pub pages_in_use: u32,

@@ -105,11 +105,14 @@ impl FromStr for KernelChoice {
     }
 }
 
-/// The kind of kernel that a guest runs. It is part of the protocol of the control socket.
+/// The kind of kernel that a guest runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum KernelKind {
+    /// Ebb's own kernel.
     Ebb,
+    /// A stock Linux kernel.
     Linux,
     /// The unknown kernel of a QEMU that `ebb` did not start.
     Other,

@@ -2,7 +2,8 @@
 //! balloon.
 //!
 //! The balloon is inflated as far as the guest has memory to spare, and deflated again. So the
-//! guest keeps its size, and the host keeps the memory until the guest uses it again.
+//! guest keeps its size, and the host keeps the memory until the guest uses it again. The comments
+//! on the fields of results are the text of docs/json.md.
 
 use super::amount::mebibytes;
 use super::json::print_json;
@@ -24,21 +25,23 @@ const MISSED: u8 = 1;
 /// The exit status after a signal: that for SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// The result of reclaiming by the balloon, as it is written as JSON. Amounts are in bytes.
+/// The result of reclaiming by the balloon.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
-struct Outcome {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct BalloonOutcome {
+    /// QEMU's process number. Null if it is unknown.
     pid: Option<i32>,
-    /// The target that the user asked for.
+    /// The value of `--target`. Null without it.
     target_bytes: Option<u64>,
-    /// The guest's memory after deflating.
+    /// The guest's memory after the balloon was deflated.
     memory_bytes: u64,
     /// The largest size of the balloon.
     ballooned_bytes: u64,
     /// Memory that the guest has not taken back out of the balloon.
     missing_bytes: u64,
-    /// QEMU's resident memory before, or `None` if unknown.
+    /// QEMU's resident memory before. Null if it is unknown.
     resident_before_bytes: Option<u64>,
-    /// QEMU's resident memory after, or `None` if unknown.
+    /// QEMU's resident memory after. Null if it is unknown.
     resident_after_bytes: Option<u64>,
 }
 
@@ -93,11 +96,15 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
     }
 }
 
-/// The result of deflating, as it is written as JSON. Amounts are in bytes.
+/// The result of deflating.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
-struct Deflated {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Deflated {
+    /// QEMU's process number. Null if it is unknown.
     pid: Option<i32>,
+    /// The guest's memory before.
     memory_before_bytes: u64,
+    /// The guest's memory after.
     memory_after_bytes: u64,
     /// The guest's memory with an empty balloon.
     memory_full_bytes: u64,
@@ -163,7 +170,7 @@ fn reclaim(
     balloon: &mut Balloon,
     target: Option<Size>,
     stop: &AtomicBool,
-) -> Result<Outcome, BalloonError> {
+) -> Result<BalloonOutcome, BalloonError> {
     let resident_before_bytes = balloon.resident().ok();
     let target_bytes = target.map(Size::bytes);
     let wanted = Wanted {
@@ -171,7 +178,7 @@ fn reclaim(
         only_free: false,
     };
     let squeezed = squeeze(balloon, wanted, stop)?;
-    Ok(Outcome {
+    Ok(BalloonOutcome {
         pid: balloon.pid,
         target_bytes,
         memory_bytes: squeezed.memory,

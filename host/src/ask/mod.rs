@@ -1,4 +1,5 @@
-//! `ebb reclaim`, which asks a guest for memory, and `ebb pause` and `ebb resume`.
+//! `ebb reclaim`, which asks a guest for memory, and `ebb pause` and `ebb resume`. The comments on
+//! the fields of results are the text of docs/json.md.
 
 mod amount;
 mod by_balloon;
@@ -12,6 +13,8 @@ use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
 use crate::text::{Size, stderr};
 use amount::mebibytes;
+#[cfg(test)]
+pub(crate) use by_balloon::{BalloonOutcome, Deflated};
 use clap::Args;
 pub(crate) use cpus::{PauseOptions, ResumeOptions, pause, resume};
 use ebb_wire::Reclaim;
@@ -70,29 +73,33 @@ pub(crate) struct ReclaimOptions {
     json: bool,
 }
 
-/// The result of `ebb reclaim`, as it is written as JSON. Amounts are bytes of host memory.
+/// The result of `ebb reclaim`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Outcome {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Outcome {
     /// The guest's name.
     guest: String,
     /// The process number of its `ebb run`.
     pid: u32,
+    /// The value of `--target`. Null without it.
     target_bytes: Option<u64>,
     /// The guest's resident memory before the first step.
     resident_before_bytes: u64,
     /// The guest's resident memory after the last step.
     resident_after_bytes: u64,
-    /// The difference of the two.
+    /// The amount by which the resident memory shrank; 0 if it grew.
     reclaimed_bytes: u64,
+    /// The steps that were performed, in order.
     steps: Vec<Step>,
 }
 
-/// The result of one step.
+/// The result of one reclaim step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Step {
-    /// The step's name.
+    /// The step's name: `free`, `cache` or `compact`.
     step: &'static str,
-    /// Bytes by which the resident memory shrank during the step.
+    /// The amount by which the resident memory shrank during the step; 0 if it grew.
     reclaimed_bytes: u64,
 }
 
@@ -331,6 +338,11 @@ mod tests {
             .map(|step| step.reclaimed_bytes)
             .collect();
         assert_eq!(of_steps, [100, 0, 100]);
+        let json = serde_json::to_value(&outcome).expect("it is JSON");
+        assert_eq!(
+            crate::pages::problems_of("reclaim", &json),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

@@ -159,6 +159,22 @@ impl<'de> Deserialize<'de> for GiveBackMode {
 }
 
 #[cfg(test)]
+impl schemars::JsonSchema for GiveBackMode {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "GiveBackMode".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
+        schemars::json_schema!({
+            "description": "How a guest gives memory back.",
+            "type": "string",
+            "enum": names,
+        })
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// The kernel that a program runs on.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Guest {
-    /// The kernel embedded in this binary.
+    /// Ebb's own kernel.
     Ebb,
     /// A stock Linux kernel.
     Linux,

@@ -70,6 +70,8 @@ mod variant;
 mod wording;
 
 pub(crate) use options::CompareOptions;
+#[cfg(test)]
+pub(crate) use {own::OwnReport, schema::Report as KernelsReport, schema::What};
 
 use crate::failure::Failure;
 use crate::guest::{Extras, Stock};

@@ -213,3 +213,90 @@ fn joined(mut whole: Report, more: Report) -> Report {
     whole.runs.extend(more.runs);
     whole
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::give_back_mode::GiveBackMode;
+    use crate::compare::schema::{Better, Bucket, Event, Expense, Outcome, Point, TurnCost, What};
+    use std::collections::BTreeMap;
+
+    fn run(guest: Guest, round: u32) -> Run {
+        let result = What::Result {
+            metric: "rate".into(),
+            value: f64::from(round),
+            unit: "1/s".into(),
+            better: Better::Higher,
+            labels: BTreeMap::from([("size".into(), "4k".into())]),
+        };
+        let distribution = What::Distribution {
+            metric: "latency".into(),
+            unit: "ns".into(),
+            better: Better::Lower,
+            percentiles: vec![(50.0, 800.0), (100.0, 950.5)],
+            count: 2,
+            histogram: vec![Bucket {
+                low: 512.0,
+                high: 1024.0,
+                count: 2,
+            }],
+            labels: BTreeMap::new(),
+        };
+        let phase = What::Phase {
+            name: "start".into(),
+            at_s: 0.25,
+            bytes: None,
+            mem_free_kib: Some(4096.0),
+        };
+        let events = [
+            (None, phase),
+            (Some(0.5), result),
+            (Some(0.75), distribution),
+        ];
+        Run {
+            experiment: "page-fault".into(),
+            round,
+            record: Some(serde_json::json!({"schema": 1})),
+            events: events.map(|(host_s, what)| Event { host_s, what }).into(),
+            turns: vec![TurnCost {
+                wall_s: 1.5,
+                qemu_cpu_s: None,
+            }],
+            host_cpus: vec![0, 1],
+            timeline: vec![Point {
+                resident: Some(4096.0),
+                ..Point::default()
+            }],
+            expenses: vec![Expense {
+                at_s: 1.0,
+                qemu_cpu_s: 0.5,
+                ebb_cpu_s: 0.25,
+                qemu_wakeups: 100,
+                ebb_wakeups: 10,
+            }],
+            ..Run::blank(guest)
+        }
+    }
+
+    #[test]
+    fn the_json_is_as_its_schema_says_and_can_be_read() {
+        let mut collected = CollectedRuns::begin(true);
+        for round in 1..=2 {
+            collected.runs.push(run(Guest::Ebb, round));
+            collected.runs.push(run(Guest::Linux, round));
+        }
+        collected.runs.push(Run {
+            give_back: GiveBackMode::OffInBasePages,
+            outcome: Outcome::Failed,
+            error: Some("no reason".into()),
+            ..Run::blank(Guest::Ebb)
+        });
+        let report = collected.report(false);
+        assert!(report.table.iter().any(|row| row.interval.is_some()));
+        let json = serde_json::to_value(&report).unwrap();
+        let wrong = crate::pages::problems_of("compare", &json);
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        let read = Report::from_json(json.to_string().as_bytes()).unwrap();
+        assert_eq!(read, report);
+    }
+}

@@ -27,11 +27,13 @@ pub(crate) struct OomKills {
     pub(crate) last: [Option<Victim>; OOM_RECORDS],
 }
 
-/// An OOM victim in the form that is shown to users and written as JSON.
+/// A process that the guest's OOM killer ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Killed {
     /// When it was killed, in seconds of the guest's clock.
     pub(crate) at_s: f64,
+    /// Its process number in the guest.
     pub(crate) pid: u64,
     /// Its name, without control characters.
     pub(crate) name: String,

@@ -7,27 +7,29 @@ use crate::qemu::StoppedBy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The counters of the hugetlb pool of one page size, in pages.
+/// The pool of huge pages of one size, as in `/sys/kernel/mm/hugepages`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct HugePages {
-    /// The size of a page in bytes.
+    /// The size of a page.
     pub(crate) page_bytes: u64,
-    /// All pages, including surplus ones.
+    /// Pages of the pool, including surplus ones.
     pub(crate) total: u64,
     /// Pages that are not in use.
     pub(crate) free: u64,
-    /// Free pages that are reserved for mappings.
+    /// Pages that are free and reserved for mappings.
     pub(crate) reserved: u64,
     /// Pages beyond the size to which the pool was set.
     pub(crate) surplus: u64,
 }
 
-/// What has stopped a guest's virtual CPUs, and the guest's memory at that time.
+/// The stop of a guest's virtual CPUs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stop {
-    /// What stopped them.
+    /// The cause.
     pub(crate) by: StoppedBy,
-    /// The resident bytes of the guest's RAM when they stopped.
+    /// The guest's memory that was resident on the host when they stopped.
     pub(crate) resident_bytes: u64,
     /// Whether the host has already taken all memory that goes back during a stop.
     pub(crate) settled: bool,

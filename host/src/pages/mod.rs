@@ -1,9 +1,14 @@
 //! `ebb pages`: manual pages, shell completions and pages of the book, generated from the
 //! definition of the command line.
 
+#[cfg(test)]
+mod json;
 mod manual;
 mod reference;
 mod value;
+
+#[cfg(test)]
+pub(crate) use json::problems_of;
 
 use crate::failure::Failure;
 use clap::{Args, Command, ValueEnum};

@@ -19,18 +19,20 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the user wants the virtual CPUs to do.
+/// The state of the virtual CPUs that the user wants.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wish {
-    /// Stop.
+    /// They stop.
     Pause,
-    /// Continue.
+    /// They continue.
     Resume,
 }
 
 /// The cause for which the virtual CPUs are stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoppedBy {
     /// QEMU's monitor, for `ebb pause`.

@@ -26,7 +26,7 @@ pub(crate) use client::{Fleet, GuestId, Presence, checked};
 pub(crate) use folder::Folder;
 pub(crate) use protocol::{BlockMap, Body, Cell, Figures, Life, Moment, Request};
 #[cfg(test)]
-pub(crate) use protocol::{Counts, Region};
+pub(crate) use protocol::{Counts, Question, Region, Reply};
 pub(crate) use published::harmless;
 pub(crate) use published::{Facts, Published};
 pub(crate) use server::{Registration, RunParts};

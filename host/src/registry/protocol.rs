@@ -1,4 +1,5 @@
-//! The messages of a control socket. docs/control.md describes them for other programs.
+//! The messages of a control socket. docs/control.md and docs/json.md describe them for other
+//! programs. The comments on fields are the text of docs/json.md.
 //!
 //! Each message is one JSON object on a line. A client sends requests, and the run answers them in
 //! order.
@@ -19,67 +20,115 @@ pub(crate) const REQUEST_MAX: usize = 1024;
 /// 262,144 pageblocks, with one character each.
 pub(crate) const REPLY_MAX: usize = 2 << 20;
 
-/// A request for information about a guest, which changes nothing.
+/// A question for information about a guest. It changes nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "GetRequest"))]
 #[serde(tag = "get", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// The current figures.
+    /// Asks for the current figures.
     Figures,
-    /// The curve of the last minutes, or only the points after `after_ms`, in milliseconds since
-    /// the guest's start.
+    /// Asks for the curve of the last five minutes.
     History {
+        /// Leaves out the points up to this one, in milliseconds since the start of the guest's
+        /// CPUs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
     },
-    /// The use of each pageblock.
+    /// Asks for the use of each pageblock.
     Map,
 }
 
-/// A request to the disks of a run. The inner request is the same as on the socket of `ebb blk
-/// serve`.
+/// A request to the disks of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DisksRequest {
+    /// The request, in the form for the socket of `ebb blk serve`.
     pub(crate) disks: control::Request,
 }
 
 /// A request to change the settings of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SetRequest {
+    /// The new settings.
     pub(crate) set: Settings,
 }
 
 /// A request that a guest performs a reclaim step, so that memory goes back to the host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ReclaimRequest {
+    /// The step.
     pub(crate) reclaim: ReclaimStep,
 }
 
 /// A request to stop or resume the virtual CPUs of a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CpusRequest {
+    /// The new state of the virtual CPUs.
     pub(crate) cpus: Wish,
+}
+
+/// A question or request to a run, as one line of JSON.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub(crate) enum Question {
+    Get(Request),
+    Disks(DisksRequest),
+    Set(SetRequest),
+    Reclaim(ReclaimRequest),
+    Cpus(CpusRequest),
+}
+
+impl Question {
+    /// Reads a question from the JSON in `line`. Fields that are not known are ignored, except in
+    /// the objects of `disks`, `set` and `reclaim`.
+    ///
+    /// # Errors
+    /// Fails if `line` is none of the questions. The error is that of reading it as a [`Request`].
+    pub(crate) fn read(line: &[u8]) -> serde_json::Result<Self> {
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Disks(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Set(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Reclaim(request));
+        }
+        if let Ok(request) = serde_json::from_slice(line) {
+            return Ok(Self::Cpus(request));
+        }
+        serde_json::from_slice(line).map(Self::Get)
+    }
 }
 
 /// The reclaim step that a guest is to perform.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReclaimStep {
-    /// The name of the step.
+    /// The name of the step: `free`, `cache` or `compact`. A guest with a stock Linux kernel has
+    /// no `compact`.
     pub(crate) step: String,
 }
 
 /// The settings of a running guest that can be changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The name of a mode of giving memory back.
+    /// How free memory goes back to the host: `shared`, `hinting`, `reporting` or `off`.
     pub(crate) give_back: String,
 }
 
-/// An answer to a request, as one line of JSON.
+/// The answer of a run, as one line of JSON.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Reply {
-    /// The version of the protocol: [`PROTOCOL`].
+    /// The version of the protocol, which is 1. It rises when a field changes its meaning or goes,
+    /// not when one is added.
     pub(crate) protocol: u32,
     #[serde(flatten)]
     pub(crate) body: Body,
@@ -87,109 +136,135 @@ pub(crate) struct Reply {
 
 /// The content of an answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
+    /// The current figures.
     Figures(Box<Figures>),
+    /// The curve of the last five minutes.
     History(History),
+    /// The use of each pageblock.
     Map(BlockMap),
+    /// The answer of the disks, in the form of that of `ebb blk serve`.
     Disks(control::Answer),
-    /// The guest was asked to change these settings.
+    /// The settings that the guest was asked for. `give_back` in the figures shows when it follows.
     Set(Settings),
-    /// The guest was asked for memory. When the step is done, `reclaimed` in the figures is this
-    /// number or a later one.
+    /// The guest was asked for memory.
     Reclaim {
+        /// The number of the request, which starts with 1 and wraps around at 2³². The step is
+        /// done when `reclaimed` in the figures is this number or a later one.
         number: u32,
     },
     /// QEMU was asked to stop or resume the virtual CPUs. `standstill` in the figures shows when
     /// that is done.
     Cpus(Wish),
+    /// The reason why the question has no other answer.
     Error(String),
 }
 
 /// The state of a guest's kernel and program.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Life {
+    /// The program has not started yet.
     Booting,
+    /// The program runs.
     Running,
+    /// The program has ended.
     Exited,
+    /// The kernel has stopped after a fault of its own.
     Panicked,
 }
 
-/// The figures of a guest. Figures that its kernel cannot provide are null.
+/// The figures of a guest. Those of the guest's kernel may be false: amounts are limited to the
+/// guest's memory, and sums since its start are not checked.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Figures {
-    /// The name of the guest.
+    /// The name of the guest: that of `--name`, or the program and the process number. Two guests
+    /// may have the same name.
     pub(crate) name: String,
-    /// The program and its arguments, shortened.
+    /// The program and its arguments, at most 256 characters.
     pub(crate) program: String,
-    /// The process number of the run.
+    /// The process number of `ebb run`.
     pub(crate) pid: u32,
+    /// The guest's kernel.
     pub(crate) kernel: KernelKind,
     /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
-    /// The mode in which free memory returns to the host.
+    /// How free memory goes back to the host now: `shared`, `hinting`, `reporting` or `off`.
     pub(crate) give_back: String,
     /// The host's pages for the guest's memory: `huge`, `base` or `pool`. Empty if unknown.
     #[serde(default)]
     pub(crate) host_pages: String,
     /// The state of the guest's kernel and program.
     pub(crate) life: Life,
-    /// The cause that stopped the virtual CPUs. `None` while they run.
+    /// The cause that stopped the virtual CPUs. Null while they run.
     #[serde(default)]
     pub(crate) standstill: Option<Stop>,
     /// The time at which the guest's CPUs started, in seconds since 1970.
     pub(crate) started_s: f64,
-    /// The seconds since then.
+    /// The seconds from then until the figures were taken.
     pub(crate) up_s: f64,
     /// The guest's RAM.
     pub(crate) memory_bytes: u64,
     /// The number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// The memory that the guest's allocator has handed out, plus the kernel image.
+    /// The memory that the guest uses. With Ebb's kernel: the frames that its allocator has handed
+    /// out, plus the kernel image. With Linux: its total memory less its free memory. Null until
+    /// the guest's kernel tells.
     pub(crate) used_bytes: Option<u64>,
-    /// The part of `used_bytes` that is page cache.
+    /// The part of `used_bytes` that is page cache. Null until the guest's kernel tells.
     pub(crate) page_cache_bytes: Option<u64>,
-    /// The memory that the guest could allocate at once.
+    /// The memory that the guest could allocate at once. Null until the guest's kernel tells.
     pub(crate) free_bytes: Option<u64>,
-    /// The guest's memory that is resident on the host.
+    /// The guest's memory that is resident on the host, exact to the page.
     pub(crate) resident_bytes: u64,
-    /// Memory that is free in the guest and still resident on the host.
+    /// Memory that is free in the guest and still resident on the host. Null if `used_bytes` is.
     pub(crate) gap_bytes: Option<u64>,
-    /// QEMU's own memory, without the guest's.
+    /// The resident memory of QEMU without the guest's, at its peak. Null until it is measured.
     pub(crate) overhead_bytes: Option<u64>,
-    /// QEMU's proportional share (PSS) of its resident memory, without the guest's memory.
+    /// QEMU's proportional share (PSS) of its resident memory, without the guest's memory, at its
+    /// peak. Null until it is measured.
     #[serde(default)]
     pub(crate) overhead_pss_bytes: Option<u64>,
-    /// The number of processes that the guest's OOM killer has ended.
+    /// The number of processes that the guest's OOM killer has ended. Null if it is unknown: Linux
+    /// tells it when the program has ended.
     #[serde(default)]
     pub(crate) oom_kills: Option<u64>,
-    /// The last processes that the OOM killer ended.
+    /// The last processes that the OOM killer ended, at most eight. Empty for Linux.
     #[serde(default)]
     pub(crate) oom_last: Vec<Killed>,
-    /// The sum of all ranges that the guest has reported as free.
+    /// The sum of all ranges that the guest has reported as free. Null if its kernel does not
+    /// tell.
     pub(crate) reported_bytes: Option<u64>,
-    /// The sum of all memory that the host has taken by itself.
+    /// The sum of all memory that the host has taken by itself. Null for a guest from which the
+    /// host takes no memory by itself.
     #[serde(default)]
     pub(crate) taken_bytes: Option<u64>,
-    /// The number of reports to the host so far.
+    /// The number of reports of free memory so far. Null if the guest's kernel does not tell.
     pub(crate) reports: Option<u64>,
-    /// The reports per second over the last seconds.
+    /// The reports per second over the last two seconds. Null if `reports` is.
     pub(crate) reports_per_s: Option<f64>,
-    /// The number of page faults that the guest has served.
+    /// The number of page faults that the guest's kernel has served. Null if it does not tell.
     pub(crate) faults: Option<u64>,
-    /// The page faults per second over the last seconds.
+    /// The page faults per second over the last two seconds. Null if `faults` is.
     pub(crate) faults_per_s: Option<f64>,
-    /// The number of the last reclaim request that is done.
+    /// The number of the last reclaim request that is done; 0 if there was none. Null if the
+    /// guest cannot be asked, as with `--icount`.
     #[serde(default)]
     pub(crate) reclaimed: Option<u32>,
-    /// The number of the last reclaim request that failed; 0 if none failed.
+    /// The number of the last reclaim request that failed; 0 if none failed. Null if `reclaimed`
+    /// is.
     #[serde(default)]
     pub(crate) reclaim_failed: Option<u32>,
-    /// The pools of huge pages, the smaller page size first.
+    /// The pools of huge pages, the smaller page size first. Empty if the guest's kernel does not
+    /// tell.
     #[serde(default)]
     pub(crate) huge_pages: Vec<HugePages>,
-    /// The size of the page descriptors that the pools have freed, if the guest frees them.
+    /// The size of the page descriptors that the pools have freed. Null if the guest's kernel does
+    /// not free them.
     #[serde(default)]
     pub(crate) huge_descriptors_given_up_bytes: Option<u64>,
 }
@@ -207,6 +282,7 @@ impl Figures {
 
 /// The curve of a guest's used and resident memory in the last five minutes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct History {
     /// The milliseconds between two points. A busy host may make them longer.
     pub(crate) interval_ms: u64,
@@ -216,17 +292,19 @@ pub(crate) struct History {
 
 /// A point of the curve of a guest's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Moment {
-    /// The milliseconds since the guest's CPUs started.
+    /// The time since the guest's CPUs started.
     pub(crate) at_ms: u64,
-    /// As in [`Figures`].
+    /// The memory that the guest used. Null until its kernel tells.
     pub(crate) used_bytes: Option<u64>,
-    /// As in [`Figures`].
+    /// The guest's memory that was resident on the host.
     pub(crate) resident_bytes: u64,
 }
 
 /// The map of a guest: the use of each pageblock, and the number of pageblocks with each use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct BlockMap {
     /// The size of a pageblock in bytes.
     pub(crate) block_bytes: u64,
@@ -238,35 +316,47 @@ pub(crate) struct BlockMap {
 
 /// A range of guest memory without holes, and the use of its pageblocks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Region {
-    /// The guest-physical address of its first byte.
+    /// The guest-physical address of its start.
     pub(crate) start: u64,
-    /// One character per pageblock, in order of addresses: see [`Cell::letter`].
+    /// One character per pageblock, in order of addresses. For example, `.` is a free one whose
+    /// memory is back on the host, and `#` a full one.
     pub(crate) blocks: String,
 }
 
 /// The number of pageblocks of each kind. Their sum covers all of the guest's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Counts {
-    /// Pageblocks with the use [`Cell::Returned`]. The fields below are named after the other uses.
+    /// Pageblocks that are free, with no page resident on the host.
     pub(crate) returned: u64,
+    /// Pageblocks that are free, with pages resident on the host.
     pub(crate) held: u64,
+    /// Pageblocks that are partly in use.
     pub(crate) partial: u64,
+    /// Pageblocks that are completely in use.
     pub(crate) full: u64,
+    /// Pageblocks that are allocated as one huge page, in no pool.
     pub(crate) huge: u64,
-    /// Pages in the pool of huge pages of 2 MiB, free and in use.
+    /// Pageblocks that are free pages in the pool of huge pages of 2 MiB.
     #[serde(default)]
     pub(crate) pool_free: u64,
+    /// Pageblocks that are used pages of this pool.
     #[serde(default)]
     pub(crate) pool_used: u64,
-    /// Pageblocks of pages of 1 GiB in their pool, free and in use.
+    /// Pageblocks in free pages of the pool of huge pages of 1 GiB.
     #[serde(default)]
     pub(crate) gib_free: u64,
+    /// Pageblocks in used pages of this pool.
     #[serde(default)]
     pub(crate) gib_used: u64,
+    /// Pageblocks that are isolated from the allocator, to be reported.
     pub(crate) isolated: u64,
+    /// Pageblocks whose pages are being migrated.
     #[serde(default)]
     pub(crate) moving: u64,
+    /// Pageblocks that the allocator does not manage: its metadata and the kernel image.
     pub(crate) reserved: u64,
 }
 

@@ -5,10 +5,7 @@
 
 use super::block_map::Mapper;
 use super::folder::Folder;
-use super::protocol::{
-    self, Body, CpusRequest, DisksRequest, REQUEST_MAX, ReclaimRequest, Request, SetRequest,
-    Settings,
-};
+use super::protocol::{self, Body, Question, REQUEST_MAX, Request, Settings};
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
@@ -304,27 +301,26 @@ impl Server {
     }
 
     fn answer(&mut self, line: &[u8], now: Instant) -> Rc<[u8]> {
-        if let Ok(DisksRequest { disks: request }) = serde_json::from_slice(line) {
-            return match &self.parts.disks {
-                Some(disks) => protocol::line(Body::Disks(disks.perform(&request))).into(),
+        match Question::read(line) {
+            Ok(Question::Get(request)) => self.get(request, now),
+            Ok(Question::Disks(asked)) => match &self.parts.disks {
+                Some(disks) => protocol::line(Body::Disks(disks.perform(&asked.disks))).into(),
                 None => error("this guest has no disks".to_owned()),
-            };
+            },
+            Ok(Question::Set(asked)) => self.set(&asked.set),
+            Ok(Question::Reclaim(asked)) => self.reclaim(&asked.reclaim.step),
+            Ok(Question::Cpus(asked)) => self.cpus(asked.cpus),
+            Err(why) => error(format!("not a request: {why}")),
         }
-        if let Ok(SetRequest { set: wanted }) = serde_json::from_slice(line) {
-            return self.set(&wanted);
-        }
-        if let Ok(ReclaimRequest { reclaim }) = serde_json::from_slice(line) {
-            return self.reclaim(&reclaim.step);
-        }
-        if let Ok(CpusRequest { cpus: wish }) = serde_json::from_slice(line) {
-            return self.cpus(wish);
-        }
+    }
+
+    /// Answers a question for information.
+    fn get(&mut self, request: Request, now: Instant) -> Rc<[u8]> {
         let published = &self.parts.published;
-        let body = match serde_json::from_slice(line) {
-            Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
-            Ok(Request::History { after_ms }) => Body::History(published.history(after_ms)),
-            Ok(Request::Map) => return self.map(now),
-            Err(why) => return error(format!("not a request: {why}")),
+        let body = match request {
+            Request::Figures => Body::Figures(Box::new(published.figures())),
+            Request::History { after_ms } => Body::History(published.history(after_ms)),
+            Request::Map => return self.map(now),
         };
         protocol::line(body).into()
     }

@@ -84,6 +84,9 @@ fn ask(stream: &UnixStream, request: &str) -> Body {
 fn reply(stream: &UnixStream) -> Body {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
+    let json = serde_json::from_str(&line).unwrap();
+    let wrong = crate::pages::problems_of("control-answer", &json);
+    assert!(wrong.is_empty(), "{line}: {wrong:?}");
     serde_json::from_str::<Reply>(&line).unwrap().body
 }
 

@@ -49,6 +49,10 @@ mod volumes;
 mod watch;
 
 pub(crate) use options::RunOptions;
+#[cfg(test)]
+pub(crate) use record::Record;
+#[cfg(test)]
+pub(crate) use timeline::Line;
 
 use crate::archive::{Budget, Examiner};
 use crate::blk::{DISKS_MAX, Disks};

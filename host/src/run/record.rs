@@ -1,4 +1,5 @@
-//! The file of `--record`: one JSON object with the settings and the results of a run.
+//! The file of `--record`: one JSON object with the settings and the results of a run. The comments
+//! on fields are the text of docs/json.md.
 
 use super::options::RunOptions;
 use super::sampler::Started;
@@ -19,68 +20,96 @@ use std::time::Duration;
 /// The version of the file's format.
 const SCHEMA: u32 = 1;
 
-/// The content of the file of `--record`: settings and results of a run. Times are in seconds,
-/// amounts in bytes. Results are zero or empty until the run has ended.
+/// The settings and the results of a run. Results are zero or null until the run has ended.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Record {
+    /// The version of the format, which is 1. It rises when a field changes its meaning or goes,
+    /// not when one is added.
     schema: u32,
-    /// The version of `ebb`, with the commit from which it was built if that is known.
+    /// The version of `ebb`, with the commit in brackets if the build knew it.
     ebb_version: &'static str,
+    /// The guest's kernel.
     kernel: KernelRecord,
+    /// The command line of the guest's kernel.
     kernel_arguments: String,
+    /// The machine type of QEMU: `microvm` or `q35`.
     machine: &'static str,
+    /// The accelerator: `kvm` or `tcg`.
     accel: String,
+    /// Whether instructions were counted, by `--icount`.
     icount: bool,
+    /// The guest's RAM in bytes.
     memory: u64,
+    /// The number of virtual CPUs.
     cpus: u32,
+    /// How free memory went back to the host: `shared`, `hinting`, `reporting` or `off`.
     give_back: &'static str,
+    /// The QEMU that ran the guest.
     qemu: QemuRecord,
-    /// CPU time of QEMU on the host.
+    /// The CPU time of QEMU on the host. Null if it is unknown.
     qemu_cpu_seconds: Option<CpuRecord>,
-    /// How often the guest was started before it booted.
+    /// The number of times that the guest was started until it booted.
     pub(crate) attempts: u32,
-    /// Host time from the start of the CPUs to the start of the program. `None` if it was not seen
-    /// to start.
+    /// Host time from the start of the CPUs to the start of the program, exact to about 5 ms. Null
+    /// if the start was not seen.
     started_s: Option<f64>,
-    /// Guest time when the program started.
+    /// The guest's clock at the start of the program. Null if it is unknown.
     started_guest_s: Option<f64>,
-    /// Guest time when the program had ended.
+    /// The guest's clock at the end of the program, exact to the nanosecond. Null if it is unknown.
     ended_guest_s: Option<f64>,
-    /// Page faults of the program and its children.
+    /// The number of page faults of the program and its children. Null if it is unknown.
     faults: Option<u64>,
+    /// The guest's memory that was resident on the host at the start of the program, in bytes.
+    /// Null if the start was not seen.
     resident_at_start: Option<u64>,
     /// Host time from the start of the CPUs to the end of QEMU.
     wall_s: f64,
     /// The part of `wall_s` in which the CPUs were paused or a signal had stopped QEMU.
     stood_still_s: f64,
+    /// The figures that `--summary` prints. Null if the guest did not run to its end.
     summary: Option<Summary>,
-    /// How the program ended. `None` if the guest ended without telling.
+    /// The end of the program. Null if the guest ended without telling.
     status: Option<StatusRecord>,
 }
 
+/// The kernel of a guest.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct KernelRecord {
+    /// The kernel's name: `ebb` or `linux`.
     name: &'static str,
+    /// The kernel's version.
     version: String,
 }
 
+/// The QEMU of a run.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct QemuRecord {
+    /// QEMU's version.
     version: String,
+    /// Every word of its command line, the program first.
     command: Vec<String>,
 }
 
-/// CPU time in seconds.
+/// The CPU time of a process, exact to 10 ms.
 #[derive(Copy, Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CpuRecord {
+    /// The time in its own code, in seconds.
     user: f64,
+    /// The time in the host's kernel, in seconds.
     system: f64,
 }
 
+/// The end of a program.
 #[derive(Copy, Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StatusRecord {
     /// The exit status as a shell shows it: 128 plus the signal's number after a signal.
     code: u8,
+    /// The number of the signal that ended the program. Null if none did.
     signal: Option<i32>,
 }
 

@@ -1,4 +1,5 @@
 //! Computes the figures of a finished run: peaks, and how fast freed memory came back to the host.
+//! The comments on fields are the text of docs/json.md.
 
 use super::trace::{Point, Trace};
 use crate::guest::{Killed, OomKills};
@@ -13,32 +14,39 @@ const FALL_MIN: u64 = 16 << 20;
 
 /// How much of the memory that the guest freed came back to the host, and how fast.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Return {
     /// Bytes by which used memory fell from its peak to its lowest value after that.
     pub(crate) freed: u64,
     /// Bytes of `freed` by which resident memory fell while the guest ran.
     pub(crate) returned: u64,
-    /// Time until resident memory had fallen by half of `freed`. It counts from the last moment at
-    /// which 95 % of the fall was still ahead. `None` if that never happened.
+    /// Milliseconds until resident memory had fallen by half of `freed`. They count from the last
+    /// moment at which 95 % of the fall was still ahead. Null if it did not fall that far.
     #[serde(serialize_with = "milliseconds")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub(crate) half: Option<Duration>,
-    /// The same for 95 % of `freed`.
+    /// Milliseconds until resident memory had fallen by 95 % of `freed`, counted from the same
+    /// moment. Null if it did not fall that far.
     #[serde(serialize_with = "milliseconds")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub(crate) most: Option<Duration>,
 }
 
 /// The free memory of the guest that the host took by itself, without a report of the guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Taken {
     /// Bytes that were taken. A page that is taken twice counts twice.
     pub(crate) bytes: u64,
     /// Number of ranges that were taken.
     pub(crate) ranges: u64,
-    /// Time that the host worked for it.
+    /// Milliseconds that the host worked for it.
     #[serde(serialize_with = "plain_milliseconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub(crate) time: Duration,
-    /// The part of `time` in which holes were punched into the guest's memory.
+    /// Milliseconds of `time` in which holes were punched into the guest's memory.
     #[serde(serialize_with = "plain_milliseconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub(crate) punching: Duration,
 }
 
@@ -59,13 +67,13 @@ impl From<Reclaimed> for Taken {
     }
 }
 
-/// The number of processes that the guest's OOM killer killed, and the last of them. Its `Display`
-/// is a text for the summary.
+/// The processes that the guest's OOM killer ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Killings {
-    /// Number of processes that it killed.
+    /// Number of processes that it ended.
     pub(crate) kills: u64,
-    /// The last killed processes. Empty if the guest's kernel does not name them.
+    /// The last of them, at most eight. Empty if the guest's kernel does not name them.
     pub(crate) last: Vec<Killed>,
 }
 
@@ -106,38 +114,39 @@ impl fmt::Display for Killings {
     }
 }
 
-/// The figures of a finished run, with settings. Amounts are in bytes. Its `Display` is the text of
-/// `--summary`.
+/// The figures of a finished run, with settings.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
-    /// Size of the guest's memory.
+    /// The guest's RAM in bytes.
     pub(crate) memory: u64,
-    /// The accelerator's name, such as `KVM`.
+    /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
-    /// How freed memory went back, a mode of `--give-back`.
+    /// How free memory went back to the host: `shared`, `hinting`, `reporting` or `off`.
     pub(crate) give_back: &'static str,
-    /// Name and version of the guest's kernel. `None` if it is Ebb's own.
+    /// Name and version of the guest's kernel. Left out for Ebb's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel: Option<String>,
     /// Number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// The most bytes that the guest used. `None` if its kernel does not report that.
+    /// The most bytes that the guest used. Null if its kernel does not report that.
     pub(crate) peak_used: Option<u64>,
     /// The most bytes that the host held for the guest.
     pub(crate) peak_resident: u64,
-    /// Bytes that the guest used at the end. `None` if its kernel does not report that.
+    /// Bytes that the guest used at the end. Null if its kernel does not report that.
     pub(crate) used_now: Option<u64>,
     /// Bytes that the host held for the guest at the end.
     pub(crate) resident_now: u64,
-    /// Number of reports of free pages. `None` if the kernel does not report that.
+    /// Number of reports of free pages. Null if the guest's kernel does not tell.
     pub(crate) reports: Option<u64>,
-    /// Number of free ranges in all reports. `None` if the kernel does not report that.
+    /// Number of free ranges in all reports. Null if the guest's kernel does not tell.
     pub(crate) reported_ranges: Option<u64>,
-    /// Bytes of all reported ranges. `None` if the kernel does not report that.
+    /// Bytes of all reported ranges. Null if the guest's kernel does not tell.
     pub(crate) reported: Option<u64>,
-    /// Guest time from the kernel's entry to the first instruction of the program. `None` if it is
-    /// not known.
+    /// Milliseconds of guest time from the kernel's entry to the first instruction of the program.
+    /// Null if they are unknown.
     #[serde(serialize_with = "milliseconds")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub(crate) start: Option<Duration>,
     /// Guest time when the program had ended. The record of `--record` shows it.
     #[serde(skip)]
@@ -145,20 +154,22 @@ pub(crate) struct Summary {
     /// Page faults of the program. The record of `--record` shows them.
     #[serde(skip)]
     pub(crate) faults: Option<u64>,
-    /// Host time from the start of the CPUs to the end of the guest.
+    /// Milliseconds of host time from the start of the CPUs to the end of the guest.
     #[serde(serialize_with = "plain_milliseconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub(crate) ran: Duration,
-    /// Memory of the QEMU process besides the guest's RAM, at its peak. `None` if it is not known.
+    /// Bytes of QEMU's resident memory besides the guest's RAM, at its peak. Null if they are
+    /// unknown.
     pub(crate) qemu: Option<u64>,
-    /// QEMU's proportional set size without the guest's memory, at its peak: pages shared with
-    /// other processes count in part. `None` if it is not known.
+    /// Bytes of QEMU's proportional set size without the guest's memory, at its peak: pages shared
+    /// with other processes count in part. Null if they are unknown.
     pub(crate) qemu_pss: Option<u64>,
-    /// Processes that the guest's OOM killer killed. `None` if its kernel does not report that.
+    /// Processes that the guest's OOM killer ended. Null if its kernel does not tell.
     pub(crate) oom: Option<Killings>,
-    /// Free memory that the host took by itself. `None` if it took nothing.
+    /// Free memory that the host took by itself. Left out if it took nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
-    /// How freed memory came back. `None` with `--icount`, and if used memory never fell by 16 MiB.
+    /// How freed memory came back. Null with `--icount`, and if used memory never fell by 16 MiB.
     #[serde(rename = "return")]
     pub(crate) returned: Option<Return>,
 }

@@ -1,9 +1,7 @@
 //! The file of `--timeline`: the memory curve of a run as JSON lines.
 //!
-//! Each line is an object. `t_ms` is host time since the guest's CPUs were started, and amounts are
-//! in bytes. `used` is null until the guest reports it. A figure that the guest's kernel does not
-//! know is always null. While the guest's CPUs are stopped, a line has `stands_still`: true. The
-//! last line, written when the guest has ended, also has `summary`.
+//! Each line is an object. The last one is written when the guest has ended. The comments on fields
+//! are the text of docs/json.md.
 
 use super::summary::Summary;
 use crate::failure::Failure;
@@ -22,20 +20,37 @@ pub(crate) struct Timeline {
     error: Option<io::Error>,
 }
 
+/// A sample of a guest's memory.
 #[derive(Serialize)]
-struct Line<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Line<'a> {
+    /// Host time since the start of the guest's CPUs.
     t_ms: f64,
+    /// Bytes of memory that the guest uses. Null until its kernel tells.
     used: Option<u64>,
+    /// Bytes of the guest's memory that are resident on the host.
     resident: u64,
+    /// Bytes of free pageblocks that the host may still hold. Null if the guest's kernel does not
+    /// tell.
     unreported: Option<u64>,
+    /// Bytes of all ranges that the guest has reported as free so far. Null if its kernel does not
+    /// tell.
     reported: Option<u64>,
+    /// Bytes that the host has taken by itself so far. Null for a guest from which the host takes
+    /// no memory by itself.
     taken: Option<u64>,
+    /// The number of reports so far. Null if the guest's kernel does not tell.
     reports: Option<u64>,
+    /// The number of reported ranges so far. Null if the guest's kernel does not tell.
     ranges: Option<u64>,
+    /// Bytes of files in the guest's memory. Null until its kernel tells.
     file: Option<u64>,
+    /// The number of page faults in the guest so far. Null until its kernel tells.
     faults: Option<u64>,
+    /// Always true: the virtual CPUs were stopped. Left out while they ran.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stands_still: bool,
+    /// The figures of the whole run. Only the last line has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a Summary>,
 }
@@ -123,4 +138,60 @@ impl Timeline {
 fn is_not_a_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, NotSeekable};
     matches!(error.kind(), InvalidInput | NotSeekable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reclaim::Reclaimed;
+    use crate::run::summary::Facts;
+    use crate::run::trace::Trace;
+    use std::time::Duration;
+
+    #[test]
+    fn lines_are_as_their_schema_says() {
+        let path = std::env::temp_dir().join(format!("ebb-timeline-{}", std::process::id()));
+        let mut timeline = Timeline::create(&path).unwrap();
+        let mut trace = Trace::new();
+        let sample = |ms, used| Sample {
+            at: Duration::from_millis(ms),
+            used,
+            resident: 1 << 30,
+            first_user: used.map(|_| Duration::from_millis(123)),
+            ..Sample::default()
+        };
+        for sample in [
+            sample(0, None),
+            sample(50, Some(1 << 29)),
+            sample(100, Some(0)),
+        ] {
+            trace.add(sample);
+            timeline.add(&sample);
+        }
+        let facts = Facts {
+            memory: 1 << 30,
+            accel: "TCG".into(),
+            give_back: "shared",
+            kernel: Some("Linux 6.1".into()),
+            qemu: None,
+            qemu_pss: None,
+            taken: Some(Reclaimed {
+                bytes: 4096,
+                ranges: 1,
+                time: Duration::from_micros(1500),
+                punching: Duration::ZERO,
+            }),
+            guest_time_is_host_time: true,
+        };
+        let summary = Summary::new(&trace, facts);
+        timeline.finish(&sample(150, Some(0)), &summary).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text.lines().count(), 4);
+        for line in text.lines() {
+            let json = serde_json::from_str(line).unwrap();
+            let wrong = crate::pages::problems_of("timeline", &json);
+            assert!(wrong.is_empty(), "{line}: {wrong:?}");
+        }
+    }
 }

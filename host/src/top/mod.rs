@@ -19,6 +19,8 @@ mod screen;
 #[cfg(test)]
 mod screen_tests;
 
+#[cfg(test)]
+pub(crate) use once::Listing;
 pub(crate) use options::TopOptions;
 
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! `ebb top --once`, which prints the guests as a table or as JSON.
+//! `ebb top --once`, which prints the guests as a table or as JSON. The comments on fields are the
+//! text of docs/json.md.
 
 use super::columns::{Column, GAP, noted, padded};
 use crate::failure::Failure;
@@ -14,11 +15,16 @@ const VERSION: u32 = 1;
 const WIDTH_ENDLESS: usize = 400;
 const NO_GUESTS: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
 
+/// The guests of this user.
 #[derive(Serialize)]
-struct Listing<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Listing<'a> {
+    /// The version of the format, which is 1. It rises when a field changes its meaning or goes,
+    /// not when one is added.
     version: u32,
+    /// The guests that answered, in the order of `--sort`.
     guests: Vec<&'a Figures>,
-    /// Sockets of runs that did not answer in time.
+    /// The paths of the sockets of runs that did not answer within 0.7 s.
     silent: Vec<String>,
 }
 
@@ -143,5 +149,9 @@ mod tests {
         assert_eq!(json["guests"][0]["name"], "large");
         assert_eq!(json["guests"][1]["resident_bytes"], 45 << 20);
         assert_eq!(json["silent"][0], "/run/9.sock");
+        assert_eq!(
+            crate::pages::problems_of("top", &json),
+            Vec::<String>::new()
+        );
     }
 }

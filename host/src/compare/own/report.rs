@@ -19,8 +19,11 @@ const SCHEMA: u32 = 2;
 /// The report of a comparison of columns: configurations of guests, in which the same programs or
 /// experiments ran.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct OwnReport {
+    /// Always `columns`. A report of experiments on both kernels has no such field.
     kind: &'static str,
+    /// The version of the format, which is 2. Reports of another version are refused.
     schema: u32,
     /// Whether all planned runs are there.
     pub(crate) complete: bool,
@@ -28,7 +31,7 @@ pub(crate) struct OwnReport {
     pub(crate) created: String,
     /// The facts about the host.
     pub(crate) host: Host,
-    /// The version of `ebb` that measured.
+    /// The version of `ebb` that measured, with the commit in brackets if the build knew it.
     pub(crate) ebb_version: String,
     /// The command line of this comparison.
     pub(crate) options: Vec<String>,
@@ -36,6 +39,7 @@ pub(crate) struct OwnReport {
     pub(crate) columns: Vec<ColumnFacts>,
     /// The runs, each with the index of its column.
     #[serde(serialize_with = "flat")]
+    #[cfg_attr(test, schemars(with = "Vec<Numbered<Run>>"))]
     pub(crate) runs: Vec<(usize, Run)>,
     /// The figures of all runs.
     pub(crate) table: Vec<OwnRow>,
@@ -43,10 +47,11 @@ pub(crate) struct OwnReport {
 
 /// The name and the options of a column of the report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Column"))]
 pub(crate) struct ColumnFacts {
     /// The column's name.
     pub(crate) name: String,
-    /// Options of `ebb run` that this column has in addition to those of all columns.
+    /// Options of `ebb run` that this column has besides those of all columns.
     pub(crate) options: Vec<String>,
 }
 
@@ -210,9 +215,11 @@ struct Stored {
     runs: Vec<Numbered<Run>>,
 }
 
-/// A run with the index of its column as one of its fields.
+/// A run in a column.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ColumnRun"))]
 struct Numbered<R> {
+    /// The index of the column, from 0.
     column: usize,
     #[serde(flatten)]
     run: R,
@@ -224,4 +231,31 @@ fn flat<S: Serializer>(runs: &[(usize, Run)], to: S) -> Result<S::Ok, S::Error> 
         column: *column,
         run,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::guest::Guest;
+
+    #[test]
+    fn the_json_is_as_its_schema_says_and_can_be_read() {
+        let columns = [
+            Variant::new("Ebb", &[]).unwrap(),
+            Variant::new("small", &["-m", "256M"]).unwrap(),
+        ];
+        let run = |wall_s: f64| Run {
+            record: Some(serde_json::json!({"wall_s": wall_s, "status": {"code": 0}})),
+            ..Run::blank(Guest::Ebb)
+        };
+        let runs = vec![(0, run(2.0)), (1, run(1.0))];
+        let report = OwnReport::new(true, "2026-11-29T12:00:00Z".into(), &columns, runs);
+        assert!(!report.table.is_empty());
+        let json = serde_json::to_value(&report).unwrap();
+        let wrong = crate::pages::problems_of("compare-columns", &json);
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert_eq!(json["runs"][1]["column"], 1);
+        let read = OwnReport::from_json(json.to_string().as_bytes()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
 }

@@ -12,15 +12,19 @@ const ROWS_MAX: usize = 500;
 
 /// A row of the table: one figure of one program or experiment, in all columns that have it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ColumnsRow"))]
 pub(crate) struct OwnRow {
     /// The program or experiment that ran.
     pub(crate) subject: String,
+    /// The figure's name.
     pub(crate) metric: String,
+    /// The unit of the values, which are not scaled. Empty for a plain count.
     pub(crate) unit: String,
+    /// The better direction.
     pub(crate) better: Better,
-    /// Whether it is one of [`figures::of`](super::super::figures::of), which are mostly the
-    /// program's own.
+    /// Whether the figure is taken from the program's events, not by the host.
     pub(crate) by_program: bool,
+    /// The labels that distinguish this row from others of the same metric.
     pub(crate) labels: BTreeMap<String, String>,
     /// The cells of those columns that have the figure.
     pub(crate) cells: Vec<OwnCell>,
@@ -41,16 +45,20 @@ impl OwnRow {
 
 /// The values that one figure has in all rounds of one column.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ColumnsCell"))]
 pub(crate) struct OwnCell {
     /// The column's name.
     pub(crate) column: String,
+    /// The median of all values.
     pub(crate) median: f64,
+    /// The least value.
     pub(crate) min: f64,
+    /// The greatest value.
     pub(crate) max: f64,
     /// The number of values.
     pub(crate) rounds: u32,
     /// The figure divided by that of the first column: the median of the quotients of all rounds.
-    /// `None` in the first column, if a figure is not above zero, if the figure must not be
+    /// Left out in the first column, if a figure is not above zero, if the figure must not be
     /// compared, and if no round has runs of both columns that ended well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
