@@ -52,6 +52,11 @@ uninstall: ## remove what install has installed
 reference: build ## write the pages about options, metrics and JSON again, after a change of any
 	$(EBB) pages --book docs
 	EBB_WRITE_REFERENCE=yes $(CARGO) test --release -p ebb-host --lib -- pages::json
+BOOK_CARGO = CARGO_TARGET_DIR=target/book-tools $(CARGO)
+BOOK_ARGS = --manifest-path book/Cargo.toml
+.PHONY: book
+book: ## build the documentation as a book, in target/book, and look up its links
+	$(BOOK_CARGO) run --release $(BOOK_ARGS)
 deb: build ## make a Debian package, in target/deb
 	@scripts/deb
 
@@ -126,7 +131,7 @@ REST_STEPS = test-long-linux test-models,test-crates,test-long-others,xen-lab,kv
 test-rest: deps ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
 	@+MAKE="$(MAKE)" scripts/steps $(REST_STEPS)
 test-all: test test-rest ## and what takes longer: long storms, programs, Python's own tests, the Debian package
-	@+MAKE="$(MAKE)" scripts/steps deb,stress,stress-blk,stress-vm,pause-test,programs-test,qemu-migration,python-test
+	@+MAKE="$(MAKE)" scripts/steps deb,test-pages,stress,stress-blk,stress-vm,pause-test,programs-test,qemu-migration,python-test
 .PHONY: test-cases
 test-cases: ## list every test case by its target; `make test` leaves out those that are `long`
 	@LIBRARIES="$(LIBRARIES)" CARGO="$(CARGO)" scripts/test-cases
@@ -145,6 +150,15 @@ test-models: ## every interleaving of the lock-free parts, in small
 	$(CARGO) test --release -p ebb-kernel-logic-models -p ebb-blk-models model
 test-crates: ## package the libraries as crates.io would get them, and use them in a project of their own
 	CARGO="$(CARGO)" scripts/crates
+# The report has plots of memory, of ratios and of percentiles.
+.PHONY: test-pages
+test-pages: build workloads ## the book and a report of `ebb compare` in Chromium: on narrow screens, in dark colors, on paper
+	scripts/deps chromium
+	$(CARGO) fmt $(BOOK_ARGS) --check
+	$(BOOK_CARGO) clippy --release $(BOOK_ARGS) --all-targets -- -D warnings
+	mkdir -p target/pages
+	target/release/ebb compare memhog page-fault huge-latency --icount --rounds 1 --html target/pages/report.html >/dev/null
+	EBB_REPORTS=$(CURDIR)/target/pages $(BOOK_CARGO) test --release $(BOOK_ARGS)
 .PHONY: fuzz
 fuzz: ## the request parsing of both doors against input that coverage leads; SECONDS=300 each, else a fixed count
 	CARGO="$(CARGO)" scripts/fuzz $(SECONDS)

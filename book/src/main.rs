@@ -4,7 +4,9 @@ use anyhow::{Result, bail};
 use std::path::Path;
 
 fn main() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
     let folder = ebb_book::build(&root)?;
     let dead = ebb_book::dead_links(&folder)?;
     if !dead.is_empty() {

@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn links_stay_inside_the_book() {
         let at_top = |line| inside_line(line, Path::new(""));
-        assert_eq!(at_top("[a](b.md#c), [d](https://e)"), "[a](b.md#c), [d](https://e)");
+        assert_eq!(
+            at_top("[a](b.md#c), [d](https://e)"),
+            "[a](b.md#c), [d](https://e)"
+        );
         assert_eq!(at_top("[a](../SECURITY.md#b) c"), "[a](security.md#b) c");
         assert_eq!(at_top("[o]: ../ARCHITECTURE.md"), "[o]: architecture.md");
         assert_eq!(

@@ -69,7 +69,10 @@ impl Window {
                     seen.console.push(format!("{:?}", call.params.args));
                 }
                 Event::RuntimeExceptionThrown(thrown) => {
-                    seen.console.push(thrown.params.exception_details.text.clone());
+                    let details = &thrown.params.exception_details;
+                    let error = details.exception.as_ref();
+                    let error = error.and_then(|error| error.description.as_deref());
+                    seen.console.push(error.unwrap_or(&details.text).to_owned());
                 }
                 Event::NetworkRequestWillBeSent(request) => {
                     seen.requests.push(request.params.request.url.clone());
@@ -77,7 +80,8 @@ impl Window {
                 _ => {}
             }
         };
-        tab.add_event_listener(Arc::new(listen)).expect("a listener");
+        tab.add_event_listener(Arc::new(listen))
+            .expect("a listener");
         Self {
             _browser: browser,
             tab,
@@ -93,7 +97,7 @@ impl Window {
             width,
             height: 800,
             device_scale_factor: 1.0,
-            mobile: width < 600,
+            mobile: false,
             scale: None,
             screen_width: None,
             screen_height: None,
@@ -120,7 +124,11 @@ impl Window {
         let found = self.evaluate(include_str!("looks.js"));
         let mut wrong: Vec<String> = serde_json::from_str(&found).expect("a list");
         let seen = self.seen.lock().expect("a lock");
-        wrong.extend(seen.console.iter().map(|line| format!("the console says {line}")));
+        wrong.extend(
+            seen.console
+                .iter()
+                .map(|line| format!("the console says {line}")),
+        );
         let is_local = |url: &&String| !url.starts_with("file://") && !url.starts_with("data:");
         let foreign = seen.requests.iter().filter(is_local);
         wrong.extend(foreign.map(|url| format!("asks for {url}")));
@@ -177,7 +185,9 @@ fn all_look_right(pages: &[PathBuf]) {
 
 #[test]
 fn the_books_pages_look_right() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize();
     let folder = ebb_book::build(&root.expect("the repository")).expect("the book");
     all_look_right(&pages(&folder));
 }
@@ -185,7 +195,9 @@ fn the_books_pages_look_right() {
 #[test]
 fn reports_look_right() {
     let folder = std::env::var_os("EBB_REPORTS").expect("EBB_REPORTS names a folder with reports");
-    let folder = Path::new(&folder).canonicalize().expect("the folder EBB_REPORTS");
+    let folder = Path::new(&folder)
+        .canonicalize()
+        .expect("the folder EBB_REPORTS");
     let reports = pages(&folder);
     all_look_right(&reports);
     let window = Window::new();
@@ -207,7 +219,14 @@ fn what_is_wrong_with_a_page_is_found() {
     std::fs::write(&page, text).expect("a page");
     let wrong = Window::new().open(&page, 400, "light", "screen").join("\n");
     std::fs::remove_dir_all(&folder).expect("the folder");
-    for part in ["pixels wide", "contrast", "empty", "oh", "http://example.org", "nothing"] {
+    for part in [
+        "pixels wide",
+        "contrast",
+        "empty",
+        "oh",
+        "http://example.org",
+        "nothing",
+    ] {
         assert!(wrong.contains(part), "{part} is not in:\n{wrong}");
     }
 }

@@ -12,6 +12,8 @@
   // Nothing needs the whole page to be moved sideways. A wide table may move in its own frame.
   const width = document.documentElement.scrollWidth;
   if (width > innerWidth) wrong.push(`the page is ${width} pixels wide in a window of ${innerWidth}`);
+  // Without it a phone shows the page small, as on a wide screen.
+  if (!document.querySelector('meta[name=viewport]')) wrong.push('the page does not name its viewport');
   // Each plot is drawn. Icons are plots too.
   for (const svg of document.querySelectorAll('svg')) {
     if (!shown(svg)) continue;
