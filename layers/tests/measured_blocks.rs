@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 /// this list when a command has written it again.
 const WITHOUT_ORIGIN: &[&str] = &["allocator", "VM exits", "ebb blk"];
 
-/// Blocks of a page whose figures are compared with each other, so that all must come from one
-/// commit.
+/// Blocks whose figures are compared with each other, so that all must be on one page and come from
+/// one commit.
 const COMPARED: &[&[&str]] = &[&["ebb compare", "another comparison"]];
 
-/// Pages whose text may only name figures of a block or of [`PARAMETERS`].
-const CHECKED: &[&str] = &["README.md", "docs/measurements.md"];
+/// The index of the measured pages.
+const INDEX: &str = "docs/measurements.md";
+/// The folder of the measured pages.
+const MEASURED: &str = "docs/measured";
 
 /// Numbers with a unit that the product or an experiment is given, so no command measures them.
 const PARAMETERS: &[&str] = &["600 MiB"];
@@ -150,7 +152,23 @@ fn faults(blocks: &[Block], without: &[&str], compared: &[&[&str]]) -> Vec<Strin
     faults
 }
 
-/// Returns the documents of the repository: all Markdown files outside of build folders.
+/// Returns what is wrong with a page that has the blocks `names`: groups of `compared` of which it
+/// has only a part.
+fn divided(names: &[&str], compared: &[&[&str]]) -> Vec<String> {
+    let is_here = |name: &&str| names.contains(name);
+    compared
+        .iter()
+        .filter(|group| group.iter().any(is_here) && !group.iter().all(is_here))
+        .map(|group| format!("not all are here: {}", group.join(", ")))
+        .collect()
+}
+
+/// Returns the folder of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Adds to `found` all Markdown files in `folder` and below, except in build folders.
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries {
@@ -169,21 +187,21 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_block_says_when_how_and_of_which_commit_it_was_taken() {
     let mut paths = Vec::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    documents(&root, &mut paths);
+    documents(&root(), &mut paths);
     let mut seen: Vec<String> = Vec::new();
     let mut wrong: Vec<String> = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).expect("it is text");
-        let of_page = blocks(&text);
-        let faults = faults(&of_page, WITHOUT_ORIGIN, COMPARED);
+        let lines: Vec<&str> = text.lines().collect();
+        let names: Vec<&str> = begins(&lines).into_iter().map(|(_, name)| name).collect();
+        let mut faults = faults(&blocks(&text), WITHOUT_ORIGIN, COMPARED);
+        faults.extend(divided(&names, COMPARED));
         wrong.extend(
             faults
                 .iter()
                 .map(|fault| format!("{}: {fault}", path.display())),
         );
-        let lines: Vec<&str> = text.lines().collect();
-        seen.extend(begins(&lines).into_iter().map(|(_, name)| name.to_owned()));
+        seen.extend(names.into_iter().map(str::to_owned));
     }
     for name in WITHOUT_ORIGIN
         .iter()
@@ -250,13 +268,26 @@ fn unknown_figures(around: &str, known: &BTreeSet<String>, parameters: &[&str]) 
         .collect()
 }
 
+/// Returns the paths of the pages whose text may only name figures of a block or of [`PARAMETERS`]:
+/// README.md, [`INDEX`], and each page of [`MEASURED`].
+fn checked() -> Vec<String> {
+    let mut paths = Vec::new();
+    documents(&root().join(MEASURED), &mut paths);
+    let names = paths.iter().filter_map(|path| path.file_name());
+    let mut pages: Vec<String> = names
+        .map(|name| format!("{MEASURED}/{}", name.to_string_lossy()))
+        .collect();
+    pages.extend(["README.md", INDEX].map(str::to_owned));
+    pages.sort();
+    pages
+}
+
 #[test]
 fn text_names_no_figure_that_no_block_has() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let pages: Vec<_> = CHECKED
-        .iter()
+    let pages: Vec<_> = checked()
+        .into_iter()
         .map(|page| {
-            let text = fs::read_to_string(root.join(page)).expect("it is text");
+            let text = fs::read_to_string(root().join(&page)).expect("it is text");
             (page, parts(&text))
         })
         .collect();
@@ -300,13 +331,12 @@ fn a_figure_of_the_text_is_found_unless_a_block_has_it() {
 
 #[test]
 fn the_readme_has_the_figures_of_the_measurements() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = std::process::Command::new(root.join("scripts/figures"))
+    let output = std::process::Command::new(root().join("scripts/figures"))
         .output()
         .expect("a shell runs it");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let readme = fs::read_to_string(root.join("README.md")).expect("it is text");
+    let readme = fs::read_to_string(root().join("README.md")).expect("it is text");
     let table = String::from_utf8(output.stdout).expect("it is text");
     assert!(
         readme.contains(&table),
@@ -376,6 +406,9 @@ fn blocks_that_are_compared_are_of_one_commit() {
         faults(&apart, &[], group),
         ["compared with each other: a of 0123456789ab, b of ba9876543210"]
     );
+    assert!(divided(&["a", "b", "c"], group).is_empty());
+    assert!(divided(&["c"], group).is_empty());
+    assert_eq!(divided(&["c", "b"], group), ["not all are here: a, b"]);
     // One that was taken again beside one of unknown origin.
     let half = page(&[("a", &one), ("b", "| old |")]);
     assert_eq!(faults(&half, &["b"], group).len(), 1);
