@@ -41,9 +41,11 @@ install: ## install the command built before, its manual pages and completions: 
 	install -D -m 755 $(EBB) $(DESTDIR)$(PREFIX)/bin/ebb
 	$(EBB) pages $(SHARE)
 	gzip -9nf $(SHARE)/man/man1/ebb.1 $(SHARE)/man/man1/ebb-*.1
-	install -d $(SHARE)/doc/ebb/schemas
+	install -d $(addprefix $(SHARE)/doc/ebb/,schemas measured/plots)
 	install -m 644 README.md CHANGELOG.md $(DOCS) $(SHARE)/doc/ebb
 	install -m 644 docs/schemas/*.json $(SHARE)/doc/ebb/schemas
+	install -m 644 docs/measured/*.md $(SHARE)/doc/ebb/measured
+	install -m 644 docs/measured/plots/*.svg $(SHARE)/doc/ebb/measured/plots
 uninstall: ## remove what install has installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb.1.gz $(SHARE)/man/man1/ebb-*.1.gz $(SHARE)/bash-completion/completions/ebb \
 	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb
@@ -197,7 +199,7 @@ kvm-cpus: deps build workloads ## what faults cost guests with more CPUs than th
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cpus target/kvm-lab
 kvm-exits: deps build workloads ## count the VM exits of both kernels on it; 3 minutes
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/exits target/kvm-lab > target/kvm-exits.md
-	$(INTO) "VM exits" "make $@" < target/kvm-exits.md
+	$(call INTO,vm-exits,VM exits) < target/kvm-exits.md
 
 .PHONY: xen-lab xen-experiments
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold
@@ -207,9 +209,9 @@ xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a 
 	EBB=target/release/ebb blk/lab/experiments target/xen-experiments
 	$(CARGO) build --release -p ebb-blk --example xen-report
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md
-	$(INTO) "xen experiments" "make $@" < target/xen-experiments/report.md
+	$(call INTO,xen,xen experiments) < target/xen-experiments/report.md
 
-# Everything in docs/measurements.md and README.md that a command has measured is between markers, and is written again by
+# Everything in docs/measured/ and README.md that a command has measured is between markers, and is written again by
 # the command that its first line names. Nothing else may run on the machine meanwhile.
 .PHONY: bench measure measure-again measure-all measure-allocator measure-blk measure-picture measure-readme
 bench: ## time the allocator against itself and others
@@ -217,21 +219,22 @@ bench: ## time the allocator against itself and others
 # A run that fails is part of the report; only when there is no report make stops.
 COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
-INTO = scripts/section docs/measurements.md
-measure: deps build ## write what docs/measurements.md says of faults, freed memory, messages and boots again: 30 minutes
+# $(call INTO,PAGE,BLOCK) fills a block of a page in docs/measured/; the block has the name of the page unless it is given.
+INTO = scripts/section docs/measured/$(1).md "$(or $(2),$(1))" "make $@"
+measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, boots and others; 30 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) idle stream huge-latency heap pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --json target/measure/counted.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) boots --linux none --give-back reporting --json target/measure/boots.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
-	$(INTO) "ebb compare" "make $@" < target/measure/report.md
-	mkdir -p docs/plots && cp target/measure/plots/*.svg docs/plots/
+	$(call INTO,compare,ebb compare) < target/measure/report.md
+	mkdir -p docs/measured/plots && cp target/measure/plots/*.svg docs/measured/plots/
 measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 20 minutes
 	$(COMPARE) page-fault memhog messaging --give-back reporting --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
-	$(INTO) "another comparison" "make $@" < target/measure/agreement.md
+	$(call INTO,compare,another comparison) < target/measure/agreement.md
 # Parts that are comparisons: what `ebb compare` gets.
 measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting --rounds 1
 measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off --rounds 1
@@ -243,27 +246,27 @@ measure-parallel: OF = parallel --give-back off
 measure-elasticity: OF = elasticity --rounds 1
 COMPARISONS = $(addprefix measure-,pool compaction latency growth programs give-back parallel elasticity)
 .PHONY: $(COMPARISONS)
-$(COMPARISONS): deps build # its part of docs/measurements.md again
+$(COMPARISONS): deps build # its page of docs/measured/ again
 	mkdir -p target/measure
 	$(COMPARE) $(OF) --markdown target/measure/$@.md >/dev/null $(SOME_FAILED)
-	scripts/tables < target/measure/$@.md | $(INTO) $(@:measure-%=%) "make $@"
+	scripts/tables < target/measure/$@.md | $(call INTO,$(@:measure-%=%))
 # Parts that other commands print.
 TABLES = messaging-modes swap-test share-test stdio-test root-test runtimes-test cost-test host-pages
 .PHONY: $(TABLES:%=measure-%)
-$(TABLES:%=measure-%): measure-%: build workloads # its part of docs/measurements.md again
+$(TABLES:%=measure-%): measure-%: build workloads # its page of docs/measured/ again
 	mkdir -p target/measure
 	$(MAKE) -s --no-print-directory $* > target/measure/$*.md
-	$(INTO) $* "make $@" < target/measure/$*.md
-measure-allocator: ## write the allocator's part of docs/measurements.md again
+	$(call INTO,$*) < target/measure/$*.md
+measure-allocator: ## write docs/measured/allocator.md again
 	mkdir -p target/measure
 	$(CARGO) bench -p ebb-mm-benches --bench peers > target/measure/allocator.txt
-	$(INTO) allocator "make $@" < target/measure/allocator.txt
-measure-blk: deps build ## write the block back-end's part of docs/measurements.md again: 10 minutes
+	$(call INTO,allocator) < target/measure/allocator.txt
+measure-blk: deps build ## write docs/measured/disks.md again: 10 minutes
 	mkdir -p target/measure
 	$(CARGO) run --release -p ebb-blk --example drive > target/measure/blk.md
 	$(CARGO) run --release -p ebb-blk --example pressure >> target/measure/blk.md
 	$(CARGO) run --release -p ebb-blk --example selective >> target/measure/blk.md
-	$(INTO) "ebb blk" "make $@" < target/measure/blk.md
+	$(call INTO,disks,ebb blk) < target/measure/blk.md
 DEMO = target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 5
 measure-picture: build workloads ## write README's picture again
 	mkdir -p target/measure
@@ -271,7 +274,7 @@ measure-picture: build workloads ## write README's picture again
 	scripts/section README.md picture "make demo" < target/measure/picture.md
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) scripts/pause-picture > target/measure/pause.md
 	scripts/section README.md pause "make $@" < target/measure/pause.md
-measure-readme: ## write README's table again, from docs/measurements.md
+measure-readme: ## write README's table again, from docs/measured/
 	scripts/figures | scripts/section README.md figures "scripts/figures"
 measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: five hours
 	$(MAKE) measure-readme

@@ -28,14 +28,27 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the names of the pages in `docs`, the table of contents not included.
+/// Returns the pages in `docs` and its folders by their paths from `docs`. The table of contents is
+/// left out.
 fn pages() -> BTreeSet<String> {
-    let entries = fs::read_dir(root().join("docs")).expect("a folder");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
-    let names = names.map(|name| name.into_string().expect("a name of ours"));
-    names
-        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
-        .collect()
+    let mut found = BTreeSet::new();
+    find_pages(&root().join("docs"), "", &mut found);
+    found.remove("SUMMARY.md");
+    found
+}
+
+/// Adds to `found` the pages in `folder` and below. Each is `prefix` and its path from `folder`.
+fn find_pages(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = format!("{prefix}{}", name.expect("a name of ours"));
+        if path.is_dir() {
+            find_pages(&path, &format!("{name}/"), found);
+        } else if name.ends_with(".md") {
+            found.insert(name);
+        }
+    }
 }
 
 /// Returns the lines of a page that are text, without code in lines and blocks.
@@ -131,6 +144,18 @@ fn each_page_is_in_the_contents_once() {
     let listed: BTreeSet<String> = contents.iter().cloned().collect();
     assert_eq!(listed.len(), contents.len(), "a page is listed twice");
     assert_eq!(listed, pages());
+}
+
+#[test]
+fn the_index_of_measurements_links_each_of_its_pages() {
+    let is_measured = |page: &String| page.starts_with("measured/");
+    let linked = links(&read(&root().join("docs/measurements.md")));
+    let files = linked
+        .iter()
+        .map(|link| link.split('#').next().unwrap_or_default().to_owned());
+    let files: BTreeSet<String> = files.filter(is_measured).collect();
+    let expected: BTreeSet<String> = pages().into_iter().filter(is_measured).collect();
+    assert_eq!(files, expected);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The blocks of figures that commands write into the documents, by `scripts/section`: each says
 //! when it was taken, of which commit, and by which command. The text around them names no figure
-//! that no block has.
+//! that no block of its page has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,15 +10,36 @@ use std::path::{Path, PathBuf};
 /// this list when a command has written it again.
 const WITHOUT_ORIGIN: &[&str] = &["allocator", "VM exits", "ebb blk"];
 
-/// Blocks of a page whose figures are compared with each other, so that all must come from one
-/// commit.
+/// Blocks whose figures are compared with each other, so that all must be on one page and come from
+/// one commit.
 const COMPARED: &[&[&str]] = &[&["ebb compare", "another comparison"]];
 
-/// Pages whose text may only name figures of a block or of [`PARAMETERS`].
-const CHECKED: &[&str] = &["README.md", "docs/measurements.md"];
+/// The index of the measured pages.
+const INDEX: &str = "docs/measurements.md";
+/// The folder of the measured pages.
+const MEASURED: &str = "docs/measured";
 
-/// Numbers with a unit that the product or an experiment is given, so no command measures them.
-const PARAMETERS: &[&str] = &["600 MiB"];
+/// Numbers with a unit that no command measures, by the page whose text names them: sizes and times
+/// of the product, of an experiment, or of a published patch series.
+const PARAMETERS: &[(&str, &[&str])] = &[
+    ("README.md", &["600 MiB"]),
+    ("docs/measured/compaction.md", &["2 MiB", "20 s"]),
+    ("docs/measured/compare.md", &["100 ms"]),
+    ("docs/measured/cost-test.md", &["32 MiB", "256 MiB"]),
+    ("docs/measured/give-back.md", &["1 GiB", "2 GiB"]),
+    (
+        "docs/measured/latency.md",
+        &[
+            "1 ms", "4 KiB", "2 MiB", "1 MiB", "1 GiB", "16 MiB", "0.2 ms", "10 ms",
+        ],
+    ),
+    (
+        "docs/measured/runtimes-test.md",
+        &["300 MiB", "2 GiB", "10 s"],
+    ),
+    ("docs/measured/swap-test.md", &["6 GB", "1.0 GB"]),
+    ("docs/measured/vm-exits.md", &["64 MiB", "2 MiB"]),
+];
 
 /// Units of figures. A number before another word is a count, a version or a date.
 const UNITS: &[&str] = &[
@@ -150,7 +171,23 @@ fn faults(blocks: &[Block], without: &[&str], compared: &[&[&str]]) -> Vec<Strin
     faults
 }
 
-/// Returns the documents of the repository: all Markdown files outside of build folders.
+/// Returns the faults of a page that has the blocks `names`: groups of `compared` that the page has
+/// only in part.
+fn divided(names: &[&str], compared: &[&[&str]]) -> Vec<String> {
+    let is_here = |name: &&str| names.contains(name);
+    compared
+        .iter()
+        .filter(|group| group.iter().any(is_here) && !group.iter().all(is_here))
+        .map(|group| format!("not all are here: {}", group.join(", ")))
+        .collect()
+}
+
+/// Returns the folder of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Adds to `found` all Markdown files in `folder` and below, except in build folders.
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries {
@@ -169,21 +206,21 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_block_says_when_how_and_of_which_commit_it_was_taken() {
     let mut paths = Vec::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    documents(&root, &mut paths);
+    documents(&root(), &mut paths);
     let mut seen: Vec<String> = Vec::new();
     let mut wrong: Vec<String> = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).expect("it is text");
-        let of_page = blocks(&text);
-        let faults = faults(&of_page, WITHOUT_ORIGIN, COMPARED);
+        let lines: Vec<&str> = text.lines().collect();
+        let names: Vec<&str> = begins(&lines).into_iter().map(|(_, name)| name).collect();
+        let mut faults = faults(&blocks(&text), WITHOUT_ORIGIN, COMPARED);
+        faults.extend(divided(&names, COMPARED));
         wrong.extend(
             faults
                 .iter()
                 .map(|fault| format!("{}: {fault}", path.display())),
         );
-        let lines: Vec<&str> = text.lines().collect();
-        seen.extend(begins(&lines).into_iter().map(|(_, name)| name.to_owned()));
+        seen.extend(names.into_iter().map(str::to_owned));
     }
     for name in WITHOUT_ORIGIN
         .iter()
@@ -250,42 +287,56 @@ fn unknown_figures(around: &str, known: &BTreeSet<String>, parameters: &[&str]) 
         .collect()
 }
 
+/// Returns the paths of the pages whose text may only name figures of their own blocks or of
+/// [`PARAMETERS`]: README.md, [`INDEX`], and each page of [`MEASURED`].
+fn checked() -> Vec<String> {
+    let mut paths = Vec::new();
+    documents(&root().join(MEASURED), &mut paths);
+    let names = paths.iter().filter_map(|path| path.file_name());
+    let mut pages: Vec<String> = names
+        .map(|name| format!("{MEASURED}/{}", name.to_string_lossy()))
+        .collect();
+    pages.extend(["README.md", INDEX].map(str::to_owned));
+    pages.sort();
+    pages
+}
+
+/// Returns the faults of the figures that a page with the contents `text` names around its blocks:
+/// figures that are neither in a block nor in `parameters`, and parameters that it does not name.
+fn figure_faults(text: &str, parameters: &[&str]) -> Vec<String> {
+    let (inside, around) = parts(text);
+    let known = numbers(&inside).into_iter().map(|(n, _)| n).collect();
+    let unknown = unknown_figures(&around, &known, parameters);
+    let mut faults: Vec<String> = unknown
+        .into_iter()
+        .map(|figure| format!("no block has {figure}"))
+        .collect();
+    let named = unknown_figures(&around, &BTreeSet::new(), &[]);
+    for parameter in parameters {
+        if !named.iter().any(|figure| figure == parameter) {
+            faults.push(format!("the text does not name {parameter}: unlist it"));
+        }
+    }
+    faults
+}
+
 #[test]
 fn text_names_no_figure_that_no_block_has() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let pages: Vec<_> = CHECKED
-        .iter()
-        .map(|page| {
-            let text = fs::read_to_string(root.join(page)).expect("it is text");
-            (page, parts(&text))
-        })
-        .collect();
-    let known: BTreeSet<String> = pages
-        .iter()
-        .flat_map(|(_, (inside, _))| numbers(inside))
-        .map(|(number, _)| number)
-        .collect();
-    let wrong: Vec<String> = pages
-        .iter()
-        .flat_map(|(page, (_, around))| {
-            let figures = unknown_figures(around, &known, PARAMETERS);
-            figures
-                .into_iter()
-                .map(move |figure| format!("{page}: {figure}"))
-        })
-        .collect();
-    assert!(
-        wrong.is_empty(),
-        "no block has these figures:\n{}",
-        wrong.join("\n")
-    );
-    let spoken: BTreeSet<String> = pages
-        .iter()
-        .flat_map(|(_, (_, around))| unknown_figures(around, &known, &[]))
-        .collect();
-    for parameter in PARAMETERS {
-        assert!(spoken.contains(*parameter), "no page speaks of {parameter}");
+    let pages = checked();
+    let mut wrong: Vec<String> = Vec::new();
+    for page in &pages {
+        let text = fs::read_to_string(root().join(page)).expect("it is text");
+        let of_page = PARAMETERS.iter().filter(|(name, _)| name == page);
+        let parameters: Vec<&str> = of_page.flat_map(|(_, figures)| *figures).copied().collect();
+        let faults = figure_faults(&text, &parameters);
+        wrong.extend(faults.iter().map(|fault| format!("{page}: {fault}")));
     }
+    for (name, _) in PARAMETERS {
+        if !pages.iter().any(|page| page == name) {
+            wrong.push(format!("there is no page {name}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -296,17 +347,28 @@ fn a_figure_of_the_text_is_found_unless_a_block_has_it() {
     let known = numbers(&inside).into_iter().map(|(n, _)| n).collect();
     let unknown = unknown_figures(&around, &known, &["2 MiB"]);
     assert_eq!(unknown, ["7 MiB", "95 %", "1,200 instructions"]);
+    let all = ["2 MiB", "7 MiB", "95 %", "1,200 instructions"];
+    assert!(figure_faults(text, &all).is_empty());
+    // A parameter stays listed when a block has the same number.
+    let more = ["12.5 s", "2 MiB", "7 MiB", "95 %", "1,200 instructions"];
+    assert!(figure_faults(text, &more).is_empty());
+    assert_eq!(
+        figure_faults(text, &["2 MiB", "7 MiB", "95 %", "3 MiB"]),
+        [
+            "no block has 1,200 instructions",
+            "the text does not name 3 MiB: unlist it"
+        ]
+    );
 }
 
 #[test]
 fn the_readme_has_the_figures_of_the_measurements() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = std::process::Command::new(root.join("scripts/figures"))
+    let output = std::process::Command::new(root().join("scripts/figures"))
         .output()
         .expect("a shell runs it");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let readme = fs::read_to_string(root.join("README.md")).expect("it is text");
+    let readme = fs::read_to_string(root().join("README.md")).expect("it is text");
     let table = String::from_utf8(output.stdout).expect("it is text");
     assert!(
         readme.contains(&table),
@@ -376,6 +438,9 @@ fn blocks_that_are_compared_are_of_one_commit() {
         faults(&apart, &[], group),
         ["compared with each other: a of 0123456789ab, b of ba9876543210"]
     );
+    assert!(divided(&["a", "b", "c"], group).is_empty());
+    assert!(divided(&["c"], group).is_empty());
+    assert_eq!(divided(&["c", "b"], group), ["not all are here: a, b"]);
     // One that was taken again beside one of unknown origin.
     let half = page(&[("a", &one), ("b", "| old |")]);
     assert_eq!(faults(&half, &["b"], group).len(), 1);

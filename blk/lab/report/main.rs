@@ -1,4 +1,4 @@
-//! Makes the tables of docs/measurements.md from the output of the Xen laboratory's machines:
+//! Makes the tables of docs/measured/xen.md from the output of the Xen laboratory's machines:
 //!
 //! ```text
 //! cargo run --release -p ebb-blk --example xen-report -- LOG…

@@ -76,7 +76,8 @@ fn allocating_and_freeing_10240_pages() {
 }
 
 /// Shows the testers' table, `free -m` with a pool that is made at boot, with a smaller pool than
-/// theirs; [docs/measurements.md](../../../docs/measurements.md) has it with their sizes.
+/// theirs. Rows 1.21 and 1.22 of [docs/series.md](../../../docs/series.md) have the commands with
+/// their sizes, and what these pools save.
 #[test]
 #[ignore = "long: make test-long"]
 fn what_a_pool_from_boot_on_leaves() {
