@@ -10,7 +10,8 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, args, size};
 use std::fs::{self, File};
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ work ROUNDS (3) times, with SIZE (256M) of memory:
   pool      adds huge pages to the pool, touches them, and takes them out again
 
 Prints for each kind of work how late the latest wake-up was (worst_wake_up_ns), and how long the
-longest round took (work_ns). Work that the guest does not have, or that needs root, is left out.",
+work took at most (work_ns). Preparations, as memory that is touched before it is unmapped, count for
+neither. Work that the guest does not have, or that needs root, is left out.",
     run,
 };
 
@@ -54,8 +56,9 @@ const AREAS: usize = 10_000;
 /// Compacts all memory when it is written.
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
-/// One kind of work: its name, and a function that does one round with memory of a size.
-type Work = (&'static str, fn(usize) -> Result<(), Failure>);
+/// One kind of work: its name, and a function that does one round with memory of a size. It prepares
+/// the work and then does it in [`Watch::during`].
+type Work = (&'static str, fn(usize, &Watch) -> Result<(), Failure>);
 
 const WORK: [Work; 9] = [
     ("rest", rest),
@@ -90,9 +93,56 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
 }
 
 /// What was found beside one kind of work, in nanoseconds.
+#[derive(Default)]
 struct Found {
     worst_ns: u64,
     work_ns: u64,
+}
+
+/// The time during which the kernel works, and what was found in it.
+#[derive(Default)]
+struct Watch(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// When the last work began and, unless it still runs, when it ended, on the monotonic clock.
+    work: Option<(u64, Option<u64>)>,
+    found: Found,
+}
+
+impl Watch {
+    /// Runs `work`, and notes its time. Wake-ups count while it runs. Returns its result.
+    fn during<R>(&self, work: impl FnOnce() -> R) -> R {
+        let begin = monotonic_ns();
+        self.seen(|seen| seen.work = Some((begin, None)));
+        let result = work();
+        let end = monotonic_ns();
+        self.seen(|seen| {
+            seen.work = Some((begin, Some(end)));
+            seen.found.work_ns = seen.found.work_ns.max(end - begin);
+        });
+        result
+    }
+
+    /// Notes that a thread that was due at the time `due` woke up at `now`.
+    fn woke(&self, due: u64, now: u64) {
+        self.seen(|seen| {
+            let late = seen.work.map_or(0, |work| late_by_work(work, due, now));
+            seen.found.worst_ns = seen.found.worst_ns.max(late);
+        });
+    }
+
+    fn seen(&self, look: impl FnOnce(&mut Seen)) {
+        // No thread panics while it has the lock.
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Returns the part of the delay from `due` to `now` in which the work was done that began and ended
+/// at the times `begin` and `end`. Without an `end` it still runs.
+fn late_by_work((begin, end): (u64, Option<u64>), due: u64, now: u64) -> u64 {
+    let until = end.map_or(now, |end| end.min(now));
+    until.saturating_sub(due.max(begin))
 }
 
 fn tell(work: &str, found: Found, out: &mut Output) -> Result<(), Failure> {
@@ -116,67 +166,54 @@ fn tell(work: &str, found: Found, out: &mut Output) -> Result<(), Failure> {
 fn measure(
     bytes: usize,
     rounds: u64,
-    work: fn(usize) -> Result<(), Failure>,
+    work: fn(usize, &Watch) -> Result<(), Failure>,
 ) -> Result<Found, Failure> {
-    let (over, worst_ns) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut work_ns = 0;
+    let (over, watch) = (AtomicBool::new(false), Watch::default());
     thread::scope(|scope| {
         for _ in 0..SLEEPERS {
             scope.spawn(|| {
-                // Relaxed (all): a flag and a maximum that order nothing.
-                loop {
-                    let begin = monotonic_ns();
+                // Relaxed: a flag that orders nothing.
+                while !over.load(Ordering::Relaxed) {
+                    let due = monotonic_ns() + SLEEP_NS;
                     thread::sleep(SLEEP);
-                    let late = (monotonic_ns() - begin).saturating_sub(SLEEP_NS);
-                    worst_ns.fetch_max(late, Ordering::Relaxed);
-                    if over.load(Ordering::Relaxed) {
-                        break;
-                    }
+                    watch.woke(due, monotonic_ns());
                 }
             });
         }
-        let mut done = Ok(());
-        for _ in 0..rounds {
-            let begin = monotonic_ns();
-            done = work(bytes);
-            work_ns = work_ns.max(monotonic_ns() - begin);
-            if done.is_err() {
-                break;
-            }
-        }
+        let done = (0..rounds).try_for_each(|_| work(bytes, &watch));
         over.store(true, Ordering::Relaxed);
         done
     })?;
-    Ok(Found {
-        worst_ns: worst_ns.into_inner(),
-        work_ns,
-    })
+    let seen = watch.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(seen.found)
 }
 
-fn rest(_: usize) -> Result<(), Failure> {
-    thread::sleep(REST);
+fn rest(_: usize, watch: &Watch) -> Result<(), Failure> {
+    watch.during(|| thread::sleep(REST));
     Ok(())
 }
 
-fn clear(bytes: usize) -> Result<(), Failure> {
-    Mapping::anonymous(bytes, PageSize::Huge)?.touch();
+fn clear(bytes: usize, watch: &Watch) -> Result<(), Failure> {
+    let mut mapping = Mapping::anonymous(bytes, PageSize::Huge)?;
+    watch.during(|| mapping.touch());
     Ok(())
 }
 
-fn unmap(bytes: usize) -> Result<(), Failure> {
+fn unmap(bytes: usize, watch: &Watch) -> Result<(), Failure> {
     let mut mapping = Mapping::anonymous(bytes, PageSize::Base)?;
     mapping.touch();
-    drop(mapping);
+    watch.during(|| drop(mapping));
     Ok(())
 }
 
-fn compact(bytes: usize) -> Result<(), Failure> {
+fn compact(bytes: usize, watch: &Watch) -> Result<(), Failure> {
     let mut mapping = Mapping::anonymous(bytes, PageSize::Base)?;
     mapping.touch();
     for start in (0..bytes).step_by(2 * PAGE_BYTES) {
         mapping.free(start..start + PAGE_BYTES.min(bytes - start))?;
     }
-    fs::write(COMPACT, "1").map_err(|_| Failure::Unsupported(format!("{COMPACT} to write to")))
+    let written = watch.during(|| fs::write(COMPACT, "1"));
+    written.map_err(|_| Failure::Unsupported(format!("{COMPACT} to write to")))
 }
 
 /// Makes a mapping of [`AREAS`] areas: every other page has other rights.
@@ -200,57 +237,90 @@ fn set_rights(start: usize, bytes: usize, rights: i32) -> Result<(), Failure> {
     Ok(())
 }
 
-fn protect(_: usize) -> Result<(), Failure> {
+fn protect(_: usize, watch: &Watch) -> Result<(), Failure> {
     let mapping = areas()?;
     let range = mapping.addresses();
-    set_rights(range.start, range.end - range.start, libc::PROT_READ)
+    watch.during(|| set_rights(range.start, range.end - range.start, libc::PROT_READ))
 }
 
-fn advise(_: usize) -> Result<(), Failure> {
+fn advise(_: usize, watch: &Watch) -> Result<(), Failure> {
     let mapping = areas()?;
     let range = mapping.addresses();
     let start = std::ptr::with_exposed_provenance_mut(range.start);
+    let bytes = range.end - range.start;
     // SAFETY: the range is a mapping of this function; the advice changes no byte.
-    let status = unsafe { libc::madvise(start, range.end - range.start, libc::MADV_DONTDUMP) };
+    let status = watch.during(|| unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) });
     if status != 0 {
         return Err(Failure::last_os("madvise"));
     }
     Ok(())
 }
 
-fn fork(_: usize) -> Result<(), Failure> {
+fn fork(_: usize, watch: &Watch) -> Result<(), Failure> {
     let _mapping = areas()?;
-    // SAFETY: the child calls nothing but `_exit`.
-    match unsafe { libc::fork() } {
-        -1 => Err(Failure::last_os("fork")),
-        // SAFETY: ends the child at once, without what threads of the parent may hold.
-        0 => unsafe { libc::_exit(0) },
-        child => {
-            // SAFETY: no status is written.
-            if unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } == child {
-                Ok(())
-            } else {
-                Err(Failure::last_os("waitpid"))
+    watch.during(|| {
+        // SAFETY: the child calls nothing but `_exit`.
+        match unsafe { libc::fork() } {
+            -1 => Err(Failure::last_os("fork")),
+            // SAFETY: ends the child at once, without what threads of the parent may hold.
+            0 => unsafe { libc::_exit(0) },
+            child => {
+                // SAFETY: no status is written.
+                if unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } == child {
+                    Ok(())
+                } else {
+                    Err(Failure::last_os("waitpid"))
+                }
             }
         }
-    }
+    })
 }
 
-fn procfs(_: usize) -> Result<(), Failure> {
+fn procfs(_: usize, watch: &Watch) -> Result<(), Failure> {
     let _mapping = areas()?;
-    for name in ["/proc/self/maps", "/proc/self/smaps"] {
-        let mut file = File::open(name).map_err(|_| Failure::Unsupported(name.to_owned()))?;
-        let mut buffer = vec![0; 64 << 10];
-        // Ends: each read moves on in a text of some 10 MB.
-        while file.read(&mut buffer).map_err(Failure::system(name))? != 0 {}
-    }
-    Ok(())
+    watch.during(|| {
+        for name in ["/proc/self/maps", "/proc/self/smaps"] {
+            let mut file = File::open(name).map_err(|_| Failure::Unsupported(name.to_owned()))?;
+            let mut buffer = vec![0; 64 << 10];
+            // Ends: each read moves on in a text of some 10 MB.
+            while file.read(&mut buffer).map_err(Failure::system(name))? != 0 {}
+        }
+        Ok(())
+    })
 }
 
-fn pool(bytes: usize) -> Result<(), Failure> {
+fn pool(bytes: usize, watch: &Watch) -> Result<(), Failure> {
     let refused = |_| Failure::Unsupported("pool of huge pages to change".to_owned());
-    let lent = Pool::lend(bytes / 2, HUGE_BYTES).map_err(refused)?;
-    Mapping::anonymous(bytes / 2, PageSize::Pool)?.touch();
-    drop(lent);
-    Ok(())
+    watch.during(|| {
+        let lent = Pool::lend(bytes / 2, HUGE_BYTES).map_err(refused)?;
+        Mapping::anonymous(bytes / 2, PageSize::Pool)?.touch();
+        drop(lent);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_delay_during_the_work_counts() {
+        assert_eq!(late_by_work((100, None), 90, 150), 50);
+        assert_eq!(late_by_work((100, None), 120, 150), 30);
+        assert_eq!(late_by_work((100, Some(140)), 120, 150), 20);
+        // A thread that was due before or after the work and woke up outside it.
+        assert_eq!(late_by_work((100, Some(140)), 150, 190), 0);
+        assert_eq!(late_by_work((100, None), 60, 90), 0);
+    }
+
+    #[test]
+    fn the_longest_work_and_the_latest_wake_up_are_kept() {
+        let watch = Watch::default();
+        watch.woke(0, 1_000_000);
+        watch.during(|| watch.woke(0, monotonic_ns() + 5_000_000));
+        watch.during(|| ());
+        let found = watch.0.into_inner().expect("a value").found;
+        assert!(found.worst_ns >= 5_000_000, "{}", found.worst_ns);
+        assert!(found.work_ns > 0);
+    }
 }

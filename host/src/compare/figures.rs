@@ -60,9 +60,9 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     figures
 }
 
-/// The metric of how a cost grows. It is not compared between guests: a guest whose cost is much
-/// lower has a larger growth.
-const GROWTH: &str = "growth";
+/// Metrics that are not compared between guests. A guest whose cost is much lower has a larger
+/// growth of the cost. Ebb counts a page fault as time of the program, Linux as time of the kernel.
+const NOT_COMPARED: [&str; 3] = ["growth", "user_s", "system_s"];
 
 /// Adds the figures that the program reported in `what`.
 fn said(what: &What, figures: &mut Vec<Figure>) {
@@ -83,7 +83,7 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
             value: *value,
             labels: labels.clone(),
             noise: 0.0,
-            comparable: metric != GROWTH,
+            comparable: !NOT_COMPARED.contains(&metric.as_str()),
         }),
         What::Distribution {
             metric,
@@ -177,13 +177,11 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
     });
     let Some(host) = host else { return };
     // `ebb run` checks for the start more often than the timeline has samples.
-    let host = run
-        .record
-        .as_ref()
-        .and_then(super::record::started_s)
-        .unwrap_or(host);
+    let record = run.record.as_ref();
+    let host = record.and_then(super::record::started_s).unwrap_or(host);
     figures.push(lower("ready_on_host", "s", host));
-    if let Some(bytes) = resident_at(&run.timeline, host) {
+    let resident = record.and_then(super::record::resident_at_start);
+    if let Some(bytes) = resident.or_else(|| resident_at(&run.timeline, host)) {
         figures.push(lower("resident_at_start", "B", bytes));
     }
 }

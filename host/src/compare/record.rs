@@ -63,6 +63,12 @@ pub(crate) fn started_s(record: &Value) -> Option<f64> {
     record.get("started_s")?.as_f64()
 }
 
+/// Returns the guest's memory that was resident at the start of the program, in bytes. Returns
+/// `None` if it is not recorded.
+pub(crate) fn resident_at_start(record: &Value) -> Option<f64> {
+    record.get("resident_at_start")?.as_f64()
+}
+
 /// Returns the CPU seconds of QEMU during the run, user and system together, or `None` if they are
 /// not recorded.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {

@@ -29,7 +29,7 @@ const NAMES: [(&str, &str); 74] = [
     ("excess_area", "held beyond what is used"),
     ("job_s", "start to end of the job"),
     ("ready_s", "first statement"),
-    ("ready_on_host", "first statement, host"),
+    ("ready_on_host", "program seen to run, host"),
     ("resident_at_start", "resident then"),
     ("touch_s", "touching"),
     ("release_s", "freeing"),
