@@ -22,23 +22,57 @@ const MEASURED: &str = "docs/measured";
 /// Numbers with a unit that no command measures, by the page whose text names them: sizes and times
 /// of the product, of an experiment, or of a published patch series.
 const PARAMETERS: &[(&str, &[&str])] = &[
-    ("README.md", &["600 MiB"]),
-    ("docs/measured/compaction.md", &["2 MiB", "20 s"]),
-    ("docs/measured/compare.md", &["100 ms"]),
-    ("docs/measured/cost-test.md", &["32 MiB", "256 MiB"]),
-    ("docs/measured/give-back.md", &["1 GiB", "2 GiB"]),
+    (
+        "README.md",
+        &["600 MiB", "128 instructions", "512 instructions"],
+    ),
+    (
+        "docs/measured/compaction.md",
+        &["2 MiB", "20 s", "128 instructions", "512 instructions"],
+    ),
+    (
+        "docs/measured/compare.md",
+        &[
+            "100 ms",
+            "0.1 s",
+            "50 ms",
+            "256 MiB",
+            "1 GiB",
+            "2 GiB",
+            "128 instructions",
+            "512 instructions",
+        ],
+    ),
+    ("docs/measured/cost-test.md", &["8 s", "32 MiB", "256 MiB"]),
+    ("docs/measured/elasticity.md", &["20 GiB", "16 GiB"]),
+    ("docs/measured/give-back.md", &["1 GiB", "2 GiB", "50 ms"]),
+    ("docs/measured/host-pages.md", &["1.5 GiB"]),
     (
         "docs/measured/latency.md",
         &[
-            "1 ms", "4 KiB", "2 MiB", "1 MiB", "1 GiB", "16 MiB", "0.2 ms", "10 ms",
+            "1 ms", "4 KiB", "2 MiB", "1 MiB", "1 GiB", "16 MiB", "256 MiB", "0.2 ms", "10 ms",
         ],
     ),
+    (
+        "docs/measured/pool.md",
+        &["1 GiB", "40 GiB", "128 instructions", "512 instructions"],
+    ),
+    ("docs/measured/root-test.md", &["1 GiB"]),
     (
         "docs/measured/runtimes-test.md",
         &["300 MiB", "2 GiB", "10 s"],
     ),
-    ("docs/measured/swap-test.md", &["6 GB", "1.0 GB"]),
-    ("docs/measured/vm-exits.md", &["64 MiB", "2 MiB"]),
+    ("docs/measured/share-test.md", &["500 MiB"]),
+    ("docs/measured/stdio-test.md", &["0.01 s"]),
+    (
+        "docs/measured/swap-test.md",
+        &["640 MiB", "15 s", "6 GB", "1.0 GB"],
+    ),
+    ("docs/measured/vm-exits.md", &["64 MiB", "256 MiB", "2 MiB"]),
+    (
+        "docs/measurements.md",
+        &["24 GiB", "1 ns", "512 instructions"],
+    ),
 ];
 
 /// Units of figures. A number before another word is a count, a version or a date.

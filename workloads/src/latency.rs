@@ -56,8 +56,8 @@ const AREAS: usize = 10_000;
 /// Compacts all memory when it is written.
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
-/// One kind of work: its name, and a function that does one round with memory of a size. It prepares
-/// the work and then does it in [`Watch::during`].
+/// One kind of work: its name, and a function that does one round with memory of a size. The
+/// function prepares the work and then does it in [`Watch::during`].
 type Work = (&'static str, fn(usize, &Watch) -> Result<(), Failure>);
 
 const WORK: [Work; 9] = [
@@ -92,14 +92,14 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was found beside one kind of work, in nanoseconds.
+/// The figures of one kind of work, in nanoseconds.
 #[derive(Default)]
 struct Found {
     worst_ns: u64,
     work_ns: u64,
 }
 
-/// The time during which the kernel works, and what was found in it.
+/// The time during which the kernel works, and the figures of that time.
 #[derive(Default)]
 struct Watch(Mutex<Seen>);
 
@@ -138,8 +138,8 @@ impl Watch {
     }
 }
 
-/// Returns the part of the delay from `due` to `now` in which the work was done that began and ended
-/// at the times `begin` and `end`. Without an `end` it still runs.
+/// Returns the part of the delay from `due` to `now` that lies between the `begin` and the `end` of
+/// the work. Without an `end` the work still runs.
 fn late_by_work((begin, end): (u64, Option<u64>), due: u64, now: u64) -> u64 {
     let until = end.map_or(now, |end| end.min(now));
     until.saturating_sub(due.max(begin))
