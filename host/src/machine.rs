@@ -45,7 +45,7 @@ pub(crate) enum AccelChoice {
 /// The user's choice of host pages for the guest's memory.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HostPages {
-    /// Huge pages for a guest of 128 MiB to 2.75 GiB if the host has them, else base pages
+    /// Huge pages for guests from 128 MiB to below 2.75 GiB if the host has them, else base pages
     Auto,
     /// Huge pages, or fail
     Huge,
