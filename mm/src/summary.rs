@@ -100,6 +100,10 @@ impl Summary {
 }
 
 /// The summary of a tree in memory.
+///
+/// `SeqCst` throughout: a CPU that makes a pageblock available counts it here and then reads the
+/// [map](crate::map), and a CPU that clears a bit of the map then reads the summary. So at least one
+/// of them sees the other.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicSummary(AtomicU64);
@@ -110,10 +114,10 @@ impl AtomicSummary {
         Self(AtomicU64::new(0))
     }
 
-    /// Returns the summary. `Relaxed`: it is a hint, and the state words decide.
+    /// Returns the summary. It is a hint: the state words decide.
     #[inline]
     pub(crate) fn load(&self) -> Summary {
-        Summary(self.0.load(Ordering::Relaxed))
+        Summary(self.0.load(Ordering::SeqCst))
     }
 
     /// Counts the change of `blocks` pageblocks (at most those of a tree) from class `old` to
@@ -121,22 +125,20 @@ impl AtomicSummary {
     #[inline]
     pub(crate) fn count_many(&self, old: Class, new: Class, blocks: u64) {
         let one = unit(new).wrapping_sub(unit(old));
-        self.0
-            .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
+        self.0.fetch_add(one.wrapping_mul(blocks), Ordering::SeqCst);
     }
 
     /// Adds `by`, a difference from [`Summary::minus`], to repair a summary that has missed a
     /// change.
     #[cfg(not(ebb_model))]
     pub(crate) fn correct(&self, by: u64) {
-        self.0.fetch_add(by, Ordering::Relaxed);
+        self.0.fetch_add(by, Ordering::SeqCst);
     }
 
-    /// Counts the change of one pageblock from class `old` to `new`. `Relaxed`: no data is
-    /// published through a summary.
+    /// Counts the change of one pageblock from class `old` to `new`.
     #[inline]
     pub(crate) fn count(&self, old: Class, new: Class) {
         self.0
-            .fetch_add(unit(new).wrapping_sub(unit(old)), Ordering::Relaxed);
+            .fetch_add(unit(new).wrapping_sub(unit(old)), Ordering::SeqCst);
     }
 }
