@@ -108,9 +108,9 @@ pub(crate) struct RunOptions {
     pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, also if it
-    /// failed. GUESTPATH starts at `/`, also without a slash. A file at HOSTPATH is replaced, a folder
-    /// that is not empty is refused, and `FOLDER/` puts the copy into it [default HOSTPATH: its
-    /// name, in the working folder]
+    /// failed. GUESTPATH starts at `/`, also without a slash. A file at HOSTPATH is replaced, a
+    /// folder that is not empty is refused, and `FOLDER/` puts the copy into it [default HOSTPATH:
+    /// its name, in the working folder]
     #[arg(long = "out", value_name = "GUESTPATH[:HOSTPATH]")]
     pub(crate) outs: Vec<OsString>,
 
