@@ -22,7 +22,7 @@ Run a program:
 
 See and change guests that run:
   top       Show the guests of this host, live
-  pause     Stop the virtual CPUs of guests; their free memory goes back to the host
+  pause     Stop the CPUs of guests; free memory goes back (with Ebb's kernel)
   resume    Let paused guests run again
   reclaim   Ask a guest for memory now
   set       Change how a guest gives memory back
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Set(SetOptions),
     /// Ask a guest for memory now
     Reclaim(ReclaimOptions),
-    /// Stop the virtual CPUs of guests; their free memory goes back to the host
+    /// Stop the CPUs of guests; free memory goes back (with Ebb's kernel)
     Pause(PauseOptions),
     /// Let paused guests run again
     Resume(ResumeOptions),

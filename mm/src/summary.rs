@@ -102,8 +102,8 @@ impl Summary {
 /// The summary of a tree in memory.
 ///
 /// `SeqCst` throughout: a CPU that makes a pageblock available counts it here and then reads the
-/// [map](crate::map), and a CPU that clears a bit of the map then reads the summary. So at least one
-/// of them sees the other.
+/// [map](crate::map), and a CPU that clears a bit of the map then reads the summary. So at least
+/// one of them sees the other.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicSummary(AtomicU64);

@@ -1,4 +1,4 @@
-//! The option `--file SRC[:DEST]`, which packs files and directories of the host.
+//! The option `--file SRC[:/DEST]`, which packs files and directories of the host.
 
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};

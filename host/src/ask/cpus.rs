@@ -16,8 +16,9 @@ Examples:
   ebb pause --guest job                     by its name in `ebb top`, or by ebb's process number
   ebb pause --all                           every guest of yours
 
-A paused guest takes no CPU of the host. What is free in it goes back at once, without the guest, unless its mode is off; then
-`ebb reclaim` takes it. Its clocks and timers stand still with it. Ctrl-C and other signals for the program let it go on.";
+A paused guest takes no CPU of the host. What is free in it goes back at once, unless its mode is off (then
+`ebb reclaim` takes it), its kernel is Linux, or it runs with --icount. On TCG its clocks and timers stand still; on KVM they
+go on. Ctrl-C and other signals for the program resume it.";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:

@@ -64,7 +64,7 @@ pub(crate) struct ReclaimOptions {
     #[arg(long, value_name = "SIZE", conflicts_with = "all")]
     target: Option<Size>,
 
-    /// Take every step
+    /// Take every step, of one guest; not all guests
     #[arg(long)]
     all: bool,
 

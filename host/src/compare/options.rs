@@ -14,7 +14,7 @@ Examples:
   ebb compare                                    the usual experiments; says how long they take
   ebb compare page-fault memhog --html report.html
   ebb compare page-fault/4k --icount             instruction-exact, on one CPU
-  ebb compare -m 512M -- ./mine --fast           any static program: time, memory, page faults, status
+  ebb compare -m 512M -- ./mine --fast           any program: time, memory, page faults, status
   ebb compare -- python3 job.py                  the host's programs and this folder, on both kernels
   ebb compare --variant 'order 0: --reporting-order 0' -- ./mine
   ebb compare --linux none --variant 'off: --give-back off' memhog --csv figures.csv
@@ -26,7 +26,8 @@ Examples:
 Each experiment runs in guests of both kernels in turn, in the same QEMU with the same machine,
 memory, CPUs and balloon; what still differs is printed. Figures are medians of the rounds, ratios
 of figures that stand next to each other in time. Where guests can, both are up and take turns of a
-part of a second; rounds are added until their ratios are settled, or there are 36.
+part of a second; rounds are added until their ratios are settled, or there are 36
+(72 if a round takes less than half a second).
 
 One's own program has no input, one guest runs at a time, and its own metrics join the table where it prints the events
 of docs/compare.md. With variants experiments run likewise, one guest at a time.
@@ -72,7 +73,7 @@ pub(crate) struct CompareOptions {
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
 
-    /// CPUs of each guest [default: what the experiment is about]
+    /// CPUs of each guest [default: what the experiment is about; 1 for your own program]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) cpus: Option<u32>,
 
@@ -155,12 +156,13 @@ pub(crate) struct CompareOptions {
     pub(crate) timeout: u64,
 
     /// Files that the guests of your own program see, as `ebb run --root` takes them [default: host
-    /// for a script or a program with libraries, none for a static program and with --icount]
+    /// for a script or a program with libraries; none for a static program, with --icount, and if a
+    /// variant has --icount, --host-pages or --disk]
     #[arg(long, value_name = "host|DIR|IMAGE|none", requires = "program")]
     pub(crate) root: Option<OsString>,
 
     /// Copy a file or directory into the guests of your own program, as `ebb run --file`
-    #[arg(long = "file", value_name = "SRC[:DEST]", requires = "program")]
+    #[arg(long = "file", value_name = "SRC[:/DEST]", requires = "program")]
     pub(crate) files: Vec<OsString>,
 
     /// Share a folder of the host with the guests of your own program, as `ebb run --volume`

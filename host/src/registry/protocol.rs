@@ -183,7 +183,7 @@ pub(crate) enum Life {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Figures {
     /// The name of the guest: that of `--name`, or the program and the process number. Two guests
-    /// may have the same name.
+    /// that were started at the same moment may have the same name.
     pub(crate) name: String,
     /// The program and its arguments, at most 256 characters.
     pub(crate) program: String,

@@ -63,7 +63,7 @@ pub(crate) struct RunOptions {
     pub(crate) kernel: KernelChoice,
 
     /// How freed memory goes back to the host [default: shared; reporting with Linux, --icount or
-    /// --reporting-order]
+    /// --reporting-order; off with --host-pages pool]
     #[arg(long = "give-back", value_name = "MODE", value_parser = give_back_parser())]
     pub(crate) asked_give_back: Option<GiveBack>,
 
@@ -81,13 +81,13 @@ pub(crate) struct RunOptions {
 
     /// Copy a file or directory into the guest at DEST; changes to the copy stay in the guest
     /// [default: as given, under /]
-    #[arg(long = "file", value_name = "SRC[:DEST]")]
+    #[arg(long = "file", value_name = "SRC[:/DEST]")]
     pub(crate) files: Vec<OsString>,
 
     /// Files that the guest can read: `host`, the system folders and the working folder; a folder
     /// or an image (a tar archive of a root, of `docker save` or of an OCI layout) as its root; or
     /// `none`. Changes that the program makes there stay in the guest [default: host; none with
-    /// Linux, --icount or where disks leave no room]
+    /// Linux, --icount, --host-pages pool, --dump-initramfs or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
@@ -108,8 +108,9 @@ pub(crate) struct RunOptions {
     pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, also if it
-    /// failed. A file there is replaced, a folder that is not empty is refused, and `FOLDER/` puts
-    /// the copy into it [default HOSTPATH: its name, in the working folder]
+    /// failed. GUESTPATH starts at `/`, also without a slash. A file at HOSTPATH is replaced, a
+    /// folder that is not empty is refused, and `FOLDER/` puts the copy into it [default HOSTPATH:
+    /// its name, in the working folder]
     #[arg(long = "out", value_name = "GUESTPATH[:HOSTPATH]")]
     pub(crate) outs: Vec<OsString>,
 
@@ -248,8 +249,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) dump_initramfs: Option<PathBuf>,
 
-    /// Program and its arguments: an x86-64 program, a script, or a busybox applet [default: that
-    /// of --root IMAGE]
+    /// Program and its arguments: an x86-64 program, a script, or a busybox applet. The `--` before
+    /// them may be left out [default: that of --root IMAGE]
     // Without `allow_hyphen_values`, a word with a hyphen before the program is always taken for an
     // option of `ebb`.
     #[arg(required_unless_present = "asked_root", trailing_var_arg = true)]

@@ -68,8 +68,9 @@ const NAMES: [(u32, &str); 56] = [
 ];
 
 /// Returns a message that names the system call that Ebb's kernel refused last because it does not
-/// have it. Returns `None` if `log`, the kernel's, has no line about such a call.
-pub(super) fn explained(log: &Log) -> Option<String> {
+/// have it. The advice repeats `--root host` if `sees_host`, because guests with Linux see no files
+/// of the host by default. Returns `None` if `log`, the kernel's, has no line about such a call.
+pub(super) fn explained(log: &Log, sees_host: bool) -> Option<String> {
     let line = log.last_with(END)?;
     let (_, rest) = line.split_once(BEGIN)?;
     let number: u32 = rest.split_once(END)?.0.parse().ok()?;
@@ -78,9 +79,10 @@ pub(super) fn explained(log: &Log) -> Option<String> {
         Some((_, name)) => format!("{name} (system call {number})"),
         None => format!("system call {number}"),
     };
+    let root = if sees_host { " --root host" } else { "" };
     Some(format!(
         "ebb: the program asked for {call}, which Ebb's kernel does not have (ENOSYS)\n  \
-         help: if that is why it failed, --kernel linux runs it on Debian's kernel"
+         help: if that is why it failed, --kernel linux{root} runs it on Debian's kernel"
     ))
 }
 
@@ -90,11 +92,12 @@ mod tests {
 
     #[test]
     fn the_last_refused_call_is_named() {
-        let told = |lines: &str| {
+        let told_with = |lines: &str, sees_host| {
             let log = Log::new("kernel");
             log.pump(lines.as_bytes(), None);
-            explained(&log)
+            explained(&log, sees_host)
         };
+        let told = |lines: &str| told_with(lines, false);
         assert_eq!(told("[    0.1] init: ready\n"), None);
         let line = |number: u32| {
             format!("[    0.1] system call {number} is not supported (answered ENOSYS)\n")
@@ -106,6 +109,12 @@ mod tests {
         );
         let text = told(&line(999)).unwrap();
         assert!(text.contains("for system call 999,"), "{text}");
+        assert!(text.contains(", --kernel linux runs it"), "{text}");
+        let text = told_with(&line(999), true).unwrap();
+        assert!(
+            text.contains(", --kernel linux --root host runs it"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure, Watcher};
 use super::record::{Record, RecordFile};
 use super::refused_call;
-use super::root::{self, Root};
+use super::root::{self, Root, RootChoice};
 use super::sampler::Sampler;
 use super::signals::{self, RunningVm, Signalled};
 use super::timeline::Timeline;
@@ -633,7 +633,8 @@ impl<'a> Session<'a> {
             self.terminal.message(&text);
         } else if status.code() != 0
             && !self.options.quiet
-            && let Some(text) = refused_call::explained(log)
+            && let Some(text) =
+                refused_call::explained(log, self.options.root() == RootChoice::Host)
         {
             self.terminal.message(&text);
         }

@@ -21,6 +21,11 @@ fields that they do not know: new fields do not raise the version of a format.
 In the tables, *absent* says what stands in place of a missing figure: `null`, or no field at all \
 (*left out*). A field without a word there is always present and never null. `…` in an example \
 stands for more fields or elements.
+
+Names differ between documents. The guest's memory is `memory_bytes` in the figures of a guest, and \
+`memory` in a record. The version of a format is called `version`, `schema` or `protocol`. `accel` \
+is `kvm` or `tcg` in a record, and `KVM` or `TCG` in its `summary` and in the figures of a guest. \
+Times whose names end with `_s` are seconds. The times in `summary` are milliseconds.
 ";
 const FIELDS: &str = "| field | type | unit | absent | meaning |\n|---|---|---|---|---|\n";
 const NAMES: &str = "| value | meaning |\n|---|---|\n";

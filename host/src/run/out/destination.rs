@@ -71,7 +71,7 @@ impl Destination {
         if guest.is_empty() {
             return Err("there is no path of the guest's".into());
         }
-        // Relative paths start at the root, the program's working folder in the guest.
+        // Relative paths start at the root, not in the folder in which the program starts.
         let guest = GuestPath::parse(&[b"/", guest].concat())
             .map_err(|_| "this is no path of a file or folder in the guest")?;
         let base = guest.as_bytes().rsplit(|byte| *byte == b'/').next();
