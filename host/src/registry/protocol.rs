@@ -8,6 +8,7 @@ use crate::guest::{HugePages, Killed, Stop};
 use crate::machine::KernelKind;
 use crate::qemu::{StoppedBy, Wish};
 use ebb_blk::control;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol on control sockets. It is raised when a field changes its meaning or
@@ -86,19 +87,28 @@ impl Question {
     /// the objects of `disks`, `set` and `reclaim`.
     ///
     /// # Errors
-    /// Fails if `line` is none of the questions. The error is that of reading it as a [`Request`].
+    /// Fails if `line` is none of the questions. The error is that of reading it as the question
+    /// whose field it has.
     pub(crate) fn read(line: &[u8]) -> serde_json::Result<Self> {
-        if let Ok(request) = serde_json::from_slice(line) {
-            return Ok(Self::Disks(request));
+        #[derive(Deserialize)]
+        struct Has {
+            disks: Option<IgnoredAny>,
+            set: Option<IgnoredAny>,
+            reclaim: Option<IgnoredAny>,
+            cpus: Option<IgnoredAny>,
         }
-        if let Ok(request) = serde_json::from_slice(line) {
-            return Ok(Self::Set(request));
+        let has: Has = serde_json::from_slice(line)?;
+        if has.disks.is_some() {
+            return serde_json::from_slice(line).map(Self::Disks);
         }
-        if let Ok(request) = serde_json::from_slice(line) {
-            return Ok(Self::Reclaim(request));
+        if has.set.is_some() {
+            return serde_json::from_slice(line).map(Self::Set);
         }
-        if let Ok(request) = serde_json::from_slice(line) {
-            return Ok(Self::Cpus(request));
+        if has.reclaim.is_some() {
+            return serde_json::from_slice(line).map(Self::Reclaim);
+        }
+        if has.cpus.is_some() {
+            return serde_json::from_slice(line).map(Self::Cpus);
         }
         serde_json::from_slice(line).map(Self::Get)
     }
@@ -487,6 +497,25 @@ mod tests {
         assert_eq!(read(r#"{"get":"map","later":1}"#).unwrap(), Request::Map);
         let error = read(r#"{"get":"secrets"}"#).unwrap_err().to_string();
         assert!(error.contains("secrets"), "{error}");
+    }
+
+    #[test]
+    fn an_error_is_about_the_field_that_the_question_has() {
+        let read = |text: &str| Question::read(text.as_bytes());
+        assert!(matches!(read(r#"{"get":"map"}"#), Ok(Question::Get(_))));
+        assert!(matches!(read(r#"{"cpus":"pause"}"#), Ok(Question::Cpus(_))));
+        for (text, part) in [
+            (r#"{"set":{"give_back":7}}"#, "integer `7`"),
+            (r#"{"reclaim":{"setp":"free"}}"#, "setp"),
+            (r#"{"cpus":"halt"}"#, "halt"),
+            (r#"{"disks":{"do":"get","instance":4}}"#, "integer `4`"),
+            (r#"{"what":1}"#, "get"),
+            ("[]", "invalid length"),
+            ("{", "EOF"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 
     #[test]
