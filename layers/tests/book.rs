@@ -167,6 +167,83 @@ fn each_link_leads_to_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The most words of a list item.
+const ITEM_MOST: usize = 60;
+
+/// Returns the list items of a page that are longer than [`ITEM_MOST`] words, as the number of
+/// their first line and their words. Code and blocks that commands write are left out.
+fn long_items(text: &str) -> Vec<(usize, usize)> {
+    let is_first = |line: &str| {
+        let line = line.trim_start();
+        let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+        line.starts_with("- ") || (number.len() < line.len() && number.starts_with(". "))
+    };
+    let (mut items, mut in_item, mut skipped) = (Vec::new(), false, None);
+    for (at, line) in text.lines().enumerate() {
+        let edge = if line.trim_start().starts_with("```") {
+            Some("```")
+        } else if line.starts_with("<!-- ") && (line.contains(": begin") || line.contains(": end"))
+        {
+            Some("block")
+        } else {
+            None
+        };
+        if edge.is_some() && (skipped.is_none() || skipped == edge) {
+            skipped = if skipped.is_none() { edge } else { None };
+            in_item = false;
+            continue;
+        }
+        if skipped.is_some() {
+            continue;
+        }
+        let first = is_first(line);
+        in_item = first || (in_item && line.starts_with(' ') && !line.trim().is_empty());
+        if first {
+            items.push((at + 1, 0));
+        }
+        if in_item && let Some((_, words)) = items.last_mut() {
+            *words += line.split_whitespace().count();
+        }
+    }
+    // The dash or the number counts as a word of its line.
+    items.retain(|(_, words)| *words > ITEM_MOST + 1);
+    items
+}
+
+#[test]
+fn list_items_are_short() {
+    let docs = root().join("docs");
+    let mut files: Vec<PathBuf> = pages().iter().map(|name| docs.join(name)).collect();
+    files.extend(OTHERS.iter().map(|name| root().join(name)));
+    let long = files.iter().flat_map(|page| {
+        let items = long_items(&read(page));
+        let told = |(line, words)| format!("{}:{line}: {words} words", page.display());
+        items.into_iter().map(told).collect::<Vec<_>>()
+    });
+    let long: Vec<String> = long.collect();
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn long_items_are_found() {
+    let words = "word ".repeat(ITEM_MOST - 1);
+    let page = |item: &str| format!("Text.\n\n{item}\n\nMore.\n");
+    assert_eq!(long_items(&page(&format!("- {words}one"))), []);
+    assert_eq!(
+        long_items(&page(&format!("- {words}one\n  two"))),
+        [(3, ITEM_MOST + 2)]
+    );
+    assert_eq!(
+        long_items(&page(&format!("12. {words}one\n    two"))),
+        [(3, ITEM_MOST + 2)]
+    );
+    assert_eq!(long_items(&page(&format!("- {words}one\n- two"))), []);
+    let fenced = page(&format!("```\n- {words}one two\n```"));
+    assert_eq!(long_items(&fenced), []);
+    let written = format!("<!-- a: begin -->\n- {words}one two\n<!-- a: end -->");
+    assert_eq!(long_items(&page(&written)), []);
+}
+
 #[test]
 fn links_and_anchors_are_read() {
     let text = "[a](b.md#c) `[no](x)`\n```\n[no](y)\n```\n[d]: e.md\n";

@@ -85,9 +85,9 @@ pub(crate) struct RunOptions {
     pub(crate) files: Vec<OsString>,
 
     /// Files that the guest can read: `host`, the system folders and the working folder; a folder
-    /// or an image (a tar archive of a root, of `docker save` or of an OCI layout) as its root; or
-    /// `none`. Changes that the program makes there stay in the guest [default: host; none with
-    /// Linux, --icount, --host-pages pool, --dump-initramfs or where disks leave no room]
+    /// or an image (a tar archive, also of `docker save` or OCI) as its root; or `none`. Changes of
+    /// the program there stay in the guest [default: host; none with Linux, --icount, --host-pages
+    /// pool, --dump-initramfs or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
