@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Blocks that were written before blocks said where they come from. Remove a block's name from
 /// this list when a command has written it again.
-const WITHOUT_ORIGIN: &[&str] = &["allocator", "VM exits", "ebb blk"];
+const WITHOUT_ORIGIN: &[&str] = &[];
 
 /// Blocks whose figures are compared with each other, so that all must be on one page and come from
 /// one commit.
