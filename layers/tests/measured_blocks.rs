@@ -6,10 +6,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Blocks that were written before blocks said where they come from. Remove a block's name from
-/// this list when a command has written it again.
-const WITHOUT_ORIGIN: &[&str] = &[];
-
 /// Blocks whose figures are compared with each other, so that all must be on one page and come from
 /// one commit.
 const COMPARED: &[&[&str]] = &[&["ebb compare", "another comparison"]];
@@ -172,16 +168,14 @@ fn origin(line: &str) -> Result<Origin, String> {
     })
 }
 
-/// Returns what is wrong with the blocks of one page. Blocks in `without` need no origin, and must
-/// have none, so that the list stays true. Blocks in one group of `compared` must be of one commit.
-fn faults(blocks: &[Block], without: &[&str], compared: &[&[&str]]) -> Vec<String> {
+/// Returns what is wrong with the blocks of one page. Each needs an origin. Blocks in one group of
+/// `compared` must be of one commit.
+fn faults(blocks: &[Block], compared: &[&[&str]]) -> Vec<String> {
     let mut faults = Vec::new();
     for block in blocks {
         let name = &block.name;
-        match (&block.origin, without.contains(&name.as_str())) {
-            (Err(why), false) => faults.push(format!("{name}: {why}")),
-            (Ok(_), true) => faults.push(format!("{name} says now where it comes from: unlist it")),
-            _ => {}
+        if let Err(why) = &block.origin {
+            faults.push(format!("{name}: {why}"));
         }
         if blocks.iter().filter(|other| other.name == *name).count() > 1 {
             faults.push(format!("{name} is there twice"));
@@ -247,7 +241,7 @@ fn every_block_says_when_how_and_of_which_commit_it_was_taken() {
         let text = fs::read_to_string(&path).expect("it is text");
         let lines: Vec<&str> = text.lines().collect();
         let names: Vec<&str> = begins(&lines).into_iter().map(|(_, name)| name).collect();
-        let mut faults = faults(&blocks(&text), WITHOUT_ORIGIN, COMPARED);
+        let mut faults = faults(&blocks(&text), COMPARED);
         faults.extend(divided(&names, COMPARED));
         wrong.extend(
             faults
@@ -256,10 +250,7 @@ fn every_block_says_when_how_and_of_which_commit_it_was_taken() {
         );
         seen.extend(names.into_iter().map(str::to_owned));
     }
-    for name in WITHOUT_ORIGIN
-        .iter()
-        .chain(COMPARED.iter().copied().flatten())
-    {
+    for name in COMPARED.iter().copied().flatten() {
         if !seen.iter().any(|known| known == name) {
             wrong.push(format!("there is no block {name}"));
         }
@@ -424,7 +415,7 @@ fn page(parts: &[(&str, &str)]) -> Vec<Block> {
 #[test]
 fn a_block_without_commit_command_or_date_is_a_fault() {
     let good = "*Taken 2026-11-28, commit 0123456789ab, by `make measure-blk`.*";
-    assert!(faults(&page(&[("a", good)]), &[], &[]).is_empty());
+    assert!(faults(&page(&[("a", good)]), &[]).is_empty());
     for (line, why) in [
         ("| a | table |", "its first line"),
         (
@@ -444,20 +435,14 @@ fn a_block_without_commit_command_or_date_is_a_fault() {
             "its command",
         ),
     ] {
-        let found = faults(&page(&[("a", line)]), &[], &[]);
+        let found = faults(&page(&[("a", line)]), &[]);
         assert!(
             found.len() == 1 && found[0].contains(why),
             "{line}: {found:?}"
         );
-        assert!(faults(&page(&[("a", line)]), &["a"], &[]).is_empty());
     }
     assert!(page(&[("a", "*Not taken since the code changed: run `make x`.*")]).is_empty());
-    // A listed block that says where it comes from is to be taken from the list.
-    assert_eq!(faults(&page(&[("a", good)]), &["a"], &[]).len(), 1);
-    assert_eq!(
-        faults(&page(&[("a", good), ("a", good)]), &[], &[]).len(),
-        2
-    );
+    assert_eq!(faults(&page(&[("a", good), ("a", good)]), &[]).len(), 2);
 }
 
 #[test]
@@ -466,16 +451,16 @@ fn blocks_that_are_compared_are_of_one_commit() {
     let (one, other) = (of("0123456789ab"), of("ba9876543210"));
     let group: &[&[&str]] = &[&["a", "b"]];
     let same = page(&[("a", &one), ("b", &one), ("c", &other)]);
-    assert!(faults(&same, &[], group).is_empty());
+    assert!(faults(&same, group).is_empty());
     let apart = page(&[("a", &one), ("b", &other)]);
     assert_eq!(
-        faults(&apart, &[], group),
+        faults(&apart, group),
         ["compared with each other: a of 0123456789ab, b of ba9876543210"]
     );
     assert!(divided(&["a", "b", "c"], group).is_empty());
     assert!(divided(&["c"], group).is_empty());
     assert_eq!(divided(&["c", "b"], group), ["not all are here: a, b"]);
-    // One that was taken again beside one of unknown origin.
+    // One that was taken again beside one of unknown origin: that, and that they differ.
     let half = page(&[("a", &one), ("b", "| old |")]);
-    assert_eq!(faults(&half, &["b"], group).len(), 1);
+    assert_eq!(faults(&half, group).len(), 2);
 }
