@@ -917,6 +917,26 @@ static void places(void)
 	TRY(syscall(SYS_reboot, 0xfee1dead, 2, 0, 0));
 }
 
+static void on_timer(int signal)
+{
+}
+
+/* A signal ends an allocation that would take all memory. What it has taken is free again. */
+static void interrupted(void)
+{
+	int f = MUST(memfd_create("large", 0));
+	struct itimerval often = { { 0, 5000 }, { 0, 5000 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct stat st;
+	signal(SIGALRM, on_timer);
+	MUST(setitimer(ITIMER_REAL, &often, 0));
+	int r = fallocate(f, 0, 0, 1l << 45), error = errno;
+	MUST(setitimer(ITIMER_REAL, &never, 0));
+	say("fallocate: %d %s", r, strerrorname_np(error));
+	MUST(fstat(f, &st));
+	say("%ld bytes, %ld blocks", (long)st.st_size, (long)st.st_blocks);
+	MUST(close(f));
+}
+
 int main(void)
 {
 	char *page = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
@@ -934,5 +954,6 @@ int main(void)
 	say("== copies"); copies();
 	say("== large sets"); IN_CHILD("the child", close_range(50, ~0u, 0); IN_CHILD("its child", large_sets()));
 	say("== devices without places"); places();
+	say("== interrupted"); interrupted();
 	return 0;
 }

@@ -25,6 +25,7 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, file_block};
+use machine::sched;
 use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
@@ -125,7 +126,7 @@ impl Regular {
                 return Ok((index * PAGE).max(offset).min(content.size));
             }
             drop(content);
-            machine::sched::cond_resched();
+            sched::cond_resched();
         }
     }
 
@@ -858,8 +859,14 @@ impl File for OpenRegular {
             regular.content.lock().reaches_beyond = true;
         }
         for index in pages {
-            regular.make_block(self.node(), index, Wish::None, Place::Any);
-            if let Err(error) = regular.page_or_new(self.node(), index) {
+            // As on Linux, because the call may be using up all memory.
+            let allocated = if sched::current().signal_pending() {
+                Err(Errno::EINTR)
+            } else {
+                regular.make_block(self.node(), index, Wish::None, Place::Any);
+                regular.page_or_new(self.node(), index).map(drop)
+            };
+            if let Err(error) = allocated {
                 // As on Linux, the pages behind the old end are freed.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
                 regular.free_pages(&self.node().fs, beyond, Pace::Breathing);
