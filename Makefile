@@ -180,6 +180,11 @@ test-linux: workloads ## what programs see in guests, compared with Linux
 	# Four at once: guests wait more than they work.
 	RUST_TEST_THREADS=4 $(CARGO) test --release -p ebb --test linux
 test-guests: test-command test-linux ## all tests with real guests
+RUNS = 20
+BUSY = 4
+.PHONY: test-busy
+test-busy: workloads ## the same, RUNS=20 times beside BUSY=4 processes that never sleep: finds tests that depend on time; hours
+	@CARGO="$(CARGO)" COMMAND_TESTS="$(COMMAND_TESTS)" scripts/test-busy $(RUNS) $(BUSY)
 LONG = --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
 .PHONY: test-long-linux test-long-others
 test-long: test-long-linux test-long-others ## the guest tests that take longest
