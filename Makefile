@@ -230,22 +230,22 @@ measure: deps build ## write docs/measured/compare.md again: faults, freed memor
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) idle stream huge-latency heap pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --json target/measure/counted.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --icount --json target/measure/counted.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) boots --linux none --give-back reporting --json target/measure/boots.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
 	$(call INTO,compare,ebb compare) < target/measure/report.md
 	mkdir -p docs/measured/plots && cp target/measure/plots/*.svg docs/measured/plots/
 measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 20 minutes
 	$(COMPARE) page-fault memhog messaging --give-back reporting --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) page-fault memhog messaging --icount --rounds 1 --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --icount --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
 	$(call INTO,compare,another comparison) < target/measure/agreement.md
 # Parts that are comparisons: what `ebb compare` gets.
-measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting --rounds 1
-measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off --rounds 1
+measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting
+measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off
 measure-latency: OF = latency --icount --give-back off
-measure-growth: OF = scale --icount --give-back off --rounds 1
-measure-programs: OF = programs --icount --give-back reporting --rounds 1
+measure-growth: OF = scale --icount --give-back off
+measure-programs: OF = programs --icount --give-back reporting
 measure-give-back: OF = give-back --rounds 1
 measure-parallel: OF = parallel --give-back off
 measure-elasticity: OF = elasticity --rounds 1

@@ -2,7 +2,7 @@
 //! outlives this process.
 
 use super::balloon::Balloon;
-use super::meter::last_time;
+use super::meter::time_now;
 use super::schema::Point;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -29,8 +29,7 @@ const QUEUE: usize = 64;
 pub(super) struct Line {
     /// The line without its line break.
     pub(super) text: String,
-    /// The last time in the timeline's file when the line arrived, in seconds, or `None` if
-    /// unknown.
+    /// When the line arrived, in seconds of the timeline's clock, or `None` if unknown.
     pub(super) timeline_s: Option<f64>,
 }
 
@@ -80,10 +79,7 @@ pub(super) fn listen(
         thread::spawn(move || {
             each_line(stdout, |text| {
                 // Only lines that may be events need a time.
-                let timeline_s = text
-                    .starts_with('{')
-                    .then(|| last_time(&timeline))
-                    .flatten();
+                let timeline_s = text.starts_with('{').then(|| time_now(&timeline)).flatten();
                 if let Some(balloon) = &balloon {
                     balloon.hear(&text);
                 }

@@ -12,6 +12,10 @@ use crate::text::Size;
 /// noise. A kernel's own memory varies by more.
 const NOISE_OF_FREED: f64 = 0.01;
 
+/// The number of samples that a time must be long to be compared. The moment of a change is known to
+/// a sample.
+const SAMPLES_MIN: f64 = 4.0;
+
 /// The percentiles of a distribution that are shown in the table. The plot shows all.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 100.0];
 
@@ -38,7 +42,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
         ran(run, &mut figures);
         spent(run, &mut figures);
         if run.turns.is_empty() || moment(run, "freed").is_some() {
-            qemu(run, &mut figures);
+            host_processes(run, &mut figures);
         } else {
             qemu_by_round(run, &mut figures);
         }
@@ -215,15 +219,22 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) -> Option<f64> {
     for (metric, share) in [("half_returned", 0.5), ("nearly_all_returned", 0.95)] {
         let reached = bytes.and_then(|bytes| {
             let goal = peak - bytes * share;
-            run.timeline.iter().find(|point| {
+            run.timeline.iter().position(|point| {
                 let at = point.t_ms / 1e3;
                 at >= freed && at <= end && point.resident.is_some_and(|now| now <= goal)
             })
         });
-        if let Some(point) = reached {
+        if let Some(index) = reached {
+            let at = run.timeline[index].t_ms / 1e3;
+            let before = index
+                .checked_sub(1)
+                .map(|index| run.timeline[index].t_ms / 1e3);
             // The time within a sample's step is unknown, so 0 would be wrong.
-            let seconds = (point.t_ms / 1e3 - freed).max(1e-3);
-            figures.push(lower(metric, "s", seconds));
+            let seconds = (at - freed).max(1e-3);
+            figures.push(Figure {
+                noise: before.map_or(0.0, |before| (at - before) * SAMPLES_MIN),
+                ..lower(metric, "s", seconds)
+            });
             nearly_all = Some(seconds).filter(|_| share > 0.9);
         }
     }
@@ -252,9 +263,13 @@ fn qemu_by_round(run: &Run, figures: &mut Vec<Figure>) {
     }));
 }
 
-/// Adds the host's CPU time of the whole run, boot included.
-fn qemu(run: &Run, figures: &mut Vec<Figure>) {
-    if let Some(seconds) = run.record.as_ref().and_then(super::record::cpu_seconds) {
-        figures.push(lower("qemu_cpu", "s", seconds));
+/// Adds the host's CPU time of the whole run, boot included: that of QEMU and that of `ebb run`.
+fn host_processes(run: &Run, figures: &mut Vec<Figure>) {
+    let Some(record) = &run.record else { return };
+    for (metric, seconds) in [
+        ("qemu_cpu", super::record::qemu_cpu_seconds(record)),
+        ("ebb_cpu", super::record::ebb_cpu_seconds(record)),
+    ] {
+        figures.extend(seconds.map(|seconds| lower(metric, "s", seconds)));
     }
 }

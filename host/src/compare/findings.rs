@@ -119,14 +119,14 @@ fn unsettled(report: &Report) -> Vec<String> {
         (!interval.is_settled()).then(|| {
             let sure = match interval.confidence {
                 Some(share) => format!("with {:.0} % confidence", share * 100.0),
-                None => "all rounds".to_owned(),
+                None => "range of all boots".to_owned(),
             };
             format!(
-                "{}: {}, that is {} ({sure}, {} pairs)",
+                "{}: {}, that is {} ({sure}, {} boots)",
                 name_in(report, row),
                 times(ratio),
                 range(interval),
-                interval.pairs
+                interval.boots
             )
         })
     })

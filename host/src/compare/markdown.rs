@@ -1,6 +1,7 @@
 //! The report as Markdown: a section of a document, with the plots as files in a folder next to it.
 
 use super::absent;
+use super::circumstances::circumstances;
 use super::column;
 use super::experiments;
 use super::figures;
@@ -145,6 +146,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
         let list: Vec<String> = commands.iter().map(|command| code(command)).collect();
         line(&format!("{}\n", list.join(", ")));
     }
+    line(&format!("{}\n", circumstances(&runs)));
     if rows.is_empty() {
         line("No run ended well.");
         return;

@@ -1,7 +1,9 @@
 //! Samples the host's costs of a running guest: CPU time and wakeups of QEMU and `ebb`.
 
-use super::schema::{Expense, Point};
+use super::schema::Expense;
 use crate::qemu::cpu_time;
+use crate::system::monotonic_seconds;
+use serde::Deserialize;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Starts a thread that samples the `ebb run` with process number `ebb` and its QEMU. The
-    /// thread reads the time of each sample from the file `timeline`, which that process writes.
+    /// thread takes the time of each sample from the file `timeline`, which that process writes.
     pub(crate) fn start(ebb: u32, timeline: PathBuf) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {
@@ -35,7 +37,7 @@ impl Meter {
             while seen.len() < LOOKS_MAX
                 && stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout)
             {
-                let at = last_time(&timeline);
+                let at = time_now(&timeline);
                 seen.extend(at.and_then(|at_s| look(ebb, at_s)));
             }
             seen
@@ -63,9 +65,25 @@ fn look(ebb: u32, at_s: f64) -> Option<Expense> {
     })
 }
 
-/// Returns the time in the last whole line of the timeline at `path`, which may still be written,
-/// in seconds. Returns `None` if the file cannot be read, or has no whole and valid line yet.
-pub(crate) fn last_time(path: &Path) -> Option<f64> {
+/// The two clocks of a line of a timeline.
+#[derive(Deserialize)]
+struct Clocks {
+    t_ms: f64,
+    monotonic_s: f64,
+}
+
+/// Returns the present time on the clock of the timeline at `path`, which may still be written, in
+/// seconds since the start of the guest's CPUs. Returns `None` if the file cannot be read, or has
+/// no whole and valid line yet.
+pub(crate) fn time_now(path: &Path) -> Option<f64> {
+    let now_s = monotonic_seconds();
+    let Clocks { t_ms, monotonic_s } = last_clocks(path)?;
+    Some(t_ms / 1e3 + (now_s - monotonic_s))
+}
+
+/// Returns the clocks in the last whole line of the timeline at `path`. Returns `None` if the file
+/// cannot be read, or has no whole and valid line.
+fn last_clocks(path: &Path) -> Option<Clocks> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL)))
@@ -77,8 +95,7 @@ pub(crate) fn last_time(path: &Path) -> Option<f64> {
         .iter()
         .rposition(|byte| *byte == b'\n')
         .map_or(0, |at| at + 1);
-    let point: Point = serde_json::from_slice(&tail[begin..end]).ok()?;
-    Some(point.t_ms / 1e3)
+    serde_json::from_slice(&tail[begin..end]).ok()
 }
 
 /// Returns the process number of the first child of the `ebb run` with process number `ebb`. Its
@@ -130,20 +147,24 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_line_is_that_of_the_last_whole_sample() {
+    fn the_time_is_that_of_the_last_whole_sample_and_what_passed_since() {
         let path = std::env::temp_dir().join(format!("ebb-tail-{}", std::process::id()));
-        assert_eq!(last_time(&path), None);
+        assert_eq!(time_now(&path), None);
+        let then = monotonic_seconds() - 3.0;
+        let whole = |t_ms: u32| format!("{{\"t_ms\":{t_ms},\"monotonic_s\":{then}}}\n");
         for (text, time) in [
-            ("", None),
-            ("{\"t_ms\":1500", None),
-            ("{\"t_ms\":1500}\n", Some(1.5)),
-            (
-                "{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m",
-                Some(1.55),
-            ),
+            (String::new(), None),
+            ("{\"t_ms\":1500".into(), None),
+            ("{\"t_ms\":1500}\n".into(), None),
+            (whole(1500), Some(4.5)),
+            (format!("{}{}{{\"t_m", whole(1500), whole(1550)), Some(4.55)),
         ] {
-            fs::write(&path, text).unwrap();
-            assert_eq!(last_time(&path), time, "{text}");
+            fs::write(&path, &text).unwrap();
+            let now = time_now(&path);
+            assert_eq!(now.is_some(), time.is_some(), "{text}");
+            // The clock goes on while the test runs.
+            let passed = now.unwrap_or(0.0) - time.unwrap_or(0.0);
+            assert!((-1e-6..600.0).contains(&passed), "{text}: {now:?}");
         }
         fs::remove_file(&path).unwrap();
     }

@@ -23,6 +23,7 @@ mod agreement;
 mod balloon;
 mod calls;
 mod child;
+mod circumstances;
 mod column;
 mod conclusion;
 mod costs;

@@ -10,9 +10,9 @@ use super::wording::speaks_alone;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The number of rounds in a boot. Figures of one boot may have a common error, so there are
-/// several boots, but each costs seconds.
-const ROUNDS_A_BOOT: u32 = 9;
+/// The number of rounds in a boot. Figures of one boot may have a common error, so an interval
+/// counts boots, not rounds. Each boot costs seconds.
+const ROUNDS_A_BOOT: u32 = 3;
 /// The first estimate of the duration of a run with Ebb's kernel, without its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 /// The first estimate of the duration of a run with Linux and little memory, without its program.

@@ -5,13 +5,13 @@ use super::figures;
 use super::give_back_mode::GiveBackMode;
 use super::moments;
 use super::schema::{Guest, Outcome, Report, Row, Run, What};
-use super::svg::{self, Curve, Line, Panel, Plot};
+use super::svg::{self, Curve, Line, NamedRatio, Panel, Plot};
 use super::wording::{headline, metric, number, row_name};
 use std::collections::BTreeSet;
 
 /// The contents of a plot, which can be drawn at any width.
 pub(crate) enum Picture<'a> {
-    Ratios(Vec<(String, f64)>),
+    Ratios(Vec<NamedRatio>),
     Bars(Vec<&'a Row>, String),
     Memory(Vec<Panel<'a>>, &'static str),
     Distribution {
@@ -35,7 +35,7 @@ impl Picture<'_> {
 
 /// Returns the plot of all ratios that a report shows on its own, or `None` if there are none.
 pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
-    let rows: Vec<(String, f64)> = report
+    let rows: Vec<NamedRatio> = report
         .table
         .iter()
         .filter(|row| headline(row))
@@ -45,10 +45,11 @@ pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
                 .iter()
                 .filter(|other| other.experiment == row.experiment && other.metric == row.metric)
                 .collect();
-            Some((
-                format!("{}: {}", row.experiment, row_name(row, &others)),
-                row.ratio?,
-            ))
+            Some(NamedRatio {
+                name: format!("{}: {}", row.experiment, row_name(row, &others)),
+                ratio: row.ratio?,
+                interval: row.interval,
+            })
         })
         .collect();
     (!rows.is_empty()).then_some(Picture::Ratios(rows))

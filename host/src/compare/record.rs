@@ -71,8 +71,18 @@ pub(crate) fn resident_at_start(record: &Value) -> Option<f64> {
 
 /// Returns the CPU seconds of QEMU during the run, user and system together, or `None` if they are
 /// not recorded.
-pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
-    let cpu = record.get("qemu_cpu_seconds")?;
+pub(crate) fn qemu_cpu_seconds(record: &Value) -> Option<f64> {
+    cpu_seconds(record.get("qemu_cpu_seconds")?)
+}
+
+/// Returns the CPU seconds of `ebb run` during the run without those of QEMU, user and system
+/// together, or `None` if they are not recorded.
+pub(crate) fn ebb_cpu_seconds(record: &Value) -> Option<f64> {
+    cpu_seconds(record.get("ebb_cpu_seconds")?)
+}
+
+/// Returns the sum of the fields `user` and `system`, or `None` if one is missing.
+fn cpu_seconds(cpu: &Value) -> Option<f64> {
     Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)
 }
 

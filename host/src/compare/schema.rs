@@ -164,8 +164,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Event {
-    /// When the line came, on the timeline's clock and with its resolution. Left out if it is
-    /// unknown.
+    /// When the line came, on the timeline's clock. Left out if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_s: Option<f64>,
     #[serde(flatten)]
@@ -298,26 +297,29 @@ pub(crate) struct Row {
     pub(crate) labels: BTreeMap<String, String>,
     /// The values of each guest and way to give memory back.
     pub(crate) cells: Vec<Cell>,
-    /// How many times better Ebb is: the median of the ratios of all rounds. Null if a value of
-    /// either guest is not clearly above zero, or the guests cannot be compared.
+    /// How many times better Ebb is: the median of the boots' ratios, each the median of its
+    /// rounds' ratios. Null if a value of either guest is not clearly above zero, or the guests
+    /// cannot be compared.
     pub(crate) ratio: Option<f64>,
-    /// The interval in which the ratio lies. Left out if there is only one round.
+    /// The interval in which the ratio lies. Left out if there is only one boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<Interval>,
 }
 
-/// The interval in which the median of the ratios of all rounds lies.
+/// The interval in which the median of the ratios of all boots lies. Rounds of one boot may have a
+/// common error, so they count as one.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Interval {
-    /// The number of ratios. Each compares a figure of Ebb with one of Linux next to it in time.
-    pub(crate) pairs: u32,
+    /// The number of boots with a ratio. Each is the median of the ratios of its rounds, and these
+    /// compare a figure of Ebb with one of Linux next to it in time.
+    pub(crate) boots: u32,
     /// The lower bound.
     pub(crate) low: f64,
     /// The upper bound.
     pub(crate) high: f64,
-    /// The confidence, as a share. Left out if there are too few ratios; the interval is their
-    /// range then.
+    /// The confidence, as a share. Left out if there are too few boots; the interval is the range
+    /// of their ratios then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) confidence: Option<f64>,
 }

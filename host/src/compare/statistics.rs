@@ -159,8 +159,9 @@ fn row(row: RowValues) -> Row {
     }
 }
 
-/// Returns the median of the ratios of figures that are next to each other in time, and its
-/// interval. Returns `None` for both if a figure is not above `noise`.
+/// Returns the median of the boots' ratios, and its interval. The ratio of a boot is the median of
+/// the ratios of its figures that are next to each other in time. Returns `None` for both if a
+/// figure is not above `noise`.
 fn ratio_of(
     better: Better,
     ebb: &Rounds,
@@ -171,11 +172,14 @@ fn ratio_of(
     if !clear(ebb) || !clear(linux) {
         return (None, None);
     }
-    let mut ratios: Vec<f64> = ebb
-        .iter()
-        .filter_map(|(round, ebb)| ratio(better, *ebb, *linux.get(round)?))
-        .collect();
-    if ratios.is_empty() {
+    let mut boots: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
+    for (round @ (boot, _, report), ebb) in ebb {
+        let linux = linux.get(round);
+        if let Some(ratio) = linux.and_then(|linux| ratio(better, *ebb, *linux)) {
+            boots.entry((*boot, *report)).or_default().push(ratio);
+        }
+    }
+    if boots.is_empty() {
         // The guests share no round, as in joined reports.
         let of = |rounds: &Rounds| median(&mut rounds.values().copied().collect::<Vec<_>>());
         let both = of(ebb).zip(of(linux));
@@ -184,6 +188,10 @@ fn ratio_of(
             None,
         );
     }
+    let mut ratios: Vec<f64> = boots
+        .values_mut()
+        .filter_map(|ratios| median(ratios))
+        .collect();
     let middle = median(&mut ratios);
     (middle, interval(&ratios))
 }
@@ -213,7 +221,7 @@ fn interval(sorted: &[f64]) -> Option<Interval> {
     }
     let cut = usize::try_from(cut).ok()?;
     Some(Interval {
-        pairs: count,
+        boots: count,
         low: sorted[cut],
         high: sorted[sorted.len() - 1 - cut],
         confidence,
@@ -324,7 +332,7 @@ mod tests {
         // The machine is twice as fast in the second round. Both guests show it, but the ratio does
         // not.
         let mut runs = boot(1, &[40.0, 80.0, 42.0], &[10.0, 20.0, 10.0]).to_vec();
-        runs.extend(boot(2, &[20.0], &[5.0]));
+        runs.extend(boot(2, &[21.0], &[5.0]));
         runs.push(run(Guest::Ebb, GiveBackMode::OFF, 90.0));
         let rows = rows(&runs);
         assert_eq!(rows.len(), 1);
@@ -336,25 +344,26 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (Guest::Ebb, GiveBackMode::REPORTING, 20.0, 41.0, 80.0, 4),
+                (Guest::Ebb, GiveBackMode::REPORTING, 21.0, 41.0, 80.0, 4),
                 (Guest::Linux, GiveBackMode::REPORTING, 5.0, 10.0, 20.0, 4),
                 (Guest::Ebb, GiveBackMode::OFF, 90.0, 90.0, 90.0, 1),
             ]
         );
-        assert_eq!(rows[0].ratio, Some(4.0));
-        let interval = rows[0].interval.expect("there are four pairs");
-        assert_eq!((interval.pairs, interval.low, interval.high), (4, 4.0, 4.2));
+        // Three rounds of one boot count as one.
+        assert_eq!(rows[0].ratio, Some(4.1));
+        let interval = rows[0].interval.expect("there are two boots");
+        assert_eq!((interval.boots, interval.low, interval.high), (2, 4.0, 4.2));
         assert!(interval.is_settled() && interval.confidence.is_none());
         assert_eq!(spread(&rows[0].cells[2]), None);
     }
 
     #[test]
-    fn reports_that_are_put_together_keep_all_their_pairs() {
+    fn reports_that_are_put_together_keep_all_their_boots() {
         let mut runs = boot(1, &[40.0, 80.0], &[10.0, 20.0]).to_vec();
         runs.extend(boot(1, &[60.0], &[10.0]));
         let rows = rows(&runs);
-        assert_eq!(rows[0].interval.map(|i| (i.pairs, i.high)), Some((3, 6.0)));
-        assert_eq!(rows[0].ratio, Some(4.0));
+        assert_eq!(rows[0].interval.map(|i| (i.boots, i.high)), Some((2, 6.0)));
+        assert_eq!(rows[0].ratio, Some(5.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// The names of metrics for which replacing underscores is not enough.
-const NAMES: [(&str, &str); 74] = [
+const NAMES: [(&str, &str); 75] = [
     ("shrink", "shrunk"),
     ("grow", "grown"),
     ("grow_and_fill", "grown and filled"),
@@ -39,6 +39,7 @@ const NAMES: [(&str, &str); 74] = [
     ("resident_at_end", "resident at the end"),
     ("left_behind", "left behind"),
     ("qemu_cpu", "CPU time of QEMU"),
+    ("ebb_cpu", "CPU time of `ebb run`"),
     ("qemu_cpu_round", "CPU time of QEMU, a round"),
     ("start_to_end", "start to end"),
     ("faults_per_second", "faults, all tasks"),
@@ -274,10 +275,11 @@ const DOUBLES: [&str; 7] = [
     "clear_ns",
 ];
 /// Metrics that lead to another one or explain it.
-const SECONDARY: [&str; 6] = [
+const SECONDARY: [&str; 7] = [
     "huge_share",
     "resident_at_peak",
     "qemu_cpu",
+    "ebb_cpu",
     "qemu_cpu_round",
     "ready_on_host",
     "touch_s",

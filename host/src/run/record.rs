@@ -9,7 +9,7 @@ use crate::guest::Kernel;
 use crate::guest::WaitStatus;
 use crate::machine::Accel;
 use crate::machine::Machine;
-use crate::qemu::CpuTime;
+use crate::qemu::{CpuTime, cpu_time};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -49,6 +49,8 @@ pub(crate) struct Record {
     qemu: QemuRecord,
     /// The CPU time of QEMU on the host. Null if it is unknown.
     qemu_cpu_seconds: Option<CpuRecord>,
+    /// The CPU time of `ebb run` itself on the host, without QEMU. Null if it is unknown.
+    ebb_cpu_seconds: Option<CpuRecord>,
     /// The number of times that the guest was started until it booted.
     pub(crate) attempts: u32,
     /// Host time from the start of the CPUs to the start of the program, exact to about 5 ms. Null
@@ -136,6 +138,7 @@ impl Record {
             give_back: options.give_back().name(),
             qemu: QemuRecord::default(),
             qemu_cpu_seconds: None,
+            ebb_cpu_seconds: None,
             attempts: 0,
             started_s: None,
             started_guest_s: None,
@@ -188,10 +191,12 @@ impl Record {
         self.faults = summary.faults;
         self.wall_s = seconds(summary.ran);
         self.stood_still_s = seconds(stopped);
-        self.qemu_cpu_seconds = cpu.map(|cpu| CpuRecord {
+        let spent = |cpu: CpuTime| CpuRecord {
             user: seconds(cpu.user),
             system: seconds(cpu.system),
-        });
+        };
+        self.qemu_cpu_seconds = cpu.map(spent);
+        self.ebb_cpu_seconds = cpu_time(std::process::id()).map(spent);
         self.summary = Some(summary.clone());
         self.status = status.map(|status| StatusRecord {
             code: status.code(),

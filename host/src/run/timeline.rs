@@ -26,6 +26,9 @@ pub(crate) struct Timeline {
 pub(crate) struct Line<'a> {
     /// Host time since the start of the guest's CPUs.
     t_ms: f64,
+    /// The host's monotonic clock (`CLOCK_MONOTONIC`) when the line was written. Another process of
+    /// the host can find by it when an event of its own happened on the guest's timeline.
+    monotonic_s: f64,
     /// Bytes of memory that the guest uses. Null until its kernel tells.
     used: Option<u64>,
     /// Bytes of the guest's memory that are resident on the host.
@@ -110,6 +113,7 @@ impl Timeline {
         }
         let line = Line {
             t_ms: (sample.at.as_secs_f64() * 1e6).round() / 1e3,
+            monotonic_s: crate::system::monotonic_seconds(),
             used: sample.used,
             resident: sample.resident,
             unreported: sample.unreported,

@@ -33,8 +33,14 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 /// Interval while the guest's CPUs are stopped. An event wakes the thread earlier.
 const TICK_STILL: Duration = Duration::from_secs(1);
-/// Interval between two checks whether the program has started, so that its start time is exact.
+/// Interval between two checks whether the program has started, so that its start time is exact,
+/// and between two samples of a timeline while the resident memory changes.
 const GLANCE: Duration = Duration::from_millis(5);
+/// A change of the resident memory from one sample to the next that is at least this large, in
+/// bytes, makes the timeline's samples closer.
+const CHANGE: u64 = 1 << 20;
+/// The timeline's samples are close until the resident memory has not changed for this time.
+const CLOSE_FOR: Duration = Duration::from_millis(250);
 /// The status line is drawn once for this number of samples.
 const TICKS_A_LINE: u64 = 2;
 /// QEMU's memory use is read once for this number of samples: the host's kernel walks page tables
@@ -55,6 +61,10 @@ pub(crate) struct Watch<'a> {
     sampler: Sampler,
     trace: Trace,
     timeline: Option<Timeline>,
+    /// The resident memory of the latest sample of the timeline, in bytes.
+    resident: u64,
+    /// The timeline has close samples until then. `None` before the resident memory first changed.
+    close_until: Option<Instant>,
     line: Option<Style>,
     /// The program's standard input is the user's terminal.
     typed: bool,
@@ -146,6 +156,8 @@ impl<'a> Watch<'a> {
             sampler,
             trace: Trace::new(),
             timeline,
+            resident: 0,
+            close_until: None,
             // With `-t` the program draws on the whole screen.
             line: (terminal.interactive() && !options.quiet && !options.tty)
                 .then(Style::from_environment),
@@ -164,7 +176,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Samples the guest every 50 ms until QEMU has ended, and every second while its CPUs are
-    /// stopped. Draws the status line. Kills QEMU if it still runs 5 s after the guest has finished
+    /// stopped. The timeline has a sample every 5 ms while the resident memory changes. Draws the status line. Kills QEMU if it still runs 5 s after the guest has finished
     /// and all its output is written.
     ///
     /// At `deadline` it kills QEMU and sets `timed_out`. If files of `--out` are wanted and the
@@ -253,7 +265,8 @@ impl<'a> Watch<'a> {
     /// Waits until `next` or for QEMU's end. Returns `None` if the next sample is due, which an
     /// event may bring forward.
     ///
-    /// If the guest is not `still`, this also checks every [`GLANCE`] whether its program runs.
+    /// If the guest is not `still`, this also checks every [`GLANCE`] whether its program runs, and
+    /// adds samples to the timeline while the resident memory changes.
     fn pause_until(
         &mut self,
         next: Instant,
@@ -266,7 +279,8 @@ impl<'a> Watch<'a> {
         };
         loop {
             let left = next.saturating_duration_since(Instant::now());
-            let pause = if self.started.is_none() && !still {
+            let close = self.close_until.is_some_and(|until| Instant::now() < until);
+            let pause = if (self.started.is_none() || close) && !still {
                 left.min(GLANCE)
             } else {
                 left
@@ -289,6 +303,10 @@ impl<'a> Watch<'a> {
             if pause == left || signalled {
                 return Ok(None);
             }
+            if close {
+                let sample = self.sampler.sample();
+                self.write(&sample);
+            }
         }
     }
 
@@ -300,13 +318,23 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Writes `sample` to the timeline, if the user wants one.
+    fn write(&mut self, sample: &Sample) {
+        let Some(timeline) = &mut self.timeline else {
+            return;
+        };
+        timeline.add(sample);
+        if sample.resident.abs_diff(self.resident) >= CHANGE {
+            self.close_until = Some(Instant::now() + CLOSE_FOR);
+        }
+        self.resident = sample.resident;
+    }
+
     fn sample(&mut self, tick: u64) -> Sample {
         let sample = self.sampler.sample();
         self.trace.add(sample);
         self.published.publish(&sample, self.overhead, self.pss);
-        if let Some(timeline) = &mut self.timeline {
-            timeline.add(&sample);
-        }
+        self.write(&sample);
         if self.typed && sample.awaited_input && self.line.take().is_some() {
             self.terminal.give_up_line();
             if self.terminal.in_foreground() {

@@ -2,6 +2,7 @@
 //! secrets.
 
 mod cache;
+mod clock;
 mod descriptors;
 mod file_size;
 mod folder_names;
@@ -18,6 +19,7 @@ mod regular;
 mod resolved_name;
 pub(crate) mod secrets;
 
+pub(crate) use clock::monotonic_seconds;
 pub(crate) use descriptors::allow_open_files;
 pub(crate) use file_size::heed_file_size_limit;
 pub(crate) use folder_names::FolderNames;

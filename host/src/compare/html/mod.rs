@@ -1,6 +1,7 @@
 //! The report as one self-contained HTML page.
 
 use super::absent;
+use super::circumstances::circumstances;
 use super::column::{self, Column};
 use super::experiments;
 use super::figures;
@@ -14,7 +15,7 @@ use super::svg::{self, NARROW, WIDE};
 use super::wording::{number, range, row_name, scale_of, sentence, times};
 use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Returns the HTML page of `report`, a comparison of experiments on both kernels.
 pub(crate) fn page(report: &Report) -> String {
@@ -213,41 +214,6 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
             (commands(&runs))
         }
     }
-}
-
-/// Returns a sentence about the guests and the number of rounds.
-fn circumstances(runs: &[&Run]) -> String {
-    let mut rounds: BTreeMap<_, usize> = BTreeMap::new();
-    for run in runs {
-        let guest = (run.guest, run.give_back, run.memory_bytes, run.cpus);
-        *rounds.entry(guest).or_default() += run.turns.len().max(1);
-    }
-    let rounds = match rounds.values().max() {
-        None | Some(1) => "one round".to_owned(),
-        Some(rounds) => format!("{rounds} rounds"),
-    };
-    let memories: BTreeSet<u64> = runs.iter().map(|run| run.memory_bytes).collect();
-    let memories: Vec<String> = memories
-        .into_iter()
-        .map(|bytes| crate::text::Size(bytes).to_string())
-        .collect();
-    let cpus: BTreeSet<u32> = runs.iter().map(|run| run.cpus).collect();
-    let plural = if cpus.iter().all(|cpus| *cpus == 1) {
-        ""
-    } else {
-        "s"
-    };
-    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
-    let counted = if runs.iter().any(|run| run.icount) {
-        "; instructions are counted"
-    } else {
-        ""
-    };
-    format!(
-        "Guests with {} and {} CPU{plural}; {rounds}{counted}.",
-        memories.join(" or "),
-        cpus.join(" or ")
-    )
 }
 
 /// Returns the table of `rows`.

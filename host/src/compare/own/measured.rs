@@ -3,6 +3,7 @@
 
 use super::super::figure::{Figure, lower};
 use super::super::figures;
+use super::super::record::{ebb_cpu_seconds, qemu_cpu_seconds};
 use super::super::schema::Run;
 use serde_json::Value;
 
@@ -91,12 +92,9 @@ fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
         seen(lower("faults", "", faults));
     }
     if !run.icount
-        && let (Some(user), Some(system)) = (
-            number("/qemu_cpu_seconds/user"),
-            number("/qemu_cpu_seconds/system"),
-        )
+        && let (Some(qemu), Some(ebb)) = (qemu_cpu_seconds(record), ebb_cpu_seconds(record))
     {
-        seen(lower("host_cpu_s", "s", user + system));
+        seen(lower("host_cpu_s", "s", qemu + ebb));
     }
     if let Some(code) = number("/status/code") {
         seen(Figure {
@@ -155,7 +153,8 @@ mod tests {
     #[test]
     fn a_record_says_what_any_program_took() {
         let record = json!({"started_s": 1.0, "started_guest_s": 0.5, "ended_guest_s": 2.000_000_001,
-            "faults": 7, "qemu_cpu_seconds": {"user": 0.25, "system": 0.5}, "status": {"code": 3},
+            "faults": 7, "qemu_cpu_seconds": {"user": 0.25, "system": 0.5},
+            "ebb_cpu_seconds": {"user": 1.0, "system": 2.0}, "status": {"code": 3},
             "summary": {"peak_used": 5, "peak_resident": 9, "resident_now": 4, "used_now": 1}});
         let of = |run: &Run| -> Vec<(String, f64)> {
             let figures = figures_of(run);
@@ -174,7 +173,7 @@ mod tests {
             ("stranded", 3.0),
             ("stranded_area", 1.0),
             ("faults", 7.0),
-            ("host_cpu_s", 0.75),
+            ("host_cpu_s", 3.75),
             (EXIT_STATUS, 3.0),
         ] {
             let found = plain.iter().find(|(name, _)| name == metric);

@@ -21,7 +21,7 @@ const NAMES: [(&str, &str); 11] = [
     ("stranded", "stranded at the end"),
     ("stranded_area", "stranded over time"),
     ("faults", "page faults"),
-    ("host_cpu_s", "CPU time of QEMU"),
+    ("host_cpu_s", "CPU time of QEMU and `ebb`"),
     (EXIT_STATUS, "exit status"),
 ];
 

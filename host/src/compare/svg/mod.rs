@@ -12,7 +12,7 @@ mod ratios;
 pub(crate) use bars::bars;
 pub(crate) use curves::{Curve, Panel, curves};
 pub(crate) use percentiles::{Line, percentiles};
-pub(crate) use ratios::ratios;
+pub(crate) use ratios::{NamedRatio, ratios};
 
 use super::schema::Guest;
 use maud::{Markup, PreEscaped, Render, html};

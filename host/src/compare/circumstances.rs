@@ -1,0 +1,97 @@
+//! Says how the runs of an experiment were made: the guests' memory and CPUs, and the number of
+//! boots and rounds of each column.
+
+use super::column::Column;
+use super::schema::Run;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Returns sentences about the guests of `runs`, which are all runs of one experiment: memory, CPUs
+/// and, for each column, the number of rounds. Where a boot has several rounds, the number of boots
+/// is in brackets. Failed runs count, too.
+pub(super) fn circumstances(runs: &[&Run]) -> String {
+    let memories: BTreeSet<u64> = runs.iter().map(|run| run.memory_bytes).collect();
+    let memories: Vec<String> = memories
+        .into_iter()
+        .map(|bytes| crate::text::Size(bytes).to_string())
+        .collect();
+    let cpus: BTreeSet<u32> = runs.iter().map(|run| run.cpus).collect();
+    let plural = if cpus.iter().all(|cpus| *cpus == 1) {
+        ""
+    } else {
+        "s"
+    };
+    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    let counted = if runs.iter().any(|run| run.icount) {
+        " Instructions are counted."
+    } else {
+        ""
+    };
+    format!(
+        "Guests with {} and {} CPU{plural}. Rounds: {}.{counted}",
+        memories.join(" or "),
+        cpus.join(" or "),
+        rounds(runs)
+    )
+}
+
+/// Returns the number of rounds of each column, with the number of boots in brackets if a boot has
+/// several rounds. Guests of different memory or CPUs may have different numbers; then it is a
+/// range.
+fn rounds(runs: &[&Run]) -> String {
+    let mut counts: BTreeMap<Column, BTreeMap<(u64, u32), (usize, usize)>> = BTreeMap::new();
+    for run in runs {
+        let shapes = counts.entry((run.guest, run.give_back)).or_default();
+        let (boots, rounds) = shapes.entry((run.memory_bytes, run.cpus)).or_default();
+        *boots += 1;
+        *rounds += run.turns.len().max(1);
+    }
+    let columns = counts.into_iter().map(|((guest, mode), shapes)| {
+        let range = |of: fn(&(usize, usize)) -> usize| {
+            let (least, most) = (shapes.values().map(of).min(), shapes.values().map(of).max());
+            match (least.unwrap_or(0), most.unwrap_or(0)) {
+                (least, most) if least == most => most.to_string(),
+                (least, most) => format!("{least} to {most}"),
+            }
+        };
+        let boots = if shapes.values().any(|(boots, rounds)| boots != rounds) {
+            format!(" ({} boots)", range(|(boots, _)| *boots))
+        } else {
+            String::new()
+        };
+        let label = mode.label(guest, true);
+        format!("{label} {}{boots}", range(|(_, rounds)| *rounds))
+    });
+    columns.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::give_back_mode::GiveBackMode;
+    use crate::compare::schema::{Guest, TurnCost};
+
+    #[test]
+    fn rounds_and_boots_of_each_column_are_counted() {
+        let turn = TurnCost {
+            wall_s: 1.0,
+            qemu_cpu_s: None,
+        };
+        let run = |guest, cpus, turns| Run {
+            give_back: GiveBackMode::REPORTING,
+            memory_bytes: 1 << 30,
+            cpus,
+            turns: vec![turn; turns],
+            ..Run::blank(guest)
+        };
+        let runs = [
+            run(Guest::Ebb, 1, 3),
+            run(Guest::Ebb, 1, 3),
+            run(Guest::Ebb, 2, 3),
+            run(Guest::Linux, 1, 0),
+        ];
+        assert_eq!(
+            circumstances(&runs.each_ref()),
+            "Guests with 1 GiB and 1 or 2 CPUs. Rounds: Ebb 3 to 6 (1 to 2 boots); Linux 1."
+        );
+    }
+}
