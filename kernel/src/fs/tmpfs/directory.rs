@@ -430,7 +430,7 @@ impl Directory {
         let gone = state.exchange(name, new);
         drop(state);
         drop(gone);
-        old.is_nameless_now();
+        old.subtract_link();
         Ok(Some(new.clone()))
     }
 
@@ -451,7 +451,7 @@ impl Directory {
         let listed = state.by_cookie.remove(&entry.cookie);
         drop(state);
         drop((entry, listed, now));
-        node.is_nameless_now();
+        node.subtract_link();
         None
     }
 

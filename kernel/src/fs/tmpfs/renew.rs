@@ -155,7 +155,7 @@ impl TmpNode {
     }
 
     /// Subtracts 1 from the link count of the node, because a name of it was removed.
-    pub(super) fn is_nameless_now(&self) {
+    pub(super) fn subtract_link(&self) {
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_sub(1);
     }
