@@ -101,13 +101,13 @@ pub(crate) fn start() {
 /// The least time in nanoseconds between two looks at the idle times of the CPUs.
 const IDLE_SPAN: u64 = 10_000_000;
 
-/// The idle time of each CPU at the last look.
+/// The idle times of the CPUs at the last measurement, and its result.
 struct IdleTimes {
     at: Nanos,
-    /// The time of this thread since then, which is no other task's work.
+    /// The CPU time that this thread has used since the last measurement. It counts as idle.
     own: Nanos,
     idle: [u64; arch::MAX_CPUS],
-    /// The last result.
+    /// The idle time of the idlest CPU in percent, as measured last.
     most: u32,
 }
 
