@@ -135,7 +135,7 @@ pub struct FileTable {
 pub struct FilesOfTask(Arc<FileTable>);
 
 impl FilesOfTask {
-    /// Counts one more task that uses `table`.
+    /// Returns the use of `table` by one more task. It counts until it is dropped.
     pub fn new(table: Arc<FileTable>) -> Self {
         // Relaxed: if other tasks use the table, so does the caller, and its use keeps the count
         // above 0.

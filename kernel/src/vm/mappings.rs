@@ -114,9 +114,9 @@ impl Mappings {
         self.members.leave(number);
     }
 
-    /// Waits until no walk over the spaces runs, and keeps [`Self::invalidate`] and
-    /// [`Self::truncate`] waiting until the result is dropped. So they meet no entry that is being
-    /// moved. The holder does not wait for memory.
+    /// Returns a guard that keeps walks over the spaces from beginning, after the end of a walk in
+    /// progress. While it exists, [`Self::invalidate`], [`Self::truncate`] and the like wait, so
+    /// they meet no entry that is being moved. The holder does not wait for memory.
     pub(super) fn keep_out(&self) -> MutexGuard<'_, ()> {
         self.members.keep_out()
     }
@@ -126,8 +126,8 @@ impl Mappings {
         self.members.any()
     }
 
-    /// Returns the number of invalidations so far. If it has changed, a page that was looked up
-    /// before may have left the file.
+    /// Returns the number of walks that have begun to unmap pages. If the number has changed since
+    /// a page was looked up, the page may have left the file.
     pub(super) fn sequence(&self) -> u64 {
         self.members.sequence()
     }

@@ -500,8 +500,11 @@ impl PageTables {
         whole
     }
 
-    /// Returns the used entry at `level` for an address. If there is none, or a larger page maps
-    /// the address, fails with the end of the range without such entries.
+    /// Returns the entry for `address` in the table at `level`, 1 to 3, if it is in use.
+    ///
+    /// # Errors
+    /// If there is no such entry, or a huge page of a higher level maps `address`, fails with the
+    /// address up to which there are none.
     pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {

@@ -311,7 +311,8 @@ impl AddressSpace {
         Ok(space)
     }
 
-    /// Returns a new, empty space of `family`. Its pages do not move before [`Self::join_family`].
+    /// Returns a new, empty space of `family`. Its private frames cannot move before
+    /// [`Self::join_family`].
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -395,7 +396,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes the space a member of its family, so that frames of its private memory can be found.
+    /// Makes the space a member of its family, so that compaction finds the entries that map its
+    /// private frames and can move them.
     pub(super) fn join_family(self: &Arc<Self>) {
         self.family.join(self.place, self);
     }

@@ -35,8 +35,8 @@ pub(super) struct Queue {
     pub(super) gone: u64,
     /// The latest urgent byte. `None` if there was none, or once the reader has passed it.
     pub(super) urgent: Option<Urgent>,
-    /// The number of next bytes to skip. Each of them was urgent and next in the stream when
-    /// another urgent byte came.
+    /// The number of bytes that the next calls skip, at the front of the queue. Each was the urgent
+    /// byte, and the next to receive, when a later byte became the urgent one.
     pub(super) skipped: usize,
     /// `SO_OOBINLINE`: the urgent byte is received with the others.
     pub(super) urgent_inline: bool,
@@ -105,8 +105,9 @@ impl Queue {
         Some(gone)
     }
 
-    /// Makes `byte`, at the position `at` of the stream, the urgent one. If the old urgent byte was
-    /// the next to receive, it stays apart and is skipped. Otherwise it becomes a normal byte.
+    /// Makes `byte`, at the position `at` of the stream, the urgent byte. If the old urgent byte
+    /// was the next to receive and `SO_OOBINLINE` is not set, it will be skipped. Otherwise it
+    /// becomes a normal byte.
     pub(super) fn set_urgent(&mut self, at: u64, byte: u8) {
         if self.is_at_urgent() && !self.urgent_inline {
             self.skipped += 1;
@@ -115,7 +116,8 @@ impl Queue {
         self.urgent = Some(Urgent { at, byte });
     }
 
-    /// Returns the distance to the urgent byte behind the next `peeked` bytes.
+    /// Returns the distance to the urgent byte for a receiver that has already peeked at `peeked`
+    /// bytes.
     pub(super) fn mark(&self, peeked: usize) -> Mark {
         if peeked < self.skipped {
             return Mark {

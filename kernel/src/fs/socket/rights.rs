@@ -47,7 +47,9 @@ pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
 /// Where the collector thread of [`super::collect`] waits.
 pub(super) static LOOKER: WaitQueue = WaitQueue::new();
 
-/// Wakes the collector thread if a socket is in flight.
+/// Wakes the collector thread `ksocketd` if a socket is in flight. Called after a socket was closed
+/// or descriptors in flight were dropped, because no task may be able to receive the remaining
+/// sockets.
 pub(super) fn look_soon() {
     // Relaxed: a later round looks at a socket that was put in flight since.
     if !ANY_SOCKETS.load(Ordering::Relaxed) {

@@ -357,9 +357,10 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     }
 }
 
-/// Removes the thread `task`, which ends with `status`, from the process table. If `task` is
-/// traced, its number stays in use, and its tracer is notified unless it is a main thread. Returns
-/// the table's reference to `task`, which the caller drops without the lock.
+/// Removes the thread `task`, which ends with `status`, from the process table. If `task` is traced
+/// and no main thread, its number stays in use and its tracer is notified. Returns the table's
+/// reference to `task`, or `None` if the table has none. The caller drops the result without the
+/// table's lock.
 #[must_use]
 pub(crate) fn end_of_tracee(
     table: &mut Table,
@@ -499,9 +500,9 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
     }
 }
 
-/// Removes the ended thread `tracee`, which its tracer has waited for. Returns its process if that
-/// was reaped, and the references to the tracer that `tracee` has given up. The caller holds the
-/// process table's lock and drops the result without it.
+/// Removes the ended thread `tracee`, which its tracer has waited for. Returns the process of
+/// `tracee` if that was reaped, else `None`, and the references to the tracer that `tracee` has
+/// given up. The caller holds the process table's lock and drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());

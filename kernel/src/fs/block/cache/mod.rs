@@ -410,7 +410,7 @@ impl Cache {
         self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
-    /// Returns whether a mapping may change pages of the disk.
+    /// Returns whether a mapping that may store to the disk exists.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
         self.writers.get().is_some_and(mapped)
