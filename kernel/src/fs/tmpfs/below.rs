@@ -756,25 +756,26 @@ fn drop_some(most: usize) -> usize {
     dropped
 }
 
-/// Drops some unused pages that the host still has, of any file system. Call this if `fs` is full,
-/// without a spin lock. Does nothing and returns `false` if `fs` has no files of the host. If
-/// another thread is dropping pages or entries, only waits until that thread has finished. Returns
-/// whether this thread or the other one dropped anything.
+/// Drops some unused pages, in any tmpfs, that can be read from the host again. Call this if `fs`
+/// is full, without a spin lock. If another thread is dropping pages or entries, only waits until
+/// that thread has finished. Returns whether this thread or the other one dropped anything. Does
+/// nothing and returns `false` if `fs` has no files of the host.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
-/// Forgets some unused entries that the host still has, of any file system. Call this if `fs` has
-/// no room for another file, without a spin lock. Does nothing and returns `false` if `fs` has no
-/// files of the host. If another thread is dropping pages or entries, only waits until that thread
-/// has finished. Returns whether this thread or the other one dropped anything.
+/// Drops some unused directory entries, in any tmpfs, that can be fetched from the host again. Call
+/// this if `fs` has no room for another file, without a spin lock. If another thread is dropping
+/// pages or entries, only waits until that thread has finished. Returns whether this thread or the
+/// other one dropped anything. Does nothing and returns `false` if `fs` has no files of the host.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
-/// Drops some unused pages that the host still has, or else forgets unused entries, after a failed
-/// allocation. If another thread is doing so, only waits until that thread has finished. Returns
-/// `true` if trying again may help. No spin lock may be held.
+/// Drops some unused pages of tmpfs that can be read from the host again, after a failed
+/// allocation. If there are none, drops unused directory entries that can be fetched again. If
+/// another thread is doing so, only waits until that thread has finished. Returns `true` if trying
+/// the allocation again may help. No spin lock may be held.
 pub fn relieve() -> bool {
     give_up(|way| match drop_some(RELIEF) {
         0 => forget(way, FORGOTTEN),
@@ -782,13 +783,13 @@ pub fn relieve() -> bool {
     })
 }
 
-/// Drops all unused pages of all file systems in memory that the host still has.
+/// Drops all unused pages, in every tmpfs, that can be read from the host again.
 pub fn drop_clean() {
     let _way = WAY.lock();
     GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
 }
 
-/// Forgets all unused entries of all file systems in memory that the host still has.
+/// Drops all unused directory entries, in every tmpfs, that can be fetched from the host again.
 pub fn forget_unused() {
     let mut way = WAY.lock();
     GAVE_UP.store(forget(&mut way, usize::MAX) > 0, Ordering::Relaxed);

@@ -27,9 +27,9 @@ pub(crate) struct Tracee {
     /// Whether the thread is ending, so that it cannot become a tracer. Changed under the process
     /// table's lock.
     pub(super) traces_no_more: AtomicBool,
-    /// Whether the thread executes a program that gives it further rights ([`Gain`](super::Gain)).
-    /// A tracer that may not use these rights cannot begin to trace the thread. Changed under the
-    /// process table's lock.
+    /// Whether the thread executes a program that gives it further rights
+    /// ([`Gain`](super::attach::Gain)). A tracer that may not use these rights cannot begin to
+    /// trace the thread. Changed under the process table's lock.
     pub(super) gains: AtomicBool,
 }
 

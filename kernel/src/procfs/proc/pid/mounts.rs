@@ -77,7 +77,7 @@ pub(super) fn mounts(text: &mut Text, root: &NodeRef) -> Result {
     })
 }
 
-/// Writes the text of `/proc/PID/mountinfo` to `text`, as [`mounts`] does.
+/// Writes the text of `/proc/PID/mountinfo` to `text`, as [`mounts()`] does.
 pub(super) fn mountinfo(text: &mut Text, root: &NodeRef) -> Result {
     for_each(text, root, |text, mount, path| {
         let (own, above) = (mount.number(), mount.number_above());
@@ -99,7 +99,7 @@ pub(super) fn mountinfo(text: &mut Text, root: &NodeRef) -> Result {
     })
 }
 
-/// Writes the text of `/proc/PID/mountstats` to `text`, as [`mounts`] does.
+/// Writes the text of `/proc/PID/mountstats` to `text`, as [`mounts()`] does.
 pub(super) fn mountstats(text: &mut Text, root: &NodeRef) -> Result {
     for_each(text, root, |text, mount, path| {
         text.write_str("device ")?;
