@@ -209,7 +209,8 @@ pub(super) fn add(found: Found) {
     }
 }
 
-/// Starts the thread that follows the host's target.
+/// Starts the kernel thread `kballoond`, which inflates and deflates the balloon to the size that
+/// the host wants. Does nothing if there is no balloon device.
 pub(super) fn start() {
     if DRIVER.get().is_some() {
         // The target may be set from the start.

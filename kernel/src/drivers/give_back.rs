@@ -81,7 +81,8 @@ impl Events for KernelEvents {
     }
 }
 
-/// Wakes the thread if it has work and was not woken yet. The caller must not hold a spin lock.
+/// Wakes the thread of the give-back mode if the allocator has requested it and could not wake it,
+/// because its caller held a spin lock. The caller must not hold a spin lock.
 #[inline]
 pub(crate) fn kick() {
     // Relaxed: a hint. The CPU that sets the flag wakes the thread, or calls this afterwards.

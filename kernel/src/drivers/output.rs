@@ -33,7 +33,7 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Output {
     queue: VirtQueue<Machine, DESCRIPTORS>,
-    /// Allocated at the first write.
+    /// The ring's memory. `None` until the first write, which allocates it.
     ring: Option<NonNull<u8>>,
     accepted: u64,
     sent: u64,
@@ -93,7 +93,8 @@ impl Output {
         self.done
     }
 
-    /// Returns whether bytes wait only because the host does not accept more for now.
+    /// Returns whether unsent bytes wait only for the host's permission ([`Self::raise_limit`]):
+    /// all bytes below the limit have been sent and read by the device.
     pub(super) fn is_held_back(&self) -> bool {
         self.count == 0 && self.sent < self.accepted && self.sent >= self.limit
     }
@@ -214,10 +215,13 @@ impl Output {
         waits && self.reap()
     }
 
-    /// Queues the bytes that can be sent. Returns `true` if the device must be notified. The caller
-    /// does that after releasing the queues: the notification takes as long as the device takes for
-    /// the bytes. The device interrupts only if bytes without a segment are left, or if
-    /// [`Self::is_writable`] requests it later.
+    /// Adds the bytes that the host accepts to the transmit queue, as far as there are free
+    /// segments. Returns `true` if the caller must notify the device. The caller notifies it after
+    /// releasing the lock of the queues, because a notification takes as long as the device takes
+    /// to read the bytes.
+    ///
+    /// The device will interrupt only if all segments are in use and bytes are left, if the ring is
+    /// full, or after [`Self::is_writable`] has found the ring full.
     pub(super) fn submit(&mut self) -> bool {
         let mut added = self.add();
         // Bounded: each turn after the first follows segments that the device has done.

@@ -13,7 +13,7 @@ use machine::arch::header::HEADER;
 use machine::sync::{Once, SpinLock, WaitQueue};
 use machine::{memory, sched};
 
-/// The steps that are requested and have not begun.
+/// The reclaim steps that the host has requested and the thread has not begun.
 #[derive(Copy, Clone)]
 struct Asked {
     /// Whether each step is requested, in the order of [`Reclaim::ALL`].
@@ -39,8 +39,10 @@ pub(super) fn prepare(drop_caches: fn()) {
     let _ = DROP_CACHES.set(drop_caches);
 }
 
-/// Queues `step`. When the step has ended, the kernel writes `number`, or a later one, to the
-/// header that the host reads. A `number` of 0 means that the host does not wait.
+/// Queues the reclaim step `step` for the thread `kreclaimd`, and starts the thread at the first
+/// call. After the step, the thread writes `number`, or the number of a later request, to the field
+/// `reclaimed` of the header that the host reads. If `number` is 0, the host does not wait for the
+/// step.
 pub(super) fn ask(number: u32, step: Reclaim) {
     {
         let mut asked = ASKED.lock();

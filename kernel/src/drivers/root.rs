@@ -15,7 +15,8 @@ use machine::sync::Mutex;
 pub const FRAMES_MAX: usize = root::FRAMES_MAX;
 pub use ebb_wire::root::{Entry, NAME_MAX, Names, SIBLINGS_MAX, entries, push_name};
 
-/// The buffers for one question and its answer.
+/// The buffers for one question to the host and for its answer. A request locks both until the
+/// answer is read.
 struct Desk {
     question: Box<[u8]>,
     answer: Box<[u8]>,
@@ -29,7 +30,8 @@ static THERE: AtomicBool = AtomicBool::new(false);
 /// No further answer can come: the host has closed the stream, or its answers cannot be told apart.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Records that the guest has a tree of the host's files.
+/// Makes [`is_there`] return `true` if there is also a port, because the command line says that the
+/// host shares its tree of files.
 pub(super) fn note() {
     // Relaxed (both): set once, by the first CPU, before there are tasks.
     THERE.store(true, Ordering::Relaxed);
@@ -71,12 +73,13 @@ pub fn look<R>(
     })
 }
 
-/// Calls `take` with the entries of the folder `path`, from the index `from` on. Returns the index
-/// to continue with, or 0 at the end. Headings may follow the last entry, each with all entries of
-/// one of the folders `siblings`.
+/// Lists the folder `path`: calls `take` with each entry from the index `from` on. Returns the
+/// index to continue with, or 0 at the end. If the answer has room, all entries of some of the
+/// folders `siblings`, which lie beside `path`, follow. Before those of each such folder, `take`
+/// gets an entry with an empty name, whose link target is the name of the folder.
 ///
 /// # Errors
-/// Fails as [`look`] does.
+/// Fails as [`look`] does, and with `EIO` if the returned index would not be above `from`.
 pub fn list(
     path: &[u8],
     from: u64,

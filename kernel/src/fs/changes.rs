@@ -14,7 +14,7 @@ use machine::sync::Once;
 /// A count of changes, and the notifier of the tasks that wait for the next one.
 pub struct Changes {
     count: AtomicU64,
-    /// Created when the first open file asks for it.
+    /// The notifier of the pollers. Empty until the first open file requests it.
     notifier: Once<Arc<Notifier>>,
 }
 
@@ -65,7 +65,7 @@ impl Changes {
 pub struct Watched {
     content: Arc<dyn Content>,
     changes: &'static Changes,
-    /// The readiness of an open file while nothing changes.
+    /// The readiness that an open file reports while it has no unreported change.
     quiet: PollMask,
 }
 

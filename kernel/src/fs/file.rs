@@ -28,10 +28,10 @@ pub enum Seeks {
 }
 
 /// The object behind an open file, which reads and writes. One object may serve many open files;
-/// each of those has its own offset.
+/// each open file has its own offset.
 ///
-/// No method is called with a spin lock held. `read` and `write` must hold none while they move
-/// bytes, as user memory may fault.
+/// No method is called with a spin lock held. `read` and `write` must hold no spin lock while they
+/// move bytes, because an access to user memory may fault.
 pub trait File: Any + Send + Sync {
     /// Reads at `offset` and advances `offset`. Returns the number of bytes read; 0 is the end.
     /// Fails with `EINVAL` if files of this kind cannot be read, and as `read(2)`.
@@ -189,9 +189,9 @@ impl fmt::Debug for dyn File {
 /// The name under which a file was opened.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The directory.
+    /// The directory that contained the file when it was opened.
     pub parent: NodeRef,
-    /// The name in it.
+    /// The name of the file in `parent`.
     pub name: Box<[u8]>,
 }
 
@@ -202,19 +202,21 @@ pub struct OpenFile {
     place: Option<Place>,
     flags: AtomicU32,
     offset: AtomicU64,
-    /// What the file says of seeks.
+    /// The result of [`File::seeks`] for `file`, which never changes.
     seeks: Seeks,
     /// Held while a call uses the shared offset, so that two writers never write to the same place.
     moving: Mutex<()>,
     /// Whether this open file is a running program, so that no task may write the file.
     forbids_writing: AtomicBool,
-    /// Whether a lock that belongs to this open file was requested.
+    /// Whether a lock that this open file owns (`F_OFD_SETLK`, `flock`) was requested. The drop
+    /// then releases its locks.
     has_locks: AtomicBool,
     /// Whether the open file was added to an epoll set.
     was_in_set: AtomicBool,
-    /// Keeps the file system mounted.
+    /// A use of the mount, which keeps the file system mounted. `None` if the mount counts no uses.
     hold: Option<Hold>,
-    /// The owner that signals go to, once one was asked for.
+    /// The recipient of the file's signals and its settings (`F_SETOWN`). Empty until a call needs
+    /// them.
     owner: Once<Arc<Owner>>,
 }
 
@@ -303,7 +305,8 @@ impl OpenFile {
         Self::with_hold(node, file, place, flags, hold)
     }
 
-    /// Does the same as [`Self::new`], with `hold` as the open file's use of the mount.
+    /// Returns a new open file as [`Self::new`] does, with the use `hold` of the mount instead of a
+    /// new one.
     #[inline]
     pub(super) fn with_hold(
         node: NodeRef,
@@ -343,14 +346,14 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Marks the open file as one that may own locks, which must be released at its end.
+    /// Records that the open file may own locks, so that its drop releases them.
     pub(super) fn note_locks(&self) {
         // Relaxed: read when no other task has the open file any more.
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
-    /// Marks the open file as one that epoll sets may contain, which it must leave at its end. A
-    /// set is about to watch it by `notifier`, the notifier of its file.
+    /// Records that an epoll set may contain the open file, so that its drop removes it from all
+    /// sets. Call this before a set watches the open file by `notifier`, the notifier of its file.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -382,8 +385,9 @@ impl OpenFile {
         self.node.metadata()
     }
 
-    /// Returns an object that a mapping of the file keeps while the mapping exists. As on Linux,
-    /// the file is open until then. Returns `None` if nothing need be kept.
+    /// Returns a reference that a mapping of the file keeps as long as the mapping exists. Until it
+    /// is dropped, the file counts as open, as on Linux. Returns `None` if neither the mount nor
+    /// the file counts its uses.
     pub fn hold_for_mapping(&self) -> Option<Hold> {
         let uses = [self.hold.clone(), self.file.hold()];
         match uses {
@@ -392,7 +396,8 @@ impl OpenFile {
         }
     }
 
-    /// Returns the flags that the file was opened with, or that [`Self::set_flags`] changed.
+    /// Returns the flags of the open file: those of the open, except for [`OpenFlags::OPENING`],
+    /// with the changes of [`Self::set_flags`].
     #[inline]
     pub fn flags(&self) -> OpenFlags {
         // Relaxed: a flag orders no other access.
@@ -506,7 +511,7 @@ impl OpenFile {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Returns what a seek does.
+    /// Returns the effect that a seek has on the offset.
     #[inline]
     pub fn seeks(&self) -> Seeks {
         self.seeks

@@ -46,30 +46,30 @@ pub enum LastLink {
 /// The kind of the last component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastName {
-    /// A name in [`Found::parent`].
+    /// The name of an entry of [`Found::parent`].
     Name(Box<[u8]>),
-    /// The root, or the empty path with `AT_EMPTY_PATH`.
+    /// The path is `/`, or is empty with `AT_EMPTY_PATH`.
     Root,
     /// `.`.
     Current,
     /// `..`.
     Parent,
-    /// A link that leads straight to a node (`/proc/PID/fd/N`).
+    /// A magic link (`/proc/PID/fd/N`), which leads to a node without a path.
     Jump,
 }
 
 /// The result of a lookup.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The directory that the last component was looked up in.
+    /// The directory in which the last component was looked up.
     pub parent: NodeRef,
-    /// The last component.
+    /// The last component of the path.
     pub name: LastName,
     /// The node with that name, if it exists.
     pub node: Option<NodeRef>,
     /// Whether the path ended in a slash, so that it can only name a directory.
     pub must_be_directory: bool,
-    /// The name under which `node` is in the tree, when a link led straight to it.
+    /// The name under which `node` is in the tree, if a magic link led to it ([`LastName::Jump`]).
     jumped_to: Option<Place>,
 }
 
@@ -82,7 +82,8 @@ impl Found {
         self.node.ok_or(Errno::ENOENT)
     }
 
-    /// Returns the name under which the node is known, or `None` if it has no entry.
+    /// Returns the directory and the name of the node. Returns `None` if the path ended in `/`, `.`
+    /// or `..`, or if a magic link led to a node without a name.
     pub fn place(&self) -> Option<Place> {
         match &self.name {
             LastName::Name(name) => Some(Place {
@@ -218,18 +219,19 @@ fn through_name(
     covers::on_name(&**directory, name).map_or(looked_up, |top| Ok(through_mounts(top)))
 }
 
-/// The text of a symbolic link that is being walked, and the walk's position in it.
+/// The text of a symbolic link that a walk follows, and the offset of the next byte to walk.
 struct Leg {
     text: Vec<u8>,
     at: usize,
 }
 
-/// A path that is being walked: the rest of the caller's path, and the rests of the links in it,
-/// the innermost last. Nothing recurses, and without links nothing is allocated.
+/// A path walk in progress: the remaining part of the caller's path, and the remaining parts of the
+/// symbolic links that it follows, the innermost link last. Without links nothing is allocated, and
+/// nested links cause no recursion.
 struct Walk<'a> {
     path: &'a [u8],
     legs: Vec<Leg>,
-    /// Whether a text that was walked to its end asked for a directory.
+    /// Whether a finished text ended in a slash, so that only a directory can be found.
     wants_directory: bool,
 }
 
@@ -739,8 +741,8 @@ pub fn open_node(
     open_found(who, &found, node, flags)
 }
 
-/// Clears the set-id bits and the capabilities of a file whose bytes change, unless `who` may leave
-/// the bits.
+/// Clears the set-id bits and the file capabilities of the regular file `node`, because its bytes
+/// change. The set-id bits stay if `who` has `CAP_FSETID`. Does nothing for other nodes.
 pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
     if node.kind() != FileKind::Regular {
         return;

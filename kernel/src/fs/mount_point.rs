@@ -12,7 +12,7 @@ use logic::errno::Errno;
 
 /// The place of a mount.
 pub(super) struct Point {
-    /// The node that the mount covers.
+    /// The node on which the mount lies.
     pub(super) node: NodeRef,
     /// The directory above `node`.
     pub(super) above: NodeRef,
@@ -72,8 +72,8 @@ impl Point {
         })
     }
 
-    /// Makes path walks that reach this point go on at `top`, the root of a mount. If `top` is
-    /// `None`, ends that.
+    /// Makes path walks that reach this point continue at `top`, the root of a mount. If `top` is
+    /// `None`, they end at the covered node again.
     ///
     /// # Errors
     /// Fails as `Node::cover` does.
@@ -85,9 +85,11 @@ impl Point {
         self.node.cover(top)
     }
 
-    /// Returns the same place in `parent`, a new bind mount that shows the mount which this point
-    /// is in. `parent_top` is the root of `parent`. Fails with `EINVAL` if there is no directory
-    /// above the place.
+    /// Returns the same mount point, as seen through `parent`, a new bind mount of the mount that
+    /// contains the point. `parent_top` is the root of `parent`.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the point has no directory above it.
     pub(super) fn in_bind(&self, parent: &Arc<Bind>, parent_top: &NodeRef) -> Result<Self, Errno> {
         let node = parent.show(unbound(self.node.clone()));
         let (above, name) = if self.is_named {

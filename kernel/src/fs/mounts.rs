@@ -54,11 +54,12 @@ pub struct Mount {
     kind: &'static str,
     source: Box<[u8]>,
     top: NodeRef,
-    /// The point that it is mounted on. `None` for the root of the tree.
+    /// The mount point. `None` for the root of the tree.
     point: Option<Point>,
-    /// The file system, for changes of its flags and options. `None` if these cannot change.
+    /// The file system, whose flags and options `mount -o remount` changes. `None` if they cannot
+    /// change.
     fs: Option<Arc<dyn FileSystem>>,
-    /// The uses of the mount. `None` if it stays mounted for good.
+    /// The uses of the mount. `None` if the mount can never be unmounted.
     uses: Option<Arc<Uses>>,
 }
 

@@ -17,14 +17,15 @@ use logic::errno::Errno;
 use machine::sched::cond_resched;
 use machine::sync::SpinLock;
 
-/// The event that a signal reports, with Linux's numbers (`POLL_IN` and so on).
+/// The event that `si_band` of a signal about a descriptor reports, with Linux's numbers (`POLL_IN`
+/// and so on).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Band {
     /// Data can be read.
     In = 1,
     /// Data can be written.
     Out = 2,
-    /// An error.
+    /// The descriptor has an error.
     Error = 4,
     /// Urgent data came.
     Urgent = 5,
@@ -33,7 +34,7 @@ pub enum Band {
 }
 
 impl Band {
-    /// Returns the value of the field `si_band` in the signal's details.
+    /// Returns the poll events that the signal's `si_band` contains.
     pub const fn events(self) -> u32 {
         match self {
             Self::In => raw::POLLIN | raw::POLLRDNORM,
@@ -45,7 +46,8 @@ impl Band {
     }
 }
 
-/// The kind of an owner, with Linux's numbers (`F_OWNER_TID` and so on).
+/// The kind of the recipient of a descriptor's signals, with Linux's numbers (`F_OWNER_TID` and so
+/// on).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A thread.
@@ -67,7 +69,7 @@ pub struct Notice {
     pub what: What,
 }
 
-/// The subject of a notice.
+/// The reason for a signal about a descriptor.
 #[derive(Copy, Clone, Debug)]
 pub enum What {
     /// An event of a descriptor.
@@ -116,7 +118,8 @@ impl Setting {
 #[derive(Default)]
 pub struct Owner {
     setting: SpinLock<Setting>,
-    /// Whether the owner is in a list, or was.
+    /// Whether the owner was ever added to an [`Owners`], so that the end of the open file must
+    /// remove it.
     listed: AtomicBool,
 }
 
@@ -225,14 +228,15 @@ const BREATH: u32 = 64;
 struct Entry {
     owner: Arc<Owner>,
     sides: Sides,
-    /// The descriptor with `O_ASYNC`. `None` if only urgent bytes are signaled.
+    /// The descriptor that the signals name (`O_ASYNC`). `None` if the owner gets signals for
+    /// urgent bytes only.
     fd: Option<i32>,
 }
 
 /// The owners of the open files of one file.
 #[derive(Default)]
 pub struct Owners {
-    /// Whether there are any, so that events without owners take no lock.
+    /// Whether `entries` is not empty, so that an event without owners takes no lock.
     any: AtomicBool,
     entries: SpinLock<Vec<Entry>>,
 }
@@ -246,8 +250,8 @@ impl Owners {
         }
     }
 
-    /// Sends the signal for the event `band` to the owners with `O_ASYNC` that it concerns. Call
-    /// this without a spin lock.
+    /// Sends the signal for the event `band` to the owners with `O_ASYNC` whose open file transfers
+    /// bytes in the direction of the event. Call this without a spin lock.
     #[inline]
     pub fn tell(&self, band: Band) {
         // SeqCst: an owner that was added before the event gets the signal.
@@ -260,7 +264,8 @@ impl Owners {
         }
     }
 
-    /// Sends all owners the signal for an urgent byte. Call this without a spin lock.
+    /// Sends SIGURG to all owners, for an urgent byte. Owners with `O_ASYNC` and `F_SETSIG` also
+    /// get their chosen signal. Call this without a spin lock.
     #[inline]
     pub fn tell_urgent(&self) {
         if self.any.load(Ordering::SeqCst) {
@@ -288,8 +293,8 @@ impl Owners {
         }
     }
 
-    /// Adds `owner`, which gets signals for urgent bytes only. Does nothing if the list has
-    /// `owner`.
+    /// Adds `owner` for an open file with the directions `sides`. The owner gets signals for urgent
+    /// bytes only. Does nothing if the list has `owner`.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.

@@ -51,10 +51,11 @@ impl PollMask {
     pub const ALWAYS: Self = Self::ERR.union(Self::HUP);
 }
 
-/// A watcher's answer to an event.
+/// The answer of a [`Watcher`] to an event, which decides whether exclusive watchers get the event
+/// too.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Other watchers get the event too.
+    /// The watcher has woken no task. All other watchers get the event too.
     Shared,
     /// The watcher woke a task, so other exclusive watchers do not get the event.
     Alone,
@@ -118,8 +119,8 @@ impl Notifier {
         self.owners.tell(band);
     }
 
-    /// Wakes all waiters and calls all watchers, because something in `mask` may have become true.
-    /// Returns whether there was a waiter or a watcher.
+    /// Wakes all waiters and calls all watchers, because the file may have become ready for the
+    /// events in `mask`. Returns whether there was a waiter or a watcher.
     pub fn notify(&self, mask: PollMask) -> bool {
         let waited = self.queue.wake_all() != 0;
         self.notify_watchers(mask) || waited
@@ -170,8 +171,8 @@ impl Notifier {
         drop(removed);
     }
 
-    /// Stops calling the watchers that leave with the open file at the address `file`, and tells
-    /// them so.
+    /// Removes the watchers that belong to the open file at the address `file`, which ends, and
+    /// calls [`Watcher::left`] of each.
     pub fn release(&self, file: usize) {
         let mut from = 0;
         loop {

@@ -24,12 +24,12 @@ pub trait Records: Send + Sync {
     fn show_next(&self, text: &mut Text, at: u64) -> Result<Option<u64>, fmt::Error>;
 }
 
-/// The latest piece of the text.
+/// The piece of the text that was made last.
 struct Piece {
-    /// The offset of its first byte in the text.
+    /// The offset of the piece in the text, in bytes.
     start: u64,
     text: Made,
-    /// The position of the first record behind the piece. `None` if the text ends with it.
+    /// The position of the first record after the piece. `None` if the text ends with the piece.
     next: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Piece {
     }
 }
 
-/// An open file of records.
+/// An open file whose text a [`Records`] makes.
 pub struct RecordFile {
     records: Arc<dyn Records>,
     piece: Mutex<Piece>,

@@ -11,7 +11,7 @@ use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::sync::WaitSet;
 
-/// A file, the readiness that is wanted, and the readiness that was found.
+/// One file of a poll: the file, the events that are wanted, and the events that were found.
 #[derive(Debug)]
 pub struct Interest {
     file: Option<Arc<OpenFile>>,
@@ -21,8 +21,8 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Makes the entry for `file`, polled for the events `wanted`. Errors and hang-ups are found
-    /// without a request.
+    /// Returns the entry for `file`, polled for the events `wanted`. `ERR`, `HUP` and `NVAL` are
+    /// reported even if they are not in `wanted`.
     pub fn new(file: Arc<OpenFile>, wanted: PollMask) -> Self {
         Self {
             file: Some(file),
@@ -32,12 +32,12 @@ impl Interest {
         }
     }
 
-    /// Returns an interest without a file, which finds nothing.
+    /// Returns an entry without a file, in which no event is ever found.
     pub const fn nothing() -> Self {
         Self::settled(PollMask::empty())
     }
 
-    /// Returns an interest without a file, which has found `found`.
+    /// Returns an entry without a file, in which the events `found` are found at once.
     pub const fn settled(found: PollMask) -> Self {
         Self {
             file: None,
@@ -47,12 +47,13 @@ impl Interest {
         }
     }
 
-    /// Returns the wanted readiness that was found, with errors and hang-ups.
+    /// Returns the events that the last look at the file has found: the wanted ones, `ERR`, `HUP`
+    /// and `NVAL`.
     pub fn found(&self) -> PollMask {
         self.found
     }
 
-    /// Returns the whole readiness of the file that was found.
+    /// Returns all events for which the file was ready at the last look, wanted or not.
     pub fn state(&self) -> PollMask {
         self.state
     }

@@ -29,7 +29,7 @@ pub enum Stream {
     InputOutput,
     /// Standard error.
     Error,
-    /// Files for the host, if it accepts any.
+    /// The files that the guest sends to the host. Standard error if the host accepts none.
     Files,
 }
 
@@ -67,8 +67,8 @@ impl Stream {
 struct StreamFile {
     port: &'static Port,
     stream: Stream,
-    /// The flags that it was opened with. Standard input and output share a port, and each has its
-    /// own end.
+    /// The flags with which this file was opened. They decide its direction, since standard input
+    /// and output share a port.
     opened: OpenFlags,
 }
 

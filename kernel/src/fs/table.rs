@@ -21,7 +21,7 @@ struct Descriptor {
     close_on_exec: bool,
 }
 
-/// A table of descriptors whose lock is held.
+/// A locked table of descriptors, for lookups.
 pub struct Looked<'a>(&'a Slots);
 
 impl Looked<'_> {
@@ -38,7 +38,7 @@ impl Looked<'_> {
 #[derive(Default)]
 struct Slots {
     slots: Sparse<Descriptor>,
-    /// The used slots, so that searches skip the others.
+    /// The indices of used slots, so that searches skip the others.
     used: UsedSlots,
 }
 
@@ -128,13 +128,14 @@ pub struct FileTable {
     has_locks: AtomicBool,
 }
 
-/// A task's use of a table. The drop of the last one closes everything in the table, even if
-/// another task still looks at the table. Drop it where the task may wait.
+/// The use of a table of descriptors by one task. The drop of the last such use closes all
+/// descriptors of the table, even if other references to the table remain. Drop it where the task
+/// may block.
 #[derive(Debug)]
 pub struct FilesOfTask(Arc<FileTable>);
 
 impl FilesOfTask {
-    /// Counts one more task that uses `table`.
+    /// Returns the use of `table` by one more task. It counts until it is dropped.
     pub fn new(table: Arc<FileTable>) -> Self {
         // Relaxed: if other tasks use the table, so does the caller, and its use keeps the count
         // above 0.
@@ -175,8 +176,8 @@ impl FileTable {
             .map(|descriptor| descriptor.file.clone())
     }
 
-    /// Calls `look` with the table as of one moment. `look` must not drop the references that it
-    /// gets from there, as each may be the last one.
+    /// Calls `look` with the locked table, and returns its result. `look` must not drop a reference
+    /// to an open file, because it may be the last one.
     #[inline]
     pub fn look_up<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
         let slots = self.slots.lock();
@@ -326,8 +327,8 @@ impl FileTable {
         Ok(())
     }
 
-    /// Closes `fd` if it still refers to `file`. Other threads may have closed it and opened
-    /// another file.
+    /// Closes `fd` if it still refers to `file`. Does nothing if another thread has closed `fd` in
+    /// the meantime, even if `fd` refers to another file now.
     pub fn close_same(&self, fd: i32, file: &Arc<OpenFile>) {
         let mut slots = self.slots.lock();
         let is_same = |found: &Descriptor| Arc::ptr_eq(&found.file, file);
@@ -487,10 +488,11 @@ impl FileTable {
         Some((at, descriptor.file.clone()))
     }
 
-    /// Looks for the first socket at `from` or above. Returns the socket, if one was found, and the
-    /// descriptor to continue at. Returns `None` at the end. Examines a limited number of
-    /// descriptors, because the table is locked. Takes no reference to other files, so these are
-    /// closed for good only by the tasks that close them.
+    /// Searches for the first socket among the descriptors from `from` on. Examines at most 256
+    /// descriptors, because the table is locked. Returns the socket, or `None` in its place if the
+    /// search met none, and the descriptor at which the next search begins. Returns `None` if no
+    /// descriptor from `from` on is in use. Takes no reference to other files, so the last
+    /// reference to them stays with the tasks that close them.
     pub fn next_socket(&self, from: usize) -> Option<(Option<Arc<OpenFile>>, usize)> {
         const SOME: usize = 256;
         let slots = self.slots.lock();
@@ -504,8 +506,9 @@ impl FileTable {
         next
     }
 
-    /// Returns the number of slots that Linux would have: a power of two, and at least 64.
-    /// `/proc/PID/status` shows it (`FDSize`), and `select` looks at no descriptor beyond.
+    /// Returns the number of slots that Linux's table would have: a power of two, at least 64.
+    /// `/proc/PID/status` shows this number (`FDSize`), and `select` ignores descriptors from it
+    /// on.
     pub fn size(&self) -> usize {
         let slots = self.slots.lock().slots.len();
         slots.next_power_of_two().max(64)

@@ -53,7 +53,7 @@ struct Wall {
 struct State {
     setting: Setting,
     wall: Wall,
-    /// The index in [`FOLLOWING`], once there is one. It never changes then.
+    /// The index in [`FOLLOWING`]. `None` until the timer is added there; it then keeps the index.
     place: Option<usize>,
 }
 
@@ -82,8 +82,8 @@ fn steps() -> u64 {
     STEPS.load(Ordering::Relaxed)
 }
 
-/// Makes timers with `TFD_TIMER_CANCEL_ON_SET` report that the clock was set. The caller calls
-/// [`clock_was_set`] next.
+/// Counts a step of the wall clock, which reads of timers with `TFD_TIMER_CANCEL_ON_SET` report.
+/// The caller calls [`clock_was_set`] next.
 pub fn clock_was_stepped() {
     STEPS.fetch_add(1, Ordering::Relaxed);
 }
@@ -100,8 +100,9 @@ static FOLLOWING: SpinLock<Following> = SpinLock::new(Following {
     used: UsedSlots::new(),
 });
 
-/// Adjusts the timers that follow the wall clock, after the clock was set or its rate changed.
-/// Other tasks run in between. The caller holds no lock.
+/// Converts the expiries of timers on the wall clock to monotonic time again, and wakes their
+/// waiters. Called after the wall clock was set or its rate changed. The caller holds no lock:
+/// other tasks may run between two timers.
 pub fn clock_was_set() {
     let mut next = 0;
     // This loop ends: each turn continues behind the last, and each file has at most one place. A
@@ -133,7 +134,8 @@ impl TimerFile {
         })
     }
 
-    /// Returns whether times that programs give count from 1970.
+    /// Returns whether the timer's clock counts from 1970 (`CLOCK_REALTIME`,
+    /// `CLOCK_REALTIME_ALARM`).
     pub fn is_realtime(&self) -> bool {
         matches!(self.clock, CLOCK_REALTIME | CLOCK_REALTIME_ALARM)
     }
@@ -169,7 +171,9 @@ impl TimerFile {
         self.notifier.notify(PollMask::READABLE);
     }
 
-    /// Returns the next expiry.
+    /// Returns the next expiry of the timer, or the last one if it was not read. A timer with
+    /// `TFD_TIMER_CANCEL_ON_SET` counts as expired now if a read must report that the clock was
+    /// set.
     pub fn due_at(&self) -> Due {
         let state = self.state.lock();
         if state.is_cancelled() {
@@ -182,13 +186,14 @@ impl TimerFile {
         }
     }
 
-    /// Sets the timer and returns the old setting. If `at_wall` is given, the next expiry is that
-    /// time of the wall clock instead of the one in `new`. With `cancels`, reads report when that
-    /// clock is set.
+    /// Sets the timer to `new` and returns the old setting. If `at_wall` is given, the next expiry
+    /// is that time of the wall clock instead of `new.next`. With `cancels`, reads fail once the
+    /// wall clock was set after this call.
     ///
     /// # Errors
-    /// Fails with `ENOMEM`. Fails with `ECANCELED` if the clock was set and no read has reported
-    /// that, but the timer is set nevertheless.
+    /// Fails with `ENOMEM`. Fails with `ECANCELED` if `cancels` is set, the timer had the same
+    /// option, and no read has reported an earlier setting of the clock. The timer is set
+    /// nevertheless.
     pub fn set(
         &self,
         new: Setting,

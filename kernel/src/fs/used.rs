@@ -52,8 +52,8 @@ impl Used {
     }
 }
 
-/// Wakes the thread to count ticks if more than [`KEPT_PAGES`] clean pages of host files are in
-/// memory. Call this after pages of host files were read.
+/// Wakes `kfilecold`, which then counts ticks, if more than [`KEPT_PAGES`] clean pages of host
+/// files are in memory. Call this after pages of host files were read.
 pub(super) fn pages_came() {
     if !TICKING.load(Ordering::Relaxed)
         && stats::host_pages() > KEPT_PAGES
@@ -63,7 +63,7 @@ pub(super) fn pages_came() {
     }
 }
 
-/// Waits for the next tick and counts it.
+/// Waits until the next tick, and counts it. Only `kfilecold` calls this.
 pub(super) fn wait_for_tick() {
     loop {
         let ready = || TICKING.load(Ordering::Relaxed) && SECONDS.load(Ordering::Relaxed) != 0;
@@ -81,7 +81,8 @@ pub(super) fn wait_for_tick() {
     }
 }
 
-/// Stops counting ticks if at most [`KEPT_PAGES`] pages remain.
+/// Ends the counting of ticks if at most [`KEPT_PAGES`] clean pages of host files are left in
+/// memory. [`pages_came`] begins it again.
 pub(super) fn rest() {
     if stats::host_pages() > KEPT_PAGES {
         return;
@@ -91,12 +92,14 @@ pub(super) fn rest() {
     pages_came();
 }
 
-/// Returns how long unused pages are kept, in seconds. 0 keeps them until memory is short.
+/// Returns the seconds for which unused pages of host files stay in memory. 0 means until memory is
+/// short.
 pub fn seconds() -> u64 {
     SECONDS.load(Ordering::Relaxed)
 }
 
-/// Sets how long unused pages are kept, in seconds.
+/// Sets the seconds for which unused pages of host files stay in memory. 0 means until memory is
+/// short.
 ///
 /// # Errors
 /// Fails with `EINVAL` for more than a day.

@@ -39,12 +39,14 @@ impl Extended {
         self.0.get_mut(name)
     }
 
-    /// Sets an attribute. `when` says whether the attribute must exist or must not. Returns an
-    /// attribute to be dropped without a lock, the old one or the refused one, and the result.
+    /// Sets the attribute `new`. `when` says whether an attribute of this name must exist, must not
+    /// exist, or neither. Returns two values: an attribute that the caller drops without a lock,
+    /// and the result. The attribute is the one that `new` has replaced, or `new` itself after an
+    /// error. It is `None` if `new` replaced none.
     ///
     /// # Errors
-    /// Fails with `EEXIST`, `ENODATA` or `ENOMEM`. Fails with `ENOSPC` if there are too many or all
-    /// together would take too much memory.
+    /// Fails with `EEXIST`, `ENODATA` or `ENOMEM`. Fails with `ENOSPC` if the file would have too
+    /// many attributes, or all files together would use too much memory for them.
     pub fn set(&mut self, new: Attribute, when: When) -> (Option<Attribute>, Result<(), Errno>) {
         let bytes = new.bytes();
         let more = bytes.saturating_sub(self.0.bytes_of(&new.name));

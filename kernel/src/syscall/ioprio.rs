@@ -2,7 +2,7 @@
 //! go to a disk in the order in which they come, as on Linux without an I/O scheduler.
 
 use super::Args;
-use super::sched::{Subjects, for_each_meant};
+use super::sched::{Subjects, for_each_of};
 use super::sched_policy::policies;
 use crate::process::task::Scheduling;
 use crate::process::{self, caller};
@@ -45,7 +45,7 @@ pub fn ioprio_get(a: &Args) -> SysResult {
     let subjects = subjects(a)?;
     let one = matches!(subjects, Subjects::Thread(_));
     let mut best: Option<u32> = None;
-    for_each_meant(&subjects, |thread| {
+    for_each_of(&subjects, |thread| {
         let own = thread.get();
         let own = if one {
             own.io_priority
@@ -79,7 +79,7 @@ pub fn ioprio_set(a: &Args) -> SysResult {
         *user = 0;
     }
     let mut result = Ok(0);
-    for_each_meant(&subjects, |thread| {
+    for_each_of(&subjects, |thread| {
         if result.is_err() {
             return;
         }

@@ -40,8 +40,8 @@ fn name(file: &OpenFile, kind: Kind, number: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets the owner of `file`: the process `number`, or the process group `-number` if `number` is
-/// negative. 0 removes the owner.
+/// Sets the recipient of the signals about `file` (`F_SETOWN`, `FIOSETOWN`): the process `number`,
+/// or the process group `-number` if `number` is negative. 0 removes the recipient.
 ///
 /// # Errors
 /// Fails with `EINVAL` for `i32::MIN`, with `ESRCH` if the number is unused, and as
@@ -58,8 +58,8 @@ pub(super) fn set(file: &OpenFile, number: i32) -> Result<(), Errno> {
     name(file, kind, number.unsigned_abs())
 }
 
-/// Returns the number of the owner: of a process or thread, or the negated number of a process
-/// group. Returns 0 if there is none.
+/// Returns the recipient of the signals about `file` (`F_GETOWN`, `FIOGETOWN`): the number of a
+/// process or thread, or the negated number of a process group. Returns 0 if there is none.
 pub(super) fn get(file: &OpenFile) -> i32 {
     match file.known_owner().map(|owner| owner.named()) {
         Some((Kind::Group, number)) => -number.cast_signed(),
@@ -68,8 +68,8 @@ pub(super) fn get(file: &OpenFile) -> i32 {
     }
 }
 
-/// Carries out a command of `fcntl(2)` about the owner and its signal. Returns `None` if `command`
-/// is another one.
+/// Carries out the `fcntl(2)` command `command` if it concerns the recipient of signals or their
+/// number (`F_SETOWN`, `F_SETSIG` and so on). Returns its result, or `None` for another command.
 pub(super) fn fcntl(file: &OpenFile, command: u32, a: &Args) -> Option<SysResult> {
     Some(match command {
         F_GETOWN => Ok(super::value(i64::from(get(file)).cast_unsigned())),

@@ -16,11 +16,11 @@ pub fn sched_yield(_a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Returns the thread with the number `tid`, or the process with this number whose main thread has
-/// ended; 0 is the current thread.
+/// Returns the thread with the number `tid`, or the current thread if `tid` is 0. A main thread
+/// that has ended is found until its process is reaped.
 ///
 /// # Errors
-/// Fails with `EINVAL` for a negative number, and with `ESRCH`.
+/// Fails with `EINVAL` if `tid` is negative, and with `ESRCH` if there is no such thread.
 pub(super) fn scheduled_or_current(tid: i32) -> Result<Scheduled, Errno> {
     match tid {
         0 => Ok(Scheduled::Live(process::current().to_arc())),
@@ -96,7 +96,7 @@ pub(super) fn may_schedule(to: &Scheduled) -> Result<(), Errno> {
     }
 }
 
-/// The threads that a call on priorities refers to.
+/// The threads to which `which` and `who` of `getpriority(2)` and related calls refer.
 pub(super) enum Subjects {
     Thread(Scheduled),
     Group(u32),
@@ -104,7 +104,8 @@ pub(super) enum Subjects {
 }
 
 impl Subjects {
-    /// Returns the threads that `which` and `who` of `getpriority(2)` refer to.
+    /// Returns the threads that `which` (`PRIO_PROCESS`, `PRIO_PGRP` or `PRIO_USER`) and `who`
+    /// select. `who` 0 is the current thread, its process group, or its real user.
     ///
     /// # Errors
     /// Fails with `EINVAL` if `which` is unknown. Fails with `ESRCH` if there is no thread `who`,
@@ -132,12 +133,13 @@ impl Subjects {
     }
 }
 
-/// Calls `each` for the threads of `subjects`, including main threads that have ended. The order is
-/// Linux's as far as numbers tell ages: a user's oldest process comes first, but a group's newest.
+/// Calls `each` for every thread of `subjects`. A main thread that has ended counts until its
+/// process is reaped. The order approximates Linux's by process numbers: the processes of a user in
+/// ascending order, those of a group in descending order.
 ///
 /// # Errors
-/// Fails with `ESRCH` if there is none, and with `ENOMEM`.
-pub(super) fn for_each_meant(
+/// Fails with `ESRCH` if `subjects` is a group or user without processes, and with `ENOMEM`.
+pub(super) fn for_each_of(
     subjects: &Subjects,
     mut each: impl FnMut(&Scheduled),
 ) -> Result<(), Errno> {
@@ -165,7 +167,8 @@ pub(super) fn for_each_meant(
     Ok(())
 }
 
-/// Returns the least limit on nice values (`RLIMIT_NICE`) with which a thread may have `nice`.
+/// Returns the least value of `RLIMIT_NICE` with which a thread may lower its nice value to `nice`:
+/// 20 minus `nice`.
 pub(super) fn niceness(nice: i32) -> u64 {
     u64::try_from(20 - nice).unwrap_or(0)
 }
@@ -174,7 +177,7 @@ pub(super) fn niceness(nice: i32) -> u64 {
 /// negative.
 pub fn getpriority(a: &Args) -> SysResult {
     let mut least = 20;
-    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |thread| {
+    for_each_of(&Subjects::of(a.int(0), a.int(1))?, |thread| {
         least = least.min(thread.get().nice);
     })?;
     usize::try_from(20 - least).map_err(|_| Errno::EINVAL)
@@ -186,7 +189,7 @@ pub fn setpriority(a: &Args) -> SysResult {
     let own = process::current();
     let credentials = own.credentials();
     let mut result = Ok(0);
-    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |thread| {
+    for_each_of(&Subjects::of(a.int(0), a.int(1))?, |thread| {
         let changed = thread.change(|scheduling| {
             let within = niceness(nice) <= thread.process().limit(limits::index::NICE);
             if !credentials.is_owner_of(&thread.credentials()) {

@@ -7,12 +7,12 @@ use alloc::sync::Arc;
 use logic::vma;
 use machine::memory::hugetlb::PageSize;
 
-/// The source of an area's bytes.
+/// The source of the bytes of an area's pages.
 #[derive(Clone, Debug)]
 pub(super) enum Bytes {
-    /// Zeros.
+    /// Zeros: private anonymous memory.
     Zero,
-    /// A file, from this byte on.
+    /// A file. The number is the offset in the file of the area's first byte.
     File(Arc<MappedFile>, u64),
 }
 
@@ -61,7 +61,7 @@ impl Bytes {
         (bytes >= before + REGION && file.source.has_blocks()).then_some(phase)
     }
 
-    /// Returns the file, or `None` for zeros.
+    /// Returns the mapped file, or `None` for private anonymous memory.
     pub(super) fn file(&self) -> Option<&Arc<MappedFile>> {
         match self {
             Self::Zero => None,
@@ -70,16 +70,16 @@ impl Bytes {
     }
 }
 
-/// Collects the files of removed areas, so that they are dropped later. Drop this without a lock:
-/// the last reference to a file frees the file's pages. The drop also returns the areas'
+/// Collects the files of removed areas, up to 16, so that they are dropped without a lock: the last
+/// reference to a file frees the file's pages. The drop of this value also returns the areas'
 /// reservations of huge pages to the pool.
 pub(super) struct Graveyard {
     /// The number of the space that the areas were in.
     space: u64,
-    /// Each with the reservations of huge pages that ended with the area.
+    /// The files, each with the reservations of huge pages that ended with its area.
     files: [Option<(Arc<MappedFile>, Ended)>; 16],
     len: usize,
-    /// The areas move to another address and keep their reservations.
+    /// Whether the areas move to another address, so that their reservations stay.
     moves: bool,
 }
 

@@ -109,9 +109,9 @@ impl Before {
     }
 }
 
-/// The state of a region whose pages are to be joined.
+/// The state of a region of 2 MiB whose pages are to be joined to a huge page.
 enum Found {
-    /// One huge page maps the region already.
+    /// A huge page maps the region already.
     Whole,
     /// The pages in this table can be joined.
     Pages(&'static Table),

@@ -35,17 +35,19 @@ static ALL: SpinLock<RadixTree<Weak<Family>>> = SpinLock::new(RadixTree::new());
 /// The number to try next for a new family.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A program's address space and those that `fork` made from it, directly or through others. Each
-/// is a member with a place, an index.
+/// A program's address space and all spaces that descend from it by `fork`: the members, each with
+/// an index, its place. Members map a shared private frame at the same address, so the members'
+/// page tables are searched for the entries of a frame that compaction moves.
 pub(super) struct Family {
-    /// The number of the family. 0 if none was free; the family's memory does not move then.
+    /// The number of the family in owner words. 0 if none was free; frames of the family then
+    /// cannot move.
     number: u64,
     members: SpinLock<Members>,
 }
 
 struct Members {
     places: Vec<Option<Weak<AddressSpace>>>,
-    /// All places below this one are taken.
+    /// An index below which all places are taken.
     first_vacant: usize,
 }
 
@@ -86,7 +88,7 @@ impl Family {
         Ok(0)
     }
 
-    /// Returns the number of the family; 0 if it has none.
+    /// Returns the number of the family in owner words, or 0 if it has none.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -121,13 +123,13 @@ impl Family {
         Ok(place)
     }
 
-    /// Makes `space` a member at `place`, which was reserved for it. Frames of the space can be
-    /// found from now on.
+    /// Makes `space` the member at the index `place`, which [`Self::reserve`] has returned. From
+    /// now on compaction finds the entries that map the space's frames, and can move them.
     pub(super) fn join(&self, place: usize, space: &Arc<AddressSpace>) {
         self.members.lock().places[place] = Some(Arc::downgrade(space));
     }
 
-    /// Frees `place`, which a member had or which was reserved.
+    /// Frees the index `place`, which was reserved or is that of a member that ends.
     pub(super) fn leave(&self, place: usize) {
         let mut members = self.members.lock();
         let gone = members.places[place].take();
@@ -149,9 +151,9 @@ impl Family {
         (self.number << FAMILY_SHIFT) | (place as u64 % PLACES)
     }
 
-    /// Calls `ask` with members of the family, one by one, until it returns `true` or has been
-    /// called [`MEMBERS_ASKED`] times. The first is the member that `word` names, if it still
-    /// exists. No lock is held during a call.
+    /// Calls `ask` with members of the family, one by one, until `ask` returns `true` or was called
+    /// [`MEMBERS_ASKED`] times. The first member is the one that the owner word `word` names, if it
+    /// still exists. No lock is held during a call.
     pub(super) fn ask(&self, word: Owner, mut ask: impl FnMut(&Arc<AddressSpace>) -> bool) {
         let hint = (word.0 % PLACES) as usize;
         let mut asked = 0;

@@ -32,16 +32,16 @@ pub(super) struct Gather {
     frames: [MaybeUninit<Frame>; CAPACITY],
     huge_len: usize,
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
-    /// A bit for each huge block that belongs to a file.
+    /// Bit `n` is set if the huge block `huge[n]` belongs to a file.
     of_files: u64,
-    /// The number of entries of the huge page of zeros.
+    /// The number of entries of the huge page of zeros that were taken.
     zeros: u64,
     pool_len: usize,
     pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
     rests: [Option<(Frame, huge::FrameSet)>; RESTS],
     /// The number of pages taken, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
-    /// An entry was taken that a TLB may know.
+    /// Whether an entry was taken since the last flush, so that a TLB may have its translation.
     any: bool,
 }
 

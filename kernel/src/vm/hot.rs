@@ -12,21 +12,22 @@ use machine::arch::{CpuSet, cpu_id};
 /// The number of places. CPUs beyond this number share places.
 const PLACES: usize = 8;
 
-/// The place of one CPU. Threads of a process mostly store to separate areas, so one place for all
-/// would serve none.
+/// The area to which one CPU stored last, with a part of it whose page table is known. Each CPU has
+/// its own, because the threads of a process mostly store to separate areas.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Hot {
-    /// The first address of the part of the area that `table` maps, and the length of the part in
-    /// bytes.
+    /// The first address of the part of the area that `table` maps.
     start: u64,
+    /// The length in bytes of the part of the area that `table` maps. 0 if no table is known.
     bytes: u64,
-    /// The last-level table. Valid while `bytes` is not 0.
+    /// The last-level page table. Valid while `bytes` is not 0.
     table: *const Table,
-    /// The entry of a page of the area, without the frame.
+    /// The bits of a page table entry of the area, without the frame.
     entry: u64,
-    /// The first address of the area, and the area's length in bytes.
+    /// The first address of the area.
     area_start: u64,
+    /// The length of the area in bytes.
     area_bytes: u64,
 }
 

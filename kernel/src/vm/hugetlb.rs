@@ -24,29 +24,30 @@ const BATCH: usize = 32;
 /// Inode numbers of such files.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
-/// The content of a file at one index.
+/// The state of one page of a file.
 enum Slot {
-    /// There is no page yet, but a page of the pool is reserved.
+    /// The page does not exist yet, but a page of the pool is reserved for it.
     Promised,
     Page(HugePage),
 }
 
-/// The part of a pool that the files of one file system may use.
+/// The share of a pool of huge pages that the files of one file system may use (mount options
+/// `size` and `min_size`).
 pub struct Subpool {
     size: PageSize,
-    /// The most pages; `None` for no limit.
+    /// The largest number of pages. `None` for no limit.
     most: Option<u64>,
-    /// The pages of the pool that are reserved for these files, used or not. They are fewer for a
-    /// while if the pool had none left when files gave theirs up. `None` means 0.
+    /// The number of pages that are reserved for these files, used or not. `None` means 0. For a
+    /// while fewer are reserved, if the pool had none left when the files gave up theirs.
     least: Option<u64>,
     usage: SpinLock<Usage>,
 }
 
 #[derive(Copy, Clone, Default)]
 struct Usage {
-    /// The number of pages that the files have or have reserved.
+    /// The number of pages that the files have, or have reserved.
     used: u64,
-    /// The number of pages that are reserved for the file system and not yet for a file.
+    /// The number of pages that are reserved for the file system and not used by any of its files.
     kept: u64,
 }
 
@@ -505,23 +506,23 @@ pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     )
 }
 
-/// The reservation of pages for a private mapping. The pages also count for the file's file system,
-/// until they are unmapped.
+/// The reservation of huge pages for a private mapping of a file. The pages also count for the
+/// file's file system until they are unmapped.
 pub(super) struct Promises {
-    /// The space that has the reservation.
+    /// The number of the space that has the reservation.
     owner: u64,
     subpool: Arc<Subpool>,
     held: SpinLock<Held>,
 }
 
 struct Held {
-    /// The indices in the file of reserved pages that were not touched yet.
+    /// The indices in the file of pages that are reserved and were not touched yet.
     indices: RadixTree<()>,
-    /// The number of pages that count for the file system.
+    /// The number of pages of the mapping that count for the file system.
     counted: u64,
 }
 
-/// The pages that are freed when a part of a reservation ends.
+/// The numbers of pages to give back when a part of a reservation ends.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct Ended {
     pages: u64,
@@ -561,13 +562,13 @@ impl Promises {
         })
     }
 
-    /// Returns whether the reservation belongs to the space number `space`.
+    /// Returns whether the reservation belongs to the space with the number `space`.
     pub(super) const fn is_of(&self, space: u64) -> bool {
         self.owner == space
     }
 
-    /// Uses the reservation of the page `index`. Returns `false` if the space number `space` has
-    /// none for it.
+    /// Uses up the reservation of the page `index`, because the caller allocates the page. Returns
+    /// `false` if the space with the number `space` has no reservation for it.
     pub(super) fn claim(&self, space: u64, index: u64) -> bool {
         let mut out = [None];
         let mut take = || {
@@ -590,8 +591,9 @@ impl Promises {
         }
     }
 
-    /// Ends the reservation of `space` for a range of bytes. Returns the freed pages, which the
-    /// caller passes to [`Self::discharge`] without holding a lock.
+    /// Ends the reservation of the space with the number `space` for the bytes `range` of the file.
+    /// Returns the pages to give back, which the caller passes to [`Self::discharge`] without a
+    /// lock. They are none if the reservation belongs to another space.
     pub(super) fn end(&self, space: u64, range: &Range<u64>) -> Ended {
         if space != self.owner {
             return Ended::default();
@@ -613,7 +615,7 @@ impl Promises {
         Ended { pages, promised }
     }
 
-    /// Returns ended reservations to the pool.
+    /// Gives the pages in `ended` back to the file system and the pool. The caller holds no lock.
     pub(super) fn discharge(&self, ended: Ended) {
         if ended.pages != 0 || ended.promised != 0 {
             self.subpool.discharge(ended.pages, ended.promised);

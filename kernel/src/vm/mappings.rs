@@ -12,18 +12,18 @@ use logic::members::{Member, Members, Place};
 use machine::memory::FrameRef;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-/// The pages that an operation unmaps.
+/// The pages of a file that an operation unmaps.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
-    /// All pages.
+    /// All pages of the range, including private copies.
     All,
-    /// Pages of the file. Private copies of them stay.
+    /// The file's own pages. Private copies stay.
     Files,
-    /// Pages of the file outside of locked memory. Private copies stay.
+    /// The file's own pages in areas that are not locked in memory. Private copies stay.
     UnlockedFiles,
 }
 
-/// An address space as the files that it maps see it.
+/// The operations of an address space that a mapped file needs to unmap its pages.
 pub(super) trait Shows: Send + Sync {
     /// Returns a number that no other space has had. The number of a child is greater than its
     /// parent's.
@@ -35,7 +35,7 @@ pub(super) trait Shows: Send + Sync {
     fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
-/// A space that maps the file, and its number.
+/// A space that maps the file or has mapped it, and the number of the space.
 #[derive(Clone)]
 struct Space(Weak<dyn Shows>, u64);
 
@@ -114,9 +114,9 @@ impl Mappings {
         self.members.leave(number);
     }
 
-    /// Waits until no walk over the spaces runs, and keeps [`Self::invalidate`] and
-    /// [`Self::truncate`] waiting until the result is dropped. So they meet no entry that is being
-    /// moved. The holder does not wait for memory.
+    /// Returns a guard that keeps walks over the spaces from beginning, after the end of a walk in
+    /// progress. While it exists, [`Self::invalidate`], [`Self::truncate`] and the like wait, so
+    /// they meet no entry that is being moved. The holder does not wait for memory.
     pub(super) fn keep_out(&self) -> MutexGuard<'_, ()> {
         self.members.keep_out()
     }
@@ -126,8 +126,8 @@ impl Mappings {
         self.members.any()
     }
 
-    /// Returns the number of invalidations so far. If it has changed, a page that was looked up
-    /// before may have left the file.
+    /// Returns the number of walks that have begun to unmap pages. If the number has changed since
+    /// a page was looked up, the page may have left the file.
     pub(super) fn sequence(&self) -> u64 {
         self.members.sequence()
     }

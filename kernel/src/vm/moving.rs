@@ -62,18 +62,19 @@ const SEARCH_REST: Nanos = Nanos(2_000_000_000);
 /// The number of page tables that are searched each time that the lock is held.
 const TABLES: u32 = 4;
 
-/// A space with parked entries.
+/// A space in which entries are parked, and the pages whose translations must be flushed.
 struct Shown {
     space: Arc<AddressSpace>,
     pages: Range<u64>,
 }
 
-/// A parked entry.
+/// A parked entry: an entry that maps a frame which is being moved. The CPU cannot use it until the
+/// move ends.
 struct Parked {
-    /// The index of the space in `shown`.
+    /// The index of the entry's space in `shown`.
     space: usize,
     page: u64,
-    /// The entry's former value.
+    /// The value that the entry had before it was parked.
     before: u64,
 }
 
@@ -102,7 +103,7 @@ const fn parked_by(entry: u64) -> ParkedBy {
 struct Item {
     frame: Frame,
     owner: Owner,
-    /// The range of its entries among the parked ones.
+    /// The range in `parked` of the entries that map the frame.
     entries: Range<usize>,
 }
 
@@ -111,7 +112,7 @@ struct FilePage {
     frame: Frame,
     file: Arc<dyn PageSource>,
     index: u64,
-    /// The number of references when the frame was found.
+    /// The frame's reference count when it was found.
     references: u32,
 }
 
@@ -139,16 +140,17 @@ impl FilePage {
 
 /// Moves frames in batches. Keeps the buffers for a batch.
 pub(super) struct Mover {
-    /// The page tables of the batch.
+    /// The frames of page tables in the batch.
     tables: Vec<Frame>,
     of_files: Vec<FilePage>,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
     items: Vec<Item>,
     family: Option<(u64, Arc<Family>)>,
-    /// A family with frames that were not at the addresses of their words.
+    /// A family with a frame that was not mapped at the address in its owner word.
+    /// [`Mover::search`] searches it.
     lost: Option<Arc<Family>>,
-    /// The family that was searched last, and when.
+    /// The number of the family that was searched last, and the time of that search.
     searched: (u64, Nanos),
 }
 
@@ -572,7 +574,7 @@ impl Mover {
     }
 }
 
-/// A frame of private memory that is carried to another.
+/// A frame of private memory during its move to the frame `to`.
 struct Carried<'a> {
     mover: &'a Mover,
     item: &'a Item,

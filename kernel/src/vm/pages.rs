@@ -81,8 +81,11 @@ impl Pages {
         self.frames.next_from(index).map(|(index, _)| index)
     }
 
-    /// Inserts `frame` as the page `index`. Returns the page that was there before, if any. If
-    /// memory is short, fails and changes nothing.
+    /// Inserts `frame` as the page `index`. Returns the frame that the page had before, or `None`
+    /// if it had none.
+    ///
+    /// # Errors
+    /// Fails with [`NoMemory`] if memory is short. Nothing is changed then.
     #[inline]
     pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
         self.frames.insert(index, frame)

@@ -88,27 +88,27 @@ fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64
     &table[index(address, level)]
 }
 
-/// What maps a region, an aligned range of 2 MiB.
+/// The mapping of a region, an aligned range of 2 MiB.
 pub(super) enum Region {
-    /// A last-level table.
+    /// A last-level page table.
     Table(&'static Table),
     /// A huge page: its entry, and its size in bytes.
     Huge(&'static AtomicU64, u64),
-    /// A huge block on trial: the entry of its table.
+    /// A huge block on trial: the entry that leads to its page table.
     Trial(&'static AtomicU64),
-    /// Nothing maps the addresses up to this one.
+    /// Nothing. No address below this one, from the region on, is mapped.
     AbsentUntil(u64),
 }
 
-/// What maps one address.
+/// The mapping of one address.
 pub(super) enum Leaf {
-    /// The entry of the page. It may be unused.
+    /// The entry of the page in a last-level page table. It may be unused.
     Page(&'static AtomicU64),
-    /// The entry of the huge page around it.
+    /// The entry of the huge page that contains the address.
     Huge(&'static AtomicU64),
-    /// The entry of the table of the huge block on trial around the address.
+    /// The entry that leads to the page table of the huge block on trial that contains the address.
     Trial(&'static AtomicU64),
-    /// No table covers the address.
+    /// No page table covers the address.
     Absent,
 }
 
@@ -116,9 +116,11 @@ pub(super) enum Leaf {
 pub(super) enum Run {
     /// Entries of a last-level table. Some may be unused.
     Pages(&'static [AtomicU64]),
-    /// The entry of a huge page, and its pages in the range, counted from the start of that page.
+    /// The entry of a huge page, and the part of that page in the searched range, as page numbers
+    /// from the start of the huge page.
     Huge(&'static AtomicU64, Range<u64>),
-    /// The entry of the table of a huge block on trial, and the number of its pages in the range.
+    /// The entry that leads to the page table of a huge block on trial, and the number of its pages
+    /// in the searched range.
     Trial(&'static AtomicU64, usize),
 }
 
@@ -126,17 +128,19 @@ pub(super) enum Run {
 #[derive(Debug)]
 pub(super) struct PageTables {
     root: Frame,
-    /// The family and the member that the owner words of the space's frames name (`family`).
+    /// The tag of the space ([`Family::tag`](super::family::Family::tag)), 0 at first.
     tag: u64,
     /// The number of frames with tables, including the root and the tables in reserve.
     pub(super) count: u64,
     /// The tables in reserve, one for each huge page.
     pub(super) deposits: Deposits,
-    /// The bytes of the pools of huge pages that the tables map.
+    /// The bytes of huge pages from the pools that the tables map.
     pub(super) pool_bytes: u64,
+    /// The huge blocks on trial.
     pub(super) trials: Trials,
     /// The number of the region whose last-level table was used last.
     pub(super) recent_region: u64,
+    /// The last-level table of the region `recent_region`. Null if there is none.
     pub(super) recent_table: *const Table,
     pub(super) hot: HotPlaces,
 }
@@ -267,7 +271,7 @@ impl PageTables {
         Ok(entry)
     }
 
-    /// Returns what maps `address`.
+    /// Returns the mapping of `address`.
     #[inline]
     pub(super) fn leaf(&mut self, address: u64) -> Leaf {
         if address / REGION == self.recent_region {
@@ -352,7 +356,7 @@ impl PageTables {
         &table[first..first + pages]
     }
 
-    /// Returns what maps the region of `address`.
+    /// Returns the mapping of the region that contains `address`.
     pub(super) fn region(&self, address: u64) -> Region {
         let mut table = table_at(self.root.address());
         for level in [3, 2, 1] {
@@ -496,8 +500,11 @@ impl PageTables {
         whole
     }
 
-    /// Returns the used entry at `level` for an address. If there is none, or a larger page maps
-    /// the address, fails with the end of the range without such entries.
+    /// Returns the entry for `address` in the table at `level`, 1 to 3, if it is in use.
+    ///
+    /// # Errors
+    /// If there is no such entry, or a huge page of a higher level maps `address`, fails with the
+    /// address up to which there are none.
     pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {

@@ -13,12 +13,13 @@ use machine::memory::memmap::frame_ptr;
 /// The most pieces that are read under one hold of the lock.
 const PIECES: usize = 64;
 
-/// The last result of a lookup in the tables.
+/// The part of the page tables that the last lookup has found.
 enum Found {
     Nothing,
-    /// A table of the last level, for the region from this address on.
+    /// A last-level page table, and the first address of the region that it maps.
     Table(u64, &'static Table),
-    /// A huge page that the program may read: its first address, its bytes, its memory.
+    /// A huge page that the program may read: its first address, its size in bytes, and the
+    /// kernel's pointer to it.
     Huge(u64, u64, *const u8),
 }
 

@@ -11,17 +11,20 @@ use machine::sched;
 /// The most areas that are visited each time that the lock is held.
 pub(super) const AREAS_AT_ONCE: usize = 64;
 
-/// A change of flags: the sizes of the areas of a range before and after it.
+/// A planned change of the flags of the areas in a range.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Change {
+    /// The sizes that the areas count for before the change.
     pub(super) before: Sizes,
+    /// The sizes that the areas count for after the change.
     pub(super) after: Sizes,
-    /// The number of areas.
+    /// The number of areas in the range.
     areas: usize,
 }
 
 impl Change {
-    /// Includes an area of `range`, whose flags become those that `with` returns.
+    /// Adds the part of `area` in `range` to the plan. `with` returns the area's new flags for its
+    /// present ones.
     pub(super) fn add(
         &mut self,
         area: &Area,

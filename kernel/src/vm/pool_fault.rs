@@ -17,32 +17,33 @@ use machine::memory::hugetlb::{self, HugePage, PageSize};
 use machine::sched;
 use machine::sync::{Mutex, MutexGuard};
 
-/// A page of the pool that a fault needs: page `index` of `file`.
+/// A page from the pool of huge pages that a fault needs: page `index` of `file`.
 pub(super) struct PoolNeed {
     file: Arc<MappedFile>,
     index: u64,
-    /// The address of the page.
+    /// The address at which the page is mapped.
     region: u64,
     shared: bool,
     store: bool,
-    /// The page to copy, which the program shares with others.
+    /// The page to copy for a store, because other processes share it. `None` if no page is mapped
+    /// yet.
     source: Option<HugePage>,
 }
 
-/// A page of the pool that was obtained for a fault without the space's lock: a new page, or a page
-/// that the file has. If it is dropped unused, a page that was reserved for the mapping is reserved
-/// again.
+/// A page from the pool of huge pages that was obtained for a fault while the space was not locked:
+/// a new page, or a page of the file. If the value is dropped unused, a page that was reserved for
+/// the mapping becomes reserved again.
 pub(super) struct PoolSupply {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// The page that `page` is a copy of.
+    /// The page of which `page` is a copy. `None` if it is no copy.
     source: Option<HugePage>,
-    /// `None` once it is used.
+    /// The page. `None` once it is mapped.
     page: Option<HugePage>,
-    /// The page belongs to the file, and is not a private copy.
+    /// Whether `page` belongs to the file. If not, it is private to the space.
     of_file: bool,
-    /// The page was reserved for the mapping.
+    /// Whether `page` was reserved for the mapping.
     promised: bool,
 }
 
@@ -72,7 +73,7 @@ const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 /// once the other is done.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
-/// One of the locks of [`TURNS`], held.
+/// The hold of one of the locks in [`TURNS`], with its index.
 pub(super) struct Turn {
     number: usize,
     _guard: MutexGuard<'static, ()>,
@@ -94,8 +95,8 @@ impl Turn {
         })
     }
 
-    /// Takes the lock with the index `number`. Waits for it. Returns `None` if the task is being
-    /// killed.
+    /// Takes the lock with the index `number` in [`TURNS`], and waits for it. Returns `None` if the
+    /// task is killed during the wait.
     pub(super) fn take(number: usize) -> Option<Self> {
         let guard = TURNS[number].lock_killable().ok()?;
         Some(Self {

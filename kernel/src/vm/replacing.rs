@@ -29,8 +29,11 @@ impl Drop for Replacing<'_> {
 }
 
 impl AddressSpace {
-    /// Returns the result of `look` on the areas. If `look` fails, calls it again while no change
-    /// of the areas is under way. The caller holds no spin lock.
+    /// Returns the result of `look` on the locked state. If `look` fails, waits for the end of a
+    /// change of the areas and calls `look` once more. The caller holds no spin lock.
+    ///
+    /// # Errors
+    /// Fails with the error of the second call of `look`.
     pub(super) fn look_settled<T, E>(&self, look: impl Fn(&State) -> Result<T, E>) -> Result<T, E> {
         let found = look(&self.state.lock());
         found.or_else(|_| {

@@ -26,7 +26,7 @@ use machine::memory::{copy_page, zero_frame};
 /// The number of pages of a file that are mapped together: an aligned group around the touched
 /// page. Linux's `fault_around_bytes`.
 const AROUND: usize = 16;
-/// A file's page that was obtained without the space's lock.
+/// A page of a file that was obtained while the space was not locked.
 struct Supply {
     file: Arc<MappedFile>,
     index: u64,
@@ -34,25 +34,29 @@ struct Supply {
     page: FrameRef,
 }
 
-/// A private copy of a file's page, which is made without the space's lock.
+/// A private copy of a file's page, which is made while the space is not locked.
 pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// The page to copy, and then the copy.
+    /// At first the page to copy, and then the copy.
     page: FrameRef,
 }
 
 /// A page of a file that a fault needs.
 pub(super) struct FilePage {
+    /// The file.
     pub(super) file: Arc<MappedFile>,
+    /// The index of the page in the file.
     pub(super) index: u64,
+    /// Whether the mapping wants huge blocks.
     pub(super) wish: Wish,
-    /// Only the huge block that begins with this page is wanted, not the page itself.
+    /// Whether only a huge block that begins with this page is wanted, not the page itself.
     pub(super) whole: bool,
 }
 
-/// The result of one attempt to serve a fault.
+/// The result of one attempt to serve a fault: the fault is served, or needs something that can
+/// only be obtained while the space is not locked.
 pub(super) enum Step {
     /// The fault is served. The value is a reference to the page's frame if the caller wants one.
     Done(Option<FrameRef>),
@@ -62,8 +66,8 @@ pub(super) enum Step {
     NeedsFrame(AllocError),
     /// This page of a file must be obtained first.
     NeedsPage(FilePage),
-    /// This page of a file must be copied first, without the space's lock, because other CPUs want
-    /// that lock.
+    /// This page of a file must be copied first, while the space is not locked, because other CPUs
+    /// wait for its lock.
     NeedsCopy(FileCopy),
     /// The huge page of zeros can serve the fault, and must be obtained first.
     NeedsZeros,
@@ -72,26 +76,29 @@ pub(super) enum Step {
     NeedsHuge(bool),
     /// The space must be added to the list of `khugepaged` first, because its pages may be joined.
     NeedsListing,
-    /// The trial of the huge page around the page must be decided first.
+    /// The trial of the huge page that contains the page must be decided first.
     NeedsVerdict,
-    /// The lock with this index must be taken first, to get a page of the pool.
+    /// The lock with this index in `TURNS` must be taken first, to get a page of the pool.
     NeedsTurn(usize),
     /// This page of the pool must be obtained first.
     NeedsPool(PoolNeed),
-    /// The page was given up for another process, so the fault fails.
+    /// The page was given up to another process
+    /// ([`Mappings::surrender`](super::mappings::Mappings)), so the fault fails.
     Lost,
 }
 
-/// Frames and pages obtained for a fault without the space's lock.
+/// The frames and pages that were obtained for a fault while the space was not locked.
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
     copy: Option<FileCopy>,
+    /// The huge page, or the state of the attempt to get one.
     pub(super) huge: HugeTry,
+    /// The page of the pool of huge pages.
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is obtained until it is mapped.
     pub(super) turn: Option<Turn>,
-    /// The space cannot be added to the list of `khugepaged`.
+    /// Whether an attempt to add the space to the list of `khugepaged` has failed.
     pub(super) unlisted: bool,
     /// The number of times that other processes were asked to give up a page of the pool.
     pub(super) surrenders: u32,
@@ -198,13 +205,17 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     Ok(frame)
 }
 
-/// The access of a fault to the page at address `page`, and the area, which allows it. `store` says
-/// whether the access is a store.
+/// An access that a fault serves, and the area that allows it.
 pub(super) struct Asked<'a> {
+    /// The address of the page.
     pub(super) page: u64,
+    /// Whether the access is a store.
     pub(super) store: bool,
+    /// The result that the caller wants.
     pub(super) want: Want,
+    /// The area that contains the page.
     pub(super) area: &'a Area,
+    /// The space of the access.
     pub(super) space: &'a AddressSpace,
 }
 
@@ -469,7 +480,7 @@ fn around(page: u64, area: Range<u64>) -> Range<u64> {
     start.max(area.start)..(start + AROUND as u64 * PAGE).min(area.end)
 }
 
-/// A change of one entry.
+/// A change of one page table entry, with what it needs to count the page.
 struct Change<'a> {
     entry: &'static AtomicU64,
     old: u64,

@@ -20,11 +20,11 @@ pub const DEVICE: u64 = 1;
 /// Inode numbers of such files.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
-/// Memory that processes share.
+/// Shared anonymous memory, or a segment of System V shared memory.
 #[derive(Debug)]
 pub struct SharedMemory {
     pages: SpinLock<Pages>,
-    /// The size in pages.
+    /// The size of the memory in pages.
     room: u64,
     mappings: Mappings,
 }

@@ -41,74 +41,94 @@ pub struct AddressSpace {
     /// before `state`.
     pub(super) change: Mutex<()>,
     pub(super) state: SpinLock<State>,
-    /// CPUs whose CR3 is this space's root.
+    /// The CPUs that use the space's page tables (CR3).
     pub(super) cpus: CpuSet,
-    /// The number of changes of entries before their flush. Code that depends on the flush of an
-    /// entry that another task has removed or made read-only flushes as well.
+    /// The number of tasks that have changed entries and not flushed them yet. While it is not 0,
+    /// code that relies on such a flush flushes as well.
     pub(super) flushes: AtomicU32,
-    /// Accesses wait here for the end of a fork.
+    /// The queue of tasks whose accesses wait for the end of a fork.
     pub(super) forked: WaitQueue,
-    /// The space gets no huge pages, regardless of its areas (`PR_SET_THP_DISABLE`).
+    /// Whether the space gets no huge pages, regardless of its areas (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
-    /// The registrations of its process for `membarrier(2)`, by the commands' bits.
+    /// The `membarrier(2)` commands for which the process is registered, as bits.
     barriers: AtomicU32,
-    /// `khugepaged` visits this space.
+    /// Whether `khugepaged` visits this space.
     pub(super) enlisted: AtomicBool,
-    /// What `mlockall` requested for later mappings.
+    /// The lock that `mlockall(2)` requested for later mappings.
     pub(super) future_lock: FutureLock,
     /// The physical address of the root page table.
     root: u64,
-    /// A number that no other space has had, greater than those of the spaces before.
+    /// The number of the space. Every new space gets a higher number than all spaces before it.
     pub(super) id: u64,
-    /// The family of spaces that may map its private memory. `place` is its place in the family.
+    /// The family of spaces that may map private memory of this one.
     family: Arc<Family>,
+    /// The index of the space in its family.
     place: usize,
-    /// The bits of an owner word that name the family and the place.
+    /// The bits of an owner word that name `family` and `place`.
     tag: u64,
     /// The number of tasks that use the space.
     tasks: AtomicU32,
-    /// The contexts of asynchronous requests, which end with the last of these tasks.
+    /// The contexts of asynchronous requests (`io_setup(2)`). They end with the last task that uses
+    /// the space.
     requests: Once<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The data that the lock of a space guards.
 #[derive(Debug)]
 pub(super) struct State {
+    /// The areas.
     pub(super) areas: VmaSet<VmaFlags, Bytes>,
+    /// The page tables.
     pub(super) tables: PageTables,
-    /// Changes whenever the areas change.
+    /// A number that changes whenever the areas change.
     pub(super) version: u64,
-    /// A range that has no areas any more, but may still have pages. The holder of `change` unmaps
-    /// them.
+    /// A range whose areas were removed and whose pages the holder of `change` is still unmapping.
+    /// Empty otherwise.
     pub(super) leaving: Range<u64>,
-    /// A range whose mapping the holder of `change` is replacing. It may have no area for a moment.
+    /// A range whose mapping the holder of `change` is replacing, so that it may have no area for a
+    /// moment. Empty otherwise.
     pub(super) replacing: Range<u64>,
-    /// The number of mapped pages: anonymous, file, shared memory.
+    /// The number of mapped pages of 4 KiB, by kind: anonymous, file, shared memory.
     pub(super) mapped: [u64; 3],
+    /// The largest sum of `mapped` so far.
     pub(super) peak_mapped: u64,
+    /// The sizes of all areas.
     pub(super) sizes: Sizes,
+    /// The largest size of all areas so far, in bytes.
     pub(super) peak_bytes: u64,
+    /// The heap, whose end `brk(2)` moves.
     pub(super) heap: Range<u64>,
+    /// The process's limits on memory.
     pub(super) limits: Limits,
+    /// The addresses of the program's arguments.
     pub(super) arguments: Range<u64>,
+    /// The addresses of the program's environment.
     pub(super) environment: Range<u64>,
+    /// The addresses of the program's auxiliary vector.
     pub(super) auxiliary: Range<u64>,
     /// The stack pointer with which the program started.
     pub(super) stack_start: u64,
-    /// The bounds of the program's code and of its data.
+    /// The addresses of the program's code, and of its data.
     pub(super) program: [Range<u64>; 2],
-    /// A child is getting its pages. Faults and calls that drop pages wait.
+    /// Whether a fork is sharing the pages with a child. Faults, and calls that drop pages, wait
+    /// for its end.
     pub(super) forking: bool,
 }
 
 /// The sizes of areas in bytes, by kind. One area can count for several kinds.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Sizes {
+    /// All areas.
     pub(super) all: u64,
+    /// Private writable areas that are no stacks (`RLIMIT_DATA`).
     pub(super) data: u64,
+    /// Stacks: areas that grow down, and the program's first stack.
     pub(super) stack: u64,
+    /// Executable areas.
     pub(super) text: u64,
+    /// Areas that are locked in memory.
     pub(super) locked: u64,
+    /// Areas whose memory is committed.
     pub(super) accounted: u64,
 }
 
@@ -139,7 +159,7 @@ impl Sizes {
         ]
     }
 
-    /// Returns the difference to `other`, or 0 where `other` is larger.
+    /// Returns the sizes minus those of `other`, or 0 where `other` has the larger size.
     pub(super) fn beyond(mut self, other: Self) -> Self {
         self.pairs(other)
             .into_iter()
@@ -147,14 +167,14 @@ impl Sizes {
         self
     }
 
-    /// Adds `other`.
+    /// Adds the sizes `other` to these sizes.
     pub(super) fn add(&mut self, other: Self) {
         self.pairs(other)
             .into_iter()
             .for_each(|(sum, more)| *sum += more);
     }
 
-    /// Subtracts `other`.
+    /// Subtracts the sizes `other` from these sizes.
     pub(super) fn subtract(&mut self, other: Self) {
         self.pairs(other)
             .into_iter()
@@ -291,7 +311,8 @@ impl AddressSpace {
         Ok(space)
     }
 
-    /// Returns a new, empty space of `family`. Its pages do not move before [`Self::join_family`].
+    /// Returns a new, empty space of `family`. Its private frames cannot move before
+    /// [`Self::join_family`].
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -375,7 +396,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes the space a member of its family, so that frames of its private memory can be found.
+    /// Makes the space a member of its family, so that compaction finds the entries that map its
+    /// private frames and can move them.
     pub(super) fn join_family(self: &Arc<Self>) {
         self.family.join(self.place, self);
     }

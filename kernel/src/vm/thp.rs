@@ -143,8 +143,9 @@ pub(super) fn wants_huge(flags: VmaFlags) -> bool {
         }
 }
 
-/// Gives the entry of a huge page, which lies wholly in its area, the area's rights. Returns
-/// `false` if a store needs separate pages, because other spaces share the huge page.
+/// Gives the entry `slot` of a huge page, which lies wholly in an area with `flags`, the rights of
+/// the area, for an access to `page`. Returns `false` and changes nothing if the access is a store
+/// and needs a private copy, because other spaces or a file share the huge page.
 pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
     let old = slot.load(Ordering::Relaxed);
     let rights = if !store || old & WRITABLE != 0 {
@@ -166,7 +167,8 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     true
 }
 
-/// Returns a reference to the frame of `page` in the huge page of `slot`, if `want` asks for one.
+/// Returns a reference to the frame of `page` in the huge page that `slot` maps. Returns `None` if
+/// `want` is [`Want::Mapped`].
 pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;
@@ -178,8 +180,9 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
     pin_part(slot, index(page, 0) as u64, want)
 }
 
-/// Returns a reference to the frame with the index `part` in the huge page of `slot`, if `want`
-/// asks for one. The huge page is a page of the pool, or its frames have separate descriptors.
+/// Returns a reference to the frame with the index `part` in the huge page that `slot` maps.
+/// Returns `None` if `want` is [`Want::Mapped`]. The huge page must be a page of a pool, or its
+/// frames must have separate descriptors.
 pub(super) fn pin_part(slot: &AtomicU64, part: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;

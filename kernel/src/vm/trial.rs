@@ -52,7 +52,7 @@ const UPPER: u64 = PRESENT | WRITABLE | USER | ACCESSED;
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     count: u64,
-    /// A range that contains all of them.
+    /// A range that contains all huge blocks on trial.
     range: Range<u64>,
 }
 
@@ -80,12 +80,12 @@ impl Trials {
     }
 }
 
-/// Whether decisions may be put off.
+/// Whether the decision on a trial may be postponed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Haste {
-    /// Blocks that the program is still filling stay on trial.
+    /// It may: a block that the program is still filling stays on trial.
     None,
-    /// All trials are decided.
+    /// It may not: every trial is decided.
     Now,
 }
 

@@ -288,8 +288,9 @@ pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
     unsafe { copy_out_raw(to, from.as_ptr(), from.len()) }
 }
 
-/// Copies raw kernel memory, such as a frame in the physmap, to the program's memory. Returns the
-/// number of bytes copied before a fault.
+/// Copies `len` bytes of kernel memory from `from` on, such as a frame in the physmap, to the
+/// program's memory at the address `to`. Ends at a byte that cannot be written. Returns the number
+/// of bytes copied.
 ///
 /// # Safety
 /// `from` is readable for `len` bytes.
@@ -302,8 +303,8 @@ pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
     len - unsafe { ebb_user_copy(to, from as u64, len) }
 }
 
-/// Copies the program's memory to raw kernel memory. Returns the number of bytes copied before a
-/// fault.
+/// Copies `len` bytes of the program's memory from the address `from` on to kernel memory at `to`.
+/// Ends at a byte that cannot be read. Returns the number of bytes copied.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes, and no other Rust code reads it during the call.
@@ -315,10 +316,10 @@ pub unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
     len - unsafe { ebb_user_copy(to as u64, from, len) }
 }
 
-/// Zeroes `len` bytes of the program's memory.
+/// Zeroes `len` bytes of the program's memory from the address `to` on.
 ///
 /// # Errors
-/// Fails with `EFAULT`. Some bytes may have been written then.
+/// Fails with `EFAULT` if a byte cannot be written. Some bytes may have been written then.
 pub fn zero(to: u64, len: usize) -> Result<(), Errno> {
     sync::assert_no_spin_lock_held();
     // SAFETY: the range is in the user's half, where the routine may fault.

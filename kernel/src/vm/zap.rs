@@ -24,16 +24,17 @@ const MANY: u64 = (16 << 20) / PAGE;
 /// A part of an area with at most this number of bytes is looked at before it is zapped.
 const FEW: u64 = 16 * PAGE;
 
-/// The progress of unmapping a range.
+/// The progress of one call that unmaps a range.
 struct Zapping<'a> {
     space: &'a AddressSpace,
-    /// It is large, and is made where it stays.
+    /// The batch of unmapped pages, by reference because it is too large to move.
     gather: &'a mut Gather,
-    /// No page is left to unmap below this address.
+    /// The address below which no page is left to unmap.
     at: u64,
-    /// From this address on there are empty tables that the last batch had no room for.
+    /// The address from which on the last batch has left empty page tables, because it had no room
+    /// for them. `None` if there are none.
     unpruned: Option<u64>,
-    /// The number of unmapped pages.
+    /// The number of pages unmapped so far.
     pages: u64,
 }
 

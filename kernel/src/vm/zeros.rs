@@ -45,8 +45,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Gives the entry of the huge page of zeros the rights of the area, for a load. Returns a
-    /// reference to a page of zeros if the caller wants one.
+    /// Gives the entry `slot` of the huge page of zeros the rights of the area, for a load. Returns
+    /// a reference to a frame of zeros, or `None` if the fault wants none ([`Want::Mapped`]).
     #[cold]
     pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
         // Relaxed (all): under the lock.

@@ -62,8 +62,9 @@ impl Batch {
         Ok(self.result())
     }
 
-    /// Waits until all requests have ended, as [`Self::wait`] does, also if the task is being
-    /// killed. Returns `None` if `deadline` passes first. The requests go on then.
+    /// Waits until all requests have ended, at most until `deadline`, even if the task is being
+    /// killed. Returns their result as [`Self::wait`] does. Returns `None` if `deadline` passes
+    /// first; the requests go on then.
     pub(super) fn wait_until(&self, deadline: Nanos) -> Option<Result<(), IoError>> {
         let _waits = pressure::io_wait();
         // Acquire, as in `wait`.

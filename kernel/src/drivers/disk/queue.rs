@@ -180,7 +180,8 @@ impl Queue {
         }
     }
 
-    /// Takes the next request that has ended, with its result. Returns `None` if there is none.
+    /// Takes the next request that has ended out of the queue. Returns it with its result, or
+    /// `None` if no further request has ended.
     pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
         if self.dead {
             let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;

@@ -227,8 +227,8 @@ pub(super) fn write(
     written
 }
 
-/// Writes `length` bytes of zeros at `start` from frames in memory, for a disk that cannot write
-/// zeros itself.
+/// Writes zeros to the `length` bytes of the disk from the offset `start` on, for a disk that has
+/// no request for this. The zeros come from frames that are allocated for the call.
 ///
 /// # Errors
 /// Fails with `ENOMEM`, and with the error of the disk. Some of the range may be zero then.

@@ -27,15 +27,15 @@ pub(super) fn start() {
     }
 }
 
-/// Sets the interval at which the thread writes dirty pages, in hundredths of a second. 0 and
-/// negative values turn periodic writing off. The thread also writes the dirty pages of all disks
+/// Sets the interval at which `kflushd` writes dirty pages, in hundredths of a second. 0 and
+/// negative values turn periodic writing off. `kflushd` also writes the dirty pages of all disks
 /// now, and the new interval begins after that.
 pub fn set_interval_centis(centis: i32) {
     dirty_limits::set_interval_centis(centis);
     wake();
 }
 
-/// Wakes the thread, which then writes the dirty pages of all disks.
+/// Wakes `kflushd`, which then writes the dirty pages of all disks.
 pub(super) fn wake() {
     // Release: pairs with the Acquire in `run`.
     WANTED.store(true, Ordering::Release);

@@ -30,7 +30,7 @@ const MAX_TRIES: usize = 8;
 
 /// The wait of one task for one lock.
 struct Ticket {
-    /// [`WAITING`], [`GRANTED`] or [`FAILED`]. It changes once, from the first.
+    /// [`WAITING`], then [`GRANTED`] or [`FAILED`], which does not change any more.
     state: AtomicU8,
     queue: WaitQueue,
 }
@@ -82,10 +82,10 @@ fn files_id(files: &FileTable) -> u64 {
 /// The owner of a lock, and the process that requests it.
 #[derive(Copy, Clone, Debug)]
 pub struct Holder<'a> {
-    /// The process.
+    /// The number of the process that requests the lock.
     pub pid: u32,
-    /// The table of descriptors whose processes own the lock (POSIX locks). `None` if the open file
-    /// owns it (`F_OFD_*`, `flock`).
+    /// The table of descriptors that owns the lock, for POSIX locks: all processes with this table
+    /// own it. `None` if the open file owns the lock (`F_OFD_*`, `flock`).
     pub files: Option<&'a FileTable>,
 }
 
@@ -204,8 +204,8 @@ pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> 
     acquire(subject, &request, wait)
 }
 
-/// Releases the POSIX locks on `file` that belong to the table `files`. A process that uses the
-/// table closes the file.
+/// Releases the POSIX locks on `file` that the table of descriptors `files` owns. Called when a
+/// process closes a descriptor of the file in that table.
 pub(super) fn release_files(files: &FileTable, file: &OpenFile) {
     let owner = Owner::Files(files_id(files));
     TABLE
@@ -245,7 +245,9 @@ pub fn in_bucket(bucket: usize) -> Result<Vec<Line>, Errno> {
     Ok(lines)
 }
 
-/// Returns the locks that a process with this table placed through one of its open files.
+/// Returns the locks that were placed through the open file `file` and that `file` or the table of
+/// descriptors `files` owns (`/proc/PID/fdinfo`). Locks of the whole file come first. They are
+/// numbered from 1.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -266,8 +268,9 @@ pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno>
     Ok(lines)
 }
 
-/// Returns the number of the process that programs see as the owner of a lock. Returns `None` for a
-/// lock of bytes that an open file owns.
+/// Returns the process number that programs see as the owner of the lock `held`, which `owner`
+/// owns. Returns `None` for a lock of a byte range that an open file owns (`F_OFD_*`), which
+/// programs see as -1.
 pub fn shown_pid(world: World, owner: Owner, held: &Held) -> Option<u32> {
     let of_file = world == World::Ranges && matches!(owner, Owner::Description(_));
     (!of_file).then_some(held.label.pid)

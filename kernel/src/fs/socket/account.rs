@@ -12,26 +12,28 @@ use machine::memory::{self, PAGE_SIZE};
 /// Bytes of memory charged for all sockets.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// A sender's account. SeqCst throughout, so that a sender that waits for room and a receiver that
-/// frees it see each other's changes in one order.
+/// The memory that sent data of one socket takes until it is received, and its limit (`SO_SNDBUF`).
+/// All accesses are SeqCst, so that a sender that waits for room and a receiver that frees memory
+/// see each other's changes in one order.
 #[derive(Debug)]
 pub(super) struct Account {
     used: AtomicUsize,
     limit: AtomicUsize,
-    /// A sender found no room since the last signal about room.
+    /// Whether a sender found no room since room was last signalled.
     lacked: AtomicBool,
-    /// Notified when a sender that waited may go on.
+    /// The notifier of the sending socket, called when there is room again.
     notifier: Arc<Notifier>,
 }
 
-/// Memory that counts as used while this exists. Drop it without a lock: it may wake a sender.
+/// Memory that counts as used until this value is dropped. The drop may wake a sender, so the
+/// caller holds no lock.
 #[derive(Debug)]
 pub(super) struct Charge {
     account: Option<Arc<Account>>,
     bytes: usize,
 }
 
-/// Why nothing was charged.
+/// The reason why [`charge`] has charged nothing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
     /// The account is full.
@@ -41,8 +43,8 @@ pub(super) enum NoRoom {
 }
 
 impl Account {
-    /// Returns a new account with room for `limit` bytes. `notifier` is notified when a waiting
-    /// sender may go on.
+    /// Returns a new account with a limit of `limit` bytes. `notifier`, that of the sending socket,
+    /// is called when there is room for a waiting sender.
     pub(super) fn new(limit: usize, notifier: Arc<Notifier>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicUsize::new(0),
@@ -57,7 +59,7 @@ impl Account {
         self.limit.load(Ordering::SeqCst)
     }
 
-    /// Returns the bytes in use (`SIOCOUTQ`).
+    /// Returns the number of charged bytes (`SIOCOUTQ`).
     pub(super) fn used(&self) -> usize {
         self.used.load(Ordering::SeqCst)
     }
@@ -82,8 +84,9 @@ impl Account {
         self.lacked.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether a segment can be charged. A charge may exceed the limit, so that a long
-    /// message fits at all. So the bound is the limit plus one segment.
+    /// Returns whether a segment may be charged: less than the limit is in use. The segment itself
+    /// may exceed the limit, so that a long message fits at all. The most that can be in use is the
+    /// limit plus one segment.
     pub(super) fn has_room(&self) -> bool {
         self.used() < self.limit()
     }

@@ -25,10 +25,10 @@ impl Socket {
         self.ask_for_stamps();
     }
 
-    /// Sets the flags of `SO_TIMESTAMPING`, or of its newer form if `new`.
+    /// Sets the flags of `SO_TIMESTAMPING_NEW` if `new`, else of `SO_TIMESTAMPING_OLD`.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if a flag is unknown, or asks the software for the time of sending.
+    /// Fails with `EINVAL` if a flag is unknown, or requests software time stamps of sent messages.
     pub fn set_stamping(&self, flags: u32, new: bool) -> Result<(), Errno> {
         if flags & !KNOWN_STAMPING != 0 {
             return Err(Errno::EINVAL);

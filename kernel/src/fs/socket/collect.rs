@@ -26,8 +26,9 @@ const DELAY: Nanos = Nanos::from_secs(1);
 const INTERVAL: Nanos = Nanos::from_secs(10);
 
 /// Starts the kernel thread `ksocketd`, which drops sockets in flight that no task can receive.
-/// `caller` has the functions that return the credentials of the calling process: with the real and
-/// with the effective user.
+/// Also stores `caller`, for messages and `SO_PEERCRED`: two functions that return the credentials
+/// of the process that calls them, the first with its real user, the second with its effective
+/// user.
 pub fn start(caller: [fn() -> Credentials; 2]) {
     set_caller(caller);
     sched::spawn_kernel("ksocketd", run);

@@ -14,38 +14,42 @@ use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sync::Mutex;
 
-/// Data that a socket holds back.
+/// The sent data that a socket holds back, with a flag that says whether there may be any.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Data may be held back.
+    /// Whether `pieces` may have data. Read without the lock.
     any: AtomicBool,
+    /// The data.
     pub(super) pieces: Mutex<Pieces>,
 }
 
-/// An incomplete message of UDP.
+/// A UDP message that the program has not completed yet (`MSG_MORE`, `UDP_CORK`).
 #[derive(Debug)]
 pub(super) struct Message {
+    /// The header fields of the message.
     pub(super) head: Head,
+    /// The address and port from which the message is sent.
     pub(super) source: Endpoint,
-    /// The message goes to the address that the socket is connected to.
+    /// Whether the message goes to the address that the socket is connected to.
     pub(super) connected: bool,
+    /// The bytes of the message so far.
     pub(super) bytes: Vec<u8>,
-    /// Charges the memory of the longest message, to which this one may grow.
+    /// The charge for the memory of a message of the largest size, so that this one can grow.
     pub(super) charge: Charge,
 }
 
-/// The data that a socket holds back.
+/// The sent data that a socket holds back, under the lock of [`Held`].
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     /// Bytes of TCP that are held back, the oldest first.
     pub(super) segments: VecDeque<Arc<Segment>>,
-    /// The number of bytes in `segments`.
+    /// The number of bytes in all of `segments`.
     pub(super) bytes: usize,
-    /// When the first of `segments` was held back.
+    /// The time at which the first of `segments` was held back. `None` if there is none.
     pub(super) since: Option<Nanos>,
     /// Whether the thread `kuncorkd` has the socket in its list.
     pub(super) known: bool,
-    /// An incomplete message of UDP that is held back.
+    /// The UDP message that is held back, if any.
     pub(super) message: Option<Box<Message>>,
 }
 
@@ -81,8 +85,11 @@ impl Held {
 
 impl Pieces {
     /// Sends all held bytes of TCP to the inbox `peer`. `from` is the number of the sender's own
-    /// inbox. Returns the reason if this ended early. After [`Refusal::Memory`] the rest stays
-    /// held; after any other reason it is lost.
+    /// inbox.
+    ///
+    /// # Errors
+    /// Fails with the reason if `peer` refuses a segment. After [`Refusal::Memory`] the bytes not
+    /// yet sent stay held. After any other reason they are lost.
     pub(super) fn push(&mut self, peer: &Inbox, from: u64) -> Result<(), Refusal> {
         let mut result = Ok(());
         while let Some(segment) = self.segments.pop_front() {

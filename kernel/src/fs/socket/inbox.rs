@@ -51,14 +51,16 @@ impl Patience {
     }
 }
 
-/// The options of one call that receives.
+/// The options of one receiving call.
 #[derive(Copy, Clone, Debug)]
 pub struct How {
     /// `MSG_PEEK`: the data stays in the inbox.
     pub peek: bool,
-    /// Streams: the number of bytes to wait for. With `MSG_WAITALL` it is all that fit.
+    /// Streams: the least number of bytes for which the call waits (`SO_RCVLOWAT`). 0 counts as 1.
+    /// With `MSG_WAITALL` it is the size of the buffer.
     pub least: usize,
-    /// One call does not return bytes of two senders, because the receiver asks for credentials.
+    /// Whether one call returns the bytes of only one sender, because the receiver has set
+    /// `SO_PASSCRED`.
     pub by_sender: bool,
     /// How long to wait.
     pub patience: Patience,
@@ -67,70 +69,74 @@ pub struct How {
 /// The result of receiving.
 #[derive(Debug, Default)]
 pub struct Got {
-    /// The number of bytes that were put into the buffer.
+    /// The number of bytes that were stored in the buffer.
     pub count: usize,
-    /// The length of the message. Bytes that did not fit are lost.
+    /// The length of the whole message in bytes. Bytes that did not fit into the buffer are lost.
     pub length: usize,
     /// The sender's address, or `None` if nothing was received.
     pub source: Option<Address>,
-    /// The sender's credentials.
+    /// The sender's credentials. `None` if nothing was received.
     pub credentials: Option<Credentials>,
-    /// The header fields of a packet.
+    /// The header fields of a received UDP or ICMP packet.
     pub head: Option<Head>,
-    /// The time of sending since 1970, if it is known.
+    /// The wall-clock time since 1970 at which the message was sent, if the receiver has requested
+    /// it.
     pub stamp: Option<Nanos>,
-    /// The error report, if the message is from the queue of errors.
+    /// The error report, if the message comes from the error queue (`MSG_ERRQUEUE`).
     pub report: Option<Report>,
-    /// The files whose descriptors came with the message.
+    /// The open files that were sent with the message (`SCM_RIGHTS`).
     pub files: Vec<Arc<OpenFile>>,
 }
 
 /// The reason why an inbox refuses a segment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The owner is gone.
+    /// The socket that owns the inbox is gone.
     Closed,
-    /// The owner does not read any more.
+    /// The owner has shut the inbox for senders (`SHUT_RD`).
     Shut,
-    /// The inbox is full.
+    /// The inbox has reached its limit ([`Bounds`]).
     Full,
-    /// The owner is connected to another socket.
+    /// The owner is connected to another socket than the sender.
     Stranger,
-    /// There is no memory for a place in the queue.
+    /// Memory for an entry of the queue is short.
     Memory,
 }
 
-/// A snapshot of an inbox.
+/// The state of an inbox at one moment.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Look {
-    /// There are bytes or messages to receive, other than an urgent byte alone.
+    /// There are bytes or messages to receive. An urgent byte that is received alone does not
+    /// count.
     pub(super) readable: bool,
     /// An urgent byte can be received.
     pub(super) urgent: bool,
-    /// No more data comes behind the data that is in the inbox.
+    /// No data will follow the data in the inbox.
     pub(super) ended: bool,
-    /// The peer sends no more.
+    /// The peer has stopped writing or is gone.
     pub(super) peer_ended: bool,
-    /// The owner has shut the inbox for senders.
+    /// The owner has shut the inbox for senders, so it refuses data.
     pub(super) shut: bool,
     /// The connection was reset.
     pub(super) reset: bool,
-    /// An error waits to be returned by the owner's next call.
+    /// An error is pending, which the owner's next call returns.
     pub(super) error: bool,
 }
 
-/// The inbox of a socket.
+/// The inbox of a socket, the owner: the data that was sent to the socket and is not received yet.
 #[derive(Debug)]
 pub(super) struct Inbox {
     id: u64,
     state: SpinLock<Queue>,
     /// Held by a receiver while it copies, so that the first segment stays first.
     receiving: Mutex<()>,
-    /// Receivers that wait for bytes of a stream. No signal is sent for bytes that they get.
+    /// The number of receivers that wait for bytes of a stream. While it is not 0, arriving bytes
+    /// send no signal (`O_ASYNC`).
     awaiting: AtomicUsize,
-    /// What senders add to segments: [`WITH_CREDENTIALS`], [`WITH_STAMP`].
+    /// The properties that the owner wants of segments: bits [`WITH_CREDENTIALS`] and
+    /// [`WITH_STAMP`].
     asked: AtomicU8,
-    /// Messages that were dropped because the inbox was full.
+    /// The number of messages that were dropped because the inbox was full.
     drops: AtomicU32,
     /// The owner's notifier.
     notifier: Arc<Notifier>,
@@ -152,8 +158,8 @@ const BREATH: usize = 32;
 const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
-    /// Returns an empty inbox with a new number. `notifier` is the notifier of the owner, which
-    /// learns of changes.
+    /// Returns an empty inbox with a new number. `notifier` is the notifier of the socket that owns
+    /// the inbox; it is notified of arriving data, errors and the end.
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -193,15 +199,16 @@ impl Inbox {
         self.state.lock().reset
     }
 
-    /// Returns whether the owner takes no more data, because it is gone or has shut the inbox.
+    /// Returns whether the inbox takes no more data, because the owner is gone or has shut it.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.closed || state.shut
     }
 
-    /// Returns the number of bytes to receive, and the length of the first segment. In a stream, an
-    /// urgent byte that is received alone ends the count.
+    /// Returns the number of bytes that can be received, and the length in bytes of the first
+    /// segment (0 if there is none). In a stream, only bytes before an urgent byte count, unless
+    /// `SO_OOBINLINE` is set.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.state.lock();
         let first = state
@@ -224,7 +231,8 @@ impl Inbox {
         self.state.lock().memory
     }
 
-    /// Sets `SO_OOBINLINE`. The urgent byte may become readable by it.
+    /// Sets or clears `SO_OOBINLINE`, and notifies the owner, because the urgent byte may be
+    /// readable now.
     pub(super) fn set_urgent_inline(&self, on: bool) {
         self.state.lock().urgent_inline = on;
         self.notifier.notify(PollMask::READABLE);
@@ -279,8 +287,8 @@ impl Inbox {
         drop(guard);
     }
 
-    /// Makes the inbox refuse data from all senders but the owner of the inbox `id`. `None` admits
-    /// all senders.
+    /// Makes the inbox refuse data from all senders except the owner of the inbox with the number
+    /// `id`. If `id` is `None`, all senders are admitted.
     pub(super) fn receive_only_from(&self, id: Option<u64>) {
         self.state.lock().only_from = id;
     }
@@ -290,15 +298,17 @@ impl Inbox {
         self.state.lock().only_from == Some(id)
     }
 
-    /// Returns whether the owner takes messages from the owner of the inbox `id`.
+    /// Returns whether the inbox admits data from the owner of the inbox with the number `id`.
     pub(super) fn admits(&self, id: u64) -> bool {
         self.state.lock().only_from.is_none_or(|only| only == id)
     }
 
-    /// Adds a segment that the owner of the inbox `from` sent.
+    /// Appends `segment`, which the owner of the inbox with the number `from` sent, and notifies
+    /// the owner. `bounds` are the limits of the inbox.
     ///
     /// # Errors
-    /// Fails with the reason and returns the segment. The caller drops it without a lock.
+    /// Fails with the reason of the refusal, and returns `segment`, which the caller drops without
+    /// a lock.
     pub(super) fn push(
         &self,
         segment: Arc<Segment>,
@@ -357,14 +367,16 @@ impl Inbox {
         Ok(())
     }
 
-    /// Returns whether the owner asks senders for `what`.
+    /// Returns whether the owner wants the property `what` of segments ([`WITH_CREDENTIALS`] or
+    /// [`WITH_STAMP`]).
     #[inline]
     pub(super) fn asks(&self, what: u8) -> bool {
         // Relaxed: an option orders nothing.
         self.asked.load(Ordering::Relaxed) & what != 0
     }
 
-    /// Sets whether the owner asks senders for `what`.
+    /// Sets whether the owner wants the property `what` of segments ([`WITH_CREDENTIALS`] or
+    /// [`WITH_STAMP`]).
     pub(super) fn ask(&self, what: u8, on: bool) {
         if on {
             self.asked.fetch_or(what, Ordering::Relaxed);
@@ -383,15 +395,16 @@ impl Inbox {
         self.drops.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes of the stream that have come in all, received by the program or
-    /// not.
+    /// Returns the number of bytes that have arrived in the stream since it began, read by the
+    /// program or not.
     pub(super) fn received(&self) -> u64 {
         let state = self.state.lock();
         state.gone + state.bytes as u64
     }
 
-    /// Makes the last byte in the inbox urgent. The sender calls this if it could not send the byte
-    /// that was to be urgent.
+    /// Makes the last byte that arrived in the inbox the urgent byte, unless it was received
+    /// already. Notifies the owner in any case. The sender calls this if its own urgent byte found
+    /// no room.
     pub(super) fn mark_last_urgent(&self) {
         let last = self.state.lock().segments.back().cloned();
         // A byte that was received already stays a normal one.
@@ -411,8 +424,9 @@ impl Inbox {
         self.notifier.owners().tell_urgent();
     }
 
-    /// Returns whether a sender of messages would have to wait. If so, `sender` is notified when
-    /// there is room.
+    /// Returns whether a sender of messages must wait, because the inbox is full by `bounds`. If
+    /// so, `sender`, the notifier of the sending socket, is notified when there is room. Returns
+    /// `false` if the inbox is closed or shut, because a send then fails at once.
     pub(super) fn is_full_for(&self, sender: &Arc<Notifier>, bounds: Bounds) -> bool {
         let mut state = self.state.lock();
         if state.closed || state.shut || !state.is_full(bounds) {
@@ -439,13 +453,13 @@ impl Inbox {
         }
     }
 
-    /// Records that the owner has stopped writing.
+    /// Records that the owner has stopped writing, so that the end of the peer is a hang-up.
     pub(super) fn note_owner_ended(&self) {
         self.state.lock().owner_ended = true;
     }
 
-    /// Records that the peer of a TCP connection sends no more, and wakes the owner. Returns
-    /// `false` if that was recorded before.
+    /// Records that the peer of a TCP connection has stopped writing, and wakes the owner. Returns
+    /// `false` and does nothing if that was recorded before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
             let state = self.state.lock();
@@ -460,8 +474,9 @@ impl Inbox {
         true
     }
 
-    /// Records that the peer sends no more, and wakes the owner. With `error`, the end was an error
-    /// that the next call reports. The signal to the owner has the band `band`.
+    /// Records that the peer has stopped writing or is gone, and wakes the owner. If `error` is
+    /// given, the owner's next call fails with it, unless an earlier error is pending. The signal
+    /// to the owner (`O_ASYNC`) reports the event `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         self.end_by(error, band, false);
     }
@@ -490,19 +505,20 @@ impl Inbox {
         }
     }
 
-    /// Ends the connection in both directions. The next call of the owner reports `error`. The
-    /// signal to the owner has the band `band`.
+    /// Ends the connection in both directions. The owner's next call fails with `error`, unless an
+    /// earlier error is pending. The signal to the owner (`O_ASYNC`) reports the event `band`.
     pub(super) fn reset(&self, error: Errno, band: Band) {
         self.state.lock().reset = true;
         self.end(Some(error), band);
     }
 
-    /// Sets the error of the owner's next call. The caller notifies the owner later.
+    /// Makes the owner's next call fail with `error`. Notifies no task: the caller notifies the
+    /// owner later.
     pub(super) fn put_error(&self, error: Errno) {
         self.state.lock().error = Some(error);
     }
 
-    /// Sets the error of the owner's next call, and notifies the owner.
+    /// Makes the owner's next call fail with `error`, and notifies the owner.
     pub(super) fn set_error(&self, error: Errno) {
         self.put_error(error);
         self.notifier
@@ -515,8 +531,8 @@ impl Inbox {
         self.state.lock().error.take()
     }
 
-    /// Ends the owner's reading behind the data that is in the inbox. If `refuse`, the inbox also
-    /// refuses further data.
+    /// Makes calls that receive return the end of the stream after the data that is in the inbox.
+    /// If `refuse`, the inbox also refuses further data. Notifies the owner and waiting senders.
     pub(super) fn shut(&self, refuse: bool) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -525,7 +541,7 @@ impl Inbox {
         self.tell_of_change();
     }
 
-    /// Notifies the owner, and senders that wait for room.
+    /// Notifies the owner of a change of its state, and the senders that wait for room.
     pub(super) fn tell_of_change(&self) {
         let waiting = core::mem::take(&mut self.state.lock().waiting);
         self.notifier
@@ -554,9 +570,10 @@ impl Inbox {
         any
     }
 
-    /// Empties the inbox for a further connection, with an error for the next call. It takes
-    /// nothing before [`Self::readmit`], because the old peer may not know of the end yet. Returns
-    /// the segments that were not received, to be dropped without a lock.
+    /// Empties the inbox, so that its owner can be connected again. The owner's next call fails
+    /// with `error`, if given. The inbox refuses all data until [`Self::readmit`], because the old
+    /// peer may not know of the end yet. Returns the segments that were not received, which the
+    /// caller drops without a lock.
     #[must_use]
     pub(super) fn renew(&self, error: Option<Errno>) -> Vec<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -572,8 +589,8 @@ impl Inbox {
         old.segments.into()
     }
 
-    /// After [`Self::renew`], accepts data again, but only from the socket whose inbox has the
-    /// number `id`. Does nothing if data was accepted again already.
+    /// Ends the refusal of data that [`Self::renew`] began: admits data from the socket whose inbox
+    /// has the number `id`, and from no other. Does nothing if the refusal has ended already.
     pub(super) fn readmit(&self, id: u64) {
         let mut state = self.state.lock();
         if state.only_from == Some(NO_INBOX) {
@@ -581,8 +598,8 @@ impl Inbox {
         }
     }
 
-    /// Calls `look` with the slot for descriptors of each segment. The caller holds the lock of
-    /// flights.
+    /// Calls `look` with the descriptor slot of each segment in the inbox. The caller holds the
+    /// lock of [`rights::FLIGHTS`].
     pub(super) fn for_each_slot(&self, mut look: impl FnMut(&Slot)) {
         for segment in &self.state.lock().segments {
             look(&segment.rights);
@@ -678,12 +695,13 @@ impl Inbox {
         result
     }
 
-    /// Receives all the bytes of a stream that `to` has room for, if the first segment has all of
-    /// them and has nothing but bytes. Returns the number of bytes. Otherwise returns `None` and
-    /// receives nothing; the caller then uses [`Self::receive_stream`].
+    /// Fills `to` with bytes of a stream if the first segment alone has enough, and has no
+    /// descriptors and no urgent byte. Returns the number of bytes. Returns `None` and receives
+    /// nothing in other cases, or if another receiver is active: the caller then uses
+    /// [`Self::receive_stream`].
     ///
     /// # Errors
-    /// Fails with `EFAULT`.
+    /// Fails with `EFAULT` if `to` is at a bad address.
     #[inline]
     pub(super) fn receive_at_once(&self, to: &mut dyn ByteSink) -> Option<SysResult> {
         let guard = self.receiving.try_lock()?;
@@ -711,12 +729,14 @@ impl Inbox {
         Some(Ok(count))
     }
 
-    /// Receives bytes of a stream into `to`, as `how` says. A count of 0 in the result is the end
-    /// of the stream. A call returns at a segment with descriptors.
+    /// Receives bytes of a stream into `to`, as `how` says. A count of 0 in the result means the
+    /// end of the stream. A call ends behind a segment that has descriptors, and before an urgent
+    /// byte.
     ///
     /// # Errors
-    /// Fails with the error of the connection, with that of a signal, with `EAGAIN` if it must not
-    /// wait, and with `EFAULT`.
+    /// Fails with the pending error of the connection, with the error of a signal, with `EAGAIN`
+    /// instead of waiting and at the end of the timeout, and with `EFAULT`. If bytes were received
+    /// before, returns their number instead.
     pub(super) fn receive_stream(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         let mut got = Got::default();
         // The number of segments peeked at, of bytes in them, and of bytes peeked at in the next
@@ -841,10 +861,12 @@ impl Inbox {
         }
     }
 
-    /// Receives one message into `to`, as `how` says. A result without a source is the end.
+    /// Receives one message into `to`, as `how` says. A result whose `source` is `None` means the
+    /// end: no message will follow.
     ///
     /// # Errors
-    /// Fails as [`Self::receive_stream`] does.
+    /// Fails with the pending error of the socket, with the error of a signal, with `EAGAIN`
+    /// instead of waiting and at the end of the timeout, and with `EFAULT`.
     pub(super) fn receive_message(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         loop {
             let guard = self.receiving.lock();

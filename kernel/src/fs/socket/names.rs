@@ -26,7 +26,7 @@ static NAMES: SpinLock<Names> = SpinLock::new(Names {
     nodes: BTreeMap::new(),
 });
 
-/// Keeps an abstract name until it is dropped.
+/// The ownership of an abstract name, which is free again when this is dropped.
 struct AbstractName(AbstractKey);
 
 impl Drop for AbstractName {
@@ -36,11 +36,11 @@ impl Drop for AbstractName {
     }
 }
 
-/// Keeps the entry that leads from a node to a socket. Also keeps the node, so that no other one
-/// gets its number.
+/// The ownership of the entry that leads from a node to a socket. The drop removes the entry. The
+/// reference keeps the node, so that no other node gets its number.
 struct NodeName {
     node: NodeRef,
-    /// Keeps the file system mounted.
+    /// A use of the node's mount, which keeps the file system mounted.
     _hold: Option<Hold>,
 }
 

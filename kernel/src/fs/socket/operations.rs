@@ -26,41 +26,45 @@ const SIOCATMARK: u32 = 0x8905;
 /// Asks for the number of bytes of a stream that were not sent.
 const SIOCOUTQNSD: u32 = 0x894b;
 
-/// The task that calls, as its credentials and its file-system context.
+/// The calling task, as far as socket calls need it.
 #[derive(Copy, Clone, Debug)]
 pub struct Caller<'a> {
-    /// Its root, its current directory and its umask.
+    /// The task's root, working directory and umask.
     pub context: &'a Context,
-    /// The credentials that it acts with.
+    /// The credentials with which the task acts.
     pub who: &'a Subject,
 }
 
 /// A message to send.
 pub struct Outgoing<'a> {
-    /// The destination, if the call names one, and the caller.
+    /// The destination address as the call passed it, with the calling task. `None` if the call
+    /// passed no address.
     pub to: Option<(&'a [u8], Caller<'a>)>,
-    /// Control messages that are sent with a packet of UDP or ICMP.
+    /// The control messages that the call passes with a packet of UDP or ICMP.
     pub control: &'a [u8],
     /// Open files whose descriptors are sent with the message.
     pub files: Vec<Arc<OpenFile>>,
     /// The real user of the sender, for whom the descriptors count while they are in flight.
     pub files_user: u32,
-    /// The number of descriptors in flight above which the sender's limit allows no further ones.
+    /// The sender's limit on descriptors in flight (`RLIMIT_NOFILE`), or `usize::MAX` if its
+    /// capabilities exempt it.
     pub files_limit: usize,
-    /// The credentials that the sender claims.
+    /// The credentials that the sender passes with the message (`SCM_CREDENTIALS`). `None` if it
+    /// passes none.
     pub credentials: Option<Credentials>,
-    /// The call does not wait.
+    /// Whether the call fails with `EAGAIN` instead of waiting.
     pub nonblocking: bool,
-    /// TCP: the last byte is urgent.
+    /// TCP: whether the last byte is urgent (`MSG_OOB`).
     pub urgent: bool,
     /// More data follows (`MSG_MORE`).
     pub more: bool,
-    /// The caller may mark packets.
+    /// Whether the caller may set the mark of a packet (`SO_MARK`).
     pub may_mark: bool,
 }
 
 impl Outgoing<'_> {
-    /// Returns a message of bytes and nothing else.
+    /// Returns a message without address, descriptors and control messages. With `nonblocking` the
+    /// call does not wait.
     pub const fn plain(nonblocking: bool) -> Self {
         Self {
             to: None,
@@ -77,14 +81,14 @@ impl Outgoing<'_> {
     }
 }
 
-/// How a message is received.
+/// The flags of a receiving call.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Incoming {
-    /// `MSG_PEEK`.
+    /// Whether the data stays in the inbox (`MSG_PEEK`).
     pub peek: bool,
-    /// `MSG_WAITALL`.
+    /// Whether the call waits until the buffer is full (`MSG_WAITALL`).
     pub all: bool,
-    /// The call does not wait.
+    /// Whether the call fails with `EAGAIN` instead of waiting.
     pub nonblocking: bool,
 }
 
@@ -252,8 +256,8 @@ impl Socket {
         }
     }
 
-    /// Receives bytes of a stream, or a message, into `to`. Returns the number of bytes and what
-    /// came with them.
+    /// Receives bytes of a stream, or a message, into `to`. Returns the number of bytes, the
+    /// sender, and the descriptors and control data that came with them.
     ///
     /// # Errors
     /// Fails as `recvmsg(2)` does.

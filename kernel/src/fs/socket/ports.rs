@@ -17,12 +17,13 @@ pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
 /// The most bindings of one port. All are examined with the ports locked.
 const MOST_USERS: usize = 4096;
 
-/// The binding of one socket to a port.
+/// The binding of one socket to an address and port, with the options that decide conflicts.
 #[derive(Debug)]
 pub(super) struct Binding {
     protocol: Protocol,
     local: Endpoint,
-    /// At the wildcard of version 6, serves version 6 alone.
+    /// Whether a socket that is bound to the IPv6 wildcard serves IPv6 addresses alone
+    /// (`IPV6_V6ONLY`).
     v6_only: bool,
     reuse_address: AtomicBool,
     reuse_port: bool,
@@ -34,14 +35,15 @@ pub(super) struct Binding {
 /// The part of a binding that `connect` sets.
 #[derive(Copy, Clone, Debug, Default)]
 struct Connection {
-    /// The only address that UDP receives from, and the other side of TCP.
+    /// The other side: for TCP the peer, for UDP the only address from which messages are received.
+    /// `None` if the socket is not connected.
     remote: Option<Endpoint>,
-    /// The socket's own address, if it was bound to the wildcard.
+    /// The socket's own address in the connection, if it was bound to the wildcard.
     local: Option<Ip>,
 }
 
-/// A binding to a port that lasts until this is dropped. An accepted connection shares that of its
-/// listener.
+/// A socket's use of a port, which ends when the last copy of the binding is dropped. A connection
+/// that was accepted shares the binding of its listener.
 #[derive(Debug)]
 pub(super) struct PortUse(pub(super) Arc<Binding>);
 
@@ -106,9 +108,9 @@ impl Binding {
         self.reuse_address.store(on, Ordering::Relaxed);
     }
 
-    /// Connects the binding, if `connection` is a pair of the own address and the other side. It
-    /// then receives messages from the other side alone, and a wildcard address is replaced by the
-    /// own address. `None` disconnects the binding.
+    /// Connects the binding to another side, or disconnects it if `connection` is `None`.
+    /// `connection` has the socket's own address and the other side. A connected binding receives
+    /// only messages from the other side, and its own address replaces the wildcard.
     pub(super) fn set_connection(&self, connection: Option<(Ip, Endpoint)>) {
         let new = connection.map_or_else(Connection::default, |(local, remote)| Connection {
             remote: Some(remote),
@@ -200,8 +202,8 @@ impl PortUse {
         Ok(())
     }
 
-    /// Sets whether the socket is a listener. The caller has locked the socket's state, which says
-    /// so, too.
+    /// Sets whether the socket listens. The caller holds the lock of the socket's state, whose
+    /// phase must agree.
     pub(super) fn set_listening(&self, on: bool) {
         self.0.listening.store(on, Ordering::Relaxed);
     }

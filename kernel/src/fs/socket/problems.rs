@@ -11,18 +11,21 @@ use machine::sync::SpinLock;
 /// Linux when the buffer is full.
 pub(super) const MOST: usize = 64;
 
-/// An error of a packet that waits to be received.
+/// A queued error of a packet, with the message that caused it.
 #[derive(Debug)]
 pub(super) struct Problem {
+    /// The report that the program receives with the error.
     pub(super) report: Report,
     /// The message that caused the error.
     pub(super) segment: Arc<Segment>,
 }
 
-/// The queued errors, the oldest first.
+/// The queue of errors that the program has not received yet (`MSG_ERRQUEUE`).
 #[derive(Debug)]
 pub(super) struct Problems {
+    /// Whether `list` is not empty. Read without the lock.
     pub(super) any: AtomicBool,
+    /// The errors, the oldest first.
     pub(super) list: SpinLock<VecDeque<Problem>>,
 }
 

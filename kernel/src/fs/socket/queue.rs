@@ -10,45 +10,46 @@ use logic::errno::Errno;
 /// The urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Urgent {
-    /// The position of the byte in the stream: the number of bytes that came before it.
+    /// The position of the byte in the stream, counted from 0.
     pub(super) at: u64,
-    /// The byte itself, until it is received alone (`MSG_OOB`).
+    /// The value of the byte. `None` once it was received alone (`MSG_OOB`).
     pub(super) byte: Option<u8>,
 }
 
 /// The distance to the urgent byte of a stream.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Mark {
-    /// The number of bytes in front of the urgent byte. No call receives more than these.
+    /// The number of bytes before the urgent byte, which is the most that one call receives.
     /// `usize::MAX` if there is no urgent byte.
     pub(super) before: usize,
-    /// The urgent byte is received alone, not with other bytes.
+    /// Whether the urgent byte is received alone (`MSG_OOB`), not with the other bytes.
     pub(super) apart: bool,
 }
 
 /// The contents and the state of an inbox.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
+    /// The data to receive, oldest first.
     pub(super) segments: VecDeque<Arc<Segment>>,
-    /// Bytes of the stream that were received or skipped.
+    /// The number of bytes of the stream that were received or skipped.
     pub(super) gone: u64,
-    /// The latest urgent byte, until the reader has passed it.
+    /// The latest urgent byte. `None` if there was none, or once the reader has passed it.
     pub(super) urgent: Option<Urgent>,
-    /// The number of next bytes to skip. Each of them was urgent and next in the stream when
-    /// another urgent byte came.
+    /// The number of bytes that the next calls skip, at the front of the queue. Each was the urgent
+    /// byte, and the next to receive, when a later byte became the urgent one.
     pub(super) skipped: usize,
     /// `SO_OOBINLINE`: the urgent byte is received with the others.
     pub(super) urgent_inline: bool,
-    /// Bytes of the first segment that were received already.
+    /// The number of bytes of the first segment that were received already.
     pub(super) head: usize,
-    /// Bytes of all segments that were not received yet.
+    /// The number of bytes in all segments that were not received yet.
     pub(super) bytes: usize,
-    /// Memory that is charged for all segments.
+    /// The memory that is charged for all segments, in bytes.
     pub(super) memory: usize,
     /// No more data comes: the peer has stopped writing or is gone, or the owner has shut the
     /// inbox.
     pub(super) ended: bool,
-    /// The peer sends no more.
+    /// The peer has stopped writing or is gone.
     pub(super) peer_ended: bool,
     /// The peer ended a stream of TCP in order, before any error. A receiver then finds the end,
     /// not an error.
@@ -61,11 +62,13 @@ pub(super) struct Queue {
     pub(super) closed: bool,
     /// The connection was reset.
     pub(super) reset: bool,
-    /// The error that the owner's next call returns.
+    /// The pending error, which the owner's next call returns.
     pub(super) error: Option<Errno>,
-    /// The inbox of the only socket that may send messages: the owner is connected to that socket.
+    /// The number of the only inbox whose owner may send data here, because the owners are
+    /// connected. `None` admits all senders.
     pub(super) only_from: Option<u64>,
-    /// The number of receivers that wait for a segment behind others.
+    /// The number of receivers that wait for a further segment behind segments that they have
+    /// peeked at.
     pub(super) behind: usize,
     /// Notifiers of senders that found the inbox full and wait for room.
     pub(super) waiting: Vec<Arc<Notifier>>,
@@ -74,9 +77,11 @@ pub(super) struct Queue {
 /// The limits of an inbox.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Bounds {
-    /// The inbox is full with more messages than this.
+    /// The largest number of messages with which the inbox still takes another one. `None` for no
+    /// limit.
     pub(super) messages: Option<usize>,
-    /// The inbox is full with more bytes of memory than this.
+    /// The largest number of charged bytes with which the inbox still takes another message. `None`
+    /// for no limit.
     pub(super) memory: Option<usize>,
 }
 
@@ -100,8 +105,9 @@ impl Queue {
         Some(gone)
     }
 
-    /// Makes `byte`, at the position `at` of the stream, the urgent one. If the old urgent byte was
-    /// the next to receive, it stays apart and is skipped. Otherwise it becomes a normal byte.
+    /// Makes `byte`, at the position `at` of the stream, the urgent byte. If the old urgent byte
+    /// was the next to receive and `SO_OOBINLINE` is not set, it will be skipped. Otherwise it
+    /// becomes a normal byte.
     pub(super) fn set_urgent(&mut self, at: u64, byte: u8) {
         if self.is_at_urgent() && !self.urgent_inline {
             self.skipped += 1;
@@ -110,7 +116,8 @@ impl Queue {
         self.urgent = Some(Urgent { at, byte });
     }
 
-    /// Returns the distance to the urgent byte behind the next `peeked` bytes.
+    /// Returns the distance to the urgent byte for a receiver that has already peeked at `peeked`
+    /// bytes.
     pub(super) fn mark(&self, peeked: usize) -> Mark {
         if peeked < self.skipped {
             return Mark {

@@ -15,21 +15,21 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use machine::sync::{Mutex, SpinLock, WaitQueue};
 
-/// A socket whose descriptor was sent and is not received yet.
+/// A socket in flight: its descriptor was sent and is not received yet.
 #[derive(Debug)]
 pub(super) struct Flight {
+    /// The open file of the socket.
     pub(super) file: Weak<OpenFile>,
-    /// How often the socket is in flight.
+    /// The number of messages in flight that carry the socket's descriptor.
     pub(super) count: usize,
 }
 
 /// All descriptors in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// The number of descriptors of each sending user, of all file types. Users without any have no
-    /// entry.
+    /// The number of descriptors in flight for each user that sent some, of all file types.
     users: BTreeMap<u32, usize>,
-    /// Sockets, by the memory address of their open file.
+    /// The sockets in flight, by [`key`].
     pub(super) sockets: BTreeMap<usize, Flight>,
 }
 
@@ -47,7 +47,9 @@ pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
 /// Where the collector thread of [`super::collect`] waits.
 pub(super) static LOOKER: WaitQueue = WaitQueue::new();
 
-/// Wakes the collector thread if a socket is in flight.
+/// Wakes the collector thread `ksocketd` if a socket is in flight. Called after a socket was closed
+/// or descriptors in flight were dropped, because no task may be able to receive the remaining
+/// sockets.
 pub(super) fn look_soon() {
     // Relaxed: a later round looks at a socket that was put in flight since.
     if !ANY_SOCKETS.load(Ordering::Relaxed) {
@@ -59,12 +61,13 @@ pub(super) fn look_soon() {
     }
 }
 
-/// Returns the key of an open file in [`Flights`].
+/// Returns the key of the open file `file` in [`Flights::sockets`]: its address in memory.
 pub(super) fn key(file: &Arc<OpenFile>) -> usize {
     Arc::as_ptr(file) as usize
 }
 
-/// Files to be closed, in a list so that dropping allocates nothing.
+/// The files that one message carries. Batches form a list, so that many can be dropped without an
+/// allocation.
 #[derive(Debug)]
 struct Batch {
     files: Vec<Arc<OpenFile>>,
@@ -77,7 +80,8 @@ struct Batch {
 #[derive(Debug)]
 pub(super) struct Rights(Option<Box<Batch>>);
 
-/// Where a message keeps its descriptors until they are received.
+/// The place in a message that has the descriptors until they are received. `None` if there are
+/// none left.
 pub(super) type Slot = SpinLock<Option<Rights>>;
 
 impl Flights {
@@ -209,7 +213,7 @@ impl Drop for Rights {
     }
 }
 
-/// The descriptors of several messages, in a list so that adding allocates nothing.
+/// The descriptors of several messages, as a list, so that adding allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Chain(Option<Box<Batch>>);
 
@@ -232,7 +236,7 @@ impl Drop for Chain {
     }
 }
 
-/// Files that were not received, and whether a task is closing them.
+/// The list of files that were not received and must be closed, and whether a task is closing them.
 struct Undelivered {
     first: Option<Box<Batch>>,
     closing: bool,

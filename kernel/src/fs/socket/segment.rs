@@ -12,22 +12,27 @@ use logic::socket::packet::Head;
 use machine::arch::clock::{self, Nanos};
 use machine::sync::SpinLock;
 
-/// A message, or a piece of a stream.
+/// A message, or a piece of a stream, on its way to the receiver.
 #[derive(Debug)]
 pub(super) struct Segment {
+    /// The bytes.
     pub(super) payload: Payload,
     /// The sender's address.
     pub(super) source: Address,
+    /// The sender's credentials, if the sender or the receiver asked for them.
     pub(super) credentials: Credentials,
+    /// The descriptors that were sent with the bytes, until they are received.
     pub(super) rights: Slot,
-    /// The segment was sent with descriptors, even if they have been received already.
+    /// Whether descriptors were sent with the bytes, received by now or not.
     pub(super) has_rights: bool,
     /// The header fields of a UDP or ICMP packet.
     pub(super) head: Option<Head>,
-    /// The time of sending since 1970, if the receiver asked for it.
+    /// The wall-clock time since 1970 at which the segment was sent, if the receiver had requested
+    /// it.
     pub(super) stamp: Option<Nanos>,
-    /// TCP: the only byte of the segment, if it is urgent.
+    /// TCP: the byte of a segment of one urgent byte. `None` for other segments.
     pub(super) urgent: Option<u8>,
+    /// The charge for the segment's memory to the sender's account.
     pub(super) charge: Charge,
 }
 
@@ -97,7 +102,7 @@ impl Segment {
         }
     }
 
-    /// If `asked` is `true`, stores the present time as the time of sending.
+    /// Stores the present wall-clock time as the time of sending, if `asked` is `true`.
     pub(super) fn stamp(&mut self, asked: bool) {
         if asked {
             self.stamp = Some(clock::now().saturating_add(clock::realtime_offset()));

@@ -63,7 +63,7 @@ impl Number {
     }
 }
 
-/// The kinds of control messages that a receiver gets.
+/// The set of control messages that the socket's receiver has requested, such as `IP_PKTINFO`.
 #[derive(Debug, Default)]
 pub struct ToldSet(AtomicU32);
 
@@ -73,7 +73,7 @@ impl ToldSet {
         Told::from_bits_truncate(self.0.load(Ordering::Relaxed))
     }
 
-    /// Adds `told` to the set, or removes it.
+    /// Adds the messages `told` to the set if `on`, else removes them.
     pub fn set(&self, told: Told, on: bool) {
         if on {
             self.0.fetch_or(told.bits(), Ordering::Relaxed);
@@ -92,7 +92,7 @@ pub struct KeptValues {
 }
 
 impl KeptValues {
-    /// Returns the value of an option.
+    /// Returns the value of the option `kept`, 0 or 1 for a switch.
     pub fn get(&self, kept: Kept) -> i32 {
         match kept {
             Kept::Switch(at) => self.is_on(at).into(),
@@ -103,7 +103,7 @@ impl KeptValues {
         }
     }
 
-    /// Returns whether the switch at the place `at` of [`SWITCHES`] is on.
+    /// Returns whether the switch with the index `at` in [`SWITCHES`] is on.
     pub fn is_on(&self, at: usize) -> bool {
         let changed = self.switches.load(Ordering::Relaxed) & (1 << at) != 0;
         SWITCHES[at].initial != changed
@@ -152,15 +152,16 @@ impl Stamps {
     const ALL: [Self; 4] = [Self::Micros, Self::Nanos, Self::NewMicros, Self::NewNanos];
 }
 
-/// When idle connections are probed, if a program does not set it (`net.ipv4.tcp_keepalive_*`). The
-/// values are kept and shown by the options. Relaxed: no other memory depends on them.
+/// The times of TCP keep-alive probes for sockets whose program has not set them
+/// (`net.ipv4.tcp_keepalive_*`). They are only stored and shown: no probe is sent. Relaxed: no
+/// other memory depends on them.
 #[derive(Debug)]
 pub struct KeepAlive {
-    /// Seconds before the first probe.
+    /// The number of seconds a connection is idle before the first probe.
     pub idle: AtomicU64,
-    /// Seconds between probes.
+    /// The number of seconds between two probes.
     pub interval: AtomicU64,
-    /// The number of probes.
+    /// The number of unanswered probes after which the connection is lost.
     pub probes: AtomicU64,
 }
 
@@ -175,17 +176,18 @@ pub static KEEP_ALIVE: KeepAlive = KeepAlive {
 /// again, and has no other effect.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// How long a receiving call waits.
+    /// `SO_RCVTIMEO`: the longest wait of a receiving call.
     pub receive_timeout: Timeout,
-    /// How long a sending call waits.
+    /// `SO_SNDTIMEO`: the longest wait of a sending call.
     pub send_timeout: Timeout,
-    /// `SO_RCVBUF`: the memory of messages that UDP holds for the socket.
+    /// `SO_RCVBUF`: the most bytes of memory that waiting messages of UDP may take.
     pub receive_buffer: AtomicUsize,
     /// `SO_PASSCRED`: messages come with the sender's credentials.
     pub pass_credentials: Switch,
-    /// `SO_REUSEADDR`.
+    /// `SO_REUSEADDR`: the port may be shared with sockets that have the option too.
     pub reuse_address: Switch,
-    /// `SO_REUSEPORT`.
+    /// `SO_REUSEPORT`: the port may be shared with sockets that have the option too, listeners
+    /// included.
     pub reuse_port: Switch,
     /// `SO_KEEPALIVE`: kept and shown; a peer on the same machine needs no probes.
     pub keep_alive: Switch,
@@ -193,17 +195,18 @@ pub struct Settings {
     pub broadcast: Switch,
     /// `SO_DONTROUTE`: kept and shown.
     pub no_route: Switch,
-    /// `SO_BINDTODEVICE`: the number of the interface, or 0. If set, messages to groups leave by
-    /// it.
+    /// `SO_BINDTODEVICE`: the number of the interface by which messages to groups leave, or 0 if
+    /// none is set.
     pub interface: Number,
     /// `TCP_CONGESTION` is `reno`: kept and shown.
     pub reno: Switch,
     /// `SO_PRIORITY`: kept and shown.
     pub priority: Number,
-    /// `SO_RCVLOWAT`. 0 counts as 1.
+    /// `SO_RCVLOWAT`: the least number of bytes for which a receiving call on a stream waits. 0
+    /// counts as 1.
     pub receive_least: Number,
-    /// `SO_LINGER` is on. Sent data is with the peer already, so a close waits for nothing. With 0
-    /// seconds it resets the connection.
+    /// `SO_LINGER` is on. A close never waits, because sent data is in the peer's inbox already. If
+    /// `linger_seconds` is 0, a close resets the connection.
     pub linger: Switch,
     /// The seconds of `SO_LINGER`.
     pub linger_seconds: Number,
@@ -213,31 +216,33 @@ pub struct Settings {
     pub cork: Switch,
     /// `TCP_QUICKACK` was switched off: kept and shown.
     pub slow_ack: Switch,
-    /// `TCP_KEEPIDLE` and its like, in the order of the calls: kept and shown. 0: Linux's default.
+    /// The options `TCP_KEEPIDLE` and others, in the order of the table in
+    /// `syscall/socket_options/tcp.rs`: kept and shown. 0 stands for Linux's default.
     pub tcp: [Number; 6],
     /// `IP_TOS`: UDP passes it to receivers.
     pub service: Number,
     /// `IP_TTL`: UDP passes it to receivers. 0: Linux's default.
     pub hops: Number,
-    /// `IP_MTU_DISCOVER` plus 1: kept and shown. No packet is too large for the loopback interface.
-    /// 0: Linux's default.
+    /// `IP_MTU_DISCOVER` plus 1, or 0 for Linux's default: kept and shown, since no packet is too
+    /// large for the loopback interface.
     pub discovery: Number,
     /// `IPV6_TCLASS`: UDP passes it to receivers.
     pub service6: Number,
-    /// `IPV6_UNICAST_HOPS` plus 1: UDP passes it to receivers. 0: Linux's default.
+    /// `IPV6_UNICAST_HOPS` plus 1, or 0 for Linux's default. UDP passes it to receivers.
     pub hops6: Number,
-    /// `IPV6_MTU_DISCOVER` plus 1: kept and shown. 0: Linux's default.
+    /// `IPV6_MTU_DISCOVER` plus 1, or 0 for Linux's default: kept and shown.
     pub discovery6: Number,
     /// `IPV6_DONTFRAG`: kept and shown.
     pub whole: Switch,
     /// The control messages that come with received data.
     pub told: ToldSet,
-    /// `UDPLITE_SEND_CSCOV`: bytes of a message, its header included, that the checksum covers. 0
-    /// is all.
+    /// `UDPLITE_SEND_CSCOV`: the number of bytes of a message, header included, that the checksum
+    /// covers. 0 stands for the whole message.
     pub coverage: Number,
-    /// `UDPLITE_RECV_CSCOV` plus 1: messages that cover fewer bytes are lost. 0: no message is.
+    /// `UDPLITE_RECV_CSCOV` plus 1: a message whose checksum covers fewer bytes is dropped. 0 drops
+    /// none.
     pub least_coverage: Number,
-    /// `IPV6_V6ONLY`.
+    /// `IPV6_V6ONLY`: the socket serves no addresses of IPv4.
     pub v6_only: Switch,
     /// The options without a field here.
     pub kept: KeptValues,
@@ -247,15 +252,15 @@ pub struct Settings {
     pub lock_filter: Switch,
     /// The bits of `SO_MAX_PACING_RATE` that are 0: kept and shown.
     pub unpaced: AtomicU64,
-    /// [`Stamps`], or 0.
+    /// The form in which received messages carry their time, a number of [`Stamps`], or 0 for none.
     pub(super) stamps: Number,
-    /// The flags of `SO_TIMESTAMPING`. `new_stamping` says that its newer form set them.
+    /// The flags of `SO_TIMESTAMPING_OLD` or `SO_TIMESTAMPING_NEW`, whichever was set last.
     pub(super) stamping: Number,
-    /// The newer form of `SO_TIMESTAMPING` set the flags in `stamping`.
+    /// Whether `SO_TIMESTAMPING_NEW` set the flags in `stamping`.
     pub(super) new_stamping: Switch,
     /// `IP_MULTICAST_IF`: the interface that messages to groups leave by, or 0.
     pub group_interface4: Number,
-    /// The address that chose the interface, as programs read it.
+    /// `IP_MULTICAST_IF`: the address by which the program has chosen the interface.
     pub group_source4: Number,
     /// `IPV6_MULTICAST_IF`: kept and shown, as no message to a group of version 6 has a route.
     pub group_interface6: Number,
@@ -284,7 +289,8 @@ impl Settings {
         word & 1 << (kind % 32) != 0
     }
 
-    /// Returns the flags of `SO_TIMESTAMPING` if they were set by the form `new`, else 0.
+    /// Returns the flags of `SO_TIMESTAMPING_NEW` if `new`, else of `SO_TIMESTAMPING_OLD`. Returns
+    /// 0 if the other option was set last.
     pub fn stamping_of(&self, new: bool) -> u32 {
         if self.new_stamping.get() == new {
             self.stamping.get()

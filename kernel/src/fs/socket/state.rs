@@ -46,46 +46,53 @@ pub(super) enum Phase {
     Refused,
 }
 
-/// The queue of connections to be accepted.
+/// A listening socket's backlog of connections to be accepted.
 #[derive(Debug)]
 pub(super) struct Listener {
+    /// The connections: those that are established, and those that wait for a place.
     pub(super) backlog: SpinLock<Backlog<Arc<Embryo>>>,
+    /// The notifier of the listening socket.
     pub(super) notifier: Arc<Notifier>,
     /// The credentials of the task that called `listen`.
     pub(super) credentials: Credentials,
 }
 
-/// A connection that is not accepted yet.
+/// A connection in a backlog, which is not accepted yet: its server side and its client.
 #[derive(Debug)]
 pub(super) struct Embryo {
+    /// The socket that `accept` will return.
     pub(super) server: Arc<Socket>,
     client: Weak<Socket>,
-    /// Changed under the lock of the backlog.
+    /// Whether `accept` has returned `server`. Changed with the backlog locked.
     accepted: AtomicBool,
 }
 
 /// The part of a socket that changes, under the socket's lock.
 #[derive(Debug)]
 pub(super) struct State {
+    /// The socket's own address.
     pub(super) local: Address,
+    /// The address of the other side, or of the default destination. `None` if there is none.
     pub(super) remote: Option<Address>,
-    /// The inbox of the other side.
+    /// The inbox of the other side, to which sent data goes. `None` if there is none.
     pub(super) peer: Option<Arc<Inbox>>,
     pub(super) phase: Phase,
+    /// The backlog, if the socket listens.
     pub(super) listener: Option<Arc<Listener>>,
-    /// The listener in whose full backlog it waits.
+    /// The listener whose backlog is full and in which this socket waits for a place (TCP).
     pub(super) waits_at: Option<Weak<Listener>>,
-    /// Keeps its address.
+    /// A reference that keeps the socket's address in use. `None` if the socket is not bound.
     pub(super) bound: Option<Hold>,
-    /// It has stopped writing.
+    /// Whether the socket has stopped writing (`SHUT_WR`).
     pub(super) shut_write: bool,
     /// The credentials of the task that connected the other side or made it listen (`SO_PEERCRED`).
     pub(super) peer_credentials: Credentials,
-    /// A program has set `SO_SNDBUF`.
+    /// Whether a program has set `SO_SNDBUF`.
     pub(super) send_buffer_set: bool,
-    /// A program has chosen the address, or the port. The socket keeps them when it is
-    /// disconnected.
+    /// Whether a program has chosen the IP address with `bind`. The address then survives a
+    /// disconnect.
     pub(super) chose_address: bool,
+    /// Whether a program has chosen the port with `bind`. The port then survives a disconnect.
     pub(super) chose_port: bool,
 }
 
@@ -109,17 +116,18 @@ pub struct Socket {
     pub(super) answering: Mutex<()>,
     /// Sent data that the socket holds back.
     pub(super) held: Held,
-    /// Queued errors that it asked for.
+    /// The errors of packets that the program has requested (`IP_RECVERR`) and not received yet.
     pub(super) problems: Problems,
     pub(super) groups: Groups,
-    /// `IPV6_ADDRFORM`: the socket has become one of version 4.
+    /// Whether `IPV6_ADDRFORM` has turned this IPv6 socket into an IPv4 socket.
     became_four: AtomicBool,
 }
 
 /// The functions that return the caller's credentials: with its real and with its effective user.
 static CALLER: Once<[fn() -> Credentials; 2]> = Once::new();
 
-/// Sets the functions that return the caller's credentials.
+/// Sets the functions that return the credentials of the calling process: with its real user, and
+/// with its effective user. Only the first call has an effect.
 pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
     // The kernel calls this once.
     let _ = CALLER.set(caller);
@@ -128,7 +136,8 @@ pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
 /// The function that returns whether the caller may change networks.
 static ADMIN: Once<fn() -> bool> = Once::new();
 
-/// Sets the function that returns whether the caller may change networks.
+/// Sets the function that returns whether the calling process may change networks
+/// (`CAP_NET_ADMIN`). Only the first call has an effect.
 pub(super) fn set_admin(is_admin: fn() -> bool) {
     // The kernel calls this once.
     let _ = ADMIN.set(is_admin);
@@ -139,7 +148,8 @@ pub(super) fn caller_is_admin() -> bool {
     ADMIN.get().is_some_and(|is_admin| is_admin())
 }
 
-/// Returns the caller's credentials, with its real user.
+/// Returns the number of the calling process with its real user and group. Without a process,
+/// returns [`Credentials::NO_PROCESS`].
 pub(super) fn caller() -> Credentials {
     CALLER
         .get()
@@ -374,8 +384,9 @@ impl Socket {
         self.account.used()
     }
 
-    /// Returns how long a call that begins now may wait: not at all if `nonblocking`, else until
-    /// the timeout for sending if `sends`, or until the timeout for receiving.
+    /// Returns how long a call that begins now may wait. If `nonblocking`, it may not wait.
+    /// Otherwise the limit is the timeout for sending (`SO_SNDTIMEO`) if `sends`, else the one for
+    /// receiving (`SO_RCVTIMEO`).
     pub(super) fn patience(&self, nonblocking: bool, sends: bool) -> Patience {
         if nonblocking {
             return Patience::None;
@@ -670,11 +681,13 @@ impl Socket {
         Ok(place)
     }
 
-    /// Takes the oldest connection from the backlog. Waits for one unless `nonblocking`.
+    /// Takes the oldest established connection from the backlog and returns its server side. Waits
+    /// for one unless `nonblocking`, at most for the socket's receive timeout (`SO_RCVTIMEO`).
     ///
     /// # Errors
     /// Fails with `EOPNOTSUPP` if the type has no connections, and with `EINVAL` if the socket does
-    /// not listen. Fails with `EAGAIN` instead of waiting, and with the error of a signal.
+    /// not listen or stops listening. Fails with `EAGAIN` instead of waiting and at the timeout,
+    /// and with the error of a signal that interrupts the wait.
     pub fn accept(&self, nonblocking: bool) -> Result<Arc<Self>, Errno> {
         if !self.kind.connects() {
             return Err(Errno::EOPNOTSUPP);
@@ -729,7 +742,8 @@ impl Socket {
         listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
     }
 
-    /// Removes the connection of `client` from the backlog of `listener`.
+    /// Removes the connection of the socket at the address `client` from the backlog of `listener`.
+    /// The first connection that waited for a place in the backlog is established then.
     pub(super) fn give_turn_up(listener: &Listener, client: *const Self) {
         let gone = {
             let mut backlog = listener.backlog.lock();

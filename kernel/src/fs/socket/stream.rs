@@ -23,13 +23,14 @@ const LONGEST: usize = 32 << 10;
 /// The options of one send call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct With {
-    /// The credentials that the sender claims.
+    /// The credentials that the sender passes with the bytes (`SCM_CREDENTIALS`). `None` if it
+    /// passes none.
     pub(super) credentials: Option<Credentials>,
-    /// How long the call waits.
+    /// How long the call waits for room.
     pub(super) patience: Patience,
-    /// The last byte is urgent.
+    /// Whether the last byte is urgent (`MSG_OOB`).
     pub(super) urgent: bool,
-    /// More data follows (`MSG_MORE`): TCP holds the bytes back.
+    /// Whether more data follows (`MSG_MORE`), so that TCP holds the bytes back.
     pub(super) more: bool,
 }
 
@@ -168,8 +169,9 @@ impl Socket {
         Ok((peer, source))
     }
 
-    /// Returns the credentials that the receiver sees: those that the sender `said`, else the
-    /// caller's if either side asks for them, else none.
+    /// Returns the credentials that the receiver, the owner of the inbox `peer`, gets with a
+    /// message. They are `said` if the sender passes some. Otherwise they are the calling process's
+    /// if either side has set `SO_PASSCRED`, else [`Credentials::UNTOLD`].
     #[inline]
     pub(super) fn credentials_to(&self, peer: &Inbox, said: Option<Credentials>) -> Credentials {
         match said {

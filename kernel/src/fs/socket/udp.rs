@@ -33,11 +33,11 @@ const LONGEST_MESSAGE: usize = 65_507;
 /// Bytes of a UDP header.
 const UDP_HEADER: usize = 8;
 
-/// The source address and the header fields of a message.
+/// The source address and the header fields of a message to send.
 struct Parcel {
     source: Endpoint,
     head: Head,
-    /// The message goes to the address that the socket is connected to.
+    /// Whether the message goes to the address that the socket is connected to.
     connected: bool,
 }
 

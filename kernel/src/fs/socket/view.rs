@@ -26,23 +26,24 @@ pub enum Stage {
 /// A socket at one moment.
 #[derive(Debug)]
 pub struct View {
-    /// Its family.
+    /// The address family of the socket.
     pub family: Family,
-    /// Its type.
+    /// The type of the socket.
     pub kind: SocketKind,
-    /// Its protocol, if the protocol's number is above 0.
+    /// The protocol of the socket. `None` if Linux's number of it is 0.
     pub protocol: Option<Protocol>,
-    /// Its own address.
+    /// The socket's own address, or an unbound one if it has none.
     pub local: Address,
     /// The address of the other side, or an unbound one if there is none.
     pub remote: Address,
-    /// It has an address that others can send to.
+    /// Whether the socket has an address that others can send to.
     pub bound: bool,
     /// The state of its connection.
     pub stage: Stage,
-    /// What waits for the owner: bytes of a stream, memory of messages, or connections to accept.
+    /// The amount that waits to be received: bytes of a stream, bytes of memory of messages, or for
+    /// a listener the number of connections to accept.
     pub waiting: usize,
-    /// Messages that were dropped because the inbox was full.
+    /// The number of messages that were dropped because the inbox was full.
     pub drops: u32,
 }
 

@@ -32,31 +32,38 @@ const RELIEF: usize = 512;
 /// waits and goes on reads the file that it began with, even if the host has another one by then.
 const SMALL: u64 = 1 << 20;
 
-/// The host's directory whose entries appear in a directory in memory.
+/// The host's directory whose entries a tmpfs directory also shows, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) enum Below {
     /// The host has not been asked whether it has such a directory.
     Unknown,
     /// The host has no such directory.
     Nothing,
-    /// The path of the host's directory. Some of its entries may not be fetched yet.
+    /// The host has this directory. Some of its entries may not have been fetched yet. The value is
+    /// the path.
     Folder(Arc<[u8]>),
-    /// The path of the host's directory. All of its entries have been fetched.
+    /// The host has this directory, and all of its entries have been fetched. The value is the
+    /// path.
     Whole(Arc<[u8]>),
 }
 
-/// The file of the host that a regular file was made from.
+/// The host's file of which a regular file of tmpfs is a copy.
 #[derive(Debug)]
 pub(super) struct FileBelow {
-    /// The path of its folder, which all files from there share.
+    /// The path of the host's folder that contains the file. All files of a folder share the
+    /// allocation.
     pub(super) folder: Arc<[u8]>,
+    /// The name of the file in `folder`.
     pub(super) name: Arc<[u8]>,
+    /// The version that the host reported. If the host's file has another version, its bytes may
+    /// differ.
     pub(super) version: u64,
+    /// When the host was last asked about the file.
     pub(super) asked: Asked,
-    /// The file is in the list of files that may have pages to drop.
+    /// Whether the file is in [`FILES`].
     noted: AtomicBool,
     used: Used,
-    /// The number of open files that read it.
+    /// The number of open files that only read the tmpfs file.
     readers: AtomicI32,
 }
 
@@ -66,10 +73,11 @@ const FORGOTTEN: usize = 2048;
 /// The most levels of directories that are searched for entries to forget.
 const DEPTH: usize = 64;
 
-/// A directory on the path to another one, and the cookie to go on with.
+/// A directory on the way down to the one that is being searched, and the cookie at which its own
+/// search continues.
 type Stop = (Arc<TmpNode>, u64);
 
-/// The path to the directory that is being searched.
+/// The directories from a root down to the one that is being searched.
 type Way = [Option<Stop>; DEPTH];
 
 /// The path to the directory whose entries are being forgotten. Its holder drops pages or entries
@@ -107,7 +115,7 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(path)
 }
 
-/// Returns whether `error` says that the host has no such file.
+/// Returns whether `error`, an answer of the host, means that the host has no such file.
 pub(super) fn is_nothing(error: Errno) -> bool {
     matches!(error, Errno::ENOENT | Errno::ENOTDIR)
 }
@@ -296,8 +304,8 @@ impl TmpNode {
         }
     }
 
-    /// Adds the host's entry `name`, and finds the host's directory below it, so that the entry can
-    /// move.
+    /// Prepares the entry `name` to be moved: fetches it from the host, and finds the host's
+    /// directory that it shows, if any, because the path no longer leads there after the move.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::fetch_entry`].
@@ -369,8 +377,8 @@ impl TmpNode {
         Ok(node)
     }
 
-    /// Marks the node as changed, or as moved from its place on the host, so it is never fetched
-    /// from the host again.
+    /// Marks the node as one that differs from the host's file: it was changed, or moved from its
+    /// place. It is then never dropped to be fetched again.
     pub(super) fn keep(&self) {
         // Relaxed: a node is forgotten only while no other task has it, under the lock that a
         // lookup takes.
@@ -379,7 +387,8 @@ impl TmpNode {
         }
     }
 
-    /// Returns whether the node can be fetched from the host again, unchanged.
+    /// Returns whether the node is an unmodified copy of the host's file at the same place, so that
+    /// it can be dropped and fetched again.
     pub(super) fn is_as_below(&self) -> bool {
         self.as_below.load(Ordering::Relaxed)
     }
@@ -460,7 +469,8 @@ impl Regular {
         regular
     }
 
-    /// Marks the file as one that a program may change from now on. Its pages then stay in memory.
+    /// Records that a program may change the file from now on. Pages that came from the host then
+    /// stay in memory.
     pub(super) fn will_change(&self) {
         if self.below.is_some() {
             let mut content = self.content.lock();
@@ -469,7 +479,8 @@ impl Regular {
         }
     }
 
-    /// Adds `change`, 1 or -1, to the number of open files that read this one.
+    /// Adds `change`, 1 or -1, to the number of open files that only read this file. Does nothing
+    /// if the file is no copy of a host file.
     pub(super) fn count_reader(&self, change: i32) {
         if let Some(below) = &self.below {
             // Relaxed: a count that orders nothing.
@@ -484,7 +495,8 @@ impl Regular {
         self.below.as_ref().is_some_and(open) && self.content.lock().below_bytes <= SMALL
     }
 
-    /// Records that the file's pages are used now, which keeps them in memory for a while.
+    /// Records a use of the file's pages now, which keeps them in memory for a while. Does nothing
+    /// if the file is no copy of a host file.
     pub(super) fn renew(&self) {
         if let Some(below) = &self.below {
             below.used.renew();
@@ -744,25 +756,26 @@ fn drop_some(most: usize) -> usize {
     dropped
 }
 
-/// Drops some unused pages that the host still has, of any file system. Call this if `fs` is full,
-/// without a spin lock. Does nothing and returns `false` if `fs` has no files of the host. If
-/// another thread is dropping pages or entries, only waits until that thread has finished. Returns
-/// whether this thread or the other one dropped anything.
+/// Drops some unused pages, in any tmpfs, that can be read from the host again. Call this if `fs`
+/// is full, without a spin lock. If another thread is dropping pages or entries, only waits until
+/// that thread has finished. Returns whether this thread or the other one dropped anything. Does
+/// nothing and returns `false` if `fs` has no files of the host.
 pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|_| drop_some(RELIEF))
 }
 
-/// Forgets some unused entries that the host still has, of any file system. Call this if `fs` has
-/// no room for another file, without a spin lock. Does nothing and returns `false` if `fs` has no
-/// files of the host. If another thread is dropping pages or entries, only waits until that thread
-/// has finished. Returns whether this thread or the other one dropped anything.
+/// Drops some unused directory entries, in any tmpfs, that can be fetched from the host again. Call
+/// this if `fs` has no room for another file, without a spin lock. If another thread is dropping
+/// pages or entries, only waits until that thread has finished. Returns whether this thread or the
+/// other one dropped anything. Does nothing and returns `false` if `fs` has no files of the host.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
     fs.has_below() && give_up(|way| forget(way, FORGOTTEN))
 }
 
-/// Drops some unused pages that the host still has, or else forgets unused entries, after a failed
-/// allocation. If another thread is doing so, only waits until that thread has finished. Returns
-/// `true` if trying again may help. No spin lock may be held.
+/// Drops some unused pages of tmpfs that can be read from the host again, after a failed
+/// allocation. If there are none, drops unused directory entries that can be fetched again. If
+/// another thread is doing so, only waits until that thread has finished. Returns `true` if trying
+/// the allocation again may help. No spin lock may be held.
 pub fn relieve() -> bool {
     give_up(|way| match drop_some(RELIEF) {
         0 => forget(way, FORGOTTEN),
@@ -770,13 +783,13 @@ pub fn relieve() -> bool {
     })
 }
 
-/// Drops all unused pages of all file systems in memory that the host still has.
+/// Drops all unused pages, in every tmpfs, that can be read from the host again.
 pub fn drop_clean() {
     let _way = WAY.lock();
     GAVE_UP.store(drop_some(usize::MAX) > 0, Ordering::Relaxed);
 }
 
-/// Forgets all unused entries of all file systems in memory that the host still has.
+/// Drops all unused directory entries, in every tmpfs, that can be fetched from the host again.
 pub fn forget_unused() {
     let mut way = WAY.lock();
     GAVE_UP.store(forget(&mut way, usize::MAX) > 0, Ordering::Relaxed);

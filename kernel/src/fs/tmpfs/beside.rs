@@ -17,16 +17,18 @@ const MOST: usize = 64;
 /// The number of further folders in a request, for each listing before.
 const GROWTH: usize = 4;
 
-/// Folders beside the one that is being listed.
+/// The sibling folders whose entries one request to the host fetches together with those of the
+/// listed folder.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     names: Vec<u8>,
     folders: Vec<(Arc<TmpNode>, Arc<[u8]>)>,
-    /// Folders before this index have been handled.
+    /// The index of the first of `folders` whose entries have not been received.
     next: usize,
-    /// The folder whose entries are being received.
+    /// The index of the folder whose entries are being received. `None` if received entries are
+    /// ignored.
     current: Option<usize>,
-    /// The directory that contains all of them.
+    /// The directory that contains all of `folders`.
     above: Option<Arc<TmpNode>>,
 }
 
@@ -87,13 +89,14 @@ impl Beside {
         Some(beside)
     }
 
-    /// Takes the names of the folders, which the request to the host contains.
+    /// Takes out the names of the sibling folders, in the form in which the request names them.
     pub(super) fn take_names(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.names)
     }
 
-    /// Finishes the current folder, and makes the folder with the last name `name` the current one.
-    /// If that folder was not requested, its entries are ignored.
+    /// Handles a heading in the answer: finishes the current folder, and makes the one with the
+    /// name `name` current. If no remaining folder has this name, the entries that follow are
+    /// ignored.
     pub(super) fn turn_to(&mut self, name: &[u8]) {
         self.finish();
         let left = self.folders.get(self.next..).unwrap_or_default();
@@ -104,20 +107,20 @@ impl Beside {
         }
     }
 
-    /// Returns the directory that the next entries go to, and its path on the host. Returns `None`
-    /// if they are ignored.
+    /// Returns the directory to which the received entries belong, and its path on the host.
+    /// Returns `None` if received entries are ignored.
     pub(super) fn current(&self) -> Option<&(Arc<TmpNode>, Arc<[u8]>)> {
         self.folders.get(self.current?)
     }
 
-    /// Gives up the current folder, because an entry could not be entered. It is fetched when a
-    /// program needs it.
+    /// Stops receiving entries of the current folder, because one could not be entered. The folder
+    /// is fetched again when a program needs it.
     pub(super) fn give_up(&mut self) {
         self.current = None;
     }
 
-    /// Records that the directory of the current folder has all entries of the host. Then no folder
-    /// is current.
+    /// Records that all entries of the current folder were fetched, and makes no folder current.
+    /// Does nothing if none is.
     pub(super) fn finish(&mut self) {
         if let Some((node, path)) = self.current.take().and_then(|at| self.folders.get(at))
             && let Ok(directory) = node.directory()

@@ -70,8 +70,8 @@ impl Regular {
         }
     }
 
-    /// Frees the pages of a huge block behind the end of the file. Returns whether there were any,
-    /// or `None` if a task is writing the file.
+    /// Frees the pages behind the end of the file that belong to a huge block of the file. Returns
+    /// whether there were any, or `None` if a task is writing the file.
     pub(super) fn trim(&self, fs: &Tmpfs) -> Option<bool> {
         let _writing = self.writing.try_lock()?;
         let end = {

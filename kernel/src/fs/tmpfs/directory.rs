@@ -49,9 +49,10 @@ const FIRST_COOKIE: u64 = 2;
 struct Entry {
     name: Arc<[u8]>,
     node: Arc<TmpNode>,
-    /// The offset of the entry in listings. Changes of other entries do not change it.
+    /// The offset of the entry in listings. It never changes.
     cookie: u64,
-    /// The host may have an entry of this name, which stays hidden once this one is removed.
+    /// Whether the host may have an entry of this name. If the entry is removed, the name is added
+    /// to `hidden`, so that the host's entry does not appear.
     may_return: bool,
 }
 
@@ -64,15 +65,15 @@ struct State {
     above: Option<Weak<dyn Node>>,
     /// The directory's own name in the directory above.
     name: Box<[u8]>,
-    /// The directory was removed: no entry may be added.
+    /// Whether the directory was removed. No entry can be added then.
     removed: bool,
     /// The root of the file system that is mounted here. [`Directory::is_covered`] says whether
     /// there is one.
     covered_by: Option<NodeRef>,
-    /// The host's directory whose entries may come here.
+    /// The host's directory whose entries appear in this one.
     below: Below,
-    /// Names that do not come from the host: they were removed here, or the host does not have
-    /// them.
+    /// The names that are not looked up on the host: entries that a program has removed, and names
+    /// that the host does not have.
     hidden: BTreeSet<Box<[u8]>>,
 }
 
@@ -80,10 +81,10 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
-    /// A file system is mounted on this directory. Every path walk checks this flag, and mostly
-    /// needs no lock then.
+    /// Whether a file system is mounted on this directory. Every path walk checks this flag, so
+    /// that it need not take the lock of `state` for other directories.
     is_covered: AtomicBool,
-    /// The number of directories in this one whose entries were all fetched from the host.
+    /// The number of subdirectories whose entries were all fetched from the host.
     listings: AtomicUsize,
 }
 
@@ -149,13 +150,14 @@ impl Directory {
         }
     }
 
-    /// Returns the host's directory whose entries appear in this one, as far as it is known.
+    /// Returns the path of the host's directory whose entries appear in this one, if it is known.
     pub(super) fn below(&self) -> Below {
         self.state.lock().below.clone()
     }
 
-    /// Stores the host's directory below this one once it is known, and later that all its entries
-    /// are here. Ignores any other change.
+    /// Stores what is known of the host's directory below this one. Only adds knowledge: replaces
+    /// [`Below::Unknown`] by any value, and [`Below::Folder`] by [`Below::Whole`]. Ignores other
+    /// changes.
     pub(super) fn set_below(&self, below: Below) {
         let mut state = self.state.lock();
         let is_news = match state.below {
@@ -170,8 +172,8 @@ impl Directory {
         }
     }
 
-    /// Returns whether a lookup of `name` needs no request to the host. The entry is here then, is
-    /// known to be absent, or was removed.
+    /// Returns whether a lookup of `name` needs no request to the host: the entry exists here, was
+    /// removed, or is known to be absent on the host.
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         let state = self.state.lock();
         matches!(state.below, Below::Nothing | Below::Whole(_))
@@ -179,8 +181,8 @@ impl Directory {
             || state.hidden.contains(name)
     }
 
-    /// Adds `node`, which was made from an entry of the host, as the entry `name`. Drops `node` if
-    /// a program has removed or created that name since.
+    /// Adds `node`, a copy of the host's file, as the entry `name`. Drops `node` instead if the
+    /// name exists or is hidden by now, or if the directory was removed.
     pub(super) fn enter_below(&self, name: Arc<[u8]>, node: Arc<TmpNode>) {
         let mut state = self.state.lock();
         let stands = matches!(state.below, Below::Folder(_))
@@ -195,7 +197,8 @@ impl Directory {
         }
     }
 
-    /// Records that the host has no entry `name`, so that it is not asked again and again.
+    /// Records that the host has no entry `name`, so that a lookup does not ask the host again.
+    /// Does nothing if too many names are recorded.
     pub(super) fn note_absent(&self, name: &[u8]) {
         let mut state = self.state.lock();
         if matches!(state.below, Below::Folder(_)) && state.hidden.len() < MAX_ABSENT {
@@ -401,9 +404,9 @@ impl Directory {
         }
     }
 
-    /// Makes the entry `name` lead to `new` if it leads to `old`. The new node gets the attributes
-    /// that a program has given to the old one. Returns the node that the entry leads to then, or
-    /// `None` if there is no such entry.
+    /// Makes the entry `name` lead to `new` if it leads to `old`. `new` gets the attributes that a
+    /// program has set on `old`. Returns the node to which the entry leads then, which is another
+    /// one if it did not lead to `old`. Returns `None` if there is no such entry.
     ///
     /// # Errors
     /// Fails with `ENOMEM`.
@@ -427,12 +430,13 @@ impl Directory {
         let gone = state.exchange(name, new);
         drop(state);
         drop(gone);
-        old.is_nameless_now();
+        old.subtract_link();
         Ok(Some(new.clone()))
     }
 
-    /// Drops the entry `name` if it leads to `node`, so that the host is asked for it the next
-    /// time. Returns the node that the entry leads to if that is another one, else `None`.
+    /// Drops the entry `name` if it leads to `node`, so that the next lookup asks the host. Returns
+    /// `None` then, or if there is no such entry. Otherwise changes nothing and returns the node to
+    /// which the entry leads.
     pub(super) fn forget_entry(&self, name: &[u8], node: &Arc<TmpNode>) -> Option<Arc<TmpNode>> {
         let mut state = self.state.lock();
         let now = state.by_name.get(name)?.node.clone();
@@ -447,7 +451,7 @@ impl Directory {
         let listed = state.by_cookie.remove(&entry.cookie);
         drop(state);
         drop((entry, listed, now));
-        node.is_nameless_now();
+        node.subtract_link();
         None
     }
 

@@ -18,8 +18,8 @@ const HAS_DEFAULT: u8 = 2;
 /// The most bytes of a list: 500 entries. A list is searched with the attributes locked.
 const MOST_BYTES: usize = 4 + 500 * 8;
 
-/// Which lists a file has. Changed with its attributes locked. A caller that depends on it checks
-/// again with them locked.
+/// A hint which access lists (POSIX ACLs) a file has, as bits. They change with the file's
+/// attributes locked. A caller that needs certainty looks again with the attributes locked.
 #[derive(Debug)]
 pub(super) struct Lists(AtomicU8);
 
@@ -31,7 +31,8 @@ impl Lists {
 
     // Relaxed (all): the bits are hints.
 
-    /// Returns whether the file has an access list, which says who may use it.
+    /// Returns whether the file has an access list, which replaces the permission bits of its
+    /// group.
     #[inline]
     pub(super) fn has_access(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HAS_ACCESS != 0
@@ -43,7 +44,8 @@ impl Lists {
         self.0.load(Ordering::Relaxed) & HAS_DEFAULT != 0
     }
 
-    /// Copies the bits of `other`. The attributes of that file are locked.
+    /// Copies the bits of `other`, the hint of another file. The caller has locked the attributes
+    /// of that file.
     pub(super) fn copy_from(&self, other: &Self) {
         self.0
             .store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -61,22 +61,23 @@ pub const MAGIC: u64 = 0x0102_1994;
 pub struct Tmpfs {
     volume: Volume,
     next_inode: AtomicU64,
-    /// The number of frames that its files have.
+    /// The number of frames that the files have in memory.
     pages: AtomicU64,
-    /// The most frames. 0: no limit.
+    /// The largest number of frames that the files may have. 0 means no limit.
     page_limit: AtomicU64,
     nodes: AtomicU64,
-    /// The most files. 0: no limit.
+    /// The largest number of files. 0 means no limit.
     node_limit: AtomicU64,
-    /// The mode of the root directory at the mount, to be shown.
+    /// The mode that the root directory got at the mount, which `/proc/PID/mounts` shows.
     root_mode: u32,
     root_owner: [u32; 2],
-    /// The huge pages that its regular files share, if they consist of huge pages.
+    /// The part of the pool of huge pages that the regular files share. `None` if they consist of
+    /// ordinary pages.
     huge: Option<Arc<Subpool>>,
-    /// The policy for huge blocks of its regular files (`huge=`). With `None` that of
-    /// `shmem_enabled` counts.
+    /// The policy for huge blocks of regular files (mount option `huge=`). If `None`, the policy of
+    /// `shmem_enabled` applies.
     blocks: Option<SharedPolicyCell>,
-    /// A tree of the host is below it.
+    /// Whether some directories also show entries of the host's tree.
     below: AtomicBool,
     /// Files whose inode numbers are in use as handles.
     handles: SpinLock<BTreeMap<u64, Weak<TmpNode>>>,
@@ -88,9 +89,9 @@ pub struct Tmpfs {
 /// The limits of a [`Tmpfs`].
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
-    /// Pages. 0: no limit.
+    /// The largest number of pages. 0 means no limit.
     pages: u64,
-    /// Files. 0: no limit.
+    /// The largest number of files. 0 means no limit.
     nodes: u64,
 }
 
@@ -296,14 +297,15 @@ pub struct TmpNode {
     this: Weak<Self>,
     attributes: SpinLock<Attributes>,
     body: Body,
-    /// The node is an unmodified copy of a host file, at its place. It can be dropped and fetched
-    /// again.
+    /// Whether the node is an unmodified copy of a host file at the same place, so that it can be
+    /// dropped and fetched again.
     as_below: AtomicBool,
-    /// Which access lists it has.
+    /// The access lists (POSIX ACLs) that the node has.
     lists: Lists,
-    /// The inode number is in use as a handle.
+    /// Whether a program may have the inode number in a file handle (`name_to_handle_at(2)`).
     has_handle: AtomicBool,
-    /// The node has `security.capability`. Changed with `attributes` locked.
+    /// Whether the node has file capabilities (`security.capability`). Changed with `attributes`
+    /// locked.
     has_capabilities: AtomicBool,
 }
 

@@ -50,56 +50,65 @@ const HOLE_PAGES: u64 = 1024;
 /// The pages and the size of a regular file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
+    /// The pages in memory, by their index in the file.
     pub(super) pages: Pages,
+    /// The size of the file in bytes.
     pub(super) size: u64,
-    /// A program has allocated memory behind the end.
+    /// Whether a program has allocated pages behind the end (`FALLOC_FL_KEEP_SIZE`).
     pub(super) reaches_beyond: bool,
-    /// The file is in the list of those with a huge block that reaches behind the end (`tails`).
+    /// Whether the file is in the list of files with a huge block that reaches behind the end
+    /// (`tails`).
     pub(super) has_tail: bool,
-    /// The number of first bytes that come from the host if their page is not here.
+    /// The number of bytes from the start on that are read from the host if their page is not in
+    /// memory.
     pub(super) below_bytes: u64,
-    /// A program may have changed the file, so its pages stay.
+    /// Whether a program may have changed the file, so that its pages must stay in memory.
     pub(super) changes: bool,
-    /// The number of pages that came from the host and are unchanged. 0 if `changes`.
+    /// The number of pages that were read from the host and are unchanged. 0 if `changes` is set.
     pub(super) clean: u64,
 }
 
 impl Content {
-    /// Returns whether the page at `index` lies in the file, at least in part.
+    /// Returns whether some byte of the page at `index` is in the file.
     pub(super) fn holds(&self, index: u64) -> bool {
         index < self.size.div_ceil(PAGE)
     }
 }
 
-/// Where a page may be entered.
+/// The pages that may be entered into a file.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Anywhere. `writing` is held, so the file is not cut.
+    /// Any page. The caller holds `writing`, so the file is not cut in the meantime.
     Any,
-    /// In the file, which may have been cut before. A page behind its end would stay for ever.
+    /// Pages of the file only. The file may have been cut since the caller looked, and a page
+    /// behind its end would never be freed.
     InFile,
 }
 
 /// The result of entering a page.
 enum Entered {
-    /// The page belongs to the file.
+    /// The frame is now the page of the file.
     Own,
-    /// The file had this page already.
+    /// The file has this frame as the page already.
     Other(FrameRef),
-    /// The file ends before it.
+    /// The file ends before the page.
     Beyond,
 }
 
 /// The content of a regular file.
 #[derive(Debug)]
 pub struct Regular {
+    /// The pages and the size.
     pub(super) content: SpinLock<Content>,
+    /// Held while a call changes the size or the pages. Taken before `content`.
     pub(super) writing: Mutex<()>,
+    /// The address spaces that map the file.
     pub(super) mappings: Mappings,
     seals: Seals,
-    /// The host's file that it was made from, if any.
+    /// The host's file of which this one is a copy. `None` if the guest created the file.
     pub(super) below: Option<FileBelow>,
-    /// Positive: open files that may write. Negative: running programs that forbid it.
+    /// If positive, the number of open files that may write. If negative, the number of running
+    /// programs that forbid writing.
     writers: AtomicI32,
 }
 
@@ -181,8 +190,8 @@ impl Regular {
         self.release(-1);
     }
 
-    /// Returns the size in bytes, and the number of pages in memory. If more pages come from the
-    /// host, returns the number of those instead.
+    /// Returns the size in bytes, and the number of pages. If the file is a copy of a host file,
+    /// pages that only the host has count too.
     pub(super) fn extent(&self) -> (u64, u64) {
         let content = self.content.lock();
         let below = content.below_bytes.div_ceil(PAGE);

@@ -18,7 +18,7 @@ use machine::arch::clock::{self, Nanos};
 /// How long an answer of the host is trusted.
 const TRUSTED: Nanos = Nanos::from_millis(50);
 
-/// When the host was last asked about a file.
+/// The time at which the host was last asked about a file. 0 if it must be asked again.
 #[derive(Debug)]
 pub(super) struct Asked(AtomicU64);
 
@@ -45,13 +45,13 @@ impl Asked {
     }
 }
 
-/// What the host has at the path of a file.
+/// The host's answer about the path of a file.
 enum News {
-    /// The same file.
+    /// The host has the same version of the file there.
     Same,
-    /// Another file, or other bytes, as this new node.
+    /// The host has another file or other bytes there. The new node shows them.
     Other(Arc<TmpNode>),
-    /// Nothing.
+    /// The host has no regular file there any more.
     Gone,
 }
 
@@ -66,8 +66,9 @@ impl TmpNode {
         (below.asked.is_old() && !regular.content.lock().changes).then_some(below)
     }
 
-    /// Returns the node that the entry `name` of this directory leads to. `node` is the node that
-    /// it led to a moment ago. Asks the host if `node` shows a file that may have changed there.
+    /// Returns the node to which the entry `name` of this directory leads, after it led to `node` a
+    /// moment ago. If `node` is a copy of a host file and the host was not asked lately, asks the
+    /// host. If the file has changed there, the entry gets a new node.
     ///
     /// # Errors
     /// Fails with `ENOENT` if the host has removed the file, and with `ENOMEM`.
@@ -153,8 +154,8 @@ impl TmpNode {
         Ok(())
     }
 
-    /// Subtracts 1 from the number of the node's names, because it has lost one.
-    pub(super) fn is_nameless_now(&self) {
+    /// Subtracts 1 from the link count of the node, because a name of it was removed.
+    pub(super) fn subtract_link(&self) {
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_sub(1);
     }

@@ -176,7 +176,7 @@ impl Body {
     }
 }
 
-/// The result for a task that waits at a queue of messages.
+/// The result of a wait at a System V or POSIX message queue.
 #[derive(Debug)]
 enum Told {
     Received(Result<Message<Body>, Errno>),
@@ -194,7 +194,7 @@ impl Party<Body> for QueueSleeper {
     }
 }
 
-/// The end of a wait that ended without a result.
+/// The reason why a wait ended without a result.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum BrokenOff {
     TimedOut,

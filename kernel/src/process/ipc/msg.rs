@@ -14,11 +14,11 @@ use machine::sync::SpinLock;
 /// The limits on System V message queues that `/proc/sys/kernel/msg*` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Bytes in a message.
+    /// The most bytes of a message (`msgmax`).
     pub message: AtomicU64,
-    /// Bytes in a new queue.
+    /// The most bytes of all messages in a new queue (`msgmnb`).
     pub queue: AtomicU64,
-    /// Queues.
+    /// The most queues (`msgmni`).
     pub queues: AtomicU64,
 }
 

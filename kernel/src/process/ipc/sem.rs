@@ -18,13 +18,13 @@ use machine::sync::SpinLock;
 /// The limits on System V semaphores that `/proc/sys/kernel/sem` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Semaphores in a set (`SEMMSL`).
+    /// The most semaphores in a set (`SEMMSL`).
     pub of_set: AtomicU64,
-    /// Semaphores in all sets together (`SEMMNS`).
+    /// The most semaphores in all sets together (`SEMMNS`).
     pub all: AtomicU64,
-    /// Operations in one call (`SEMOPM`).
+    /// The most operations in one call (`SEMOPM`).
     pub operations: AtomicU64,
-    /// Sets (`SEMMNI`).
+    /// The most sets (`SEMMNI`).
     pub sets: AtomicU64,
 }
 
@@ -64,8 +64,8 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
     adjusted: BTreeMap::new(),
 });
 
-/// The adjustments that `SEM_UNDO` has noted for a task, or for tasks that share the list
-/// (`CLONE_SYSVSEM`). Dropping the last reference applies them, so drop it without a lock held.
+/// The `SEM_UNDO` adjustments of a task, or of tasks that share the list (`CLONE_SYSVSEM`).
+/// Dropping the last reference applies the adjustments; the caller holds no lock then.
 #[derive(Debug)]
 pub struct UndoList {
     id: u64,
@@ -194,11 +194,11 @@ pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
 /// limit.
 ///
 /// # Errors
-/// Fails with `EINVAL` if no set has this number, with `EFBIG` if there is no such semaphore, and
-/// with `EACCES` if the calling task may not do this. Fails with `EAGAIN` if an operation would
-/// wait but must not, and at `deadline`. Fails with `ERANGE` if a value or an adjustment would be
-/// too large, and with `ENOMEM`. Fails with `EIDRM` if the set is removed during the wait, and with
-/// `EINTR` at a signal.
+/// Fails with `EINVAL` if no set has this number, with `EFBIG` if the set has no semaphore that an
+/// operation names, and with `EACCES` if the calling task lacks the right to read or change the
+/// set. Fails with `EAGAIN` if an operation with `IPC_NOWAIT` would wait, and at `deadline`. Fails
+/// with `ERANGE` if a value or an adjustment would be too large, and with `ENOMEM`. Fails with
+/// `EIDRM` if the set is removed during the wait, and with `EINTR` at a signal.
 pub fn operate(
     id: i32,
     operations: Box<[Operation]>,

@@ -41,14 +41,14 @@ const SHM_LOCKED: u32 = 0o2000;
 /// The limits on System V shared memory that `/proc/sys/kernel/shm*` shows.
 #[derive(Debug)]
 pub struct Limits {
-    /// Bytes in a segment.
+    /// The most bytes of a segment (`shmmax`).
     pub bytes: AtomicU64,
-    /// Pages in all segments together.
+    /// The most pages of all segments together (`shmall`).
     pub pages: AtomicU64,
-    /// Segments.
+    /// The most segments (`shmmni`).
     pub segments: AtomicU64,
-    /// 0 or 1. If 1, a segment that was not removed is also destroyed with its last attachment, or
-    /// with its creator.
+    /// `shm_rmid_forced`, 0 or 1. If 1, a segment is also destroyed without `IPC_RMID`: with its
+    /// last attachment, or with its creator if no process has attached it.
     pub force_removal: AtomicU64,
 }
 

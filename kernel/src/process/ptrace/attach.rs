@@ -155,7 +155,8 @@ pub(crate) fn trace_me() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Exists while a thread executes a program with rights that it does not have itself.
+/// A mark on a thread that executes a program which gives it further rights. It stays until this
+/// value is dropped.
 #[derive(Debug)]
 pub(crate) struct Gain(TaskRef);
 
@@ -166,10 +167,13 @@ impl Drop for Gain {
     }
 }
 
-/// Returns the credentials that the current thread `task` has in the program that it executes, and
-/// whether the C library must not trust its environment. They depend on the tracer. If the thread
-/// gains rights, it also returns an object which the caller drops once the thread has them or the
-/// exec has failed: until then, only a tracer that may use these rights can begin to trace it.
+/// Returns the credentials that the current thread `task` gets from the program that it executes,
+/// and whether the C library must not trust its environment (`AT_SECURE`). Both depend on the
+/// rights of the tracer, if there is one.
+///
+/// If the thread gains rights, also returns a [`Gain`]. While it exists, only a tracer that may use
+/// these rights can begin to trace the thread. The caller drops it once the thread has the new
+/// credentials, or once exec has failed.
 pub(crate) fn credentials_for_program(task: TaskRef) -> (Credentials, bool, Option<Gain>) {
     let compute = || {
         let tracer = tracer_credentials(&task);
@@ -312,12 +316,13 @@ pub(crate) fn notify_seized(task: &Task) {
     sched::notify(task, work::TRAP);
 }
 
-/// Reserves room for a child of `parent` in the list of tracees of the tracer of `parent`, if it
-/// has a tracer. The caller holds the process table's lock.
+/// Reserves memory for one more tracee in the list of the process that traces `parent`, so that
+/// [`adopt`] cannot fail. Does nothing if `parent` has no tracer. The caller holds the process
+/// table's lock.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
-pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
+pub(crate) fn reserve_tracee(parent: &Task) -> Result<(), Errno> {
     match super::tracer_of(parent) {
         Some(tracer) => reserve(&tracer),
         None => Ok(()),
@@ -326,7 +331,7 @@ pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
 
 /// Makes the tracer of `parent` trace the thread `child` from its first instruction on. Does
 /// nothing if `parent` has no tracer. The caller holds the process table's lock and has called
-/// `has_room`.
+/// `reserve_tracee`.
 pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     let known = {
         let state = parent.tracee().lock();
@@ -352,9 +357,10 @@ pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
     }
 }
 
-/// Removes the thread `task`, which ends with `status`, from the process table. If `task` is
-/// traced, its number stays in use, and its tracer is notified unless it is a main thread. Returns
-/// the table's reference to `task`, which the caller drops without the lock.
+/// Removes the thread `task`, which ends with `status`, from the process table. If `task` is traced
+/// and no main thread, its number stays in use and its tracer is notified. Returns the table's
+/// reference to `task`, or `None` if the table has none. The caller drops the result without the
+/// table's lock.
 #[must_use]
 pub(crate) fn end_of_tracee(
     table: &mut Table,
@@ -388,14 +394,17 @@ pub(crate) fn end_of_tracee(
     gone
 }
 
-/// The process that is notified of the end of a process, by the tracer of its main thread.
+/// The process that is notified when a process has ended. It depends on the tracer of the main
+/// thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderGone {
     /// No thread traces the main thread, so the parent is notified.
     Untraced,
-    /// The parent traces the main thread. It is notified, and must wait for the process.
+    /// The parent traces the main thread. The parent is notified as the tracer, and must wait for
+    /// the process even if it ignores SIGCHLD.
     ByParent,
-    /// Another process traces the main thread. It is notified first, and the parent afterwards.
+    /// Another process traces the main thread. The tracer is notified first, and the parent once
+    /// the tracer has waited.
     ByOther,
 }
 
@@ -491,9 +500,9 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
     }
 }
 
-/// Removes the ended thread `tracee`, which its tracer has waited for. Returns its process if that
-/// was reaped, and the references to the tracer that `tracee` has given up. The caller holds the
-/// process table's lock and drops the result without it.
+/// Removes the ended thread `tracee`, which its tracer has waited for. Returns the process of
+/// `tracee` if that was reaped, else `None`, and the references to the tracer that `tracee` has
+/// given up. The caller holds the process table's lock and drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());
@@ -525,8 +534,9 @@ pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<
     Some(old)
 }
 
-/// Notes the tracer of `task` in its process, because `task` has become the main thread.
-pub(crate) fn is_leader_now(task: &Task) {
+/// Stores the tracer's process in the relations of the process of `task`, because `task` has become
+/// its main thread (exec). Does nothing if no thread traces `task`.
+pub(crate) fn note_new_leader(task: &Task) {
     if let Some(tracer) = super::tracer_of(task) {
         task.process().relations.lock().tracer = Some(tracer.process().clone());
     }

@@ -24,7 +24,8 @@ mod tracee;
 
 pub(crate) use attach::{
     LeaderGone, adopt, attach, credentials_for_program, detach, end_of_tracee, end_of_tracer,
-    has_room, interrupt, is_leader_now, leader_taken_over, notify_seized, reap, seize, trace_me,
+    interrupt, leader_taken_over, note_new_leader, notify_seized, reap, reserve_tracee, seize,
+    trace_me,
 };
 pub(crate) use stop::{
     clone_event, end_call, enter_call, event, executed, exit_event, filter_stop, group_stop,

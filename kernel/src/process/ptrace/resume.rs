@@ -9,14 +9,17 @@ use logic::ptrace;
 use machine::sched;
 use machine::sched::work;
 
-/// How far a tracee runs when it continues. By default it runs until a signal or an event stops it.
+/// How far a tracee runs when its tracer continues it. With no field set, it runs until a signal or
+/// an event stops it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Way {
-    /// To the next system call, or to the end of the current one (`PTRACE_SYSCALL`).
+    /// Whether the tracee also stops at the entry of its next system call, or at the exit of the
+    /// current one (`PTRACE_SYSCALL`).
     pub(crate) calls: bool,
-    /// To the next system call, which is not made (`PTRACE_SYSEMU`).
+    /// Whether the tracee also stops at its next system call, which is not executed
+    /// (`PTRACE_SYSEMU`).
     pub(crate) emulates: bool,
-    /// One instruction (`PTRACE_SINGLESTEP`).
+    /// Whether the tracee stops after one instruction (`PTRACE_SINGLESTEP`).
     pub(crate) steps: bool,
 }
 

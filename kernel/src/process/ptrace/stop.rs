@@ -25,24 +25,25 @@ pub(crate) const CALL_ENTRY: u64 = 1;
 /// `PTRACE_EVENTMSG_SYSCALL_EXIT`.
 pub(crate) const CALL_EXIT: u64 = 2;
 
-/// The data of one ptrace-stop.
+/// The values that a tracer sees during one ptrace-stop.
 struct Standing {
-    /// The status that the tracer sees.
+    /// The stop's signal with the event above it, as `waitpid` of the tracer reports it.
     code: u32,
-    /// `si_code` of the tracer's SIGCHLD.
+    /// The `si_code` of the SIGCHLD that the tracer gets.
     why: i32,
     message: u64,
     info: Option<SigInfo>,
-    /// The tracee is in the middle of a call.
+    /// Whether the tracee has stopped inside a system call: at its entry, or for an event of the
+    /// call, such as `fork` or exec.
     in_call: bool,
 }
 
-/// What the tracer has made the tracee continue with.
+/// The values with which the tracer has continued a tracee.
 struct Released {
-    /// The signal; 0 if none.
+    /// The number of the signal with which the tracee continues; 0 if none.
     code: u32,
     info: Option<SigInfo>,
-    /// The tracer when the stop began.
+    /// The thread that was the tracer when the stop began.
     tracer: Arc<Task>,
 }
 

@@ -17,17 +17,19 @@ use logic::ptrace::Options;
 use machine::arch::debug::Breakpoints;
 use machine::sync::{SpinGuard, SpinLock};
 
-/// The data by which a thread is traced and traces others.
+/// The state of a thread as a tracee, and as a tracer of other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tracee {
     /// `None` if no thread traces this one.
     state: SpinLock<Option<Box<State>>>,
-    /// The thread traces others, or has done so.
+    /// Whether the thread traces other threads, or has done so.
     traces: AtomicBool,
-    /// The thread is ending and may not become a tracer; set under the table's lock.
+    /// Whether the thread is ending, so that it cannot become a tracer. Changed under the process
+    /// table's lock.
     pub(super) traces_no_more: AtomicBool,
-    /// The thread executes a program with rights that it does not have itself; set under the
-    /// table's lock. A tracer that may not use them cannot begin to trace the thread.
+    /// Whether the thread executes a program that gives it further rights
+    /// ([`Gain`](super::attach::Gain)). A tracer that may not use these rights cannot begin to
+    /// trace the thread. Changed under the process table's lock.
     pub(super) gains: AtomicBool,
 }
 
@@ -50,7 +52,8 @@ impl Tracee {
     }
 }
 
-/// The address of the registers that a tracee in a ptrace-stop lends. They lie on its own stack.
+/// The address of the registers of a tracee in a ptrace-stop, which lie on the tracee's kernel
+/// stack.
 #[derive(Copy, Clone)]
 pub(crate) struct Place(pub(super) NonNull<Registers>);
 
@@ -71,47 +74,54 @@ impl fmt::Debug for Place {
     reason = "each is a fact of its own, which requests set and stops look at"
 )]
 pub(crate) struct State {
-    /// `None` if the tracer is gone and the tracee is on its way out of its last stop.
+    /// The tracer. `None` if it is gone and the tracee is leaving its last stop.
     pub(super) tracer: Option<Arc<Task>>,
     /// The credentials with which the tracing began: those of the thread that asked for it.
     pub(super) credentials: Arc<Credentials>,
-    /// Traced by `PTRACE_SEIZE`.
+    /// Whether `PTRACE_SEIZE` began the tracing.
     pub(super) seized: bool,
+    /// The `PTRACE_O_*` options.
     pub(crate) options: Options,
-    /// The tracee is in a ptrace-stop, or on its way out of one.
+    /// Whether the tracee is in a ptrace-stop, or is leaving one.
     pub(super) inside: bool,
-    /// `Some` while the tracee is in a ptrace-stop; see the module.
+    /// The tracee's registers while it is in a ptrace-stop, else `None`. See the module.
     pub(super) place: Option<Place>,
     /// During a stop, the status that the tracer sees; 0 once the tracer has waited for it.
     /// Afterwards the signal with which the tracee continues.
     pub(super) code: u32,
-    /// `PTRACE_GETEVENTMSG`.
+    /// The value that `PTRACE_GETEVENTMSG` returns.
     pub(crate) message: u64,
-    /// The details of the signal that the tracee has stopped for. `None` if its process stops.
+    /// The `siginfo_t` of the stop (`PTRACE_GETSIGINFO`). `None` in a group-stop of a tracee that
+    /// was not seized.
     pub(crate) info: Option<SigInfo>,
     /// `PTRACE_LISTEN`: the tracee stays stopped with its process until something happens.
     pub(super) listening: bool,
     /// The tracee's process was stopped when the tracer attached. The tracer waits until the tracee
     /// is in a ptrace-stop.
     pub(super) trapping: bool,
-    /// The tracee must stop, without a signal or event of its own.
+    /// Whether the tracee must enter a ptrace-stop at its next return to user mode
+    /// (`PTRACE_INTERRUPT`).
     pub(super) interrupted: bool,
-    /// The process stops or continues, and the tracer must see it.
+    /// Whether the process of a seized tracee has stopped or continued since the tracee's last
+    /// stop. The tracer must see that.
     pub(super) notified: bool,
-    /// The tracee stops at calls.
+    /// Whether the tracee stops at the entry and the exit of system calls (`PTRACE_SYSCALL`).
     pub(super) calls: bool,
-    /// The tracee's calls are not made.
+    /// Whether the tracee stops at the entry of system calls, which are not executed
+    /// (`PTRACE_SYSEMU`).
     pub(super) emulates: bool,
-    /// The tracee stops after each instruction.
+    /// Whether the tracee stops after each instruction (`PTRACE_SINGLESTEP`).
     pub(super) steps: bool,
-    /// The tracer has set the step flag, not the program.
+    /// Whether the tracer has set the tracee's step flag (TF), not the program.
     pub(super) forced_step: bool,
-    /// The tracee has stopped in the middle of a call.
+    /// Whether the tracee has stopped inside a system call: at its entry, or for an event of the
+    /// call, such as `fork` or exec.
     pub(super) in_call: bool,
+    /// The hardware breakpoints that the tracer has set.
     pub(super) breakpoints: Breakpoints,
-    /// The last status of the breakpoints in DR6.
+    /// The value that the tracer reads as DR6: the breakpoints and steps that occurred last.
     pub(super) breakpoint_status: u64,
-    /// The status with which the tracee has ended.
+    /// The exit status of the tracee. `None` while it lives.
     pub(super) ended: Option<WaitStatus>,
 }
 
@@ -256,21 +266,24 @@ pub(super) fn tracer_credentials(task: &Task) -> Option<Arc<Credentials>> {
     Some(state.credentials.clone())
 }
 
-/// What a tracee reports to a wait of its tracer.
+/// The answer of a tracee to a wait of its tracer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The tracee is in a ptrace-stop with this status.
+    /// The tracee is in a ptrace-stop that was not reported before. The value is the status of the
+    /// stop.
     Stopped(u32),
-    /// The tracee has ended.
+    /// The tracee has ended with this status.
     Ended(WaitStatus),
-    /// There is nothing to report.
+    /// The tracee runs, or its stop was reported before.
     None,
     /// The thread is not a tracee of the caller.
     Foreign,
 }
 
-/// Returns what `tracee` reports to a wait. The wait is that of the thread `only_to` or, with
-/// `None`, that of any thread of the tracer's process. A stop is reported once, unless `keep`.
+/// Returns the state of `tracee` for a wait of its tracer. If `only_to` is given, the wait sees
+/// only tracees of the thread `only_to`. If it is `None`, the wait sees tracees of any thread of
+/// the tracer's process; the caller has found `tracee` among them. A stop is reported once; with
+/// `keep`, it can be reported again.
 pub(crate) fn report(tracee: &Task, only_to: Option<&Task>, keep: bool) -> Report {
     let mut state = tracee.tracee().lock();
     let Some(state) = state.as_deref_mut() else {

@@ -373,7 +373,7 @@ fn enter(
     let process = &task.process;
     let mut table = table::lock();
     if traced {
-        ptrace::has_room(&parent)?;
+        ptrace::reserve_tracee(&parent)?;
     }
     if request.has(THREAD) {
         let mut group = process.group.lock();

@@ -303,7 +303,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
         let mut table = table::lock();
         let old = ptrace::leader_taken_over(&mut table, process);
         let entry = table.take_over(&task.to_arc(), pid);
-        ptrace::is_leader_now(&task);
+        ptrace::note_new_leader(&task);
         drop(table);
         drop((entry, old));
         // The words of its locks still have the thread's former number.

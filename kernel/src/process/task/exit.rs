@@ -338,7 +338,8 @@ pub(crate) fn tell_parent(
 }
 
 /// Removes the zombie `process` from the table and from the children of its parent. Returns the
-/// table's reference to it. The caller holds the table's lock and drops the result without it.
+/// table's reference to `process`, or `None` if the table has none. The caller holds the table's
+/// lock and drops the result without it.
 #[must_use]
 pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
     let (parent, previous, next, pgid, session) = {

@@ -7,7 +7,8 @@ use machine::sync::SpinLock;
 /// The number of resource limits.
 pub const COUNT: usize = 16;
 
-/// A resource limit. [`INFINITY`] means that a value does not limit.
+/// A resource limit: the limit in force, and its upper bound. A value of [`INFINITY`] means no
+/// limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The limit in force.

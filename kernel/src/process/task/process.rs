@@ -140,22 +140,24 @@ impl Usage {
 pub(crate) struct Group {
     /// The live threads, each at the index in its `place`.
     pub(crate) tasks: Vec<Arc<Task>>,
-    /// Signals for the process.
+    /// The signals that are pending for the process as a whole.
     pub(crate) pending: Pending,
-    /// The status with which the process ends, once that is decided.
+    /// The status with which the process ends. `None` until it is decided.
     pub(crate) exit: Option<WaitStatus>,
-    /// The address of the thread in exec that waits until it is alone.
+    /// The address of the thread that executes exec and waits for the end of all others. `None`
+    /// without exec.
     pub(crate) exec: Option<usize>,
+    /// Whether a signal has stopped the process.
     pub(crate) stop: Stop,
-    /// Threads that have stopped because of `stop`.
+    /// The number of threads that have stopped because of `stop`.
     pub(crate) stopped: usize,
-    /// The parent was notified of the stop.
+    /// Whether the parent was notified of the stop.
     pub(crate) stop_told: bool,
-    /// The usage of threads that have ended.
+    /// The resources that ended threads have used.
     pub(crate) ended: Usage,
     /// Whether no thread is left and the main thread was the last one.
     pub(crate) leader_was_last: bool,
-    /// The core file that is being written.
+    /// The state of the core file that is being written, if any.
     pub(crate) dump: Option<Dump>,
 }
 
@@ -191,39 +193,42 @@ impl Group {
 /// The relations of a process to other processes. Every change holds the process table's lock, so a
 /// reader under that lock sees a consistent picture of several processes.
 pub(crate) struct Relations {
+    /// The parent. `None` for init, for the kernel's own process and for a reaped process.
     pub(crate) parent: Option<Arc<Process>>,
-    /// The list of children uses `next_sibling` and needs no allocation. So a child can always be
-    /// handed to another parent.
+    /// The oldest child. The others follow by `next_sibling`. The list needs no allocation, so a
+    /// child can always be given to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
     /// The number of the last child; 0 if there is none.
     pub(crate) last_child: u32,
+    /// The next younger child of the same parent.
     pub(crate) next_sibling: Option<Arc<Process>>,
     /// The number of the previous sibling; 0 if this is the first.
     pub(crate) previous_sibling: u32,
-    /// Process group.
+    /// The number of the process group.
     pub(crate) group: u32,
+    /// The number of the session.
     pub(crate) session: u32,
-    /// The status with which it ended, once all its threads have ended and until its parent has
-    /// waited for it.
+    /// The exit status, from the end of the last thread until the parent has waited for the
+    /// process. `None` before and afterwards.
     pub(crate) zombie: Option<WaitStatus>,
-    /// A stop that the parent has not yet seen by a wait.
+    /// The signal of a stop that no wait of the parent has reported yet.
     pub(crate) stop_report: Option<Signal>,
-    /// A continuation that the parent has not yet seen by a wait.
+    /// Whether the process has continued and no wait of the parent has reported that yet.
     pub(crate) continue_report: bool,
-    /// The signal for the parent at the end; 0 if none (clone).
+    /// The signal that the parent gets at the end of the process; 0 if none (`clone(2)`).
     pub(crate) exit_signal: u32,
-    /// The usage of children that were waited for.
+    /// The resources that children have used, of those that were waited for.
     pub(crate) children_usage: Usage,
     /// The process has called exec, so the parent's `setpgid` is refused.
     pub(crate) has_execed: bool,
-    /// Its controlling terminal.
+    /// The controlling terminal. `None` if there is none.
     pub(crate) terminal: Option<Arc<Terminal>>,
-    /// Its parent, which was in another group of the same session, has ended. Its group may now be
-    /// orphaned.
+    /// Whether the parent has ended and was in another group of the same session, so that the end
+    /// may have orphaned the group of this process.
     pub(crate) lost_parent: bool,
-    /// Threads that its threads trace.
+    /// The threads of other processes that threads of this process trace.
     pub(crate) tracees: Vec<Arc<Task>>,
-    /// The process that traces its main thread.
+    /// The process that traces the main thread. `None` if no thread traces it.
     pub(crate) tracer: Option<Arc<Process>>,
     /// In a session leader whose terminal was hung up: the foreground group at that time; else 0.
     pub(crate) hung_group: u32,
@@ -232,16 +237,21 @@ pub(crate) struct Relations {
 /// The resources that a process holds while it lives. Dropping them may block.
 #[derive(Default)]
 pub(crate) struct Resources {
+    /// The address space. `None` for init and the kernel's own process.
     pub(crate) vm: Option<Arc<AddressSpace>>,
-    /// The table of its main thread, or of the last main thread. Its tasks keep the table open.
+    /// The table of descriptors of the main thread, or of the last main thread. Only the tasks' own
+    /// uses keep its descriptors open.
     pub(crate) files: Option<Arc<fs::FileTable>>,
+    /// The root, the working directory and the umask.
     pub(crate) fs: Option<Arc<fs::Context>>,
+    /// The file of the program.
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
 }
 
 impl Resources {
     /// Drops the resources. If no task uses the address space any more, its memory is free when
-    /// this returns, even while others look at the space. Call this where the task may block.
+    /// this returns, even if other references to the space remain. Call this where the task may
+    /// block.
     pub(super) fn release(self) {
         if let Some(vm) = &self.vm {
             vm.end();
@@ -253,61 +263,63 @@ impl Resources {
 pub struct Process {
     pid: u32,
     start_time: Nanos,
-    /// The thread that made it.
+    /// The number of the thread that created the process.
     pub(crate) maker: AtomicU32,
     pub(crate) group: SpinLock<Group>,
     pub(crate) actions: SpinLock<Arc<Actions>>,
     pub(crate) relations: SpinLock<Relations>,
     pub(crate) resources: SpinLock<Resources>,
     pub(crate) limits: OwnLimits,
-    /// The credentials of its main thread, which outlast the thread.
+    /// The credentials of the main thread. They stay after the end of that thread.
     credentials: SpinLock<Arc<Credentials>>,
-    /// Tasks that wait for children.
+    /// The queue of tasks that wait for children of this process.
     pub(crate) child_events: WaitQueue,
-    /// A thread in exec waits here for the end of the others.
+    /// The queue in which a thread in exec waits for the end of the other threads.
     pub(crate) thread_events: WaitQueue,
-    /// The parent of a vfork waits here until the child has released the parent's memory.
+    /// The queue in which the parent of a `vfork` waits until this process has released the
+    /// parent's memory.
     pub(crate) vfork_done: WaitQueue,
+    /// Whether the parent of a `vfork` still waits for this process to release the parent's memory.
     pub(crate) vfork_pending: AtomicBool,
-    /// Notified of each signal, once a task has waited for one at a descriptor.
+    /// The notifier of descriptors that read signals (signalfd). `None` until one is waited on.
     signal_readers: SpinLock<Option<Arc<Notifier>>>,
     has_signal_readers: AtomicBool,
-    /// Notified of the end, once a task has a descriptor of the process.
+    /// The notifier of pidfds of the process. `None` until one is waited on.
     end_readers: SpinLock<Option<Arc<Notifier>>>,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
     pub(crate) oom_score_adj: AtomicI32,
-    /// The least value to which a process without `CAP_SYS_RESOURCE` may set `oom_score_adj`: the
-    /// last value that a process with it has set, or 0.
+    /// The least `oom_score_adj` that a process without `CAP_SYS_RESOURCE` may set: the last value
+    /// that a process with this capability has set, or 0.
     pub(crate) least_oom_score_adj: AtomicI32,
-    /// The OOM killer has chosen it.
+    /// Whether the OOM killer has chosen the process.
     pub(crate) oom_victim: AtomicBool,
-    /// `PR_SET_DUMPABLE`.
+    /// The value of `PR_SET_DUMPABLE`.
     pub(crate) dumpable: AtomicU32,
     /// `/proc/PID/coredump_filter`.
     pub(crate) core_filter: AtomicU32,
-    /// A core file is being written. Threads that end wait for that first.
+    /// Whether a core file is being written. Threads that end wait for that first.
     pub(crate) dumping: AtomicBool,
     /// Threads that end wait here for the core file.
     pub(crate) dump_done: WaitQueue,
-    /// `PR_SET_PDEATHSIG`.
+    /// The number of the signal of `PR_SET_PDEATHSIG`; 0 if none.
     pub(crate) death_signal: AtomicU32,
-    /// A child of it has set a death signal at some time.
+    /// Whether a child of the process has ever set a death signal (`PR_SET_PDEATHSIG`).
     pub(crate) has_mourners: AtomicBool,
-    /// `PR_SET_CHILD_SUBREAPER`.
+    /// Whether orphaned descendants get this process as their parent (`PR_SET_CHILD_SUBREAPER`).
     pub(crate) subreaper: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
-    /// Its program was placed at random. A child has that from its parent.
+    /// Whether the addresses of the program were randomized. A child copies this from its parent.
     pub(crate) randomized: AtomicBool,
-    /// The name of the main thread after its end.
+    /// The name (`comm`) that the main thread had when it ended.
     pub(crate) last_name: SpinLock<super::Name>,
     /// The timer slack of the main thread when it ended, in nanoseconds.
     pub(crate) last_timer_slack: AtomicU64,
     /// The scheduling of the main thread when it ended.
     pub(crate) last_scheduling: SpinLock<Scheduling>,
-    /// Peak resident memory of address spaces it has left.
+    /// The peak resident memory in bytes of the address spaces that the process has left (exec).
     pub(crate) peak_rss: AtomicU64,
 }
 

@@ -256,7 +256,8 @@ impl Table {
     }
 
     /// Removes the task with the number `number` from the table and from the counts. Returns the
-    /// table's reference to it, which the caller drops without the lock.
+    /// table's reference to the task, which the caller drops without the lock. Returns `None` if
+    /// the table has no such task, which callers rule out.
     #[must_use]
     pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
         self.tasks -= 1;
@@ -268,10 +269,10 @@ impl Table {
         gone
     }
 
-    /// Removes the task with the number `number` from the table. The task still counts until
+    /// Removes the task with the number `number` from the table. The task counts until
     /// [`Self::uncount`]. With `keep_number`, its number stays in use until
-    /// [`Self::release_number`]. Returns the table's reference to it, which the caller drops
-    /// without the lock.
+    /// [`Self::release_number`]. Returns the table's reference to the task, which the caller drops
+    /// without the lock. Returns `None` if the table has no such task.
     #[must_use]
     pub(crate) fn keep_task(&mut self, number: u32, keep_number: bool) -> Option<Arc<Task>> {
         self.change(number, |slot| {
@@ -299,7 +300,8 @@ impl Table {
     }
 
     /// Removes the process with the number `number`, which was waited for, from the table. Returns
-    /// the table's reference to it, which the caller drops without the lock.
+    /// the table's reference to the process, which the caller drops without the lock. Returns
+    /// `None` if the table has no such process.
     #[must_use]
     pub(crate) fn remove_process(&mut self, number: u32) -> Option<Arc<Process>> {
         let gone = self.change(number, |slot| slot.process.take());
@@ -308,7 +310,8 @@ impl Table {
     }
 
     /// Gives `task` the number `number` of its process's main thread, which has ended (exec).
-    /// Returns the table's earlier reference to `task`, which the caller drops without the lock.
+    /// Returns the table's reference to `task` under its earlier number, which the caller drops
+    /// without the lock. Returns `None` if the table had none.
     #[must_use]
     pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
         let old = task.tid();

@@ -61,7 +61,8 @@ impl<T> Own<T> {
     /// Returns an exclusive reference to the value.
     ///
     /// # Safety
-    /// The caller is the task itself, or its maker. No other reference to the value is in use.
+    /// The caller is the task itself, or its creator before the task runs. No other reference to
+    /// the value is in use.
     #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
     pub(crate) unsafe fn get(&self) -> &mut T {
         // SAFETY: the caller is the task or its maker, and no other reference is in use.
@@ -69,19 +70,21 @@ impl<T> Own<T> {
     }
 }
 
-/// The state of a task that user code sees besides its frame. Kernel threads have none.
+/// The state of a task that user code sees, except for the registers in its frame. Kernel threads
+/// have none.
 pub(crate) struct UserState {
     /// The x87, MXCSR and AVX state.
     pub(crate) fpu: Own<Box<FpuState>>,
-    /// The address space. The process holds it too; this one is fast to reach for the task itself.
+    /// The address space. The process has a reference as well, but this one needs no lock. `None`
+    /// at the task's end.
     pub(crate) vm: Own<Option<UsedSpace>>,
-    /// Open files.
+    /// The table of descriptors. `None` at the task's end.
     pub(crate) files: Own<Option<FilesOfTask>>,
-    /// Root, working directory, umask.
+    /// The root, the working directory and the umask. `None` at the task's end.
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
-    /// The `SEM_UNDO` adjustments; usually `None`.
+    /// The list of `SEM_UNDO` adjustments. `None` until the task makes one.
     pub(crate) undo: Own<Option<Arc<UndoList>>>,
-    /// The address of that list, for other tasks to compare; 0 if there is none.
+    /// A number that identifies the list in `undo`, for other tasks to compare; 0 if there is none.
     undo_mark: AtomicU64,
     /// FS base (the thread pointer) and GS base.
     bases: [AtomicU64; 2],
@@ -199,13 +202,14 @@ pub(crate) struct Marks {
     pub(crate) set_child_tid: AtomicU64,
     /// The address of a word that is cleared, and whose futex is woken, when the task ends.
     pub(crate) clear_child_tid: AtomicU64,
-    /// Head of the robust futex list.
+    /// The address of the head of the robust futex list (`set_robust_list(2)`).
     pub(crate) robust_list: AtomicU64,
-    /// The owner of the lock that the task waits for (`futex_pi`); 0 if it waits for none.
+    /// The thread number of the owner of the PI lock that the task waits for (`futex_pi`); 0 if it
+    /// waits for none.
     pub(crate) waits_for: AtomicU32,
     /// The buckets of `futex_pi` in which tasks may wait for this one to unlock, as a set of bits.
     pub(crate) waited_in: AtomicU64,
-    /// Whether the task has ended and will not unlock anything.
+    /// Whether the task has ended (1) or not (0), so that it unlocks no PI lock any more.
     pub(crate) is_gone: AtomicU32,
 }
 
@@ -214,12 +218,13 @@ pub(crate) struct Marks {
 pub struct Task {
     /// The scheduler's part. It must be first, because the scheduler refers to a task by it.
     thread: Thread,
-    /// `None` for a kernel thread.
+    /// The state that user code sees. `None` for a kernel thread.
     pub(super) user: Option<UserState>,
+    /// The process that the task belongs to.
     pub(super) process: Arc<Process>,
     /// Thread number. It changes only when a thread takes over its group's number in exec.
     pub(super) tid: AtomicU32,
-    /// Its index among the threads of its process; guarded by their lock.
+    /// The index of the task in `tasks` of its process's group; guarded by the lock of the group.
     pub(super) place: AtomicUsize,
     name: SpinLock<Name>,
     start_time: Nanos,
@@ -228,21 +233,21 @@ pub struct Task {
     rseq: Registration,
     tracee: Tracee,
     confinement: Confinement,
-    /// Its scheduling parameters.
+    /// The scheduling parameters.
     pub(super) scheduling: OwnScheduling,
-    /// The thread is ending, and makes no more calls.
+    /// Whether the thread is ending and makes no more system calls.
     ends: AtomicBool,
-    /// `set_mempolicy`.
+    /// The memory policy of `set_mempolicy(2)`.
     memory_policy: AtomicU8,
-    /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
+    /// The timer slack in nanoseconds (`PR_SET_TIMERSLACK`). It is only stored; timers are exact.
     timer_slack: AtomicU64,
-    /// The timer slack that it started with, its maker's.
+    /// The timer slack in nanoseconds that the task started with, that of its creator.
     usual_timer_slack: AtomicU64,
-    /// Its credentials, for the task itself.
+    /// The credentials, for access by the task itself without a lock.
     own_credentials: Own<Arc<Credentials>>,
-    /// Its credentials, for other tasks.
+    /// The credentials, for access by other tasks.
     credentials: SpinLock<Arc<Credentials>>,
-    /// Body of a kernel thread.
+    /// The function that a kernel thread runs. `None` for a user task.
     pub(super) body: Option<fn()>,
 }
 

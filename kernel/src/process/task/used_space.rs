@@ -5,13 +5,13 @@ use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::ops::Deref;
 
-/// A task's use of an address space. Dropping the last one ends the contexts of asynchronous
-/// requests (`io_setup(2)`), even if other references to the space remain. Drop it only where the
-/// task may block.
+/// A task's use of an address space. The drop of the last use ends the space's contexts of
+/// asynchronous requests (`io_setup(2)`), even if other references to the space remain. Drop it
+/// only where the task may block.
 pub(crate) struct UsedSpace(Arc<AddressSpace>);
 
 impl UsedSpace {
-    /// Counts one more task that uses `space`.
+    /// Returns the use of `space` by one more task. It counts until it is dropped.
     pub(crate) fn new(space: Arc<AddressSpace>) -> Self {
         space.add_task();
         Self(space)

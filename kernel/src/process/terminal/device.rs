@@ -58,22 +58,23 @@ pub(super) fn breathe() -> Result<(), Errno> {
     }
 }
 
-/// The open files of the program's side.
+/// The open files of the program's side of a terminal.
 #[derive(Copy, Clone, Debug, Default)]
 struct Opens {
     count: usize,
-    /// The last file was closed. The master's reader sees this.
+    /// Whether the program's side was opened and all its files were closed again. The reader of the
+    /// master then gets `EIO`.
     all_closed: bool,
 }
 
-/// Changes that processes are notified of by signals.
+/// The changes of a terminal during one call that are notified by signals (`O_ASYNC`).
 #[derive(Copy, Clone, Debug)]
 struct Signalled {
-    /// How often input became readable.
+    /// The number of times that input became readable in the call.
     arrivals: u32,
-    /// There is new output.
+    /// Whether the call has added output for the far side.
     shown: bool,
-    /// The program may write.
+    /// Whether the program's side can write after the call.
     writable: bool,
 }
 
@@ -82,30 +83,36 @@ struct Signalled {
 /// The readiness of a terminal depends on `line`, `opens`, `generation` and `master_gone`. Each is
 /// changed before a notifier is called, and read after a waiter has registered.
 pub struct Terminal {
+    /// The far side of the terminal.
     pub(super) kind: Kind,
     line: SpinLock<Discipline>,
-    /// Notifies the program's side.
+    /// The notifier of waiters on the program's side.
     pub(super) near: Arc<Notifier>,
-    /// Notifies the far side.
+    /// The notifier of waiters on the far side.
     pub(super) far: Arc<Notifier>,
-    /// Held by a writer on the program's side (`writing`) or on the master's (`typing`), so that
-    /// the data of one call stays together.
+    /// Held by a writer on the program's side, so that the bytes of one call stay together.
     pub(super) writing: Mutex<()>,
+    /// Held by a writer on the master's side, so that the bytes of one call stay together.
     pub(super) typing: Mutex<()>,
     window: SpinLock<Window>,
     opens: SpinLock<Opens>,
-    /// How often the terminal was hung up. A file that was opened before the last time is dead.
+    /// The number of times that the terminal was hung up. A file that was opened at a lower number
+    /// is hung up.
     generation: AtomicU32,
+    /// Whether the far side is closed: the master, or the host's end.
     pub(super) master_gone: AtomicBool,
-    /// A write on the program's side ended with bytes left. A signal is sent when there is room.
+    /// Whether a write on the program's side ended for lack of room with bytes left. If so, a
+    /// signal is sent when there is room (`O_ASYNC`).
     pub(super) cut_short: AtomicBool,
     /// `TIOCSPTLCK`: the program's side cannot be opened.
     pub(super) locked: AtomicBool,
     /// `TIOCEXCL`: only shown. No open is refused because of it.
     pub(super) exclusive: AtomicBool,
-    /// The session that the terminal controls, and its foreground process group; 0 if there is
-    /// none. Changed under the process table's lock.
+    /// The number of the session that the terminal controls; 0 if there is none. Changed under the
+    /// process table's lock.
     pub(super) session: AtomicU32,
+    /// The number of the foreground process group; 0 if there is none. Changed under the process
+    /// table's lock.
     pub(super) foreground: AtomicU32,
 }
 

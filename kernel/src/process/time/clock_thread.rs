@@ -15,7 +15,8 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static STARTING: Mutex<()> = Mutex::new(());
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Starts the thread for the timers of the wall clock, unless it runs already.
+/// Starts the kernel thread `kclockd`, which does the work of timers of the wall clock: leap
+/// seconds and the end of `adjtime`. Does nothing if it runs already.
 ///
 /// # Errors
 /// Fails with `ENOMEM`.
@@ -32,7 +33,7 @@ pub(super) fn start() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the thread do the work of the expired timer with the token `token`, below 64.
+/// Makes `kclockd` do the work of the expired timer with the token `token`, which is below 64.
 pub(super) fn serve(token: u64) {
     // SeqCst: ordered before the check for waiters in `wake_one`.
     DUE.fetch_or(1 << token, Ordering::SeqCst);

@@ -28,7 +28,7 @@ const MAX_OVERRUN: u64 = 0x7fff_ffff;
 /// The notification of the expiry of a POSIX timer.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Notify {
-    /// None; the program reads the timer.
+    /// No notification. The program reads the timer.
     Nothing,
     /// A signal for the process, or for one of its threads.
     Signal {
@@ -41,21 +41,23 @@ pub(crate) enum Notify {
 struct Timer {
     clock: Clock,
     notify: Notify,
-    /// In CPU time if the clock counts that, else on the monotonic clock.
+    /// The next deadline and the interval: in CPU time for a CPU clock, else on the monotonic
+    /// clock.
     setting: Setting,
-    /// The deadline on the wall clock, if the timer follows that.
+    /// The deadline on the wall clock, if the program has set it there (`TIMER_ABSTIME`).
     at_wall: Option<Nanos>,
-    /// The time from the deadline to the machine's start, if the deadline was before it.
-    /// Expirations of that time count, too.
+    /// The time from the deadline to the machine's start, if the deadline is before it, else 0.
+    /// Expirations before the start count in the overrun, too.
     before_start: Nanos,
-    /// The expirations that the pending signal stands for, minus one.
+    /// The number of expirations for which the pending signal stands, minus one.
     overrun: u64,
-    /// The same for the signal that was taken last.
+    /// The number of expirations for which the signal taken last stood, minus one
+    /// (`timer_getoverrun(2)`).
     told: u64,
-    /// Distinguishes this timer from earlier ones with its number.
+    /// A number that distinguishes this timer from earlier timers with its number.
     serial: u32,
     kernel: KernelTimer,
-    /// The room for its signal among those of its user.
+    /// The room for the timer's signal, which counts among the queued signals of the user.
     room: Queued,
 }
 
@@ -70,7 +72,7 @@ impl Timer {
 #[derive(Default)]
 struct Timers {
     list: Vec<Option<Timer>>,
-    /// The numbers in use, including those of timers that are being made.
+    /// The numbers in use, including numbers of timers that are being created.
     used: UsedSlots,
     serial: u32,
 }
@@ -78,10 +80,12 @@ struct Timers {
 /// The POSIX timers of a process.
 pub(crate) struct PosixTimers(SpinLock<Timers>);
 
-/// The time left of a POSIX timer, zero if it is not set, and its interval.
+/// The state of a POSIX timer, as `timer_gettime(2)` returns it.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
+    /// The time left to the next expiry; 0 if the timer is not set.
     pub(crate) left: Nanos,
+    /// The time between expiries; 0 if the timer expires once.
     pub(crate) interval: Nanos,
 }
 

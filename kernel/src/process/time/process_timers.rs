@@ -18,7 +18,7 @@ pub(crate) const MIN_INTERVAL_NS: u64 = 20_000;
 pub(crate) struct Setting {
     /// The deadline on the monotonic clock or in CPU time; `None` if the timer is not set.
     pub(crate) deadline: Option<Nanos>,
-    /// Zero if the timer expires once.
+    /// The time between two expiries; 0 if the timer expires once.
     pub(crate) interval: Nanos,
 }
 
@@ -86,8 +86,8 @@ impl ProcessTimers {
         }
     }
 
-    /// Sets `ITIMER_REAL` of `process` to `setting`. Returns the time that was left before, and the
-    /// earlier interval.
+    /// Sets `ITIMER_REAL` of `process` to `setting`. Returns the earlier state of the timer: the
+    /// time left, which is 0 if it was not set, and the interval.
     pub(crate) fn set_real(&self, process: &Arc<Process>, setting: Setting) -> (Nanos, Nanos) {
         let target: Weak<Process> = Arc::downgrade(process);
         // Made without the lock, because this allocates.

@@ -42,7 +42,8 @@ fn line(text: &mut Text, line: &Line) -> Result {
     }
 }
 
-/// Shows `/proc/locks`, bucket by bucket of the table of locks. Fails with `ENOMEM`.
+/// Writes the text of `/proc/locks` to `text`. Reads the table of locks bucket by bucket. Fails if
+/// `text` is full, and with `ENOMEM`.
 pub(super) fn locks(text: &mut Text) -> Result {
     let mut before = 0;
     for bucket in 0..BUCKETS {
@@ -57,8 +58,8 @@ pub(super) fn locks(text: &mut Text) -> Result {
     Ok(())
 }
 
-/// Shows the lines of `fdinfo` with the locks that were placed through `file`, a descriptor of
-/// `files`.
+/// Writes the lines of `/proc/PID/fdinfo/N` about locks that were placed through `file`, a
+/// descriptor of `files`. Fails if `text` is full, and with `ENOMEM`.
 pub(super) fn of_descriptor(text: &mut Text, files: &FileTable, file: &OpenFile) -> Result {
     let lines = locks::placed_by(files, file).map_err(|error| text.fail(error))?;
     lines.iter().try_for_each(|one| {

@@ -50,8 +50,9 @@ fn meminfo(text: &mut Text) -> Result {
     Ok(())
 }
 
-/// Writes a line in the form of `/proc/meminfo`: `name`, `kib` and the unit `kB`. The name and its
-/// colon fill 16 columns, the number the next 8.
+/// Writes one line of `/proc/meminfo` to `text`: `name`, a colon, `kib` and the unit `kB`. The name
+/// and its colon fill 16 columns, the number the next 8. Fails only if `text` is full or memory is
+/// short.
 pub(super) fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
     text.push(name.as_bytes())?;
     text.push(b":")?;

@@ -368,7 +368,8 @@ pub(super) fn keep(place: &AtomicU64, value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes a number and a newline.
+/// Writes `value` as a decimal number and a newline. Fails only if `text` is full or memory is
+/// short.
 pub(super) fn number(text: &mut Text, value: u64) -> Written {
     writeln!(text, "{value}")
 }

@@ -47,20 +47,20 @@ fn wake() {
     }
 }
 
-/// Wakes the thread, so that it checks at once whether to compact.
+/// Wakes `kcompactd`, which then checks whether to compact.
 pub(super) fn wake_now() {
     QUEUE.wake_one();
 }
 
-/// Requests that the thread empties a block. Does not wait for that.
+/// Requests that `kcompactd` empties one block, and does not wait for it.
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
     QUEUE.wake_one();
 }
 
-/// Requests that the thread empties the blocks that left the pool of huge pages and carry their
-/// part of the memmap. Does not wait for that. May be called from any context.
+/// Requests that `kcompactd` empties the blocks that have left the pool of huge pages and carry
+/// their part of the memmap. Does not wait for it. May be called from any context.
 pub(crate) fn relieve_soon() {
     carriers::note();
     if pressure::may_block() {
@@ -79,7 +79,8 @@ pub(super) fn high_threshold() -> u64 {
     Thresholds::of(PROACTIVE.load(Ordering::Relaxed)).high
 }
 
-/// Sets `vm.compaction_proactiveness` and wakes the thread.
+/// Sets `vm.compaction_proactiveness` to `value`, and wakes `kcompactd`, which then checks whether
+/// to compact.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `value` is above 100.
@@ -101,13 +102,13 @@ pub(crate) fn start() {
 /// The least time in nanoseconds between two looks at the idle times of the CPUs.
 const IDLE_SPAN: u64 = 10_000_000;
 
-/// The idle time of each CPU at the last look.
+/// The idle times of the CPUs at the last measurement, and its result.
 struct IdleTimes {
     at: Nanos,
-    /// The time of this thread since then, which is no other task's work.
+    /// The CPU time that this thread has used since the last measurement. It counts as idle.
     own: Nanos,
     idle: [u64; arch::MAX_CPUS],
-    /// The last result.
+    /// The idle time of the idlest CPU in percent, as measured last.
     most: u32,
 }
 

@@ -39,12 +39,12 @@ fn now() -> Duration {
     Duration::from_nanos(clock::now().0)
 }
 
-/// The result of an attempt to empty a block.
+/// The result of an attempt to empty a block of the buddy allocator.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum End {
     /// The block is free.
     Whole,
-    /// A frame of the block stays in use.
+    /// The block is not free, because one of its frames could not be moved.
     Stuck,
     /// There is no block to empty.
     Nothing,
@@ -60,16 +60,18 @@ const BEGINNINGS: u32 = 64;
 /// beside the work that freed the others.
 const REMAINS: u32 = 32;
 
-/// The effort for frames whose entries are hard to find.
+/// The effort for frames that are hard to free: those in the CPUs' caches, and those that are not
+/// mapped at the address in their owner word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Patience {
-    /// The page tables are searched for them.
+    /// Waits for the CPUs to empty their caches, and searches the page tables for the frames'
+    /// entries.
     Thorough,
-    /// They are left where they are, since a task waits.
+    /// Leaves such frames where they are, because a task waits for the block.
     Brief,
 }
 
-/// The blocks that frames may move to.
+/// The blocks to which frames may be moved.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Room {
     /// Blocks in partial use, so that each emptied block is one more free block.

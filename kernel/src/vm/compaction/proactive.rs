@@ -62,14 +62,14 @@ pub(super) fn is_hurried() -> bool {
     HURRY.load(Ordering::Relaxed)
 }
 
-/// Counts a thread that reclaims memory in the background, as long as the value exists. In this
-/// time proactive compaction begins no run, and a run ends after its current slice. Other
-/// compaction is not affected.
+/// Marks a thread that reclaims memory in the background, until this value is dropped. In this time
+/// proactive compaction begins no run, and a run ends after its current slice. Other compaction is
+/// not affected.
 #[derive(Debug)]
 pub(crate) struct Reclaiming(());
 
 impl Reclaiming {
-    /// Counts the current thread.
+    /// Returns a mark on the current thread, which lasts until it is dropped.
     pub(crate) fn begin() -> Self {
         RECLAIMERS.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -95,13 +95,14 @@ fn score() -> u64 {
     ZoneFragmentation::node_score(zones)
 }
 
-/// Compacts for one slice if the policy says so. While a GiB is being made, there is no slice.
+/// Runs one slice of proactive compaction if `vm.compaction_proactiveness` and the fragmentation
+/// ask for it. Runs none while a GiB is being made.
 ///
 /// A slice begins with the zone of index `zone`, and sets `zone` to the one that the next slice
 /// begins with. It ends early when `is_called` returns `true`.
 ///
 /// Returns two values:
-/// - the time of the next call, or `None` if the thread need not wake up for one
+/// - the time of the next call, or `None` if `kcompactd` need not wake up for one
 /// - the CPU time that the slice took
 pub(super) fn poll(
     proactive: &mut Proactive,

@@ -28,32 +28,36 @@ const LONGEST: u64 = 16;
 /// The shortest time between two looks, in milliseconds.
 const SHORTEST: u64 = 10;
 
-/// The position and the schedule of the search.
+/// The position and the schedule of `khugepaged`'s search for pages to join.
 pub(super) struct Joiner {
     due: Nanos,
-    /// The multiple of the usual time that the thread waits.
+    /// The factor by which the pause before the next poll is longer than usual, since the guest is
+    /// idle.
     factor: u64,
     /// The number of frames allocated and freed when the last pass over all spaces ended.
     traffic: u64,
-    /// The space that is searched: its index in the list and its tag. `at` is the next address.
+    /// The index in the list of the space that is searched.
     index: usize,
+    /// The tag of the space that is searched.
     tag: u64,
+    /// The address in the space at which the search continues.
     at: u64,
-    /// The space has areas for huge pages among the examined ones, and the number of its changes at
-    /// that time.
+    /// Whether an area examined so far in the space may have huge pages.
     fit: bool,
+    /// The version of the space's areas when the search of the space began.
     version: u64,
     before: Option<Before>,
     mover: Option<Mover>,
 }
 
-/// The result of a search with the lock held once.
+/// The result of a search under one hold of a space's lock.
 struct Look {
-    /// The address of pages that can be joined, and whether others share some of them.
+    /// The address of a region whose pages can be joined, and whether other spaces share some of
+    /// its pages. `None` if there is none.
     found: Option<(u64, bool)>,
     /// The address to continue at.
     next: u64,
-    /// The searched part has areas for huge pages.
+    /// Whether an area in the searched part may have huge pages.
     fit: bool,
 }
 

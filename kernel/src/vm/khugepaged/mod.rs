@@ -26,9 +26,9 @@ static QUEUE: WaitQueue = WaitQueue::new();
 /// There is, or will be, a huge page on trial that was not there at the last check.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if it is in the list
-/// now. Returns `false` if memory is short, or if the space has no tag. No page of the space may be
-/// put on trial then.
+/// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if the list has it
+/// now. Returns `false` if memory is short, or if the space has no tag. In that case no page of the
+/// space may be put on trial.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
@@ -54,8 +54,9 @@ pub(super) fn enlist(space: &AddressSpace) -> bool {
     true
 }
 
-/// Adds `space` to the list as [`enlist`] does, because it is about to have a huge page on trial,
-/// and wakes the thread. Returns whether the space is in the list now.
+/// Adds `space` to the list as [`enlist`] does, because a huge page of it is about to be put on
+/// trial. Wakes `khugepaged`, which decides the trial later. Returns whether the list has the space
+/// now.
 pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
     if !enlist(space) {
         return false;
@@ -150,8 +151,8 @@ fn weigh_each() -> bool {
     some
 }
 
-/// Decides on the trials of all spaces at once, after a failed allocation. Returns whether this
-/// freed any page. May block.
+/// Decides the trials of all listed spaces at once, after a failed allocation. Returns whether a
+/// page was freed. May block.
 pub(crate) fn weigh_all() -> bool {
     let mut freed = 0;
     for space in spaces() {

@@ -88,29 +88,33 @@ struct State {
     writing: u64,
     /// A range that contains all dirty pages.
     dirty_within: Range<u64>,
-    /// The page where reclaim continues.
+    /// The page number at which the next call of [`Cache::reclaim`] begins.
     hand: u64,
-    /// The number of failed read requests since boot, and of failed write requests.
+    /// The number of failed read requests since boot.
     read_errors: u64,
+    /// The number of failed write requests since boot.
     write_errors: u64,
 }
 
 /// The page cache of one disk.
 pub(super) struct Cache {
+    /// The disk whose pages are cached.
     pub(super) disk: &'static Disk,
-    /// Drops old pages of all caches if memory is short, before this cache allocates new pages.
+    /// The function that drops old pages of all caches if memory is short for the given number of
+    /// new pages. Called before this cache allocates pages.
     pub(super) make_room: fn(u64),
     state: SpinLock<State>,
     /// The queue of tasks that wait for pages to be read or written.
     changed: WaitQueue,
-    /// The view of mappings that only read the disk, and the view of those that may change it.
+    /// The page source of mappings that only read the disk. Empty until the first such mapping.
     pub(super) readers: Once<Arc<dyn PageSource>>,
+    /// The page source of mappings that may store to the disk. Empty until the first such mapping.
     pub(super) writers: Once<Arc<dyn PageSource>>,
     /// The number of open files.
     pub(super) opens: AtomicU32,
-    /// The number of pages that were passed to the disk for writing since boot, and of those whose
-    /// write has ended, with success or not.
+    /// The number of pages that were passed to the disk for writing since boot.
     handed: AtomicU64,
+    /// The number of pages whose write has ended since boot, with success or not.
     written: AtomicU64,
 }
 
@@ -159,7 +163,8 @@ impl Cache {
         self.disk.limits().segments.min(MAX_PAGES)
     }
 
-    /// Returns the number of dirty pages and of pages that are being written.
+    /// Returns two numbers of pages: the dirty pages that wait to be written, and the pages that
+    /// are being written.
     pub(super) fn unwritten(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.dirty, state.writing)
@@ -189,8 +194,9 @@ impl Cache {
     }
 
     /// Returns the frame of the page `index`. Returns `None` if the page is absent or is still
-    /// being read. Counts as a use of the page, unless `again` is `true`: then the caller used the
-    /// page just before.
+    /// being read. If `again` is `false`, counts one use of the page, which makes reclaim keep it
+    /// longer. Pass `true` if this use is counted already, or to check only whether the page is
+    /// ready.
     pub(super) fn ready(&self, index: u64, again: bool) -> Option<FrameRef> {
         let mut state = self.state.lock();
         let page = state.pages.get_mut(index).filter(|page| !page.loading)?;
@@ -404,7 +410,7 @@ impl Cache {
         self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
-    /// Returns whether a mapping may change pages of the disk.
+    /// Returns whether a mapping that may store to the disk exists.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
         self.writers.get().is_some_and(mapped)

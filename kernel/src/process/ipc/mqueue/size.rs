@@ -16,15 +16,16 @@ pub const PRIORITIES: u32 = 32_768;
 /// may exceed `queues`, `messages` and `message_bytes`.
 #[derive(Debug)]
 pub struct Limits {
-    /// Queues.
+    /// The most queues (`queues_max`).
     pub queues: AtomicU64,
-    /// Messages in a queue.
+    /// The most messages in a queue (`msg_max`).
     pub messages: AtomicU64,
-    /// Bytes in a message.
+    /// The most bytes of a message (`msgsize_max`).
     pub message_bytes: AtomicU64,
-    /// Messages in a queue that is created without attributes.
+    /// The most messages in a queue that is created without attributes (`msg_default`).
     pub default_messages: AtomicU64,
-    /// Bytes in a message of such a queue.
+    /// The most bytes of a message in a queue that is created without attributes
+    /// (`msgsize_default`).
     pub default_message_bytes: AtomicU64,
 }
 

@@ -61,7 +61,8 @@ fn write_source(text: &mut Text, mount: &Mount) -> Result {
     text.push_escaped(mount.source(), SPECIAL[1])
 }
 
-/// Shows `/proc/PID/mounts`.
+/// Writes the text of `/proc/PID/mounts` to `text`: the mounts that are visible from the root
+/// directory `root`. Fails only if `text` is full or memory is short.
 pub(super) fn mounts(text: &mut Text, root: &NodeRef) -> Result {
     for_each(text, root, |text, mount, path| {
         write_source(text, mount)?;
@@ -76,7 +77,7 @@ pub(super) fn mounts(text: &mut Text, root: &NodeRef) -> Result {
     })
 }
 
-/// Shows `/proc/PID/mountinfo`.
+/// Writes the text of `/proc/PID/mountinfo` to `text`, as [`mounts()`] does.
 pub(super) fn mountinfo(text: &mut Text, root: &NodeRef) -> Result {
     for_each(text, root, |text, mount, path| {
         let (own, above) = (mount.number(), mount.number_above());
@@ -98,7 +99,7 @@ pub(super) fn mountinfo(text: &mut Text, root: &NodeRef) -> Result {
     })
 }
 
-/// Shows `/proc/PID/mountstats`.
+/// Writes the text of `/proc/PID/mountstats` to `text`, as [`mounts()`] does.
 pub(super) fn mountstats(text: &mut Text, root: &NodeRef) -> Result {
     for_each(text, root, |text, mount, path| {
         text.write_str("device ")?;
