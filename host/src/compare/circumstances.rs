@@ -91,7 +91,7 @@ mod tests {
         ];
         assert_eq!(
             circumstances(&runs.each_ref()),
-            "Guests with 1 GiB and 1 or 2 CPUs. Rounds: Ebb 3 to 6 (1 to 2 boots); Linux 1."
+            "Guests with 1G and 1 or 2 CPUs. Rounds: Ebb 3 to 6 (1 to 2 boots); Linux 1."
         );
     }
 }

@@ -110,7 +110,7 @@ pub(super) const DOCUMENTS: &[Document] = &[
  "table": [
   {"experiment": "page-fault", "metric": "fault_ns", "unit": "ns", "better": "lower",
    "labels": {"size": "4k"}, "ratio": 3.2,
-   "interval": {"pairs": 18, "low": 3.1, "high": 3.3, "confidence": 0.96},
+   "interval": {"boots": 18, "low": 3.1, "high": 3.3, "confidence": 0.96},
    "cells": [
     {"guest": "ebb", "give_back": "reporting", "median": 812.5, "min": 790, "max": 840.25,
      "rounds": 18}, …]}, …], …}"#,
