@@ -227,7 +227,7 @@ pub(super) unsafe fn install(cpu: usize) {
     }
 }
 
-/// The result of [`regain`].
+/// The identity of this CPU, as [`regain`] has found it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Regained {
     /// This CPU's number.
@@ -427,7 +427,8 @@ pub(super) fn fpu_owner() -> usize {
     owner
 }
 
-/// Records the address of the FPU state that this CPU's registers hold.
+/// Records that this CPU's registers hold the FPU state at address `owner`. [`fpu_owner`] then
+/// returns this address.
 #[inline]
 pub(super) fn set_fpu_owner(owner: usize) {
     // SAFETY: as in `set_current_thread`.

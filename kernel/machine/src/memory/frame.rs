@@ -24,7 +24,8 @@ unsafe impl Sync for FrameRef {}
 
 impl FrameRef {
     /// Allocates a frame with any contents for the use `kind`, and returns its first reference.
-    /// `reserve` says whether the frame may come from the reserve. Does not wait.
+    /// `mobility` says whether the frame can be moved later. `reserve` says whether it may come
+    /// from the reserve. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -33,7 +34,10 @@ impl FrameRef {
         Self::try_new_on(percpu::this(), kind, mobility, reserve)
     }
 
-    /// Like [`Self::try_new`], for a caller that has this CPU's own data, `this`, at hand.
+    /// Like [`Self::try_new`], for a caller that has `this`, the data of this CPU, at hand.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no frame is free that the request may use.
     #[inline]
     pub fn try_new_on(
         this: &Local,

@@ -108,7 +108,8 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Allocates a frame for the balloon. Returns `None` if memory is short. Does not wait.
+/// Allocates a frame for the balloon. Returns `None` if no more frames are free than twice the high
+/// watermark. Does not wait.
 pub fn spare_frame() -> Option<FrameRef> {
     let stats = allocator().stats();
     // Inflating must not be what makes allocations wait.
@@ -118,8 +119,8 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Returns whether memory is so short that caches should free frames instead of allocating `wanted`
-/// more frames.
+/// Returns whether caches should free frames instead of allocating `wanted` more. This is so if no
+/// more frames are free than twice the high watermark and `wanted`.
 pub fn is_short(wanted: u64) -> bool {
     let stats = allocator().stats();
     stats.free_frames
@@ -130,8 +131,8 @@ pub fn is_short(wanted: u64) -> bool {
             .saturating_add(wanted)
 }
 
-/// Returns whether memory is so short that allocations under a spin lock would soon use the
-/// reserve.
+/// Returns whether no more frames are free than the low watermark, so that allocations under a spin
+/// lock would soon use the reserve.
 pub fn is_scarce() -> bool {
     let stats = allocator().stats();
     stats.free_frames <= stats.watermarks.low

@@ -373,7 +373,8 @@ impl Local {
         batch.free(allocator, cache, frame);
     }
 
-    /// Frees the remaining frames of a batch.
+    /// Frees the frames that are still in `batch`, through this CPU's cache. Call this after the
+    /// last [`Self::free_in`] with `batch`.
     pub fn finish(&self, batch: FreeBatch) {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };

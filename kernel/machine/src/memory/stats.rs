@@ -297,7 +297,8 @@ pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     HEADER.reported_frames.fetch_add(frames, Ordering::Relaxed);
 }
 
-/// Counts a report of free memory that the host has refused. Returns whether it was the first one.
+/// Counts a report of free memory that the host has refused. Returns `true` if it was the first
+/// one.
 pub fn count_report_error() -> bool {
     add(Count::ReportErrors, 1);
     sum(Count::ReportErrors) == 1

@@ -31,8 +31,8 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     load::update(now);
 }
 
-/// Sets this CPU's timer for the end of the running thread's slice, because a thread waits in
-/// `queue`.
+/// Makes this CPU's timer fire when the running thread's slice ends, or before. Call this when a
+/// thread waits in `queue`, the run queue of this CPU.
 pub(super) fn ensure(queue: &RunQueue) {
     if realtime::present() {
         realtime::limit_slice(queue, &current(), clock::now());

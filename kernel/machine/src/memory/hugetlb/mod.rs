@@ -48,14 +48,14 @@ pub fn requests() -> (u64, u64) {
     )
 }
 
-/// Returns whether the descriptors of pages that join a pool are given up
+/// Returns whether the memory of the descriptors of pages that join a pool is freed
 /// (`vm.hugetlb_optimize_vmemmap`).
 pub fn optimizes() -> bool {
     OPTIMIZE.load(Ordering::Relaxed)
 }
 
-/// Sets whether the descriptors of pages that join a pool are given up. Pages that are in a pool
-/// already stay as they are.
+/// Sets whether the memory of the descriptors of pages that join a pool is freed. Pages that are in
+/// a pool already stay as they are.
 pub fn set_optimize(optimize: bool) {
     OPTIMIZE.store(optimize, Ordering::Relaxed);
 }
