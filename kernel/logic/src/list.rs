@@ -58,7 +58,7 @@ pub unsafe trait Linked: Sized {
     fn links(&self) -> &Links<Self>;
 }
 
-/// The decision of [`List::sift`] about an item.
+/// The answer of the closure `choose` of [`List::sift`] about an item.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sift {
     /// The item stays.
@@ -158,7 +158,7 @@ impl<T: Linked> List<T> {
         unsafe { Self::of(item.as_ptr()) }.queued
     }
 
-    /// Removes `item`. Returns `false` if it was in no list.
+    /// Removes `item` and returns `true`. Returns `false` if it was in no list.
     ///
     /// # Safety
     /// The item must be valid, and in this list or in none.
@@ -186,8 +186,9 @@ impl<T: Linked> List<T> {
         true
     }
 
-    /// Visits the items from the front and removes those for which `choose` returns [`Sift::Take`].
-    /// Calls `taken` with each of them after it has left the list.
+    /// Visits the items from the front and calls `choose` with each. Removes the items for which
+    /// `choose` returns [`Sift::Take`], and calls `taken` with each of them after it has left the
+    /// list. [`Sift::Stop`] ends the visit.
     pub fn sift(&mut self, mut choose: impl FnMut(&T) -> Sift, mut taken: impl FnMut(NonNull<T>)) {
         let mut at = self.first;
         while let Some(item) = NonNull::new(at.cast_mut()) {

@@ -95,8 +95,8 @@ impl Xattrs {
         self.find(name).map_or(0, |at| self.all[at].bytes())
     }
 
-    /// Sets the attribute `new` if `when` allows that. Returns the attribute that it replaces, if
-    /// any.
+    /// Sets the attribute `new` if `when` allows that. Returns the attribute of the same name that
+    /// it replaces, or `None` if there was none.
     ///
     /// # Errors
     /// [`Refused`] with the reason, and `new` itself.

@@ -34,7 +34,8 @@ pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
 }
 
 impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
-    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock.
+    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock of the
+    /// shared page, which is held until [`Self::end`].
     #[inline]
     pub fn begin(machine: M, shared: G) -> Self {
         const {
@@ -228,10 +229,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Moves the part of the memmap of `block` to frames from the allocator. The first `carried`
-    /// frames of the block contain it now. The caller must own all frames of the block. Returns
-    /// `false` if the allocator has too few frames. After [`Self::end`] the caller may free the
-    /// block, in single frames.
+    /// Moves the part of the memmap of `block` to frames from the allocator and returns `true`. The
+    /// first `carried` frames of the block contain it now. The caller must own all frames of the
+    /// block, and may free it in single frames after [`Self::end`]. Returns `false`, and changes
+    /// nothing, if the allocator has too few frames.
     pub fn move_out(&mut self, block: Frame, carried: u64) -> bool {
         let machine = self.machine;
         let pages = M::PAGES as u64;

@@ -121,8 +121,8 @@ impl Batch {
         self.len
     }
 
-    /// Returns whether the list has as many pages as are handled together: [`BATCH`] pages of 2
-    /// MiB, or one page of 1 GiB.
+    /// Returns whether the list has the number of pages that are handled together: [`BATCH`] pages
+    /// of 2 MiB, or one page of 1 GiB.
     pub(super) const fn is_full(&self) -> bool {
         self.len == batch(self.size)
     }
