@@ -129,7 +129,8 @@ impl<T: Linked> List<T> {
     /// Adds `item` at the front.
     ///
     /// # Safety
-    /// The same as for [`Self::push_back`].
+    /// The item must be in no list. It must stay valid and must not move until it has left the
+    /// list.
     pub unsafe fn push_front(&mut self, item: NonNull<T>) {
         let item = item.as_ptr().cast_const();
         // SAFETY: the caller guarantees that the new item is valid; those in the list stay valid

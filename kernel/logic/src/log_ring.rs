@@ -55,7 +55,8 @@ impl<const BYTES: usize> LogRing<BYTES> {
         self.end
     }
 
-    /// Returns `place`, or the place of the oldest line that is still in the ring if that is later.
+    /// Returns `place`, or the place of the oldest line in the ring if the byte at `place` was
+    /// overwritten.
     pub fn still(&self, place: u64) -> u64 {
         place.max(self.start)
     }

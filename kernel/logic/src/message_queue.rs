@@ -91,9 +91,10 @@ pub struct Mark {
 /// A caller that waits to send or to receive. When its wait ends, one of its methods is called,
 /// with the lock of the queue held.
 pub trait Party<B> {
-    /// Hands the waiting receiver its message, or the error that ends its wait.
+    /// Ends the wait of a receiver with `result`: its message, or the error that ends the wait.
     fn received(self, result: Result<Message<B>, Errno>);
-    /// Reports to the waiting sender that its message was sent, or the error that ends its wait.
+    /// Ends the wait of a sender with `result`: its message was sent, or the error that ends the
+    /// wait.
     fn sent(self, result: Result<(), Errno>);
 }
 

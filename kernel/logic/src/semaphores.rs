@@ -249,7 +249,7 @@ impl<W> Set<W> {
         attempt(&mut self.semaphores, adjustments, operations, caller.pid)
     }
 
-    /// Adds a waiting call with the arguments for which [`Self::attempt`] returned
+    /// Adds a waiting call of `caller` with `operations`, for which [`Self::attempt`] returned
     /// [`Attempt::Blocked`] of `blocking`. `who` identifies the call when its wait ends. Returns
     /// its ticket for [`Self::cancel`].
     pub fn wait(
@@ -405,8 +405,8 @@ impl<W> Set<W> {
         true
     }
 
-    /// Sets all semaphores to `values`, in order (`SETALL`), each like [`Self::set_value`]. Clears
-    /// all adjustments.
+    /// Sets all semaphores to `values`, in order (`SETALL`), and clears all adjustments. `pid` is
+    /// the ID of the calling process. The caller must then call [`Self::settle`].
     pub fn set_all(&mut self, values: &[u16], pid: u32) {
         for (place, &value) in self.semaphores.iter_mut().zip(values) {
             *place = Semaphore { value, pid };
@@ -416,8 +416,9 @@ impl<W> Set<W> {
         }
     }
 
-    /// Adds the adjustments of `owner`, which has ended, to the values. The values stay within
-    /// their bounds. The caller must then call [`Self::settle`] for all semaphores.
+    /// Adds the adjustments of `owner`, which has ended, to the values, and removes them. The
+    /// values stay within their bounds. `pid` is the ID of the process that ends, for `GETPID`. The
+    /// caller must then call [`Self::settle`] for all semaphores.
     pub fn undo(&mut self, owner: u64, pid: u32) {
         let Some(adjustments) = self.adjustments.remove(&owner) else {
             return;

@@ -141,7 +141,8 @@ impl Credentials {
 
     /// Checks whether another hard link to `what` may be made (`fs.protected_hardlinks`). The user
     /// must [own](Self::owns) `what`. Or `what` must be a regular file that the user may read and
-    /// write, and that does not run with another user or group.
+    /// write, and that has no set-user-ID bit and no set-group-ID bit with the group's right to
+    /// execute.
     ///
     /// # Errors
     /// `EPERM` if the link must not be made.

@@ -124,7 +124,7 @@ impl Credentials {
     /// Returns the credentials after `change` of the group IDs.
     ///
     /// # Errors
-    /// The errors of [`Self::with_users`].
+    /// `EPERM` if the change is not permitted; `EINVAL` if `change` is [`Change::One`] of [`KEEP`].
     pub fn with_groups(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.groups = change.apply(self.groups, self.can(Capabilities::SETGID))?;

@@ -152,7 +152,7 @@ impl Limits {
         })
     }
 
-    /// Returns how many sectors of a disk with `capacity` sectors are usable: whole blocks within
+    /// Returns the number of usable sectors of a disk with `capacity` sectors: whole blocks within
     /// the range of file offsets.
     pub fn usable_sectors(&self, capacity: u64) -> u64 {
         let sectors = capacity.min(MAX_SECTORS);

@@ -584,7 +584,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Returns the index of the bucket of a file. Each index is below [`BUCKETS`].
+/// Returns the index of the bucket that contains the locks of `file`. It is below [`BUCKETS`].
 pub fn bucket_of(file: FileKey) -> usize {
     // Fibonacci hashing: the top bits depend on all bits below.
     let mixed = (file.inode ^ (file.device << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

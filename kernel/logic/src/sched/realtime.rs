@@ -49,7 +49,7 @@ impl Default for Places {
     }
 }
 
-/// Returns the priority in the key of a thread.
+/// Returns the priority in `key`, which [`Places::key`] has returned.
 pub const fn priority_of(key: u64) -> u32 {
     HIGHEST - (key >> PLACE_BITS) as u32
 }
@@ -90,10 +90,10 @@ impl Spent {
         }
     }
 
-    /// Returns this value after real-time threads ran for `ran_ns` nanoseconds until `now_ns`. Only
-    /// the part in the current period counts, and at most one period's runtime is carried over. So
-    /// a thread that ran alone for long is throttled for at most one period once other threads
-    /// come.
+    /// Returns this value after real-time threads ran for `ran_ns` nanoseconds until `now_ns`,
+    /// under `share`. Only the part in the current period counts, and at most one period's runtime
+    /// is carried over. So a thread that ran alone for long is throttled for at most one period
+    /// once other threads come.
     pub const fn charged(self, now_ns: u64, ran_ns: u64, share: Share) -> Self {
         let spent = self.at(now_ns, share);
         let left_of_period = spent.period_end_ns.saturating_sub(now_ns);

@@ -150,8 +150,8 @@ impl Buffer {
         (self.end, self.lines, self.read) = (0, 0, 0);
     }
 
-    /// Switches canonical mode on or off. When it is switched on, all waiting bytes become one
-    /// line.
+    /// Switches canonical mode on if `canonical`, else off. When it is switched on, all waiting
+    /// bytes become one line.
     pub(super) fn set_canonical(&mut self, canonical: bool) {
         self.marks = [0; WORDS];
         if canonical && self.len() > 0 {

@@ -427,7 +427,7 @@ impl Discipline {
         self.locked = locked;
     }
 
-    /// Sets whether the line counts as local (`CLOCAL`), even if that setting is locked.
+    /// Sets the setting `CLOCAL` to `local`, even if that setting is locked.
     pub fn set_local_line(&mut self, local: bool) {
         self.termios.control.set(Control::CLOCAL, local);
     }

@@ -146,7 +146,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     /// by whole tables, and otherwise as [`Self::share`] does.
     ///
     /// # Errors
-    /// The errors of [`Self::share`].
+    /// [`AllocError`] if there is no frame for the shared page. In that case no entry has changed.
     pub fn share_giant(&mut self, block: Frame) -> Result<(), AllocError> {
         let shared = self.shared()?;
         let described = M::ENTRIES / M::PAGES as u64 * M::ENTRIES;
@@ -281,11 +281,12 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         machine.forget(block);
     }
 
-    /// Replaces the shared table with `page`, a large page of zeros, for the part of the memmap
-    /// under that table. `first` is the first frame described there.
+    /// Replaces the shared table by `page` in the upper entry for the part of the memmap that
+    /// describes `first`, the first frame described under this entry. `page` is a large page of
+    /// zeros from the allocator.
     ///
     /// # Panics
-    /// If that part of the memmap does not use the shared table.
+    /// If the entry does not lead to the shared table.
     pub(super) fn put_large(&mut self, first: Frame, page: Frame) {
         let slot = self.machine.slot(first);
         let table = target::<M>(slot.load(Ordering::Relaxed));

@@ -49,8 +49,9 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros, otherwise like [`Self::try_new_on`]. A frame that was never used
-    /// and that the host provided zeroed is not cleared again.
+    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. The
+    /// arguments have the meaning of [`Self::try_new_on`]. A frame that was never used and that the
+    /// host provided zeroed is not cleared again.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -76,8 +77,8 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Makes a `FrameRef` from a counted reference that has another form, such as that of a
-    /// page-table entry. The count does not change.
+    /// Makes a `FrameRef` from a counted reference to `frame` that has another form, such as that
+    /// of a page-table entry. The count does not change.
     ///
     /// # Safety
     /// The owner of that reference gives it up.
@@ -205,8 +206,8 @@ impl FrameRef {
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 
-    /// Marks a frame that was just allocated as a page of a file, and returns the first reference
-    /// to it.
+    /// Marks `frame`, which was just allocated, as a page of a file, and returns the first
+    /// reference to it.
     ///
     /// # Safety
     /// The caller has allocated the frame, and it has no other user.

@@ -28,8 +28,9 @@ const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
 
-/// Fills a huge block with zeros, unless `contents` says that it is zero. The caller has just
-/// allocated the block, and holds no spin lock, since other threads may run during the call.
+/// Fills the huge block that begins with `block` with zeros, unless `contents` says that it is
+/// zero. The caller has just allocated the block, and holds no spin lock, since other threads may
+/// run during the call.
 pub(super) fn clear(block: Frame, contents: Contents) {
     if contents != Contents::NeverUsed {
         // SAFETY: the caller has just allocated the block, and is its only user.

@@ -77,8 +77,8 @@ pub fn zero_frame() -> Frame {
 }
 
 /// Allocates a frame with any contents. Waits for memory if necessary, which may take pages from
-/// the balloon or kill a process, so the caller must not hold a spin lock. Unmovable frames count
-/// as kernel memory, others as pages of files.
+/// the balloon or kill a process, so the caller must not hold a spin lock. The frame counts as
+/// kernel memory if `mobility` is `Unmovable`, and as a page of a file otherwise.
 ///
 /// # Errors
 /// `ENOMEM` if no memory could be freed, or the current task is being killed.
@@ -97,10 +97,10 @@ pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
     }
 }
 
-/// Allocates a frame of zeros, otherwise like [`alloc_frame`].
+/// Allocates a frame of zeros. Otherwise like [`alloc_frame`] with this `mobility`.
 ///
 /// # Errors
-/// Those of [`alloc_frame`].
+/// `ENOMEM` if no memory could be freed, or the current task is being killed.
 pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     let frame = alloc_frame(mobility)?;
     // SAFETY: the new frame has no other user.

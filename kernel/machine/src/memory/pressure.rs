@@ -198,9 +198,9 @@ fn wait(nanos: u64) {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + nanos));
 }
 
-/// Allocates a block for the kernel. If no block is free and the caller may block, frees memory or
-/// waits for some. With `assured`, the request may use the reserve if that does not help. Returns
-/// `None` if there is no memory.
+/// Allocates a block for `request` of the kernel. If no block is free and the caller may block,
+/// frees memory or waits for some. If that does not help and `assured` is set, the block may come
+/// from the reserve. Returns `None` if there is no memory.
 #[inline]
 pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
     match percpu::allocate(request) {

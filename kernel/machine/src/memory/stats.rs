@@ -225,19 +225,20 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
     ]
 }
 
-/// Adds `change` to the number of cached pages of disks. All these counts are Relaxed: numbers to
-/// show, and to compare with limits.
+/// Adds `change` to the number of cached pages of disks ([`disk_pages`]). It is negative if pages
+/// leave the cache.
 pub fn count_disk_pages(change: i64) {
     DISK_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
-/// Adds `change` to the number of modified pages whose write to a disk or to the host has not
-/// begun.
+/// Adds `change`, which may be negative, to the number of modified pages whose write to a disk or
+/// to the host has not begun ([`unwritten`]).
 pub fn count_dirty_pages(change: i64) {
     DIRTY_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
-/// Adds `change` to the number of pages that are being written to disks.
+/// Adds `change`, which may be negative, to the number of pages that are being written to disks
+/// ([`unwritten`]).
 pub fn count_writing_pages(change: i64) {
     WRITING_PAGES.fetch_add(change, Ordering::Relaxed);
 }
@@ -329,7 +330,7 @@ pub fn zones() -> usize {
     super::allocator().zones()
 }
 
-/// Returns Linux's name for a kind of zone.
+/// Returns Linux's name for a zone of the kind `kind`.
 pub fn zone_name(kind: ZoneKind) -> &'static str {
     match kind {
         ZoneKind::Dma => "DMA",
@@ -354,7 +355,7 @@ pub fn orders() -> impl Iterator<Item = Order> {
     Order::all()
 }
 
-/// Returns Linux's name for a mobility in `/proc/pagetypeinfo`.
+/// Returns Linux's name for `mobility` in `/proc/pagetypeinfo`.
 pub fn mobility_name(mobility: Mobility) -> &'static str {
     match mobility {
         Mobility::Unmovable => "Unmovable",

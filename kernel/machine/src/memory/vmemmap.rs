@@ -67,8 +67,8 @@ pub(super) fn restore_large(first: Frame) -> bool {
 }
 
 /// Tries to move the part of the memmap out of each block of `carriers`, which contains the block's
-/// own part. Calls `is_whole` with each block for which it succeeds, before it frees the block. See
-/// [`logic::vmemmap::relieve`].
+/// own part, and frees the blocks for which that succeeds. Calls `is_whole` with each such block
+/// before the block is freed. See [`logic::vmemmap::relieve`].
 pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);
 }

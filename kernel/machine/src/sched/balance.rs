@@ -124,8 +124,8 @@ pub(super) fn enqueue_elsewhere(thread: Owned) {
     put(cpu, thread, false);
 }
 
-/// Starts a new thread by putting it on a run queue. Other threads may know the thread before it
-/// starts. The new thread serves the bits that they set in its work word before it enters user
+/// Starts `thread`, which has never run, by putting it on a run queue. Other threads may know the
+/// thread before it starts. It serves the bits that they set in its work word before it enters user
 /// mode.
 ///
 /// # Panics

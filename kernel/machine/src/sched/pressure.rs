@@ -320,7 +320,7 @@ pub(super) fn on_timer(queue: &RunQueue) {
 }
 
 /// Adds a watcher of stalls for `resource`: until [`unwatch`] is called, such stalls also end
-/// [`wait_for_stall`]. Wakes the thread in [`wait_for_stall`], if any.
+/// [`wait_for_stall`]. Wakes a thread that is in [`wait_for_stall`].
 pub fn watch(resource: Resource) {
     WATCHED[resource as usize].fetch_add(1, Relaxed);
     STALLED.store(true, Relaxed);

@@ -283,8 +283,8 @@ impl Thread {
         self.nice.load(Ordering::Relaxed)
     }
 
-    /// Sets the thread's nice value, limited to -20 to 19. With `idle`, the thread gets only time
-    /// that other threads leave (`SCHED_IDLE`).
+    /// Sets the thread's nice value to `nice`, limited to -20 to 19. With `idle`, the thread gets
+    /// only time that other threads leave (`SCHED_IDLE`).
     pub fn set_weight(&self, nice: i32, idle: bool) {
         self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
         self.idle_weight.store(idle, Ordering::Relaxed);
@@ -317,8 +317,8 @@ impl Thread {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the thread's real-time priority, and updates [`Self::weighed`]. The caller,
-    /// [`super::realtime::set`], moves the thread to its new place in the queues.
+    /// Sets the thread's real-time priority to `priority`, and updates [`Self::weighed`]. The
+    /// caller, [`super::realtime::set`], moves the thread to its new place in the queues.
     pub(super) fn store_priority(&self, priority: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weigh();

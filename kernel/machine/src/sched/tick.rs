@@ -104,9 +104,9 @@ pub fn on_timer() {
 }
 
 /// Handles another CPU's request to check this CPU's run queue
-/// ([`Entries::resched`](crate::arch::Entries::resched)). Takes a thread from another CPU
-/// if that CPU has clearly more load. Marks the running thread for replacement if another one is
-/// due.
+/// ([`Entries::resched`](crate::arch::Entries::resched)). Takes a thread from the CPU with the most
+/// load if that load is at least two threads more. Marks the running thread for replacement if
+/// another one is due.
 pub fn on_resched() {
     if !super::started() {
         return;

@@ -343,9 +343,11 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
 
 /// Tries to free all frames of the blocks that left a pool and contain their own part of the
 /// memmap. The other frames of such a block must be free, and frames elsewhere must be free for its
-/// part of the memmap. Before each attempt it calls `empty` with the block, which may move the
-/// other frames of the block. A block that could not be freed is tried again after the others. Ends
-/// when all blocks were tried, or after some failures in a row.
+/// part of the memmap.
+///
+/// Calls `empty` with the first frame of each block before the attempt; `empty` may move the other
+/// frames of the block. A block that could not be freed is tried again after the others. Ends when
+/// all blocks were tried, or after some failures in a row.
 pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
