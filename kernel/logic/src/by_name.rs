@@ -48,8 +48,8 @@ pub struct ByName<T> {
 }
 
 impl<T: Named> ByName<T> {
-    /// Returns an empty set. `key` is a secret for the hash of names: an attacker who does not know
-    /// it cannot find names with the same hash.
+    /// Returns an empty set. `key` is a secret for the hash of names. Without knowing it, an
+    /// attacker cannot find names with the same hash.
     pub const fn new(key: u64) -> Self {
         Self {
             key: key | 1,

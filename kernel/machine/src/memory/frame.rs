@@ -49,9 +49,9 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. The
-    /// arguments have the meaning of [`Self::try_new_on`]. A frame that was never used and that the
-    /// host provided zeroed is not cleared again.
+    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. `mobility`
+    /// says whether the frame can be moved later. `reserve` says whether it may come from the
+    /// reserve. A frame that was never used and that the host provided zeroed is not cleared again.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
