@@ -105,7 +105,7 @@ impl Instruction {
     /// Size of a `struct sock_filter` in bytes.
     pub const BYTES: usize = 8;
 
-    /// Parses the bytes of a `struct sock_filter`.
+    /// Parses `bytes`, a `struct sock_filter`. The result may be an invalid instruction.
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let [c0, c1, if_true, if_false, k0, k1, k2, k3] = bytes;
         Self {

@@ -48,8 +48,8 @@ pub struct ByName<T> {
 }
 
 impl<T: Named> ByName<T> {
-    /// Returns an empty set. Without knowing `key`, an attacker cannot find names with the same
-    /// hash.
+    /// Returns an empty set. `key` is a secret for the hash of names. Without knowing it, an
+    /// attacker cannot find names with the same hash.
     pub const fn new(key: u64) -> Self {
         Self {
             key: key | 1,
@@ -71,17 +71,17 @@ impl<T: Named> ByName<T> {
         self.count
     }
 
-    /// Returns whether the set is empty.
+    /// Returns whether the set has no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns the item with this `name`, if any.
+    /// Returns the item called `name`, or `None` if the set has no such item.
     pub fn get(&self, name: &[u8]) -> Option<&T> {
         self.get_at(hash(self.key, name), name)
     }
 
-    /// Returns the item with this `name`, whose hash is `hash`, if any.
+    /// Like [`Self::get`], for a `name` whose hash is `hash`.
     pub(super) fn get_at(&self, hash: u64, name: &[u8]) -> Option<&T> {
         let alike = self.by_hash.get(&hash)?;
         core::iter::once(&alike.first)
@@ -89,7 +89,7 @@ impl<T: Named> ByName<T> {
             .find(|thing| thing.name() == name)
     }
 
-    /// Returns the item with this `name` for modification, if any.
+    /// Returns the item called `name` for modification, or `None` if the set has no such item.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut T> {
         let alike = self.by_hash.get_mut(&hash(self.key, name))?;
         core::iter::once(&mut alike.first)
@@ -103,7 +103,7 @@ impl<T: Named> ByName<T> {
         self.insert_at(hash(self.key, thing.name()), thing);
     }
 
-    /// Adds `thing`, whose name has the hash `hash`. The condition of [`Self::insert`] applies.
+    /// Like [`Self::insert`], for a `thing` whose name has the hash `hash`.
     pub(super) fn insert_at(&mut self, hash: u64, thing: T) {
         self.count += 1;
         if let Some(alike) = self.by_hash.get_mut(&hash) {
@@ -117,12 +117,12 @@ impl<T: Named> ByName<T> {
         self.by_hash.insert(hash, alike);
     }
 
-    /// Removes and returns the item with this `name`, if any.
+    /// Removes the item called `name` and returns it. Returns `None` if the set has no such item.
     pub fn remove(&mut self, name: &[u8]) -> Option<T> {
         self.remove_at(hash(self.key, name), name)
     }
 
-    /// Removes and returns the item with this `name`, whose hash is `hash`, if any.
+    /// Like [`Self::remove`], for a `name` whose hash is `hash`.
     pub(super) fn remove_at(&mut self, hash: u64, name: &[u8]) -> Option<T> {
         let alike = self.by_hash.get_mut(&hash)?;
         let thing = if alike.first.name() != name {

@@ -19,10 +19,10 @@ pub enum ParkedBy {
 }
 
 impl ParkedBy {
-    /// Returns whether the mover may park the entry. The mover cannot tell another operation's
-    /// parking from its own. Suppose that the other operation unparks the entry, a program stores,
-    /// and the other operation parks it again. Then the mover would map a copy made before the
-    /// store.
+    /// Returns `true` if no operation has parked the entry, so that the mover may park it. The
+    /// mover cannot tell another operation's parking from its own. Suppose that the other operation
+    /// unparks the entry, a program stores, and the other operation parks it again. Then the mover
+    /// would map a copy made before the store.
     pub const fn may_be_movers(self) -> bool {
         matches!(self, Self::None)
     }
@@ -35,24 +35,26 @@ pub trait Moving {
     /// references.
     fn has_references(&self, count: u32) -> bool;
 
-    /// Returns whether `entry` is still parked. A fault may have restored it since.
+    /// Returns whether the entry with number `entry` is still parked. A fault may have restored it
+    /// since.
     fn is_parked(&self, entry: usize) -> bool;
 
-    /// Restores the rights of `entry`, except the right to store, if it is still parked. The next
-    /// store faults, and the fault checks whether the frame has other references.
+    /// Restores the rights of the entry with number `entry`, except the right to store, if it is
+    /// still parked. The next store faults, and the fault checks whether the frame has other
+    /// references.
     fn unpark(&self, entry: usize);
 
-    /// Copies the bytes to the new frame, which has no other user yet.
+    /// Copies the bytes of the frame to the new frame, which replaces it and has no other user yet.
     fn copy(&self);
 
-    /// Makes `entry` map the new frame if it is still parked. Returns `false` if it is not parked
-    /// any more.
+    /// Makes the entry with number `entry` map the new frame and returns `true` if the entry is
+    /// still parked. Otherwise changes nothing and returns `false`.
     fn exchange(&self, entry: usize) -> bool;
 }
 
 /// Moves the frame of `moving`, which has `entries` parked entries, if it has no other references.
-/// Returns how many entries map the new frame. The other entries map the old frame, with the same
-/// bytes. Returns 0 if the frame was not moved.
+/// Returns the number of entries that map the new frame then. The other entries map the old frame,
+/// with the same bytes. Returns 0 if the frame was not moved, and unparks all entries then.
 pub fn carry(moving: &impl Moving, entries: usize) -> usize {
     // In this order: an entry that is parked after the count was parked at the count, and held a
     // reference then. With one entry, the exchange itself proves that. With several, one entry may

@@ -166,7 +166,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Adds the status of a thread.
+    /// Adds the status of `thread`: its registers, its signals and its times (`NT_PRSTATUS`).
     ///
     /// # Errors
     /// [`TryReserveError`] if memory is short.
@@ -194,18 +194,19 @@ impl Notes {
         self.note(kind::PRSTATUS, &[&status])
     }
 
-    /// Adds the floating-point registers of a thread. `image` is their FXSAVE image.
+    /// Adds the floating-point registers of a thread (`NT_PRFPREG`). `image` is their FXSAVE image.
     ///
     /// # Errors
-    /// The errors of [`Self::thread`].
+    /// [`TryReserveError`] if memory is short.
     pub fn floats(&mut self, image: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::PRFPREG, &[image])
     }
 
-    /// Adds the data about the process. At most 79 bytes of its arguments are kept.
+    /// Adds the data in `process` about the process as a whole (`NT_PRPSINFO`). At most 79 bytes of
+    /// its arguments are kept.
     ///
     /// # Errors
-    /// The errors of [`Self::thread`].
+    /// [`TryReserveError`] if memory is short.
     pub fn process(&mut self, process: &Process<'_>) -> Result<(), TryReserveError> {
         let mut about = [0; 136];
         about[..2].copy_from_slice(&process.main.state());
@@ -231,27 +232,29 @@ impl Notes {
         self.note(kind::PRPSINFO, &[&about])
     }
 
-    /// Adds the signal that ended the process. `info` is its `siginfo_t`, as a handler would see
-    /// it.
+    /// Adds the signal that ended the process (`NT_SIGINFO`). `info` is its `siginfo_t`, as a
+    /// handler would see it.
     ///
     /// # Errors
-    /// The errors of [`Self::thread`].
+    /// [`TryReserveError`] if memory is short.
     pub fn signal(&mut self, info: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::SIGINFO, &[info])
     }
 
-    /// Adds the auxiliary vector `words`, which the program found after its environment.
+    /// Adds the auxiliary vector `words`, which the program found after its environment
+    /// (`NT_AUXV`).
     ///
     /// # Errors
-    /// The errors of [`Self::thread`].
+    /// [`TryReserveError`] if memory is short.
     pub fn auxiliary(&mut self, words: &[u8]) -> Result<(), TryReserveError> {
         self.note(kind::AUXV, &[words])
     }
 
-    /// Adds the mapped files `files`. If their note would exceed 4 MiB, it is omitted, as on Linux.
+    /// Adds the list of mapped files `files` (`NT_FILE`). If the list would exceed 4 MiB, it is
+    /// omitted, as on Linux.
     ///
     /// # Errors
-    /// The errors of [`Self::thread`].
+    /// [`TryReserveError`] if memory is short.
     pub fn files<'a>(
         &mut self,
         files: impl Iterator<Item = Mapped<'a>> + Clone,

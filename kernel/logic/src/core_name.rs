@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 /// Size of the memory for a pattern in bytes, with the NUL at its end, as on Linux.
 pub const PATTERN_BYTES: usize = 128;
 
-/// The values that replace the fields of a pattern.
+/// The values that replace the fields of `kernel.core_pattern`.
 #[derive(Copy, Clone, Debug)]
 pub struct Facts<'a> {
     /// The process ID.

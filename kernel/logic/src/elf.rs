@@ -187,9 +187,10 @@ pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
         })
 }
 
-/// Checks the program headers in `table` and returns their combined contents. Segments must end at
-/// least one page below `user_end`, the first address that programs cannot use. As on Linux,
-/// segments may overlap, be in any order, and extend beyond the file.
+/// Checks the program headers in `table` of the file with the header `header`, and returns their
+/// combined contents. Segments must end at least one page below `user_end`, the first address that
+/// programs cannot use. As on Linux, segments may overlap, be in any order, and extend beyond the
+/// file.
 ///
 /// # Errors
 /// [`ElfError::Malformed`] with the invalid field.

@@ -99,19 +99,20 @@ impl Events {
         }
     }
 
-    /// Returns whether nothing waits to be read.
+    /// Returns whether neither an event nor a report of lost events waits to be read.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.lost.is_none()
     }
 
-    /// Returns the number of bytes of all events.
+    /// Returns the number of bytes that wait to be read: those of all events, and of the report of
+    /// lost events.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds `event`. If `limit` events wait already or memory is short, adds one report of lost
-    /// events instead. An event that equals the last one except for its cookie is not added.
-    /// Returns whether there is something new to read.
+    /// Adds `event`. If `limit` events wait already or memory is short, adds a report of lost
+    /// events instead, unless one waits already. An event that equals the last one except for its
+    /// cookie is not added. Returns `true` if an event or a report was added, else `false`.
     pub fn add(&mut self, event: &Event<'_>, limit: usize) -> bool {
         let told = usize::from(self.lost.is_some());
         if self.waiting.len() + told >= limit {
@@ -147,7 +148,8 @@ impl Events {
     }
 
     /// Removes the first event and returns its bytes. Returns `None` if the queue is empty. If the
-    /// event has more than `room` bytes, it stays, and the result is [`TooLarge`].
+    /// event has more than `room` bytes, it stays in the queue, and the result is `Some` of
+    /// [`TooLarge`].
     pub fn take(&mut self, room: usize) -> Option<Result<Taken, TooLarge>> {
         if self.lost == Some(0) {
             if room < HEADER {

@@ -144,7 +144,7 @@ impl<T: Linked> Heap<T> {
         Some(root)
     }
 
-    /// Removes `item`. Returns `false` if it was in no heap.
+    /// Removes `item` and returns `true`. Returns `false` if it was in no heap.
     ///
     /// # Safety
     /// The item must be valid, and in this heap or in none.

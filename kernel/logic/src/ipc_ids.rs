@@ -78,7 +78,7 @@ impl<T> IpcIds<T> {
         self.count == 0
     }
 
-    /// Returns the number of places that have memory.
+    /// Returns the number of places for which memory is allocated.
     pub fn room(&self) -> usize {
         self.slots.capacity()
     }
@@ -88,13 +88,14 @@ impl<T> IpcIds<T> {
         self.slots.len().saturating_sub(1)
     }
 
-    /// Returns the ID that [`Self::set_next_id`] requested for the next object, if any.
+    /// Returns the ID that [`Self::set_next_id`] requested for the next object, or `None` if no ID
+    /// is requested.
     pub fn next_id(&self) -> Option<i32> {
         self.next
     }
 
-    /// Requests `id`, which must not be negative, for the next object. If the place in `id` is in
-    /// use, the object gets the next free place after it, with the round of `id`.
+    /// Requests `id`, which must not be negative, for the next object. If the place in the low bits
+    /// of `id` is in use, the object gets the next free place after it, with the high bits of `id`.
     pub fn set_next_id(&mut self, id: i32) {
         self.next = Some(id);
     }
@@ -178,10 +179,10 @@ impl<T> IpcIds<T> {
         Ok(&mut slot.object)
     }
 
-    /// Returns the ID of the object in `place`. If `place` is an ID, its round is ignored.
+    /// Returns the ID of the object in `place`. If `place` is an ID, only its low bits count.
     ///
     /// # Errors
-    /// `EINVAL` if the place is free.
+    /// `EINVAL` if the place is free or `place` is negative.
     pub fn at(&self, place: i32) -> Result<i32, Errno> {
         let slot = self.slots.get(place_of(place)?).and_then(Option::as_ref);
         slot.map(|slot| slot.id).ok_or(Errno::EINVAL)
@@ -243,8 +244,8 @@ impl<T> IpcIds<T> {
         }
     }
 
-    /// Returns the ID of the first object at or after `place`, and the place after that object.
-    /// Returns `None` if there is none.
+    /// Returns the ID of the first object at or after `place`, and the number of the place after
+    /// that object. Returns `None` if there is no such object.
     pub fn next_from(&self, place: usize) -> Option<(i32, usize)> {
         let mut behind = self.slots.iter().enumerate().skip(place);
         behind.find_map(|(place, slot)| Some((slot.as_ref()?.id, place + 1)))

@@ -58,7 +58,7 @@ pub unsafe trait Linked: Sized {
     fn links(&self) -> &Links<Self>;
 }
 
-/// The decision of [`List::sift`] about an item.
+/// The answer of the closure `choose` of [`List::sift`] about an item.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sift {
     /// The item stays.
@@ -129,7 +129,8 @@ impl<T: Linked> List<T> {
     /// Adds `item` at the front.
     ///
     /// # Safety
-    /// The same as for [`Self::push_back`].
+    /// The item must be in no list. It must stay valid and must not move until it has left the
+    /// list.
     pub unsafe fn push_front(&mut self, item: NonNull<T>) {
         let item = item.as_ptr().cast_const();
         // SAFETY: the caller guarantees that the new item is valid; those in the list stay valid
@@ -158,7 +159,7 @@ impl<T: Linked> List<T> {
         unsafe { Self::of(item.as_ptr()) }.queued
     }
 
-    /// Removes `item`. Returns `false` if it was in no list.
+    /// Removes `item` and returns `true`. Returns `false` if it was in no list.
     ///
     /// # Safety
     /// The item must be valid, and in this list or in none.
@@ -186,8 +187,9 @@ impl<T: Linked> List<T> {
         true
     }
 
-    /// Visits the items from the front and removes those for which `choose` returns [`Sift::Take`].
-    /// Calls `taken` with each of them after it has left the list.
+    /// Visits the items from the front and calls `choose` with each. Removes the items for which
+    /// `choose` returns [`Sift::Take`], and calls `taken` with each of them after it has left the
+    /// list. [`Sift::Stop`] ends the visit.
     pub fn sift(&mut self, mut choose: impl FnMut(&T) -> Sift, mut taken: impl FnMut(NonNull<T>)) {
         let mut at = self.first;
         while let Some(item) = NonNull::new(at.cast_mut()) {

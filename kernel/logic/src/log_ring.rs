@@ -55,13 +55,14 @@ impl<const BYTES: usize> LogRing<BYTES> {
         self.end
     }
 
-    /// Returns `place`, or the place of the oldest line if the byte at `place` was overwritten.
+    /// Returns `place`, or the place of the oldest line in the ring if the byte at `place` was
+    /// overwritten.
     pub fn still(&self, place: u64) -> u64 {
         place.max(self.start)
     }
 
-    /// Returns the place where the newest lines begin. These lines are not before `place`, and fit
-    /// into `room` bytes together.
+    /// Returns the place from which to read the newest lines into `room` bytes. It is `place`, or
+    /// the beginning of the first later line from which on all lines fit and are still in the ring.
     pub fn newest(&self, place: u64, room: u64) -> u64 {
         let mut from = self.still(place);
         while self.end - from > room {

@@ -49,7 +49,7 @@ impl From<NoMemory> for Errno {
 
 /// An address space that maps the file, as far as the list needs it.
 pub trait Member: Clone {
-    /// Returns whether the address space is gone for good.
+    /// Returns whether the address space no longer exists, because its last reference was dropped.
     fn is_gone(&self) -> bool;
     /// Returns the number of the address space. Numbers are never reused, and a child's number is
     /// greater than its parent's.
@@ -93,8 +93,8 @@ impl<L, W> Members<L, W> {
 }
 
 impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, W> {
-    /// Adds the address space `member`, unless it is a member already. The space must not show any
-    /// page of the file yet. Its later entries all come from faults.
+    /// Adds the address space `member`, unless it is a member already. No page table of this space
+    /// may map a page of the file yet. Only faults may add such entries later.
     ///
     /// # Errors
     /// [`NoMemory`] if the list cannot grow.
@@ -129,9 +129,9 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         self.join(child)
     }
 
-    /// Removes the member with this `number`, whose address space is gone. Does nothing if there is
-    /// none. The place in the list may stay vacant while members are behind it. The list frees its
-    /// memory with its last member.
+    /// Removes the member with this `number`, whose address space no longer exists. Does nothing if
+    /// there is no such member. Its place in the list may stay vacant while members follow it. The
+    /// list frees its memory with its last member.
     pub fn leave(&self, number: u64) {
         let mut list = self.list.lock();
         let Ok(place) = list.binary_search_by_key(&number, |place| place.0) else {
@@ -152,7 +152,7 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         &self.list
     }
 
-    /// Returns whether there is any member whose address space is not gone.
+    /// Returns whether any member is left whose address space still exists.
     pub fn any(&self) -> bool {
         self.list.lock().iter().any(|place| !is_vacant(place))
     }
@@ -171,8 +171,9 @@ impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, 
         self.walking.lock()
     }
 
-    /// Visits each member once, after the file has changed. `visit` may receive members that are
-    /// gone. Waits for other walks; holds no spin lock while it calls `visit`.
+    /// Calls `visit` once with each member, in the order of their numbers. Call this after the file
+    /// has changed. `visit` may receive members whose address space no longer exists. Waits for
+    /// other walks; holds no spin lock while it calls `visit`.
     pub fn walk(&self, mut visit: impl FnMut(M)) {
         // AcqRel: the file's change comes before; pairs with the Acquire in `sequence`.
         self.sequence.fetch_add(1, Ordering::AcqRel);

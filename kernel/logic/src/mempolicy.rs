@@ -64,11 +64,11 @@ impl Nodes {
 pub struct Policy(u8);
 
 impl Policy {
-    /// Checks the mode and flags in `mode`, which Linux does before it reads the nodes.
+    /// Checks `mode`, the mode and flags that a program passes. Linux does so before it reads the
+    /// nodes.
     ///
     /// # Errors
-    /// Fails with `EINVAL` for an unknown mode, and for flags that exclude each other or do not fit
-    /// the mode.
+    /// `EINVAL` for an unknown mode, and for flags that exclude each other or do not fit the mode.
     pub fn check_mode(mode: u32) -> Result<(), Errno> {
         let (flags, mode) = (mode & FLAGS, mode & !FLAGS);
         let places = STATIC_NODES | RELATIVE_NODES;
@@ -114,12 +114,13 @@ impl Policy {
         self.0
     }
 
-    /// Returns whether this is "no policy".
+    /// Returns whether this is the default policy (`MPOL_DEFAULT`), which means that no policy is
+    /// set.
     pub fn is_default(self) -> bool {
         self.0 == DEFAULT
     }
 
-    /// Returns whether pages are spread over the nodes in turn.
+    /// Returns whether the mode is `MPOL_INTERLEAVE`, which spreads pages over the nodes in turn.
     pub fn interleaves(self) -> bool {
         NAMES.get(usize::from(self.0 & MODE)) == Some(&"interleave")
     }

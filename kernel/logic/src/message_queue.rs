@@ -33,7 +33,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Returns the messages that `msgrcv` with the type `kind` accepts. `except` is `MSG_EXCEPT`.
+    /// Returns the messages that `msgrcv(2)` with the type `kind` accepts. `except` says whether
+    /// `MSG_EXCEPT` is set.
     pub fn new(kind: i64, except: bool) -> Self {
         match kind {
             0 => Self::Any,
@@ -90,9 +91,10 @@ pub struct Mark {
 /// A caller that waits to send or to receive. When its wait ends, one of its methods is called,
 /// with the lock of the queue held.
 pub trait Party<B> {
-    /// Hands the waiting receiver its message, or the error that ends its wait.
+    /// Ends the wait of a receiver with `result`: its message, or the error that ends the wait.
     fn received(self, result: Result<Message<B>, Errno>);
-    /// Reports to the waiting sender that its message was sent, or the error that ends its wait.
+    /// Ends the wait of a sender with `result`: its message was sent, or the error that ends the
+    /// wait.
     fn sent(self, result: Result<(), Errno>);
 }
 
@@ -178,7 +180,7 @@ impl<B, P: Party<B>> Queue<B, P> {
     /// the time.
     ///
     /// # Errors
-    /// Returns `message` if it does not fit and has to wait.
+    /// `message` itself, if it does not fit the queue now and the sender has to wait.
     pub fn send(&mut self, message: Message<B>, by: Mark) -> Result<(), Message<B>> {
         if !self.fits(message.bytes) {
             return Err(message);
@@ -254,8 +256,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         Ok(message)
     }
 
-    /// Returns the message with `n` messages before it, or `None` if there are no more than `n`
-    /// messages.
+    /// Returns the message that `n` other messages precede in the order of arrival. Returns `None`
+    /// if there are no more than `n` messages.
     pub fn peek(&self, n: usize) -> Option<&Message<B>> {
         self.messages.values().nth(n)
     }
@@ -284,8 +286,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         self.admit(seconds);
     }
 
-    /// Adds a receiver that waits, with the process ID `pid`. Returns its ticket for
-    /// [`Self::cancel_receive`].
+    /// Adds a receiver that waits for a message as `taking` says. `pid` is its process ID, and
+    /// `party` receives the result. Returns its ticket for [`Self::cancel_receive`].
     pub fn wait_to_receive(&mut self, taking: Taking, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let receiver = Receiver { taking, pid, party };
@@ -293,8 +295,8 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Adds a sender that waits with `message`, with the process ID `pid`. Returns its ticket for
-    /// [`Self::cancel_send`].
+    /// Adds a sender that waits until `message` fits. `pid` is its process ID, and `party` receives
+    /// the result. Returns its ticket for [`Self::cancel_send`].
     pub fn wait_to_send(&mut self, message: Message<B>, pid: u32, party: P) -> u64 {
         let ticket = self.ticket();
         let sender = Sender {
@@ -306,13 +308,14 @@ impl<B, P: Party<B>> Queue<B, P> {
         ticket
     }
 
-    /// Removes the waiting receiver with this `ticket`. Returns `None` if it no longer waits.
+    /// Removes the waiting receiver with this `ticket`, and returns its party without calling a
+    /// method of it. Returns `None` if the receiver no longer waits.
     pub fn cancel_receive(&mut self, ticket: u64) -> Option<P> {
         self.receivers.remove(&ticket).map(|gone| gone.party)
     }
 
-    /// Removes the waiting sender with this `ticket` and its message, which the caller must drop
-    /// without the lock. Returns `None` if the sender no longer waits.
+    /// Removes the waiting sender with this `ticket`, and returns its message and its party. The
+    /// caller must drop the message without the lock. Returns `None` if the sender no longer waits.
     pub fn cancel_send(&mut self, ticket: u64) -> Option<(Message<B>, P)> {
         let gone = self.senders.remove(&ticket)?;
         Some((gone.message, gone.party))

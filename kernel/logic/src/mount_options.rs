@@ -157,11 +157,13 @@ pub fn c_number(text: &str) -> Result<(u64, &str), Errno> {
     Ok((number, &digits[length..]))
 }
 
-/// Parses the number at the beginning of `text`, with C's prefixes and a suffix such as `M`.
-/// Returns the number and the text after it.
+/// Parses the number at the beginning of `text`, with C's prefixes and possibly one of the suffixes
+/// `k`, `m`, `g`, `t`, `p` and `e`, powers of 1024, in upper or lower case. Returns the scaled
+/// number and the text after it.
 ///
 /// # Errors
-/// The errors of [`c_number`], and `EINVAL` if the scaled number does not fit 64 bits.
+/// `EINVAL` if the text begins with no number, or if the number does not fit 64 bits before or
+/// after it is scaled.
 pub fn scaled(text: &str) -> Result<(u64, &str), Errno> {
     const SUFFIXES: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];
     let (number, rest) = c_number(text)?;

@@ -51,8 +51,8 @@ impl Nests {
         fits
     }
 
-    /// Takes the epoll set `inner` out of the epoll set `outer`. If `inner` was put in several
-    /// times, only one of them is undone.
+    /// Takes the epoll set `inner` out of the epoll set `outer`. If `inner` was put into `outer`
+    /// several times, undoes only one of them.
     pub fn leave(&mut self, outer: u64, inner: u64) {
         let take = |list: &mut Vec<u64>, number: u64| {
             if let Some(at) = list.iter().position(|&other| other == number) {

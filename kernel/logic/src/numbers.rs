@@ -125,7 +125,7 @@ impl Numbers {
         number < PID_MAX && self.word((number / 64) as usize) & (1 << (number % 64)) != 0
     }
 
-    /// Returns how many numbers are in use.
+    /// Returns the number of process and thread numbers in use.
     #[cfg(test)]
     pub fn count(&self) -> u32 {
         self.count

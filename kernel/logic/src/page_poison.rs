@@ -56,7 +56,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Returns `true` if only one bit of the page is wrong, which is mostly a fault of the memory
+    /// Returns whether only one bit of the page is wrong, which is mostly a fault of the memory
     /// hardware.
     pub const fn is_single_bit(&self) -> bool {
         self.words == 1 && (self.word ^ self.expected).count_ones() == 1

@@ -79,10 +79,11 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         self.messages.insert((Reverse(message.kind), at), message);
     }
 
-    /// Sends `message`, to the first waiting receiver or into the queue.
+    /// Sends `message` to the first waiting receiver, or adds it to the queue if no receiver waits.
+    /// Returns what happened to it.
     ///
     /// # Errors
-    /// Returns `message` if the queue is full, so that the caller has to wait.
+    /// `message` itself, if the queue is full and the sender has to wait.
     pub fn send(&mut self, message: Message<B>) -> Result<Sent, Message<B>> {
         if self.is_full() {
             return Err(message);
@@ -96,8 +97,9 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Ok(if first { Sent::First } else { Sent::Kept })
     }
 
-    /// Removes and returns the oldest message of the highest priority, or returns `None` if there
-    /// is no message. The message of a waiting sender takes the free place.
+    /// Removes and returns the oldest message of the highest priority. Returns `None` if there is
+    /// no message. If senders wait, the message of the first one is added to the queue in its
+    /// place.
     pub fn receive(&mut self) -> Option<Message<B>> {
         let (_, message) = self.messages.pop_first()?;
         self.bytes -= message.bytes;
@@ -108,29 +110,30 @@ impl<B, P: Party<B>> PriorityQueue<B, P> {
         Some(message)
     }
 
-    /// Adds a receiver that waits, with the nice value `nice`. Returns its place for
-    /// [`Self::cancel_receive`].
+    /// Adds a receiver that waits for a message. `nice` is its nice value, and `party` receives the
+    /// result. Returns its place for [`Self::cancel_receive`].
     pub fn wait_to_receive(&mut self, nice: i32, party: P) -> Place {
         let place = (nice, self.ticket());
         self.receivers.insert(place, party);
         place
     }
 
-    /// Adds a sender that waits with `message`, with the nice value `nice`. Returns its place for
-    /// [`Self::cancel_send`].
+    /// Adds a sender that waits until there is room for `message`. `nice` is its nice value, and
+    /// `party` receives the result. Returns its place for [`Self::cancel_send`].
     pub fn wait_to_send(&mut self, nice: i32, message: Message<B>, party: P) -> Place {
         let place = (nice, self.ticket());
         self.senders.insert(place, (party, message));
         place
     }
 
-    /// Removes the waiting receiver at `place`. Returns `None` if it no longer waits.
+    /// Removes the waiting receiver at `place` and returns its party. Returns `None` if it no
+    /// longer waits.
     pub fn cancel_receive(&mut self, place: Place) -> Option<P> {
         self.receivers.remove(&place)
     }
 
-    /// Removes the waiting sender at `place` and its message, which the caller must drop without
-    /// the lock. Returns `None` if the sender no longer waits.
+    /// Removes the waiting sender at `place`, and returns its party and its message. The caller
+    /// must drop the message without the lock. Returns `None` if the sender no longer waits.
     pub fn cancel_send(&mut self, place: Place) -> Option<(P, Message<B>)> {
         self.senders.remove(&place)
     }

@@ -74,7 +74,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns the option that enables the event. `Stop` needs none: a seized tracee always has it.
+    /// Returns the option that enables the event. Returns no option for `Stop`, which every seized
+    /// tracee reports.
     pub const fn option(self) -> Options {
         match self {
             Self::Fork => Options::FORK,

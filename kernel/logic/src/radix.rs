@@ -103,7 +103,7 @@ impl<T> RadixTree<T> {
         self.len == 0
     }
 
-    /// Returns the page at `index`, if any.
+    /// Returns the page at `index`, or `None` if there is no page.
     pub fn get(&self, index: u64) -> Option<&T> {
         if index >= capacity(self.height) {
             return None;
@@ -176,7 +176,7 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Returns the page at `index` for modification, if any.
+    /// Returns the page at `index` for modification, or `None` if there is no page.
     pub fn get_mut(&mut self, index: u64) -> Option<&mut T> {
         if index >= capacity(self.height) {
             return None;
@@ -194,7 +194,8 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Puts the page `value` at `index` and returns the page that was there, if any.
+    /// Puts the page `value` at `index`. Returns the page that was there before, or `None` if there
+    /// was no page.
     ///
     /// # Errors
     /// [`NoMemory`] if memory is short or `index` is too large. The contents are unchanged then,
@@ -270,7 +271,8 @@ impl<T> RadixTree<T> {
         result
     }
 
-    /// Returns the first page at or above `index`, and its index. Returns `None` if there is none.
+    /// Returns the index of the first page at or above `index`, and that page. Returns `None` if
+    /// there is no such page.
     pub fn next_from(&self, index: u64) -> Option<(u64, &T)> {
         if index >= capacity(self.height) {
             return None;
@@ -297,8 +299,9 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Removes the first pages in `from..end`, up to the length of `batch`, and puts them into
-    /// `batch`. Returns their number and the first index that was not looked at.
+    /// Removes the first pages in `from..end` and puts them into `batch`, until it is full. Returns
+    /// the number of removed pages, and the index from which to continue. If fewer pages were
+    /// removed than `batch` has places, no page is left in `from..end`.
     pub fn take_batch(&mut self, from: u64, end: u64, batch: &mut [Option<T>]) -> (usize, u64) {
         let end = end.min(capacity(self.height));
         let mut taken = Taken {

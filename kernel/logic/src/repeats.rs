@@ -33,9 +33,10 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Counts `fault`. If the page tables allow the access, `look` returns the version of the
-    /// memory's areas, else `None`. Returns whether the fault repeats for ever; then the count
-    /// begins again.
+    /// Counts `fault`. Returns `true` if the fault repeats for ever; then the count begins again.
+    /// Returns `false` otherwise. `look` must return the version of the memory's areas if the page
+    /// tables allow the access, and `None` if they do not. It is called only after some equal
+    /// faults.
     pub fn note(&mut self, fault: Fault, look: impl FnOnce() -> Option<u64>) -> bool {
         if fault != self.fault {
             *self = Self {

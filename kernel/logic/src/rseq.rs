@@ -25,8 +25,9 @@ impl Section {
         address.wrapping_sub(self.start) < self.length
     }
 
-    /// Returns whether a thread that would continue at `next` must continue at [`Self::abort`]
-    /// instead. Addresses of programs are below `end`.
+    /// Returns whether a thread that would continue at the address `next` must continue at
+    /// [`Self::abort`] instead, because `next` is in the section. `end` is the first address that
+    /// programs cannot use.
     ///
     /// # Errors
     /// [`Senseless`] if the description is invalid. The flags are only checked if `next` is in the

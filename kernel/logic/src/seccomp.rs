@@ -43,7 +43,8 @@ impl Action {
         Self::Allow,
     ];
 
-    /// Returns the action with this `number`, or `None` if there is none.
+    /// Returns the action whose `SECCOMP_RET_*` value is `number`, or `None` if there is no such
+    /// action.
     pub fn numbered(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|one| *one as u32 == number)
     }
@@ -177,11 +178,11 @@ impl Filter {
         }
     }
 
-    /// Puts this filter, which has no earlier ones yet, upon `earlier`. Allocates and frees
-    /// nothing, so a spin lock may be held.
+    /// Stacks this filter, which has no earlier filters yet, on the filter `earlier`, or leaves it
+    /// alone if that is `None`. Allocates and frees nothing, so a spin lock may be held.
     ///
     /// # Errors
-    /// `ENOMEM` if the filters together are too long.
+    /// `ENOMEM` if the programs of all these filters together are too long.
     pub fn put_upon(&mut self, earlier: Option<Arc<Self>>) -> Result<(), Errno> {
         let (count, weight) = earlier
             .as_ref()
@@ -217,7 +218,7 @@ impl Filter {
         core::iter::successors(Some(self), |filter| filter.earlier.as_deref())
     }
 
-    /// Returns whether `other` is among the filters that this filter was put upon.
+    /// Returns whether `other` is one of the earlier filters on which this filter is stacked.
     pub fn stands_upon(&self, other: &Self) -> bool {
         self.chain()
             .skip(1)

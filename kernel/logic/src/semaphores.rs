@@ -197,8 +197,8 @@ impl<W> Set<W> {
         size_of::<Semaphore>()
     }
 
-    /// Returns the value of a semaphore, and the ID of the process that last operated on it
-    /// (`GETPID`). Returns `None` if there is no such semaphore.
+    /// Returns the value of the semaphore with index `semaphore`, and the ID of the process that
+    /// last operated on it (`GETPID`). Returns `None` if there is no such semaphore.
     pub fn value(&self, semaphore: usize) -> Option<(u16, u32)> {
         self.semaphores.get(semaphore).map(|s| (s.value, s.pid))
     }
@@ -208,8 +208,8 @@ impl<W> Set<W> {
         self.semaphores.iter().map(|semaphore| semaphore.value)
     }
 
-    /// Returns how many calls wait for a semaphore: for the value 0 if `for_zero`, else for a
-    /// larger value. Each call waits for one semaphore.
+    /// Returns the number of calls that wait for the semaphore with index `semaphore`: for the
+    /// value 0 if `for_zero`, else for a larger value. Each call waits for one semaphore.
     pub fn count_waiting(&self, semaphore: u16, for_zero: bool) -> usize {
         let waits = |waiting: &&Waiting<W>| {
             let one = waiting.operations[waiting.blocking];
@@ -218,8 +218,8 @@ impl<W> Set<W> {
         self.waiting.values().filter(waits).count()
     }
 
-    /// Allocates memory for the adjustments of `owner`, which `SEM_UNDO` needs. Returns whether
-    /// `owner` had none before.
+    /// Allocates memory for the adjustments of `owner`, which `SEM_UNDO` needs, and returns `true`.
+    /// Returns `false` if `owner` has that memory already.
     ///
     /// # Errors
     /// `ENOMEM` if memory is short.
@@ -237,19 +237,21 @@ impl<W> Set<W> {
         self.adjustments.keys().copied()
     }
 
-    /// Tries the `operations` of a call once. Either all of them are done, or none.
+    /// Tries the `operations` of a call by `caller` once. Returns [`Attempt::Done`] if all of them
+    /// were done. If one has to wait, does none and returns [`Attempt::Blocked`].
     ///
     /// # Errors
     /// `EAGAIN` if an operation would have to wait and must not. `ERANGE` if a value or an
     /// adjustment would exceed its bounds. `EFBIG` if there is no such semaphore. `ENOMEM` if
-    /// `SEM_UNDO` is set and the owner has no adjustments.
+    /// `SEM_UNDO` is set and the owner has no adjustments. No operation was done then.
     pub fn attempt(&mut self, operations: &[Operation], caller: Caller) -> Result<Attempt, Errno> {
         let adjustments = caller.undo.and_then(|id| self.adjustments.get_mut(&id));
         attempt(&mut self.semaphores, adjustments, operations, caller.pid)
     }
 
-    /// Adds the waiting call `who`, for which [`Self::attempt`] returned [`Attempt::Blocked`] with
-    /// `blocking`. Returns its ticket for [`Self::cancel`].
+    /// Adds a waiting call of `caller` with `operations`, for which [`Self::attempt`] returned
+    /// [`Attempt::Blocked`] of `blocking`. `who` identifies the call when its wait ends. Returns
+    /// its ticket for [`Self::cancel`].
     pub fn wait(
         &mut self,
         operations: Box<[Operation]>,
@@ -275,7 +277,8 @@ impl<W> Set<W> {
         ticket
     }
 
-    /// Removes the waiting call with this `ticket`. Returns `None` if it no longer waits.
+    /// Removes the waiting call with this `ticket`, and returns the value that identifies it.
+    /// Returns `None` if it no longer waits.
     pub fn cancel(&mut self, ticket: u64) -> Option<W> {
         let waiting = self.waiting.remove(&ticket)?;
         match waiting.simple(ticket) {
@@ -304,8 +307,8 @@ impl<W> Set<W> {
     }
 
     /// Ends the waiting calls that became possible because the semaphores in `changed` have
-    /// changed. Calls `end` with each of them and its result. Returns whether one of them
-    /// succeeded.
+    /// changed. Calls `end` with each of them and its result. Returns whether a call succeeded,
+    /// which may have changed further values.
     pub fn settle(
         &mut self,
         changed: impl IntoIterator<Item = u16>,
@@ -387,8 +390,9 @@ impl<W> Set<W> {
         }
     }
 
-    /// Sets a semaphore to `value` (`SETVAL`) and clears all adjustments of it. The caller must
-    /// then call [`Self::settle`]. Returns `false` if there is no such semaphore.
+    /// Sets the semaphore with index `semaphore` to `value` (`SETVAL`) and clears all adjustments
+    /// of it. `pid` is the ID of the calling process. Returns `true`, and the caller must then call
+    /// [`Self::settle`]. Returns `false` if there is no such semaphore.
     pub fn set_value(&mut self, semaphore: u16, value: u16, pid: u32) -> bool {
         let at = usize::from(semaphore);
         let Some(place) = self.semaphores.get_mut(at) else {
@@ -401,7 +405,8 @@ impl<W> Set<W> {
         true
     }
 
-    /// Sets all semaphores to `values`, in order (`SETALL`), each like [`Self::set_value`].
+    /// Sets all semaphores to `values`, in order (`SETALL`), and clears all adjustments. `pid` is
+    /// the ID of the calling process. The caller must then call [`Self::settle`].
     pub fn set_all(&mut self, values: &[u16], pid: u32) {
         for (place, &value) in self.semaphores.iter_mut().zip(values) {
             *place = Semaphore { value, pid };
@@ -411,8 +416,9 @@ impl<W> Set<W> {
         }
     }
 
-    /// Adds the adjustments of `owner`, which has ended, to the values. The values stay within
-    /// their bounds. The caller must then call [`Self::settle`] for all semaphores.
+    /// Adds the adjustments of `owner`, which has ended, to the values, and removes them. The
+    /// values stay within their bounds. `pid` is the ID of the process that ends, for `GETPID`. The
+    /// caller must then call [`Self::settle`] for all semaphores.
     pub fn undo(&mut self, owner: u64, pid: u32) {
         let Some(adjustments) = self.adjustments.remove(&owner) else {
             return;

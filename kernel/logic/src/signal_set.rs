@@ -151,7 +151,7 @@ impl SigSet {
         self.0 &= !(1 << signal.index());
     }
 
-    /// Returns the signals in at least one of the two sets.
+    /// Returns the signals in `self`, in `other`, or in both.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -161,12 +161,12 @@ impl SigSet {
         Self(self.0 & !other.0)
     }
 
-    /// Returns the signals in both sets.
+    /// Returns the signals that are both in `self` and in `other`.
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Returns all signals that are not in the set.
+    /// Returns all signals that are not in `self`.
     pub const fn complement(self) -> Self {
         Self(!self.0)
     }

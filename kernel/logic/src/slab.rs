@@ -67,8 +67,8 @@ pub const fn capacity(class: usize) -> u16 {
 }
 
 /// Returns the number of the object of `class` that begins `offset` bytes into its slab. Returns
-/// `None` if none begins there. The number is the [`capacity`] if the rest of the slab, which is
-/// smaller than an object, begins there.
+/// `None` if no object begins there. Returns [`capacity`] for the first byte after the last object,
+/// if a rest of the slab that is smaller than an object begins there.
 #[inline]
 pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     let size = SHAPES[class].0;
@@ -111,8 +111,9 @@ impl Objects {
         self.used
     }
 
-    /// Allocates an object and returns its number. `next` reads the link out of the free object
-    /// with the given number. Returns `None` if all `capacity` objects are in use.
+    /// Allocates an object of a slab with `capacity` objects, and returns its number. Returns
+    /// `None` if all objects are in use. `next` must return the link that `put` has written into
+    /// the free object with the given number.
     ///
     /// # Panics
     /// If the link is impossible, because the free object was written to.
@@ -131,7 +132,8 @@ impl Objects {
         Some(object)
     }
 
-    /// Frees the object with the number `object`. `link` writes the link into that object.
+    /// Frees the object with the number `object`. Calls `link` with the link that it must write
+    /// into that object.
     ///
     /// # Panics
     /// If the object was never allocated, or no object is in use.

@@ -86,7 +86,8 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// Puts `value` in slot `at`, which must have memory. Returns the slot's previous value.
+    /// Puts `value` in slot `at`, which must have memory. Returns the slot's previous value, or
+    /// `None` if it was empty.
     ///
     /// # Panics
     /// If the slot has no memory.

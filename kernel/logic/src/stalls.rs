@@ -47,7 +47,7 @@ impl Totals {
         }
     }
 
-    /// Returns the larger of both totals, kind by kind.
+    /// Returns for each kind of stall the larger of the totals in `self` and in `other`.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {

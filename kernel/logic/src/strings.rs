@@ -14,10 +14,10 @@ const MAX_TOTAL: u64 = 6 << 20;
 /// The most bytes of one piece of memory: larger contiguous allocations often fail.
 const PIECE: usize = 64 << 10;
 
-/// Returns how many bytes the name of a program and its strings, each with its NUL, may take. There
-/// are `args` arguments and `env` strings of the environment. The room is a quarter of
-/// `stack_limit`, within bounds, less the pointers to the strings. Returns `None` if there is no
-/// room beside the pointers.
+/// Returns the number of bytes that the name of a program and its strings, each with its NUL, may
+/// take. There are `args` arguments and `env` strings of the environment. The room is a quarter of
+/// `stack_limit` in bytes, within bounds, less the pointers to the strings. Returns `None` if the
+/// pointers alone leave no room.
 pub fn room(stack_limit: u64, args: usize, env: usize) -> Option<usize> {
     let total = (stack_limit / 4).clamp(MIN_TOTAL, MAX_TOTAL);
     // A program always has a name. Counts are at most MAX_COUNT, so the sum does not overflow.
@@ -26,7 +26,8 @@ pub fn room(stack_limit: u64, args: usize, env: usize) -> Option<usize> {
     (left > 0).then_some(left)
 }
 
-/// The strings of a new program, each with its NUL, in pieces of memory.
+/// The argument or environment strings of a new program, each with its NUL. They are stored one
+/// after the other in separately allocated pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub struct Strings {
     pieces: Vec<Vec<u8>>,
@@ -88,7 +89,7 @@ impl Strings {
         Ok(())
     }
 
-    /// Removes the first string, if any.
+    /// Removes the first string. Does nothing if there are no strings.
     pub fn drop_first(&mut self) {
         // Each iteration but the last drops a piece.
         while let Some(first) = self.pieces.first() {

@@ -18,12 +18,14 @@ pub const CHUNK: usize = 48;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
-/// The source of the bytes of an area, as far as the set needs it.
+/// The source of the bytes of an area, such as a file. The set only moves its start and compares
+/// two of them.
 pub trait Backing: Clone {
-    /// Returns the backing of the bytes that begin `bytes` later.
+    /// Returns the backing of the bytes that begin `bytes` bytes after the start of this backing.
     #[must_use]
     fn advanced(&self, bytes: u64) -> Self;
-    /// Returns whether `next`, placed `bytes` after the start of this backing, continues it.
+    /// Returns whether `next`, the backing of bytes that begin `bytes` bytes after the start of
+    /// this backing, is the continuation of this backing.
     fn continues(&self, bytes: u64, next: &Self) -> bool;
 }
 
@@ -178,9 +180,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(copy)
     }
 
-    /// Appends copies of the areas in chunk number `chunk` for which `wanted` returns `true` to
-    /// `copy`. The caller must have copied the earlier chunks. Returns the number of the next
-    /// chunk, or `None` after the last.
+    /// Appends copies of those areas in chunk number `chunk` for which `wanted` returns `true` to
+    /// `copy`. Chunks count from 0, and the caller must have copied the earlier ones. Returns the
+    /// number of the next chunk, or `None` after the last.
     ///
     /// # Errors
     /// [`NoMemory`] if memory is short.
@@ -265,17 +267,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks.get(p.chunk)?.get(p.place)
     }
 
-    /// Returns the area that contains `address`, if any.
+    /// Returns the area that contains `address`, or `None` if no area does.
     pub fn find(&self, address: u64) -> Option<&Vma<F, B>> {
         self.at(self.seek(address)).filter(|a| a.start <= address)
     }
 
-    /// Returns the first area that ends above `address`, if any.
+    /// Returns the first area that ends above `address`, or `None` if there is no such area.
     pub fn next_from(&self, address: u64) -> Option<&Vma<F, B>> {
         self.at(self.seek(address))
     }
 
-    /// Returns the last area that starts below `address`, if any.
+    /// Returns the last area that starts below `address`, or `None` if there is no such area.
     pub fn last_before(&self, address: u64) -> Option<&Vma<F, B>> {
         let after = self.chunks.partition_point(|c| c[0].start < address);
         let areas = self.chunks.get(after.checked_sub(1)?)?;
@@ -324,10 +326,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         reached >= range.end
     }
 
-    /// Returns the highest address in `within` from which on `bytes` bytes are free, or `None` if
-    /// there is none. Visits the chunks above the gap, and the areas of those that may have such a
-    /// gap. If the last search had the same `within.end` and no larger `bytes`, skips what that
-    /// search visited.
+    /// Returns the highest address from which on `bytes` bytes within `within` are in no area.
+    /// Returns `None` if there is no such address. Skips addresses that an earlier search for no
+    /// more bytes below the same `within.end` has found to be occupied.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let full = self.full.get();
         let mut top = if full.to == within.end && full.bytes <= bytes {
@@ -379,8 +380,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         (at >= floor).then_some(at)
     }
 
-    /// Returns the lowest address in `within` from which on `bytes` bytes are free, or `None` if
-    /// there is none.
+    /// Returns the lowest address from which on `bytes` bytes within `within` are in no area.
+    /// Returns `None` if there is no such address.
     pub fn lowest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let mut at = within.start;
         for area in self.overlapping(within.clone()) {
@@ -499,8 +500,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks[p.chunk].insert(p.place, area);
     }
 
-    /// Makes `address` a boundary by splitting the area that contains it, if any. The memory must
-    /// be prepared.
+    /// Splits the area that contains `address` in two, so that an area starts at `address`. Does
+    /// nothing if no area contains `address` or one starts there. The memory must be prepared
+    /// ([`Self::prepare`]).
     pub fn split(&mut self, address: u64) {
         let p = self.seek(address);
         let Some(area) = self
@@ -529,11 +531,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         );
     }
 
-    /// Inserts `area` where there is none, and joins it with its neighbours. The memory must be
-    /// prepared.
+    /// Inserts `area` where there is no area, and joins it with its neighbours. The memory must be
+    /// prepared ([`Self::prepare`]).
     ///
     /// # Panics
-    /// If another area overlaps: one address would have two pages.
+    /// If another area overlaps `area`, or `area` is empty.
     pub fn insert(&mut self, area: Vma<F, B>) {
         let p = self.seek(area.start);
         assert!(area.start < area.end, "an area without pages");
@@ -560,8 +562,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Removes and returns the first area that starts within `range`, if any. Both ends of `range`
-    /// must be boundaries (see [`Self::split`]).
+    /// Removes and returns the first area that starts within `range`. Returns `None` if there is no
+    /// such area. No area may extend across an end of `range` (see [`Self::split`]).
     pub fn pop(&mut self, range: Range<u64>) -> Option<Vma<F, B>> {
         let p = self.seek(range.start);
         self.at(p).filter(|a| a.start < range.end)?;
@@ -609,8 +611,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Replaces the flags of the areas in `range` with the results of `change`. The ends of `range`
-    /// must be boundaries.
+    /// Replaces the flags of the areas in `range` with the results of `change`, which gets the old
+    /// flags. No area may extend across an end of `range` (see [`Self::split`]). Does not join
+    /// areas whose flags become equal.
     pub fn set_flags(&mut self, range: Range<u64>, mut change: impl FnMut(F) -> F) {
         let from = self.seek(range.start);
         for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from.chunk) {

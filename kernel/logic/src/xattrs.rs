@@ -46,7 +46,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// Returns roughly how many bytes of memory the attribute takes.
+    /// Returns the approximate memory that the attribute takes, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.value.len()
     }
@@ -90,13 +90,14 @@ impl Xattrs {
         Some(&mut self.all[at].value)
     }
 
-    /// Returns roughly how many bytes of memory the attribute `name` takes, 0 if it does not exist.
+    /// Returns the approximate memory that the attribute `name` takes, in bytes, or 0 if it does
+    /// not exist.
     pub fn bytes_of(&self, name: &[u8]) -> usize {
         self.find(name).map_or(0, |at| self.all[at].bytes())
     }
 
-    /// Sets the attribute `new` if `when` allows that. Returns the attribute that it replaces, if
-    /// any.
+    /// Sets the attribute `new` if `when` allows that. Returns the attribute of the same name that
+    /// it replaces, or `None` if there was none.
     ///
     /// # Errors
     /// [`Refused`] with the reason, and `new` itself.
@@ -141,7 +142,7 @@ impl Xattrs {
         Some(Self { all })
     }
 
-    /// Returns roughly how many bytes of memory all attributes take.
+    /// Returns the approximate memory that all attributes take, in bytes.
     pub fn bytes(&self) -> usize {
         self.all.iter().map(Attribute::bytes).sum()
     }

@@ -59,8 +59,8 @@ pub const STICKY: u32 = 0o1000;
 pub const SET_GID_EXECUTABLE: u32 = SET_GID | 0o010;
 
 impl Credentials {
-    /// Returns whether a capability permits search of every directory, independent of its
-    /// permission bits.
+    /// Returns whether `CAP_DAC_OVERRIDE` or `CAP_DAC_READ_SEARCH` is in force. Either permits
+    /// search of every directory, independent of its permission bits.
     #[inline]
     pub const fn passes_directories(&self) -> bool {
         const EITHER: Capabilities =
@@ -68,8 +68,8 @@ impl Credentials {
         self.effective.meets(EITHER)
     }
 
-    /// Returns whether a capability grants `wanted` independent of the permission bits. Never
-    /// `true` for `EXECUTE`.
+    /// Returns whether `CAP_DAC_OVERRIDE` is in force and `wanted` does not contain `EXECUTE`. Then
+    /// the access is granted independent of the permission bits.
     #[inline]
     pub const fn overrides(&self, wanted: Wanted) -> bool {
         self.can(Capabilities::DAC_OVERRIDE) && wanted.0 & Wanted::EXECUTE.0 == 0
@@ -107,7 +107,8 @@ impl Credentials {
         Err(Errno::EACCES)
     }
 
-    /// Returns whether the user ID for access to files owns `what`, or `CAP_FOWNER` is in force.
+    /// Returns whether the user ID for access to files is the owner of `what`, or `CAP_FOWNER` is
+    /// in force.
     pub const fn owns(&self, what: &Owned) -> bool {
         self.users.file == what.uid || self.can(Capabilities::FOWNER)
     }
@@ -140,7 +141,8 @@ impl Credentials {
 
     /// Checks whether another hard link to `what` may be made (`fs.protected_hardlinks`). The user
     /// must [own](Self::owns) `what`. Or `what` must be a regular file that the user may read and
-    /// write, and that does not run with another user or group.
+    /// write, and that has no set-user-ID bit and no set-group-ID bit with the group's right to
+    /// execute.
     ///
     /// # Errors
     /// `EPERM` if the link must not be made.

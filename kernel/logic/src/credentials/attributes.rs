@@ -67,8 +67,9 @@ impl Credentials {
         self.is_in_group(gid) || self.can(Capabilities::FSETID)
     }
 
-    /// Returns the permission bits that the file `what` gets from a call that asks for `asked`.
-    /// `S_ISGID` is cleared if the user is not in the file's group and `CAP_FSETID` is missing.
+    /// Returns the permission bits that the file `what` gets from a call such as `chmod` that asks
+    /// for `asked`. `S_ISGID` is cleared if the user is not in the file's group and `CAP_FSETID` is
+    /// missing.
     ///
     /// # Errors
     /// `EPERM` if the file belongs to another user and `CAP_FOWNER` is missing.

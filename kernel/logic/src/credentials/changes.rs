@@ -124,15 +124,18 @@ impl Credentials {
     /// Returns the credentials after `change` of the group IDs.
     ///
     /// # Errors
-    /// The errors of [`Self::with_users`].
+    /// `EPERM` if the change is not permitted; `EINVAL` if `change` is [`Change::One`] of [`KEEP`].
     pub fn with_groups(&self, change: Change) -> Result<Self, Errno> {
         let mut new = self.clone();
         new.groups = change.apply(self.groups, self.can(Capabilities::SETGID))?;
         Ok(new)
     }
 
-    /// Returns the credentials with `uid` for access to files (`setfsuid`), or `None` if that is
-    /// not permitted.
+    /// Returns the credentials with the user ID `uid` for access to files (`setfsuid`). Returns
+    /// `None` if `uid` is [`KEEP`], or if it is not one of the present user IDs and `CAP_SETUID` is
+    /// missing. Unless a secure bit forbids it, the effective capabilities for access to files are
+    /// removed when `uid` replaces root's ID. If root's ID replaces another one, those that are
+    /// permitted become effective.
     pub fn with_file_user(&self, uid: u32) -> Option<Self> {
         let known = self.users.three().contains(&uid) || self.users.file == uid;
         if uid == KEEP || !known && !self.can(Capabilities::SETUID) {
@@ -152,8 +155,9 @@ impl Credentials {
         Some(new)
     }
 
-    /// Returns the credentials with `gid` for access to files (`setfsgid`), or `None` if that is
-    /// not permitted.
+    /// Returns the credentials with the group ID `gid` for access to files (`setfsgid`). Returns
+    /// `None` if `gid` is [`KEEP`], or if it is not one of the present group IDs and `CAP_SETGID`
+    /// is missing.
     pub fn with_file_group(&self, gid: u32) -> Option<Self> {
         let known = self.groups.three().contains(&gid) || self.groups.file == gid;
         if gid == KEEP || !known && !self.can(Capabilities::SETGID) {
@@ -164,7 +168,9 @@ impl Credentials {
         Some(new)
     }
 
-    /// Returns the credentials with these sets of capabilities, as `capset(2)` sets them.
+    /// Returns the credentials with the sets `effective`, `permitted` and `inheritable`, as
+    /// `capset(2)` sets them. Ambient capabilities that are no longer both permitted and
+    /// inheritable are removed.
     ///
     /// # Errors
     /// `EPERM` if `permitted` has a capability that is not permitted now, or `effective` one that
@@ -195,8 +201,11 @@ impl Credentials {
 
     /// Returns the credentials after `execve`, and whether the C library must not trust its
     /// environment (`AT_SECURE`). Set-id bits and capabilities of files have no effect, as on a
-    /// file system mounted with `nosuid`. `tracer` has the credentials with which a thread
-    /// began to trace the process, if one does.
+    /// file system mounted with `nosuid`.
+    ///
+    /// `tracer` has the credentials with which a thread began to trace the process, or is `None` if
+    /// the process is not traced. The program gains no capability if `tracer` has no
+    /// `CAP_SYS_PTRACE`, or if the process has called `PR_SET_NO_NEW_PRIVS`.
     pub fn for_program(&self, tracer: Option<&Self>) -> (Self, bool) {
         let mut new = self.clone();
         let of_root = self.users.real == 0 || self.users.effective == 0;

@@ -97,16 +97,17 @@ impl Credentials {
         }
     }
 
-    /// Returns whether `capability` is in force.
+    /// Returns whether `capability` is in force, that is, in the effective set. If `capability` has
+    /// several capabilities, all of them must be.
     #[inline]
     pub const fn can(&self, capability: Capabilities) -> bool {
         self.effective.contains(capability)
     }
 
-    /// Checks whether `capability` is in force.
+    /// Checks whether `capability` is in force, as [`Self::can`] does.
     ///
     /// # Errors
-    /// `EPERM` if it is not.
+    /// `EPERM` if `capability` is not in force.
     #[inline]
     pub const fn need(&self, capability: Capabilities) -> Result<(), Errno> {
         if self.can(capability) {
@@ -128,7 +129,8 @@ impl Credentials {
     }
 
     /// Returns these credentials with the real user and group for access to files, as `access(2)`
-    /// needs.
+    /// needs. Unless a secure bit forbids it, the permitted capabilities are effective if the real
+    /// user is root, and no capabilities otherwise.
     #[must_use]
     pub fn as_real(&self) -> Self {
         let mut real = self.clone();

@@ -16,7 +16,7 @@ pub const MAX_SEGMENTS: usize = 32;
 const MAX_SECTORS: u64 = i64::MAX as u64 / SECTOR_BYTES;
 
 bitflags! {
-    /// Supported features of a block device, and of every device.
+    /// The feature bits of a virtio block device, and of any virtio device, that the driver knows.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
         /// The size of a segment is limited.
@@ -152,7 +152,7 @@ impl Limits {
         })
     }
 
-    /// Returns how many sectors of a disk with `capacity` sectors are usable: whole blocks within
+    /// Returns the number of usable sectors of a disk with `capacity` sectors: whole blocks within
     /// the range of file offsets.
     pub fn usable_sectors(&self, capacity: u64) -> u64 {
         let sectors = capacity.min(MAX_SECTORS);

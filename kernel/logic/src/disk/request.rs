@@ -200,9 +200,9 @@ pub fn chunks(sector: u64, sectors: u64, longest: u64) -> impl Iterator<Item = (
     })
 }
 
-/// Converts the range of `bytes` bytes from `offset` on to sectors. Returns its first sector and
-/// its number of sectors. Returns `None` if the range does not consist of whole blocks within a
-/// disk of `disk` sectors.
+/// Converts the range of `bytes` bytes from `offset` on to sectors of 512 bytes. Returns its first
+/// sector and its number of sectors. Returns `None` if the range does not consist of whole blocks
+/// of `block_bytes` bytes, or is not within a disk of `disk` sectors.
 pub fn whole_blocks(offset: u64, bytes: u64, block_bytes: u32, disk: u64) -> Option<(u64, u64)> {
     const SECTOR: u64 = super::limits::SECTOR_BYTES;
     let block = u64::from(block_bytes);

@@ -25,7 +25,8 @@ pub(super) struct Digits<'a> {
     pub(super) rest: &'a [u8],
 }
 
-/// Parses the digits at the beginning of `text`, after the prefix that determines their base.
+/// Parses the digits at the beginning of `text`. With [`Base::OfPrefix`] for `base`, a prefix such
+/// as `0x` determines their base.
 pub(super) fn digits(text: &[u8], base: Base) -> Digits<'_> {
     let (radix, digits) = match (base, text) {
         (Base::OfPrefix, [b'0', b'x' | b'X', next, ..]) if next.is_ascii_hexdigit() => {
@@ -52,8 +53,8 @@ pub(super) fn digits(text: &[u8], base: Base) -> Digits<'_> {
     }
 }
 
-/// Parses a number that is all of `text`, except for one newline at the end (`kstrtoull`). A `+`
-/// may precede it. A NUL ends the text.
+/// Parses a number in `base` that is all of `text`, except for one newline at the end
+/// (`kstrtoull`). A `+` may precede it. A NUL ends the text.
 ///
 /// # Errors
 /// `EINVAL` if `text` contains anything else, `ERANGE` if the number is above `most`.
@@ -72,8 +73,8 @@ pub fn unsigned(text: &[u8], base: Base, most: u64) -> Result<u64, Errno> {
     Ok(number.value)
 }
 
-/// Parses an `int` that is all of `text`, except for one newline at the end (`kstrtoint`). A sign
-/// may precede it. A NUL ends the text.
+/// Parses an `int` in `base` that is all of `text`, except for one newline at the end
+/// (`kstrtoint`). A sign may precede it. A NUL ends the text.
 ///
 /// # Errors
 /// `EINVAL` if `text` contains anything else, `ERANGE` if the number does not fit.

@@ -93,7 +93,8 @@ fn one(text: &[u8]) -> Result<(bool, u64, &[u8]), Errno> {
 }
 
 /// Reads numbers of the type `int` out of `text` into `values`, at most one for each place
-/// (`proc_dointvec_minmax`). Each number must be in `least..=most`.
+/// (`proc_dointvec_minmax`). Each number must be in `least..=most`. Returns how many values were
+/// read, and how many bytes of `text` or the error.
 pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
     read(text, values, |negative, number| {
         let number = i64::try_from(number).ok()?;
@@ -103,7 +104,8 @@ pub fn ints(text: &[u8], least: i32, most: i32, values: &mut [i32]) -> Numbers {
 }
 
 /// Reads numbers of the type `unsigned long` out of `text` into `values`, at most one for each
-/// place (`proc_doulongvec_minmax`). Each number must be in `least..=most`.
+/// place (`proc_doulongvec_minmax`). Each number must be in `least..=most`. Returns how many values
+/// were read, and how many bytes of `text` or the error.
 pub fn longs(text: &[u8], least: u64, most: u64, values: &mut [u64]) -> Numbers {
     read(text, values, |negative, number| {
         (!negative && (least..=most).contains(&number)).then_some(number)
@@ -114,7 +116,8 @@ pub fn longs(text: &[u8], least: u64, most: u64, values: &mut [u64]) -> Numbers 
 /// (`proc_douintvec`).
 ///
 /// # Errors
-/// `EINVAL` if the text begins with no number, or with one below 0 or above 2^32 - 1.
+/// `EINVAL` if the text begins with no number, or with one below 0 or above 2^32 - 1. `EINVAL` if a
+/// character other than a space, a tab or a newline follows the number.
 pub fn unsigned(text: &[u8]) -> Result<u32, Errno> {
     let mut value = [0];
     read(text, &mut value, |negative, number| {
@@ -125,7 +128,8 @@ pub fn unsigned(text: &[u8]) -> Result<u32, Errno> {
 }
 
 /// Reads one number out of `text` into `value`, which becomes `false` for 0 and `true` for any
-/// other number (`proc_dobool`). After an error `value` is unchanged.
+/// other number (`proc_dobool`). Returns how many values were read, and how many bytes of `text` or
+/// the error. After an error `value` is unchanged.
 pub fn switch(text: &[u8], value: &mut bool) -> Numbers {
     let mut values = [*value];
     let numbers = read(text, &mut values, |_, number| Some(number != 0));

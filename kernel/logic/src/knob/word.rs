@@ -25,8 +25,8 @@ pub fn short_name(text: &[u8]) -> Result<&[u8], Errno> {
     Ok(c_text(text.strip_suffix(b"\n").unwrap_or(text)))
 }
 
-/// Parses a switch that begins with `y`, `t`, `1` or `on`, or with `n`, `f`, `0` or `of`, in upper
-/// or lower case (`kstrtobool`).
+/// Parses `text` as a switch (`kstrtobool`). Returns `true` if it begins with `y`, `t`, `1` or
+/// `on`, and `false` if it begins with `n`, `f`, `0` or `of`, in upper or lower case.
 ///
 /// # Errors
 /// `EINVAL` for any other beginning.
@@ -38,10 +38,12 @@ pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
     }
 }
 
-/// Parses a switch that is the number 0 or 1.
+/// Parses `text` as a switch that is the number 0 (`false`) or 1 (`true`), with at most one newline
+/// after it.
 ///
 /// # Errors
-/// The errors of [`unsigned`], and `EINVAL` for a number above 1.
+/// `EINVAL` if `text` contains anything else, or a number above 1. `ERANGE` if the number does not
+/// fit 64 bits.
 pub fn flag(text: &[u8]) -> Result<bool, Errno> {
     match unsigned(text, Base::Ten, u64::MAX)? {
         0 => Ok(false),

@@ -152,7 +152,7 @@ impl Ranges {
     }
 
     /// Returns the index of the first lock that excludes a lock of `kind` on `span` by another
-    /// owner. Returns `None` if there is none.
+    /// owner. Returns `None` if no lock excludes it.
     pub fn conflict(&self, span: &Span, kind: Kind) -> Option<usize> {
         let from = self
             .list
@@ -166,11 +166,12 @@ impl Ranges {
         Some(from + at)
     }
 
-    /// Locks `span` with the kind `wanted`, or unlocks it if `wanted` is `None`. Replaces the
-    /// owner's earlier locks there.
+    /// Locks `span` with the kind `wanted` for the owner of this list, or unlocks it if `wanted` is
+    /// `None`. Replaces the owner's earlier locks on these bytes. `label` says who created the
+    /// lock.
     ///
     /// # Errors
-    /// [`NoRoom`] if there is no room for the locks; none has changed then. Unlocking everything
+    /// [`NoRoom`] if there is no room for the locks; no lock has changed then. Unlocking everything
     /// never fails.
     pub fn set(&mut self, span: Span, wanted: Option<Kind>, label: Label) -> Result<(), NoRoom> {
         // The locks that overlap or touch `span`. No sum exceeds 2^63.

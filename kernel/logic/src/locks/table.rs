@@ -37,7 +37,7 @@ pub enum World {
     Ranges,
 }
 
-/// A file, with one of its two [worlds](World) of locks.
+/// A file, and the system call (`flock` or `fcntl`) whose locks on this file are considered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The file.
@@ -239,16 +239,17 @@ impl<T> Table<T> {
         }
     }
 
-    /// Grants `request` on `subject`. If locks of other owners exclude the request and `ticket` is
-    /// given, the request waits instead. Calls `settle` with the ticket and the result of each
-    /// waiting request that ends through this call. The result is [`NoRoom`] if there is no room
-    /// for the lock.
+    /// Grants `request` on `subject` and returns [`Acquired::Granted`]. If locks of other owners
+    /// exclude the request and `ticket` is given, the request waits instead, and the result is
+    /// [`Acquired::Waiting`]. Calls `settle` with the ticket and the result of each waiting request
+    /// that ends through this call. The result is [`NoRoom`] if there is no room for the lock.
     ///
     /// In [`World::Whole`] an owner that requests another kind of lock than it has loses the old
     /// lock first, as on Linux. That happens even if the request fails.
     ///
     /// # Errors
-    /// [`Refused`] with the reason.
+    /// [`Refused`] with the reason. [`Refused::Conflict`] if the request would have to wait and
+    /// `ticket` is `None`.
     pub fn acquire(
         &mut self,
         subject: Subject,
@@ -332,15 +333,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the owner of the first lock that excludes `request` on `subject`, and that lock.
-    /// Returns `None` if no lock excludes the request.
+    /// Returns the first lock that excludes `request` on `subject`, and its owner. Returns `None`
+    /// if no lock excludes the request.
     pub fn blocker(&self, subject: Subject, request: &Request) -> Option<(Owner, Held)> {
         let (holder, at) = self.entry(subject)?.conflicts(request).next()?;
         Some((holder.owner, holder.ranges.as_slice()[at]))
     }
 
-    /// Cancels the waiting request with this `number`. Returns `false` if the request no longer
-    /// waits, so that `settle` was called with its ticket.
+    /// Cancels the waiting request with this `number` and returns `true`. Returns `false` if the
+    /// request no longer waits, because `settle` was called with its ticket.
     pub fn cancel(&mut self, number: u64) -> bool {
         let Some(place) = self.waiters.iter().position(|w| w.number == number) else {
             return false;
@@ -583,7 +584,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Returns the index of the bucket of a file. Each index is below [`BUCKETS`].
+/// Returns the index of the bucket that contains the locks of `file`. It is below [`BUCKETS`].
 pub fn bucket_of(file: FileKey) -> usize {
     // Fibonacci hashing: the top bits depend on all bits below.
     let mixed = (file.inode ^ (file.device << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

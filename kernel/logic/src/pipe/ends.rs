@@ -47,7 +47,7 @@ pub struct Ends {
     writers: Side,
 }
 
-/// The peers that an opener of a FIFO found before it became an end itself, for [`Ends::met`].
+/// The state of the peers before the opener of a FIFO added its own end, for [`Ends::met`].
 #[derive(Debug)]
 pub struct Look {
     reads: bool,
@@ -56,7 +56,7 @@ pub struct Look {
 }
 
 impl Ends {
-    /// Adds an end: a reader if `reads`, and a writer if `writes`.
+    /// Adds an open end to the pipe: a reader if `reads`, and a writer if `writes`.
     pub fn come(&self, reads: bool, writes: bool) {
         if reads {
             self.readers.come();
@@ -66,8 +66,8 @@ impl Ends {
         }
     }
 
-    /// Removes an end that was added with the same `reads` and `writes`. Returns whether it was the
-    /// last reader, and whether it was the last writer.
+    /// Removes an end that [`Self::come`] has added with the same `reads` and `writes`. Returns two
+    /// values: whether the end was the last reader, and whether it was the last writer.
     pub fn leave(&self, reads: bool, writes: bool) -> (bool, bool) {
         (
             reads && self.readers.leave(),
@@ -85,8 +85,9 @@ impl Ends {
         self.writers.any()
     }
 
-    /// Begins to open a FIFO, for reading if `reads`, else for writing. Returns the peers that are
-    /// open. The opener then calls [`Self::come`] and waits until [`Self::met`] returns `true`.
+    /// Returns the present state of the peers of a caller that opens a FIFO. The peers are the
+    /// writers if `reads`, else the readers. The caller then calls [`Self::come`] and waits until
+    /// [`Self::met`] returns `true`.
     pub fn look(&self, reads: bool) -> Look {
         let peers = self.peers(reads);
         // The count is read first: a peer that comes between the two reads is seen twice, none is
@@ -99,9 +100,9 @@ impl Ends {
         }
     }
 
-    /// Returns whether the opener that made `look` has met a peer, which was open at the look or
-    /// has come since. A peer that waited for this opener may write, read and leave before the
-    /// opener looks again. So a peer that was open before the opener came counts.
+    /// Returns whether a peer was open when [`Self::look`] returned `look`, or has been opened
+    /// since. Then the opening of the FIFO is complete. The peer may have closed its end again,
+    /// because it may write, read and close before the opener calls this.
     pub fn met(&self, look: &Look) -> bool {
         look.peer || self.peers(look.reads).opens() != look.opens
     }

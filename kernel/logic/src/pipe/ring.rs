@@ -85,7 +85,8 @@ impl<P> Ring<P> {
         self.len == 0
     }
 
-    /// Returns the number of bytes that still fit, without the reserved room.
+    /// Returns the number of bytes that can be added: the capacity less the bytes in the ring and
+    /// the reserved room.
     pub fn room(&self) -> usize {
         self.capacity - self.len - self.reserved
     }
@@ -107,19 +108,20 @@ impl<P> Ring<P> {
         self.reserved
     }
 
-    /// Returns the number of packets in the ring, with one that was consumed in part.
+    /// Returns the number of packets in the ring, including a packet that was consumed in part.
     pub fn packets(&self) -> usize {
         self.packets.as_ref().map_or(0, |packets| packets.len())
     }
 
-    /// Returns whether the ring has as many packets as a ring of its capacity may have.
+    /// Returns whether no further packet may be added, because the ring has one for each page of
+    /// its capacity.
     pub fn is_full_of_packets(&self) -> bool {
         self.packets() >= self.capacity / PAGE
     }
 
-    /// Returns the place of the first packet among the bytes that follow the oldest `skip` bytes,
-    /// counted from there. If a part of it was consumed or lies before, the rest of it is the
-    /// packet. Returns `None` if there is none.
+    /// Returns the range of bytes of the first packet after the oldest `skip` bytes. Positions
+    /// count from the byte after these. If a part of the packet was consumed or is among the `skip`
+    /// bytes, returns the range of the rest. Returns `None` if there is no such packet.
     pub fn packet_at(&self, skip: usize) -> Option<Range<usize>> {
         let packets = self.packets.as_ref()?;
         let from = self.passed + skip;
@@ -178,8 +180,9 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Removes the `count` oldest bytes, which lie within [`Self::front`]. Returns the page if no
-    /// byte is left in it, unless it was the last page.
+    /// Removes the `count` oldest bytes, which lie within [`Self::front`]. If no byte is left in
+    /// their page, removes the page and returns it, unless the ring is empty then. Otherwise
+    /// returns `None`.
     pub fn consume(&mut self, count: usize) -> Option<P> {
         debug_assert!(count <= self.len && count <= PAGE - self.head % PAGE);
         let slot = self.slot(self.head);
@@ -214,8 +217,8 @@ impl<P> Ring<P> {
         self.slots[slot] = Some(page);
     }
 
-    /// Returns the room for the next bytes, up to the end of a page. Returns `None` if the ring is
-    /// full or needs a page.
+    /// Returns the room for the next bytes, up to the end of their page. Returns `None` if the ring
+    /// is full or needs a page ([`Self::needs_page`]).
     pub fn back(&self) -> Option<Run<'_, P>> {
         let tail = self.head + self.len;
         let offset = tail % PAGE;
@@ -231,8 +234,9 @@ impl<P> Ring<P> {
         })
     }
 
-    /// Adds `count` bytes that were written to [`Self::back`]. With a `count` of 0, returns a page
-    /// that was supplied but not used, unless it is the only one.
+    /// Adds `count` bytes that were written to [`Self::back`]. If `count` is 0, removes a page that
+    /// was supplied but not used and returns it, unless the ring is empty. Otherwise returns
+    /// `None`.
     pub fn commit(&mut self, count: usize) -> Option<P> {
         debug_assert!(count <= self.room());
         let tail = self.head + self.len;
@@ -263,13 +267,15 @@ impl<P> Ring<P> {
         page
     }
 
-    /// Returns whether a page with `count` bytes at its start can follow the last byte.
+    /// Returns whether [`Self::put_page`] can add a page with `count` bytes. It can if the last
+    /// byte ends a page and there is room for `count` bytes.
     pub fn takes_page(&self, count: usize) -> bool {
         (self.head + self.len).is_multiple_of(PAGE) && self.room() >= count
     }
 
-    /// Puts a page with `count` bytes at its start, at most [`PAGE`], after the last byte.
-    /// [`Self::takes_page`] must be true. Returns the empty page that was at this place, if any.
+    /// Puts `page`, which has `count` bytes at its start, after the last byte. `count` is at most
+    /// [`PAGE`], and [`Self::takes_page`] must be true. Returns the empty page that was at this
+    /// place, or `None` if there was no page.
     pub fn put_page(&mut self, page: P, count: usize) -> Option<P> {
         debug_assert!(self.takes_page(count) && count <= PAGE);
         let slot = self.slot(self.head + self.len);

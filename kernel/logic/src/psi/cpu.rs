@@ -39,7 +39,7 @@ type States = u8;
 const IDLES_BESIDE: States = 1 << Stall::COUNT;
 
 impl Tasks {
-    /// Returns whether any task stalls.
+    /// Returns whether any task stalls for memory, or sleeps until a read or write ends.
     pub fn any(&self) -> bool {
         self.in_io > 0 || self.in_memory > 0
     }
@@ -93,8 +93,8 @@ impl Cpu {
         }
     }
 
-    /// Applies `change` to the tasks at the time `now`, in nanoseconds. Returns whether any task
-    /// stalls afterwards.
+    /// Calls `change` with the numbers of the CPU's tasks, to update them, at the time `now` in
+    /// nanoseconds. Returns whether any task stalls afterwards.
     pub fn change(&mut self, now: u64, change: impl FnOnce(&mut Tasks)) -> bool {
         change(&mut self.tasks);
         let states = self.tasks.states();
@@ -106,8 +106,8 @@ impl Cpu {
         self.tasks.any()
     }
 
-    /// Returns the time of each stall up to `now`, and the time that the CPU idled while tasks
-    /// stalled.
+    /// Returns the time of each kind of stall up to `now`, and the time for which the CPU idled
+    /// while tasks stalled. All times are in nanoseconds.
     pub fn times(&self, now: u64) -> (Times, u64) {
         // Another CPU's clock may be ahead.
         let open = now.saturating_sub(self.since);

@@ -38,7 +38,7 @@ struct Series {
     averages: [u64; 3],
 }
 
-/// The stalls of `CPUS` processors together.
+/// The stalls of `CPUS` CPUs together: their totals and their averages.
 #[derive(Debug)]
 pub struct Group<const CPUS: usize> {
     last: [CpuTimes; CPUS],
@@ -50,7 +50,7 @@ pub struct Group<const CPUS: usize> {
 }
 
 impl<const CPUS: usize> Group<CPUS> {
-    /// Returns totals and averages of 0 at time 0.
+    /// Returns a group whose totals and averages are 0, at the time 0.
     pub const fn new() -> Self {
         let series = Series {
             counted: 0,
@@ -65,8 +65,9 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Adds the stalls of `cpus` since the last call to the totals. Each CPU is weighted with its
-    /// part of the time in which CPUs were busy.
+    /// Adds the stalls since the last call to the totals. `cpus` yields the number of each CPU and
+    /// its times since the start. Each CPU is weighted with its part of the time in which CPUs were
+    /// busy.
     pub fn collect(&mut self, cpus: impl Iterator<Item = (usize, CpuTimes)>) {
         let mut weighted = [0_u128; Stall::COUNT];
         let mut busy = 0_u128;
@@ -93,18 +94,18 @@ impl<const CPUS: usize> Group<CPUS> {
         }
     }
 
-    /// Returns the totals in nanoseconds.
+    /// Returns the total time of each kind of stall, in nanoseconds.
     pub fn totals(&self) -> &Times {
         &self.totals
     }
 
-    /// Returns when the next step of the averages is due, in nanoseconds.
+    /// Returns the time in nanoseconds at which [`Self::step`] updates the averages next.
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Steps the averages if a step is due at `now`, up to which the totals were collected. If more
-    /// than one period has passed, the growth counts as spread evenly over them.
+    /// Updates the averages if that is due at `now`, up to which the totals were collected. If more
+    /// than one period has passed, the growth of the totals counts as spread evenly over them.
     pub fn step(&mut self, now: u64) {
         if now < self.due {
             return;

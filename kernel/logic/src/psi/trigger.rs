@@ -78,25 +78,26 @@ impl Trigger {
         self.window
     }
 
-    /// Returns the time between two looks at the totals, in nanoseconds.
+    /// Returns the time between two calls of [`Self::look`], in nanoseconds.
     pub fn look_every(&self) -> u64 {
         self.window / LOOKS
     }
 
-    /// Begins a window at `now`, when the total is `total`.
+    /// Begins a window at `now`, when the total time of the watched stall is `total`.
     pub fn begin(&mut self, now: u64, total: u64) {
         (self.began, self.value, self.earlier) = (now, total, 0);
         self.seen = total;
     }
 
-    /// Returns whether `total` differs from the total at the last look.
+    /// Returns whether `total`, the present total of the watched stall, differs from that of the
+    /// last [`Self::look`].
     pub fn has_grown(&self, total: u64) -> bool {
         self.seen != total
     }
 
-    /// Looks at the total, which is `total` at the time `now`. Returns whether the trigger fires.
-    /// It fires if the stalls of the last window have reached the threshold, and it has not fired
-    /// within a window's length.
+    /// Checks the watched stall, whose total is `total` at the time `now`. Returns `true` if the
+    /// trigger fires. It fires if the stalls of the last window have reached the threshold, and it
+    /// has not fired within a window's length.
     pub fn look(&mut self, now: u64, total: u64) -> bool {
         let new = self.has_grown(total);
         if !new && !self.pending {

@@ -19,7 +19,8 @@ const OPEN: u32 = 0;
 /// Threads may wait for the lock.
 const WAITED: u32 = 1 << 31;
 
-/// The word of a lock.
+/// The word of a lock that blocks: the CPU on which the holder took the lock, and whether threads
+/// wait for it.
 #[derive(Debug)]
 pub struct Holder(AtomicU32);
 
@@ -38,7 +39,8 @@ impl Holder {
         Self(AtomicU32::new(OPEN))
     }
 
-    /// Takes the lock for a thread on the CPU `cpu` if the lock is open. Returns whether it did.
+    /// Takes the lock for a thread on the CPU `cpu` and returns `true` if the lock is open. Returns
+    /// `false` if it is held.
     #[inline]
     pub fn take(&self, cpu: u32) -> bool {
         self.0
@@ -46,8 +48,9 @@ impl Holder {
             .is_ok()
     }
 
-    /// Takes the lock for a thread on the CPU `cpu` if the lock is open. Otherwise marks it as
-    /// waited for. Returns whether it took the lock. Other threads may wait, so the mark stays.
+    /// Takes the lock for a thread on the CPU `cpu` and returns `true` if the lock is open.
+    /// Otherwise returns `false`. In both cases marks the lock as waited for, because other threads
+    /// may wait.
     pub fn take_waiting(&self, cpu: u32) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         // Repeats only if other threads change the word.
@@ -67,7 +70,8 @@ impl Holder {
         }
     }
 
-    /// Opens the lock. Returns whether threads may wait for it. Only the holder calls this.
+    /// Opens the lock. Returns whether threads may wait for it, so that the caller must wake one.
+    /// Only the holder calls this.
     #[inline]
     #[must_use]
     pub fn release(&self) -> bool {

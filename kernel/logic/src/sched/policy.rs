@@ -26,8 +26,8 @@ pub const NO_WEIGHT: i32 = i32::MIN;
 /// The weight of [`IDLE_NICE`].
 const IDLE_WEIGHT: u64 = 3;
 
-/// Returns the weight of the nice value `nice`. Each step of it changes the weight by a factor of
-/// 1.25, as on Linux.
+/// Returns the weight of a thread with the nice value `nice`. Each step of `nice` changes the
+/// weight by a factor of 1.25, as on Linux.
 pub const fn weight(nice: i32) -> u64 {
     const WEIGHTS: [u64; 40] = weights();
     if nice >= IDLE_NICE {
@@ -70,7 +70,7 @@ pub fn scaled(ran_ns: u64, nice: i32) -> u64 {
 
 /// Returns the slice in nanoseconds of a thread with the nice value `nice` while `waiting` threads
 /// wait. A thread of less weight than nice 0 has a proportionally shorter slice, down to
-/// [`LEAST_SLICE_NS`]. So other threads wait for it no longer than it waits for them.
+/// [`LEAST_SLICE_NS`], so that other threads do not wait long for it.
 pub fn slice_ns(waiting: usize, nice: i32) -> u64 {
     let full = if waiting > MANY {
         SHORT_SLICE_NS
@@ -83,9 +83,9 @@ pub fn slice_ns(waiting: usize, nice: i32) -> u64 {
     (full * weight(nice) / NICE_0_WEIGHT).max(LEAST_SLICE_NS)
 }
 
-/// Returns how many nanoseconds a thread with the nice value `nice` runs on after its slice has
-/// ended. Its virtual time is `lead_ns` less than that of all `waiting` threads. It runs until it
-/// has caught up with them, at least [`LEAST_SLICE_NS`] and at most one slice.
+/// Returns for how many nanoseconds a thread with the nice value `nice` continues after its slice
+/// has ended. Its virtual time is `lead_ns` less than that of all `waiting` threads. It runs until
+/// it has caught up with them, at least [`LEAST_SLICE_NS`] and at most one slice.
 pub fn renewal_ns(lead_ns: u64, waiting: usize, nice: i32) -> u64 {
     let catches_up = lead_ns.saturating_mul(weight(nice)) / NICE_0_WEIGHT;
     catches_up.clamp(LEAST_SLICE_NS, slice_ns(waiting, nice))
@@ -115,8 +115,8 @@ pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
 /// of the least weight, that of [`IDLE_NICE`], counts for about a third of it.
 pub const MAX_LAG_NS: u64 = 1_000_000_000;
 
-/// Returns by how much the virtual time `own` exceeds `min`, the least of its queue, for a move to
-/// another queue. Returns 0 if it does not.
+/// Returns the virtual time `own` minus `min`, the least virtual time of its queue, for a move to
+/// another queue. Returns 0 if `own` is less than `min`.
 pub const fn relative(own: u64, min: u64) -> u64 {
     own.saturating_sub(min)
 }

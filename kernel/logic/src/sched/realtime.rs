@@ -10,7 +10,8 @@ pub const RR_SLICE_NS: u64 = 100_000_000;
 /// Bits of a key that order threads of one priority.
 const PLACE_BITS: u32 = 56;
 
-/// The next places of threads at the front and at the back of their priority's list.
+/// The keys of threads that enter a queue of real-time threads next, at the front or at the back of
+/// the threads of their priority.
 #[derive(Debug)]
 pub struct Places {
     front: u64,
@@ -48,7 +49,7 @@ impl Default for Places {
     }
 }
 
-/// Returns the priority in the key of a thread.
+/// Returns the priority in `key`, which [`Places::key`] has returned.
 pub const fn priority_of(key: u64) -> u32 {
     HIGHEST - (key >> PLACE_BITS) as u32
 }
@@ -62,7 +63,7 @@ pub struct Share {
     pub runtime_ns: u64,
 }
 
-/// The time that real-time threads have run on a CPU in the current period, as an account.
+/// The time that real-time threads have run on a CPU, compared with their [`Share`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// When the period ends, in nanoseconds.
@@ -72,8 +73,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Returns the account as of `now_ns`. Each period that has ended forgives the runtime of one
-    /// period.
+    /// Returns this value as of `now_ns`. Each period that has ended since subtracts
+    /// `share.runtime_ns` from the time that the threads ran.
     pub const fn at(self, now_ns: u64, share: Share) -> Self {
         if now_ns < self.period_end_ns {
             return self;
@@ -89,10 +90,10 @@ impl Spent {
         }
     }
 
-    /// Returns the account after real-time threads ran for `ran_ns` nanoseconds until `now_ns`.
-    /// Only the part in the current period counts, and at most one period's runtime is carried
-    /// over. So a thread that ran alone for long is throttled for at most one period once other
-    /// threads come.
+    /// Returns this value after real-time threads ran for `ran_ns` nanoseconds until `now_ns`,
+    /// under `share`. Only the part in the current period counts, and at most one period's runtime
+    /// is carried over. So a thread that ran alone for long is throttled for at most one period
+    /// once other threads come.
     pub const fn charged(self, now_ns: u64, ran_ns: u64, share: Share) -> Self {
         let spent = self.at(now_ns, share);
         let left_of_period = spent.period_end_ns.saturating_sub(now_ns);
@@ -109,8 +110,8 @@ impl Spent {
         }
     }
 
-    /// Returns how many nanoseconds of this period's runtime are left, or `None` if there is no
-    /// limit.
+    /// Returns for how many nanoseconds of this period real-time threads may still run, under
+    /// `share`. Returns `None` if `share` sets no limit.
     pub const fn left_ns(self, share: Share) -> Option<u64> {
         if share.runtime_ns >= share.period_ns {
             return None;

@@ -125,20 +125,20 @@ impl ThreadState {
         self.0.store(State::Running as u32, Ordering::SeqCst);
     }
 
-    /// Returns whether the running thread has announced that it blocks and was not woken since.
+    /// Returns whether the running thread has called [`Self::prepare`] and was not woken since.
     pub fn is_parking(&self) -> bool {
         // Acquire: pairs with the waker's change to Woken, so the waker's earlier writes are seen.
         self.0.load(Ordering::Acquire) == State::Parking as u32
     }
 
-    /// Starts a new thread. The caller must then put the thread on a run queue. Returns `false` if
-    /// the thread was started before.
+    /// Makes a thread that has never run runnable and returns `true`. The caller must then put the
+    /// thread on a run queue. Returns `false` if the thread was started before.
     pub fn start(&self) -> bool {
         self.change(State::New, State::Runnable).is_ok()
     }
 
-    /// Wakes the thread if it blocks or is about to block. Returns `true` if the caller must put
-    /// the thread on a run queue.
+    /// Wakes the thread if it is blocked or about to block. Returns `true` if it was blocked: the
+    /// caller must put the thread on a run queue. Returns `false` otherwise.
     pub fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let mut state = State::of(self.0.load(Ordering::SeqCst));

@@ -47,9 +47,9 @@ impl<C> Backlog<C> {
         }
     }
 
-    /// Takes one step towards a new `limit`, which another `listen` sets. Returns the next
-    /// connection that the step establishes. The caller must call this until it returns `None`,
-    /// when the new limit is reached.
+    /// Sets the limit to `limit`, which another call of `listen` sets. If that leaves room for a
+    /// connection that waits for its turn, establishes the oldest one and returns it. The caller
+    /// must call this again until it returns `None`.
     pub fn set_limit(&mut self, limit: usize) -> Option<&C> {
         self.limit = limit;
         self.promote()
@@ -71,7 +71,7 @@ impl<C> Backlog<C> {
         self.queue.len()
     }
 
-    /// Returns whether no connection can be accepted.
+    /// Returns whether there are no connections, so that none can be accepted.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -97,11 +97,11 @@ impl<C> Backlog<C> {
         self.queue.iter().take(self.established)
     }
 
-    /// Adds `connection`. If the backlog is full, the connection waits for its turn if it
-    /// `may_wait`.
+    /// Adds `connection`. If the backlog is full, the connection waits for its turn if `may_wait`,
+    /// and is refused otherwise. Returns which place it got.
     ///
     /// # Errors
-    /// [`Refused`], with the connection.
+    /// [`Refused`], with the reason and the connection.
     pub fn push(&mut self, connection: C, may_wait: bool) -> Result<Place, Refused<C>> {
         if self.closed {
             return Err(Refused::Closed(connection));
@@ -127,16 +127,18 @@ impl<C> Backlog<C> {
         self.queue.iter().skip(self.established).any(is_it)
     }
 
-    /// Removes the oldest connection and returns it, or returns `None` if there is none. Also
-    /// returns the connection that moves up to an established place, if any.
+    /// Removes the oldest connection and returns it. Returns `None` if there is no connection. Also
+    /// returns the connection that is established in its place, or `None` if no connection waits
+    /// for its turn.
     pub fn accept(&mut self) -> Option<(C, Option<&C>)> {
         let first = self.queue.pop_front()?;
         self.established -= 1;
         Some((first, self.promote()))
     }
 
-    /// Removes the connection for which `is_it` returns `true`, which gave up, and returns it, if
-    /// any. Also returns the connection that moves up to an established place, if any.
+    /// Removes the connection for which `is_it` returns `true`, because the peer gave up, and
+    /// returns it. The first value is `None` if there is no such connection. The second value is
+    /// the connection that is established in its place, or `None` if there is none.
     pub fn remove(&mut self, is_it: impl Fn(&C) -> bool) -> (Option<C>, Option<&C>) {
         let Some(at) = self.queue.iter().position(is_it) else {
             return (None, None);
@@ -149,7 +151,8 @@ impl<C> Backlog<C> {
         (gone, None)
     }
 
-    /// Closes the backlog. Returns the connections that will never be accepted.
+    /// Closes the backlog, so that it accepts no more connections. Removes and returns the
+    /// connections in it, which will never be accepted.
     pub fn close(&mut self) -> VecDeque<C> {
         self.closed = true;
         self.established = 0;

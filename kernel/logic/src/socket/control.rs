@@ -190,13 +190,13 @@ impl Writer {
         }
     }
 
-    /// Returns how many descriptors would fit in one more message.
+    /// Returns the number of descriptors that would fit in one more message (`SCM_RIGHTS`).
     pub fn descriptors_room(&self) -> usize {
         let left = self.room - self.bytes.len();
         left.saturating_sub(HEADER) / 4
     }
 
-    /// Notes that the caller left out data that did not fit, for [`Self::finish`].
+    /// Records that the caller left out data that did not fit, so that [`Self::finish`] reports it.
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
@@ -220,7 +220,8 @@ impl Writer {
         self.bytes.resize(end, 0);
     }
 
-    /// Returns the bytes written, and whether something did not fit.
+    /// Returns the bytes written, and whether a message was truncated or left out because it did
+    /// not fit.
     pub fn finish(self) -> (Vec<u8>, bool) {
         (self.bytes, self.is_cut)
     }

@@ -259,8 +259,10 @@ impl Kept {
         }
     }
 
-    /// Returns the number to store when a program sets the option to `value`. For a [`Number`] that
-    /// is 1 in a new socket and accepts no negative values, -1 stands for 1.
+    /// Returns the number to store when a program sets the option to `value`. For a [`Switch`] it
+    /// is 0 or 1. For `TCP_DEFER_ACCEPT`, whose value is in seconds, it is a number of attempts
+    /// ([`periods`]). For any other [`Number`] it is the value itself, except that -1 means the
+    /// initial value 1 of an option that accepts no negative values.
     ///
     /// # Errors
     /// `EINVAL` if the option does not accept the value.
@@ -304,7 +306,7 @@ fn periods_of(seconds: i32) -> i32 {
         .unwrap_or(MOST_PERIODS)
 }
 
-/// Returns how many seconds `count` attempts of TCP to send a packet take.
+/// Returns the number of seconds that `count` attempts of TCP to send a packet take.
 pub fn periods(count: i32) -> i32 {
     let mut next = 1;
     let mut sum = 0;

@@ -34,7 +34,8 @@ fn head(family: u16, length: u8, scope: u8, kind: u8) -> Vec<u8> {
     body
 }
 
-/// Returns the routes of `family`, or of both families if it is neither IPv4 nor IPv6.
+/// Returns the routes of `family`, or of both families if `family` is neither IPv4 nor IPv6. Each
+/// route is a `struct rtmsg` followed by its attributes.
 pub(super) fn all(family: u16) -> Vec<Vec<u8>> {
     let mut routes = Vec::new();
     if family != AF_INET6 {

@@ -94,18 +94,20 @@ impl Buffer {
         (self.lines..self.end).map(|position| self.at(position))
     }
 
-    /// Returns byte `n` of the line being typed, if there is one.
+    /// Returns byte `n` of the line being typed, from 0 on. Returns `None` if the line is not that
+    /// long.
     pub(super) fn nth_of_line(&self, n: u64) -> Option<u8> {
         let position = self.lines + n;
         (position < self.end).then(|| self.at(position))
     }
 
-    /// Returns the last byte of the line being typed, if there is one.
+    /// Returns the last byte of the line being typed, or `None` if the line is empty.
     pub(super) fn last(&self) -> Option<u8> {
         (!self.line_is_empty()).then(|| self.at(self.end - 1))
     }
 
-    /// Removes and returns the last byte of the line being typed, if there is one.
+    /// Removes and returns the last byte of the line being typed. Returns `None` if the line is
+    /// empty.
     pub(super) fn pop(&mut self) -> Option<u8> {
         let last = self.last()?;
         self.end -= 1;
@@ -129,7 +131,7 @@ impl Buffer {
     }
 
     /// Ends the line being typed with the byte `c`. The reader gets `c` as the last byte of the
-    /// line, unless it is 0.
+    /// line, unless `c` is 0, which marks an end without a byte (EOF).
     pub(super) fn end_line(&mut self, c: u8) {
         self.push(c);
         self.mark(self.end - 1, true);
@@ -148,8 +150,8 @@ impl Buffer {
         (self.end, self.lines, self.read) = (0, 0, 0);
     }
 
-    /// Switches canonical mode on or off. When it is switched on, all waiting bytes become one
-    /// line.
+    /// Switches canonical mode on if `canonical`, else off. When it is switched on, all waiting
+    /// bytes become one line.
     pub(super) fn set_canonical(&mut self, canonical: bool) {
         self.marks = [0; WORDS];
         if canonical && self.len() > 0 {
@@ -162,17 +164,17 @@ impl Buffer {
         }
     }
 
-    /// Returns how many bytes a reader of lines could get. Ends of lines that are read as no byte
-    /// do not count.
+    /// Returns the number of bytes that a reader of lines could get. Ends of lines that are read as
+    /// no byte do not count.
     pub(super) fn count_of_lines(&self) -> usize {
         (self.read..self.lines)
             .filter(|&position| !(self.is_marked(position) && self.at(position) == 0))
             .count()
     }
 
-    /// Reads a line, or as much of it as fits `into`. Returns the number of bytes read, or `None`
-    /// if no line waits. If the next byte then is an end that is read as no byte, it is consumed as
-    /// well.
+    /// Reads a line into `into`, or its beginning if the line is longer. Returns the number of
+    /// bytes read, or `None` if no line waits. If the next byte then is an end that is read as no
+    /// byte (EOF), it is consumed as well.
     pub(super) fn read_line(&mut self, into: &mut [u8]) -> Option<usize> {
         if !self.has_line() {
             return None;

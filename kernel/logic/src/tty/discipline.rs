@@ -122,7 +122,8 @@ impl Discipline {
     // Input.
 
     /// Processes `bytes`, which the far side (the master of a pseudo-terminal, or the host) typed.
-    /// Returns how many bytes were accepted. Some of them may wait for [`Self::catch_up`].
+    /// Returns the number of bytes that were accepted. Some of them may wait for
+    /// [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.typed = true;
         let most = STEP - self.drain_backlog();
@@ -174,7 +175,8 @@ impl Discipline {
         !self.backlog.is_empty() && self.has_room()
     }
 
-    /// Processes some of the typed bytes that wait.
+    /// Processes typed bytes that wait, at most 256 in one call, as far as the input buffer has
+    /// room.
     pub fn catch_up(&mut self) {
         self.drain_backlog();
     }
@@ -196,13 +198,14 @@ impl Discipline {
         done
     }
 
-    /// Returns the signal keys that were typed since the last call.
+    /// Returns the signal keys that were typed since the last call, and forgets them.
     pub fn take_keys(&mut self) -> Keys {
         core::mem::take(&mut self.keys)
     }
 
-    /// Returns how often the reading program must be notified of input since the last call. That is
-    /// once for each line, or once for all typed bytes if input is not read by lines.
+    /// Returns the number of notifications of input that the reading program must get since the
+    /// last call. That is one for each line, or one for all typed bytes if input is not read by
+    /// lines.
     pub fn take_arrivals(&mut self) -> u32 {
         let lines = self.buffer.take_ended();
         let bytes = core::mem::take(&mut self.typed);
@@ -246,8 +249,8 @@ impl Discipline {
         self.buffer.len() >= wanted
     }
 
-    /// Returns how many bytes a reader waits for (`VMIN`), and for how long, in tenths of a second
-    /// (`VTIME`). Returns `None` if input is read by lines.
+    /// Returns the number of bytes that a reader waits for (`VMIN`), and the time for which it
+    /// waits, in tenths of a second (`VTIME`). Returns `None` if input is read by lines.
     pub fn patience(&self) -> Option<[u8; 2]> {
         (!self.reads_lines()).then(|| self.least_and_time())
     }
@@ -267,8 +270,8 @@ impl Discipline {
 
     // The program writes.
 
-    /// Writes `bytes`, which are output of the program. Returns how many of them were accepted: 0
-    /// while output is stopped or echo waits for room.
+    /// Writes `bytes`, which are output of the program. Returns the number of bytes that were
+    /// accepted. It is 0 while output is stopped or echo waits for room.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.release_held();
         if self.is_held() || !self.held.is_empty() {
@@ -310,12 +313,12 @@ impl Discipline {
         !self.is_held() && OUTPUT_ROOM - self.output.len() >= LONGEST
     }
 
-    /// Returns whether output is stopped, by the character STOP or by a call.
+    /// Returns whether output is stopped, by the character STOP or by a call (`tcflow`).
     pub fn is_held(&self) -> bool {
         self.stopped || self.stopped_by_call
     }
 
-    /// Shows a byte of echo, processed like output.
+    /// Shows the byte `c` of echo, processed like output.
     pub(super) fn show(&mut self, c: u8) {
         if self.termios.output.contains(Output::OPOST) {
             let mut shown = [0; LONGEST];
@@ -326,9 +329,9 @@ impl Discipline {
         }
     }
 
-    /// Adds bytes to the echo without processing. They are shown after all bytes typed together
+    /// Adds `bytes` to the echo without processing. They are shown after all bytes typed together
     /// were processed, because a signal key discards echo that is not shown yet. The echo never
-    /// waits: if there is not enough room, it is dropped.
+    /// waits: if there is not enough room, `bytes` are dropped.
     pub(super) fn show_bytes(&mut self, bytes: &[u8]) {
         if self.held.len() + bytes.len() > HELD {
             self.release_held();
@@ -424,7 +427,7 @@ impl Discipline {
         self.locked = locked;
     }
 
-    /// Sets whether the line counts as local (`CLOCAL`), even if that setting is locked.
+    /// Sets the setting `CLOCAL` to `local`, even if that setting is locked.
     pub fn set_local_line(&mut self, local: bool) {
         self.termios.control.set(Control::CLOCAL, local);
     }
@@ -519,7 +522,7 @@ impl Discipline {
         }
     }
 
-    /// Continues output, unless a call has stopped it.
+    /// Continues output. Does nothing if a call has stopped it (`tcflow`).
     pub(super) fn start(&mut self) {
         if self.stopped && !self.stopped_by_call {
             self.stopped = false;
@@ -561,8 +564,8 @@ impl Discipline {
         self.packet.is_some_and(|packet| !packet.is_empty())
     }
 
-    /// Returns the events of packet mode for the master of a pseudo-terminal, and clears them.
-    /// Returns `None` if there are none or packet mode is off.
+    /// Returns the events of packet mode that the master of a pseudo-terminal has not read, and
+    /// clears them. Returns `None` if there are no events or packet mode is off.
     pub fn take_packet(&mut self) -> Option<Packet> {
         let packet = self.packet.as_mut().filter(|packet| !packet.is_empty())?;
         Some(core::mem::replace(packet, Packet::empty()))
@@ -581,6 +584,7 @@ impl Discipline {
         self.termios = termios;
     }
 
+    /// Checks that no queue of bytes exceeds its limit, for tests.
     #[cfg(test)]
     pub(super) fn check(&self) {
         assert!(self.buffer.len() <= CAPACITY);

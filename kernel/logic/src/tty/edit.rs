@@ -20,7 +20,8 @@ impl Discipline {
         self.termios.input.contains(Input::IUTF8) && is_continuation(c)
     }
 
-    /// Erases text because the character `c`, which is ERASE, WERASE or KILL, was typed.
+    /// Erases the last character of the line being typed, its last word, or all of it, because `c`
+    /// was typed. `c` is ERASE, WERASE or KILL. Shows the erasure if echo is enabled.
     pub(super) fn erase(&mut self, c: u8) {
         if self.buffer.line_is_empty() {
             return;

@@ -45,7 +45,7 @@ impl Discipline {
                 && (is(Characters::Intr) || is(Characters::Quit) || is(Characters::Susp))
     }
 
-    /// Processes a typed byte. The buffer must have room for it.
+    /// Processes the typed byte `c` under the current settings. The buffer must have room for it.
     pub(super) fn take(&mut self, c: u8) {
         let literal = core::mem::take(&mut self.next_is_literal);
         let mut c = c;

@@ -36,8 +36,9 @@ impl Screen {
         self.column = self.column.saturating_sub(1);
     }
 
-    /// Writes the bytes to show for `c` to `shown`, and returns their number. Without `OPOST`,
-    /// callers show `c` unchanged instead.
+    /// Writes the bytes to show for the byte `c` of output under the settings `termios` to `shown`,
+    /// and returns their number. Moves the cursor accordingly. Without `OPOST`, callers show `c`
+    /// unchanged instead.
     #[inline]
     pub(super) fn process(&mut self, c: u8, termios: &Termios, shown: &mut [u8; LONGEST]) -> usize {
         if is_control(c) {

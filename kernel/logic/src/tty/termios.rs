@@ -180,7 +180,7 @@ pub struct Termios {
 }
 
 impl Termios {
-    /// Returns the initial settings.
+    /// Returns the settings of a new terminal.
     pub fn usual() -> Self {
         let mut characters = [0; CHARACTERS];
         for (place, value) in [
@@ -278,8 +278,9 @@ impl Termios {
         Self::from_bytes(&all)
     }
 
-    /// Parses `bytes`, a `struct termios2`. If they are a `struct termios`, the remaining bytes
-    /// must be 0.
+    /// Parses `bytes`, a `struct termios2`, or a `struct termios` followed by zeros. As for
+    /// pseudo-terminals on Linux, bytes then have 8 bits and no parity, and the receiver is
+    /// enabled, regardless of `c_cflag`.
     pub fn from_bytes(bytes: &Bytes) -> Self {
         let word = |at: usize| {
             let mut word = [0; 4];

@@ -34,7 +34,8 @@ pub struct Exchange<M: Machine, G: DerefMut<Target = Option<Shared>>> {
 }
 
 impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
-    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock.
+    /// Begins an exchange that has changed nothing yet. `shared` is the guard of the lock of the
+    /// shared page, which is held until [`Self::end`].
     #[inline]
     pub fn begin(machine: M, shared: G) -> Self {
         const {
@@ -145,7 +146,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     /// by whole tables, and otherwise as [`Self::share`] does.
     ///
     /// # Errors
-    /// The errors of [`Self::share`].
+    /// [`AllocError`] if there is no frame for the shared page. In that case no entry has changed.
     pub fn share_giant(&mut self, block: Frame) -> Result<(), AllocError> {
         let shared = self.shared()?;
         let described = M::ENTRIES / M::PAGES as u64 * M::ENTRIES;
@@ -228,10 +229,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         }
     }
 
-    /// Moves the part of the memmap of `block` to frames from the allocator. The first `carried`
-    /// frames of the block contain it now. The caller must own all frames of the block. Returns
-    /// `false` if the allocator has too few frames. After [`Self::end`] the caller may free the
-    /// block, in single frames.
+    /// Moves the part of the memmap of `block` to frames from the allocator and returns `true`. The
+    /// first `carried` frames of the block contain it now. The caller must own all frames of the
+    /// block, and may free it in single frames after [`Self::end`]. Returns `false`, and changes
+    /// nothing, if the allocator has too few frames.
     pub fn move_out(&mut self, block: Frame, carried: u64) -> bool {
         let machine = self.machine;
         let pages = M::PAGES as u64;
@@ -280,11 +281,12 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         machine.forget(block);
     }
 
-    /// Replaces the shared table with `page`, a large page of zeros, for the part of the memmap
-    /// under that table. `first` is the first frame described there.
+    /// Replaces the shared table by `page` in the upper entry for the part of the memmap that
+    /// describes `first`, the first frame described under this entry. `page` is a large page of
+    /// zeros from the allocator.
     ///
     /// # Panics
-    /// If that part of the memmap does not use the shared table.
+    /// If the entry does not lead to the shared table.
     pub(super) fn put_large(&mut self, first: Frame, page: Frame) {
         let slot = self.machine.slot(first);
         let table = target::<M>(slot.load(Ordering::Relaxed));

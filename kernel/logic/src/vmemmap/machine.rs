@@ -76,15 +76,16 @@ pub trait Machine: Copy {
     /// # Errors
     /// [`AllocError`] if no frame is free.
     fn allocate(self) -> Result<Frame, AllocError>;
-    /// Fills `frames` with free frames, from the start on. Returns how many it allocated.
+    /// Allocates frames and stores them in `frames`, from the start on, until the slice is full or
+    /// no frame is free. Returns the number of allocated frames.
     fn allocate_many(self, frames: &mut [Frame]) -> usize;
     /// Allocates a pageblock as single frames.
     ///
     /// # Errors
     /// [`AllocError`] if no pageblock is free.
     fn allocate_block(self) -> Result<Frame, AllocError>;
-    /// Allocates exactly the frames in `range` as single frames. Returns `false` if one of them is
-    /// not free.
+    /// Allocates exactly the frames in `range` as single frames and returns `true`. Returns
+    /// `false`, and allocates none, if one of them is not free.
     fn allocate_range(self, range: FrameRange) -> bool;
     /// Frees the frames in `range`, which are in use as single frames.
     fn free(self, range: FrameRange);
@@ -116,7 +117,7 @@ pub(super) fn entries<'a, M: Machine + 'a>(
     (0..M::PAGES as u64).map(move |page| machine.entry(table, first + page))
 }
 
-/// Returns the frame that `entry` leads to.
+/// Returns the frame whose address is in `entry`: a page or a table.
 #[inline]
 pub(super) const fn target<M: Machine>(entry: u64) -> Frame {
     Frame::containing(entry & M::BITS.address)

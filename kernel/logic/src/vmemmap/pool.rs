@@ -54,7 +54,7 @@ impl<const E: usize, const P: usize> Drop for Guard<'_, '_, E, P> {
     }
 }
 
-/// The pool, and all other frames in use.
+/// A pool of huge pages on a simulated machine, and the frames that programs use there.
 #[derive(Debug)]
 pub(super) struct Pool<'m, const E: usize, const P: usize> {
     pub(super) machine: &'m Simulated<E, P>,
@@ -325,8 +325,9 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
         !self.carriers.is_empty()
     }
 
-    /// Returns the number of pages in the pool whose part of the memmap is shared.
-    pub(super) fn gave_up(&self) -> usize {
+    /// Returns the number of huge pages in the pool whose part of the memmap is replaced by the
+    /// shared page.
+    pub(super) fn shared_pages(&self) -> usize {
         self.pages.iter().filter(|page| page.shared).count()
     }
 

@@ -15,7 +15,7 @@ fn scenario(pool: &mut Pool<'_, 8, 2>) -> (bool, usize) {
     let mut look = |pool: &Pool<'_, 8, 2>| {
         pool.check();
         carried |= pool.carries();
-        gave_up += pool.gave_up();
+        gave_up += pool.shared_pages();
     };
     pool.add(2, 64);
     look(pool);

@@ -79,7 +79,7 @@ fn a_flush_in_the_middle_of_a_block_is_not_its_last() {
         pool.give_back(0, blocks, 0);
         assert!(!pool.carries());
         pool.add(blocks, 32);
-        assert_eq!(pool.gave_up(), blocks);
+        assert_eq!(pool.shared_pages(), blocks);
         pool.check();
         pool.empty();
     }

@@ -6,7 +6,7 @@ use ebb_mm::{Frame, FrameRange};
 /// The number of runs of frames that are kept until all CPUs have flushed.
 pub(super) const RUNS: usize = 64;
 
-/// Frames that were removed from the memmap and are not yet free.
+/// Frames that were removed from the memmap. They are freed when no TLB can map them any more.
 #[derive(Debug)]
 pub(super) struct Retired {
     /// Each run, and whether it came from the allocator. The entries of the page tables say so. Its
@@ -25,8 +25,8 @@ impl Retired {
         }
     }
 
-    /// Adds `frame`, which came from the allocator if `owned`. Returns `false` if there is no room
-    /// for another run.
+    /// Adds `frame`, which came from the allocator if `owned`, and returns `true`. Returns `false`,
+    /// and does not add it, if there is no room for another run of frames.
     #[inline]
     pub(super) fn push(&mut self, frame: Frame, owned: bool) -> bool {
         if let Some((last, of)) = self.runs[..self.len].last_mut()

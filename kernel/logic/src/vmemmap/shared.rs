@@ -4,8 +4,8 @@ use super::machine::{Machine, take};
 use core::sync::atomic::Ordering;
 use ebb_mm::{AllocError, Frame, FrameRange};
 
-/// The page and the table that all huge pages share. They are allocated for the first huge page,
-/// and kept.
+/// The page of descriptors and the page table that all huge pages share. They are allocated for the
+/// first huge page, and kept.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Shared {
     /// The page of descriptors.
@@ -15,8 +15,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Allocates the page and the table, and fills them. Fails with [`AllocError`] if there are no
-    /// frames for them.
+    /// Allocates two frames from `machine`: the page of descriptors that all huge pages share, and
+    /// the page table whose entries all map that page. Fills both. Fails with [`AllocError`] if no
+    /// frames are free; no frame is allocated then.
     pub(super) fn new<M: Machine>(machine: M) -> Result<Self, AllocError> {
         let page = machine.allocate()?;
         let table = match machine.allocate() {
@@ -34,7 +35,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Makes all entries of `table` map the shared page.
+    /// Makes all entries of the page table `table` map the shared page of descriptors.
     pub(super) fn fill<M: Machine>(&self, machine: M, table: Frame) {
         for index in 0..M::ENTRIES {
             // Relaxed: the caller installs the table with Release.
@@ -44,7 +45,7 @@ impl Shared {
         }
     }
 
-    /// Returns the entry of the shared page, which is read-only.
+    /// Returns the page-table entry that maps the shared page of descriptors, which is read-only.
     #[inline]
     pub(super) const fn entry<M: Machine>(&self) -> u64 {
         self.page.address() | M::BITS.page

@@ -31,8 +31,8 @@ impl<M: Machine> Supply<M> {
         }
     }
 
-    /// Fills `wanted` with frames. Returns `false` if there are not enough frames; then none is
-    /// allocated.
+    /// Fills `wanted` with frames for one block and returns `true`. Returns `false` if there are
+    /// not enough frames; then none is allocated for `wanted`.
     pub(super) fn get(&mut self, wanted: &mut [Frame]) -> bool {
         let count = wanted.len() as u64;
         if self.run.frames < count && self.blocks >= MANY {
@@ -70,8 +70,8 @@ impl<M: Machine> Drop for Supply<M> {
     }
 }
 
-/// Fills `wanted` with any free frames of `machine`. Returns `false` if there are not enough
-/// frames; then none is allocated.
+/// Fills `wanted` with any free frames of `machine` and returns `true`. Returns `false` if there
+/// are not enough frames; then none is allocated.
 pub(super) fn get_any<M: Machine>(machine: M, wanted: &mut [Frame]) -> bool {
     let taken = machine.allocate_many(wanted);
     let all = taken == wanted.len();

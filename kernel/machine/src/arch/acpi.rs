@@ -20,7 +20,7 @@ pub(super) struct IoApic {
     pub(super) first_gsi: u32,
 }
 
-/// The CPUs and I/O APICs of the machine.
+/// The CPUs and I/O APICs that ACPI's MADT lists.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Machine {
     apic_ids: [u32; MAX_CPUS],
@@ -52,7 +52,8 @@ impl Machine {
         &self.apic_ids[..self.cpus]
     }
 
-    /// Returns the I/O APICs.
+    /// Returns the I/O APICs that the kernel uses. There is at least one, even if the machine has
+    /// no MADT.
     pub(super) fn io_apics(&self) -> &[IoApic] {
         &self.io_apics[..self.io_apic_count]
     }

@@ -283,8 +283,8 @@ fn look() -> (u64, u64) {
 }
 
 /// Starts the monotonic clock and the wall clock. The rate is the one that the CPU or the
-/// hypervisor reports, or a first guess. The wall clock starts with the time on the command line,
-/// or else with that of the CMOS clock.
+/// hypervisor reports, or a first guess. The wall clock starts with the time on the command line in
+/// `boot`. If there is no such time, it starts with that of the CMOS clock.
 pub(super) fn init(boot: &BootInfo) {
     if let Some(khz) = told_khz() {
         set_scale(khz, 1_000_000);

@@ -82,15 +82,15 @@ impl Write for Line {
 /// The priority of the kernel's own lines: informational.
 const USUAL: u32 = 6;
 
-/// Writes one line with a time stamp to the kernel log and to the serial console.
+/// Writes `args` as one line with a time stamp to the kernel log and to the serial console.
 /// [`console!`](crate::console) calls this.
 pub fn line(args: fmt::Arguments<'_>) {
     message(USUAL, true, args);
 }
 
-/// Adds one line with this `priority` and a time stamp to the kernel log. If `shown` is set, also
-/// prints the line on the serial console. The line is missing in the kernel log if another caller
-/// holds the log's lock.
+/// Adds `args` as one line with this `priority` and a time stamp to the kernel log. If `shown` is
+/// set, also prints the line on the serial console. The line is missing in the kernel log if
+/// another caller holds the log's lock.
 pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
@@ -132,8 +132,8 @@ pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     OWNER.store(0, Ordering::Release);
 }
 
-/// Prints one line on the serial console, between two line breaks. Takes no lock, and uses neither
-/// the clock nor per-CPU data, so code can call it after any bug.
+/// Prints `args` as one line on the serial console, between two line breaks. Takes no lock, and
+/// uses neither the clock nor per-CPU data, so code can call it after any bug.
 pub(super) fn bare_line(args: fmt::Arguments<'_>) {
     struct Bare;
     impl Write for Bare {

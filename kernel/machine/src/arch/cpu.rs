@@ -61,8 +61,8 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
     }
 }
 
-/// Executes `cpuid` for a leaf and subleaf. An unsupported leaf returns zeros or garbage, so check
-/// the highest leaf first.
+/// Executes `cpuid` for the leaf `leaf` and the subleaf `subleaf`, and returns its four registers.
+/// An unsupported leaf returns zeros or garbage, so check the highest leaf first.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     core::arch::x86_64::__cpuid_count(leaf, subleaf)
@@ -97,7 +97,7 @@ pub unsafe fn write_cr3(root: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
-/// Returns CR4.
+/// Returns CR4: the bits that enable features of this CPU.
 #[inline]
 pub fn read_cr4() -> u64 {
     let value;
@@ -116,7 +116,7 @@ pub fn allow_user_tsc(allowed: bool) {
     unsafe { write_cr4(if allowed { others } else { others | TSD }) };
 }
 
-/// Writes CR4.
+/// Writes `value` to CR4.
 ///
 /// # Safety
 /// `value` enables only features that the CPU has, and leaves PAE enabled.
@@ -151,14 +151,14 @@ pub fn flush_tlb_global() {
     }
 }
 
-/// Returns the time-stamp counter.
+/// Returns the value of this CPU's time-stamp counter, in ticks.
 #[inline]
 pub fn rdtsc() -> u64 {
     // SAFETY: every x86-64 CPU has it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Writes one byte to an I/O port.
+/// Writes the byte `value` to the I/O port with number `port`.
 ///
 /// # Safety
 /// The device behind the port must not affect the memory of the kernel as a result.
@@ -168,7 +168,7 @@ pub unsafe fn outb(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
-/// Reads one byte from an I/O port.
+/// Reads one byte from the I/O port with number `port`, and returns it.
 ///
 /// # Safety
 /// The device behind the port must not affect the memory of the kernel as a result.
@@ -182,7 +182,7 @@ pub unsafe fn inb(port: u16) -> u8 {
     value
 }
 
-/// Writes 32 bits to an I/O port.
+/// Writes the 32 bits `value` to the I/O port with number `port`.
 ///
 /// # Safety
 /// The device behind the port must not affect the memory of the kernel as a result.
@@ -194,7 +194,7 @@ pub unsafe fn outl(port: u16, value: u32) {
     }
 }
 
-/// Reads 32 bits from an I/O port.
+/// Reads 32 bits from the I/O port with number `port`, and returns them.
 ///
 /// # Safety
 /// The device behind the port must not affect the memory of the kernel as a result.

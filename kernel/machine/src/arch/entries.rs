@@ -49,13 +49,16 @@ pub type ExitToUser = extern "C" fn(&mut UserFrame);
 
 // The entries' assembly calls these four, without a step between.
 unsafe extern "C" {
-    /// See [`Syscall`].
+    /// Handles a system call of the program whose registers are in `frame`; see [`Syscall`].
     pub(super) fn ebb_syscall(frame: &mut UserFrame);
-    /// See [`UserStore`].
+    /// Tries to serve a page fault in user mode at `address` with the error code `error`; see
+    /// [`UserStore`].
     pub(super) fn ebb_user_store(address: u64, error: u64) -> bool;
-    /// See [`UserFault`].
+    /// Handles a page fault in user mode at `address` with the error code `error`; see
+    /// [`UserFault`].
     pub(super) fn ebb_user_fault(frame: &mut UserFrame, address: u64, error: u64);
-    /// See [`ExitToUser`].
+    /// Does the work that is due before the current thread returns to user mode; see
+    /// [`ExitToUser`].
     pub(super) fn ebb_exit_to_user(frame: &mut UserFrame);
 }
 

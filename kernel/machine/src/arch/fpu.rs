@@ -315,8 +315,8 @@ impl TraceImage {
         legacy
     }
 
-    /// Replaces the whole image. Returns `false`, and changes nothing, if the CPU could not load
-    /// `image`: a reserved bit is set in MXCSR or in the header.
+    /// Replaces the whole image by `image`, and returns `true`. Returns `false`, and changes
+    /// nothing, if the CPU could not load `image`: a reserved bit is set in MXCSR or in the header.
     pub fn set_extended(&mut self, image: &[u8; XSAVE_BYTES]) -> bool {
         let header = &image[at::XSTATE_BV + 8..at::YMM_HIGH];
         let good = u32_at(image, at::MXCSR) & !MXCSR_MASK == 0
@@ -330,8 +330,8 @@ impl TraceImage {
         good
     }
 
-    /// Replaces the legacy part of the image. Returns `false`, and changes nothing, if a reserved
-    /// bit of MXCSR is set.
+    /// Replaces the legacy part of the image by `legacy`, and returns `true`. Returns `false`, and
+    /// changes nothing, if a reserved bit of MXCSR is set in `legacy`.
     pub fn set_legacy(&mut self, legacy: &[u8; FXSAVE_BYTES]) -> bool {
         if u32_at(legacy, at::MXCSR) & !MXCSR_MASK != 0 {
             return false;

@@ -59,7 +59,7 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Registers `function` as a handler of interrupt line `gsi`. Each interrupt of the line calls
 /// `function` with `argument`, and also the other handlers of the line, because devices may share
 /// it. Returns the vector of the line. Returns `None` if no vector is free, or if the line already
-/// has the most handlers.
+/// has 8 handlers.
 pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     // Relaxed (here and below): devices are found by one CPU.
     let taken = TAKEN.load(Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub const fn phys_to_virt(phys: u64) -> *mut u8 {
     (PHYSMAP_BASE + phys) as *mut u8
 }
 
-/// Returns the physical address of a virtual address in the physmap or the kernel image.
+/// Returns the physical address of `ptr`, a virtual address in the physmap or the kernel image.
 #[inline]
 pub fn virt_to_phys(ptr: *const u8) -> u64 {
     let address = ptr as u64;

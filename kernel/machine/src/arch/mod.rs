@@ -69,7 +69,8 @@ pub fn idle() {
 static MACHINE: Once<acpi::Machine> = Once::new();
 
 /// Starts the local APIC of the first CPU, the clock and the I/O APICs, and marks the first CPU as
-/// online. Called once, on the first CPU.
+/// online. `boot` has the command line and the address of the ACPI tables. Called once, on the
+/// first CPU.
 pub fn init(boot: &BootInfo) {
     apic::init();
     clock::init(boot);

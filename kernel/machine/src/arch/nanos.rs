@@ -28,12 +28,12 @@ impl Nanos {
         Self(microseconds.saturating_mul(1_000))
     }
 
-    /// Returns the sum, or [`Self::MAX`] if it overflows.
+    /// Returns the sum of `self` and `other`, or [`Self::MAX`] if it overflows.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the difference, or zero if it is negative.
+    /// Returns `self` minus `other`, or zero if `other` is greater.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

@@ -135,8 +135,9 @@ const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * level)) as usize & (ENTRIES - 1)
 }
 
-/// Builds the final page tables and switches to them. Afterwards the first GiB is no longer mapped
-/// one to one. `ram` are the ranges of RAM, and `low_end` is the end of RAM below 4 GiB.
+/// Builds the final page tables in pages of `carver`, and switches to them. Afterwards the first
+/// GiB is no longer mapped one to one. `ram` are the ranges of RAM, and `low_end` is the end of RAM
+/// below 4 GiB.
 ///
 /// # Safety
 /// Called once, on the early page tables, with the stack in the kernel image.

@@ -89,8 +89,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     power::end(power::PANIC_CODE)
 }
 
-/// Reports an exception in kernel mode that has no handler, and ends the VM. `address` is the one
-/// that a page fault was for.
+/// Reports the exception `vector` in kernel mode, which has no handler, and ends the VM. `frame`
+/// has the registers at that time. `address` is the address that a page fault was for.
 pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     let Report::Full(regained) = take_over() else {
         console::bare_line(format_args!(

@@ -227,7 +227,7 @@ pub(super) unsafe fn install(cpu: usize) {
     }
 }
 
-/// The result of [`regain`].
+/// The identity of this CPU, as [`regain`] has found it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Regained {
     /// This CPU's number.
@@ -280,7 +280,7 @@ pub(super) fn apic_id(cpu: usize) -> Option<u32> {
     (!area.is_null()).then(|| unsafe { (*area).apic_id.load(Ordering::Relaxed) })
 }
 
-/// Records this CPU's APIC ID, and adds the CPU to [`online_cpus`].
+/// Records `apic_id` as this CPU's APIC ID, and adds the CPU to [`online_cpus`].
 pub(super) fn set_online(apic_id: u32) {
     let cpu = cpu_id();
     // SAFETY: areas live for ever.
@@ -375,7 +375,8 @@ pub fn current_thread() -> usize {
     thread
 }
 
-/// Stores the address of the current thread, which [`current_thread`] returns on this CPU.
+/// Records `thread`, the address of the current thread, which [`current_thread`] then returns on
+/// this CPU.
 #[inline]
 pub fn set_current_thread(thread: usize) {
     // SAFETY: as in `cpu_id`; only this CPU writes its area.
@@ -385,12 +386,12 @@ pub fn set_current_thread(thread: usize) {
     }
 }
 
-/// Sets the work word of this CPU's current thread. Each return to user mode on this CPU reads the
-/// word, and calls [`ExitToUser`](super::ExitToUser) if it has a bit of
+/// Makes `word` the work word of this CPU's current thread. Each return to user mode on this CPU
+/// reads `word`, and calls [`ExitToUser`](super::ExitToUser) if it has a bit of
 /// [`WORK_DUE`](super::traps::WORK_DUE).
 ///
 /// # Safety
-/// The word must stay valid until another word is set on this CPU.
+/// `word` must stay valid until another word is set on this CPU.
 #[inline]
 pub unsafe fn set_work_flags(word: *const AtomicU32) {
     // SAFETY: as in `set_current_thread`.
@@ -427,7 +428,8 @@ pub(super) fn fpu_owner() -> usize {
     owner
 }
 
-/// Records the address of the FPU state that this CPU's registers hold.
+/// Records that this CPU's registers hold the FPU state at address `owner`. [`fpu_owner`] then
+/// returns this address.
 #[inline]
 pub(super) fn set_fpu_owner(owner: usize) {
     // SAFETY: as in `set_current_thread`.

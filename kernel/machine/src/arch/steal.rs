@@ -45,7 +45,8 @@ static RECORDS: [Record; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Makes the host keep this CPU's record, if the host supports that.
+/// Makes the host keep a record of this CPU, if the host supports that. The record contains the
+/// CPU's stolen time, and whether the host runs the CPU.
 pub(super) fn switch_on() {
     if features::has(Feature::StealTime) {
         let record = virt_to_phys((&raw const RECORDS[cpu_id()]).cast());
@@ -54,7 +55,8 @@ pub(super) fn switch_on() {
     }
 }
 
-/// Returns whether the host says that CPU `cpu` does not run right now. This is a hint.
+/// Returns whether the host's record says that CPU `cpu` does not run right now. This is a hint,
+/// and `false` if the host keeps no record.
 #[inline]
 pub(super) fn is_not_running(cpu: usize) -> bool {
     // Relaxed: a hint.

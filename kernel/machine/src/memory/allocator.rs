@@ -8,7 +8,8 @@ static ALLOCATOR: Once<Allocator<'static>> = Once::new();
 /// The receiver of notifications about free memory to report to the host.
 static EVENTS: Once<&'static dyn Events> = Once::new();
 
-/// Sets the receiver of the notifications that [`report_wanted`] sends. Called once, at boot.
+/// Makes `events` the receiver of the notifications that [`report_wanted`] sends. Called once, at
+/// boot.
 pub(super) fn set_events(events: &'static dyn Events) {
     let _ = EVENTS.set(events);
 }
@@ -33,7 +34,7 @@ pub fn allocator() -> &'static Allocator<'static> {
     }
 }
 
-/// Sets the frame allocator.
+/// Makes `allocator` the frame allocator that [`allocator`] returns.
 ///
 /// # Panics
 /// If the allocator was set before.

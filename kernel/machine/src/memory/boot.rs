@@ -199,7 +199,7 @@ fn with_config<T>(
 }
 
 /// Returns whether all RAM but the boot files was zero when the kernel started. The host says so on
-/// the command line.
+/// the command line in `boot`.
 pub(super) fn is_zeroed(boot: &BootInfo) -> bool {
     boot.option(ebb_wire::boot::RAM) == Some(ebb_wire::boot::ZEROED)
 }

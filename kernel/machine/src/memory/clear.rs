@@ -183,8 +183,8 @@ pub(super) fn init() {
     CLEAR_ALLOCATED.store(clear as *mut (), Ordering::Relaxed);
 }
 
-/// Sets the routine that fills allocated pages with zeros. It must be sound under the conditions of
-/// [`clear_page`].
+/// Makes `routine` the routine that fills allocated pages with zeros. It must be sound under the
+/// conditions of [`clear_page`].
 pub(super) fn set_clear_allocated(routine: unsafe extern "C" fn(*mut u8)) {
     // Relaxed: each routine is correct at any time.
     CLEAR_ALLOCATED.store(routine as *mut (), Ordering::Relaxed);
@@ -207,7 +207,7 @@ fn has_avx() -> bool {
     enabled & XCR0_SSE_AVX == XCR0_SSE_AVX
 }
 
-/// Fills a page with zeros.
+/// Fills the page at `page` with zeros.
 ///
 /// # Safety
 /// `page` is page-aligned, and the page is writable and not read by other Rust code during the
@@ -221,11 +221,12 @@ pub unsafe fn clear_page(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills a page that was just allocated with zeros. Checks its former contents first if page
-/// poisoning checks are on.
+/// Fills the page at `page`, which was just allocated, with zeros. If checks of poisoned pages are
+/// on, first checks that no write has changed the page since it was freed.
 ///
 /// # Safety
-/// Those of [`clear_page`].
+/// `page` is page-aligned, and the page is writable and not read by other Rust code during the
+/// call.
 #[inline]
 pub(super) unsafe fn clear_allocated(page: *mut u8) {
     let routine = CLEAR_ALLOCATED.load(Ordering::Relaxed);
@@ -235,13 +236,13 @@ pub(super) unsafe fn clear_allocated(page: *mut u8) {
     unsafe { clear(page) };
 }
 
-/// Fills `frames` adjacent frames from `first` on with zeros. Between two pages it serves
-/// interrupts and lets other threads run if they are due, so the caller holds no spin lock and no
-/// per-CPU data. Under QEMU's translator a page that held code takes milliseconds, and 2 MiB of
-/// them seconds.
+/// Fills `frames` adjacent frames from `first` on with zeros. Serves interrupts between two frames,
+/// and lets other threads run if they are due. So the caller holds no spin lock and no per-CPU
+/// data. Under QEMU's translator, clearing a page that held code takes milliseconds, and 2 MiB of
+/// such pages take seconds.
 ///
 /// # Safety
-/// Those of [`clear_page`], for each frame.
+/// The frames are writable and not read by other Rust code during the call.
 pub(super) unsafe fn clear_frames(first: Frame, frames: u64) {
     let mut done = 0;
     while done < frames {

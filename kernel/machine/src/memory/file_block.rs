@@ -167,7 +167,7 @@ impl SharedPolicy {
         }
     }
 
-    /// Returns the policy with the name `name`, or `None` if there is no such policy.
+    /// Returns the policy that Linux calls `name`, or `None` if no policy has this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|policy| policy.name().as_bytes() == name)
@@ -222,7 +222,7 @@ pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
     }
 }
 
-/// Sets [`SHARED`] to the policy with this name.
+/// Sets [`SHARED`] to the policy that Linux calls `name`.
 ///
 /// # Errors
 /// `EINVAL` if no policy has this name.

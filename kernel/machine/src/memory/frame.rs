@@ -24,7 +24,8 @@ unsafe impl Sync for FrameRef {}
 
 impl FrameRef {
     /// Allocates a frame with any contents for the use `kind`, and returns its first reference.
-    /// `reserve` says whether the frame may come from the reserve. Does not wait.
+    /// `mobility` says whether the frame can be moved later. `reserve` says whether it may come
+    /// from the reserve. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -33,7 +34,10 @@ impl FrameRef {
         Self::try_new_on(percpu::this(), kind, mobility, reserve)
     }
 
-    /// Like [`Self::try_new`], for a caller that has this CPU's own data, `this`, at hand.
+    /// Like [`Self::try_new`], for a caller that has `this`, the data of this CPU, at hand.
+    ///
+    /// # Errors
+    /// [`AllocError`] if no frame is free that the request may use.
     #[inline]
     pub fn try_new_on(
         this: &Local,
@@ -45,8 +49,9 @@ impl FrameRef {
         Ok(Self::take(this, frame, kind))
     }
 
-    /// Allocates a frame of zeros, otherwise like [`Self::try_new_on`]. A frame that was never used
-    /// and that the host provided zeroed is not cleared again.
+    /// Allocates a frame of zeros for the use `kind`, and returns its first reference. `mobility`
+    /// says whether the frame can be moved later. `reserve` says whether it may come from the
+    /// reserve. A frame that was never used and that the host provided zeroed is not cleared again.
     ///
     /// # Errors
     /// [`AllocError`] if no frame is free that the request may use.
@@ -72,8 +77,8 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
-    /// Makes a `FrameRef` from a counted reference that has another form, such as that of a
-    /// page-table entry. The count does not change.
+    /// Makes a `FrameRef` from a counted reference to `frame` that has another form, such as that
+    /// of a page-table entry. The count does not change.
     ///
     /// # Safety
     /// The owner of that reference gives it up.
@@ -201,8 +206,8 @@ impl FrameRef {
         unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
     }
 
-    /// Marks a frame that was just allocated as a page of a file, and returns the first reference
-    /// to it.
+    /// Marks `frame`, which was just allocated, as a page of a file, and returns the first
+    /// reference to it.
     ///
     /// # Safety
     /// The caller has allocated the frame, and it has no other user.

@@ -8,7 +8,8 @@ use ebb_mm::{Mobility, Order, Request};
 use logic::page_poison::{Fill, switch};
 
 /// Applies the options `page_poison=`, `init_on_free=`, `init_on_alloc=` and `page_alloc.shuffle=`
-/// of the command line. The first CPU calls this before others run, and before anything was freed.
+/// of the command line in `info`. The first CPU calls this before others run, and before anything
+/// was freed.
 pub(super) fn configure(info: &BootInfo) {
     let fill = Fill::of(is_on(info, "page_poison"), is_on(info, "init_on_free"));
     // As on Linux, the option for freed pages takes precedence over the one for allocated pages.

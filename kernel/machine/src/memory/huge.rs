@@ -28,8 +28,9 @@ const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
 
-/// Fills a huge block with zeros, unless `contents` says that it is zero. The caller has just
-/// allocated the block, and holds no spin lock, since other threads may run during the call.
+/// Fills the huge block that begins with `block` with zeros, unless `contents` says that it is
+/// zero. The caller has just allocated the block, and holds no spin lock, since other threads may
+/// run during the call.
 pub(super) fn clear(block: Frame, contents: Contents) {
     if contents != Contents::NeverUsed {
         // SAFETY: the caller has just allocated the block, and is its only user.
@@ -120,14 +121,14 @@ fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> 
 }
 
 /// Returns whether the caller's reference to the block that begins with `frame` is the only one.
-/// Always returns `false` for a parted block.
+/// Always returns `false` if the block was split into frames ([`part`]).
 pub fn is_own(frame: Frame) -> bool {
     let head = settled(Descriptor::get(frame));
     is_whole(head) && references_in(head) == 1
 }
 
-/// Adds one reference to the block that begins with `frame`. If the block is parted, adds one
-/// reference to each of its frames. The caller holds a reference already.
+/// Adds one reference to the block that begins with `frame`. If the block was split ([`part`]),
+/// adds one reference to each of its frames. The caller holds a reference already.
 ///
 /// # Panics
 /// If the number of references is close to overflow.
@@ -146,9 +147,9 @@ pub fn get_reference(frame: Frame) {
     }
 }
 
-/// Parts the block that begins with `frame`, so that each of its frames has its own descriptor.
-/// Each frame then has as its number of references that of the block. The caller holds a reference.
-/// Does nothing if the block is parted already.
+/// Splits the block that begins with `frame`, so that each of its frames has its own descriptor and
+/// the block's number of references. The caller holds a reference. Does nothing if the block is
+/// split already.
 pub fn part(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut references = 0;
@@ -189,9 +190,9 @@ fn frames_in(set: &FrameSet, wanted: bool) -> impl Iterator<Item = u64> + '_ {
         .filter(move |&index| (set[(index / 64) as usize] >> (index % 64) & 1 != 0) == wanted)
 }
 
-/// Parts the block that begins with `frame`, but gives only the frames in `kept` a descriptor. The
-/// caller holds the only reference to the block, and from then on one to each kept frame. The
-/// caller must free the other frames with [`free_rest`].
+/// Splits the block that begins with `frame` like [`part`], but only the frames in `kept` get a
+/// descriptor. The caller holds the only reference to the block, and afterwards one to each frame
+/// in `kept`. The caller must free the other frames with [`free_rest`].
 ///
 /// # Panics
 /// If the block has other references.
@@ -223,8 +224,8 @@ pub fn keep(frame: Frame, kept: &FrameSet) {
     }
 }
 
-/// Frees the frames of the block that begins with `frame` and that [`keep`] has not kept. These
-/// frames must be in no page table and no TLB. `kept` is the set that was passed to [`keep`].
+/// Frees those frames of the block that begins with `frame` that are not in `kept`. The block was
+/// split by [`keep`] with the same `kept`. No page table and no TLB may map the frames any more.
 pub fn free_rest(frame: Frame, kept: &FrameSet) {
     let this = percpu::this();
     let mut batch = FreeBatch::new();
@@ -238,8 +239,8 @@ pub fn free_rest(frame: Frame, kept: &FrameSet) {
     this.add(Count::Freed, freed);
 }
 
-/// Drops one reference to the block that begins with `frame`. If the block is parted, drops one
-/// reference to each of its frames. Frees the frames without further references.
+/// Drops one reference to the block that begins with `frame`. If the block was split ([`part`]),
+/// drops one reference to each of its frames. Frees the frames without further references.
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
     let mut last = false;
@@ -297,7 +298,7 @@ pub fn policy() -> Policy {
     }
 }
 
-/// What page faults do that need a huge block when none is free
+/// The setting that says how a page fault gets a huge block if none is free
 /// (`/sys/kernel/mm/transparent_hugepage/defrag`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -347,8 +348,8 @@ impl Defrag {
         }
     }
 
-    /// Returns what a page fault does to get a huge block. `asks` says whether the area asks for
-    /// huge pages (`MADV_HUGEPAGE`).
+    /// Returns how a page fault gets a huge block if none is free, under this setting. `asks` says
+    /// whether the area asks for huge pages (`MADV_HUGEPAGE`).
     pub const fn effort(self, asks: bool) -> Effort {
         match (self, asks) {
             (Self::Always, _) | (Self::DeferMadvise | Self::Madvise, true) => Effort::Direct,
@@ -360,7 +361,7 @@ impl Defrag {
 
 static DEFRAG: AtomicU8 = AtomicU8::new(Defrag::Madvise as u8);
 
-/// Returns the present setting for page faults that find no free huge block.
+/// Returns the present setting for page faults that need a huge block when none is free.
 pub fn defrag() -> Defrag {
     let value = DEFRAG.load(Ordering::Relaxed);
     Defrag::ALL
@@ -369,7 +370,7 @@ pub fn defrag() -> Defrag {
         .unwrap_or(Defrag::Madvise)
 }
 
-/// Sets the setting of [`defrag`] to the one with this name.
+/// Sets the setting that [`defrag`] returns to the one that Linux calls `name`.
 ///
 /// # Errors
 /// `EINVAL` if no setting has this name.
@@ -379,7 +380,7 @@ pub fn set_defrag(name: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets the policy for huge blocks of private memory to the one with this name.
+/// Sets the policy that [`policy`] returns to the one that Linux calls `name`.
 ///
 /// # Errors
 /// `EINVAL` if no policy has this name.

@@ -53,7 +53,7 @@ pub fn overcommit_ratio() -> i32 {
     OVERCOMMIT_RATIO.load(Ordering::Relaxed)
 }
 
-/// Sets `vm.overcommit_ratio`.
+/// Sets `vm.overcommit_ratio` to `value` percent. Accepts any value, as Linux does.
 pub fn set_overcommit_ratio(value: i32) {
     OVERCOMMIT_RATIO.store(value, Ordering::Relaxed);
 }

@@ -187,8 +187,9 @@ impl Descriptor {
         head == (new_head(Kind::Anonymous, Order::BASE) - 1) | u64::from(references)
     }
 
-    /// Clears the descriptor of a single frame of private memory if the caller's reference is the
-    /// only one. Returns whether it did. The caller then frees the frame.
+    /// Clears the descriptor if the frame is a single frame of private memory and the caller's
+    /// reference is the only one. Returns `true` then, and the caller frees the frame. Otherwise
+    /// changes nothing and returns `false`.
     #[inline]
     pub fn clear_own_anonymous(&self) -> bool {
         // Acquire: as in `put`.
@@ -235,8 +236,8 @@ impl Descriptor {
         (number != 0).then(|| Frame::new(number))
     }
 
-    /// Returns the page table that [`Self::set_next`] recorded, or `None`, and clears the record,
-    /// because the descriptor of a free frame is all zero.
+    /// Returns the page table that [`Self::set_next`] recorded, or `None` if this one is the last,
+    /// and clears the record. The descriptor of a free frame must be all zero.
     pub fn take_next(&self) -> Option<Frame> {
         let next = self.next();
         self.next.store(0, Ordering::Relaxed);
@@ -285,7 +286,8 @@ impl Descriptor {
         self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD
     }
 
-    /// Adds one reference to the block. The caller holds a reference already.
+    /// Adds one reference to the block that starts with this frame. The caller holds a reference
+    /// already.
     ///
     /// # Panics
     /// If the block has no references, or their number is close to overflow.
@@ -300,7 +302,8 @@ impl Descriptor {
     }
 
     /// Drops one reference to the block. Returns `true` if it was the last one. The count is then
-    /// unspecified, and the caller frees the block.
+    /// unspecified, and the caller frees the block. Returns `false` if the block has other
+    /// references.
     #[inline]
     pub fn put(&self) -> bool {
         // The count of a sole owner cannot change: a new reference needs an existing one.

@@ -77,8 +77,8 @@ pub fn zero_frame() -> Frame {
 }
 
 /// Allocates a frame with any contents. Waits for memory if necessary, which may take pages from
-/// the balloon or kill a process, so the caller must not hold a spin lock. Unmovable frames count
-/// as kernel memory, others as pages of files.
+/// the balloon or kill a process, so the caller must not hold a spin lock. The frame counts as
+/// kernel memory if `mobility` is `Unmovable`, and as a page of a file otherwise.
 ///
 /// # Errors
 /// `ENOMEM` if no memory could be freed, or the current task is being killed.
@@ -97,10 +97,10 @@ pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
     }
 }
 
-/// Allocates a frame of zeros, otherwise like [`alloc_frame`].
+/// Allocates a frame of zeros. Otherwise like [`alloc_frame`] with this `mobility`.
 ///
 /// # Errors
-/// Those of [`alloc_frame`].
+/// `ENOMEM` if no memory could be freed, or the current task is being killed.
 pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     let frame = alloc_frame(mobility)?;
     // SAFETY: the new frame has no other user.
@@ -108,7 +108,8 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Allocates a frame for the balloon. Returns `None` if memory is short. Does not wait.
+/// Allocates a frame for the balloon. Returns `None` if no more frames are free than twice the high
+/// watermark. Does not wait.
 pub fn spare_frame() -> Option<FrameRef> {
     let stats = allocator().stats();
     // Inflating must not be what makes allocations wait.
@@ -118,8 +119,8 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
-/// Returns whether memory is so short that caches should free frames instead of allocating `wanted`
-/// more frames.
+/// Returns whether caches should free frames instead of allocating `wanted` more. This is so if no
+/// more frames are free than twice the high watermark and `wanted`.
 pub fn is_short(wanted: u64) -> bool {
     let stats = allocator().stats();
     stats.free_frames
@@ -130,8 +131,8 @@ pub fn is_short(wanted: u64) -> bool {
             .saturating_add(wanted)
 }
 
-/// Returns whether memory is so short that allocations under a spin lock would soon use the
-/// reserve.
+/// Returns whether no more frames are free than the low watermark, so that allocations under a spin
+/// lock would soon use the reserve.
 pub fn is_scarce() -> bool {
     let stats = allocator().stats();
     stats.free_frames <= stats.watermarks.low

@@ -13,8 +13,8 @@ use ebb_mm::{
     Order, Request,
 };
 
-/// The counters. Each CPU has its own copy. The value of a counter is the sum over all CPUs, modulo
-/// 2^64.
+/// The counters of memory management, most of them for `/proc/meminfo` and `/proc/vmstat`. Each CPU
+/// has its own copy. The value of a counter is the sum over all CPUs, modulo 2^64.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Count {
@@ -166,7 +166,8 @@ impl Local {
         self.add(count, by.wrapping_neg());
     }
 
-    /// Allocates a block through this CPU's cache. Does not wait.
+    /// Allocates a block for `request` through this CPU's cache, and returns its first frame. Does
+    /// not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no block is free that the request may use.
@@ -183,8 +184,8 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block of zeros through this CPU's cache. Calls `clear` to fill it with zeros,
-    /// unless the block was never used. Does not wait.
+    /// Allocates a block of zeros for `request` through this CPU's cache, and returns its first
+    /// frame. Calls `clear` to fill the block with zeros, unless it was never used. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no block is free that the request may use.
@@ -224,8 +225,8 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block through this CPU's cache, and returns it with its known contents, so that
-    /// the caller clears the block only if necessary. Does not wait.
+    /// Allocates a block for `request` through this CPU's cache. Returns its first frame and its
+    /// known contents, so that the caller clears the block only if necessary. Does not wait.
     ///
     /// # Errors
     /// [`AllocError`] if no block is free that the request may use.
@@ -255,10 +256,10 @@ impl Local {
         taken
     }
 
-    /// Allocates blocks and stores them in `blocks` with their known contents, from the start on,
-    /// until the slice is full or no such block is free. The order of `request` is that of a
-    /// pageblock or higher. Returns the number of allocated blocks, and the error if the slice is
-    /// not full. Does not wait.
+    /// Allocates blocks for `request` and stores them in `blocks` with their known contents, from
+    /// the start on, until the slice is full or no such block is free. The order of `request` is
+    /// that of a pageblock or higher. Returns the number of allocated blocks. Also returns the
+    /// error, or `None` if the slice is full. Does not wait.
     pub fn allocate_blocks(
         &self,
         request: Request,
@@ -373,7 +374,8 @@ impl Local {
         batch.free(allocator, cache, frame);
     }
 
-    /// Frees the remaining frames of a batch.
+    /// Frees the frames that are still in `batch`, through this CPU's cache. Call this after the
+    /// last [`Self::free_in`] with `batch`.
     pub fn finish(&self, batch: FreeBatch) {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
@@ -435,7 +437,8 @@ pub(super) fn publish_counts() {
         .store(first(Count::Faults), Ordering::Release);
 }
 
-/// Allocates a block through this CPU's cache. Does not wait.
+/// Allocates a block for `request` through this CPU's cache, and returns its first frame. Does not
+/// wait.
 ///
 /// # Errors
 /// [`AllocError`] if no block is free that the request may use.

@@ -25,9 +25,10 @@ const WORDS: usize = PAGE_SIZE / size_of::<u64>();
 /// The most damaged pages that the console reports.
 const TOLD: u64 = 10;
 
-/// Sets the contents of freed pages, and whether allocated ones are filled with zeros (`zero`) or
-/// checked (`check`). With `check` each free page must be zero or filled already. The first CPU
-/// calls this before others run.
+/// Sets how pages are filled and checked. Freed pages get the contents `fill`. Allocated pages are
+/// filled with zeros if `zero`, else checked for writes since they were freed if `check`. With
+/// `check` each free page must be zero or filled already. The first CPU calls this before others
+/// run.
 pub(super) fn set(fill: Fill, zero: bool, check: bool) {
     // Relaxed (all): no other CPU runs.
     FILL.store(fill as u8, Ordering::Relaxed);
@@ -53,8 +54,9 @@ pub fn is_filling() -> bool {
     FILL.load(Ordering::Relaxed) != Fill::Nothing as u8
 }
 
-/// Fills the `frames` frames from `frame` on, which are about to be freed, if a boot option
-/// requests that. The caller is the only user of the frames.
+/// Fills the `frames` frames from `frame` on, which are about to be freed, with the contents that
+/// [`fill`] returns. Does nothing if freed pages are not filled. The caller is the only user of the
+/// frames.
 #[inline]
 pub(super) fn freed(frame: Frame, frames: u64) {
     if is_filling() {
@@ -62,8 +64,10 @@ pub(super) fn freed(frame: Frame, frames: u64) {
     }
 }
 
-/// Checks the `frames` frames from `frame` on, which were just allocated, or fills them with zeros,
-/// if a boot option requests either. The first failed checks print messages.
+/// Fills the `frames` frames from `frame` on, which were just allocated, with zeros under
+/// `init_on_alloc=1`. Under `page_poison=1`, checks instead that no write has changed them since
+/// they were freed, and prints a message for each of the first [`TOLD`] changed pages. Does nothing
+/// without these boot options.
 #[inline]
 pub(super) fn allocated(frame: Frame, frames: u64) {
     if ON_ALLOC.load(Ordering::Relaxed) {
@@ -71,9 +75,10 @@ pub(super) fn allocated(frame: Frame, frames: u64) {
     }
 }
 
-/// Checks the `frames` frames from `frame` on, which were just allocated with these `contents`, if
-/// a boot option requests that. The first failed checks print messages. Does not fill the frames
-/// with zeros, because the caller does.
+/// Checks that no write has changed the `frames` frames from `frame` on, which were just allocated,
+/// since they were freed. Does so under `page_poison=1` only, unless `contents` says that the
+/// frames were never used. Prints messages as [`allocated`] does. Never fills the frames, because
+/// the caller does.
 #[inline]
 pub(super) fn allocated_known(frame: Frame, frames: u64, contents: Contents) {
     if contents != Contents::NeverUsed
@@ -148,8 +153,9 @@ fn damage_of(page: *const u8) -> Option<Damage> {
     damage(words.map(move |index| unsafe { page.cast::<u64>().add(index).read_volatile() }))
 }
 
-/// Fills `frame` and writes to it. Returns whether the check accepts the filled frame and detects
-/// the write. The caller is the only user of the frame.
+/// Tests the check of poisoned pages: fills `frame` as a freed page, then writes a byte to it.
+/// Returns `true` if the check accepts the filled frame and finds the write, else `false`. The
+/// caller is the only user of the frame.
 pub(super) fn finds_a_write(frame: Frame) -> bool {
     const WRITTEN: usize = 77;
     fill_frames(frame, 1);

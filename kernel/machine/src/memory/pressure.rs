@@ -46,8 +46,8 @@ pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
 /// The number of successful searches for memory, of all threads.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether the caller may block, because it runs in a thread, and this CPU holds no spin
-/// lock and runs no handler of a device's interrupt.
+/// Returns whether the caller may block. It may if it runs in a thread, this CPU holds no spin
+/// lock, and this CPU does not run the handler of a device's interrupt.
 pub fn may_block() -> bool {
     (HELPERS.has_thread)() && spin_locks_held() == 0 && !interrupt::is_in_handler()
 }
@@ -187,8 +187,9 @@ impl Relief {
     }
 }
 
-/// Frees cached pages, for a caller that cannot use [`Relief`]. Returns `true` if the caller should
-/// try its allocation again.
+/// Frees cached pages, or waits for another thread that frees some, for a caller that cannot use
+/// [`Relief`]. Returns `true` if the caller should try its allocation again, and `false` if no page
+/// could be freed.
 pub fn shrink_caches() -> bool {
     (HELPERS.shrink_caches)()
 }
@@ -197,9 +198,9 @@ fn wait(nanos: u64) {
     (HELPERS.sleep_until)(Nanos(clock::now().0 + nanos));
 }
 
-/// Allocates a block for the kernel. If no block is free and the caller may block, frees memory or
-/// waits for some. With `assured`, the request may use the reserve if that does not help. Returns
-/// `None` if there is no memory.
+/// Allocates a block for `request` of the kernel. If no block is free and the caller may block,
+/// frees memory or waits for some. If that does not help and `assured` is set, the block may come
+/// from the reserve. Returns `None` if there is no memory.
 #[inline]
 pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
     match percpu::allocate(request) {

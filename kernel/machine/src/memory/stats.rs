@@ -225,19 +225,20 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
     ]
 }
 
-/// Adds `change` to the number of cached pages of disks. All these counts are Relaxed: numbers to
-/// show, and to compare with limits.
+/// Adds `change` to the number of cached pages of disks ([`disk_pages`]). It is negative if pages
+/// leave the cache.
 pub fn count_disk_pages(change: i64) {
     DISK_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
-/// Adds `change` to the number of modified pages whose write to a disk or to the host has not
-/// begun.
+/// Adds `change`, which may be negative, to the number of modified pages whose write to a disk or
+/// to the host has not begun ([`unwritten`]).
 pub fn count_dirty_pages(change: i64) {
     DIRTY_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 
-/// Adds `change` to the number of pages that are being written to disks.
+/// Adds `change`, which may be negative, to the number of pages that are being written to disks
+/// ([`unwritten`]).
 pub fn count_writing_pages(change: i64) {
     WRITING_PAGES.fetch_add(change, Ordering::Relaxed);
 }
@@ -297,7 +298,8 @@ pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
     HEADER.reported_frames.fetch_add(frames, Ordering::Relaxed);
 }
 
-/// Counts a report of free memory that the host has refused. Returns whether it was the first one.
+/// Counts a report of free memory that the host has refused. Returns `true` if it was the first
+/// one.
 pub fn count_report_error() -> bool {
     add(Count::ReportErrors, 1);
     sum(Count::ReportErrors) == 1
@@ -328,7 +330,7 @@ pub fn zones() -> usize {
     super::allocator().zones()
 }
 
-/// Returns Linux's name for a kind of zone.
+/// Returns Linux's name for a zone of the kind `kind`.
 pub fn zone_name(kind: ZoneKind) -> &'static str {
     match kind {
         ZoneKind::Dma => "DMA",
@@ -353,7 +355,7 @@ pub fn orders() -> impl Iterator<Item = Order> {
     Order::all()
 }
 
-/// Returns Linux's name for a mobility in `/proc/pagetypeinfo`.
+/// Returns Linux's name for `mobility` in `/proc/pagetypeinfo`.
 pub fn mobility_name(mobility: Mobility) -> &'static str {
     match mobility {
         Mobility::Unmovable => "Unmovable",

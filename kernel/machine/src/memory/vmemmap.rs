@@ -26,7 +26,8 @@ static BOOT_PAGES: AtomicU64 = AtomicU64::new(0);
 /// The page of descriptors that all huge pages share, once it exists.
 static SHARED: SpinLock<Option<Shared>> = SpinLock::new(None);
 
-/// Sets the number of frames that the memmap has at boot to `frames`.
+/// Sets the number that [`boot_pages`] returns to `frames`, the number of frames of the memmap at
+/// boot.
 pub(super) fn set_boot_pages(frames: u64) {
     // Relaxed (all): a figure.
     BOOT_PAGES.store(frames, Ordering::Relaxed);
@@ -38,11 +39,11 @@ pub(super) fn boot_pages() -> u64 {
 }
 
 type Guard = SpinGuard<'static, Option<Shared>>;
-/// An exchange of the memmap parts of several blocks.
+/// A change of the memmap parts of several blocks; see [`logic::vmemmap::Exchange`].
 pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 
-/// Begins an exchange, which has changed nothing yet. Waits for the lock of exchanges, so only one
-/// runs at a time.
+/// Begins a change of parts of the memmap. Waits until no other CPU makes such a change, because
+/// only one runs at a time.
 pub(super) fn begin() -> Exchange {
     Exchange::begin(Hardware, SHARED.lock())
 }
@@ -66,8 +67,8 @@ pub(super) fn restore_large(first: Frame) -> bool {
 }
 
 /// Tries to move the part of the memmap out of each block of `carriers`, which contains the block's
-/// own part. Calls `is_whole` with each block for which it succeeds, before it frees the block. See
-/// [`logic::vmemmap::relieve`].
+/// own part, and frees the blocks for which that succeeds. Calls `is_whole` with each such block
+/// before the block is freed. See [`logic::vmemmap::relieve`].
 pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);
 }

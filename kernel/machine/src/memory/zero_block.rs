@@ -28,7 +28,8 @@ pub fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
 }
 
-/// Sets whether page tables may map the huge block of zeros. Existing mappings stay.
+/// Allows page tables to map the huge block of zeros if `used` is set. Otherwise no further entries
+/// map it. Existing mappings stay.
 pub fn set_used(used: bool) {
     USED.store(used, Ordering::Relaxed);
 }

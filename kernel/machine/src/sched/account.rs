@@ -51,7 +51,8 @@ impl Account {
         }
     }
 
-    /// Records that the thread gets a CPU at `now`.
+    /// Records that the thread starts to run on a CPU at `now`. If it is in a system call, the time
+    /// of that call counts again from here on.
     pub(super) fn switched_in(&self, now: Nanos) {
         self.since_ns.store(now.0, Relaxed);
         self.running.store(true, Relaxed);
@@ -60,9 +61,10 @@ impl Account {
         }
     }
 
-    /// Records that the thread loses its CPU at `now`. `voluntary` says that the thread waits or
-    /// yields. Returns the nanoseconds since the thread was last charged ([`Self::settle`]) or got
-    /// its CPU.
+    /// Records that the thread stops running at `now`, and charges it as [`Self::settle`] does.
+    /// Counts a voluntary context switch if `voluntary`, that is, if the thread waits or yields.
+    /// Otherwise counts an involuntary one. Returns the nanoseconds since the thread was last
+    /// charged or got its CPU.
     pub(super) fn switched_out(&self, now: Nanos, voluntary: bool) -> u64 {
         let ran = self.settle(now);
         self.running.store(false, Relaxed);
@@ -75,8 +77,9 @@ impl Account {
         ran
     }
 
-    /// Charges the running thread for its time up to `now`. Returns the nanoseconds since the
-    /// thread was last charged or got its CPU.
+    /// Adds the time up to `now` to the CPU time of the thread, which is running, and to its time
+    /// in system calls if it is in one. Returns the nanoseconds since the thread was last charged
+    /// or got its CPU.
     pub(super) fn settle(&self, now: Nanos) -> u64 {
         let ran = now.0.saturating_sub(self.since_ns.load(Relaxed));
         self.total_ns
@@ -90,7 +93,8 @@ impl Account {
         ran
     }
 
-    /// Returns the time in system calls up to the last charge.
+    /// Returns the thread's time in system calls up to its last charge ([`Self::settle`]), in ticks
+    /// of the time-stamp counter.
     pub(super) fn system(&self) -> Ticks {
         Ticks(self.system_ticks.load(Relaxed))
     }
@@ -138,8 +142,8 @@ impl Account {
         (minor, self.major_faults.load(Relaxed))
     }
 
-    /// Returns the thread's CPU time outside of system calls (user time), and its time in system
-    /// calls, up to now.
+    /// Returns the thread's user time and its system time, up to now. The system time is its CPU
+    /// time in system calls. The user time is the rest of its CPU time, and never decreases.
     pub fn times(&self) -> (Nanos, Nanos) {
         /// The most attempts to read consistent values while the thread runs.
         const READS: u32 = 4;

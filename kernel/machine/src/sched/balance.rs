@@ -86,22 +86,24 @@ fn cpu_for_new(thread: &Thread) -> usize {
         .unwrap_or(here)
 }
 
-/// Puts a thread that was blocked on the run queue of the best CPU for it.
+/// Puts `thread`, which was blocked, on the run queue of a CPU that it may use, an idle one if
+/// possible. If the thread shares by weight, it gets the credit of a thread that slept.
 pub(super) fn enqueue_woken(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, true);
 }
 
-/// Puts a runnable thread that has not slept on the run queue of the best CPU for it. The priority
-/// of the thread has changed while it waited in a queue, or the thread has a priority and has just
-/// stopped running.
+/// Puts `thread`, which is runnable and has not slept, on the run queue of a CPU that it may use,
+/// an idle one if possible. Called if the thread's priority has changed while it waited in a queue.
+/// Also called if the thread has a real-time priority and has just stopped running.
 pub(super) fn enqueue_anew(thread: Owned) {
     let cpu = cpu_for_woken(&thread);
     put(cpu, thread, false);
 }
 
-/// Puts a thread that this CPU has just stopped running, and that can continue, back on a run
-/// queue.
+/// Puts `thread`, which this CPU has just stopped running and which can continue, back on a run
+/// queue. This is the queue of this CPU if the thread shares by weight and may run here. Otherwise
+/// it is the queue of another CPU that the thread may use, or of this one again.
 pub(super) fn enqueue_left(thread: Owned) {
     let cpu = cpu_id();
     if thread.affinity().contains(cpu) {
@@ -115,14 +117,15 @@ pub(super) fn enqueue_left(thread: Owned) {
     }
 }
 
-/// Puts a thread that may not run on this CPU on the run queue of a CPU where it may run.
+/// Puts `thread`, which may not run on this CPU, on the run queue of a CPU that it may use. If the
+/// thread shares by weight, this is the CPU with the least load.
 pub(super) fn enqueue_elsewhere(thread: Owned) {
     let cpu = cpu_for_new(&thread);
     put(cpu, thread, false);
 }
 
-/// Starts a new thread by putting it on a run queue. Other threads may know the thread before it
-/// starts. The new thread serves the bits that they set in its work word before it enters user
+/// Starts `thread`, which has never run, by putting it on a run queue. Other threads may know the
+/// thread before it starts. It serves the bits that they set in its work word before it enters user
 /// mode.
 ///
 /// # Panics
@@ -190,8 +193,9 @@ fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
     }
 }
 
-/// Marks the running thread for replacement if a thread in `queue` has a higher priority, or is
-/// clearly behind the running thread in virtual time.
+/// Charges `running`, the current thread of this CPU, up to `now`. Then requests that it be
+/// replaced ([`work::RESCHED`]) if a real-time thread in `queue` is due, or if a thread there is
+/// clearly behind `running` in virtual time.
 pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     super::switch::charge(queue, running, now);
     if realtime::present() {
@@ -243,8 +247,9 @@ pub(super) fn steal(cpu: usize) -> Option<Owned> {
     }
 }
 
-/// Asks the CPU with the least load to take a thread that waits on CPU `cpu`, if the load of that
-/// CPU is clearly less than that of `cpu`.
+/// Interrupts the CPU with the least load, so that it takes a thread that waits on CPU `cpu`
+/// ([`pull`]). Does nothing if the load of that CPU is not at least two threads less than the load
+/// of `cpu`. Does not wait.
 pub(super) fn offer(cpu: usize) {
     let load = QUEUES[cpu].load();
     let idlest = arch::online_cpus()
@@ -258,8 +263,9 @@ pub(super) fn offer(cpu: usize) {
     }
 }
 
-/// Takes a waiting thread for CPU `cpu` from the CPU with the most load, if the load of that CPU is
-/// clearly more than that of `cpu`. This is the answer to [`offer`].
+/// Moves a waiting thread from the run queue of the CPU with the most load to that of CPU `cpu`.
+/// Does nothing if that CPU's load is not at least two threads more than the load of `cpu`, or if
+/// its queue has no thread that may move. A CPU that [`offer`] has interrupted calls this.
 pub(super) fn pull(cpu: usize) {
     let load = QUEUES[cpu].load();
     let busiest = arch::online_cpus()

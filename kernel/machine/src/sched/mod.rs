@@ -56,8 +56,9 @@ use queue::{QUEUES, RunQueue};
 use switch::Why;
 use wait_queue::WaitQueue;
 
-/// Announces that the current thread is about to block. A wake-up from here on makes the next
-/// [`block`] return at once.
+/// Announces that the current thread is about to block. If another thread wakes it after this call,
+/// the next [`block`] returns at once. The caller then tests its condition, and calls [`block`] or
+/// [`cancel_block`].
 #[inline]
 pub fn prepare_to_block() {
     current().state.prepare();
@@ -69,9 +70,9 @@ pub fn cancel_block() {
     current().state.cancel();
 }
 
-/// Blocks the current thread until it is woken. Returns at once if it was woken since
-/// [`prepare_to_block`], or if that was not called. So a wait inside the condition of an outer wait
-/// makes the outer wait test its condition again.
+/// Blocks the current thread until it is woken. Returns at once if the thread was woken since
+/// [`prepare_to_block`], or if [`prepare_to_block`] was not called. So a wait inside the condition
+/// of an outer wait makes the outer wait test its condition again.
 pub fn block() {
     if current().state.is_parking() {
         switch::schedule(Why::Waits);
@@ -79,8 +80,9 @@ pub fn block() {
     current().state.cancel();
 }
 
-/// Like [`block`], but blocks at most until `deadline`, if that is not `None`. Returns `true` if
-/// the deadline has passed, or has changed because the wall clock was set.
+/// Like [`block`], but blocks at most until `deadline`. Returns `true` if the deadline has passed,
+/// or has changed because the wall clock was set. Returns `false` if the thread was woken before.
+/// If `deadline` is `None`, always returns `false`.
 pub fn block_until(deadline: Option<Nanos>) -> bool {
     match deadline {
         None | Some(Nanos::MAX) => {
@@ -118,8 +120,9 @@ pub fn notify(thread: &Thread, bits: u32) {
     }
 }
 
-/// If `thread` is the current thread, charges it for its time so far, and records its weight. Does
-/// nothing otherwise. Call this before and after a change of the weight.
+/// Charges `thread` for its time so far and records its weight in the run queue of this CPU, if it
+/// is the current thread. Does nothing for any other thread. Call this before and after a change of
+/// the thread's weight.
 pub fn settle_weight(thread: &Thread) {
     let own = current();
     if core::ptr::eq(own.as_non_null().as_ptr(), thread) {
@@ -129,7 +132,7 @@ pub fn settle_weight(thread: &Thread) {
     }
 }
 
-/// Starts a kernel thread with this name that runs `body`.
+/// Starts a kernel thread called `name` that runs `body`.
 ///
 /// # Panics
 /// If there is no memory. Kernel threads are started while the machine starts.
@@ -184,8 +187,8 @@ pub fn sleep_until(deadline: Nanos) {
     nothing.wait_uninterruptible_deadline(|| false, deadline);
 }
 
-/// Returns whether the current thread must let another thread run. Costs little, so loops may poll
-/// this.
+/// Returns whether the current thread must let another thread run: its work word has
+/// [`work::RESCHED`]. Costs little, so loops may poll this.
 pub fn need_resched() -> bool {
     current().work.load(Ordering::Relaxed) & work::RESCHED != 0
 }

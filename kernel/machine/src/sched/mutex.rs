@@ -104,10 +104,11 @@ impl<T: ?Sized> Mutex<T> {
         self.take().then(|| MutexGuard { mutex: self })
     }
 
-    /// Takes the lock, waiting until it is free.
+    /// Takes the lock, waiting until it is free. Only SIGKILL interrupts the wait.
     ///
     /// # Errors
-    /// [`Interrupted`] if the thread is being killed.
+    /// [`Interrupted`] if the thread is killed before the lock is free. The thread does not hold
+    /// the lock then.
     pub fn lock_killable(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
             self.queue.wait_killable(|| self.take_waiting())?;
@@ -115,10 +116,11 @@ impl<T: ?Sized> Mutex<T> {
         Ok(MutexGuard { mutex: self })
     }
 
-    /// Takes the lock, waiting until it is free.
+    /// Takes the lock, waiting until it is free. Any signal interrupts the wait.
     ///
     /// # Errors
-    /// [`Interrupted`] if a signal arrives.
+    /// [`Interrupted`] if a signal arrives before the lock is free. The thread does not hold the
+    /// lock then.
     pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
             self.queue.wait(|| self.take_waiting())?;

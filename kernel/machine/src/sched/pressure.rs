@@ -28,8 +28,8 @@ const IO: u32 = 2;
 /// The thread sleeps, and its CPU's counts include that.
 const ASLEEP: u32 = 4;
 
-/// The time for which threads of one CPU stalled: waited for the CPU, for memory, or for reads and
-/// writes.
+/// The pressure stall information of one CPU: for how long its threads have waited for the CPU, and
+/// how its threads stall for memory, reads and writes.
 pub(super) struct Pressure {
     /// The time since which threads have waited for the CPU; 0 if none waits.
     contended_since_ns: AtomicU64,
@@ -85,8 +85,9 @@ pub fn disable() {
     ENABLED.store(false, Relaxed);
 }
 
-/// Notes that a thread was put on the queue of a CPU at `now`. An idle CPU takes the thread at
-/// once, so the thread does not count as waiting there.
+/// Records that a thread was put on `queue`, the run queue of any CPU, at `now`. The time in which
+/// threads wait for that CPU then begins, unless it has begun before or the CPU is idle. An idle
+/// CPU takes the thread at once.
 #[inline]
 pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     if queue.pressure.contended_since_ns.load(Relaxed) == 0 && !queue.idle.load(Relaxed) {
@@ -102,7 +103,8 @@ pub(super) fn joined(queue: &RunQueue, now: Nanos) {
     }
 }
 
-/// Notes that another CPU has taken a thread out of `queue`.
+/// Records that another CPU has taken a thread out of `queue`. If no thread is left there, the time
+/// in which threads wait for the CPU that owns `queue` ends.
 pub(super) fn taken(queue: &RunQueue) {
     let now = clock::now();
     if queue.waiting() == 0 {
@@ -113,7 +115,7 @@ pub(super) fn taken(queue: &RunQueue) {
     }
 }
 
-/// Notes that this CPU, which owns `queue`, has just switched threads.
+/// Updates the stall times of this CPU, which owns `queue`, after it has switched threads.
 #[inline]
 pub(super) fn switched(queue: &RunQueue) {
     let waits = queue.waiting.load(Relaxed) != 0;
@@ -165,8 +167,9 @@ fn change(queue: &RunQueue, now: Nanos, change: impl FnOnce(&mut logic::psi::cpu
     queue.pressure.stalled.store(any, Relaxed);
 }
 
-/// Notes that `thread`, which is marked as stalling, leaves this CPU, which owns `queue`. Does
-/// nothing unless the thread is about to sleep.
+/// Counts `thread`, which is marked as stalling, as asleep from `now` on if it is about to block.
+/// This CPU, which owns `queue`, stops running the thread. Does nothing if the thread does not
+/// block.
 #[cold]
 pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     if !thread.state.is_parking() {
@@ -181,8 +184,8 @@ pub(super) fn leaves(queue: &RunQueue, thread: &Thread, now: Nanos) {
     });
 }
 
-/// Notes that `thread`, which is marked as stalling, can run again after a sleep. It still belongs
-/// to the CPU where it slept.
+/// Counts `thread`, which is marked as stalling, as runnable again. It still counts for the CPU
+/// where it slept. Does nothing if the thread was not counted as asleep ([`leaves`]).
 #[cold]
 pub(super) fn wakes(thread: &Thread) {
     let stalls = thread.stalls.load(Relaxed);
@@ -196,7 +199,8 @@ pub(super) fn wakes(thread: &Thread) {
     });
 }
 
-/// Notes that `thread`, which is marked as stalling and can run, moves from CPU `from` to CPU `to`.
+/// Moves `thread`, which is runnable, from the counts of CPU `from` to those of CPU `to` if the
+/// thread stalls for memory. Does nothing otherwise.
 #[cold]
 pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     if thread.stalls.load(Relaxed) & MEMORY == 0 {
@@ -211,7 +215,8 @@ pub(super) fn moves(thread: &Thread, from: usize, to: usize) {
     }
 }
 
-/// A mark that the thread that made it stalls for a resource. Dropping it removes the mark.
+/// A mark on the thread that made it: the thread stalls for memory, or waits for reads or writes
+/// whenever it sleeps. Dropping this value removes the mark.
 #[derive(Debug)]
 pub struct Stalling {
     /// The bit of [`Thread::stalls`] that it has set; 0 if the bit was set already or stalls are
@@ -268,7 +273,8 @@ fn change_own(more: i32) {
     super::load::update(now);
 }
 
-/// Marks the current thread as stalled for memory until the returned mark is dropped. Call this
+/// Marks the current thread as stalled for memory until the returned value is dropped. If the
+/// thread is marked already, or stalls are not counted, the returned value has no effect. Call this
 /// while the thread reclaims memory or waits for some. The caller is a thread and holds no spin
 /// lock, because this may wake a watcher of the pressure.
 pub fn memory_stall() -> Stalling {
@@ -281,8 +287,9 @@ pub fn memory_stall() -> Stalling {
 }
 
 /// Makes the sleeps of the current thread count as waits for reads and writes until the returned
-/// mark is dropped. The caller is a thread and holds no spin lock, because this may wake a watcher
-/// of the pressure.
+/// value is dropped. If the thread is marked already, or stalls are not counted, the returned value
+/// has no effect. The caller is a thread and holds no spin lock, because this may wake a watcher of
+/// the pressure.
 pub fn io_wait() -> Stalling {
     let stalling = Stalling::begin(IO);
     if stalling.bit != 0 {
@@ -302,8 +309,9 @@ fn is_watched(resource: Resource) -> bool {
     WATCHED[resource as usize].load(Relaxed) != 0
 }
 
-/// Notes, in this CPU's timer interrupt, a stall for the CPU if threads wait in its `queue`. While
-/// threads wait, the timer fires soon.
+/// Wakes the thread in [`wait_for_stall`] if stalls for the CPU are watched and threads wait in
+/// `queue`, the run queue of this CPU. The timer interrupt calls this. While threads wait, the
+/// timer fires soon.
 #[inline]
 pub(super) fn on_timer(queue: &RunQueue) {
     if is_watched(Resource::Cpu) && queue.waiting() != 0 {
@@ -311,21 +319,21 @@ pub(super) fn on_timer(queue: &RunQueue) {
     }
 }
 
-/// Makes [`wait_for_stall`] wait for stalls for `resource`, too, until [`unwatch`] is called. Ends
-/// the present call of [`wait_for_stall`].
+/// Adds a watcher of stalls for `resource`: until [`unwatch`] is called, such stalls also end
+/// [`wait_for_stall`]. Wakes a thread that is in [`wait_for_stall`].
 pub fn watch(resource: Resource) {
     WATCHED[resource as usize].fetch_add(1, Relaxed);
     STALLED.store(true, Relaxed);
     WATCHER.wake_all();
 }
 
-/// Cancels one call of [`watch`] for `resource`.
+/// Removes one watcher of stalls for `resource` that [`watch`] has added.
 pub fn unwatch(resource: Resource) {
     WATCHED[resource as usize].fetch_sub(1, Relaxed);
 }
 
 /// Blocks the current thread until a watched resource may have stalled since the last call, or
-/// until [`watch`] is called.
+/// until [`watch`] is called. Signals do not end the wait.
 pub fn wait_for_stall() {
     WATCHER.wait_uninterruptible(|| STALLED.swap(false, Relaxed));
 }
@@ -343,7 +351,8 @@ fn collect(group: &mut Group<MAX_CPUS>, now: Nanos) {
 }
 
 /// Updates the averages of pressure if they are due at `now`. Returns the time at which they are
-/// due next. If another CPU updates them at this moment, does nothing and returns `now`.
+/// due next, or [`Nanos::MAX`] if stalls are not counted. If another CPU uses the averages at this
+/// moment, does nothing and returns `now`.
 pub(super) fn update(now: Nanos) -> Nanos {
     let Some(mut group) = GROUP.try_lock() else {
         return now;

@@ -130,13 +130,14 @@ impl RunQueue {
             .store(thread.weighed(), Ordering::Relaxed);
     }
 
-    /// Returns whether the weight of the running `thread` is the one that [`Self::note_running`]
-    /// has recorded.
+    /// Returns whether the weight of `thread`, which runs on this CPU, is still the one that
+    /// [`Self::note_running`] has recorded.
     pub(super) fn is_noted(&self, thread: &Thread) -> bool {
         self.running_weighed.load(Ordering::Relaxed) == thread.weighed()
     }
 
-    /// Records the priority of the running thread; 0 if it has none.
+    /// Records `priority`, the real-time priority of the running thread, or 0 if it shares by
+    /// weight.
     pub(super) fn note_priority(&self, priority: u32) {
         self.running_priority.store(priority, Ordering::Relaxed);
     }
@@ -163,7 +164,9 @@ impl RunQueue {
 
     /// Adds `thread`, which is runnable, to this queue of CPU `cpu`, at `now`. With `slept`, the
     /// thread gets the credit of one that was blocked. Returns `true` if `thread` and the running
-    /// thread share by weight, and the running thread is clearly ahead of `thread` in virtual time.
+    /// thread share by weight, and the running thread is ahead of `thread` in virtual time by more
+    /// than [`policy::WAKE_GRANULARITY_NS`]. Returns `false` otherwise, and for each real-time
+    /// thread.
     pub(super) fn add(&self, cpu: usize, thread: Owned, slept: bool, now: Nanos) -> bool {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -179,9 +182,9 @@ impl RunQueue {
         running.is_some_and(|running| key + policy::WAKE_GRANULARITY_NS < running)
     }
 
-    /// Adds `thread`, which has just stopped running on CPU `cpu`, the owner of this queue. Returns
-    /// `None`. If the thread has a real-time priority, returns it instead of adding it, and the
-    /// caller must put it on a queue.
+    /// Adds `thread`, which CPU `cpu`, the owner of this queue, has just stopped running, if it
+    /// shares by weight. Returns `None` then. A thread with a real-time priority is not added but
+    /// returned, and the caller must put it on a queue.
     pub(super) fn add_left(&self, cpu: usize, thread: Owned) -> Option<Owned> {
         let mut ready = self.ready.lock();
         if thread.priority() != 0 {
@@ -324,10 +327,11 @@ impl RunQueue {
         None
     }
 
-    /// Takes a thread that may run on CPU `cpu` out of the queue, for that CPU. If the thread
-    /// shares by weight, its virtual time becomes relative to this queue's `min_vruntime`. The
-    /// caller then adds the `min_vruntime` of the queue of `cpu`. Returns `None` if no examined
-    /// thread may run on `cpu`, or if another CPU holds the lock.
+    /// Takes a waiting thread that may run on CPU `cpu` out of this queue. It is the thread with
+    /// the highest real-time priority, or else one of the first [`STEAL_TRIES`] threads that share
+    /// by weight. The virtual time of the latter becomes relative to this queue's `min_vruntime`,
+    /// and the caller then adds the `min_vruntime` of the queue of `cpu`. Returns `None` if these
+    /// threads may not run on `cpu`, or if another CPU holds the lock.
     pub(super) fn steal(&self, cpu: usize) -> Option<Owned> {
         if self.best_priority() != 0
             && let Some(thread) = self.steal_realtime(cpu, 1)
@@ -368,7 +372,8 @@ impl RunQueue {
         found
     }
 
-    /// Returns the virtual time against which new arrivals are placed.
+    /// Returns the virtual time relative to which threads that enter this queue are placed. It
+    /// never decreases.
     pub(super) fn min_vruntime(&self) -> u64 {
         // Relaxed: a slightly older or newer value makes no difference.
         self.min_vruntime.load(Ordering::Relaxed)
@@ -382,7 +387,8 @@ impl RunQueue {
         least.checked_sub(vruntime).filter(|lead| *lead != 0)
     }
 
-    /// Returns whether a thread waits whose virtual time is less than `vruntime`.
+    /// Returns whether a thread that shares by weight waits in this queue and has a virtual time
+    /// less than `vruntime`.
     pub(super) fn has_before(&self, vruntime: u64) -> bool {
         self.ready
             .lock()
@@ -391,18 +397,19 @@ impl RunQueue {
             .is_some_and(|least| least < vruntime)
     }
 
-    /// Returns whether a thread waits that shares by weight.
+    /// Returns whether a thread that shares by weight waits in this queue.
     pub(super) fn has_fair(&self) -> bool {
         !self.ready.lock().heap.is_empty()
     }
 
-    /// Returns the highest real-time priority of the waiting threads; 0 if none has one.
+    /// Returns the highest real-time priority of the threads that wait in this queue, or 0 if all
+    /// of them share by weight.
     pub(super) fn best_priority(&self) -> u32 {
         self.best_priority.load(Ordering::Relaxed)
     }
 
-    /// Returns the highest real-time priority of the running and the waiting threads; 0 if none has
-    /// one.
+    /// Returns the highest real-time priority of the thread that runs on this CPU and of those that
+    /// wait in its queue, or 0 if all of them share by weight.
     pub(super) fn level(&self) -> u32 {
         let running = self.running_priority.load(Ordering::Relaxed);
         running.max(self.best_priority())
@@ -413,7 +420,8 @@ impl RunQueue {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Sets the slice of the running thread: from `start`, for `length_ns` nanoseconds.
+    /// Sets the slice of the running thread: it begins at `start` and lasts `length_ns`
+    /// nanoseconds.
     pub(super) fn set_slice(&self, start: Nanos, length_ns: u64) {
         self.slice_start_ns.store(start.0, Ordering::Relaxed);
         self.slice_end_ns
@@ -426,7 +434,7 @@ impl RunQueue {
         Nanos(self.slice_start_ns.load(Ordering::Relaxed))
     }
 
-    /// Returns the CPU's idle time up to `now`, in nanoseconds.
+    /// Returns the time for which the CPU was idle from boot to `now`, in nanoseconds.
     pub(super) fn idle_until(&self, now: Nanos) -> u64 {
         let open = match self.idle_since_ns.load(Ordering::Relaxed) {
             0 => 0,
@@ -435,13 +443,13 @@ impl RunQueue {
         self.idle_ns.load(Ordering::Relaxed) + open
     }
 
-    /// Makes the running thread's slice begin at `now`. The end of the slice stays.
+    /// Sets the start of the running thread's slice to `now`. The end of the slice stays.
     pub(super) fn restart_slice(&self, now: Nanos) {
         self.slice_start_ns.store(now.0, Ordering::Relaxed);
     }
 
     /// Moves the end of the running thread's slice to `length_ns` nanoseconds after the start of
-    /// the slice, if that is sooner. Returns the end.
+    /// the slice, if that is sooner. Returns the end of the slice.
     pub(super) fn shorten_slice(&self, length_ns: u64) -> Nanos {
         let start = self.slice_start_ns.load(Ordering::Relaxed);
         let end = self.slice_end().0.min(start.saturating_add(length_ns));

@@ -87,8 +87,8 @@ impl Realtime {
         }
     }
 
-    /// Returns whether the thread enters its next queue before threads of the same priority. Clears
-    /// that mark.
+    /// Returns whether the thread enters its next queue before the other threads of its priority.
+    /// Resets this to `false`.
     pub(super) fn take_at_front(&self) -> bool {
         let at_front = self.at_front.load(Relaxed);
         self.at_front.store(false, Relaxed);
@@ -106,7 +106,8 @@ impl Realtime {
     }
 }
 
-/// The time that real-time threads have used of a CPU. Only that CPU changes it.
+/// The time that real-time threads have run on a CPU in the present period ([`Share`]). Only that
+/// CPU changes it.
 pub(super) struct Budget {
     period_end_ns: AtomicU64,
     ran_ns: AtomicU64,
@@ -152,8 +153,9 @@ pub(super) fn present() -> bool {
     PRESENT.load(Relaxed) != 0
 }
 
-/// Charges a thread without weight, that is a real-time thread or an idle thread, for `ran_ns`
-/// nanoseconds up to `now`. Does nothing for an idle thread.
+/// Charges `thread` for the `ran_ns` nanoseconds that it ran until `now`: adds them to the time of
+/// real-time threads in `queue`, and subtracts them from the thread's `SCHED_RR` slice. Does
+/// nothing for an idle thread. The thread does not share by weight.
 #[cold]
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64) {
     if thread.priority() == 0 {
@@ -164,7 +166,7 @@ pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos, ran_ns: u64)
     left.store(left.load(Relaxed).saturating_sub(ran_ns), Relaxed);
 }
 
-/// The decision about the running thread while others wait.
+/// The decision of [`due`] about the running thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Another thread must run.
@@ -236,8 +238,8 @@ pub(super) fn limit_slice(queue: &RunQueue, running: &Thread, now: Nanos) {
     queue.set_slice(now, length);
 }
 
-/// Gives `running`, a real-time thread whose slice has ended, another slice, because no other
-/// thread may have the CPU.
+/// Gives another slice to `running`, the current thread of the CPU that owns `queue`, at `now`. It
+/// is a real-time thread whose slice has ended, and no other thread may have the CPU.
 pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     if running.realtime.has_expired() {
         running.realtime.refill();
@@ -245,10 +247,10 @@ pub(super) fn renew(queue: &RunQueue, running: &Thread, now: Nanos) {
     limit_slice(queue, running, now);
 }
 
-/// Takes the thread that CPU `cpu` runs next, out of its `queue` or that of another CPU. `previous`
-/// is the thread that runs now, and `stays` says that it can continue. `why` is the reason for
-/// which it leaves the CPU. Returns `None` if `previous` continues, or if there is no thread to
-/// run.
+/// Takes the thread that CPU `cpu` must run next out of `queue`, the CPU's run queue, or out of the
+/// queue of another CPU. `previous` is the current thread, `stays` says whether it can continue,
+/// and `why` says why it leaves the CPU. Returns `None` if no thread was taken. Then `previous`
+/// continues if it can.
 pub(super) fn pick(
     queue: &RunQueue,
     cpu: usize,
@@ -324,9 +326,10 @@ fn pull(cpu: usize, least: u32) -> Option<Owned> {
     Some(thread)
 }
 
-/// Sets the real-time priority of `thread`, 1 to 99. With 0 the thread shares the CPU by weight.
-/// With `round_robin` the thread lets threads of the same priority run after each slice
-/// (`SCHED_RR`).
+/// Sets the real-time priority of `thread` to `priority`, 1 to 99, or makes the thread share the
+/// CPU by weight if `priority` is 0. With `round_robin` the thread lets threads of the same
+/// priority run after each slice (`SCHED_RR`). A waiting thread moves to its new place in a run
+/// queue. Otherwise all CPUs check whether their current thread must be replaced.
 pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     debug_assert!(priority <= HIGHEST);
     let waited = {
@@ -389,8 +392,8 @@ fn look_everywhere() {
     }
 }
 
-/// Subtracts `thread` from the number of threads with a priority, if it has one. Called when the
-/// thread is dropped.
+/// Subtracts `thread` from the number of threads with a real-time priority, if it has one. Called
+/// when the thread is dropped.
 pub(super) fn forget(thread: &Thread) {
     if thread.priority() != 0 {
         PRESENT.fetch_sub(1, Relaxed);

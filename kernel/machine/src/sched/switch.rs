@@ -20,7 +20,7 @@ pub(super) fn is_idle_thread(queue: &RunQueue, thread: *const Thread) -> bool {
     ptr::eq(queue.idle_thread.load(Ordering::Relaxed), thread)
 }
 
-/// Charges the current thread, `thread`, for its time up to `now`.
+/// Charges `thread`, the current thread of the CPU that owns `queue`, for its time up to `now`.
 pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
     let ran = thread.account.settle(now);
     charge_ran(queue, thread, now, ran);
@@ -223,8 +223,9 @@ pub fn reschedule() {
     schedule(Why::Preempted);
 }
 
-/// Serves pending interrupts and lets other threads run, for the reason `why` (`Yields` or
-/// `GivesWay`). Returns at once if there is no thread to let run.
+/// Serves pending interrupts, then lets other threads run. `why` is `Yields` or `GivesWay`, and
+/// decides which ones. Returns when the current thread continues, or at once if no such thread
+/// waits.
 pub(super) fn yield_now(why: Why) {
     arch::interrupt::serve_pending();
     let thread = current();

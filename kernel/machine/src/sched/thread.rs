@@ -245,16 +245,17 @@ impl Thread {
         self.work.load(Ordering::Acquire)
     }
 
-    /// Sets the bits `bits` in the thread's work word. A caller that sets a bit for another thread
-    /// must also wake that thread or interrupt its CPU.
+    /// Sets `bits`, which are bits of [`work`], in the thread's work word. The thread reads the
+    /// word before it returns to user mode. A caller that sets a bit for another thread must also
+    /// wake that thread or interrupt its CPU.
     pub fn add_work(&self, bits: u32) {
         // SeqCst: pairs with the thread's check of the word between `prepare_to_block` and `block`,
         // as described in `sched::state`. Also the Release for `signal_pending`.
         self.work.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// Clears the bits `bits` in the thread's work word. Any thread may call this. The caller then
-    /// sees all that was written before the bits were set.
+    /// Clears `bits`, which are bits of [`work`], in the thread's work word. Any thread may call
+    /// this. The caller then sees all that was written before the bits were set.
     pub fn clear_work(&self, bits: u32) {
         // AcqRel: the code after this sees what made another thread set the bits.
         self.work.fetch_and(!bits, Ordering::AcqRel);
@@ -282,8 +283,8 @@ impl Thread {
         self.nice.load(Ordering::Relaxed)
     }
 
-    /// Sets the thread's nice value, limited to -20 to 19. With `idle`, the thread gets only time
-    /// that other threads leave (`SCHED_IDLE`).
+    /// Sets the thread's nice value to `nice`, limited to -20 to 19. With `idle`, the thread gets
+    /// only time that other threads leave (`SCHED_IDLE`).
     pub fn set_weight(&self, nice: i32, idle: bool) {
         self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
         self.idle_weight.store(idle, Ordering::Relaxed);
@@ -316,15 +317,15 @@ impl Thread {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets the thread's real-time priority, and updates [`Self::weighed`]. The caller,
-    /// [`super::realtime::set`], moves the thread to its new place in the queues.
+    /// Sets the thread's real-time priority to `priority`, and updates [`Self::weighed`]. The
+    /// caller, [`super::realtime::set`], moves the thread to its new place in the queues.
     pub(super) fn store_priority(&self, priority: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weigh();
     }
 
-    /// Records the queue in which the thread waits; `None` if it waits in none. The caller holds
-    /// the queue's lock.
+    /// Records `place`, the queue in which the thread waits, or `None` if it waits in none. The
+    /// caller holds the queue's lock.
     #[inline]
     pub(super) fn set_queued(&self, place: Option<Place>) {
         #[expect(clippy::cast_possible_truncation, reason = "at most 64 CPUs")]

@@ -31,8 +31,8 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     load::update(now);
 }
 
-/// Sets this CPU's timer for the end of the running thread's slice, because a thread waits in
-/// `queue`.
+/// Makes this CPU's timer fire when the running thread's slice ends, or before. Call this when a
+/// thread waits in `queue`, the run queue of this CPU.
 pub(super) fn ensure(queue: &RunQueue) {
     if realtime::present() {
         realtime::limit_slice(queue, &current(), clock::now());
@@ -104,9 +104,9 @@ pub fn on_timer() {
 }
 
 /// Handles another CPU's request to check this CPU's run queue
-/// ([`Entries::resched`](crate::arch::Entries::resched)). Takes a thread from another CPU
-/// if that CPU has clearly more load. Marks the running thread for replacement if another one is
-/// due.
+/// ([`Entries::resched`](crate::arch::Entries::resched)). Takes a thread from the CPU with the most
+/// load if that load is at least two threads more. Marks the running thread for replacement if
+/// another one is due.
 pub fn on_resched() {
     if !super::started() {
         return;

@@ -65,8 +65,8 @@ static QUEUES: [Queue; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Makes this CPU's timer fire at `deadline` or before. An early interrupt is harmless, because the
-/// handler sets the timer again.
+/// Makes this CPU's hardware timer fire at `deadline` or before. An early interrupt is harmless,
+/// because its handler sets the timer again.
 pub fn ensure_armed(deadline: Nanos) {
     let armed = &QUEUES[cpu_id()].armed_ns;
     if deadline.0 < armed.load(Ordering::Relaxed) {
@@ -75,7 +75,8 @@ pub fn ensure_armed(deadline: Nanos) {
     }
 }
 
-/// Runs the expired timers, in the timer interrupt. The caller then sets the hardware timer with
+/// Runs the timers in this CPU's queue whose deadline is not after `now`: wakes their threads, or
+/// calls their owners. The timer interrupt calls this, and then sets the hardware timer with
 /// [`rearm`].
 pub fn run_expired(now: Nanos) {
     let queue = &QUEUES[cpu_id()];

@@ -2,8 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes and calls of one thread. Only the thread itself writes them, and all CPUs read them. So
-/// accesses are Relaxed, and plain loads and stores.
+/// The numbers of bytes that one thread has read and written, and of its read and write calls. Only
+/// the thread itself writes them, and all CPUs read them. So accesses are Relaxed, and plain loads
+/// and stores.
 #[derive(Debug, Default)]
 pub struct Transfers {
     read: AtomicU64,
@@ -80,7 +81,7 @@ impl Transfers {
         count(&self.disk_read, bytes as u64);
     }
 
-    /// Counts `bytes` bytes of a disk that are changed.
+    /// Counts `bytes` bytes of a disk that the thread changes, at first in memory.
     pub fn count_disk_write(&self, bytes: usize) {
         count(&self.disk_written, bytes as u64);
     }

@@ -142,15 +142,17 @@ impl WaitQueue {
         self.wait_general(Break::Signal, None, ready).map(|_| ())
     }
 
-    /// Like [`Self::wait`], but other signals than SIGKILL do not interrupt the wait.
+    /// Blocks the current thread until `ready` returns `true`. Only SIGKILL interrupts the wait.
+    /// `ready` is called as in [`Self::wait`].
     ///
     /// # Errors
-    /// [`Interrupted`] if the thread is being killed.
+    /// [`Interrupted`] if the thread is killed first.
     pub fn wait_killable(&self, ready: impl FnMut() -> bool) -> Result<(), Interrupted> {
         self.wait_general(Break::Kill, None, ready).map(|_| ())
     }
 
     /// Blocks the current thread until `ready` returns `true`. Signals do not interrupt the wait.
+    /// `ready` is called as in [`Self::wait`].
     pub fn wait_uninterruptible(&self, ready: impl FnMut() -> bool) {
         // Nothing interrupts this wait, so the result is `Ready`.
         let _ = self.wait_general(Break::Never, None, ready);

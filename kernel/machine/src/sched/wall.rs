@@ -13,7 +13,8 @@ use logic::errno::Errno;
 /// The number of times that the wall clock was set, plus one.
 static SETTINGS: AtomicU64 = AtomicU64::new(1);
 
-/// A thread's note of its wait. Only the thread writes it.
+/// Whether a thread waits until a time of the wall clock, and the deadline that it has computed for
+/// that. Only the thread writes it.
 #[derive(Debug, Default)]
 pub(super) struct Note {
     /// [`SETTINGS`] when the deadline was computed; 0 if the thread has no such wait.
@@ -23,7 +24,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Makes a note of no wait.
+    /// Makes the note of a thread that does not wait until a time of the wall clock.
     pub(super) const fn new() -> Self {
         Self {
             seen: AtomicU64::new(0),
@@ -31,8 +32,8 @@ impl Note {
         }
     }
 
-    /// Returns whether the wall clock was set since the thread computed `deadline`, the end of its
-    /// wait.
+    /// Returns whether the wall clock was set since the thread computed `deadline` for a wait until
+    /// a time of the wall clock. Returns `false` if the thread's present wait has another deadline.
     #[inline]
     pub(super) fn is_stale(&self, deadline: Nanos) -> bool {
         // Relaxed: only this thread writes it.

@@ -81,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// Adds a page.
+    /// Adds `page` to the list.
     ///
     /// # Panics
     /// If the list has [`BATCH`] pages.
@@ -105,7 +105,8 @@ impl Batch {
         error
     }
 
-    /// Adds a block that the caller has allocated, and makes the block's entries in the side table.
+    /// Adds `block`, which the caller has allocated, and makes its entries in the side table.
+    /// `contents` is the allocator's answer about the block's contents.
     ///
     /// # Errors
     /// [`AllocError`] if there is no memory for the entries. The block has been freed then.
@@ -120,7 +121,8 @@ impl Batch {
         self.len
     }
 
-    /// Returns whether the list is full.
+    /// Returns whether the list has the number of pages that are handled together: [`BATCH`] pages
+    /// of 2 MiB, or one page of 1 GiB.
     pub(super) const fn is_full(&self) -> bool {
         self.len == batch(self.size)
     }
@@ -179,9 +181,11 @@ fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
     }
 }
 
-/// Gives up the descriptors of `blocks`, which are about to join the pool of pages of `size`, and
-/// counts the frames of the blocks. If descriptors are not given up ([`OPTIMIZE`]), or no frame is
-/// free for it, marks each descriptor as that of a huge page instead.
+/// Frees the memory of the descriptors of `blocks`, which are about to join the pool of pages of
+/// `size`. Their part of the memmap then maps the page of descriptors that all huge pages share.
+/// The descriptors stay, and each is marked as that of a huge page, if this is switched off
+/// ([`OPTIMIZE`]) or no frame for a page table is free. Adds the frames of `blocks` to the count of
+/// frames in pools.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let mut shared = [false; BATCH];
     if OPTIMIZE.load(Ordering::Relaxed) {
@@ -210,7 +214,8 @@ pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     percpu::add(Count::HugetlbFrames, blocks.len() as u64 * size.frames());
 }
 
-/// Frees a block that did not become a page of a pool.
+/// Frees `page`, a block for a page of `size` that did not join a pool. Clears its entries in the
+/// side table.
 pub(super) fn free_block(size: PageSize, page: Frame) {
     for block in pageblocks(size, page) {
         if let Some(entry) = side::find(block) {
@@ -220,10 +225,10 @@ pub(super) fn free_block(size: PageSize, page: Frame) {
     percpu::free(page, size.order());
 }
 
-/// Frees pages that have left their pool, and restores their descriptors. Never fails. For pages of
-/// 2 MiB, `supply` provides the frames that the descriptors need. If it cannot, the first frames of
-/// the page itself are used and stay allocated until [`relieve`] succeeds. Pages of 1 GiB allocate
-/// these frames without `supply`.
+/// Frees `pages`, pages of `size` that have left their pool, and restores their descriptors. Never
+/// fails. For pages of 2 MiB, `supply` provides the frames that the descriptors need. If it cannot,
+/// the first frames of the page itself are used and stay allocated until [`relieve`] succeeds.
+/// Pages of 1 GiB allocate these frames without `supply`.
 pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
     percpu::subtract(Count::HugetlbFrames, pages.len() as u64 * size.frames());
     match size {
@@ -338,9 +343,11 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
 
 /// Tries to free all frames of the blocks that left a pool and contain their own part of the
 /// memmap. The other frames of such a block must be free, and frames elsewhere must be free for its
-/// part of the memmap. Before each attempt it calls `empty` with the block, which may move the
-/// other frames of the block. A block that could not be freed is tried again after the others. Ends
-/// when all blocks were tried, or after some failures in a row.
+/// part of the memmap.
+///
+/// Calls `empty` with the first frame of each block before the attempt; `empty` may move the other
+/// frames of the block. A block that could not be freed is tried again after the others. Ends when
+/// all blocks were tried, or after some failures in a row.
 pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
@@ -386,8 +393,9 @@ pub fn carries_in_gib(first: Frame) -> bool {
     CARRIERS.lock().count != 0 && pageblocks(PageSize::Gib1, first).any(carries)
 }
 
-/// Returns the number of pageblocks whose descriptors are given up, and the number of blocks that
-/// left a pool and contain their own descriptors.
+/// Returns two numbers of pageblocks. The first counts those whose descriptors are given up,
+/// because their part of the memmap maps the shared page. The second counts those that left a pool
+/// and contain their own part of the memmap.
 pub fn optimized() -> (u64, u64) {
     (OPTIMIZED.load(Ordering::Relaxed), CARRIERS.lock().count)
 }

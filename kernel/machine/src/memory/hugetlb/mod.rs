@@ -48,19 +48,20 @@ pub fn requests() -> (u64, u64) {
     )
 }
 
-/// Returns whether the descriptors of pages that join a pool are given up
+/// Returns whether the memory of the descriptors of pages that join a pool is freed
 /// (`vm.hugetlb_optimize_vmemmap`).
 pub fn optimizes() -> bool {
     OPTIMIZE.load(Ordering::Relaxed)
 }
 
-/// Sets whether the descriptors of pages that join a pool are given up. Pages that are in a pool
-/// already stay as they are.
+/// Frees the memory of the descriptors of pages that join a pool from now on if `optimize` is set.
+/// Otherwise these descriptors stay. Pages that are in a pool already do not change.
 pub fn set_optimize(optimize: bool) {
     OPTIMIZE.store(optimize, Ordering::Relaxed);
 }
 
-/// Sets the most surplus pages that the pool of pages of `size` may have.
+/// Limits the surplus pages of the pool of pages of `size` to `pages`. Surplus pages above the
+/// limit stay until they are freed.
 pub fn set_overcommit(size: PageSize, pages: u64) {
     pool(size).lock().counts.overcommit = pages;
 }
@@ -74,7 +75,7 @@ pub fn default_size() -> PageSize {
     }
 }
 
-/// Sets the size of the huge pages that programs get if they name no size. Called at boot.
+/// Makes `size` the size of the huge pages that programs get if they name no size. Called at boot.
 pub fn set_default_size(size: PageSize) {
     GIGANTIC_BY_DEFAULT.store(size == PageSize::Gib1, Ordering::Relaxed);
 }

@@ -112,8 +112,8 @@ impl HugePage {
         frame
     }
 
-    /// Drops this reference, the only one, so that the page returns to its pool. Reserves a page of
-    /// the pool in the same step.
+    /// Drops this reference, which must be the only one, and returns the page to its pool. Reserves
+    /// a page of the pool in the same step.
     ///
     /// # Panics
     /// If the page has other references.

@@ -62,7 +62,7 @@ impl Stack {
         Self(0)
     }
 
-    /// Puts a page on the top of the stack.
+    /// Puts `page` on the top of the stack.
     pub(super) fn push(&mut self, page: Frame) {
         // Relaxed (both): the pool's lock is held.
         side::entry(page).next.store(self.0, Ordering::Relaxed);
@@ -121,7 +121,7 @@ const fn gib(page: Frame) -> u64 {
     page.number() / Order::GIB.frames()
 }
 
-/// The state of a pool.
+/// The state of a pool: its counters, and its free pages.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// Its counters.
@@ -164,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// Adds a page without references to the free pages.
+    /// Adds `page`, which has no references, to the free pages.
     pub(super) fn put(&mut self, page: Frame) {
         // Relaxed: the page is the caller's, and the lock is held.
         let head = side::entry(page).head.load(Ordering::Relaxed);
@@ -195,16 +195,16 @@ impl Pool {
         Some(page)
     }
 
-    /// Puts a page from [`Self::begin_report`] back into a list.
+    /// Puts `page`, which [`Self::begin_report`] returned, back into a list of free pages.
     pub(super) fn end_report(&mut self, page: Frame) {
         self.in_report -= 1;
         self.counts.free -= 1;
         self.put(page);
     }
 
-    /// Removes a page from [`Self::begin_report`] from the pool for ever, because the host may
-    /// still drop it. The page stays allocated. Reservations stay, so more pages may be reserved
-    /// than are free.
+    /// Removes a page that [`Self::begin_report`] returned from the pool for ever, because the host
+    /// may still drop it. The page stays allocated. Reservations stay, so more pages may be
+    /// reserved than are free.
     pub(super) fn lose(&mut self) {
         self.in_report -= 1;
         self.lost += 1;
@@ -214,7 +214,8 @@ impl Pool {
         counts.surplus = counts.surplus.min(counts.total);
     }
 
-    /// Returns whether there are free pages to report to the host.
+    /// Returns whether the pool has a free page for which the host has memory, so that the page can
+    /// be reported to the host.
     pub(super) fn has_touched(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -258,8 +259,9 @@ impl Pool {
         Some(page)
     }
 
-    /// Puts a page without references back into the pool. If the pool has surplus pages, the page
-    /// leaves the pool instead. Returns `false` then, and the caller frees the page.
+    /// Puts `page`, whose last reference was dropped, back into the pool and returns `true`. If the
+    /// pool has surplus pages, takes `page` out of the pool instead and returns `false`. The caller
+    /// then frees the page.
     pub(super) fn give(&mut self, page: Frame) -> bool {
         if self.counts.surplus == 0 {
             self.put(page);

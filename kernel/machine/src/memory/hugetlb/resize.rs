@@ -22,9 +22,10 @@ static RESIZING: AtomicBool = AtomicBool::new(false);
 /// Sets the size of the pool of pages of `size` to `pages` pages. The pool grows as far as there is
 /// memory. If it shrinks, pages in use beyond `pages` become surplus pages.
 ///
-/// Calls `stop_growing` after each batch of pages that it adds, and ends if that returns `true`.
-/// Calls `stop` while it waits for another change of a pool's size, and after each batch of pages
-/// that it frees, and ends if that returns `true`. Both may let other threads run.
+/// Calls `stop_growing` after each batch of pages that join the pool. If `stop_growing` returns
+/// `true`, the pool grows no further. Calls `stop` after each batch of pages that leave the pool,
+/// and while another thread changes the size of a pool. If `stop` returns `true`, the call ends.
+/// Both may let other threads run.
 pub fn resize(
     size: PageSize,
     pages: u64,
@@ -63,8 +64,11 @@ impl Drop for Resizing {
 }
 
 /// Splits up to `pages` free, unreserved pages of 1 GiB into pages of 2 MiB, which join the pool of
-/// that size. After each page, and while it waits, it calls `stop`, which may let other threads
-/// run, and ends if that returns `true`. Also ends if there are no such pages.
+/// that size. Ends early if no such page is left. Waits while another thread changes the size of a
+/// pool, and until a page returns from a report to the host.
+///
+/// Calls `stop` after each page and during each wait, and ends if `stop` returns `true`. `stop` may
+/// let other threads run.
 pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;

@@ -16,7 +16,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneKind};
 use ebb_wire::header::pool;
 
-/// The state of one huge page. All zero if there is none.
+/// The entry of one pageblock: the state of the huge page that begins there or contains it. All
+/// zero if the pageblock neither belongs to a huge page nor contains its own part of the memmap.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -66,7 +67,8 @@ fn place(frame: Frame) -> (usize, usize) {
     (leaf as usize, (frame / PAGEBLOCK_FRAMES) as usize)
 }
 
-/// Returns the entry of the pageblock that contains `frame`, or `None` if it does not exist.
+/// Returns the entry of the pageblock that contains `frame`. Returns `None` if the side table has
+/// no memory for the entry yet.
 pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
     let (leaf, index) = place(frame);
     // Acquire: pairs with the Release in `make`.
@@ -82,7 +84,7 @@ pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
 /// Returns the entry of the pageblock that contains `frame`.
 ///
 /// # Panics
-/// If the entry does not exist.
+/// If the side table has no memory for the entry yet.
 pub(super) fn entry(frame: Frame) -> &'static Entry {
     match find(frame) {
         Some(entry) => entry,
