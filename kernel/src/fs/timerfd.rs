@@ -160,11 +160,13 @@ impl TimerFile {
     }
 
     /// Converts the next expiry to monotonic time again, after the clock was set. Wakes all waiters
-    /// so that they ask for it again.
+    /// so that they ask for it again. A timer that has expired and was not read stays expired.
     fn follow(&self) {
         {
             let mut state = self.state.lock();
-            if let (Some(at), Some(_)) = (state.wall.next, state.setting.next) {
+            if let (Some(at), Some(next)) = (state.wall.next, state.setting.next)
+                && next > clock::now()
+            {
                 state.setting.next = Some(clock::monotonic_at(at));
             }
         }

@@ -220,6 +220,16 @@ static void timer_files(void)
 	TRY(read(wall, &times, 8));
 	say("times %lu", (unsigned long)times);
 	TRY(read(mono, &times, 8));
+	/* What has expired stays so when the clock goes back. */
+	set.it_value = from_now(CLOCK_REALTIME, 50);
+	TRY(timerfd_settime(wall, TFD_TIMER_ABSTIME, &set, 0));
+	step(100);
+	TRY(poll(fds, 1, -1));
+	step(-200);
+	TRY(poll(fds, 1, 0));
+	TRY(read(wall, &times, 8));
+	say("times %lu", (unsigned long)times);
+	TRY(read(wall, &times, 8));
 	int status;
 	MUST(waitpid(child, &status, 0));
 	step(-4800);

@@ -42,7 +42,7 @@ pub(super) fn read() -> u64 {
         _ => 20,
     };
     let (year, month, day) = (century * 100 + value(9), value(8), value(7));
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return 0;
     }
     ((days(year, month, day) * 24 + hour) * 60 + value(2)) * 60 + value(0)
