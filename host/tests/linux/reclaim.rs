@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 const START_MIB: u64 = 16;
 const OFF: [&str; 6] = ["-m", "512M", "-c", "2", "--give-back", "off"];
 
-fn reclaim(guest: &Guest, options: &[&str]) -> Output {
+/// Runs `ebb reclaim` with `options` for `guest`.
+pub(crate) fn reclaim(guest: &Guest, options: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command.args(["reclaim", "--guest", &guest.child.id().to_string()]);
     command.args(options).output().expect("ebb starts")

@@ -45,6 +45,23 @@ pub(super) struct Family {
     members: SpinLock<Members>,
 }
 
+/// The identity of a space among all that exist: the number of its family, and its place there.
+/// An owner word has only the low bits of the place, so it may name several members.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    family: u64,
+    place: usize,
+}
+
+impl Member {
+    /// Returns the space, or `None` if it is gone.
+    pub(super) fn space(self) -> Option<Arc<AddressSpace>> {
+        let family = ALL.lock().get(self.family).and_then(Weak::upgrade)?;
+        let members = family.members.lock();
+        members.places.get(self.place)?.as_ref().and_then(Weak::upgrade)
+    }
+}
+
 struct Members {
     places: Vec<Option<Weak<AddressSpace>>>,
     /// An index below which all places are taken.
@@ -140,6 +157,14 @@ impl Family {
         drop(members);
         // Its memory may go with it.
         drop(gone);
+    }
+
+    /// Returns the identity of the space at `place`. Returns `None` if the family has no number.
+    pub(super) fn member(&self, place: usize) -> Option<Member> {
+        (self.number != 0).then_some(Member {
+            family: self.number,
+            place,
+        })
     }
 
     /// Returns the tag of the space at `place`: the bits of an owner word ([`Owner`]) that name

@@ -4,7 +4,7 @@
 
 use super::backing::{Bytes, Graveyard};
 use super::entry::{FILE, POOL, REGION, SHMEM, ZERO, frame_of};
-use super::family::{Family, Owner};
+use super::family::{Family, Member, Owner};
 use super::gather::kind_index;
 use super::locking::FutureLock;
 use super::pagetable::{PageTables, Run};
@@ -407,10 +407,10 @@ impl AddressSpace {
         &self.family
     }
 
-    /// Returns the tag of the space, the bits of an owner word that name its family and its place.
-    /// Returns 0 if the family has no number.
-    pub(super) fn tag(&self) -> u64 {
-        self.tag
+    /// Returns the identity of the space among all spaces. Returns `None` if the family has no
+    /// number.
+    pub(super) fn member(&self) -> Option<Member> {
+        self.family.member(self.place)
     }
 
     /// Returns the owner word for the frame that a store to the page at `page` allocates.

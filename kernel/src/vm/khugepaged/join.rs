@@ -1,6 +1,7 @@
 //! Searches for ranges of 2 MiB with most pages present, and joins their pages.
 
-use super::{SPACES, forget, knobs, space_of};
+use super::super::family::Member;
+use super::{SPACES, forget, knobs};
 use crate::vm::AddressSpace;
 use crate::vm::collapse::{Before, Density, may_join};
 use crate::vm::compaction::{self, daemon::traffic};
@@ -38,8 +39,8 @@ pub(super) struct Joiner {
     traffic: u64,
     /// The index in the list of the space that is searched.
     index: usize,
-    /// The tag of the space that is searched.
-    tag: u64,
+    /// The space that is searched. `None` before the first.
+    member: Option<Member>,
     /// The address in the space at which the search continues.
     at: u64,
     /// Whether an area examined so far in the space may have huge pages.
@@ -77,7 +78,7 @@ impl Joiner {
             factor: 1,
             traffic: 0,
             index: 0,
-            tag: 0,
+            member: None,
             at: 0,
             fit: false,
             version: 0,
@@ -117,23 +118,23 @@ impl Joiner {
         }
         let mut budget = knobs::PAGES_TO_SCAN.get();
         let halt = loop {
-            let Some(tag) = SPACES.lock().get(self.index).copied() else {
+            let Some(member) = SPACES.lock().get(self.index).copied() else {
                 self.pass_ended();
                 break Halt::Budget;
             };
-            if tag != self.tag {
+            if Some(member) != self.member {
                 // The list begins with it, or others have left the list.
-                self.tag = tag;
+                self.member = Some(member);
                 self.at = 0;
             }
-            let Some(space) = space_of(tag) else {
+            let Some(space) = member.space() else {
                 // It is going, and takes itself out.
                 self.next_space();
                 continue;
             };
             match self.look_at(&space, &mut budget) {
                 ControlFlow::Continue(()) if !self.fit && space.unlist_if(self.version) => {
-                    forget(tag);
+                    forget(member);
                     self.at = 0;
                 }
                 ControlFlow::Continue(()) => self.next_space(),

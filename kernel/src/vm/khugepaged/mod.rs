@@ -5,7 +5,7 @@ mod join;
 pub(crate) mod knobs;
 
 use super::AddressSpace;
-use super::family::{Family, Owner};
+use super::family::Member;
 use super::trial::Haste;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,30 +19,30 @@ use machine::sync::{SpinLock, WaitQueue};
 /// The time between two checks of huge pages on trial.
 const INTERVAL: Nanos = Nanos(1_000_000_000);
 
-/// The tags of spaces that have areas for huge pages. A space adds itself; it is removed when it
-/// ends, or has no such area any more.
-static SPACES: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
+/// The spaces that have areas for huge pages. A space adds itself; it is removed when it ends, or
+/// has no such area any more.
+static SPACES: SpinLock<Vec<Member>> = SpinLock::new(Vec::new());
 static QUEUE: WaitQueue = WaitQueue::new();
 /// There is, or will be, a huge page on trial that was not there at the last check.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if the list has it
-/// now. Returns `false` if memory is short, or if the space has no tag. In that case no page of the
+/// now. Returns `false` if memory is short, or if the space's family has no number. In that case no page of the
 /// space may be put on trial.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
     }
-    if space.tag() == 0 {
+    let Some(member) = space.member() else {
         return false;
-    }
+    };
     let first = {
         let mut spaces = SPACES.lock();
         if spaces.try_reserve(1).is_err() {
             return false;
         }
         if !space.is_enlisted() {
-            spaces.push(space.tag());
+            spaces.push(member);
         }
         // Relaxed: read under the space's lock, which is taken after this.
         space.enlisted.store(true, Ordering::Relaxed);
@@ -67,10 +67,10 @@ pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
     true
 }
 
-/// Removes the space with `tag` from the list.
-fn forget(tag: u64) {
+/// Removes the space `member` from the list.
+fn forget(member: Member) {
     let mut spaces = SPACES.lock();
-    if let Some(index) = spaces.iter().position(|&listed| listed == tag) {
+    if let Some(index) = spaces.iter().position(|&listed| listed == member) {
         spaces.swap_remove(index);
     }
 }
@@ -112,28 +112,14 @@ fn run() {
     }
 }
 
-/// Returns the space with `tag`, or `None` if it is gone.
-fn space_of(tag: u64) -> Option<Arc<AddressSpace>> {
-    let word = Owner(tag);
-    let mut found = None;
-    Family::of(word)?.ask(word, |space| {
-        if space.tag() == tag {
-            found = Some(space.clone());
-        }
-        // It is the first that is asked.
-        true
-    });
-    found
-}
-
 /// Iterates over the listed spaces. Spaces that come or go during the iteration may be left out.
 fn spaces() -> impl Iterator<Item = Arc<AddressSpace>> {
     let mut index = 0;
     core::iter::from_fn(move || {
         loop {
-            let tag = SPACES.lock().get(index).copied()?;
+            let member = SPACES.lock().get(index).copied()?;
             index += 1;
-            if let Some(space) = space_of(tag) {
+            if let Some(space) = member.space() {
                 return Some(space);
             }
         }
@@ -171,8 +157,10 @@ impl AddressSpace {
 
     /// Removes the space, which is being dropped, from the list.
     pub(super) fn unlist(&self) {
-        if self.is_enlisted() {
-            forget(self.tag());
+        if self.is_enlisted()
+            && let Some(member) = self.member()
+        {
+            forget(member);
         }
     }
 
