@@ -20,7 +20,7 @@ const MEASURED: &str = "docs/measured";
 const PARAMETERS: &[(&str, &[&str])] = &[
     (
         "README.md",
-        &["600 MiB", "50 ms", "128 instructions", "512 instructions"],
+        &["600 MiB", "128 instructions", "512 instructions"],
     ),
     (
         "docs/measured/compaction.md",

@@ -169,6 +169,9 @@ fn arguments(clock: Option<Kilohertz>, verbose: bool) -> String {
         // know. With two CPUs, or after lost ticks, Linux would use ticks of 4 ms as its clock, and
         // so would the scheduler.
         text.push_str(" tsc=reliable");
+        // Linux waits for ten ticks of the PIT, and panics if a busy host has not delivered them in
+        // time. On KVM it leaves that out by itself.
+        text.push_str(" no_timer_check");
     }
     if !verbose {
         text.push_str(" quiet");
