@@ -7,7 +7,7 @@ use super::knobs;
 use super::percpu::{Count, add, sum};
 use crate::arch::header::HEADER;
 use crate::arch::physmap_bytes;
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
 /// The number of cached pages of disks, including those that are being read.
@@ -301,8 +301,10 @@ pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
 /// Counts a report of free memory that the host has refused. Returns `true` if it was the first
 /// one.
 pub fn count_report_error() -> bool {
+    static SEEN: AtomicBool = AtomicBool::new(false);
     add(Count::ReportErrors, 1);
-    sum(Count::ReportErrors) == 1
+    // Relaxed: orders nothing else.
+    !SEEN.swap(true, Ordering::Relaxed)
 }
 
 fn reported(count: &AtomicU64) -> u64 {
