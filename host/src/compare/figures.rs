@@ -12,8 +12,8 @@ use crate::text::Size;
 /// noise. A kernel's own memory varies by more.
 const NOISE_OF_FREED: f64 = 0.01;
 
-/// The number of samples that a time must be long to be compared. The moment of a change is known to
-/// a sample.
+/// The number of samples that a time must be long to be compared. The moment of a change is known
+/// to a sample.
 const SAMPLES_MIN: f64 = 4.0;
 
 /// The percentiles of a distribution that are shown in the table. The plot shows all.

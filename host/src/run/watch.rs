@@ -176,8 +176,9 @@ impl<'a> Watch<'a> {
     }
 
     /// Samples the guest every 50 ms until QEMU has ended, and every second while its CPUs are
-    /// stopped. The timeline has a sample every 5 ms while the resident memory changes. Draws the status line. Kills QEMU if it still runs 5 s after the guest has finished
-    /// and all its output is written.
+    /// stopped. The timeline has a sample every 5 ms while the resident memory changes. Draws the
+    /// status line. Kills QEMU if it still runs 5 s after the guest has finished and all its output
+    /// is written.
     ///
     /// At `deadline` it kills QEMU and sets `timed_out`. If files of `--out` are wanted and the
     /// program runs, it kills only the program first, and QEMU after the time for sending them.

@@ -58,7 +58,11 @@ impl Member {
     pub(super) fn space(self) -> Option<Arc<AddressSpace>> {
         let family = ALL.lock().get(self.family).and_then(Weak::upgrade)?;
         let members = family.members.lock();
-        members.places.get(self.place)?.as_ref().and_then(Weak::upgrade)
+        members
+            .places
+            .get(self.place)?
+            .as_ref()
+            .and_then(Weak::upgrade)
     }
 }
 

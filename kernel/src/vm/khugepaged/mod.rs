@@ -27,8 +27,8 @@ static QUEUE: WaitQueue = WaitQueue::new();
 static TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if the list has it
-/// now. Returns `false` if memory is short, or if the space's family has no number. In that case no page of the
-/// space may be put on trial.
+/// now. Returns `false` if memory is short, or if the space's family has no number. In that case no
+/// page of the space may be put on trial.
 pub(super) fn enlist(space: &AddressSpace) -> bool {
     if space.is_enlisted() {
         return true;
