@@ -48,7 +48,8 @@ pub enum LastLink {
 pub enum LastName {
     /// The name of an entry of [`Found::parent`].
     Name(Box<[u8]>),
-    /// The path is `/`, or is empty with `AT_EMPTY_PATH`.
+    /// The path leads to the root without a name after it, such as `/`, or is empty with
+    /// `AT_EMPTY_PATH`.
     Root,
     /// `.`.
     Current,
@@ -82,8 +83,9 @@ impl Found {
         self.node.ok_or(Errno::ENOENT)
     }
 
-    /// Returns the directory and the name of the node. Returns `None` if the path ended in `/`, `.`
-    /// or `..`, or if a magic link led to a node without a name.
+    /// Returns the directory and the name of the node. Returns `None` if the path has no last name
+    /// ([`LastName::Root`]), if its last component is `.` or `..`, or if a magic link led to a node
+    /// without a name.
     pub fn place(&self) -> Option<Place> {
         match &self.name {
             LastName::Name(name) => Some(Place {

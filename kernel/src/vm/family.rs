@@ -36,8 +36,9 @@ static ALL: SpinLock<RadixTree<Weak<Family>>> = SpinLock::new(RadixTree::new());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A program's address space and all spaces that descend from it by `fork`: the members, each with
-/// an index, its place. Members map a shared private frame at the same address, so the members'
-/// page tables are searched for the entries of a frame that compaction moves.
+/// an index, its place. Members map a shared private frame at the same address, unless `mremap` has
+/// moved it. So the members' page tables are searched for the entries of a frame that compaction
+/// moves.
 pub(super) struct Family {
     /// The number of the family in owner words. 0 if none was free; frames of the family then
     /// cannot move.

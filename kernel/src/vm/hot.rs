@@ -12,8 +12,8 @@ use machine::arch::{CpuSet, cpu_id};
 /// The number of places. CPUs beyond this number share places.
 const PLACES: usize = 8;
 
-/// The area to which one CPU stored last, with a part of it whose page table is known. Each CPU has
-/// its own, because the threads of a process mostly store to separate areas.
+/// The area to which one CPU stored last, with a part of it whose page table is known. The first
+/// [`PLACES`] CPUs have their own, because the threads of a process mostly store to separate areas.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Hot {

@@ -25,8 +25,8 @@ pub(super) struct PoolNeed {
     region: u64,
     shared: bool,
     store: bool,
-    /// The page to copy for a store, because other processes share it. `None` if no page is mapped
-    /// yet.
+    /// The mapped page, which a store must copy because the file or other processes share it.
+    /// `None` if no page is mapped yet.
     source: Option<HugePage>,
 }
 

@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) replacing: Range<u64>,
     /// The number of mapped pages of 4 KiB, by kind: anonymous, file, shared memory.
     pub(super) mapped: [u64; 3],
-    /// The largest sum of `mapped` so far.
+    /// The largest sum of `mapped` when pages were unmapped. The present sum may be larger.
     pub(super) peak_mapped: u64,
     /// The sizes of all areas.
     pub(super) sizes: Sizes,

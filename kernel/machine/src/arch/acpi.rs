@@ -20,7 +20,7 @@ pub(super) struct IoApic {
     pub(super) first_gsi: u32,
 }
 
-/// The CPUs and I/O APICs that ACPI's MADT lists.
+/// The CPUs and I/O APICs that ACPI's MADT lists, as far as the kernel uses them.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Machine {
     apic_ids: [u32; MAX_CPUS],

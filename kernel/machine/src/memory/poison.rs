@@ -64,10 +64,10 @@ pub(super) fn freed(frame: Frame, frames: u64) {
     }
 }
 
-/// Fills the `frames` frames from `frame` on, which were just allocated, with zeros under
-/// `init_on_alloc=1`. Under `page_poison=1`, checks instead that no write has changed them since
-/// they were freed, and prints a message for each of the first [`TOLD`] changed pages. Does nothing
-/// without these boot options.
+/// Fills the `frames` frames from `frame` on, which were just allocated, with zeros if [`set`] got
+/// `zero`. If it got only `check`, checks that no write has changed the frames since they were
+/// freed, and prints a message for each of the first [`TOLD`] changed pages. If it got neither,
+/// does nothing.
 #[inline]
 pub(super) fn allocated(frame: Frame, frames: u64) {
     if ON_ALLOC.load(Ordering::Relaxed) {
@@ -76,9 +76,9 @@ pub(super) fn allocated(frame: Frame, frames: u64) {
 }
 
 /// Checks that no write has changed the `frames` frames from `frame` on, which were just allocated,
-/// since they were freed. Does so under `page_poison=1` only, unless `contents` says that the
-/// frames were never used. Prints messages as [`allocated`] does. Never fills the frames, because
-/// the caller does.
+/// since they were freed. Does so only if [`set`] got `check`, and if `contents` does not say that
+/// the frames were never used. Prints messages as [`allocated`] does. Never fills the frames,
+/// because the caller does.
 #[inline]
 pub(super) fn allocated_known(frame: Frame, frames: u64, contents: Contents) {
     if contents != Contents::NeverUsed

@@ -228,6 +228,7 @@ pub fn vmstat() -> [(&'static str, u64); 62] {
 /// Adds `change` to the number of cached pages of disks ([`disk_pages`]). It is negative if pages
 /// leave the cache.
 pub fn count_disk_pages(change: i64) {
+    // Relaxed (here and in the functions below): numbers to show, and to compare with limits.
     DISK_PAGES.fetch_add(change, Ordering::Relaxed);
 }
 

@@ -194,8 +194,9 @@ fn preempt_if_disturbed(queue: &RunQueue, running: &Thread, now: Nanos) {
 }
 
 /// Charges `running`, the current thread of this CPU, up to `now`. Then requests that it be
-/// replaced ([`work::RESCHED`]) if a real-time thread in `queue` is due, or if a thread there is
-/// clearly behind `running` in virtual time.
+/// replaced ([`work::RESCHED`]) if [`realtime::due`] says so. While weights decide, requests that
+/// if a thread in `queue` is clearly behind `running` in virtual time, and `running` has had
+/// [`policy::UNDISTURBED_NS`] of its slice. If it has not, shortens the slice to that.
 pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread, now: Nanos) {
     super::switch::charge(queue, running, now);
     if realtime::present() {

@@ -116,11 +116,12 @@ impl<T: ?Sized> Mutex<T> {
         Ok(MutexGuard { mutex: self })
     }
 
-    /// Takes the lock, waiting until it is free. Any signal interrupts the wait.
+    /// Takes the lock, waiting until it is free. A signal that the thread would act on interrupts
+    /// the wait.
     ///
     /// # Errors
-    /// [`Interrupted`] if a signal arrives before the lock is free. The thread does not hold the
-    /// lock then.
+    /// [`Interrupted`] if such a signal arrives before the lock is free. The thread does not hold
+    /// the lock then.
     pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
         if !self.take() && !self.take_soon() {
             self.queue.wait(|| self.take_waiting())?;

@@ -408,8 +408,8 @@ impl RunQueue {
         self.best_priority.load(Ordering::Relaxed)
     }
 
-    /// Returns the highest real-time priority of the thread that runs on this CPU and of those that
-    /// wait in its queue, or 0 if all of them share by weight.
+    /// Returns the highest real-time priority of the threads of the CPU that owns this queue: the
+    /// running one and those that wait. Returns 0 if all of them share by weight.
     pub(super) fn level(&self) -> u32 {
         let running = self.running_priority.load(Ordering::Relaxed);
         running.max(self.best_priority())

@@ -328,8 +328,11 @@ fn pull(cpu: usize, least: u32) -> Option<Owned> {
 
 /// Sets the real-time priority of `thread` to `priority`, 1 to 99, or makes the thread share the
 /// CPU by weight if `priority` is 0. With `round_robin` the thread lets threads of the same
-/// priority run after each slice (`SCHED_RR`). A waiting thread moves to its new place in a run
-/// queue. Otherwise all CPUs check whether their current thread must be replaced.
+/// priority run after each slice (`SCHED_RR`).
+///
+/// If the priority changes, a thread that waits in a run queue moves to its new place in one. If
+/// the thread was started and does not wait there, all CPUs check whether their current thread must
+/// be replaced.
 pub fn set(thread: &Thread, priority: u32, round_robin: bool) {
     debug_assert!(priority <= HIGHEST);
     let waited = {

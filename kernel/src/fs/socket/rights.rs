@@ -20,7 +20,7 @@ use machine::sync::{Mutex, SpinLock, WaitQueue};
 pub(super) struct Flight {
     /// The open file of the socket.
     pub(super) file: Weak<OpenFile>,
-    /// The number of messages in flight that carry the socket's descriptor.
+    /// The number of times that the socket is in flight. A message may carry it several times.
     pub(super) count: usize,
 }
 

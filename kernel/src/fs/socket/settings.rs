@@ -180,7 +180,8 @@ pub struct Settings {
     pub receive_timeout: Timeout,
     /// `SO_SNDTIMEO`: the longest wait of a sending call.
     pub send_timeout: Timeout,
-    /// `SO_RCVBUF`: the most bytes of memory that waiting messages of UDP may take.
+    /// `SO_RCVBUF`: if the messages that wait take more bytes of memory than this, an IP or netlink
+    /// socket drops further ones. TCP and `AF_UNIX` do not use it.
     pub receive_buffer: AtomicUsize,
     /// `SO_PASSCRED`: messages come with the sender's credentials.
     pub pass_credentials: Switch,

@@ -743,7 +743,8 @@ impl Socket {
     }
 
     /// Removes the connection of the socket at the address `client` from the backlog of `listener`.
-    /// The first connection that waited for a place in the backlog is established then.
+    /// If it was established by now, the first connection that waits for a place is established in
+    /// its place.
     pub(super) fn give_turn_up(listener: &Listener, client: *const Self) {
         let gone = {
             let mut backlog = listener.backlog.lock();

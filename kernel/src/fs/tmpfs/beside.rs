@@ -23,7 +23,8 @@ const GROWTH: usize = 4;
 pub(super) struct Beside {
     names: Vec<u8>,
     folders: Vec<(Arc<TmpNode>, Arc<[u8]>)>,
-    /// The index of the first of `folders` whose entries have not been received.
+    /// The index of the first of `folders` that the rest of the answer may name. The answer has
+    /// named or left out those before.
     next: usize,
     /// The index of the folder whose entries are being received. `None` if received entries are
     /// ignored.

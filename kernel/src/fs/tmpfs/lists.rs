@@ -31,8 +31,7 @@ impl Lists {
 
     // Relaxed (all): the bits are hints.
 
-    /// Returns whether the file has an access list, which replaces the permission bits of its
-    /// group.
+    /// Returns whether the file has an access list, which gives rights to further users and groups.
     #[inline]
     pub(super) fn has_access(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HAS_ACCESS != 0

@@ -99,11 +99,12 @@ pub(crate) struct State {
     /// The tracee's process was stopped when the tracer attached. The tracer waits until the tracee
     /// is in a ptrace-stop.
     pub(super) trapping: bool,
-    /// Whether the tracee must enter a ptrace-stop at its next return to user mode
-    /// (`PTRACE_INTERRUPT`).
+    /// Whether the tracee must enter a ptrace-stop at its next return to user mode, without a
+    /// signal or event of its own: by `PTRACE_INTERRUPT`, because its process was stopped when the
+    /// tracer attached, or because it is a new thread whose creator was seized.
     pub(super) interrupted: bool,
-    /// Whether the process of a seized tracee has stopped or continued since the tracee's last
-    /// stop. The tracer must see that.
+    /// Whether the process of a seized tracee has stopped or continued, and the tracer must still
+    /// see that by a stop of the tracee.
     pub(super) notified: bool,
     /// Whether the tracee stops at the entry and the exit of system calls (`PTRACE_SYSCALL`).
     pub(super) calls: bool,
@@ -119,7 +120,8 @@ pub(crate) struct State {
     pub(super) in_call: bool,
     /// The hardware breakpoints that the tracer has set.
     pub(super) breakpoints: Breakpoints,
-    /// The value that the tracer reads as DR6: the breakpoints and steps that occurred last.
+    /// The status of the breakpoints and steps that occurred last, or that the tracer has set: DR6
+    /// with the bits of [`DR6_QUIET`](machine::arch::debug::DR6_QUIET) inverted.
     pub(super) breakpoint_status: u64,
     /// The exit status of the tracee. `None` while it lives.
     pub(super) ended: Option<WaitStatus>,

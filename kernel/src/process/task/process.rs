@@ -195,12 +195,13 @@ impl Group {
 pub(crate) struct Relations {
     /// The parent. `None` for init, for the kernel's own process and for a reaped process.
     pub(crate) parent: Option<Arc<Process>>,
-    /// The oldest child. The others follow by `next_sibling`. The list needs no allocation, so a
-    /// child can always be given to another parent.
+    /// The first child in the list of children, which `next_sibling` continues. A child that this
+    /// process creates or inherits is added at the end. The list needs no allocation, so a child
+    /// can always be given to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
     /// The number of the last child; 0 if there is none.
     pub(crate) last_child: u32,
-    /// The next younger child of the same parent.
+    /// The next child in the list of the parent.
     pub(crate) next_sibling: Option<Arc<Process>>,
     /// The number of the previous sibling; 0 if this is the first.
     pub(crate) previous_sibling: u32,
@@ -208,8 +209,8 @@ pub(crate) struct Relations {
     pub(crate) group: u32,
     /// The number of the session.
     pub(crate) session: u32,
-    /// The exit status, from the end of the last thread until the parent has waited for the
-    /// process. `None` before and afterwards.
+    /// The exit status. `None` until the last thread has ended. It stays after the parent has
+    /// waited for the process, which is not in the process table any more then.
     pub(crate) zombie: Option<WaitStatus>,
     /// The signal of a stop that no wait of the parent has reported yet.
     pub(crate) stop_report: Option<Signal>,

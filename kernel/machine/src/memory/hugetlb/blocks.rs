@@ -184,8 +184,8 @@ fn each_descriptor(size: PageSize, page: Frame, write: impl Fn(&Descriptor)) {
 /// Frees the memory of the descriptors of `blocks`, which are about to join the pool of pages of
 /// `size`. Their part of the memmap then maps the page of descriptors that all huge pages share.
 /// The descriptors stay, and each is marked as that of a huge page, if this is switched off
-/// ([`OPTIMIZE`]) or no frame for a page table is free. Adds the frames of `blocks` to the count of
-/// frames in pools.
+/// ([`OPTIMIZE`]) or no frame is free for a page table or for the shared page. Adds the frames of
+/// `blocks` to the count of frames in pools.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let mut shared = [false; BATCH];
     if OPTIMIZE.load(Ordering::Relaxed) {

@@ -23,9 +23,10 @@ static RESIZING: AtomicBool = AtomicBool::new(false);
 /// memory. If it shrinks, pages in use beyond `pages` become surplus pages.
 ///
 /// Calls `stop_growing` after each batch of pages that join the pool. If `stop_growing` returns
-/// `true`, the pool grows no further. Calls `stop` after each batch of pages that leave the pool,
-/// and while another thread changes the size of a pool. If `stop` returns `true`, the call ends.
-/// Both may let other threads run.
+/// `true`, the pool grows no further. Calls `stop` after each batch of pages that leave the pool.
+/// Also calls `stop` while it waits for another change of a pool's size, or for pages that are
+/// being reported to the host. If `stop` returns `true`, the call ends. Both may let other threads
+/// run.
 pub fn resize(
     size: PageSize,
     pages: u64,

@@ -106,9 +106,9 @@ pub(super) struct Cache {
     state: SpinLock<State>,
     /// The queue of tasks that wait for pages to be read or written.
     changed: WaitQueue,
-    /// The page source of mappings that only read the disk. Empty until the first such mapping.
+    /// The page source of mappings that only read the disk. Set once, after the cache was made.
     pub(super) readers: Once<Arc<dyn PageSource>>,
-    /// The page source of mappings that may store to the disk. Empty until the first such mapping.
+    /// The page source of mappings that may store to the disk. Set once, after the cache was made.
     pub(super) writers: Once<Arc<dyn PageSource>>,
     /// The number of open files.
     pub(super) opens: AtomicU32,
@@ -410,7 +410,8 @@ impl Cache {
         self.changed.wait_killable(loaded).map_err(|_| Errno::EINTR)
     }
 
-    /// Returns whether a mapping that may store to the disk exists.
+    /// Returns whether any address space has a mapping that may store to the disk, or has had one
+    /// and still exists.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
         self.writers.get().is_some_and(mapped)
