@@ -34,32 +34,42 @@ pub(super) fn circumstances(runs: &[&Run]) -> String {
     )
 }
 
+/// The numbers of boots and of rounds of guests of one shape.
+#[derive(Copy, Clone, PartialEq, Eq, Default)]
+struct Count {
+    boots: usize,
+    rounds: usize,
+}
+
+/// The counts of a column's guests, by their memory in bytes and their CPUs.
+type Shapes = BTreeMap<(u64, u32), Count>;
+
 /// Returns the number of rounds of each column, with the number of boots in brackets if a boot has
 /// several rounds. Guests of different memory or CPUs may have different numbers; then it is a
 /// range.
 fn rounds(runs: &[&Run]) -> String {
-    let mut counts: BTreeMap<Column, BTreeMap<(u64, u32), (usize, usize)>> = BTreeMap::new();
+    let mut counts: BTreeMap<Column, Shapes> = BTreeMap::new();
     for run in runs {
         let shapes = counts.entry((run.guest, run.give_back)).or_default();
-        let (boots, rounds) = shapes.entry((run.memory_bytes, run.cpus)).or_default();
-        *boots += 1;
-        *rounds += run.turns.len().max(1);
+        let count = shapes.entry((run.memory_bytes, run.cpus)).or_default();
+        count.boots += 1;
+        count.rounds += run.turns.len().max(1);
     }
     let columns = counts.into_iter().map(|((guest, mode), shapes)| {
-        let range = |of: fn(&(usize, usize)) -> usize| {
+        let range = |of: fn(&Count) -> usize| {
             let (least, most) = (shapes.values().map(of).min(), shapes.values().map(of).max());
             match (least.unwrap_or(0), most.unwrap_or(0)) {
                 (least, most) if least == most => most.to_string(),
                 (least, most) => format!("{least} to {most}"),
             }
         };
-        let boots = if shapes.values().any(|(boots, rounds)| boots != rounds) {
-            format!(" ({} boots)", range(|(boots, _)| *boots))
+        let boots = if shapes.values().any(|count| count.boots != count.rounds) {
+            format!(" ({} boots)", range(|count| count.boots))
         } else {
             String::new()
         };
         let label = mode.label(guest, true);
-        format!("{label} {}{boots}", range(|(_, rounds)| *rounds))
+        format!("{label} {}{boots}", range(|count| count.rounds))
     });
     columns.collect::<Vec<_>>().join("; ")
 }

@@ -47,6 +47,8 @@ struct Wall {
     cancels: bool,
     /// The value of [`STEPS`] that was last reported to a reader.
     seen: u64,
+    /// Whether the clock was set after the timer had expired, and before that was read.
+    is_stale: bool,
 }
 
 #[derive(Debug, Default)]
@@ -164,10 +166,12 @@ impl TimerFile {
     fn follow(&self) {
         {
             let mut state = self.state.lock();
-            if let (Some(at), Some(next)) = (state.wall.next, state.setting.next)
-                && next > clock::now()
-            {
-                state.setting.next = Some(clock::monotonic_at(at));
+            if let (Some(at), Some(next)) = (state.wall.next, state.setting.next) {
+                if next <= clock::now() {
+                    state.wall.is_stale = true;
+                } else {
+                    state.setting.next = Some(clock::monotonic_at(at));
+                }
             }
         }
         self.notifier.notify(PollMask::READABLE);
@@ -214,6 +218,7 @@ impl TimerFile {
                 next: at_wall,
                 cancels,
                 seen: steps(),
+                is_stale: false,
             };
             if let Some(at) = at_wall {
                 // With the lock held, because a task that sets the clock afterwards takes it too.
@@ -252,7 +257,9 @@ impl TimerFile {
         setting
     }
 
-    /// Takes the number of expiries since the last read. Returns `None` if there were none.
+    /// Takes the number of expiries since the last read. Returns `None` if there were none. The
+    /// number is 0 if the timer repeats and has expired, but the clock was then set to a time before
+    /// that expiry, which comes again.
     ///
     /// # Errors
     /// Fails with `ECANCELED` if the clock was set since the last read.
@@ -261,6 +268,18 @@ impl TimerFile {
         if state.is_cancelled() {
             state.wall.seen = steps();
             return Err(Errno::ECANCELED);
+        }
+        let interval = state.setting.interval.0;
+        if let Some(at) = state.wall.next
+            && core::mem::take(&mut state.wall.is_stale)
+            && interval > 0
+        {
+            let passed = clock::wall_now().0.checked_sub(at.0);
+            let times = passed.map_or(0, |passed| passed / interval + 1);
+            let next = Nanos(at.0.saturating_add(times.saturating_mul(interval)));
+            state.wall.next = Some(next);
+            state.setting.next = Some(clock::monotonic_at(next));
+            return Ok(Some(times));
         }
         let before = state.setting.next;
         let taken = Self::take_from(&mut state.setting);
@@ -304,11 +323,15 @@ impl File for TimerFile {
             return Err(Errno::EINVAL);
         }
         loop {
-            if let Some(times) = self.take()? {
+            let taken = self.take()?;
+            if let Some(times) = taken.filter(|&times| times > 0) {
                 return to.put(&times.to_le_bytes());
             }
             if flags.nonblocking() {
                 return Err(Errno::EAGAIN);
+            }
+            if taken.is_some() {
+                return Ok(0);
             }
             let before = self.state.lock().setting;
             let changed = || {

@@ -230,6 +230,28 @@ static void timer_files(void)
 	TRY(read(wall, &times, 8));
 	say("times %lu", (unsigned long)times);
 	TRY(read(wall, &times, 8));
+	/* One that repeats expires again at the same time of the clock. */
+	for (int back = 40; back <= 200; back += 160) {
+		set = (struct itimerspec){ { 20, 0 }, from_now(CLOCK_REALTIME, 50) };
+		TRY(timerfd_settime(wall, TFD_TIMER_ABSTIME, &set, 0));
+		step(100);
+		TRY(poll(fds, 1, -1));
+		step(-back);
+		TRY(poll(fds, 1, 0));
+		TRY(read(wall, &times, 8));
+		say("times %lu", (unsigned long)times);
+		timerfd_gettime(wall, &got);
+		say("again in %ld", (long)(got.it_value.tv_sec + 2) / 5 * 5);
+		step(back - 100);
+		TRY(poll(fds, 1, 0));
+	}
+	MUST(fcntl(wall, F_SETFL, 0));
+	set = (struct itimerspec){ { 20, 0 }, from_now(CLOCK_REALTIME, 50) };
+	TRY(timerfd_settime(wall, TFD_TIMER_ABSTIME, &set, 0));
+	step(100);
+	TRY(poll(fds, 1, -1));
+	step(-100);
+	TRY(read(wall, &times, 8));
 	int status;
 	MUST(waitpid(child, &status, 0));
 	step(-4800);
