@@ -258,8 +258,8 @@ impl TimerFile {
     }
 
     /// Takes the number of expiries since the last read. Returns `None` if there were none. The
-    /// number is 0 if the timer repeats and has expired, but the clock was then set to a time before
-    /// that expiry, which comes again.
+    /// number is 0 if the timer repeats and has expired, but the clock was then set to a time
+    /// before that expiry, which comes again.
     ///
     /// # Errors
     /// Fails with `ECANCELED` if the clock was set since the last read.
