@@ -12,11 +12,12 @@ use crate::{
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
+    ids::{BlockId, Id, TreeId},
     lowmem_reserve::DMA_RESERVE_RATIO,
     metadata::{self, Plan},
     node::Fallback,
     shared::Shared,
-    summary::{TREE_BLOCKS, TREE_FRAMES},
+    summary::TREE_FRAMES,
     sync::Ordering,
     watermark::min_free_kbytes,
     zone::{Zone, ZoneRef},
@@ -164,7 +165,7 @@ impl<'m> Allocator<'m> {
             let mut from = extent.first_tree() * TREE_FRAMES;
             let end = from + extent.trees() * TREE_FRAMES;
             let frames = from..end;
-            let base = extent.base_tree() * TREE_BLOCKS as u64;
+            let first = TreeId::new(index(extent.base_tree())).first_block();
             let inside = ranges
                 .iter()
                 .filter(|range| frames.contains(&range.start.number()));
@@ -172,7 +173,7 @@ impl<'m> Allocator<'m> {
                 let mut frame = start;
                 while frame < end {
                     let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
-                    let block = index(base + (frame - frames.start) / PAGEBLOCK_FRAMES);
+                    let block = first.offset(index((frame - frames.start) / PAGEBLOCK_FRAMES));
                     missing += u64::from(at.mark_missing(block, Frame::new(frame), next - frame));
                     frame = next;
                 }
@@ -206,11 +207,11 @@ impl<'m> Allocator<'m> {
         self.zone_count
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays. Returns `None` if the frame is in no pageblock of any zone. A frame without
-    /// memory, or offline, is found if its pageblock lies in an extent of the zone.
+    /// Returns the index of the zone that contains `frame`, and the frame's pageblock. Returns
+    /// `None` if the frame is in no pageblock of any zone. A frame without memory, or offline, is
+    /// found if its pageblock lies in an extent of the zone.
     #[inline]
-    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, BlockId)> {
         self.zones[..self.zone_count]
             .iter()
             .enumerate()
@@ -220,13 +221,13 @@ impl<'m> Allocator<'m> {
             })
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays, like [`locate`](Self::locate).
+    /// Returns the index of the zone that contains `frame`, and the frame's pageblock, like
+    /// [`locate`](Self::locate).
     ///
     /// # Panics
     /// If the frame is in no pageblock of any zone.
     #[inline]
-    pub(crate) fn locate_managed(&self, frame: Frame) -> (usize, usize) {
+    pub(crate) fn locate_managed(&self, frame: Frame) -> (usize, BlockId) {
         let Some(at) = self.locate(frame) else {
             panic!("{frame:?} is not managed")
         };
@@ -466,7 +467,7 @@ impl<'m> Allocator<'m> {
         } else {
             at.block(block).give_whole();
             if order > Order::PAGEBLOCK {
-                at.block(block + 1).give_whole();
+                at.block(block.next()).give_whole();
             }
         }
         self.count(zone, cache, 1 << order.get());

@@ -20,8 +20,8 @@ use crate::{
     config::{Extents, MAX_EXTENTS, MAX_ZONES, Marks},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION, ZoneRecord},
+    ids::{BlockId, Id},
     metadata::{self, Plan},
-    summary::TREE_BLOCKS,
     sync::Ordering,
     zone::Zone,
 };
@@ -174,7 +174,7 @@ impl<'m> Attached<'m> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
             let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
-            blocks.map(move |block| block_view(zone, index(block)))
+            blocks.map(move |block| block_view(zone, BlockId::new(index(block))))
         })
     }
 
@@ -190,9 +190,9 @@ impl<'m> Attached<'m> {
         self.zones.get(zone)?.as_ref()
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays. Returns `None` if no zone contains the frame.
-    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+    /// Returns the index of the zone that contains `frame`, and the frame's pageblock. Returns
+    /// `None` if no zone contains the frame.
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, BlockId)> {
         let zones = self.zones.iter().enumerate();
         zones.into_iter().find_map(|(index, zone)| {
             let block = zone.as_ref()?.block_of(frame)?;
@@ -243,9 +243,9 @@ fn read_extents(
     Ok(all)
 }
 
-/// Reads the current state of the pageblock with this index.
-fn block_view(zone: &Zone<'_>, block: usize) -> BlockView {
-    let gib = zone.gib(block / TREE_BLOCKS).load();
+/// Reads the current state of a pageblock.
+fn block_view(zone: &Zone<'_>, block: BlockId) -> BlockView {
+    let gib = zone.gib(block.tree()).load();
     let state = zone.arrays.states[block].load();
     BlockView::new(zone.first_frame(block), gib, state)
 }

@@ -15,6 +15,7 @@ use crate::{
     cached_block::{CACHED_BLOCKS, CachedBlock},
     frame::PAGEBLOCK_FRAMES,
     group_cache::{GroupCache, GroupMask},
+    ids::{BlockId, TreeId},
     search::OpenHint,
     zone::Zone,
 };
@@ -40,14 +41,13 @@ const PLENTY: u64 = 16;
 pub(crate) struct HeldBlock {
     /// The index of the zone.
     pub(crate) zone: usize,
-    /// The index of the pageblock in the zone's arrays.
-    pub(crate) block: usize,
+    /// The pageblock in that zone.
+    pub(crate) block: BlockId,
 }
 
 impl HeldBlock {
-    /// Returns the index of the block `held` in the arrays of this zone. Returns `None` if the
-    /// block is in another zone.
-    pub(crate) fn in_zone(held: Option<Self>, zone: usize) -> Option<usize> {
+    /// Returns the pageblock of `held`. Returns `None` if it is in another zone than `zone`.
+    pub(crate) fn in_zone(held: Option<Self>, zone: usize) -> Option<BlockId> {
         held.filter(|held| held.zone == zone).map(|held| held.block)
     }
 }
@@ -79,7 +79,7 @@ pub struct CpuCache {
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
     /// For each mobility, the zone and the tree (64 MiB) in which this cache last split a free
     /// pageblock.
-    pub(crate) home: [Option<(usize, usize)>; Mobility::COUNT],
+    pub(crate) home: [Option<(usize, TreeId)>; Mobility::COUNT],
     /// Whether the block most recently taken from a zone had never been allocated before.
     pub(crate) never_used: bool,
     /// Whether blocks were isolated when a request last failed.

@@ -20,7 +20,6 @@ use crate::{
     hyperlist::{Added, HINT_THRESHOLD_MAX, HyperList},
     report::{Collected, ReportRequest},
     reporting::PassEnd,
-    summary::TREE_BLOCKS,
 };
 
 /// The maximum age of a hint: after this time lists are read even if none is full, and sent even if
@@ -278,7 +277,7 @@ impl Hinter {
             };
             let mut full = of != zone;
             if !full {
-                allocator.zone(zone).settle_tree(block / TREE_BLOCKS);
+                allocator.zone(zone).settle_tree(block.tree());
                 full = request.collect(block) == Collected::Full;
             }
             if !full {
@@ -384,7 +383,7 @@ impl Allocator<'_> {
         let states = self.zone(zone).zone.arrays.states;
         let state = states[block].load();
         if order > Order::PAGEBLOCK {
-            let other = states.get(block ^ 1).map(|other| other.load());
+            let other = states.get(block.buddy()).map(|other| other.load());
             return other.is_some_and(|other| {
                 state.is_free() && other.is_free() && (state.is_touched() || other.is_touched())
             });

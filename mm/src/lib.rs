@@ -168,6 +168,7 @@ mod header;
 mod hinting;
 mod hints;
 mod hyperlist;
+mod ids;
 mod isolate;
 mod low_memory;
 mod lowmem_reserve;

@@ -5,6 +5,7 @@ use crate::{
     Allocator, Mobility, Order, Watermarks, ZoneKind,
     bitmap::{WORDS, run, runs},
     frame::PAGEBLOCK_FRAMES,
+    ids::Id,
     state::{BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
     sync::Ordering,
@@ -133,7 +134,7 @@ impl Allocator<'_> {
     pub fn zone_stats(&self, zone: usize) -> ZoneStats {
         let zone = self.zone(zone).zone;
         let (mut blocks_of, mut free_blocks, mut touched) = ([0; Mobility::ALL.len()], 0, 0);
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             let summary = zone.summary(tree);
             let at_most = |blocks: u8| u64::from(blocks).min(TREE_BLOCKS as u64);
             for (sum, mobility) in blocks_of.iter_mut().zip(Mobility::ALL) {
@@ -179,7 +180,7 @@ impl Allocator<'_> {
         let zone = self.zone(zone).zone;
         let mut areas = FreeAreas::default();
         let movable = Mobility::Movable.index();
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             if zone.gib(tree).load().is_huge() {
                 continue;
             }
@@ -187,9 +188,9 @@ impl Allocator<'_> {
                 areas.counts[10][movable] += TREE_BLOCKS as u64 / 2;
                 continue;
             }
-            let blocks = tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS;
-            for low in blocks.step_by(2) {
-                let pair = [low, low + 1].map(|block| (block, zone.arrays.states[block].load()));
+            for low in tree.blocks().step_by(2) {
+                let pair = [low, low.next()];
+                let pair = pair.map(|block| (block, zone.arrays.states[block].load()));
                 if pair.iter().all(|(_, state)| state.is_free()) {
                     areas.counts[10][movable] += 1;
                     continue;

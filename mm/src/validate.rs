@@ -4,9 +4,10 @@ use core::{error, fmt};
 
 use crate::{
     Allocator,
-    gib::{GIB_BLOCKS, GIB_TREES},
+    gib::GIB_BLOCKS,
+    ids::Id,
     state::{BLOCK_FRAMES, Class},
-    summary::{AtomicSummary, TREE_BLOCKS},
+    summary::AtomicSummary,
     zone::{FREE_GIBS, Wanted, Zone},
 };
 
@@ -106,9 +107,9 @@ impl Allocator<'_> {
         let arrays = &zone.arrays;
         // Signed: frames are set aside for those in use in a pageblock that is being emptied.
         let mut free = 0;
-        for (tree, summary) in arrays.summaries.iter().enumerate() {
+        for (tree, summary) in arrays.summaries.entries() {
             let counted = AtomicSummary::new();
-            for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+            for block in tree.blocks() {
                 let state = arrays.states[block].load();
                 let (bits, touched) = (&arrays.bits[block], arrays.touched.get(block));
                 let marks = touched.map_or(0, |touched| touched.count_ones());
@@ -116,26 +117,35 @@ impl Allocator<'_> {
                 counted.count(Class::Untouched, state.class());
                 let whole = state.is_whole();
                 if whole && set != 0 {
-                    return Err(Broken::WholeWithBits { zone: index, block });
+                    return Err(Broken::WholeWithBits {
+                        zone: index,
+                        block: block.index(),
+                    });
                 }
                 let count = state.used();
                 if !whole && count != set || whole && count != BLOCK_FRAMES {
                     return Err(Broken::Count {
                         zone: index,
-                        block,
+                        block: block.index(),
                         count,
                         bits: set,
                     });
                 }
                 let exact_marks = state.is_touched() && state.has_exact_marks();
                 if !exact_marks && (state.has_exact_marks() || marks != 0) {
-                    return Err(Broken::TouchedMarks { zone: index, block });
+                    return Err(Broken::TouchedMarks {
+                        zone: index,
+                        block: block.index(),
+                    });
                 }
                 if state.class() != Class::Isolated
                     && !whole
                     && bits.run_bound() > arrays.run_bounds[block].load()
                 {
-                    return Err(Broken::RunBound { zone: index, block });
+                    return Err(Broken::RunBound {
+                        zone: index,
+                        block: block.index(),
+                    });
                 }
                 if state.is_emptying() {
                     free -= i64::from(count);
@@ -144,11 +154,17 @@ impl Allocator<'_> {
                 }
             }
             if counted.load() != summary.load() {
-                return Err(Broken::Summary { zone: index, tree });
+                return Err(Broken::Summary {
+                    zone: index,
+                    tree: tree.index(),
+                });
             }
             let hidden = |wanted: Wanted| zone.has(wanted, tree) && !zone.shows(wanted, tree);
             if Wanted::all().any(hidden) {
-                return Err(Broken::Hidden { zone: index, tree });
+                return Err(Broken::Hidden {
+                    zone: index,
+                    tree: tree.index(),
+                });
             }
         }
         validate_gibs(index, zone)?;
@@ -167,35 +183,36 @@ impl Allocator<'_> {
 /// Checks the word of each GiB of a zone.
 fn validate_gibs(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
     let arrays = &zone.arrays;
-    for (gib, word) in arrays.gibs.iter().enumerate() {
+    for (gib, word) in arrays.gibs.entries() {
         let count = word.load().count();
         let Some(tree) = zone.first_tree(gib) else {
             // On the edge of an extent: its missing pageblocks count as used.
             if count == 0 {
-                let (zone, used) = (index, GIB_BLOCKS);
                 return Err(Broken::Gib {
-                    zone,
-                    gib,
+                    zone: index,
+                    gib: gib.index(),
                     count,
-                    used,
+                    used: GIB_BLOCKS,
                 });
             }
             continue;
         };
-        let blocks = tree * TREE_BLOCKS..(tree + GIB_TREES) * TREE_BLOCKS;
-        let used = blocks.filter(|&block| !arrays.states[block].load().is_free());
+        let states = arrays.states.slice(tree.blocks_of_gib()).iter();
+        let used = states.filter(|state| !state.load().is_free());
         let used = u32::try_from(used.count()).unwrap_or(GIB_BLOCKS);
         if used != count || word.load().is_huge() && used != 0 {
-            let zone = index;
             return Err(Broken::Gib {
-                zone,
-                gib,
+                zone: index,
+                gib: gib.index(),
                 count,
                 used,
             });
         }
         if word.load().is_free() && !arrays.gib_map.shows(FREE_GIBS, gib) {
-            return Err(Broken::Hidden { zone: index, tree });
+            return Err(Broken::Hidden {
+                zone: index,
+                tree: tree.index(),
+            });
         }
     }
     Ok(())

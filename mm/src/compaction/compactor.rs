@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::{Allocator, Frame, Mobility, Order, frame::PAGEBLOCK_FRAMES, zone::Zone};
+use crate::{Allocator, Frame, Mobility, Order, frame::PAGEBLOCK_FRAMES, ids::BlockId, zone::Zone};
 
 use super::{
     counters::{CompactionCounters, Compacts},
@@ -279,7 +279,7 @@ impl Compactor {
         self.order = order;
         let stuck = &mut self.stuck;
         let gained = |block| gained(zone, block, order);
-        let skip = |block: usize, used: u32| stuck.holds(now, block, used);
+        let skip = |block: BlockId, used: u32| stuck.holds(now, block, used);
         let lines_read = self.scan.scan(zone, gained, skip);
         self.counters.count_sources(self.by, lines_read, 0);
         self.scanned = now;
@@ -410,7 +410,7 @@ impl Compactor {
     }
 
     /// Updates the state after a pageblock was given back with `left` frames in use.
-    fn ended(&mut self, now: Duration, by: Compacts, block: usize, left: u32) -> Emptied {
+    fn ended(&mut self, now: Duration, by: Compacts, block: BlockId, left: u32) -> Emptied {
         if left == 0 {
             self.fruitless = 0;
             self.stuck.forget_block(block);

@@ -13,6 +13,7 @@ use crate::{
     bitmap::WORDS,
     block::{Block, Watch},
     frame::PAGEBLOCK_FRAMES,
+    ids::BlockId,
     state::{BLOCK_FRAMES, State},
 };
 
@@ -21,8 +22,8 @@ use crate::{
 pub struct BlockPlace {
     /// The index of its zone.
     pub(crate) zone: usize,
-    /// Its index in the zone's arrays.
-    pub(crate) block: usize,
+    /// The pageblock in that zone.
+    pub(crate) block: BlockId,
     /// Its first frame.
     pub(crate) start: Frame,
 }
@@ -80,13 +81,12 @@ impl Allocator<'_> {
         self.begin_block(zone, block, |_| true)
     }
 
-    /// Starts to empty a pageblock, by the index of its zone and its index in the zone's arrays.
-    /// Returns `None` if `wanted` refuses its state, or for the reasons of
-    /// [`begin_emptying`](Self::begin_emptying).
+    /// Starts to empty a pageblock of the zone. Returns `None` if `wanted` refuses its state, or
+    /// for the reasons of [`begin_emptying`](Self::begin_emptying).
     pub(crate) fn begin_block(
         &self,
         zone: usize,
-        block: usize,
+        block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Option<EmptyingBlock> {
         let begun = self.set_aside(zone, block, |at| at.begin_emptying(wanted))?;
@@ -102,7 +102,7 @@ impl Allocator<'_> {
     pub(crate) fn set_aside<T>(
         &self,
         zone: usize,
-        block: usize,
+        block: BlockId,
         begin: impl FnOnce(Block<'_, crate::zone::BlockObserver<'_, '_>>) -> Option<T>,
     ) -> Option<T> {
         let at = self.zone(zone);
@@ -117,9 +117,9 @@ impl Allocator<'_> {
         begun
     }
 
-    /// Returns the position of the pageblock with index `block` in the zone's arrays. Panics if
-    /// there is no such zone or pageblock.
-    pub(crate) fn place(&self, zone: usize, block: usize) -> BlockPlace {
+    /// Returns the position of a pageblock of the zone. Panics if there is no such zone or
+    /// pageblock.
+    pub(crate) fn place(&self, zone: usize, block: BlockId) -> BlockPlace {
         BlockPlace {
             zone,
             block,
