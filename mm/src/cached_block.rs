@@ -3,7 +3,7 @@
 //! such a block again and again accesses no shared memory but for a read of its state.
 
 use crate::{
-    Allocator, CpuCache, Frame, Mobility, Order, Request,
+    Allocator, CpuCache, Frame, Mobility, Order, Request, ZoneId,
     frame::{PAGEBLOCK_FRAMES, index},
     group_cache::freed_twice,
     ids::{BlockId, Id},
@@ -18,7 +18,7 @@ pub(crate) struct CachedBlock {
     /// The order of the block.
     pub(crate) order: Order,
     /// The zone of the block.
-    pub(crate) zone: usize,
+    pub(crate) zone: ZoneId,
     /// Its pageblock.
     pub(crate) block: BlockId,
     /// The mobility in the pageblock's state word.
@@ -32,7 +32,7 @@ impl CachedBlock {
     pub(crate) const NONE: Self = Self {
         base: u64::MAX,
         order: Order::BASE,
-        zone: 0,
+        zone: ZoneId::FIRST,
         block: BlockId::FIRST,
         mobility: Mobility::Unmovable,
         is_held: false,
@@ -84,7 +84,7 @@ impl Allocator<'_> {
     /// the cache holds a free block of this order already.
     pub(crate) fn remember(
         &self,
-        zone: usize,
+        zone: ZoneId,
         cache: &mut CpuCache,
         frame: Frame,
         request: Request,

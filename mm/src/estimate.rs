@@ -5,7 +5,7 @@
 use core::ops::RangeInclusive;
 
 use crate::{
-    Allocator, Order,
+    Allocator, Order, ZoneId,
     frame::{PAGEBLOCK_FRAMES, index},
     run_bound::RUN_ORDERS,
     state::BLOCK_FRAMES,
@@ -134,7 +134,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn estimate(&self, zone: usize) -> FreeEstimate {
+    pub fn estimate(&self, zone: ZoneId) -> FreeEstimate {
         let zone = self.zone(zone).zone;
         let mut estimate = FreeEstimate::default();
         for tree in zone.tree_ids() {

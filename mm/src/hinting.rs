@@ -14,7 +14,7 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, ReportSink, Reporter,
+    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, ReportSink, Reporter, ZoneId,
     frame::PAGEBLOCK_FRAMES,
     hints::Hint,
     hyperlist::{Added, HINT_THRESHOLD_MAX, HyperList},
@@ -266,7 +266,7 @@ impl Hinter {
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) -> End<S::Error> {
-        let mut zone = 0;
+        let mut zone = ZoneId::FIRST;
         let mut request = limited(allocator, zone, order);
         // Bounded: each iteration removes a block from the list or sends a request, and requests
         // are limited.
@@ -362,7 +362,7 @@ fn frame(number: u32) -> Frame {
 /// Starts a request to the host, limited to a part of the frames that the zone can spare.
 fn limited<'a, 'm>(
     allocator: &'a Allocator<'m>,
-    zone: usize,
+    zone: ZoneId,
     order: Order,
 ) -> ReportRequest<'a, 'm> {
     let at = allocator.zone(zone).zone;

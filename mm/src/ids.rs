@@ -1,5 +1,5 @@
-//! The indices of a zone's pageblocks, trees (64 MiB) and GiBs, each a type of its own, and the
-//! arrays that take only the index of the matching type.
+//! The indices of zones, and of a zone's pageblocks, trees (64 MiB) and GiBs, each a type of its
+//! own, and the arrays that take only the index of the matching type.
 //!
 //! A zone's arrays ([`Arrays`](crate::metadata::Arrays)) have one entry for each pageblock, each
 //! tree or each GiB of the zone, extent after extent. An extent begins and ends with a whole tree.
@@ -17,6 +17,61 @@ use crate::{
     gib::{GIB_BLOCKS, GIB_TREES},
     summary::TREE_BLOCKS,
 };
+
+/// The index of a zone: its position in the slice that was passed to [`Config::new`].
+///
+/// [`Allocator::zone_ids`] returns the ids of an allocator's zones. The allocator's methods panic
+/// for an id without a zone.
+///
+/// ```
+/// use ebb_mm::Allocator;
+///
+/// /// Returns the number of free frames in the zone that has the most.
+/// fn most_free(allocator: &Allocator<'_>) -> Option<u64> {
+///     let zones = allocator.zone_ids();
+///     zones.map(|zone| allocator.zone_stats(zone).free_frames).max()
+/// }
+/// ```
+///
+/// A plain number is no zone:
+///
+/// ```compile_fail,E0308
+/// use ebb_mm::Allocator;
+///
+/// /// Returns the number of free frames in the last zone.
+/// fn last_free(allocator: &Allocator<'_>) -> u64 {
+///     let last = allocator.zone_ids().len() - 1;
+///     allocator.zone_stats(last).free_frames
+/// }
+/// ```
+///
+/// [`Allocator::zone_ids`]: crate::Allocator::zone_ids
+/// [`Config::new`]: crate::Config::new
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct ZoneId(usize);
+
+impl ZoneId {
+    /// The first zone, whose index is 0.
+    pub const FIRST: Self = Self(0);
+
+    /// Returns the id of the zone with this index. The index is not checked.
+    #[inline]
+    pub const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// Returns the index of the zone.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+
+    /// Returns the id behind this one. There may be no such zone.
+    #[cfg(not(ebb_model))]
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 /// An index in arrays of a zone.
 pub(crate) trait Id: Copy + Ord {

@@ -4,7 +4,7 @@
 //! it, or to migrate frames into it.
 
 use crate::{
-    Allocator, Frame, FrameRange, Request,
+    Allocator, Frame, FrameRange, Request, ZoneId,
     frame::PAGEBLOCK_FRAMES,
     ids::{BlockId, GibId, TreeId},
     state::{Class, State},
@@ -18,8 +18,8 @@ use crate::{
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the block is lost unless it is put back"]
 pub struct IsolatedBlock {
-    /// The index of its zone.
-    pub(crate) zone: usize,
+    /// Its zone.
+    pub(crate) zone: ZoneId,
     /// The pageblock in that zone.
     pub(crate) block: BlockId,
     /// Its first frame.
@@ -32,8 +32,8 @@ impl IsolatedBlock {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// Returns the index of the zone of the pageblock.
-    pub fn zone(&self) -> usize {
+    /// Returns the zone that contains the pageblock.
+    pub fn zone(&self) -> ZoneId {
         self.zone
     }
 }
@@ -60,7 +60,7 @@ impl Allocator<'_> {
     /// free or `wanted` refuses its state.
     pub(crate) fn isolate_block(
         &self,
-        zone: usize,
+        zone: ZoneId,
         block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Option<IsolatedBlock> {

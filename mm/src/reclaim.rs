@@ -10,7 +10,7 @@
 use core::convert::Infallible;
 
 use crate::{
-    Frame, FrameRange, PutBack, ReportSink,
+    Frame, FrameRange, PutBack, ReportSink, ZoneId,
     attach::Attached,
     frame::PAGEBLOCK_FRAMES,
     ids::{Id, TreeId},
@@ -54,7 +54,7 @@ pub struct Step<E> {
 /// without a thread or a clock. Use one for each guest.
 #[derive(Debug, Default)]
 pub struct Reclaimer {
-    zone: usize,
+    zone: ZoneId,
     tree: TreeId,
     isolation_failures: Option<u32>,
 }
@@ -63,7 +63,7 @@ impl Reclaimer {
     /// Returns a reclaimer that begins at the start of memory.
     pub const fn new() -> Self {
         Self {
-            zone: 0,
+            zone: ZoneId::FIRST,
             tree: TreeId::FIRST,
             isolation_failures: None,
         }
@@ -71,7 +71,7 @@ impl Reclaimer {
 
     /// Makes the next step begin a new pass at the start of memory. Does not access the guest.
     pub fn restart(&mut self) {
-        (self.zone, self.tree) = (0, TreeId::FIRST);
+        (self.zone, self.tree) = (ZoneId::FIRST, TreeId::FIRST);
     }
 
     /// Takes free, touched pageblocks out of the next GiB that has some, has `sink` drop their
@@ -128,7 +128,7 @@ impl Reclaimer {
             // The map is checked like everything that the guest writes.
             let end = zone.arrays.summaries.end();
             let Some(tree) = next.filter(|&tree| tree < end) else {
-                (self.zone, self.tree) = (self.zone + 1, TreeId::FIRST);
+                (self.zone, self.tree) = (self.zone.next(), TreeId::FIRST);
                 continue;
             };
             self.tree = tree;

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use crate::{
-    Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink,
+    Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink, ZoneId,
     bitmap::{Line, WORD_FRAMES, WORDS, run, runs},
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
@@ -33,7 +33,7 @@ pub(crate) enum Collected {
 #[derive(Debug)]
 pub(crate) struct ReportRequest<'a, 'm> {
     allocator: &'a Allocator<'m>,
-    zone: usize,
+    zone: ZoneId,
     order: Order,
     ranges: [FrameRange; REQUEST_RANGES],
     len: usize,
@@ -45,7 +45,12 @@ pub(crate) struct ReportRequest<'a, 'm> {
 impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Returns an empty request for ranges of `zone` of at least `order`. It takes at most `limit`
     /// frames, and never more than [`REQUEST_FRAMES`].
-    pub(crate) fn new(allocator: &'a Allocator<'m>, zone: usize, order: Order, limit: u64) -> Self {
+    pub(crate) fn new(
+        allocator: &'a Allocator<'m>,
+        zone: ZoneId,
+        order: Order,
+        limit: u64,
+    ) -> Self {
         let none = FrameRange::new(Frame::new(0), 0);
         Self {
             allocator,

@@ -16,7 +16,7 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, FrameRange, Order,
+    Allocator, FrameRange, Order, ZoneId,
     config::MAX_ZONES,
     frame::PAGEBLOCK_FRAMES,
     ids::{BlockId, Id},
@@ -247,7 +247,7 @@ impl Reporter {
             allocator.shared.isolation_failures() != isolation_failures
                 || allocator.reporting_order() != set
         };
-        for zone in 0..allocator.zones() {
+        for zone in allocator.zone_ids() {
             if allocator.reporting_order() != set {
                 return PassEnd::WorkLeft;
             }
@@ -264,7 +264,7 @@ impl Reporter {
     /// Reports free ranges of one zone. Ends early if `stops` returns `true` after a request.
     fn pass_zone<S: ReportSink>(
         &mut self,
-        zone: usize,
+        zone: ZoneId,
         order: Order,
         stops: &impl Fn() -> bool,
         allocator: &Allocator<'_>,
@@ -273,7 +273,7 @@ impl Reporter {
     ) -> PassEnd<S::Error> {
         let at = allocator.zone(zone).zone;
         let mut budget = Budget::new(at.free_frames());
-        let start = self.cursors[zone];
+        let start = self.cursors[zone.index()];
         let blocks = at.blocks();
         let mut request = budget.request(allocator, zone, order);
         let (mut block, mut unseen) = (start, blocks);
@@ -285,7 +285,7 @@ impl Reporter {
                 let mut left = block..behind;
                 // Bounded by the budget: each turn after the first has sent a request.
                 while let Some(block) = request.collect_in_tree(left.clone()) {
-                    self.cursors[zone] = block;
+                    self.cursors[zone.index()] = block;
                     if request.frames() == 0 {
                         return if spare(at) < order.max(Order::PAGEBLOCK).frames() {
                             PassEnd::Short
@@ -346,7 +346,7 @@ impl Budget {
     fn request<'a, 'm>(
         &self,
         allocator: &'a Allocator<'m>,
-        zone: usize,
+        zone: ZoneId,
         order: Order,
     ) -> ReportRequest<'a, 'm> {
         let spare = spare(allocator.zone(zone).zone);
@@ -377,7 +377,7 @@ impl Budget {
 
 impl Allocator<'_> {
     /// Returns whether the tree of `block` may have free memory to report, by its summary.
-    fn may_report(&self, zone: usize, block: BlockId, order: Order) -> bool {
+    fn may_report(&self, zone: ZoneId, block: BlockId, order: Order) -> bool {
         let summary = self.zone(zone).zone.summary(block.tree());
         let partial = crate::Mobility::ALL.map(|mobility| summary.count(Class::Partial(mobility)));
         summary.count(Class::Touched) != 0

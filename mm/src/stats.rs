@@ -2,7 +2,7 @@
 //! `/proc/pagetypeinfo`.
 
 use crate::{
-    Allocator, Mobility, Order, Watermarks, ZoneKind,
+    Allocator, Mobility, Order, Watermarks, ZoneId, ZoneKind,
     bitmap::{WORDS, run, runs},
     frame::PAGEBLOCK_FRAMES,
     ids::Id,
@@ -90,7 +90,7 @@ impl Allocator<'_> {
     /// finds fewer free frames than its `low` watermark until it has as many as its `high`
     /// watermark. Linux's background reclaim runs at these times. The value may be out of date.
     pub fn is_low_on_memory(&self) -> bool {
-        (0..self.zones())
+        self.zone_ids()
             .map(|zone| self.zone(zone).zone)
             .filter(|zone| zone.managed() != 0)
             .all(|zone| zone.low_memory.is_low())
@@ -99,15 +99,15 @@ impl Allocator<'_> {
     /// Returns the number of managed frames of all zones together, without those that are offline.
     /// Reads one counter for each zone.
     pub fn managed_frames(&self) -> u64 {
-        (0..self.zones())
+        self.zone_ids()
             .map(|zone| self.zone(zone).zone.managed())
             .sum()
     }
 
-    /// Returns the sums of the statistics of the zones for whose index `wanted` returns `true`, or
-    /// zeros if there is none.
-    pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
-        (0..self.zones())
+    /// Returns the sums of the statistics of the zones for which `wanted` returns `true`, or zeros
+    /// if there is none.
+    pub(crate) fn stats_of(&self, wanted: impl Fn(ZoneId) -> bool) -> Stats {
+        self.zone_ids()
             .filter(|&zone| wanted(zone))
             .map(|zone| self.zone_stats(zone))
             .fold(Stats::default(), |sum, zone| {
@@ -131,7 +131,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn zone_stats(&self, zone: usize) -> ZoneStats {
+    pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
         let zone = self.zone(zone).zone;
         let (mut blocks_of, mut free_blocks, mut touched) = ([0; Mobility::ALL.len()], 0, 0);
         for tree in zone.tree_ids() {
@@ -167,7 +167,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
+    pub fn free_blocks(&self, zone: ZoneId, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }
 
@@ -176,7 +176,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn free_areas(&self, zone: usize) -> FreeAreas {
+    pub fn free_areas(&self, zone: ZoneId) -> FreeAreas {
         let zone = self.zone(zone).zone;
         let mut areas = FreeAreas::default();
         let movable = Mobility::Movable.index();

@@ -106,7 +106,7 @@ impl Attached<'_> {
     /// Returns whether the word of any GiB says that a host is in it: this one, or one that was
     /// killed before it closed the GiB.
     pub fn is_left_open(&self) -> bool {
-        let zones = (0..).map_while(|zone| self.zone(zone));
+        let zones = self.each_zone();
         let mut gibs = zones.flat_map(|zone| zone.arrays.gibs.iter());
         gibs.any(|gib| gib.load().has_host())
     }
@@ -116,7 +116,7 @@ impl Attached<'_> {
     /// at a summary that the killed host may not have updated. The caller must know that no other
     /// host is attached.
     pub fn recover(&self, mut pause: impl FnMut()) -> u64 {
-        let zones = (0..).map_while(|zone| self.zone(zone));
+        let zones = self.each_zone();
         zones.map(|zone| recover_zone(zone, &mut pause)).sum()
     }
 

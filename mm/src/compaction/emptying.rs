@@ -9,7 +9,7 @@
 use core::ops::Deref;
 
 use crate::{
-    Allocator, Frame, FrameRange, Mobility, Order,
+    Allocator, Frame, FrameRange, Mobility, Order, ZoneId,
     bitmap::WORDS,
     block::{Block, Watch},
     frame::PAGEBLOCK_FRAMES,
@@ -20,8 +20,8 @@ use crate::{
 /// The position of a pageblock: its zone, and its frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
-    /// The index of its zone.
-    pub(crate) zone: usize,
+    /// Its zone.
+    pub(crate) zone: ZoneId,
     /// The pageblock in that zone.
     pub(crate) block: BlockId,
     /// Its first frame.
@@ -34,8 +34,8 @@ impl BlockPlace {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// Returns the index of the zone of the pageblock.
-    pub const fn zone(&self) -> usize {
+    /// Returns the zone that contains the pageblock.
+    pub const fn zone(&self) -> ZoneId {
         self.zone
     }
 }
@@ -85,7 +85,7 @@ impl Allocator<'_> {
     /// for the reasons of [`begin_emptying`](Self::begin_emptying).
     pub(crate) fn begin_block(
         &self,
-        zone: usize,
+        zone: ZoneId,
         block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Option<EmptyingBlock> {
@@ -101,7 +101,7 @@ impl Allocator<'_> {
     /// that is `Some`.
     pub(crate) fn set_aside<T>(
         &self,
-        zone: usize,
+        zone: ZoneId,
         block: BlockId,
         begin: impl FnOnce(Block<'_, crate::zone::BlockObserver<'_, '_>>) -> Option<T>,
     ) -> Option<T> {
@@ -119,7 +119,7 @@ impl Allocator<'_> {
 
     /// Returns the position of a pageblock of the zone. Panics if there is no such zone or
     /// pageblock.
-    pub(crate) fn place(&self, zone: usize, block: BlockId) -> BlockPlace {
+    pub(crate) fn place(&self, zone: ZoneId, block: BlockId) -> BlockPlace {
         BlockPlace {
             zone,
             block,

@@ -6,7 +6,7 @@
 //! lies in no free block of that order, and the host may hold memory for it.
 
 use crate::{
-    Allocator, Mobility, Order,
+    Allocator, Mobility, Order, ZoneId,
     bitmap::{WORD_FRAMES, WORDS, run, runs},
     ids::{BlockId, TreeId},
     state::{BLOCK_FRAMES, Class},
@@ -48,7 +48,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn scattered_frames(&self, zone: usize, order: Order) -> u64 {
+    pub fn scattered_frames(&self, zone: ZoneId, order: Order) -> u64 {
         if order >= Order::PAGEBLOCK {
             return self.fragmentation(zone).scattered_frames();
         }

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, Mobility, Order,
+    Allocator, Frame, Mobility, Order, ZoneId,
     frame::PAGEBLOCK_FRAMES,
     gib::GIB_BLOCKS,
     ids::{GibId, TreeId, each},
@@ -21,7 +21,7 @@ const JOIN_ATTEMPTS: usize = 1000;
 /// A GiB that compaction can empty, and the cost of that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GibPlan {
-    zone: usize,
+    zone: ZoneId,
     gib: GibId,
     /// Number of single frames that must be migrated.
     pub frames: u64,
@@ -56,7 +56,7 @@ pub enum StuckGibs {
 #[derive(Debug)]
 #[must_use = "what is free of it is lost unless it is given back"]
 pub struct EmptyingGib {
-    zone: usize,
+    zone: ZoneId,
     gib: GibId,
     /// The first of its trees.
     first: TreeId,
