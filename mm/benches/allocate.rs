@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arena::{range, with};
+use arena::{ZONE, range, with};
 use criterion::{Criterion, criterion_group, criterion_main};
 use ebb_mm::{Allocator, Config, CpuCache, Frame, Mobility, Order, Request, ZoneConfig, ZoneKind};
 
@@ -150,9 +150,9 @@ fn figures(c: &mut Criterion) {
         group.sample_size(10);
         group.measurement_time(Duration::from_secs(2));
         group.warm_up_time(Duration::from_millis(500));
-        group.bench_function("zone_stats", |b| b.iter(|| black_box(a.zone_stats(0))));
-        group.bench_function("estimate", |b| b.iter(|| black_box(a.estimate(0))));
-        group.bench_function("free_areas", |b| b.iter(|| black_box(a.free_areas(0))));
+        group.bench_function("zone_stats", |b| b.iter(|| black_box(a.zone_stats(ZONE))));
+        group.bench_function("estimate", |b| b.iter(|| black_box(a.estimate(ZONE))));
+        group.bench_function("free_areas", |b| b.iter(|| black_box(a.free_areas(ZONE))));
         group.finish();
     });
 }

@@ -32,7 +32,7 @@ mod arena;
 
 use std::{collections::HashSet, env, process::ExitCode, time::Duration};
 
-use arena::{range, with};
+use arena::{ZONE, range, with};
 use ebb_mm::{
     Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, Mobility, Order, Request,
     Reserve, Watermarks, ZoneConfig, ZoneKind,
@@ -232,7 +232,7 @@ fn scan(mut used: Vec<bool>, most: u64) -> Outcome {
 /// Runs the compactor until it has gained `most` pageblocks.
 fn compact(books: &mut Books<'_, '_>, most: u64) -> Outcome {
     let a = books.a;
-    let mut compactor = Compactor::new(0);
+    let mut compactor = Compactor::new(ZONE);
     let mut held: HashSet<Frame> = HashSet::new();
     for (frame, order) in books.live.drain(..) {
         held.extend((0..order.frames()).map(|inside| frame.offset(inside)));
@@ -275,7 +275,7 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
     // Half of the gain of the scanners, as a caller seldom wants all memory. Then all of it.
     for part in [2, 1] {
         with(&Config::new(&zones), &(), |a| {
-            a.set_watermarks(0, Watermarks::default())
+            a.set_watermarks(ZONE, Watermarks::default())
                 .expect("rising marks");
             let mut books = Books {
                 a,
@@ -291,10 +291,10 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
             }
             let wanted = scan(used.clone(), u64::MAX).gained.div_ceil(part);
             let scanned = scan(used, wanted);
-            let free = a.zone_stats(0).free_blocks;
+            let free = a.zone_stats(ZONE).free_blocks;
             let ours = compact(&mut books, scanned.gained);
             assert_eq!(ours.gained, scanned.gained);
-            assert_eq!(a.zone_stats(0).free_blocks, free + ours.gained);
+            assert_eq!(a.zone_stats(ZONE).free_blocks, free + ours.gained);
             let more = compact(&mut books, u64::MAX).gained;
             for (frame, order) in books.live.drain(..) {
                 a.free(&mut books.cache, frame, order);

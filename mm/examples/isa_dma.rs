@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let allocator = unsafe { Allocator::new(metadata, &config, &()) }?;
     let show = |when: &str| {
         println!("{when}");
-        for zone in 0..allocator.zones() {
+        for zone in allocator.zone_ids() {
             let stats = allocator.zone_stats(zone);
             println!(
                 "  {:6} {:8} of {:8} frames free, min {:4}, kept from ordinary requests {:5}",

@@ -8,15 +8,16 @@ use core::{fmt, ptr::NonNull};
 
 use crate::{
     AllocError, Config, ConfigError, CpuCache, Frame, FrameRange, HintList, Mobility,
-    NotAHintLimit, NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
+    NotAHintLimit, NotWatermarks, Order, OrderError, Request, Watermarks, ZoneId, ZoneKind,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
+    ids::{BlockId, Id, TreeId},
     lowmem_reserve::DMA_RESERVE_RATIO,
     metadata::{self, Plan},
     node::Fallback,
     shared::Shared,
-    summary::{TREE_BLOCKS, TREE_FRAMES},
+    summary::TREE_FRAMES,
     sync::Ordering,
     watermark::min_free_kbytes,
     zone::{Zone, ZoneRef},
@@ -43,13 +44,13 @@ pub trait Events: Sync {
     fn hints(&self) -> Option<&HintList> {
         None
     }
-    /// Notifies the owner that the zone with this index ran low: reclaim memory until the zone has
-    /// `high` free frames. The default does nothing.
+    /// Notifies the owner that `zone` ran low: reclaim memory until the zone has `high` free
+    /// frames. The default does nothing.
     ///
     /// Called by the first request that finds all zones that it may use at their `low` watermarks,
     /// for each of those zones that has fewer than `low` free frames. Called again for a zone only
     /// after that zone has had `high` free frames. Frames in per-CPU caches do not count as free.
-    fn low_memory(&self, zone: usize) {
+    fn low_memory(&self, zone: ZoneId) {
         let _ = zone;
     }
 }
@@ -130,7 +131,7 @@ impl<'m> Allocator<'m> {
             zone_count,
             shared: Shared::new(events, header, config.marks.frames),
         };
-        for (zone, config) in config.zones.iter().enumerate() {
+        for (zone, config) in allocator.zone_ids().zip(config.zones) {
             let missing = allocator.mark_missing(zone, config.ranges);
             // `Relaxed`: the store of `magic` with `Release` publishes it.
             let record = allocator.zone(zone).zone.record;
@@ -156,7 +157,7 @@ impl<'m> Allocator<'m> {
 
     /// Marks the frames in a zone's trees that are in no range of `ranges` as missing. Returns the
     /// number of pageblocks that have no memory at all.
-    fn mark_missing(&self, zone: usize, ranges: &[FrameRange]) -> u64 {
+    fn mark_missing(&self, zone: ZoneId, ranges: &[FrameRange]) -> u64 {
         let at = self.zone(zone);
         let mut missing = 0;
         at.zone.mark_missing_trees();
@@ -164,7 +165,7 @@ impl<'m> Allocator<'m> {
             let mut from = extent.first_tree() * TREE_FRAMES;
             let end = from + extent.trees() * TREE_FRAMES;
             let frames = from..end;
-            let base = extent.base_tree() * TREE_BLOCKS as u64;
+            let first = TreeId::new(index(extent.base_tree())).first_block();
             let inside = ranges
                 .iter()
                 .filter(|range| frames.contains(&range.start.number()));
@@ -172,7 +173,7 @@ impl<'m> Allocator<'m> {
                 let mut frame = start;
                 while frame < end {
                     let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
-                    let block = index(base + (frame - frames.start) / PAGEBLOCK_FRAMES);
+                    let block = first.offset(index((frame - frames.start) / PAGEBLOCK_FRAMES));
                     missing += u64::from(at.mark_missing(block, Frame::new(frame), next - frame));
                     frame = next;
                 }
@@ -186,14 +187,14 @@ impl<'m> Allocator<'m> {
         missing
     }
 
-    /// Returns the zone with the index `zone`, together with the state that all zones share.
+    /// Returns the zone, together with the state that all zones share.
     ///
     /// # Panics
     /// If there is no such zone.
     #[inline]
-    pub(crate) fn zone(&self, zone: usize) -> ZoneRef<'_, 'm> {
-        let Some(zone) = &self.zones[zone] else {
-            unreachable!("zone {zone} of {}", self.zone_count)
+    pub(crate) fn zone(&self, zone: ZoneId) -> ZoneRef<'_, 'm> {
+        let Some(zone) = &self.zones[zone.index()] else {
+            unreachable!("zone {} of {}", zone.index(), self.zone_count)
         };
         ZoneRef {
             zone,
@@ -201,32 +202,34 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Returns the number of zones. Their indices are those of the configuration.
-    pub fn zones(&self) -> usize {
-        self.zone_count
+    /// Iterates over the zones, in the order of the configuration.
+    pub fn zone_ids(
+        &self,
+    ) -> impl ExactSizeIterator<Item = ZoneId> + DoubleEndedIterator + Clone + use<> {
+        (0..self.zone_count).map(ZoneId::new)
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays. Returns `None` if the frame is in no pageblock of any zone. A frame without
-    /// memory, or offline, is found if its pageblock lies in an extent of the zone.
+    /// Returns the zone that contains `frame`, and the frame's pageblock. Returns `None` if the
+    /// frame is in no pageblock of any zone. A frame without memory, or offline, is found if its
+    /// pageblock lies in an extent of the zone.
     #[inline]
-    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(ZoneId, BlockId)> {
         self.zones[..self.zone_count]
             .iter()
             .enumerate()
             .find_map(|(index, zone)| {
                 let block = zone.as_ref()?.block_of(frame)?;
-                Some((index, block))
+                Some((ZoneId::new(index), block))
             })
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays, like [`locate`](Self::locate).
+    /// Returns the zone that contains `frame`, and the frame's pageblock, like
+    /// [`locate`](Self::locate).
     ///
     /// # Panics
     /// If the frame is in no pageblock of any zone.
     #[inline]
-    pub(crate) fn locate_managed(&self, frame: Frame) -> (usize, usize) {
+    pub(crate) fn locate_managed(&self, frame: Frame) -> (ZoneId, BlockId) {
         let Some(at) = self.locate(frame) else {
             panic!("{frame:?} is not managed")
         };
@@ -303,7 +306,7 @@ impl<'m> Allocator<'m> {
         // number of frames that the request must leave.
         for low in [true, false] {
             for zone in self.candidates(cache.node, request) {
-                if searched & 1 << zone != 0 {
+                if searched & 1 << zone.index() != 0 {
                     continue;
                 }
                 let at = self.zone(zone);
@@ -311,7 +314,7 @@ impl<'m> Allocator<'m> {
                 if spare < frames {
                     continue;
                 }
-                searched |= 1 << zone;
+                searched |= 1 << zone.index();
                 let taken = match request.order.get() {
                     0 => self.refill(zone, cache, request, spare),
                     1..=8 => self.take_run(zone, cache, request),
@@ -365,7 +368,7 @@ impl<'m> Allocator<'m> {
     /// If plenty are free, this uses the value of the counter that `cache` saw last. All CPUs write
     /// to the counter, so reading it costs a cache miss.
     #[inline]
-    pub(crate) fn spare(&self, zone: usize, floor: u64, cache: &mut CpuCache) -> u64 {
+    pub(crate) fn spare(&self, zone: ZoneId, floor: u64, cache: &mut CpuCache) -> u64 {
         let above = |cache: &CpuCache| {
             u64::try_from(cache.seen_free + cache.uncounted)
                 .unwrap_or(0)
@@ -386,7 +389,7 @@ impl<'m> Allocator<'m> {
     /// the per-CPU `cache`, and from time to time in the zone's shared counter of free
     /// frames.
     #[inline]
-    pub(crate) fn count(&self, zone: usize, cache: &mut CpuCache, frames: i64) {
+    pub(crate) fn count(&self, zone: ZoneId, cache: &mut CpuCache, frames: i64) {
         if cache.uncounted_zone != zone {
             self.flush_count(cache);
             cache.uncounted_zone = zone;
@@ -466,7 +469,7 @@ impl<'m> Allocator<'m> {
         } else {
             at.block(block).give_whole();
             if order > Order::PAGEBLOCK {
-                at.block(block + 1).give_whole();
+                at.block(block.next()).give_whole();
             }
         }
         self.count(zone, cache, 1 << order.get());
@@ -490,7 +493,7 @@ impl<'m> Allocator<'m> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn watermarks(&self, zone: usize) -> Watermarks {
+    pub fn watermarks(&self, zone: ZoneId) -> Watermarks {
         self.zone(zone).zone.marks.load()
     }
 
@@ -502,7 +505,7 @@ impl<'m> Allocator<'m> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) -> Result<(), NotWatermarks> {
+    pub fn set_watermarks(&self, zone: ZoneId, marks: Watermarks) -> Result<(), NotWatermarks> {
         if marks.min > marks.low || marks.low > marks.high {
             return Err(NotWatermarks(marks));
         }
@@ -512,7 +515,7 @@ impl<'m> Allocator<'m> {
 
     /// Stores the watermarks, and clears the zone's low-memory flag if it has `high` free frames
     /// now.
-    fn store_watermarks(&self, zone: usize, marks: Watermarks) {
+    fn store_watermarks(&self, zone: ZoneId, marks: Watermarks) {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
         of.check_high_watermark();
@@ -525,9 +528,9 @@ impl<'m> Allocator<'m> {
     /// ([`Watermarks::for_zone`]). Zones that have `high` free frames then no longer count as low
     /// on memory.
     pub fn set_min_free_frames(&self, min_free: u64) {
-        let managed = |zone: usize| self.zone(zone).zone.managed();
-        let total = (0..self.zone_count).map(managed).sum();
-        for zone in 0..self.zone_count {
+        let managed = |zone: ZoneId| self.zone(zone).zone.managed();
+        let total = self.zone_ids().map(managed).sum();
+        for zone in self.zone_ids() {
             self.store_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
         }
     }

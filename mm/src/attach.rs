@@ -16,12 +16,12 @@
 use core::{error, fmt, ptr::NonNull};
 
 use crate::{
-    Frame, ZoneKind,
+    Frame, ZoneId, ZoneKind,
     config::{Extents, MAX_EXTENTS, MAX_ZONES, Marks},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION, ZoneRecord},
+    ids::{BlockId, Id},
     metadata::{self, Plan},
-    summary::TREE_BLOCKS,
     sync::Ordering,
     zone::Zone,
 };
@@ -39,9 +39,9 @@ pub enum AttachError {
     Version(u32),
     /// The header contains this number of zones, which is 0 or above the maximum.
     Zones(u32),
-    /// The extents of the zone with this index are invalid: there are none or too many, or they are
-    /// out of order, out of range, or overlap another zone.
-    Extents(usize),
+    /// The extents of this zone are invalid: there are none or too many, or they are out of order,
+    /// out of range, or overlap another zone.
+    Extents(ZoneId),
     /// Metadata of these zones has this length in bytes. The header says otherwise, or fewer bytes
     /// are mapped.
     Length(u64),
@@ -54,7 +54,9 @@ impl fmt::Display for AttachError {
             Self::Magic(found) => write!(f, "no allocator metadata: it starts with {found:#x}"),
             Self::Version(found) => write!(f, "metadata of version {found}, not {VERSION}"),
             Self::Zones(found) => write!(f, "metadata of {found} zones, not 1 to {MAX_ZONES}"),
-            Self::Extents(zone) => write!(f, "the extents of zone {zone} make no sense"),
+            Self::Extents(zone) => {
+                write!(f, "the extents of zone {} make no sense", zone.index())
+            }
             Self::Length(bytes) => write!(f, "metadata that would have {bytes:#x} bytes"),
         }
     }
@@ -157,7 +159,7 @@ impl<'m> Attached<'m> {
 
     /// Iterates over the zones, in the order of the allocator's configuration.
     pub fn zones(&self) -> impl Iterator<Item = AttachedZone> {
-        self.zones.iter().flatten().map(|zone| {
+        self.each_zone().map(|zone| {
             let blocks = zone.blocks() as u64;
             AttachedZone {
                 kind: zone.kind,
@@ -171,10 +173,10 @@ impl<'m> Attached<'m> {
     /// Iterates over the current usage of all pageblocks, zone by zone, in ascending order: a map
     /// of the memory. Reads two bytes for each pageblock, and the state of its GiB.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> {
-        self.zones.iter().flatten().flat_map(|zone| {
+        self.each_zone().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
             let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
-            blocks.map(move |block| block_view(zone, index(block)))
+            blocks.map(move |block| block_view(zone, BlockId::new(index(block))))
         })
     }
 
@@ -182,21 +184,26 @@ impl<'m> Attached<'m> {
     /// contains the frame. A pageblock of a zone without memory gives [`Usage::Missing`].
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
-        Some(block_view(self.zones[zone].as_ref()?, block))
+        Some(block_view(self.zone(zone)?, block))
     }
 
-    /// Returns the zone with this index, or `None` if there is none.
-    pub(crate) fn zone(&self, zone: usize) -> Option<&Zone<'m>> {
-        self.zones.get(zone)?.as_ref()
+    /// Iterates over the zones' own metadata, in the order of the configuration.
+    pub(crate) fn each_zone(&self) -> impl Iterator<Item = &Zone<'m>> {
+        self.zones.iter().flatten()
     }
 
-    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays. Returns `None` if no zone contains the frame.
-    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+    /// Returns the zone, or `None` if there is no such zone.
+    pub(crate) fn zone(&self, zone: ZoneId) -> Option<&Zone<'m>> {
+        self.zones.get(zone.index())?.as_ref()
+    }
+
+    /// Returns the zone that contains `frame`, and the frame's pageblock. Returns `None` if no zone
+    /// contains the frame.
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(ZoneId, BlockId)> {
         let zones = self.zones.iter().enumerate();
         zones.into_iter().find_map(|(index, zone)| {
             let block = zone.as_ref()?.block_of(frame)?;
-            Some((index, block))
+            Some((ZoneId::new(index), block))
         })
     }
 }
@@ -215,7 +222,7 @@ fn read_extents(
     const MOST: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
     let mut all = [Extents::default(); MAX_ZONES];
     for zone in 0..zones {
-        let refuse = AttachError::Extents(zone);
+        let refuse = AttachError::Extents(ZoneId::new(zone));
         let record = &records[zone];
         let count = record.extents.load(Ordering::Relaxed) as usize;
         if count == 0 || count > MAX_EXTENTS {
@@ -243,9 +250,9 @@ fn read_extents(
     Ok(all)
 }
 
-/// Reads the current state of the pageblock with this index.
-fn block_view(zone: &Zone<'_>, block: usize) -> BlockView {
-    let gib = zone.gib(block / TREE_BLOCKS).load();
+/// Reads the current state of a pageblock.
+fn block_view(zone: &Zone<'_>, block: BlockId) -> BlockView {
+    let gib = zone.gib(block.tree()).load();
     let state = zone.arrays.states[block].load();
     BlockView::new(zone.first_frame(block), gib, state)
 }

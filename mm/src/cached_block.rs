@@ -2,8 +2,12 @@
 //! block that it allocated last, and keeps that block when it is freed. So allocating and freeing
 //! such a block again and again accesses no shared memory but for a read of its state.
 
-use crate::frame::{PAGEBLOCK_FRAMES, index};
-use crate::{Allocator, CpuCache, Frame, Mobility, Order, Request, group_cache::freed_twice};
+use crate::{
+    Allocator, CpuCache, Frame, Mobility, Order, Request, ZoneId,
+    frame::{PAGEBLOCK_FRAMES, index},
+    group_cache::freed_twice,
+    ids::{BlockId, Id},
+};
 
 /// A block that a per-CPU cache remembers. While `is_held` is set, the cache holds the block as a
 /// free one, and for other CPUs the block is allocated.
@@ -14,9 +18,9 @@ pub(crate) struct CachedBlock {
     /// The order of the block.
     pub(crate) order: Order,
     /// The zone of the block.
-    pub(crate) zone: usize,
-    /// The index of its pageblock in the zone's arrays.
-    pub(crate) block: usize,
+    pub(crate) zone: ZoneId,
+    /// Its pageblock.
+    pub(crate) block: BlockId,
     /// The mobility in the pageblock's state word.
     pub(crate) mobility: Mobility,
     /// Whether the cache holds the block, rather than only remembers it.
@@ -28,8 +32,8 @@ impl CachedBlock {
     pub(crate) const NONE: Self = Self {
         base: u64::MAX,
         order: Order::BASE,
-        zone: 0,
-        block: 0,
+        zone: ZoneId::FIRST,
+        block: BlockId::FIRST,
         mobility: Mobility::Unmovable,
         is_held: false,
     };
@@ -80,7 +84,7 @@ impl Allocator<'_> {
     /// the cache holds a free block of this order already.
     pub(crate) fn remember(
         &self,
-        zone: usize,
+        zone: ZoneId,
         cache: &mut CpuCache,
         frame: Frame,
         request: Request,

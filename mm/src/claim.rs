@@ -7,6 +7,7 @@ use crate::{
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
     gib::{GIB_BLOCKS, GIB_TREES, GIB_TREES_SHIFT},
+    ids::BlockId,
     state::Admission,
     summary::TREE_BLOCKS,
     zone::{Zone, ZoneRef},
@@ -61,12 +62,12 @@ impl Allocator<'_> {
     }
 
     /// Calls `visit` for each `u64` of the bitmap that `range` spans, in ascending order, with its
-    /// zone, the index of its pageblock and the frames. Calls it with `None`, and stops, at the
-    /// first frame that is in no pageblock of any zone. Also stops when `visit` returns `false`.
+    /// zone, its pageblock and the frames. Calls it with `None`, and stops, at the first frame that
+    /// is in no pageblock of any zone. Also stops when `visit` returns `false`.
     pub(crate) fn for_each_word(
         &self,
         range: FrameRange,
-        mut visit: impl FnMut(Option<(ZoneRef<'_, '_>, usize, Taken)>) -> bool,
+        mut visit: impl FnMut(Option<(ZoneRef<'_, '_>, BlockId, Taken)>) -> bool,
     ) {
         let end = range.start.number().saturating_add(range.frames);
         let mut frame = range.start.number();
@@ -112,7 +113,7 @@ impl Zone<'_> {
 impl ZoneRef<'_, '_> {
     /// Marks `frames` frames of one block, from `start` on, as having no memory. Returns `true` if
     /// the block has no memory at all now. Call this only before the first use of the block.
-    pub(crate) fn mark_missing(self, block: usize, start: Frame, frames: u64) -> bool {
+    pub(crate) fn mark_missing(self, block: BlockId, start: Frame, frames: u64) -> bool {
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);
         let change = at.set_missing(frames);

@@ -6,7 +6,7 @@
 use core::{error, fmt};
 
 use crate::{
-    FrameRange,
+    FrameRange, ZoneId,
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
     gib::GIB_TREES_SHIFT,
     node,
@@ -85,7 +85,8 @@ pub struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// Returns a configuration of these zones, without distances and without optional metadata.
+    /// Returns a configuration of these zones, without distances and without optional metadata. A
+    /// zone's position in the slice is the index of its [`ZoneId`].
     ///
     /// Two zones must not have frames in the same pageblock (2 MiB). A zone must not lie in a gap
     /// between two ranges of another zone if those ranges are in the same tree (aligned 64 MiB) or
@@ -164,17 +165,17 @@ pub enum ConfigError {
     Empty,
     /// This number of zones is above [`MAX_ZONES`].
     TooManyZones(usize),
-    /// The zone with this index has more than [`MAX_EXTENTS`] extents.
-    TooManyExtents(usize),
+    /// This zone has more than [`MAX_EXTENTS`] extents.
+    TooManyExtents(ZoneId),
     /// This range starts before the end of the previous range of its zone.
     Unsorted(FrameRange),
     /// This range is empty, or ends beyond the 52 bits of an x86-64 physical address.
     OutOfRange(FrameRange),
     /// This range ends above the [limit](ZoneKind::limit) of its zone's kind.
     BeyondLimit(ZoneKind, FrameRange),
-    /// The zones with these indices have frames in the same pageblock. Or one lies in a gap of the
-    /// other that is too small, because its ranges on both sides of the gap form one extent.
-    Overlap(usize, usize),
+    /// These zones have frames in the same pageblock. Or one lies in a gap of the other that is too
+    /// small, because its ranges on both sides of the gap form one extent.
+    Overlap(ZoneId, ZoneId),
     /// This number of distances is not the square of a number of nodes up to
     /// [`MAX_NODES`](crate::MAX_NODES).
     Distances(usize),
@@ -191,7 +192,8 @@ impl fmt::Display for ConfigError {
             Self::TooManyExtents(zone) => {
                 write!(
                     f,
-                    "zone {zone} has more than {MAX_EXTENTS} separate extents"
+                    "zone {} has more than {MAX_EXTENTS} separate extents",
+                    zone.index()
                 )
             }
             Self::Unsorted(range) => {
@@ -221,7 +223,9 @@ impl fmt::Display for ConfigError {
             Self::Overlap(a, b) => {
                 write!(
                     f,
-                    "zones {a} and {b} share an aligned 2 MiB, or a gap of less than 64 MiB"
+                    "zones {} and {} share an aligned 2 MiB, or a gap of less than 64 MiB",
+                    a.index(),
+                    b.index()
                 )
             }
             Self::Distances(n) => write!(f, "{n} distances, not the square of a number of nodes"),
@@ -426,7 +430,7 @@ pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], Confi
             let first = range.start.number() / PAGEBLOCK_FRAMES;
             if !of.push(first, end.div_ceil(PAGEBLOCK_FRAMES)) {
                 let index = config.zones.iter().position(|z| core::ptr::eq(z, zone));
-                return Err(ConfigError::TooManyExtents(index.unwrap_or(0)));
+                return Err(ConfigError::TooManyExtents(ZoneId::new(index.unwrap_or(0))));
             }
         }
         if zone.ranges.is_empty() {
@@ -436,7 +440,7 @@ pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], Confi
     for (a, one) in all.iter().enumerate() {
         for (b, other) in all.iter().enumerate().skip(a + 1) {
             if one.overlap(other) {
-                return Err(ConfigError::Overlap(a, b));
+                return Err(ConfigError::Overlap(ZoneId::new(a), ZoneId::new(b)));
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::{
     AllocError, Allocator, CpuCache, Frame, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
+    ids::{BlockId, Id, each},
     sync::{AtomicU8, Ordering},
     zone::Zone,
 };
@@ -58,7 +59,7 @@ impl Zone<'_> {
     /// Notes that frames of the groups of 64 in the mask `words` of this pageblock are allocated.
     /// Returns `true` if no frame of these groups was ever allocated before. Always returns `false`
     /// without use marks.
-    pub(crate) fn hand_out_words(&self, block: usize, words: u8) -> bool {
+    pub(crate) fn hand_out_words(&self, block: BlockId, words: u8) -> bool {
         self.arrays
             .used
             .get(block)
@@ -79,7 +80,7 @@ impl Zone<'_> {
             let blocks = index(order.frames() / PAGEBLOCK_FRAMES);
             // Not `all`, which would stop at the first block that is in use and leave the others
             // unmarked.
-            return (block..block + blocks).fold(true, |unused, block| {
+            return each(block..block.offset(blocks)).fold(true, |unused, block| {
                 self.hand_out_words(block, !0) & unused
             });
         }

@@ -7,8 +7,8 @@ use crate::{
     Allocator, CpuCache, Frame, FrameRange, Order, RangeError, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::PAGEBLOCK_FRAMES,
+    ids::BlockId,
     state::BLOCK_FRAMES,
-    summary::TREE_BLOCKS,
     zone::Zone,
 };
 
@@ -149,7 +149,7 @@ impl Search {
         let within = within.map_or(0..u64::MAX, |range| {
             range.start.number()..range.start.number().saturating_add(range.frames)
         });
-        for block in 0..zone.blocks() {
+        for block in zone.block_ids() {
             let first = zone.first_frame(block).number();
             if first >= within.end || first + PAGEBLOCK_FRAMES <= within.start {
                 continue;
@@ -216,7 +216,7 @@ impl Search {
 /// being emptied.
 fn free_words(
     zone: &Zone<'_>,
-    block: usize,
+    block: BlockId,
     isolated: &mut bool,
 ) -> impl Iterator<Item = u64> + use<> {
     let state = zone.arrays.states[block].load();
@@ -227,7 +227,7 @@ fn free_words(
         || state.is_offline()
         || state.is_huge()
         || state.count() == BLOCK_FRAMES
-        || zone.gib(block / TREE_BLOCKS).load().is_huge();
+        || zone.gib(block.tree()).load().is_huge();
     let mut words = [0; WORDS];
     if !none {
         for (index, word) in words.iter_mut().enumerate() {

@@ -10,11 +10,12 @@
 //! counter from time to time.
 
 use crate::{
-    AllocError, Frame, Mobility, Order, Request,
+    AllocError, Frame, Mobility, Order, Request, ZoneId,
     bitmap::WORD_FRAMES,
     cached_block::{CACHED_BLOCKS, CachedBlock},
     frame::PAGEBLOCK_FRAMES,
     group_cache::{GroupCache, GroupMask},
+    ids::{BlockId, TreeId},
     search::OpenHint,
     zone::Zone,
 };
@@ -29,8 +30,8 @@ const FLUSH_LEAST_SHIFT: u32 = 8;
 const FLUSH_SHIFT: u32 = 10;
 /// The maximum of frames that a cache counts locally (16 MiB).
 const FLUSH_MOST: i64 = 4096;
-/// The index of no zone.
-const NO_ZONE: usize = usize::MAX;
+/// The id of no zone.
+const NO_ZONE: ZoneId = ZoneId::new(usize::MAX);
 /// The cache relies on the value of the shared counter that it saw last if this many times its
 /// local limit are free, beyond the frames that the request must leave.
 const PLENTY: u64 = 16;
@@ -38,16 +39,15 @@ const PLENTY: u64 = 16;
 /// A pageblock that a per-CPU cache allocates from. Other caches search elsewhere first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeldBlock {
-    /// The index of the zone.
-    pub(crate) zone: usize,
-    /// The index of the pageblock in the zone's arrays.
-    pub(crate) block: usize,
+    /// The zone.
+    pub(crate) zone: ZoneId,
+    /// The pageblock in that zone.
+    pub(crate) block: BlockId,
 }
 
 impl HeldBlock {
-    /// Returns the index of the block `held` in the arrays of this zone. Returns `None` if the
-    /// block is in another zone.
-    pub(crate) fn in_zone(held: Option<Self>, zone: usize) -> Option<usize> {
+    /// Returns the pageblock of `held`. Returns `None` if it is in another zone than `zone`.
+    pub(crate) fn in_zone(held: Option<Self>, zone: ZoneId) -> Option<BlockId> {
         held.filter(|held| held.zone == zone).map(|held| held.block)
     }
 }
@@ -79,7 +79,7 @@ pub struct CpuCache {
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
     /// For each mobility, the zone and the tree (64 MiB) in which this cache last split a free
     /// pageblock.
-    pub(crate) home: [Option<(usize, usize)>; Mobility::COUNT],
+    pub(crate) home: [Option<(ZoneId, TreeId)>; Mobility::COUNT],
     /// Whether the block most recently taken from a zone had never been allocated before.
     pub(crate) never_used: bool,
     /// Whether blocks were isolated when a request last failed.
@@ -88,7 +88,7 @@ pub struct CpuCache {
     /// was last updated.
     pub(crate) uncounted: i64,
     /// The zone of `uncounted`.
-    pub(crate) uncounted_zone: usize,
+    pub(crate) uncounted_zone: ZoneId,
     /// The smallest absolute value of `uncounted` at which the shared counter of that zone is
     /// updated.
     pub(crate) flush_least: i64,
@@ -173,7 +173,7 @@ impl CpuCache {
     /// Returns the tree (64 MiB) of this zone in which this per-CPU cache last split a free
     /// pageblock for `mobility`, as the one to prefer. The hint is empty if that was in another
     /// zone or never.
-    pub(crate) fn open_hint(&self, zone: usize, mobility: Mobility) -> OpenHint {
+    pub(crate) fn open_hint(&self, zone: ZoneId, mobility: Mobility) -> OpenHint {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
         OpenHint {
             home: home.map(|home| home.1),
@@ -183,7 +183,7 @@ impl CpuCache {
 
     /// Remembers the tree in `hint` as the one that this per-CPU cache prefers. Does nothing if the
     /// search split no pageblock.
-    pub(crate) fn store_open_hint(&mut self, zone: usize, mobility: Mobility, hint: OpenHint) {
+    pub(crate) fn store_open_hint(&mut self, zone: ZoneId, mobility: Mobility, hint: OpenHint) {
         if hint.opened.is_some() {
             self.home[mobility.index()] = hint.home.map(|home| (zone, home));
         }

@@ -5,7 +5,7 @@
 use core::ops::RangeInclusive;
 
 use crate::{
-    Allocator, Order,
+    Allocator, Order, ZoneId,
     frame::{PAGEBLOCK_FRAMES, index},
     run_bound::RUN_ORDERS,
     state::BLOCK_FRAMES,
@@ -134,18 +134,17 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn estimate(&self, zone: usize) -> FreeEstimate {
+    pub fn estimate(&self, zone: ZoneId) -> FreeEstimate {
         let zone = self.zone(zone).zone;
         let mut estimate = FreeEstimate::default();
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             let summary = zone.summary(tree);
             estimate.count_free(u64::from(summary.free()).min(TREE_BLOCKS as u64));
             if !summary.has_partial() {
                 continue;
             }
-            let blocks = tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS;
-            let states = &zone.arrays.states[blocks.clone()];
-            for (state, run_bound) in states.iter().zip(&zone.arrays.run_bounds[blocks]) {
+            let run_bounds = zone.arrays.run_bounds.of_tree(tree);
+            for (state, run_bound) in zone.arrays.states.of_tree(tree).iter().zip(run_bounds) {
                 let state = state.load();
                 let count = state.count();
                 if !state.is_free() && count < BLOCK_FRAMES {

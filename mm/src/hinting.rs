@@ -14,13 +14,12 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, ReportSink, Reporter,
+    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, ReportSink, Reporter, ZoneId,
     frame::PAGEBLOCK_FRAMES,
     hints::Hint,
     hyperlist::{Added, HINT_THRESHOLD_MAX, HyperList},
     report::{Collected, ReportRequest},
     reporting::PassEnd,
-    summary::TREE_BLOCKS,
 };
 
 /// The maximum age of a hint: after this time lists are read even if none is full, and sent even if
@@ -267,7 +266,7 @@ impl Hinter {
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) -> End<S::Error> {
-        let mut zone = 0;
+        let mut zone = ZoneId::FIRST;
         let mut request = limited(allocator, zone, order);
         // Bounded: each iteration removes a block from the list or sends a request, and requests
         // are limited.
@@ -278,7 +277,7 @@ impl Hinter {
             };
             let mut full = of != zone;
             if !full {
-                allocator.zone(zone).settle_tree(block / TREE_BLOCKS);
+                allocator.zone(zone).settle_tree(block.tree());
                 full = request.collect(block) == Collected::Full;
             }
             if !full {
@@ -363,7 +362,7 @@ fn frame(number: u32) -> Frame {
 /// Starts a request to the host, limited to a part of the frames that the zone can spare.
 fn limited<'a, 'm>(
     allocator: &'a Allocator<'m>,
-    zone: usize,
+    zone: ZoneId,
     order: Order,
 ) -> ReportRequest<'a, 'm> {
     let at = allocator.zone(zone).zone;
@@ -384,7 +383,7 @@ impl Allocator<'_> {
         let states = self.zone(zone).zone.arrays.states;
         let state = states[block].load();
         if order > Order::PAGEBLOCK {
-            let other = states.get(block ^ 1).map(|other| other.load());
+            let other = states.get(block.buddy()).map(|other| other.load());
             return other.is_some_and(|other| {
                 state.is_free() && other.is_free() && (state.is_touched() || other.is_touched())
             });

@@ -4,10 +4,10 @@
 //! it, or to migrate frames into it.
 
 use crate::{
-    Allocator, Frame, FrameRange, Request,
+    Allocator, Frame, FrameRange, Request, ZoneId,
     frame::PAGEBLOCK_FRAMES,
+    ids::{BlockId, GibId, TreeId},
     state::{Class, State},
-    summary::TREE_BLOCKS,
     zone::{FREE_GIBS, Wanted, ZoneRef},
 };
 
@@ -18,10 +18,10 @@ use crate::{
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the block is lost unless it is put back"]
 pub struct IsolatedBlock {
-    /// The index of its zone.
-    pub(crate) zone: usize,
-    /// Its index in the zone's arrays.
-    pub(crate) block: usize,
+    /// Its zone.
+    pub(crate) zone: ZoneId,
+    /// The pageblock in that zone.
+    pub(crate) block: BlockId,
     /// Its first frame.
     pub(crate) start: Frame,
 }
@@ -32,8 +32,8 @@ impl IsolatedBlock {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// Returns the index of the zone of the pageblock.
-    pub fn zone(&self) -> usize {
+    /// Returns the zone that contains the pageblock.
+    pub fn zone(&self) -> ZoneId {
         self.zone
     }
 }
@@ -56,12 +56,12 @@ impl Allocator<'_> {
         self.isolate_block(zone, block, |_| true)
     }
 
-    /// Isolates a pageblock, by the index of its zone and its index in the zone's arrays, and
-    /// updates the zone's counts. Returns `None` if it is not free or `wanted` refuses its state.
+    /// Isolates a pageblock of the zone, and updates the zone's counts. Returns `None` if it is not
+    /// free or `wanted` refuses its state.
     pub(crate) fn isolate_block(
         &self,
-        zone: usize,
-        block: usize,
+        zone: ZoneId,
+        block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Option<IsolatedBlock> {
         let at = self.zone(zone);
@@ -105,13 +105,12 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Isolates pageblocks of the tree (64 MiB) with index `tree`: those in the mask `blocks`, one
-    /// bit for each of its 32 pageblocks, that are free and [touched as a
-    /// whole](State::is_touched_whole). Returns the mask of the isolated ones, which is 0 if the
-    /// GiB is allocated as a whole.
+    /// Isolates pageblocks of `tree` (64 MiB): those in the mask `blocks`, one bit for each of its
+    /// 32 pageblocks, that are free and [touched as a whole](State::is_touched_whole). Returns the
+    /// mask of the isolated ones, which is 0 if the GiB is allocated as a whole.
     ///
     /// The GiB's count and the tree's summary are updated once for all of them.
-    pub(crate) fn isolate_in_tree(self, tree: usize, blocks: u32) -> u32 {
+    pub(crate) fn isolate_in_tree(self, tree: TreeId, blocks: u32) -> u32 {
         let zone = self.zone;
         let wanted = blocks.count_ones();
         zone.count_isolation();
@@ -121,12 +120,11 @@ impl ZoneRef<'_, '_> {
             zone.count_isolated(-frames_of(wanted));
             return 0;
         }
-        let first = tree * TREE_BLOCKS;
-        let states = &zone.arrays.states[first..first + TREE_BLOCKS];
+        let states = zone.arrays.states.of_tree(tree);
         let mut taken = 0_u32;
-        for offset in bits(blocks) {
-            if states[offset].isolate(State::is_touched_whole).is_some() {
-                taken |= 1 << offset;
+        for bit in bits(blocks) {
+            if states[bit].isolate(State::is_touched_whole).is_some() {
+                taken |= 1 << bit;
             }
         }
         let count = taken.count_ones();
@@ -150,19 +148,18 @@ impl ZoneRef<'_, '_> {
     ///
     /// # Panics
     /// If one of them is not isolated.
-    pub(crate) fn put_back_in_tree(self, tree: usize, blocks: u32, how: PutBack) {
+    pub(crate) fn put_back_in_tree(self, tree: TreeId, blocks: u32, how: PutBack) {
         let zone = self.zone;
-        let first = tree * TREE_BLOCKS;
-        let states = &zone.arrays.states[first..first + TREE_BLOCKS];
+        let states = zone.arrays.states.of_tree(tree);
         let reported = how == PutBack::Reported;
         let mut touched = 0_u32;
-        for offset in bits(blocks) {
-            let state = &states[offset];
+        for bit in bits(blocks) {
+            let state = &states[bit];
             if reported && state.load().has_exact_marks() {
-                zone.forget_touched(first + offset);
+                zone.forget_touched(tree.block(bit));
             }
             if state.put_back(reported).new.is_touched() {
-                touched |= 1 << offset;
+                touched |= 1 << bit;
             }
         }
         let parts = [
@@ -178,15 +175,16 @@ impl ZoneRef<'_, '_> {
         }
         let count = blocks.count_ones();
         self.leave_gib(zone.gib_of(tree), count);
-        for offset in bits(touched) {
-            self.shared.freed_block(|| zone.first_frame(first + offset));
+        for bit in bits(touched) {
+            self.shared
+                .freed_block(|| zone.first_frame(tree.block(bit)));
         }
         zone.count_free(frames_of(count));
         zone.count_isolated(-frames_of(count));
     }
 
     /// Lowers the count of a GiB by `blocks` pageblocks that are free now.
-    fn leave_gib(self, gib: usize, blocks: u32) {
+    fn leave_gib(self, gib: GibId, blocks: u32) {
         if self.zone.arrays.gibs[gib].leave_many(blocks) {
             self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }

@@ -73,6 +73,7 @@
 //! | type | purpose |
 //! |---|---|
 //! | [`Config`], [`ZoneConfig`] | the memory to manage |
+//! | [`ZoneId`] | a zone, in calls that set or return its values |
 //! | [`Allocator`] | allocates and frees; shared by all CPUs |
 //! | [`CpuCache`] | the cache of free frames of one CPU, an argument of each allocation and free |
 //! | [`Request`] | order, mobility, zone, node and reserve of an allocation |
@@ -168,6 +169,7 @@ mod header;
 mod hinting;
 mod hints;
 mod hyperlist;
+mod ids;
 mod isolate;
 mod low_memory;
 mod lowmem_reserve;
@@ -226,6 +228,7 @@ pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOC
 pub use hinting::{HINT_BOUND, HINT_PAUSE, HintCounts, Hinter};
 pub use hints::{HINT_ENTRIES, HINT_LIMIT, HintList};
 pub use hyperlist::HINT_THRESHOLD_MAX;
+pub use ids::ZoneId;
 pub use isolate::{IsolatedBlock, PutBack};
 pub use lowmem_reserve::DMA_RESERVE_RATIO;
 pub use metadata::metadata_layout;

@@ -11,7 +11,7 @@
 //! such a reserve, or these would reach requests that may not have them.
 
 use crate::{
-    Allocator, Request, Reserve, ZoneKind,
+    Allocator, Request, Reserve, ZoneId, ZoneKind,
     sync::{AtomicU64, Ordering},
     zone::Zone,
 };
@@ -80,7 +80,7 @@ impl Allocator<'_> {
     /// The result follows from the current size of the zones. Call this again after memory went
     /// offline or came online.
     pub fn set_lowmem_reserve_ratio(&self, kind: ZoneKind, ratio: u64) {
-        let zones = || (0..self.zones()).map(|zone| self.zone(zone).zone);
+        let zones = || self.zone_ids().map(|zone| self.zone(zone).zone);
         for zone in zones().filter(|zone| zone.kind == kind) {
             for highest in ZoneKind::ALL {
                 let above = zones().filter(|above| {
@@ -99,7 +99,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn lowmem_reserve(&self, zone: usize, highest: ZoneKind) -> u64 {
+    pub fn lowmem_reserve(&self, zone: ZoneId, highest: ZoneKind) -> u64 {
         self.zone(zone).zone.lowmem_reserve.from(highest)
     }
 }

@@ -12,9 +12,12 @@
 //! As with [`RunBound`](crate::run_bound::RunBound), `SeqCst` ensures that at least one of two CPUs
 //! that do this at once sees the other.
 
-use core::ops::Range;
+use core::{marker::PhantomData, ops::Range};
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::{
+    ids::Id,
+    sync::{AtomicU64, Ordering},
+};
 
 /// Number of levels of the search hints. With items of 64 MiB, a bit stands for 64 MiB, 4 GiB or
 /// 256 GiB, depending on its level. The `u64`s of the highest level are searched one by one.
@@ -31,16 +34,18 @@ pub(crate) struct Kind {
     pub(crate) inverted: bool,
 }
 
-/// The search hints for all kinds of blocks: which items (trees or GiBs) may have blocks of a kind.
+/// The search hints for all kinds of blocks: which items may have blocks of a kind. The items are
+/// the trees or the GiBs of a zone, whose ids have the type `I`.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Map<'m> {
+pub(crate) struct Map<'m, I> {
     /// The bits, level by level. Each level has, for each group of 64 items, one `u64` for each
     /// kind.
-    pub(crate) levels: [&'m [AtomicU64]; LEVELS],
+    levels: [&'m [AtomicU64]; LEVELS],
     /// Number of kinds, which is the number of `u64`s of a group.
-    pub(crate) kinds: usize,
+    kinds: usize,
     /// Number of items of the lowest level.
-    pub(crate) items: usize,
+    items: usize,
+    by: PhantomData<fn(I)>,
 }
 
 /// Returns the number of `u64`s of each level, the lowest level first, for this number of items and
@@ -51,7 +56,18 @@ pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
     [low * kinds, middle * kinds, middle.div_ceil(FAN) * kinds]
 }
 
-impl Map<'_> {
+impl<'m, I: Id> Map<'m, I> {
+    /// Returns the hints for `items` items and `kinds` kinds, whose bits are in `levels`. The
+    /// lengths of the levels are those that [`lengths`] returns.
+    pub(crate) const fn new(levels: [&'m [AtomicU64]; LEVELS], kinds: usize, items: usize) -> Self {
+        Self {
+            levels,
+            kinds,
+            items,
+            by: PhantomData,
+        }
+    }
+
     /// Returns the `u64` of a kind for a group of a level.
     #[inline]
     fn word(&self, kind: Kind, level: usize, group: usize) -> &AtomicU64 {
@@ -91,10 +107,11 @@ impl Map<'_> {
         }
     }
 
-    /// Returns the first item from index `from` on that may have blocks of this kind, or `None` if
-    /// there is none. The result is a hint: the item may have none.
+    /// Returns the first item from `from` on that may have blocks of this kind, or `None` if there
+    /// is none. The result is a hint: the item may have none.
     #[inline]
-    pub(crate) fn next(&self, kind: Kind, from: usize) -> Option<usize> {
+    pub(crate) fn next(&self, kind: Kind, from: I) -> Option<I> {
+        let from = from.index();
         // If `from` is 0, the highest level says at once if there is none.
         let (mut level, mut at) = if from == 0 {
             (LEVELS - 1, 0)
@@ -111,7 +128,7 @@ impl Map<'_> {
             if found != 0 {
                 at = group * FAN + found.trailing_zeros() as usize;
                 if level == 0 {
-                    return Some(at);
+                    return Some(I::new(at));
                 }
                 (level, at) = (level - 1, at * FAN);
             } else if level + 1 < LEVELS {
@@ -122,10 +139,10 @@ impl Map<'_> {
         }
     }
 
-    /// Returns the last item below index `before` that may have blocks of this kind, or `None` if
-    /// there is none. The result is a hint: the item may have none.
-    pub(crate) fn last(&self, kind: Kind, before: usize) -> Option<usize> {
-        let (mut level, mut end) = (0, before.min(self.items));
+    /// Returns the last item below `before` that may have blocks of this kind, or `None` if there
+    /// is none. The result is a hint: the item may have none.
+    pub(crate) fn last(&self, kind: Kind, before: I) -> Option<I> {
+        let (mut level, mut end) = (0, before.index().min(self.items));
         // Bounded: `end` only moves down, by 64^level each time that it goes up a level.
         loop {
             if end == 0 {
@@ -137,7 +154,7 @@ impl Map<'_> {
             if found != 0 {
                 let at = group * FAN + found.ilog2() as usize;
                 if level == 0 {
-                    return Some(at);
+                    return Some(I::new(at));
                 }
                 (level, end) = (level - 1, ((at + 1) * FAN).min(self.items_at(level - 1)));
             } else if level + 1 < LEVELS {
@@ -155,15 +172,15 @@ impl Map<'_> {
         self.items.div_ceil(FAN.pow(below))
     }
 
-    /// Marks the item (the index of a tree or GiB) as having blocks of this kind.
+    /// Marks the item as having blocks of this kind.
     #[inline]
-    pub(crate) fn announce(&self, kind: Kind, item: usize) {
-        self.announce_all(kind, item..item + 1);
+    pub(crate) fn announce(&self, kind: Kind, item: I) {
+        self.announce_all(kind, item..item.next());
     }
 
     /// Marks each of these items as having blocks of this kind. The range must not be empty.
-    pub(crate) fn announce_all(&self, kind: Kind, items: Range<usize>) {
-        let mut items = items;
+    pub(crate) fn announce_all(&self, kind: Kind, items: Range<I>) {
+        let mut items = items.start.index()..items.end.index();
         for level in 0..LEVELS {
             let (first, last) = (items.start / FAN, (items.end - 1) / FAN);
             for group in first..=last {
@@ -180,8 +197,8 @@ impl Map<'_> {
 
     /// Marks the item as having no blocks of this kind. Calls `has` after that, and undoes the mark
     /// if it returns `true`.
-    pub(crate) fn retire(&self, kind: Kind, item: usize, has: impl Fn() -> bool) {
-        let mut at = item;
+    pub(crate) fn retire(&self, kind: Kind, item: I, has: impl Fn() -> bool) {
+        let mut at = item.index();
         for level in 0..LEVELS {
             let (group, bit) = (at / FAN, 1 << (at % FAN));
             self.set(kind, level, group, bit, false);
@@ -202,8 +219,8 @@ impl Map<'_> {
     }
 
     /// Returns `true` if a search for this kind would find the item.
-    pub(crate) fn shows(&self, kind: Kind, item: usize) -> bool {
-        let mut at = item;
+    pub(crate) fn shows(&self, kind: Kind, item: I) -> bool {
+        let mut at = item.index();
         (0..LEVELS).all(|level| {
             let (group, bit) = (at / FAN, 1 << (at % FAN));
             at = group;

@@ -1,20 +1,21 @@
 //! Searches upwards and downwards find exactly the items that were announced.
 
 use super::*;
+use crate::ids::{TreeId, each};
 use proptest::prelude::*;
 use std::{collections::BTreeSet, vec::Vec};
 
 const KINDS: usize = 3;
 
 /// Calls `test` with an empty map of `items` items.
-fn with(items: usize, test: impl FnOnce(&Map<'_>)) {
+fn with(items: usize, test: impl FnOnce(&Map<'_, TreeId>)) {
     let zero = |words: usize| -> Vec<AtomicU64> { (0..words).map(|_| AtomicU64::new(0)).collect() };
     let levels = lengths(items, KINDS).map(zero);
-    test(&Map {
-        levels: levels.each_ref().map(Vec::as_slice),
-        kinds: KINDS,
+    test(&Map::new(
+        levels.each_ref().map(Vec::as_slice),
+        KINDS,
         items,
-    });
+    ));
 }
 
 /// Returns numbers of items that fill one level, two levels, three levels, and more.
@@ -31,18 +32,20 @@ proptest! {
         inverted in any::<bool>(),
     ) {
         let kind = Kind { index: 1, inverted };
-        let chosen: BTreeSet<_> = chosen.iter().map(|index| index.index(items)).collect();
+        let nth = |index: &prop::sample::Index| TreeId::new(index.index(items));
+        let chosen: BTreeSet<_> = chosen.iter().map(nth).collect();
         with(items, |map| {
+            let (first, end) = (TreeId::FIRST, TreeId::new(items));
             if inverted {
                 // Of an inverted kind all items are present at the start.
-                for item in (0..items).filter(|item| !chosen.contains(item)) {
+                for item in each(first..end).filter(|item| !chosen.contains(item)) {
                     map.retire(kind, item, || false);
                 }
             }
             for &item in &chosen {
                 map.announce(kind, item);
             }
-            for asked in asked.iter().map(|index| index.index(items)).chain([0, items]) {
+            for asked in asked.iter().map(nth).chain([first, end]) {
                 assert_eq!(map.next(kind, asked), chosen.range(asked..).next().copied());
                 assert_eq!(map.last(kind, asked), chosen.range(..asked).next_back().copied());
             }

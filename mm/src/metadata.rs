@@ -17,6 +17,7 @@ use crate::{
     frame::index,
     gib::AtomicGib,
     header::Header,
+    ids::{GibId, Id, Indexed, PerBlock, PerGib, PerTree, TreeId},
     map::{self, LEVELS, Map},
     run_bound::AtomicRunBound,
     state::AtomicState,
@@ -122,27 +123,27 @@ pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
     Layout::from_size_align(plan.bytes, align_of::<Header>()).map_err(|_| ConfigError::Empty)
 }
 
-/// The arrays of a zone. All of them are indexed by pageblock, if not stated otherwise.
+/// The arrays of a zone.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Arrays<'m> {
-    /// Search hints by tree: which trees may have blocks of a kind.
-    pub(crate) map: Map<'m>,
-    /// Search hints by GiB: which GiBs may be free.
-    pub(crate) gib_map: Map<'m>,
+    /// Search hints: which trees may have blocks of a kind.
+    pub(crate) map: Map<'m, TreeId>,
+    /// Search hints: which GiBs may be free.
+    pub(crate) gib_map: Map<'m, GibId>,
     /// The states of the GiBs.
-    pub(crate) gibs: &'m [AtomicGib],
-    /// By tree: the number of pageblocks of each class.
-    pub(crate) summaries: &'m [AtomicSummary],
+    pub(crate) gibs: PerGib<'m, AtomicGib>,
+    /// The number of pageblocks of each class.
+    pub(crate) summaries: PerTree<'m, AtomicSummary>,
     /// The state words: the number of frames in use, and flags.
-    pub(crate) states: &'m [AtomicState],
+    pub(crate) states: PerBlock<'m, AtomicState>,
     /// The upper bounds of the orders of free runs.
-    pub(crate) run_bounds: &'m [AtomicRunBound],
+    pub(crate) run_bounds: PerBlock<'m, AtomicRunBound>,
     /// The allocation bitmaps.
-    pub(crate) bits: &'m [Line],
+    pub(crate) bits: PerBlock<'m, Line>,
     /// Which groups of 64 frames were ever allocated. Empty without use marks.
-    pub(crate) used: &'m [AtomicUsed],
+    pub(crate) used: PerBlock<'m, AtomicUsed>,
     /// Which frames the host may hold memory for. Empty without frame marks.
-    pub(crate) touched: &'m [Line],
+    pub(crate) touched: PerBlock<'m, Line>,
 }
 
 /// Returns the header at the start of the metadata.
@@ -180,13 +181,13 @@ pub(crate) unsafe fn map<'m>(
             Arrays {
                 map: maps(base, zone.map, zone.trees, TREE_KINDS),
                 gib_map: maps(base, zone.gib_map, zone.gib_count, GIB_KINDS),
-                gibs: array(base, zone.gibs, zone.gib_count),
-                summaries: array(base, zone.summaries, zone.trees),
-                states: array(base, zone.states, blocks),
-                run_bounds: array(base, zone.run_bounds, blocks),
-                bits: array(base, zone.bits, blocks),
-                used: array(base, zone.used, marked(zone.used)),
-                touched: array(base, zone.touched, marked(zone.touched)),
+                gibs: Indexed::new(array(base, zone.gibs, zone.gib_count)),
+                summaries: Indexed::new(array(base, zone.summaries, zone.trees)),
+                states: Indexed::new(array(base, zone.states, blocks)),
+                run_bounds: Indexed::new(array(base, zone.run_bounds, blocks)),
+                bits: Indexed::new(array(base, zone.bits, blocks)),
+                used: Indexed::new(array(base, zone.used, marked(zone.used))),
+                touched: Indexed::new(array(base, zone.touched, marked(zone.touched))),
             }
         }
     });
@@ -207,19 +208,14 @@ unsafe fn array<'m, T>(base: NonNull<u8>, offset: usize, length: usize) -> &'m [
 ///
 /// # Safety
 /// The `u64`s of a map of this number of items and kinds are at these offsets for `'m`.
-unsafe fn maps<'m>(
+unsafe fn maps<'m, I: Id>(
     base: NonNull<u8>,
     offsets: [usize; LEVELS],
     items: usize,
     kinds: usize,
-) -> Map<'m> {
+) -> Map<'m, I> {
     let lengths = map::lengths(items, kinds);
-    Map {
-        // SAFETY: the caller guarantees that the `u64`s of this level are at this offset for `'m`.
-        levels: core::array::from_fn(|level| unsafe {
-            array(base, offsets[level], lengths[level])
-        }),
-        kinds,
-        items,
-    }
+    // SAFETY: the caller guarantees that the `u64`s of this level are at this offset for `'m`.
+    let level = |level: usize| unsafe { array(base, offsets[level], lengths[level]) };
+    Map::new(core::array::from_fn(level), kinds, items)
 }

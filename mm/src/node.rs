@@ -1,7 +1,7 @@
 //! NUMA nodes: the order in which a request tries the zones, and which zones it may use.
 
 use crate::{
-    Allocator, CpuCache, Request, Stats, ZoneKind,
+    Allocator, CpuCache, Request, Stats, ZoneId, ZoneKind,
     config::{Config, ConfigError, MAX_ZONES},
 };
 
@@ -36,7 +36,8 @@ impl NodePolicy {
 /// zones of a node the most general kind first.
 #[derive(Debug)]
 pub(crate) struct Fallback {
-    /// For each node, the zone numbers in order. Only the first `zones` entries of a row are used.
+    /// For each node, the indices of the zones in order. Only the first `zones` entries of a row
+    /// are used.
     rows: [[u8; MAX_ZONES]; MAX_NODES],
     zones: usize,
 }
@@ -79,9 +80,11 @@ impl Fallback {
     /// Returns all zones in the order in which requests from `node` try them. A `node` above the
     /// maximum gets the order of node 0.
     #[inline]
-    fn from(&self, node: u16) -> &[u8] {
+    fn from(&self, node: u16) -> impl Iterator<Item = ZoneId> {
         let row = self.rows.get(usize::from(node)).unwrap_or(&self.rows[0]);
-        &row[..self.zones]
+        row[..self.zones]
+            .iter()
+            .map(|&zone| ZoneId::new(usize::from(zone)))
     }
 }
 
@@ -107,20 +110,18 @@ pub(crate) fn check(config: &Config<'_>) -> Result<(), ConfigError> {
 }
 
 impl Allocator<'_> {
-    /// Returns the zone numbers that a request from `node` tries, in order, if it accepts zones up
+    /// Iterates over the zones that a request from `node` tries, in order, if it accepts zones up
     /// to the kind `highest`. The zones of `node` come first, the most general kind before the
     /// others, and then the zones of the nearest other node, and so on. A `node` that is not below
     /// [`MAX_NODES`] gets the order of node 0.
-    pub fn fallback(&self, node: u16, highest: ZoneKind) -> impl Iterator<Item = usize> {
-        let zones = self.fallback.from(node).iter();
-        zones
-            .map(|&zone| usize::from(zone))
-            .filter(move |&zone| self.zone(zone).zone.kind <= highest)
+    pub fn fallback(&self, node: u16, highest: ZoneKind) -> impl Iterator<Item = ZoneId> {
+        let zones = self.fallback.from(node);
+        zones.filter(move |&zone| self.zone(zone).zone.kind <= highest)
     }
 
     /// Returns the zones that `request` may use, in the order in which it tries them. `local` is
     /// the node of the per-CPU cache that makes the request.
-    pub(crate) fn candidates(&self, local: u16, request: Request) -> impl Iterator<Item = usize> {
+    pub(crate) fn candidates(&self, local: u16, request: Request) -> impl Iterator<Item = ZoneId> {
         let start = request.node.start(local);
         let strict = matches!(request.node, NodePolicy::Only(_));
         self.fallback(start, request.zone)
@@ -135,23 +136,23 @@ impl Allocator<'_> {
 
     /// Returns whether `zone` is on `node` or, if `node` has no memory, on the nearest node that
     /// has some.
-    fn is_nearest(&self, zone: usize, node: u16) -> bool {
-        let on = |zone: usize| self.zone(zone).zone.node;
-        let nearest = self.fallback.from(node).first();
-        nearest.is_some_and(|&nearest| on(zone) == on(usize::from(nearest)))
+    fn is_nearest(&self, zone: ZoneId, node: u16) -> bool {
+        let on = |zone: ZoneId| self.zone(zone).zone.node;
+        let nearest = self.fallback.from(node).next();
+        nearest.is_some_and(|nearest| on(zone) == on(nearest))
     }
 
     /// Returns whether `cache` may keep frames of `zone` that its CPU frees. It may not if the zone
     /// is on another node, as the frames would be handed out to requests for the local node. It may
     /// not either if the zone has a reserve, as the frames would be handed out to requests that
     /// must leave it.
-    pub(crate) fn may_keep(&self, zone: usize, cache: &CpuCache) -> bool {
+    pub(crate) fn may_keep(&self, zone: ZoneId, cache: &CpuCache) -> bool {
         self.is_nearest(zone, cache.node) && !self.zone(zone).zone.is_protected()
     }
 
     /// Returns whether frames of `zone` in `cache` may serve `request`: the zone is on the node
     /// that the request prefers, of a kind that it accepts, and keeps no reserve from it.
-    pub(crate) fn suits(&self, zone: usize, cache: &CpuCache, request: Request) -> bool {
+    pub(crate) fn suits(&self, zone: ZoneId, cache: &CpuCache, request: Request) -> bool {
         let of = self.zone(zone).zone;
         let node = request.node.start(cache.node);
         let near = match request.node {

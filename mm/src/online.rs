@@ -4,7 +4,7 @@
 use core::{error, fmt};
 
 use crate::{
-    Allocator, CpuCache, Frame, FrameRange, Order, PutBack, frame::PAGEBLOCK_FRAMES,
+    Allocator, CpuCache, Frame, FrameRange, Order, PutBack, frame::PAGEBLOCK_FRAMES, ids::BlockId,
     sync::Ordering, zone::ZoneRef,
 };
 
@@ -166,7 +166,7 @@ impl Allocator<'_> {
     fn for_each_block(
         &self,
         range: FrameRange,
-        mut visit: impl FnMut(ZoneRef<'_, '_>, usize, FrameRange) -> Result<(), OnlineError>,
+        mut visit: impl FnMut(ZoneRef<'_, '_>, BlockId, FrameRange) -> Result<(), OnlineError>,
     ) -> Result<(), (u64, OnlineError)> {
         let whole = range.start.is_aligned(Order::PAGEBLOCK)
             && range.frames.is_multiple_of(PAGEBLOCK_FRAMES)
@@ -202,7 +202,7 @@ impl ZoneRef<'_, '_> {
 
     /// Brings an offline pageblock online and counts its frames as free. Returns `false` if the
     /// pageblock is not offline.
-    fn bring_back(self, block: usize, how: PutBack) -> bool {
+    fn bring_back(self, block: BlockId, how: PutBack) -> bool {
         if !self.block(block).set_online(how == PutBack::Reported) {
             return false;
         }
@@ -213,7 +213,7 @@ impl ZoneRef<'_, '_> {
 
     /// Returns the first run of allocated frames in `block`, whose frames are `all`. Returns `all`
     /// if no frame has its bit set, as in a pageblock that is allocated whole.
-    fn frames_in_use(self, block: usize, all: FrameRange) -> FrameRange {
+    fn frames_in_use(self, block: BlockId, all: FrameRange) -> FrameRange {
         let bits = &self.zone.arrays.bits[block];
         let used = |frame: &u64| {
             let (word, bit) = (crate::frame::index(frame / 64), frame % 64);

@@ -13,6 +13,7 @@ use core::ops::Range;
 
 use crate::{
     Mobility,
+    ids::{Id, TreeId},
     shuffle::Turn,
     zone::{Wanted, Zone},
 };
@@ -23,8 +24,8 @@ use crate::{
 pub(crate) struct FreePart {
     /// The class of pageblocks to search for.
     pub(crate) wanted: Wanted,
-    /// The indices of the trees in the zone.
-    trees: Range<usize>,
+    /// The trees of the zone.
+    trees: Range<TreeId>,
     /// Whether the search starts at the highest GiB of `trees` and goes downwards.
     downwards: bool,
 }
@@ -35,24 +36,23 @@ pub(crate) struct FreeParts<'a, 'm> {
     zone: &'a Zone<'m>,
     mobility: Mobility,
     /// The tree from which the next GiB is searched for.
-    from: usize,
+    from: TreeId,
     /// The untouched part that follows the touched part of the same trees.
     second: Option<FreePart>,
 }
 
 /// An iterator over the trees of one [`FreePart`] that may have free pageblocks, in search order.
-/// It yields tree indices.
 pub(crate) struct FreeTrees<'a, 'm> {
     zone: &'a Zone<'m>,
     wanted: Wanted,
     /// Where the search within a GiB starts.
     turn: Turn,
     /// The trees of the present GiB that are still to be searched.
-    present: Range<usize>,
+    present: Range<TreeId>,
     /// The trees of the present GiB that follow these, as the search did not start at the first.
-    rest: Range<usize>,
+    rest: Range<TreeId>,
     /// If the search goes downwards, the GiB regions below this tree follow.
-    below: Option<usize>,
+    below: Option<TreeId>,
 }
 
 impl<'m> Zone<'m> {
@@ -62,21 +62,21 @@ impl<'m> Zone<'m> {
         FreeParts {
             zone: self,
             mobility,
-            from: 0,
+            from: TreeId::FIRST,
             second: None,
         }
     }
 
-    /// Returns the indices of the trees (64 MiB) of `part` that may have free pageblocks, in search
-    /// order. Within a GiB `turn` says which comes first. The search hints may be wrong, so a
-    /// returned tree may have none.
+    /// Returns the trees (64 MiB) of `part` that may have free pageblocks, in search order. Within
+    /// a GiB `turn` says which comes first. The search hints may be wrong, so a returned tree may
+    /// have none.
     pub(crate) fn free_trees(&self, part: &FreePart, turn: Turn) -> FreeTrees<'_, 'm> {
         let mut trees = FreeTrees {
             zone: self,
             wanted: part.wanted,
             turn,
-            present: 0..0,
-            rest: 0..0,
+            present: Range::default(),
+            rest: Range::default(),
             below: part.downwards.then_some(part.trees.end),
         };
         if !part.downwards {
@@ -87,8 +87,8 @@ impl<'m> Zone<'m> {
 }
 
 impl FreePart {
-    /// Returns whether the tree with index `tree` lies in this part.
-    pub(crate) fn has(&self, tree: usize) -> bool {
+    /// Returns whether `tree` lies in this part.
+    pub(crate) fn has(&self, tree: TreeId) -> bool {
         self.trees.contains(&tree)
     }
 }
@@ -100,9 +100,9 @@ impl Iterator for FreeParts<'_, '_> {
         if let Some(second) = self.second.take() {
             return Some(second);
         }
-        let all = self.zone.trees();
+        let end = self.zone.arrays.summaries.end();
         let (trees, downwards) = match self.mobility {
-            Mobility::Movable => (self.from..all, true),
+            Mobility::Movable => (self.from..end, true),
             Mobility::Unmovable | Mobility::Reclaimable => {
                 let of = |wanted: Wanted| self.zone.arrays.map.next(wanted.kind(), self.from);
                 let found = [Wanted::Touched, Wanted::Untouched].map(of);
@@ -127,7 +127,7 @@ impl Iterator for FreeParts<'_, '_> {
 
 impl FreeTrees<'_, '_> {
     /// Starts to search these trees of a GiB.
-    fn enter(&mut self, trees: Range<usize>) {
+    fn enter(&mut self, trees: Range<TreeId>) {
         let first = self.turn.first_tree(&trees);
         self.present = first..trees.end;
         self.rest = trees.start..first;
@@ -135,9 +135,9 @@ impl FreeTrees<'_, '_> {
 }
 
 impl Iterator for FreeTrees<'_, '_> {
-    type Item = usize;
+    type Item = TreeId;
 
-    fn next(&mut self) -> Option<usize> {
+    fn next(&mut self) -> Option<TreeId> {
         let (map, kind) = (&self.zone.arrays.map, self.wanted.kind());
         // Bounded: each turn but the last begins with a GiB below the one before, or with its rest.
         loop {
@@ -145,7 +145,7 @@ impl Iterator for FreeTrees<'_, '_> {
                 && let Some(tree) = map.next(kind, self.present.start)
                 && tree < self.present.end
             {
-                self.present.start = tree + 1;
+                self.present.start = tree.next();
                 return Some(tree);
             }
             self.present = core::mem::take(&mut self.rest);
@@ -153,7 +153,7 @@ impl Iterator for FreeTrees<'_, '_> {
                 let last = map.last(kind, self.below?)?;
                 let first = self.zone.gib_trees(last).start;
                 self.below = Some(first);
-                self.enter(first..last + 1);
+                self.enter(first..last.next());
             }
         }
     }

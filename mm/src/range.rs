@@ -7,6 +7,7 @@ use crate::{
     Allocator, CpuCache, Frame, FrameRange, Mobility,
     bitmap::{Taken, WORD_FRAMES},
     frame::PAGEBLOCK_FRAMES,
+    ids::BlockId,
     state::{Admission, BLOCK_FRAMES},
     zone::ZoneRef,
 };
@@ -161,7 +162,7 @@ impl Allocator<'_> {
 
 impl ZoneRef<'_, '_> {
     /// Returns the frame of the lowest bit of `word` in `block`.
-    fn frame_of(self, block: usize, word: Taken) -> Frame {
+    fn frame_of(self, block: BlockId, word: Taken) -> Frame {
         let inside = word.word as u64 * u64::from(WORD_FRAMES);
         self.zone
             .first_frame(block)
@@ -170,7 +171,7 @@ impl ZoneRef<'_, '_> {
 
     /// Checks that the frames of `word` in `block` are free. Fails with the first frame that is
     /// not, and the reason.
-    fn check_word(self, block: usize, word: Taken) -> Result<(), RangeError> {
+    fn check_word(self, block: BlockId, word: Taken) -> Result<(), RangeError> {
         let state = self.zone.arrays.states[block].load();
         let used = self.zone.arrays.bits[block].word(word.word) & word.mask;
         let first = self.frame_of(block, word);

@@ -10,11 +10,11 @@
 use core::convert::Infallible;
 
 use crate::{
-    Frame, FrameRange, PutBack, ReportSink,
+    Frame, FrameRange, PutBack, ReportSink, ZoneId,
     attach::Attached,
     frame::PAGEBLOCK_FRAMES,
+    ids::{Id, TreeId},
     state::{Class, State},
-    summary::TREE_BLOCKS,
     take::{OpenGib, TAKE_BLOCKS},
     zone::{Wanted, Zone},
 };
@@ -54,8 +54,8 @@ pub struct Step<E> {
 /// without a thread or a clock. Use one for each guest.
 #[derive(Debug, Default)]
 pub struct Reclaimer {
-    zone: usize,
-    tree: usize,
+    zone: ZoneId,
+    tree: TreeId,
     isolation_failures: Option<u32>,
 }
 
@@ -63,15 +63,15 @@ impl Reclaimer {
     /// Returns a reclaimer that begins at the start of memory.
     pub const fn new() -> Self {
         Self {
-            zone: 0,
-            tree: 0,
+            zone: ZoneId::FIRST,
+            tree: TreeId::FIRST,
             isolation_failures: None,
         }
     }
 
     /// Makes the next step begin a new pass at the start of memory. Does not access the guest.
     pub fn restart(&mut self) {
-        (self.zone, self.tree) = (0, 0);
+        (self.zone, self.tree) = (ZoneId::FIRST, TreeId::FIRST);
     }
 
     /// Takes free, touched pageblocks out of the next GiB that has some, has `sink` drop their
@@ -126,8 +126,9 @@ impl Reclaimer {
             };
             let next = zone.arrays.map.next(Wanted::Touched.kind(), self.tree);
             // The map is checked like everything that the guest writes.
-            let Some(tree) = next.filter(|&tree| tree < zone.trees()) else {
-                (self.zone, self.tree) = (self.zone + 1, 0);
+            let end = zone.arrays.summaries.end();
+            let Some(tree) = next.filter(|&tree| tree < end) else {
+                (self.zone, self.tree) = (self.zone.next(), TreeId::FIRST);
                 continue;
             };
             self.tree = tree;
@@ -136,7 +137,7 @@ impl Reclaimer {
                     return step;
                 }
             } else {
-                self.tree += 1;
+                self.tree = tree.next();
             }
         }
         step
@@ -153,7 +154,7 @@ impl Reclaimer {
         wanted: &mut impl FnMut(Frame) -> bool,
     ) -> bool {
         let Ok(mut open) = OpenGib::enter(zone, self.tree) else {
-            self.tree += 1;
+            self.tree = self.tree.next();
             return false;
         };
         let spare = (zone.free_frames() / FREE_PART).min(most);
@@ -161,9 +162,10 @@ impl Reclaimer {
         let gib = zone.gib_of(self.tree);
         let mut ranges = [FrameRange::new(Frame::new(0), 0); TAKE_BLOCKS];
         let mut count: usize = 0;
-        'trees: while self.tree < zone.trees() && zone.gib_of(self.tree) == gib {
+        let end = zone.arrays.summaries.end();
+        'trees: while self.tree < end && zone.gib_of(self.tree) == gib {
             if zone.summary(self.tree).count(Class::Touched) != 0 {
-                for block in self.tree * TREE_BLOCKS..(self.tree + 1) * TREE_BLOCKS {
+                for block in self.tree.blocks() {
                     if limit == 0 || open.is_full() {
                         break 'trees;
                     }
@@ -187,7 +189,7 @@ impl Reclaimer {
                     }
                 }
             }
-            self.tree += 1;
+            self.tree = self.tree.next();
         }
         let ranges = &ranges[..count];
         if ranges.is_empty() {
@@ -213,14 +215,14 @@ impl Reclaimer {
 
 /// Calls `wanted` for every free and touched pageblock of `tree`. Returns whether it wants one of
 /// them.
-fn is_any_wanted(zone: &Zone<'_>, tree: usize, wanted: &mut impl FnMut(Frame) -> bool) -> bool {
+fn is_any_wanted(zone: &Zone<'_>, tree: TreeId, wanted: &mut impl FnMut(Frame) -> bool) -> bool {
     if zone.summary(tree).count(Class::Touched) == 0 {
         return false;
     }
     // The state words of a GiB that is free as a whole do not say that its pageblocks are touched.
     let whole = zone.gib(tree).load().is_touched();
     let mut any = false;
-    for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+    for block in tree.blocks() {
         let state = zone.arrays.states.get(block);
         if state.is_some_and(|state| whole || state.load().is(Class::Touched)) {
             any |= wanted(zone.first_frame(block));

@@ -2,7 +2,7 @@
 //! out single frames, and with runs of frames.
 
 use crate::{
-    Allocator, CpuCache, Frame, Mobility, Order, Request,
+    Allocator, CpuCache, Frame, Mobility, Order, Request, ZoneId,
     bitmap::WORD_FRAMES,
     cpu_cache::HeldBlock,
     frame::PAGEBLOCK_FRAMES,
@@ -21,7 +21,7 @@ impl Allocator<'_> {
     /// pageblock from then on. Returns `None` if the zone has no suitable frame.
     pub(crate) fn refill(
         &self,
-        zone: usize,
+        zone: ZoneId,
         cache: &mut CpuCache,
         request: Request,
         spare: u64,
@@ -84,7 +84,7 @@ impl Allocator<'_> {
     /// the frames as allocated. Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         &self,
-        zone: usize,
+        zone: ZoneId,
         cache: &mut CpuCache,
         request: Request,
     ) -> Option<Frame> {

@@ -4,12 +4,12 @@
 use core::ops::Range;
 
 use crate::{
-    Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink,
+    Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink, ZoneId,
     bitmap::{Line, WORD_FRAMES, WORDS, run, runs},
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
+    ids::{BlockId, Id, TreeId, each},
     state::State,
-    summary::TREE_BLOCKS,
     zone::ZoneRef,
 };
 
@@ -33,7 +33,7 @@ pub(crate) enum Collected {
 #[derive(Debug)]
 pub(crate) struct ReportRequest<'a, 'm> {
     allocator: &'a Allocator<'m>,
-    zone: usize,
+    zone: ZoneId,
     order: Order,
     ranges: [FrameRange; REQUEST_RANGES],
     len: usize,
@@ -45,7 +45,12 @@ pub(crate) struct ReportRequest<'a, 'm> {
 impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Returns an empty request for ranges of `zone` of at least `order`. It takes at most `limit`
     /// frames, and never more than [`REQUEST_FRAMES`].
-    pub(crate) fn new(allocator: &'a Allocator<'m>, zone: usize, order: Order, limit: u64) -> Self {
+    pub(crate) fn new(
+        allocator: &'a Allocator<'m>,
+        zone: ZoneId,
+        order: Order,
+        limit: u64,
+    ) -> Self {
         let none = FrameRange::new(Frame::new(0), 0);
         Self {
             allocator,
@@ -97,31 +102,30 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Isolates and collects the free ranges to report in `blocks`, indices of pageblocks of one
-    /// tree (64 MiB). Returns the index of the first block that was not finished because the
-    /// request is full, or `None` if all were finished.
-    pub(crate) fn collect_in_tree(&mut self, blocks: Range<usize>) -> Option<usize> {
+    /// Isolates and collects the free ranges to report in `blocks`, pageblocks of one tree
+    /// (64 MiB). Returns the first block that was not finished because the request is full, or
+    /// `None` if all were finished.
+    pub(crate) fn collect_in_tree(&mut self, blocks: Range<BlockId>) -> Option<BlockId> {
         let fits = |request: &mut Self, block| request.collect(block) == Collected::All;
         if self.order != Order::PAGEBLOCK {
-            return blocks.into_iter().find(|&block| !fits(self, block));
+            return each(blocks).find(|&block| !fits(self, block));
         }
-        let tree = blocks.start / TREE_BLOCKS;
-        let first = tree * TREE_BLOCKS;
+        let tree = blocks.start.tree();
         let (mut whole, mut exact_marks) = (0_u32, false);
-        let states = &self.at().zone.arrays.states[blocks.clone()];
-        for (state, offset) in states.iter().zip(blocks.start - first..) {
+        let states = self.at().zone.arrays.states.slice(blocks.clone());
+        for (state, bit) in states.iter().zip(blocks.start.bit()..) {
             let state = state.load();
-            whole |= u32::from(state.is_touched_whole()) << offset;
+            whole |= u32::from(state.is_touched_whole()) << bit;
             exact_marks |= state.has_exact_marks();
         }
         let taken = self.fitting(whole);
         self.take_in_tree(tree, taken);
         if taken != whole {
-            return Some(first + (whole & !taken).trailing_zeros() as usize);
+            return Some(tree.block((whole & !taken).trailing_zeros() as usize));
         }
         // Pageblocks whose frames have their own touched bits follow one by one. The others are
         // isolated by now.
-        let mut rest = blocks.filter(|_| exact_marks);
+        let mut rest = each(blocks).filter(|_| exact_marks);
         rest.find(|&block| !fits(self, block))
     }
 
@@ -139,7 +143,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     /// Isolates and collects those of `blocks` (a bit for each pageblock of `tree`) that are free
     /// and touched as a whole.
-    fn take_in_tree(&mut self, tree: usize, blocks: u32) {
+    fn take_in_tree(&mut self, tree: TreeId, blocks: u32) {
         if blocks == 0 {
             return;
         }
@@ -148,22 +152,21 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         while left != 0 {
             let start = left.trailing_zeros();
             let blocks = (left >> start).trailing_ones();
-            let first = tree * TREE_BLOCKS + start as usize;
-            let frame = self.at().zone.first_frame(first);
+            let frame = self.at().zone.first_frame(tree.block(start as usize));
             let frames = u64::from(blocks) * PAGEBLOCK_FRAMES;
             self.push(FrameRange::new(frame, frames));
             left &= !run_of(start as usize, blocks.into());
         }
     }
 
-    /// Isolates and collects the free ranges of the pageblock with index `block` that should be
-    /// reported: of the request's order or above, and touched. At order 10 it examines the pair of
-    /// pageblocks that starts at `block`, and nothing if that is odd. Returns [`Collected::Full`]
-    /// if the request has no space for a range; what was collected before stays in it.
-    pub(crate) fn collect(&mut self, block: usize) -> Collected {
+    /// Isolates and collects the free ranges of `block` that should be reported: of the request's
+    /// order or above, and touched. At order 10 it examines the pair of pageblocks that starts at
+    /// `block`, and nothing if no pair does. Returns [`Collected::Full`] if the request has no
+    /// space for a range; what was collected before stays in it.
+    pub(crate) fn collect(&mut self, block: BlockId) -> Collected {
         let state = self.at().zone.arrays.states[block].load();
         if self.order > Order::PAGEBLOCK {
-            return if block.is_multiple_of(2) {
+            return if block.starts_pair() {
                 self.collect_pair(block)
             } else {
                 Collected::All
@@ -184,7 +187,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 
     /// Isolates and collects a free pageblock if it is touched.
-    fn collect_whole(&mut self, block: usize, state: State) -> Collected {
+    fn collect_whole(&mut self, block: BlockId, state: State) -> Collected {
         if !state.is_touched() {
             return Collected::All;
         }
@@ -213,9 +216,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     /// Isolates and collects the pair of pageblocks from `block` on, if both are free and one is
     /// touched.
-    fn collect_pair(&mut self, block: usize) -> Collected {
+    fn collect_pair(&mut self, block: BlockId) -> Collected {
         let states = self.at().zone.arrays.states;
-        let [low, high] = [block, block + 1].map(|block| states[block].load());
+        let [low, high] = [block, block.next()].map(|block| states[block].load());
         if !low.is_free() || !high.is_free() || !(low.is_touched() || high.is_touched()) {
             return Collected::All;
         }
@@ -227,7 +230,10 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         let Some(low) = self.allocator.isolate_block(self.zone, block, |_| true) else {
             return Collected::All;
         };
-        match self.allocator.isolate_block(self.zone, block + 1, |_| true) {
+        match self
+            .allocator
+            .isolate_block(self.zone, block.next(), |_| true)
+        {
             Some(_) => self.push(range),
             None => self.allocator.put_back(low, PutBack::Unchanged),
         }
@@ -236,7 +242,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     /// Returns the frames of bitmap word `word` that the host may hold memory for. Without exact
     /// touched bits that is every frame.
-    fn touched(&self, block: usize, word: usize) -> u64 {
+    fn touched(&self, block: BlockId, word: usize) -> u64 {
         let at = self.at().block(block);
         match at.touched {
             Some(touched) if at.state.load().has_exact_marks() => touched.word(word),
@@ -245,7 +251,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 
     /// Collects free runs of orders 0 to 6, which fit a bitmap word, in a partly used pageblock.
-    fn collect_in_words(&mut self, block: usize) -> Collected {
+    fn collect_in_words(&mut self, block: BlockId) -> Collected {
         let order = self.order.get();
         let first = self.at().zone.first_frame(block);
         for word in 0..WORDS {
@@ -274,7 +280,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 
     /// Collects free runs of orders 7 and 8, which span bitmap words, in a partly used pageblock.
-    fn collect_spans(&mut self, block: usize) -> Collected {
+    fn collect_spans(&mut self, block: BlockId) -> Collected {
         let frames = 1 << self.order.get();
         let span = (frames / WORD_FRAMES) as usize;
         let at = self.at().zone.first_frame(block);
@@ -299,7 +305,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     /// Takes `frames` frames out of a partly used pageblock with `take`, and counts them as
     /// isolated. Returns `false` if one of them was allocated in the meantime.
-    fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
+    fn borrow(&self, block: BlockId, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let zone = self.at().zone;
         zone.count_isolation();
         // Before the frames are taken, and in `put_back_some` until they are free again: a request
@@ -367,21 +373,19 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         let Some(block) = zone.block_of(start) else {
             unreachable!("{start:?} was isolated")
         };
-        let tree = block / TREE_BLOCKS;
-        let offset = block - tree * TREE_BLOCKS;
-        let most = (TREE_BLOCKS - offset).min(index(frames / PAGEBLOCK_FRAMES));
-        let states = zone.arrays.states[block..block + most].iter();
+        let most = block.left_in_tree().min(index(frames / PAGEBLOCK_FRAMES));
+        let states = zone.arrays.states.slice(block..block.offset(most)).iter();
         let mut isolated = states
             .take_while(|state| state.load().is_isolated())
             .count() as u64;
         if isolated != 0 {
             let last = start.offset((isolated - 1) * PAGEBLOCK_FRAMES);
-            if zone.block_of(last) != Some(block + index(isolated - 1)) {
+            if zone.block_of(last) != Some(block.offset(index(isolated - 1))) {
                 // The pageblocks are not adjacent in memory: another extent begins between them.
                 isolated = 1;
             }
-            let blocks = run_of(offset, isolated);
-            self.at().put_back_in_tree(tree, blocks, how);
+            let blocks = run_of(block.bit(), isolated);
+            self.at().put_back_in_tree(block.tree(), blocks, how);
             return isolated * PAGEBLOCK_FRAMES;
         }
         let inside = start.number() % PAGEBLOCK_FRAMES;

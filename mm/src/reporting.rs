@@ -16,8 +16,13 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, FrameRange, Order, config::MAX_ZONES, frame::PAGEBLOCK_FRAMES,
-    report::ReportRequest, state::Class, summary::TREE_BLOCKS, zone::Zone,
+    Allocator, FrameRange, Order, ZoneId,
+    config::MAX_ZONES,
+    frame::PAGEBLOCK_FRAMES,
+    ids::{BlockId, Id},
+    report::ReportRequest,
+    state::Class,
+    zone::Zone,
 };
 
 /// The time from the free that requests a pass to the pass, and from one pass to the next.
@@ -93,8 +98,8 @@ impl<E> Poll<E> {
 pub struct Reporter {
     stage: Stage,
     delay: Duration,
-    /// For each zone, the index of the pageblock at which the next pass starts.
-    cursors: [usize; MAX_ZONES],
+    /// For each zone, the pageblock at which the next pass starts.
+    cursors: [BlockId; MAX_ZONES],
 }
 
 /// The state of the reporter.
@@ -131,7 +136,7 @@ impl Reporter {
         Self {
             stage: Stage::Asleep,
             delay,
-            cursors: [0; MAX_ZONES],
+            cursors: [BlockId::FIRST; MAX_ZONES],
         }
     }
 
@@ -242,7 +247,7 @@ impl Reporter {
             allocator.shared.isolation_failures() != isolation_failures
                 || allocator.reporting_order() != set
         };
-        for zone in 0..allocator.zones() {
+        for zone in allocator.zone_ids() {
             if allocator.reporting_order() != set {
                 return PassEnd::WorkLeft;
             }
@@ -259,7 +264,7 @@ impl Reporter {
     /// Reports free ranges of one zone. Ends early if `stops` returns `true` after a request.
     fn pass_zone<S: ReportSink>(
         &mut self,
-        zone: usize,
+        zone: ZoneId,
         order: Order,
         stops: &impl Fn() -> bool,
         allocator: &Allocator<'_>,
@@ -268,18 +273,19 @@ impl Reporter {
     ) -> PassEnd<S::Error> {
         let at = allocator.zone(zone).zone;
         let mut budget = Budget::new(at.free_frames());
-        let start = self.cursors[zone];
+        let start = self.cursors[zone.index()];
         let blocks = at.blocks();
         let mut request = budget.request(allocator, zone, order);
         let (mut block, mut unseen) = (start, blocks);
         while unseen != 0 {
-            let of_tree = (TREE_BLOCKS - block % TREE_BLOCKS).min(unseen);
+            let of_tree = block.left_in_tree().min(unseen);
+            let behind = block.offset(of_tree);
             if allocator.may_report(zone, block, order) {
-                allocator.zone(zone).settle_tree(block / TREE_BLOCKS);
-                let mut left = block..block + of_tree;
+                allocator.zone(zone).settle_tree(block.tree());
+                let mut left = block..behind;
                 // Bounded by the budget: each turn after the first has sent a request.
                 while let Some(block) = request.collect_in_tree(left.clone()) {
-                    self.cursors[zone] = block;
+                    self.cursors[zone.index()] = block;
                     if request.frames() == 0 {
                         return if spare(at) < order.max(Order::PAGEBLOCK).frames() {
                             PassEnd::Short
@@ -298,7 +304,7 @@ impl Reporter {
                 }
             }
             unseen -= of_tree;
-            block = (block + of_tree) % blocks;
+            block = BlockId::new(behind.index() % blocks);
         }
         if request.frames() != 0
             && let Err(error) = budget.send(request, sink, poll)
@@ -340,7 +346,7 @@ impl Budget {
     fn request<'a, 'm>(
         &self,
         allocator: &'a Allocator<'m>,
-        zone: usize,
+        zone: ZoneId,
         order: Order,
     ) -> ReportRequest<'a, 'm> {
         let spare = spare(allocator.zone(zone).zone);
@@ -371,8 +377,8 @@ impl Budget {
 
 impl Allocator<'_> {
     /// Returns whether the tree of `block` may have free memory to report, by its summary.
-    fn may_report(&self, zone: usize, block: usize, order: Order) -> bool {
-        let summary = self.zone(zone).zone.summary(block / TREE_BLOCKS);
+    fn may_report(&self, zone: ZoneId, block: BlockId, order: Order) -> bool {
+        let summary = self.zone(zone).zone.summary(block.tree());
         let partial = crate::Mobility::ALL.map(|mobility| summary.count(Class::Partial(mobility)));
         summary.count(Class::Touched) != 0
             || order < Order::PAGEBLOCK && partial.iter().any(|&blocks| blocks != 0)

@@ -12,11 +12,11 @@ use core::{cell::Cell, ops::Range};
 use crate::{
     Contents, Frame, Mobility, Order,
     bitmap::{Taken, WORD_FRAMES},
+    ids::{BlockId, Id, TreeId},
     placing::{FreePart, FreeTrees},
     run_bound::RUN_ORDERS,
     shuffle::Turn,
     state::{Admission, BLOCK_FRAMES, Class},
-    summary::TREE_BLOCKS,
     zone::{Wanted, ZoneRef},
 };
 
@@ -28,8 +28,8 @@ const APART_ATTEMPTS: usize = 8;
 /// Frames of one word of a zone's bitmap.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Word {
-    /// The index of their pageblock in the zone.
-    pub(crate) block: usize,
+    /// Their pageblock.
+    pub(crate) block: BlockId,
     /// The number of the frame of bit 0.
     pub(crate) base: u64,
     /// A bit for each of the 64 frames from `base`; 1 = taken.
@@ -41,9 +41,9 @@ pub(crate) struct Word {
 pub(crate) struct OpenHint {
     /// The tree in which the cache last broke up a pageblock. This tree and the other one of its
     /// pair are the first choice for the next. `None` if another cache does so there.
-    pub(crate) home: Option<usize>,
+    pub(crate) home: Option<TreeId>,
     /// The pageblock that this search broke up, if any.
-    pub(crate) opened: Option<usize>,
+    pub(crate) opened: Option<BlockId>,
 }
 
 /// Which of several pageblocks a search prefers.
@@ -102,12 +102,12 @@ impl ZoneRef<'_, '_> {
     /// pageblock. Returns `None` if the zone has no free frame.
     pub(crate) fn take_word(
         self,
-        last: Option<usize>,
+        last: Option<BlockId>,
         hint: &mut OpenHint,
         mobility: Mobility,
         most: u32,
     ) -> Option<Word> {
-        let attempt = |block: usize, admit: Admission| {
+        let attempt = |block: BlockId, admit: Admission| {
             let admit = Admission {
                 hold: true,
                 ..admit
@@ -146,7 +146,7 @@ impl ZoneRef<'_, '_> {
         self,
         mut sought: impl Iterator<Item = Sought>,
         attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         sought.find_map(|sought| self.search(sought, attempts, &attempt))
     }
@@ -154,7 +154,7 @@ impl ZoneRef<'_, '_> {
     /// Allocates one frame, for a request whose pageblock the cache does not hold afterwards. Sets
     /// `hint` if it breaks up a free pageblock. Returns `None` if the zone has no free frame.
     pub(crate) fn take_frame(self, hint: &mut OpenHint, mobility: Mobility) -> Option<Frame> {
-        let attempt = |block: usize, admit: Admission| {
+        let attempt = |block: BlockId, admit: Admission| {
             let admit = Admission {
                 hold: false,
                 ..admit
@@ -169,7 +169,7 @@ impl ZoneRef<'_, '_> {
     }
 
     /// Returns the frames of `taken` with their frame numbers.
-    fn word(self, block: usize, taken: Taken) -> Word {
+    fn word(self, block: BlockId, taken: Taken) -> Word {
         let first = self.zone.first_frame(block).number();
         Word {
             block,
@@ -183,12 +183,12 @@ impl ZoneRef<'_, '_> {
     /// from then on (`hint.opened`). Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         self,
-        held: [Option<usize>; 2],
+        held: [Option<BlockId>; 2],
         hint: &mut OpenHint,
         order: Order,
         mobility: Mobility,
     ) -> Option<Frame> {
-        let attempt = |block: usize, admit: Admission| {
+        let attempt = |block: BlockId, admit: Admission| {
             let first = self.block(block).take_run(order, admit)?;
             Some(self.zone.first_frame(block).offset(first as u64))
         };
@@ -200,9 +200,9 @@ impl ZoneRef<'_, '_> {
     #[inline]
     fn try_last<T>(
         self,
-        last: Option<usize>,
+        last: Option<BlockId>,
         mobility: Mobility,
-        attempt: impl Fn(usize, Admission) -> Option<T>,
+        attempt: impl Fn(BlockId, Admission) -> Option<T>,
     ) -> Option<T> {
         let block = last?;
         let partial = self.zone.arrays.states[block]
@@ -223,9 +223,9 @@ impl ZoneRef<'_, '_> {
         self,
         order: Order,
         mobility: Mobility,
-        held: [Option<usize>; 2],
+        held: [Option<BlockId>; 2],
         hint: &mut OpenHint,
-        attempt: impl Fn(usize, Admission) -> Option<T>,
+        attempt: impl Fn(BlockId, Admission) -> Option<T>,
     ) -> Option<T> {
         let own = self.admission(mobility);
         let any = Admission { any: true, ..own };
@@ -275,7 +275,7 @@ impl ZoneRef<'_, '_> {
         best_fit(Prefer::Fullest, PARTIAL_ATTEMPTS)
             .or_else(|| {
                 held.into_iter().find_map(|held| {
-                    let fits = |&block: &usize| {
+                    let fits = |&block: &BlockId| {
                         let run_bound = self.zone.arrays.run_bounds[block].load();
                         run_bound.allows(order.get())
                     };
@@ -295,19 +295,18 @@ impl ZoneRef<'_, '_> {
                 if order != Order::BASE {
                     return None;
                 }
-                (0..self.zone.blocks()).find_map(|block| attempt(block, any))
+                self.zone.block_ids().find_map(|block| attempt(block, any))
             })
     }
 
     /// Allocates a free pageblock (order 9) or an aligned pair (order 10) for `mobility`. Returns
     /// its first frame, or `None` if the zone has none.
     pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
-        let take = |block: usize| {
+        let take = |block: BlockId| {
             if order == Order::PAGEBLOCK {
                 return self.block(block).take_whole(mobility).then_some(block);
             }
-            // A tree is aligned, so the lower of two buddies has an even index.
-            let (low, high) = (block & !1, block | 1);
+            let [low, high] = block.pair();
             let states = self.zone.arrays.states;
             if !states[low].load().is_free() || !states[high].load().is_free() {
                 return None;
@@ -346,8 +345,7 @@ impl ZoneRef<'_, '_> {
                 if wanted == Wanted::Touched {
                     self.settle_tree(tree);
                 }
-                let first = tree * TREE_BLOCKS;
-                for block in turn.offsets().map(|offset| first + offset) {
+                for block in turn.bits().map(|bit| tree.block(bit)) {
                     if taken == blocks.len() {
                         return taken;
                     }
@@ -377,7 +375,7 @@ impl ZoneRef<'_, '_> {
         part: &FreePart,
         order: Order,
         hint: &mut OpenHint,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         let turn = self.shared.shuffle.turn();
         let sought = Sought {
@@ -385,10 +383,10 @@ impl ZoneRef<'_, '_> {
             ..Sought::fullest(part.wanted, order)
         };
         let trees = || self.zone.free_trees(part, turn);
-        let attempt = |block: usize| Some((block, attempt(block)?));
+        let attempt = |block: BlockId| Some((block, attempt(block)?));
         let at_home = || {
             let home = hint.home?;
-            let mut trees = [home, home ^ 1].into_iter();
+            let mut trees = [home, home.pair_other()].into_iter();
             trees.find_map(|tree| {
                 // Does not read the tree's summary, as other CPUs write to it.
                 part.has(tree)
@@ -409,7 +407,7 @@ impl ZoneRef<'_, '_> {
                     .map(stays)
             })?;
         *hint = OpenHint {
-            home: stays.then_some(block / TREE_BLOCKS),
+            home: stays.then_some(block.tree()),
             opened: Some(block),
         };
         Some(found)
@@ -420,11 +418,14 @@ impl ZoneRef<'_, '_> {
         self,
         trees: FreeTrees<'_, '_>,
         sought: Sought,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         let mut seen = None;
         // The first tree of each pair represents both.
-        let mut firsts = trees.filter(|tree| seen.replace(tree / 2) != Some(tree / 2));
+        let mut firsts = trees.filter(|tree| {
+            let pair = tree.pair_start();
+            seen.replace(pair) != Some(pair)
+        });
         firsts.by_ref().take(APART_ATTEMPTS).find_map(|tree| {
             if self.is_held_around(tree) {
                 return None;
@@ -435,21 +436,21 @@ impl ZoneRef<'_, '_> {
 
     /// Returns whether a cache holds a pageblock in the pair of trees of `tree`, whose state words
     /// share cache lines.
-    fn is_held_around(self, tree: usize) -> bool {
-        let first = (tree & !1) * TREE_BLOCKS;
-        let end = (first + 2 * TREE_BLOCKS).min(self.zone.blocks());
-        self.is_held_among(first..end)
+    fn is_held_around(self, tree: TreeId) -> bool {
+        let first = tree.pair_start();
+        let end = first.offset(2).min(self.zone.arrays.summaries.end());
+        self.is_held_among(first.first_block()..end.first_block())
     }
 
     /// Returns whether a cache holds a pageblock below `block` in its pair of trees.
-    fn is_held_below(self, block: usize) -> bool {
-        let first = ((block / TREE_BLOCKS) & !1) * TREE_BLOCKS;
+    fn is_held_below(self, block: BlockId) -> bool {
+        let first = block.tree().pair_start().first_block();
         self.is_held_among(first..block)
     }
 
     /// Returns whether a cache holds one of `blocks`.
-    fn is_held_among(self, blocks: Range<usize>) -> bool {
-        let mut states = self.zone.arrays.states[blocks].iter();
+    fn is_held_among(self, blocks: Range<BlockId>) -> bool {
+        let mut states = self.zone.arrays.states.slice(blocks).iter();
         states.any(|state| state.load().is_held())
     }
 
@@ -459,12 +460,12 @@ impl ZoneRef<'_, '_> {
         self,
         sought: Sought,
         attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
-        let mut from = 0;
+        let mut from = TreeId::FIRST;
         let trees = core::iter::from_fn(|| {
             let tree = self.zone.arrays.map.next(sought.wanted.kind(), from)?;
-            from = tree + 1;
+            from = tree.next();
             Some(tree)
         });
         self.search_trees(trees, sought, attempts, attempt)
@@ -474,10 +475,10 @@ impl ZoneRef<'_, '_> {
     /// the map for trees without any. Returns the first result.
     fn search_trees<T>(
         self,
-        mut trees: impl Iterator<Item = usize>,
+        mut trees: impl Iterator<Item = TreeId>,
         sought: Sought,
         attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         while attempts.get() != 0
             && let Some(tree) = trees.next()
@@ -494,10 +495,10 @@ impl ZoneRef<'_, '_> {
     /// Calls `attempt` for the wanted pageblocks of `tree` if its summary counts any.
     fn search_tree<T>(
         self,
-        tree: usize,
+        tree: TreeId,
         sought: Sought,
         attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         if self.zone.summary(tree).count(sought.wanted.class()) == 0 {
             return None;
@@ -509,10 +510,10 @@ impl ZoneRef<'_, '_> {
     /// result.
     fn try_blocks<T>(
         self,
-        tree: usize,
+        tree: TreeId,
         sought: Sought,
         attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
+        attempt: impl Fn(BlockId) -> Option<T>,
     ) -> Option<T> {
         if sought.wanted == Wanted::Touched {
             self.settle_tree(tree);
@@ -520,47 +521,46 @@ impl ZoneRef<'_, '_> {
         let mut untried = !0;
         // Bounded by the pageblocks of a tree: each turn tries one.
         while attempts.get() != 0
-            && let Some(offset) = self.best_block(tree, sought, untried)
+            && let Some(bit) = self.best_block(tree, sought, untried)
         {
-            if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
+            if let Some(found) = attempt(tree.block(bit)) {
                 return Some(found);
             }
-            untried &= !(1 << offset);
+            untried &= !(1 << bit);
             attempts.set(attempts.get() - 1);
         }
         None
     }
 
-    /// Returns the offset in `tree` of the best pageblock among `untried` (a bit for each). Of free
+    /// Returns the bit of the best pageblock of `tree` among `untried` (a bit for each). Of free
     /// ones the first from the search's start on is as good as any. Returns `None` if no pageblock
     /// is wanted.
-    fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
+    fn best_block(self, tree: TreeId, sought: Sought, untried: u32) -> Option<usize> {
         let Sought { wanted, order, .. } = sought;
         let (class, free) = (
             wanted.class(),
             matches!(wanted, Wanted::Touched | Wanted::Untouched),
         );
-        let first = tree * TREE_BLOCKS;
-        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
-        let run_bounds = &self.zone.arrays.run_bounds[first..first + TREE_BLOCKS];
-        let is_untried = |offset: usize| untried & 1 << offset != 0;
+        let states = self.zone.arrays.states.of_tree(tree);
+        let run_bounds = self.zone.arrays.run_bounds.of_tree(tree);
+        let is_untried = |bit: usize| untried & 1 << bit != 0;
         if free {
-            let mut offsets = sought.turn.offsets();
-            return offsets.find(|&offset| is_untried(offset) && states[offset].load().is(class));
+            let mut bits = sought.turn.bits();
+            return bits.find(|&bit| is_untried(bit) && states[bit].load().is(class));
         }
         let states = states
             .iter()
             .enumerate()
-            .filter(|&(offset, _)| is_untried(offset));
-        let states = states.map(|(offset, state)| (offset, state.load()));
+            .filter(|&(bit, _)| is_untried(bit));
+        let states = states.map(|(bit, state)| (bit, state.load()));
         let mut best = None;
         let mut best_worth = 0;
-        for (offset, state) in states {
+        for (bit, state) in states {
             let unwanted = matches!(wanted, Wanted::Partial(..)) && state.is_held();
             if unwanted || !state.is(class) {
                 continue;
             }
-            let run_bound = run_bounds[offset].load();
+            let run_bound = run_bounds[bit].load();
             if !run_bound.allows(order.get()) {
                 continue;
             }
@@ -580,7 +580,7 @@ impl ZoneRef<'_, '_> {
             };
             if worth > best_worth {
                 best_worth = worth;
-                best = Some(offset);
+                best = Some(bit);
             }
         }
         best

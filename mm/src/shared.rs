@@ -4,7 +4,7 @@
 use core::fmt;
 
 use crate::{
-    Order, OrderError,
+    Order, OrderError, ZoneId,
     allocator::Events,
     bitmap::runs,
     frame::Frame,
@@ -68,8 +68,8 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Notifies the owner that the zone with this index ran low.
-    pub(crate) fn low_memory(&self, zone: usize) {
+    /// Notifies the owner that `zone` ran low.
+    pub(crate) fn low_memory(&self, zone: ZoneId) {
         self.events.low_memory(zone);
     }
 

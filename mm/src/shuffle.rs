@@ -11,7 +11,11 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{Allocator, summary::TREE_BLOCKS};
+use crate::{
+    Allocator,
+    ids::{Id, TreeId, each},
+    summary::TREE_BLOCKS,
+};
 
 /// The state of the generator of [`Turn`]s, which is odd while shuffling is on and 0 while it is
 /// off.
@@ -54,14 +58,15 @@ impl Turn {
     pub(crate) const NONE: Self = Self(0);
 
     /// Returns the tree of `trees` at which the search starts. An empty range gives its start.
-    pub(crate) fn first_tree(self, trees: &Range<usize>) -> usize {
+    pub(crate) fn first_tree(self, trees: &Range<TreeId>) -> TreeId {
         let offset = (self.0 >> 8) as usize;
-        trees.start + offset.checked_rem(trees.len()).unwrap_or(0)
+        let count = each(trees.clone()).len();
+        trees.start.offset(offset.checked_rem(count).unwrap_or(0))
     }
 
-    /// Returns the offsets in a tree of all its pageblocks in the order of the search. The two
-    /// pageblocks of a block of order 10 follow each other.
-    pub(crate) fn offsets(self) -> impl Iterator<Item = usize> {
+    /// Returns the bits that stand for the pageblocks of a tree, in the order of the search. The
+    /// two pageblocks of a block of order 10 follow each other.
+    pub(crate) fn bits(self) -> impl Iterator<Item = usize> {
         let first = self.0 as usize & (TREE_BLOCKS - 2);
         (0..TREE_BLOCKS).map(move |step| (first + step) % TREE_BLOCKS)
     }
@@ -89,22 +94,22 @@ mod tests {
     fn every_turn_visits_each_pageblock_once_and_pairs_stay_together() {
         let shuffle = Shuffle::off();
         assert_eq!(shuffle.turn(), Turn::NONE);
-        assert!(Turn::NONE.offsets().eq(0..TREE_BLOCKS));
-        assert_eq!(Turn::NONE.first_tree(&(3..19)), 3);
+        let range = |first: usize, end: usize| TreeId::new(first)..TreeId::new(end);
+        assert!(Turn::NONE.bits().eq(0..TREE_BLOCKS));
+        assert_eq!(Turn::NONE.first_tree(&range(3, 19)), TreeId::new(3));
         shuffle.0.store(5, Ordering::Relaxed);
         let (mut trees, mut pairs) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..1000 {
             let turn = shuffle.turn();
-            let offsets: Vec<_> = turn.offsets().collect();
-            assert_eq!(offsets.iter().collect::<BTreeSet<_>>().len(), TREE_BLOCKS);
+            let bits: Vec<_> = turn.bits().collect();
+            assert_eq!(bits.iter().collect::<BTreeSet<_>>().len(), TREE_BLOCKS);
             assert!(
-                offsets
-                    .chunks(2)
+                bits.chunks(2)
                     .all(|pair| pair[0] % 2 == 0 && pair[1] == pair[0] + 1)
             );
-            pairs.insert(offsets[0]);
-            trees.insert(turn.first_tree(&(3..19)));
-            assert_eq!(turn.first_tree(&(7..7)), 7);
+            pairs.insert(bits[0]);
+            trees.insert(turn.first_tree(&range(3, 19)));
+            assert_eq!(turn.first_tree(&range(7, 7)), TreeId::new(7));
         }
         assert_eq!((trees.len(), pairs.len()), (16, TREE_BLOCKS / 2));
     }

@@ -2,9 +2,10 @@
 //! `/proc/pagetypeinfo`.
 
 use crate::{
-    Allocator, Mobility, Order, Watermarks, ZoneKind,
+    Allocator, Mobility, Order, Watermarks, ZoneId, ZoneKind,
     bitmap::{WORDS, run, runs},
     frame::PAGEBLOCK_FRAMES,
+    ids::Id,
     state::{BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
     sync::Ordering,
@@ -89,7 +90,7 @@ impl Allocator<'_> {
     /// finds fewer free frames than its `low` watermark until it has as many as its `high`
     /// watermark. Linux's background reclaim runs at these times. The value may be out of date.
     pub fn is_low_on_memory(&self) -> bool {
-        (0..self.zones())
+        self.zone_ids()
             .map(|zone| self.zone(zone).zone)
             .filter(|zone| zone.managed() != 0)
             .all(|zone| zone.low_memory.is_low())
@@ -98,15 +99,15 @@ impl Allocator<'_> {
     /// Returns the number of managed frames of all zones together, without those that are offline.
     /// Reads one counter for each zone.
     pub fn managed_frames(&self) -> u64 {
-        (0..self.zones())
+        self.zone_ids()
             .map(|zone| self.zone(zone).zone.managed())
             .sum()
     }
 
-    /// Returns the sums of the statistics of the zones for whose index `wanted` returns `true`, or
-    /// zeros if there is none.
-    pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
-        (0..self.zones())
+    /// Returns the sums of the statistics of the zones for which `wanted` returns `true`, or zeros
+    /// if there is none.
+    pub(crate) fn stats_of(&self, wanted: impl Fn(ZoneId) -> bool) -> Stats {
+        self.zone_ids()
             .filter(|&zone| wanted(zone))
             .map(|zone| self.zone_stats(zone))
             .fold(Stats::default(), |sum, zone| {
@@ -130,10 +131,10 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn zone_stats(&self, zone: usize) -> ZoneStats {
+    pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
         let zone = self.zone(zone).zone;
         let (mut blocks_of, mut free_blocks, mut touched) = ([0; Mobility::ALL.len()], 0, 0);
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             let summary = zone.summary(tree);
             let at_most = |blocks: u8| u64::from(blocks).min(TREE_BLOCKS as u64);
             for (sum, mobility) in blocks_of.iter_mut().zip(Mobility::ALL) {
@@ -166,7 +167,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
+    pub fn free_blocks(&self, zone: ZoneId, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }
 
@@ -175,11 +176,11 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn free_areas(&self, zone: usize) -> FreeAreas {
+    pub fn free_areas(&self, zone: ZoneId) -> FreeAreas {
         let zone = self.zone(zone).zone;
         let mut areas = FreeAreas::default();
         let movable = Mobility::Movable.index();
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             if zone.gib(tree).load().is_huge() {
                 continue;
             }
@@ -187,9 +188,9 @@ impl Allocator<'_> {
                 areas.counts[10][movable] += TREE_BLOCKS as u64 / 2;
                 continue;
             }
-            let blocks = tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS;
-            for low in blocks.step_by(2) {
-                let pair = [low, low + 1].map(|block| (block, zone.arrays.states[block].load()));
+            for low in tree.blocks().step_by(2) {
+                let pair = [low, low.next()];
+                let pair = pair.map(|block| (block, zone.arrays.states[block].load()));
                 if pair.iter().all(|(_, state)| state.is_free()) {
                     areas.counts[10][movable] += 1;
                     continue;

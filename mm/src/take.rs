@@ -18,11 +18,11 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     gib::AtomicGib,
     header::{HOST_ASLEEP, HOST_AWAKE},
+    ids::{BlockId, GibId, Id, TreeId, each},
     run_bound::RunBound,
     state::{Change, Class, State},
     summary::{AtomicSummary, TREE_BLOCKS},
     sync::Ordering,
-    whole::blocks_from,
     zone::{FREE_GIBS, Wanted, Zone},
 };
 
@@ -77,9 +77,9 @@ impl error::Error for TakeError {}
 #[must_use = "the guest lacks what was taken unless it is closed"]
 pub struct OpenGib<'a, 'm> {
     zone: &'a Zone<'m>,
-    gib: usize,
-    /// The indices of the pageblocks that are out; the first `len` are valid.
-    taken: [usize; TAKE_BLOCKS],
+    gib: GibId,
+    /// The pageblocks that are out; the first `len` entries are valid.
+    taken: [BlockId; TAKE_BLOCKS],
     len: usize,
 }
 
@@ -106,8 +106,8 @@ impl Attached<'_> {
     /// Returns whether the word of any GiB says that a host is in it: this one, or one that was
     /// killed before it closed the GiB.
     pub fn is_left_open(&self) -> bool {
-        let zones = (0..).map_while(|zone| self.zone(zone));
-        let mut gibs = zones.flat_map(|zone| zone.arrays.gibs);
+        let zones = self.each_zone();
+        let mut gibs = zones.flat_map(|zone| zone.arrays.gibs.iter());
         gibs.any(|gib| gib.load().has_host())
     }
 
@@ -116,7 +116,7 @@ impl Attached<'_> {
     /// at a summary that the killed host may not have updated. The caller must know that no other
     /// host is attached.
     pub fn recover(&self, mut pause: impl FnMut()) -> u64 {
-        let zones = (0..).map_while(|zone| self.zone(zone));
+        let zones = self.each_zone();
         zones.map(|zone| recover_zone(zone, &mut pause)).sum()
     }
 
@@ -129,14 +129,14 @@ impl Attached<'_> {
     pub fn open(&self, frame: Frame) -> Result<OpenGib<'_, '_>, TakeError> {
         let (zone, block) = self.locate(frame).ok_or(TakeError::NotManaged)?;
         let zone = self.zone(zone).ok_or(TakeError::NotManaged)?;
-        OpenGib::enter(zone, block / TREE_BLOCKS)
+        OpenGib::enter(zone, block.tree())
     }
 }
 
 impl<'a, 'm> OpenGib<'a, 'm> {
-    /// Enters the GiB that contains the tree with index `tree`. Fails as [`Attached::open`] does,
-    /// except with `NotManaged`.
-    pub(crate) fn enter(zone: &'a Zone<'m>, tree: usize) -> Result<Self, TakeError> {
+    /// Enters the GiB that contains `tree`. Fails as [`Attached::open`] does, except with
+    /// `NotManaged`.
+    pub(crate) fn enter(zone: &'a Zone<'m>, tree: TreeId) -> Result<Self, TakeError> {
         let gib = zone.gib_of(tree);
         // Counted before any block is out: an allocation of the guest that fails for lack of it
         // must find the count.
@@ -150,7 +150,7 @@ impl<'a, 'm> OpenGib<'a, 'm> {
         Ok(Self {
             zone,
             gib,
-            taken: [0; TAKE_BLOCKS],
+            taken: [BlockId::FIRST; TAKE_BLOCKS],
             len: 0,
         })
     }
@@ -176,18 +176,18 @@ impl<'a, 'm> OpenGib<'a, 'm> {
     /// [`TAKE_BLOCKS`] pageblocks are out. No pageblock is taken then.
     pub fn take(&mut self, frame: Frame) -> Result<(), TakeError> {
         let block = self.zone.block_of(frame).ok_or(TakeError::NotManaged)?;
-        if self.zone.gib_of(block / TREE_BLOCKS) != self.gib {
+        if self.zone.gib_of(block.tree()) != self.gib {
             return Err(TakeError::NotManaged);
         }
         self.take_block(block, State::is_free)
     }
 
-    /// Takes the pageblock with index `block` of the GiB out, if it is free and `wanted` accepts
-    /// its state. Fails with `State` if it is not free or not wanted, with `Contended` if the guest
-    /// keeps changing its state word, and with `Full` if [`TAKE_BLOCKS`] pageblocks are out.
+    /// Takes `block`, a pageblock of the GiB, out, if it is free and `wanted` accepts its state.
+    /// Fails with `State` if it is not free or not wanted, with `Contended` if the guest keeps
+    /// changing its state word, and with `Full` if [`TAKE_BLOCKS`] pageblocks are out.
     pub(crate) fn take_block(
         &mut self,
-        block: usize,
+        block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Result<(), TakeError> {
         let room = self.taken.get_mut(self.len).ok_or(TakeError::Full)?;
@@ -206,7 +206,7 @@ impl<'a, 'm> OpenGib<'a, 'm> {
     /// [`PutBack::Reported`] says that the memory was dropped and reads as zero: the pageblocks
     /// become untouched, and their frames count as never used.
     pub fn close(self, how: PutBack) -> usize {
-        let put_back = |&block: &usize| self.put_back(block, how).is_ok();
+        let put_back = |&block: &BlockId| self.put_back(block, how).is_ok();
         let done = self.taken[..self.len]
             .iter()
             .filter(|block| put_back(block));
@@ -218,7 +218,7 @@ impl<'a, 'm> OpenGib<'a, 'm> {
     }
 
     /// Puts one pageblock back. Fails if its state word does not say that a host took it.
-    fn put_back(&self, block: usize, how: PutBack) -> Result<(), TakeError> {
+    fn put_back(&self, block: BlockId, how: PutBack) -> Result<(), TakeError> {
         let arrays = &self.zone.arrays;
         let state = arrays.states[block].load();
         let reported = how == PutBack::Reported;
@@ -241,7 +241,7 @@ impl<'a, 'm> OpenGib<'a, 'm> {
 /// if `step` refuses, and with `Contended` if the guest keeps changing the word.
 fn exchange(
     zone: &Zone<'_>,
-    block: usize,
+    block: BlockId,
     step: impl Fn(State) -> Option<State>,
 ) -> Result<Change, TakeError> {
     let state = &zone.arrays.states[block];
@@ -256,7 +256,7 @@ fn exchange(
 }
 
 /// Raises the count of a GiB and marks that a host is in it.
-fn enter(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
+fn enter(zone: &Zone<'_>, gib: GibId) -> Result<(), TakeError> {
     let word: &AtomicGib = &zone.arrays.gibs[gib];
     let mut hand_downs = 0;
     for _ in 0..ATTEMPTS {
@@ -282,7 +282,7 @@ fn enter(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
 }
 
 /// Lowers the count of a GiB and clears the mark of the host.
-fn leave(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
+fn leave(zone: &Zone<'_>, gib: GibId) -> Result<(), TakeError> {
     let word = &zone.arrays.gibs[gib];
     for _ in 0..ATTEMPTS {
         let old = word.load();
@@ -298,10 +298,10 @@ fn leave(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
 }
 
 /// Marks the free pageblocks of a GiB that was allocated whole as touched.
-fn hand_down(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
+fn hand_down(zone: &Zone<'_>, gib: GibId) -> Result<(), TakeError> {
     // A GiB without all its trees is never allocated whole.
     let first = zone.first_tree(gib).ok_or(TakeError::State)?;
-    for block in blocks_from(first) {
+    for block in each(first.blocks_of_gib()) {
         let touch = |old: State| (old.is_free() && !old.is_touched()).then_some(old.touched());
         match exchange(zone, block, touch) {
             Ok(change) => count(zone, block, change),
@@ -314,8 +314,8 @@ fn hand_down(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
 
 /// Counts a change of a pageblock, which is free or taken before and after, in the summary and the
 /// map.
-fn count(zone: &Zone<'_>, block: usize, change: Change) {
-    let tree = block / TREE_BLOCKS;
+fn count(zone: &Zone<'_>, block: BlockId, change: Change) {
+    let tree = block.tree();
     let (old, new) = (change.old.class(), change.new.class());
     zone.arrays.summaries[tree].count(old, new);
     if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
@@ -327,12 +327,12 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
 fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
     let mut blocks = 0;
     let gibs = zone.arrays.gibs;
-    for tree in 0..zone.trees() {
+    for tree in zone.tree_ids() {
         if gibs[zone.gib_of(tree)].load().has_host() {
             blocks += recover_tree(zone, tree, pause);
         }
     }
-    for (gib, word) in gibs.iter().enumerate() {
+    for (gib, word) in gibs.entries() {
         if word.load().has_host() {
             let _ = leave(zone, gib);
         } else if word.load().count() == 0 {
@@ -345,9 +345,9 @@ fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
 }
 
 /// Puts back the pageblocks of a tree that a killed host has taken, and repairs the summary.
-fn recover_tree(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) -> u64 {
+fn recover_tree(zone: &Zone<'_>, tree: TreeId, pause: &mut impl FnMut()) -> u64 {
     let mut blocks = 0;
-    for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+    for block in tree.blocks() {
         // Its contents are unchanged or zero. Marking it as touched is right or costs one more
         // report.
         let back = |old: State| old.is_taken().then_some(old.put_back(false));
@@ -364,7 +364,7 @@ fn recover_tree(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) -> u64 {
 }
 
 /// Corrects the summary of a tree, if a change was made and not counted.
-fn count_again(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) {
+fn count_again(zone: &Zone<'_>, tree: TreeId, pause: &mut impl FnMut()) {
     let (mut alike, mut last) = (0, 0);
     for _ in 0..LOOKS {
         match off_by(zone, tree) {
@@ -384,10 +384,10 @@ fn count_again(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) {
 
 /// Returns the number that has to be added to the summary of a tree, or `None` if the guest changed
 /// the tree during the count.
-fn off_by(zone: &Zone<'_>, tree: usize) -> Option<u64> {
-    let states = &zone.arrays.states[tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS];
+fn off_by(zone: &Zone<'_>, tree: TreeId) -> Option<u64> {
+    let states = zone.arrays.states.of_tree(tree);
     let before = zone.arrays.summaries[tree].load();
-    let seen: [State; TREE_BLOCKS] = core::array::from_fn(|block| states[block].load());
+    let seen: [State; TREE_BLOCKS] = core::array::from_fn(|bit| states[bit].load());
     let counted = AtomicSummary::new();
     for state in seen {
         counted.count(Class::Untouched, state.class());

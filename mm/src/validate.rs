@@ -3,10 +3,11 @@
 use core::{error, fmt};
 
 use crate::{
-    Allocator,
-    gib::{GIB_BLOCKS, GIB_TREES},
+    Allocator, ZoneId,
+    gib::GIB_BLOCKS,
+    ids::Id,
     state::{BLOCK_FRAMES, Class},
-    summary::{AtomicSummary, TREE_BLOCKS},
+    summary::AtomicSummary,
     zone::{FREE_GIBS, Wanted, Zone},
 };
 
@@ -15,8 +16,8 @@ use crate::{
 pub enum Broken {
     /// The count of a pageblock is not the number of its bits that are set.
     Count {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the pageblock in the zone.
         block: usize,
         /// The count in its state word.
@@ -26,44 +27,44 @@ pub enum Broken {
     },
     /// A pageblock that is allocated whole, isolated, missing or offline has bits set.
     WholeWithBits {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the pageblock in the zone.
         block: usize,
     },
     /// Frames are marked as touched in a pageblock that is untouched or has no exact touched bits.
     TouchedMarks {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the pageblock in the zone.
         block: usize,
     },
     /// The summary of a tree does not match the classes of its pageblocks.
     Summary {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the tree in the zone.
         tree: usize,
     },
     /// The map hides a tree that has pageblocks of a kind that is searched for, or hides a free
     /// GiB.
     Hidden {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the tree, or of the first tree of the GiB.
         tree: usize,
     },
     /// A free run of a pageblock is larger than its run bound allows.
     RunBound {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the pageblock in the zone.
         block: usize,
     },
     /// The count of a GiB is not the number of its pageblocks in use.
     Gib {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The index of the GiB in the zone.
         gib: usize,
         /// The count in the GiB's word.
@@ -74,8 +75,8 @@ pub enum Broken {
     /// The zone's count of free frames does not match the sum over its pageblocks. Also returned if
     /// a per-CPU cache was not drained before.
     Free {
-        /// The number of the zone.
-        zone: usize,
+        /// The zone.
+        zone: ZoneId,
         /// The zone's count of free frames.
         count: u64,
         /// The sum over its pageblocks.
@@ -98,17 +99,18 @@ impl Allocator<'_> {
     /// # Errors
     /// Fails with the first invariant found broken.
     pub fn validate(&self) -> Result<(), Broken> {
-        (0..self.zones()).try_for_each(|zone| self.validate_zone(zone))
+        self.zone_ids()
+            .try_for_each(|zone| self.validate_zone(zone))
     }
 
-    fn validate_zone(&self, index: usize) -> Result<(), Broken> {
-        let zone = self.zone(index).zone;
+    fn validate_zone(&self, id: ZoneId) -> Result<(), Broken> {
+        let zone = self.zone(id).zone;
         let arrays = &zone.arrays;
         // Signed: frames are set aside for those in use in a pageblock that is being emptied.
         let mut free = 0;
-        for (tree, summary) in arrays.summaries.iter().enumerate() {
+        for (tree, summary) in arrays.summaries.entries() {
             let counted = AtomicSummary::new();
-            for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+            for block in tree.blocks() {
                 let state = arrays.states[block].load();
                 let (bits, touched) = (&arrays.bits[block], arrays.touched.get(block));
                 let marks = touched.map_or(0, |touched| touched.count_ones());
@@ -116,26 +118,35 @@ impl Allocator<'_> {
                 counted.count(Class::Untouched, state.class());
                 let whole = state.is_whole();
                 if whole && set != 0 {
-                    return Err(Broken::WholeWithBits { zone: index, block });
+                    return Err(Broken::WholeWithBits {
+                        zone: id,
+                        block: block.index(),
+                    });
                 }
                 let count = state.used();
                 if !whole && count != set || whole && count != BLOCK_FRAMES {
                     return Err(Broken::Count {
-                        zone: index,
-                        block,
+                        zone: id,
+                        block: block.index(),
                         count,
                         bits: set,
                     });
                 }
                 let exact_marks = state.is_touched() && state.has_exact_marks();
                 if !exact_marks && (state.has_exact_marks() || marks != 0) {
-                    return Err(Broken::TouchedMarks { zone: index, block });
+                    return Err(Broken::TouchedMarks {
+                        zone: id,
+                        block: block.index(),
+                    });
                 }
                 if state.class() != Class::Isolated
                     && !whole
                     && bits.run_bound() > arrays.run_bounds[block].load()
                 {
-                    return Err(Broken::RunBound { zone: index, block });
+                    return Err(Broken::RunBound {
+                        zone: id,
+                        block: block.index(),
+                    });
                 }
                 if state.is_emptying() {
                     free -= i64::from(count);
@@ -144,18 +155,24 @@ impl Allocator<'_> {
                 }
             }
             if counted.load() != summary.load() {
-                return Err(Broken::Summary { zone: index, tree });
+                return Err(Broken::Summary {
+                    zone: id,
+                    tree: tree.index(),
+                });
             }
             let hidden = |wanted: Wanted| zone.has(wanted, tree) && !zone.shows(wanted, tree);
             if Wanted::all().any(hidden) {
-                return Err(Broken::Hidden { zone: index, tree });
+                return Err(Broken::Hidden {
+                    zone: id,
+                    tree: tree.index(),
+                });
             }
         }
-        validate_gibs(index, zone)?;
+        validate_gibs(id, zone)?;
         let (count, free) = (zone.free_frames(), u64::try_from(free).unwrap_or(0));
         if count != free {
             return Err(Broken::Free {
-                zone: index,
+                zone: id,
                 count,
                 sum: free,
             });
@@ -165,37 +182,38 @@ impl Allocator<'_> {
 }
 
 /// Checks the word of each GiB of a zone.
-fn validate_gibs(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
+fn validate_gibs(id: ZoneId, zone: &Zone<'_>) -> Result<(), Broken> {
     let arrays = &zone.arrays;
-    for (gib, word) in arrays.gibs.iter().enumerate() {
+    for (gib, word) in arrays.gibs.entries() {
         let count = word.load().count();
         let Some(tree) = zone.first_tree(gib) else {
             // On the edge of an extent: its missing pageblocks count as used.
             if count == 0 {
-                let (zone, used) = (index, GIB_BLOCKS);
                 return Err(Broken::Gib {
-                    zone,
-                    gib,
+                    zone: id,
+                    gib: gib.index(),
                     count,
-                    used,
+                    used: GIB_BLOCKS,
                 });
             }
             continue;
         };
-        let blocks = tree * TREE_BLOCKS..(tree + GIB_TREES) * TREE_BLOCKS;
-        let used = blocks.filter(|&block| !arrays.states[block].load().is_free());
+        let states = arrays.states.slice(tree.blocks_of_gib()).iter();
+        let used = states.filter(|state| !state.load().is_free());
         let used = u32::try_from(used.count()).unwrap_or(GIB_BLOCKS);
         if used != count || word.load().is_huge() && used != 0 {
-            let zone = index;
             return Err(Broken::Gib {
-                zone,
-                gib,
+                zone: id,
+                gib: gib.index(),
                 count,
                 used,
             });
         }
         if word.load().is_free() && !arrays.gib_map.shows(FREE_GIBS, gib) {
-            return Err(Broken::Hidden { zone: index, tree });
+            return Err(Broken::Hidden {
+                zone: id,
+                tree: tree.index(),
+            });
         }
     }
     Ok(())

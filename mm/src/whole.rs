@@ -6,31 +6,26 @@ use crate::{
     block::Watch,
     frame::PAGEBLOCK_FRAMES,
     gib::{GIB_BLOCKS, GIB_TREES, Gib},
+    ids::{BlockId, GibId, Id, TreeId, each},
     run_bound::RunBound,
     state::Change,
-    summary::{TREE_BLOCKS, TREE_FRAMES},
+    summary::TREE_FRAMES,
     zone::{FREE_GIBS, Wanted, ZoneRef},
 };
-
-/// Returns the indices of the 512 pageblocks of the GiB whose first tree is `first_tree`.
-pub(crate) fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
-    let first = first_tree * TREE_BLOCKS;
-    first..first + GIB_BLOCKS as usize
-}
 
 impl ZoneRef<'_, '_> {
     /// Allocates an aligned GiB that is free as a whole for `mobility`. Returns its first frame, or
     /// `None` if the zone has none.
     pub(crate) fn take_gib(self, mobility: Mobility) -> Option<Frame> {
         let (map, gibs) = (&self.zone.arrays.gib_map, self.zone.arrays.gibs);
-        let mut from = 0;
+        let mut from = GibId::FIRST;
         while let Some(gib) = map.next(FREE_GIBS, from) {
-            from = gib + 1;
+            from = gib.next();
             // A GiB without all its trees counts the missing ones as used, so it is never taken.
             if gibs[gib].take(mobility)
                 && let Some(tree) = self.zone.first_tree(gib)
             {
-                return Some(self.zone.first_frame(tree * TREE_BLOCKS));
+                return Some(self.zone.first_frame(tree.first_block()));
             }
             map.retire(FREE_GIBS, gib, || gibs[gib].load().is_free());
         }
@@ -48,7 +43,7 @@ impl ZoneRef<'_, '_> {
         let Some(first) = blocks.first().and_then(|&frame| self.zone.block_of(frame)) else {
             return 0;
         };
-        let tree = first / TREE_BLOCKS;
+        let tree = first.tree();
         let mobility = self.zone.arrays.states[first].load().mobility();
         let (mut given, mut freed): (u32, u32) = (0, 0);
         let mut changed = None;
@@ -56,7 +51,7 @@ impl ZoneRef<'_, '_> {
             let block = self
                 .zone
                 .block_of(frame)
-                .filter(|block| block / TREE_BLOCKS == tree);
+                .filter(|block| block.tree() == tree);
             let Some(block) = block else { break };
             let state = &self.zone.arrays.states[block];
             if state.load().mobility() != mobility {
@@ -84,10 +79,10 @@ impl ZoneRef<'_, '_> {
         crate::frame::index(given.into())
     }
 
-    /// Returns the index of the GiB of `frame` and its first tree. Panics if the zone does not have
-    /// the whole GiB.
-    fn gib_at(self, frame: Frame) -> (usize, usize) {
-        let tree = self.zone.block_of(frame).map(|block| block / TREE_BLOCKS);
+    /// Returns the GiB of `frame` and its first tree. Panics if the zone does not have the whole
+    /// GiB.
+    fn gib_at(self, frame: Frame) -> (GibId, TreeId) {
+        let tree = self.zone.block_of(frame).map(BlockId::tree);
         let gib = tree.map(|tree| self.zone.gib_of(tree));
         let first = gib.and_then(|gib| self.zone.first_tree(gib));
         let (Some(gib), Some(first)) = (gib, first) else {
@@ -106,7 +101,7 @@ impl ZoneRef<'_, '_> {
         if !self.zone.arrays.touched.is_empty() {
             // The exact touched bits are older than this use of the GiB. The host may hold all of
             // it now.
-            for block in blocks_from(first) {
+            for block in each(first.blocks_of_gib()) {
                 self.block(block).drop_exact_marks();
             }
         }
@@ -114,20 +109,20 @@ impl ZoneRef<'_, '_> {
         self.zone
             .arrays
             .map
-            .announce_all(Wanted::Touched.kind(), first..first + GIB_TREES);
+            .announce_all(Wanted::Touched.kind(), first.trees_of_gib());
         self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
         self.shared.freed_gib(frame);
     }
 
-    /// Marks the free pageblocks of the GiB with index `gib`, which was allocated as a whole, as
-    /// touched. Does nothing if the zone lacks a part of the GiB. Any CPU may do so at any time:
-    /// the mark is right, or was right a moment ago and costs one more report.
+    /// Marks the free pageblocks of `gib`, which was allocated as a whole, as touched. Does nothing
+    /// if the zone lacks a part of the GiB. Any CPU may do so at any time: the mark is right, or
+    /// was right a moment ago and costs one more report.
     #[cold]
-    pub(crate) fn hand_down(self, gib: usize) {
+    pub(crate) fn hand_down(self, gib: GibId) {
         let Some(first) = self.zone.first_tree(gib) else {
             return;
         };
-        for block in blocks_from(first) {
+        for block in each(first.blocks_of_gib()) {
             if let Some(change) = self.zone.arrays.states[block].set_touched() {
                 self.count_free_class(block, change);
             }
@@ -136,8 +131,8 @@ impl ZoneRef<'_, '_> {
 
     /// Counts a change of the state of a pageblock in its tree's summary, and announces the new
     /// class in the map. The GiB's count is not changed.
-    pub(crate) fn count_free_class(self, block: usize, change: Change) {
-        let tree = block / TREE_BLOCKS;
+    pub(crate) fn count_free_class(self, block: BlockId, change: Change) {
+        let tree = block.tree();
         let (old, new) = (change.old.class(), change.new.class());
         self.zone.arrays.summaries[tree].count(old, new);
         if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
@@ -147,7 +142,7 @@ impl ZoneRef<'_, '_> {
 
     /// Moves the touched mark of the GiB that contains `tree` to the GiB's free pageblocks. Does
     /// nothing if the GiB has no such mark or is allocated as a whole.
-    pub(crate) fn settle_tree(self, tree: usize) {
+    pub(crate) fn settle_tree(self, tree: TreeId) {
         let gib = self.zone.gib_of(tree);
         let word = &self.zone.arrays.gibs[gib];
         let seen: Gib = word.load();
@@ -167,7 +162,7 @@ impl ZoneRef<'_, '_> {
             seen.is_huge(),
             "{frame:?} is split and is not allocated: {seen:?}"
         );
-        for block in blocks_from(first) {
+        for block in each(first.blocks_of_gib()) {
             let at = self.block(block);
             at.drop_exact_marks();
             if let Some(change) = at.state.take_whole(seen.mobility()) {
@@ -201,8 +196,8 @@ impl Allocator<'_> {
             at.split_gib(frame);
         }
         if order >= Order::PAGEBLOCK && into < Order::PAGEBLOCK {
-            let blocks = order.frames() / PAGEBLOCK_FRAMES;
-            for block in first..first + crate::frame::index(blocks) {
+            let blocks = crate::frame::index(order.frames() / PAGEBLOCK_FRAMES);
+            for block in each(first..first.offset(blocks)) {
                 at.block(block).split();
             }
         }

@@ -10,6 +10,7 @@ use crate::{
     frame::{PAGEBLOCK_FRAMES, index},
     gib::{AtomicGib, GIB_TREES, GIB_TREES_SHIFT},
     header::ZoneRecord,
+    ids::{BlockId, GibId, Id, TreeId},
     low_memory::LowMemory,
     lowmem_reserve::LowmemReserve,
     map::Kind,
@@ -138,25 +139,30 @@ impl<'m> Zone<'m> {
         self.arrays.states.len()
     }
 
-    /// Returns the index in the zone's arrays of the pageblock that has `frame`, or `None` if no
-    /// extent of the zone has it.
+    /// Iterates over the pageblocks of the zone's trees, in ascending order. Some of them may have
+    /// no memory.
+    pub(crate) fn block_ids(&self) -> impl Iterator<Item = BlockId> {
+        self.arrays.states.ids()
+    }
+
+    /// Returns the pageblock that contains `frame`, or `None` if no extent of the zone has it.
     #[inline]
-    pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
+    pub(crate) fn block_of(&self, frame: Frame) -> Option<BlockId> {
         let block = frame.number() / PAGEBLOCK_FRAMES;
         self.extents.as_slice().iter().find_map(|extent| {
             let inside = block.wrapping_sub(extent.first());
-            (inside < extent.blocks()).then(|| index(extent.base() + inside))
+            (inside < extent.blocks()).then(|| BlockId::new(index(extent.base() + inside)))
         })
     }
 
-    /// Returns the first frame of the pageblock with index `block` in the zone's arrays. In the
-    /// first and the last tree of an extent the frame may belong to another zone.
+    /// Returns the first frame of `block`. In the first and the last tree of an extent the frame
+    /// may belong to another zone.
     ///
     /// # Panics
     /// If there is no such pageblock.
     #[inline]
-    pub(crate) fn first_frame(&self, block: usize) -> Frame {
-        let (block, trees) = (block as u64, TREE_BLOCKS as u64);
+    pub(crate) fn first_frame(&self, block: BlockId) -> Frame {
+        let (block, trees) = (block.index() as u64, TREE_BLOCKS as u64);
         for extent in self.extents.as_slice() {
             if (block / trees).wrapping_sub(extent.base_tree()) < extent.trees() {
                 // Both are equally far from the start of a tree, so this is not below 0.
@@ -231,7 +237,7 @@ impl<'m> Zone<'m> {
 
     /// Clears the touched bits of the single frames of a pageblock. Does nothing without frame
     /// marks.
-    pub(crate) fn forget_touched(&self, block: usize) {
+    pub(crate) fn forget_touched(&self, block: BlockId) {
         if let Some(touched) = self.arrays.touched.get(block) {
             for word in 0..crate::bitmap::WORDS {
                 touched.unmark(word, !0);
@@ -255,9 +261,10 @@ impl<'m> Zone<'m> {
         if self.record.taken.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let blocks = (0..self.trees())
+        let blocks = self
+            .tree_ids()
             .filter(|&tree| self.gib(tree).load().has_host())
-            .flat_map(|tree| tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS);
+            .flat_map(TreeId::blocks);
         blocks
             .filter(|&block| self.arrays.states[block].load().is_taken())
             .count() as u64
@@ -274,56 +281,62 @@ impl<'m> Zone<'m> {
         self.arrays.summaries.len()
     }
 
-    /// Returns the index of the GiB that contains the tree (32 pageblocks) with index `tree`.
+    /// Iterates over the trees (32 pageblocks each) of the zone, in ascending order.
+    pub(crate) fn tree_ids(&self) -> impl Iterator<Item = TreeId> {
+        self.arrays.summaries.ids()
+    }
+
+    /// Returns the GiB that contains `tree` (32 pageblocks).
     ///
     /// # Panics
     /// If there is no such tree.
     #[inline]
-    pub(crate) fn gib_of(&self, tree: usize) -> usize {
+    pub(crate) fn gib_of(&self, tree: TreeId) -> GibId {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (tree as u64).wrapping_sub(extent.base_tree());
+            let inside = (tree.index() as u64).wrapping_sub(extent.base_tree());
             if inside < extent.trees() {
                 let gib = (extent.first_tree() + inside) >> GIB_TREES_SHIFT;
-                return index(base + gib - extent.first_gib());
+                return GibId::new(index(base + gib - extent.first_gib()));
             }
             base += extent.gibs();
         }
-        unreachable!("tree {tree} of {}", self.trees())
+        unreachable!("tree {} of {}", tree.index(), self.trees())
     }
 
     /// Returns the word of the GiB that contains `tree` (32 pageblocks).
     #[inline]
-    pub(crate) fn gib(&self, tree: usize) -> &'m AtomicGib {
+    pub(crate) fn gib(&self, tree: TreeId) -> &AtomicGib {
         &self.arrays.gibs[self.gib_of(tree)]
     }
 
     /// Returns the trees (32 pageblocks each) of the zone that are in the same GiB as `tree`. They
     /// may be fewer than a GiB has.
-    pub(crate) fn gib_trees(&self, tree: usize) -> core::ops::Range<usize> {
-        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
+    pub(crate) fn gib_trees(&self, tree: TreeId) -> core::ops::Range<TreeId> {
+        let inside = |extent: &Extent| (tree.index() as u64).wrapping_sub(extent.base_tree());
         let of = |extent: &&Extent| inside(extent) < extent.trees();
         let Some(extent) = self.extents.as_slice().iter().find(of) else {
-            return tree..tree + 1;
+            return tree..tree.next();
         };
         let number = extent.first_tree() + inside(extent);
         let first = number >> GIB_TREES_SHIFT << GIB_TREES_SHIFT;
         let end = (first + GIB_TREES as u64).min(extent.first_tree() + extent.trees());
-        let at = |number: u64| index(extent.base_tree() + number - extent.first_tree());
+        let at =
+            |number: u64| TreeId::new(index(extent.base_tree() + number - extent.first_tree()));
         at(first.max(extent.first_tree()))..at(end)
     }
 
-    /// Returns the first tree (32 pageblocks) of the GiB with index `gib`. Returns `None` if the
-    /// zone lacks a tree of it.
-    pub(crate) fn first_tree(&self, gib: usize) -> Option<usize> {
+    /// Returns the first tree (32 pageblocks) of `gib`. Returns `None` if the zone lacks a tree of
+    /// it.
+    pub(crate) fn first_tree(&self, gib: GibId) -> Option<TreeId> {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (gib as u64).wrapping_sub(base);
+            let inside = (gib.index() as u64).wrapping_sub(base);
             if inside < extent.gibs() {
                 let first = (extent.first_gib() + inside) << GIB_TREES_SHIFT;
                 let offset = first.checked_sub(extent.first_tree())?;
                 let whole = offset + GIB_TREES as u64 <= extent.trees();
-                return whole.then_some(index(extent.base_tree() + offset));
+                return whole.then_some(TreeId::new(index(extent.base_tree() + offset)));
             }
             base += extent.gibs();
         }
@@ -334,7 +347,7 @@ impl<'m> Zone<'m> {
     /// allocated as a whole, all count as full. If it was and its pageblocks are not yet marked as
     /// touched, all count as touched and free.
     #[inline]
-    pub(crate) fn summary(&self, tree: usize) -> Summary {
+    pub(crate) fn summary(&self, tree: TreeId) -> Summary {
         let gib = self.gib(tree).load();
         if gib.is_huge() {
             Summary::all(Class::Full(gib.mobility()))
@@ -348,28 +361,29 @@ impl<'m> Zone<'m> {
     /// Notes in the map that `tree` may have a pageblock of the kind `wanted`, so that searches
     /// find it.
     #[inline]
-    pub(crate) fn announce(&self, wanted: Wanted, tree: usize) {
+    pub(crate) fn announce(&self, wanted: Wanted, tree: TreeId) {
         self.arrays.map.announce(wanted.kind(), tree);
     }
 
     /// Returns whether the map leads a search for `wanted` to `tree`.
-    pub(crate) fn shows(&self, wanted: Wanted, tree: usize) -> bool {
+    pub(crate) fn shows(&self, wanted: Wanted, tree: TreeId) -> bool {
         self.arrays.map.shows(wanted.kind(), tree)
     }
 
     /// Returns whether `tree` (32 pageblocks) has a pageblock of the kind `wanted`. For free
     /// pageblocks only its summary is read, otherwise the state words, too.
-    pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
+    pub(crate) fn has(&self, wanted: Wanted, tree: TreeId) -> bool {
         if self.summary(tree).count(wanted.class()) == 0 {
             return false;
         }
-        let first = tree * TREE_BLOCKS;
         !matches!(wanted.class(), Class::Partial(_))
-            || (first..first + TREE_BLOCKS).any(|block| self.offers(block) == Some(wanted))
+            || tree
+                .blocks()
+                .any(|block| self.offers(block) == Some(wanted))
     }
 
     /// Returns the kind of a pageblock, or `None` if no search looks for it.
-    fn offers(&self, block: usize) -> Option<Wanted> {
+    fn offers(&self, block: BlockId) -> Option<Wanted> {
         let state = self.arrays.states[block].load();
         Wanted::of(state, self.arrays.run_bounds[block].load())
     }
@@ -377,7 +391,7 @@ impl<'m> Zone<'m> {
     /// Removes `tree` from the map for `wanted`, if it has no such pageblock. If it gets one at the
     /// same time, it stays in the map.
     #[cold]
-    pub(crate) fn retire(&self, wanted: Wanted, tree: usize) {
+    pub(crate) fn retire(&self, wanted: Wanted, tree: TreeId) {
         if !self.has(wanted, tree) {
             self.arrays
                 .map
@@ -398,21 +412,20 @@ pub(crate) struct ZoneRef<'a, 'm> {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BlockObserver<'a, 'm> {
     at: ZoneRef<'a, 'm>,
-    block: usize,
+    block: BlockId,
 }
 
 impl Watch for BlockObserver<'_, '_> {
     #[inline]
     fn enter(&self) -> bool {
-        let tree = self.block / TREE_BLOCKS;
-        let gib = self.at.zone.gib_of(tree);
+        let gib = self.at.zone.gib_of(self.block.tree());
         self.at.zone.arrays.gibs[gib].enter(|| self.at.hand_down(gib))
     }
 
     #[inline]
     fn leave(&self) {
         let zone = self.at.zone;
-        let gib = zone.gib_of(self.block / TREE_BLOCKS);
+        let gib = zone.gib_of(self.block.tree());
         if zone.arrays.gibs[gib].leave() {
             zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }
@@ -425,7 +438,7 @@ impl Watch for BlockObserver<'_, '_> {
         if old == new && change.old.is_held() == change.new.is_held() {
             return;
         }
-        let tree = self.block / TREE_BLOCKS;
+        let tree = self.block.tree();
         if old != new {
             zone.arrays.summaries[tree].count(old, new);
         }
@@ -446,15 +459,15 @@ impl Watch for BlockObserver<'_, '_> {
         let state = zone.arrays.states[self.block].load_after_run_bound();
         if let Some(wanted @ (Wanted::Partial(..) | Wanted::Held(_))) = Wanted::of(state, run_bound)
         {
-            zone.announce(wanted, self.block / TREE_BLOCKS);
+            zone.announce(wanted, self.block.tree());
         }
     }
 }
 
 impl<'a, 'm> ZoneRef<'a, 'm> {
-    /// Returns the pageblock with index `block`.
+    /// Returns the pageblock.
     #[inline]
-    pub(crate) fn block(self, block: usize) -> Block<'a, BlockObserver<'a, 'm>> {
+    pub(crate) fn block(self, block: BlockId) -> Block<'a, BlockObserver<'a, 'm>> {
         let arrays = &self.zone.arrays;
         Block {
             state: &arrays.states[block],

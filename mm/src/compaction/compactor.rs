@@ -3,7 +3,9 @@
 
 use core::time::Duration;
 
-use crate::{Allocator, Frame, Mobility, Order, frame::PAGEBLOCK_FRAMES, zone::Zone};
+use crate::{
+    Allocator, Frame, Mobility, Order, ZoneId, frame::PAGEBLOCK_FRAMES, ids::BlockId, zone::Zone,
+};
 
 use super::{
     counters::{CompactionCounters, Compacts},
@@ -70,7 +72,7 @@ struct Rest {
 /// the lock while they migrate frames.
 #[derive(Debug)]
 pub struct Compactor {
-    zone: usize,
+    zone: ZoneId,
     scan: Scan,
     /// The time of the last scan.
     scanned: Duration,
@@ -95,9 +97,9 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    /// Returns the compactor of the zone with this index, without a plan. The index is not checked
-    /// here.
-    pub const fn new(zone: usize) -> Self {
+    /// Returns the compactor of this zone, without a plan. Whether there is such a zone is not
+    /// checked here.
+    pub const fn new(zone: ZoneId) -> Self {
         Self {
             zone,
             scan: Scan::new(),
@@ -116,8 +118,8 @@ impl Compactor {
         }
     }
 
-    /// Returns the index of the compactor's zone.
-    pub const fn zone(&self) -> usize {
+    /// Returns the compactor's zone.
+    pub const fn zone(&self) -> ZoneId {
         self.zone
     }
 
@@ -279,7 +281,7 @@ impl Compactor {
         self.order = order;
         let stuck = &mut self.stuck;
         let gained = |block| gained(zone, block, order);
-        let skip = |block: usize, used: u32| stuck.holds(now, block, used);
+        let skip = |block: BlockId, used: u32| stuck.holds(now, block, used);
         let lines_read = self.scan.scan(zone, gained, skip);
         self.counters.count_sources(self.by, lines_read, 0);
         self.scanned = now;
@@ -410,7 +412,7 @@ impl Compactor {
     }
 
     /// Updates the state after a pageblock was given back with `left` frames in use.
-    fn ended(&mut self, now: Duration, by: Compacts, block: usize, left: u32) -> Emptied {
+    fn ended(&mut self, now: Duration, by: Compacts, block: BlockId, left: u32) -> Emptied {
         if left == 0 {
             self.fruitless = 0;
             self.stuck.forget_block(block);

@@ -9,20 +9,21 @@
 use core::ops::Deref;
 
 use crate::{
-    Allocator, Frame, FrameRange, Mobility, Order,
+    Allocator, Frame, FrameRange, Mobility, Order, ZoneId,
     bitmap::WORDS,
     block::{Block, Watch},
     frame::PAGEBLOCK_FRAMES,
+    ids::BlockId,
     state::{BLOCK_FRAMES, State},
 };
 
 /// The position of a pageblock: its zone, and its frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
-    /// The index of its zone.
-    pub(crate) zone: usize,
-    /// Its index in the zone's arrays.
-    pub(crate) block: usize,
+    /// Its zone.
+    pub(crate) zone: ZoneId,
+    /// The pageblock in that zone.
+    pub(crate) block: BlockId,
     /// Its first frame.
     pub(crate) start: Frame,
 }
@@ -33,8 +34,8 @@ impl BlockPlace {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// Returns the index of the zone of the pageblock.
-    pub const fn zone(&self) -> usize {
+    /// Returns the zone that contains the pageblock.
+    pub const fn zone(&self) -> ZoneId {
         self.zone
     }
 }
@@ -80,13 +81,12 @@ impl Allocator<'_> {
         self.begin_block(zone, block, |_| true)
     }
 
-    /// Starts to empty a pageblock, by the index of its zone and its index in the zone's arrays.
-    /// Returns `None` if `wanted` refuses its state, or for the reasons of
-    /// [`begin_emptying`](Self::begin_emptying).
+    /// Starts to empty a pageblock of the zone. Returns `None` if `wanted` refuses its state, or
+    /// for the reasons of [`begin_emptying`](Self::begin_emptying).
     pub(crate) fn begin_block(
         &self,
-        zone: usize,
-        block: usize,
+        zone: ZoneId,
+        block: BlockId,
         wanted: impl Fn(State) -> bool,
     ) -> Option<EmptyingBlock> {
         let begun = self.set_aside(zone, block, |at| at.begin_emptying(wanted))?;
@@ -101,8 +101,8 @@ impl Allocator<'_> {
     /// that is `Some`.
     pub(crate) fn set_aside<T>(
         &self,
-        zone: usize,
-        block: usize,
+        zone: ZoneId,
+        block: BlockId,
         begin: impl FnOnce(Block<'_, crate::zone::BlockObserver<'_, '_>>) -> Option<T>,
     ) -> Option<T> {
         let at = self.zone(zone);
@@ -117,9 +117,9 @@ impl Allocator<'_> {
         begun
     }
 
-    /// Returns the position of the pageblock with index `block` in the zone's arrays. Panics if
-    /// there is no such zone or pageblock.
-    pub(crate) fn place(&self, zone: usize, block: usize) -> BlockPlace {
+    /// Returns the position of a pageblock of the zone. Panics if there is no such zone or
+    /// pageblock.
+    pub(crate) fn place(&self, zone: ZoneId, block: BlockId) -> BlockPlace {
         BlockPlace {
             zone,
             block,

@@ -6,10 +6,10 @@
 //! lies in no free block of that order, and the host may hold memory for it.
 
 use crate::{
-    Allocator, Mobility, Order,
+    Allocator, Mobility, Order, ZoneId,
     bitmap::{WORD_FRAMES, WORDS, run, runs},
+    ids::{BlockId, TreeId},
     state::{BLOCK_FRAMES, Class},
-    summary::TREE_BLOCKS,
     zone::Zone,
 };
 
@@ -48,7 +48,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn scattered_frames(&self, zone: usize, order: Order) -> u64 {
+    pub fn scattered_frames(&self, zone: ZoneId, order: Order) -> u64 {
         if order >= Order::PAGEBLOCK {
             return self.fragmentation(zone).scattered_frames();
         }
@@ -57,19 +57,18 @@ impl Allocator<'_> {
         }
         let zone = self.zone(zone).zone;
         let movable = Class::Partial(Mobility::Movable);
-        (0..zone.trees())
+        zone.tree_ids()
             .filter(|&tree| zone.summary(tree).count(movable) != 0)
-            .flat_map(|tree| tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS)
+            .flat_map(TreeId::blocks)
             .filter(|&block| zone.arrays.states[block].load().is(movable))
             .map(|block| u64::from(stranded(zone, block, order)))
             .sum()
     }
 }
 
-/// Returns the number of frames that the host gains if the pageblock with index `block` is emptied.
-/// `order` is the smallest order of free blocks that the host gets. Returns 0 if emptying gains
-/// nothing for certain.
-pub(super) fn gained(zone: &Zone<'_>, block: usize, order: Order) -> u32 {
+/// Returns the number of frames that the host gains if `block` is emptied. `order` is the smallest
+/// order of free blocks that the host gets. Returns 0 if emptying gains nothing for certain.
+pub(super) fn gained(zone: &Zone<'_>, block: BlockId, order: Order) -> u32 {
     if order < Order::PAGEBLOCK {
         return stranded(zone, block, order);
     }
@@ -78,7 +77,7 @@ pub(super) fn gained(zone: &Zone<'_>, block: usize, order: Order) -> u32 {
     }
     // Only pairs of free pageblocks are reported. If the other one is in use, its gaps may be where
     // the frames go, and the host then gets neither.
-    match zone.arrays.states[block ^ 1].load() {
+    match zone.arrays.states[block.buddy()].load() {
         buddy if buddy.is_free() => 2 * BLOCK_FRAMES,
         buddy if is_movable(buddy) => BLOCK_FRAMES,
         _ => 0,
@@ -87,7 +86,7 @@ pub(super) fn gained(zone: &Zone<'_>, block: usize, order: Order) -> u32 {
 
 /// Returns the number of free frames of a pageblock in partial use that lie in no free block of
 /// `order`, from 0 to 8, and that the host may hold memory for.
-fn stranded(zone: &Zone<'_>, block: usize, order: Order) -> u32 {
+fn stranded(zone: &Zone<'_>, block: BlockId, order: Order) -> u32 {
     let bits = &zone.arrays.bits[block];
     let exact = zone.arrays.states[block].load().has_exact_marks();
     let touched = zone.arrays.touched.get(block).filter(|_| exact);

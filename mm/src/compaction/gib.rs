@@ -4,12 +4,11 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, Mobility, Order,
+    Allocator, Frame, Mobility, Order, ZoneId,
     frame::PAGEBLOCK_FRAMES,
     gib::GIB_BLOCKS,
+    ids::{GibId, TreeId, each},
     state::{Class, State},
-    summary::TREE_BLOCKS,
-    whole::blocks_from,
     zone::ZoneRef,
 };
 
@@ -22,8 +21,8 @@ const JOIN_ATTEMPTS: usize = 1000;
 /// A GiB that compaction can empty, and the cost of that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GibPlan {
-    zone: usize,
-    gib: usize,
+    zone: ZoneId,
+    gib: GibId,
     /// Number of single frames that must be migrated.
     pub frames: u64,
     /// Number of pageblocks allocated as a whole, which must be split and migrated.
@@ -57,9 +56,10 @@ pub enum StuckGibs {
 #[derive(Debug)]
 #[must_use = "what is free of it is lost unless it is given back"]
 pub struct EmptyingGib {
-    zone: usize,
-    gib: usize,
-    first: usize,
+    zone: ZoneId,
+    gib: GibId,
+    /// The first of its trees.
+    first: TreeId,
 }
 
 /// The memory in use of a GiB.
@@ -106,9 +106,9 @@ impl Compactor {
         if free < needed {
             return Err(NoGib::Busy);
         }
-        let mut best: Option<(usize, Contents)> = None;
+        let mut best: Option<(GibId, Contents)> = None;
         let mut none = NoGib::Nowhere;
-        for gib in 0..zone.zone.arrays.gibs.len() {
+        for gib in zone.zone.arrays.gibs.ids() {
             if tried.iter().flatten().any(|plan| plan.gib == gib) {
                 continue;
             }
@@ -132,7 +132,7 @@ impl Compactor {
         })
     }
 
-    /// Returns the first frame and the memory in use of the GiB with index `gib`.
+    /// Returns the first frame and the memory in use of `gib`.
     ///
     /// # Errors
     /// Fails if something in it cannot be migrated, or not at the moment, and if the zone does not
@@ -141,7 +141,7 @@ impl Compactor {
         &mut self,
         now: Duration,
         at: ZoneRef<'_, '_>,
-        gib: usize,
+        gib: GibId,
         stuck: StuckGibs,
     ) -> Result<(Frame, Contents), NoGib> {
         let zone = at.zone;
@@ -149,19 +149,17 @@ impl Compactor {
         if zone.arrays.gibs[gib].load().is_huge() {
             return Err(NoGib::Nowhere);
         }
-        let blocks = blocks_from(first);
-        let trees = first..blocks.end / TREE_BLOCKS;
-        let moves = |tree: usize| {
+        let moves = |tree: TreeId| {
             let summary = zone.summary(tree);
             let others = [Mobility::Unmovable, Mobility::Reclaimable];
             others.into_iter().all(|other| summary.of(other) == 0)
         };
-        if !trees.into_iter().all(moves) {
+        if !each(first.trees_of_gib()).all(moves) {
             return Err(NoGib::Nowhere);
         }
         let mut found = Contents::default();
         let mut busy = false;
-        for block in blocks {
+        for block in each(first.blocks_of_gib()) {
             let state = zone.arrays.states[block].load();
             let used = state.used();
             match state.class() {
@@ -184,7 +182,7 @@ impl Compactor {
         if busy {
             return Err(NoGib::Busy);
         }
-        Ok((zone.first_frame(first * TREE_BLOCKS), found))
+        Ok((zone.first_frame(first.first_block()), found))
     }
 
     /// Starts to empty a planned GiB: takes out all of its pageblocks, so that their free frames
@@ -195,7 +193,7 @@ impl Compactor {
     /// that it allocates, and pageblocks to others that it allocates.
     pub fn begin_gib(&mut self, allocator: &Allocator<'_>, plan: GibPlan) -> Option<EmptyingGib> {
         let first = allocator.zone(plan.zone).zone.first_tree(plan.gib)?;
-        for block in blocks_from(first) {
+        for block in each(first.blocks_of_gib()) {
             let begun = allocator.set_aside(plan.zone, block, |at| {
                 let free = |state: &crate::state::AtomicState| state.begin_emptying(State::is_free);
                 let moves = |state: State| state.mobility() == Mobility::Movable;
@@ -203,7 +201,7 @@ impl Compactor {
                     .or_else(|| at.use_whole(free).map(|change| change.new))
             });
             if begun.is_none() {
-                for begun in blocks_from(first).take_while(|&begun| begun < block) {
+                for begun in each(first.first_block()..block) {
                     allocator.end_block(allocator.place(plan.zone, begun));
                 }
                 return None;
@@ -226,7 +224,7 @@ impl Compactor {
         gib: EmptyingGib,
         given_up: bool,
     ) {
-        for block in blocks_from(gib.first) {
+        for block in each(gib.first.blocks_of_gib()) {
             let left = allocator.end_block(allocator.place(gib.zone, block));
             if left != 0 && !given_up {
                 self.stuck.note(now, block, left);
@@ -242,7 +240,7 @@ impl EmptyingGib {
         allocator: &'a Allocator<'_>,
     ) -> impl Iterator<Item = BlockPlace> + use<'a> {
         let zone = self.zone;
-        blocks_from(self.first).map(move |block| allocator.place(zone, block))
+        each(self.first.blocks_of_gib()).map(move |block| allocator.place(zone, block))
     }
 }
 
@@ -259,7 +257,7 @@ impl Allocator<'_> {
         mobility: Mobility,
     ) -> Result<Frame, EmptyingGib> {
         let at = self.zone(gib.zone);
-        let states = &at.zone.arrays.states[blocks_from(gib.first)];
+        let states = at.zone.arrays.states.slice(gib.first.blocks_of_gib());
         let empty = states.iter().all(|state| state.load().used() == 0);
         let word = &at.zone.arrays.gibs[gib.gib];
         // After the GiB is allocated as a whole, no CPU reads the states of its pageblocks. So they
@@ -267,11 +265,11 @@ impl Allocator<'_> {
         if !empty || !(0..JOIN_ATTEMPTS).any(|_| word.join(GIB_BLOCKS, mobility)) {
             return Err(gib);
         }
-        for block in blocks_from(gib.first) {
+        for block in each(gib.first.blocks_of_gib()) {
             let change = at.zone.arrays.states[block].end_emptying();
             at.count_free_class(block, change);
         }
-        let frame = at.zone.first_frame(gib.first * TREE_BLOCKS);
+        let frame = at.zone.first_frame(gib.first.first_block());
         at.zone.hand_out(frame, Order::GIB);
         at.zone.count_isolated(-(Order::GIB.frames().cast_signed()));
         Ok(frame)

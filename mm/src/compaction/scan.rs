@@ -3,8 +3,8 @@
 
 use crate::{
     Mobility,
+    ids::{BlockId, Id},
     state::{BLOCK_FRAMES, Class, State},
-    summary::TREE_BLOCKS,
     zone::Zone,
 };
 
@@ -29,10 +29,10 @@ impl Source {
         from_end: 0,
     };
 
-    /// Returns the pageblock with index `block` and `used` frames in use, whose emptying gains
-    /// `gained` frames, at least 1.
-    fn new(block: usize, used: u32, gained: u32) -> Self {
-        let block = u32::try_from(block).unwrap_or(u32::MAX);
+    /// Returns the pageblock `block` with `used` frames in use, whose emptying gains `gained`
+    /// frames, at least 1.
+    fn new(block: BlockId, used: u32, gained: u32) -> Self {
+        let block = u32::try_from(block.index()).unwrap_or(u32::MAX);
         Self {
             price: used * BLOCK_FRAMES / gained,
             used,
@@ -45,9 +45,9 @@ impl Source {
         self.used
     }
 
-    /// Returns the index of the pageblock in the zone's arrays.
-    pub(crate) const fn block(self) -> usize {
-        (u32::MAX - self.from_end) as usize
+    /// Returns the pageblock.
+    pub(crate) fn block(self) -> BlockId {
+        BlockId::new((u32::MAX - self.from_end) as usize)
     }
 }
 
@@ -86,25 +86,25 @@ impl Scan {
     }
 
     /// Scans a zone and replaces the earlier result. Returns how many cache lines of state words it
-    /// read, each with 32 pageblocks. `gained` gets the index of a pageblock and returns how many
-    /// frames are gained if it is emptied. With 0 it is not emptied. `skip` gets the index of a
-    /// pageblock and its number of frames in use. It returns `true` for pageblocks that cannot be
-    /// emptied. All these remain possible targets.
+    /// read, each with 32 pageblocks. `gained` gets a pageblock and returns how many frames are
+    /// gained if it is emptied. With 0 it is not emptied. `skip` gets a pageblock and its number of
+    /// frames in use. It returns `true` for pageblocks that cannot be emptied. All these remain
+    /// possible targets.
     pub(crate) fn scan(
         &mut self,
         zone: &Zone<'_>,
-        gained: impl Fn(usize) -> u32,
-        mut skip: impl FnMut(usize, u32) -> bool,
+        gained: impl Fn(BlockId) -> u32,
+        mut skip: impl FnMut(BlockId, u32) -> bool,
     ) -> u64 {
         *self = Self::new();
         let mut best = Best::new();
         let mut lines_read = 0;
-        for tree in 0..zone.trees() {
+        for tree in zone.tree_ids() {
             if zone.summary(tree).count(Class::Partial(Mobility::Movable)) == 0 {
                 continue;
             }
             lines_read += 1;
-            for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+            for block in tree.blocks() {
                 let state = zone.arrays.states[block].load();
                 if !is_movable(state) {
                     continue;
@@ -231,7 +231,7 @@ mod tests {
         let mut best = Best::new();
         for (block, &used) in used.iter().enumerate() {
             scan.changed(0, used);
-            let source = Source::new(block, used, BLOCK_FRAMES);
+            let source = Source::new(BlockId::new(block), used, BLOCK_FRAMES);
             if best.admits(source) {
                 best.add(source);
             }
@@ -250,7 +250,7 @@ mod tests {
         all.sort_by_key(|&(&used, block)| (used, usize::MAX - block));
         assert_eq!(scan.sources().len(), SOURCES);
         for (source, (&used, block)) in scan.sources().iter().zip(all) {
-            assert_eq!((source.used(), source.block()), (used, block));
+            assert_eq!((source.used(), source.block()), (used, BlockId::new(block)));
         }
     }
 

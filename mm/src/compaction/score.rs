@@ -1,7 +1,7 @@
 //! The fragmentation score of a zone for huge pages ([`ZoneFragmentation`]), as in Nitin Gupta's
 //! *Proactive compaction* for Linux (v7, 2020).
 
-use crate::{Allocator, ZoneStats, frame::PAGEBLOCK_FRAMES};
+use crate::{Allocator, ZoneId, ZoneStats, frame::PAGEBLOCK_FRAMES};
 
 /// Fragmentation, in percent, down to which proactive compaction goes at most. Without this limit
 /// it would work without end.
@@ -108,7 +108,7 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If there is no such zone.
-    pub fn fragmentation(&self, zone: usize) -> ZoneFragmentation {
+    pub fn fragmentation(&self, zone: ZoneId) -> ZoneFragmentation {
         let figures = ZoneFragmentation::from(&self.zone_stats(zone));
         let taken = self.zone(zone).zone.taken_blocks() * PAGEBLOCK_FRAMES;
         ZoneFragmentation {

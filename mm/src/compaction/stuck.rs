@@ -3,6 +3,8 @@
 
 use core::time::Duration;
 
+use crate::ids::{BlockId, Id};
+
 /// The maximum number of entries. If a set is full, a new entry replaces the one that expires
 /// first.
 const ENTRIES: usize = 256;
@@ -19,7 +21,7 @@ const DOUBLED: u32 = 4;
 /// A pageblock that could not be emptied.
 #[derive(Copy, Clone, Debug)]
 struct Stuck {
-    block: usize,
+    block: BlockId,
     /// Number of frames that stayed in use.
     left: u32,
     /// When the entry expires. It stays in its set, since the next failure depends on it.
@@ -43,8 +45,8 @@ impl StuckBlocks {
     }
 
     /// Returns the set for a pageblock.
-    fn set(&mut self, block: usize) -> &mut [Option<Stuck>; WAYS] {
-        &mut self.sets[block % SETS]
+    fn set(&mut self, block: BlockId) -> &mut [Option<Stuck>; WAYS] {
+        &mut self.sets[block.index() % SETS]
     }
 
     /// Forgets all pageblocks that could not be emptied.
@@ -52,8 +54,8 @@ impl StuckBlocks {
         self.sets.as_flattened_mut().fill(None);
     }
 
-    /// Forgets the pageblock with index `block`, which was emptied.
-    pub(crate) fn forget_block(&mut self, block: usize) {
+    /// Forgets `block`, which was emptied.
+    pub(crate) fn forget_block(&mut self, block: BlockId) {
         for entry in self.set(block) {
             if entry.is_some_and(|stuck| stuck.block == block) {
                 *entry = None;
@@ -61,11 +63,11 @@ impl StuckBlocks {
         }
     }
 
-    /// Notes that compaction could not empty the pageblock with index `block`: `left` frames stayed
-    /// in use. The entry is valid for a minute, and may replace that of another pageblock. For a
-    /// pageblock that fails again when its entry has expired, the entry is valid twice as long, so
-    /// that the pageblocks that cost more get their turn.
-    pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
+    /// Notes that compaction could not empty `block`: `left` frames stayed in use. The entry is
+    /// valid for a minute, and may replace that of another pageblock. For a pageblock that fails
+    /// again when its entry has expired, the entry is valid twice as long, so that the pageblocks
+    /// that cost more get their turn.
+    pub(crate) fn note(&mut self, now: Duration, block: BlockId, left: u32) {
         let set = self.set(block);
         let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);
         let known = set.iter_mut().find(same);
@@ -89,12 +91,12 @@ impl StuckBlocks {
         }
     }
 
-    /// Returns `true` if compaction need not try the pageblock with index `block`, which has `used`
-    /// frames in use, as it failed to empty it before. Returns `false` if there is no entry for it.
+    /// Returns `true` if compaction need not try `block`, which has `used` frames in use, as it
+    /// failed to empty it before. Returns `false` if there is no entry for it.
     ///
     /// If fewer frames are in use than stayed, one of those was freed. Then this removes the entry
     /// and returns `false`. Also returns `false` if the entry has expired.
-    pub(crate) fn holds(&mut self, now: Duration, block: usize, used: u32) -> bool {
+    pub(crate) fn holds(&mut self, now: Duration, block: BlockId, used: u32) -> bool {
         let set = self.set(block);
         let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);
         let Some(entry) = set.iter_mut().find(same) else {
@@ -113,18 +115,25 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(5);
 
+    fn block(index: usize) -> BlockId {
+        BlockId::new(index)
+    }
+
     #[test]
     fn failures_before_a_success_do_not_count() {
         let mut stuck = StuckBlocks::new();
-        stuck.note(NOW, 3, 9);
-        stuck.note(NOW, 3 + SETS, 9);
-        stuck.forget_block(3);
-        assert!(!stuck.holds(NOW, 3, 9));
-        assert!(stuck.holds(NOW, 3 + SETS, 9), "another block of the set");
-        let again = NOW + REMEMBERED;
-        stuck.note(again, 3, 9);
+        stuck.note(NOW, block(3), 9);
+        stuck.note(NOW, block(3 + SETS), 9);
+        stuck.forget_block(block(3));
+        assert!(!stuck.holds(NOW, block(3), 9));
         assert!(
-            !stuck.holds(again + REMEMBERED, 3, 9),
+            stuck.holds(NOW, block(3 + SETS), 9),
+            "another block of the set"
+        );
+        let again = NOW + REMEMBERED;
+        stuck.note(again, block(3), 9);
+        assert!(
+            !stuck.holds(again + REMEMBERED, block(3), 9),
             "not for twice as long"
         );
     }
@@ -132,15 +141,15 @@ mod tests {
     #[test]
     fn a_stuck_block_is_forgotten_when_one_of_its_frames_is_freed_or_after_a_while() {
         let mut stuck = StuckBlocks::new();
-        assert!(!stuck.holds(NOW, 3, 9));
-        stuck.note(NOW, 3, 9);
-        assert!(stuck.holds(NOW, 3, 9) && stuck.holds(NOW, 3, 300));
-        assert!(!stuck.holds(NOW, 3, 8), "one of the nine was freed");
-        assert!(!stuck.holds(NOW, 3, 9), "so it is tried");
-        stuck.note(NOW, 3, 9);
+        assert!(!stuck.holds(NOW, block(3), 9));
+        stuck.note(NOW, block(3), 9);
+        assert!(stuck.holds(NOW, block(3), 9) && stuck.holds(NOW, block(3), 300));
+        assert!(!stuck.holds(NOW, block(3), 8), "one of the nine was freed");
+        assert!(!stuck.holds(NOW, block(3), 9), "so it is tried");
+        stuck.note(NOW, block(3), 9);
         let then = NOW + REMEMBERED;
-        assert!(stuck.holds(then - Duration::from_millis(1), 3, 9));
-        assert!(!stuck.holds(then, 3, 9));
+        assert!(stuck.holds(then - Duration::from_millis(1), block(3), 9));
+        assert!(!stuck.holds(then, block(3), 9));
     }
 
     #[test]
@@ -148,27 +157,28 @@ mod tests {
         let mut stuck = StuckBlocks::new();
         let mut now = NOW;
         for doubled in (0..=DOUBLED).chain([DOUBLED]) {
-            stuck.note(now, 3, 9);
+            stuck.note(now, block(3), 9);
             // A failure before the entry expires is none more.
-            stuck.note(now, 3, 9);
+            stuck.note(now, block(3), 9);
             now += REMEMBERED * (1 << doubled);
-            assert!(stuck.holds(now - Duration::from_millis(1), 3, 9));
-            assert!(!stuck.holds(now, 3, 9), "{doubled}");
+            assert!(stuck.holds(now - Duration::from_millis(1), block(3), 9));
+            assert!(!stuck.holds(now, block(3), 9), "{doubled}");
         }
-        assert!(!stuck.holds(now, 3, 8), "one of the nine was freed");
-        stuck.note(now, 3, 9);
-        assert!(!stuck.holds(now + REMEMBERED, 3, 9));
+        assert!(!stuck.holds(now, block(3), 8), "one of the nine was freed");
+        stuck.note(now, block(3), 9);
+        assert!(!stuck.holds(now + REMEMBERED, block(3), 9));
     }
 
     #[test]
     fn of_many_the_oldest_makes_room() {
         let mut stuck = StuckBlocks::new();
         for turn in 0..=WAYS {
-            stuck.note(NOW + Duration::from_secs(turn as u64), 7 + turn * SETS, 1);
+            let now = NOW + Duration::from_secs(turn as u64);
+            stuck.note(now, block(7 + turn * SETS), 1);
         }
-        assert!(!stuck.holds(NOW, 7, 1));
+        assert!(!stuck.holds(NOW, block(7), 1));
         for turn in 1..=WAYS {
-            assert!(stuck.holds(NOW, 7 + turn * SETS, 1));
+            assert!(stuck.holds(NOW, block(7 + turn * SETS), 1));
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::{
     Frame, Mobility,
     bitmap::{Taken, WORD_FRAMES, WORDS, lowest},
     block::{Block, Watch},
+    ids::{BlockId, Id},
     state::Class,
-    summary::TREE_BLOCKS,
     zone::ZoneRef,
 };
 
@@ -17,8 +17,8 @@ use super::scan::{Scan, Source, is_movable};
 pub(crate) struct Targets {
     /// Pageblocks with fewer frames in use are skipped.
     least_used: u32,
-    /// The index of the current pageblock.
-    at: usize,
+    /// The current pageblock.
+    at: BlockId,
 }
 
 /// The result of a search for frames to migrate others to.
@@ -35,7 +35,7 @@ impl Targets {
     pub(crate) const fn new() -> Self {
         Self {
             least_used: 1,
-            at: 0,
+            at: BlockId::FIRST,
         }
     }
 
@@ -44,7 +44,7 @@ impl Targets {
     pub(crate) fn aim(&mut self, least_used: u32) {
         // With the same or a higher minimum, the pageblocks before the current one are full by now.
         if least_used < self.least_used {
-            self.at = 0;
+            self.at = BlockId::FIRST;
         }
         self.least_used = least_used;
     }
@@ -73,15 +73,16 @@ impl Targets {
             frames: 0,
             lines_read: 0,
         };
-        let blocks = zone.zone.blocks();
-        while self.at < blocks {
+        let end = zone.zone.arrays.states.end();
+        while self.at < end {
             let movable = Class::Partial(Mobility::Movable);
-            let tree = self.at / TREE_BLOCKS;
-            if self.at.is_multiple_of(TREE_BLOCKS) && zone.zone.summary(tree).count(movable) == 0 {
-                self.at += TREE_BLOCKS;
+            let tree = self.at.tree();
+            let starts_tree = self.at.bit() == 0;
+            if starts_tree && zone.zone.summary(tree).count(movable) == 0 {
+                self.at = tree.next().first_block();
                 continue;
             }
-            filled.lines_read += u64::from(self.at.is_multiple_of(TREE_BLOCKS));
+            filled.lines_read += u64::from(starts_tree);
             let state = zone.zone.arrays.states[self.at].load();
             let used = state.used();
             let sources = &scan.sources()[..kept.min(scan.sources().len())];
@@ -95,14 +96,14 @@ impl Targets {
                     return filled;
                 }
             }
-            self.at += 1;
+            self.at = self.at.next();
         }
         filled
     }
 }
 
 /// Returns `true` if a pageblock with `used` frames in use is one of `sources`.
-fn holds(sources: &[Source], block: usize, used: u32) -> bool {
+fn holds(sources: &[Source], block: BlockId, used: u32) -> bool {
     // The sources are sorted by frames in use, so mostly a look at the last one is enough.
     let dearest = sources.last().map_or(0, |source| source.used());
     used <= dearest && sources.iter().any(|source| source.block() == block)
@@ -110,7 +111,12 @@ fn holds(sources: &[Source], block: usize, used: u32) -> bool {
 
 /// Allocates frames of a pageblock into the slice, from index `found` on. Returns `true` if the
 /// slice is full, `false` if the pageblock has no more.
-fn take_from(zone: ZoneRef<'_, '_>, block: usize, frames: &mut [Frame], found: &mut usize) -> bool {
+fn take_from(
+    zone: ZoneRef<'_, '_>,
+    block: BlockId,
+    frames: &mut [Frame],
+    found: &mut usize,
+) -> bool {
     let first = zone.zone.first_frame(block);
     while let rest @ 1.. = frames.len() - *found {
         let most = u32::try_from(rest).unwrap_or(WORD_FRAMES);

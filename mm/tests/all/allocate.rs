@@ -1,11 +1,11 @@
 //! Tests of the allocator by example.
 
 use crate::arena::{
-    MIB, in_small_memory, one, order, range, validate_after, with, with_gibs, words,
+    MIB, ZONE, in_small_memory, one, order, range, validate_after, with, with_gibs, words,
 };
 use ebb_mm::{
     AllocError, ClaimError, Config, CpuCache, Frame, Mobility, Order, PutBack, Request, Reserve,
-    ZoneConfig, ZoneKind,
+    ZoneConfig, ZoneId, ZoneKind,
 };
 
 #[test]
@@ -53,7 +53,7 @@ fn every_frame_is_handed_out_once_and_comes_back() {
         a.drain(&mut cache);
         a.validate().expect("valid when all is freed");
         assert_eq!(a.stats().free_frames, total);
-        assert_eq!(a.free_areas(0).frames(), total);
+        assert_eq!(a.free_areas(ZONE).frames(), total);
     });
 }
 
@@ -87,7 +87,7 @@ fn each_order_is_aligned_and_apart() {
         }
         a.drain(&mut cache);
         a.validate().expect("valid");
-        assert_eq!(a.free_blocks(0, Order::MAX, None), 256 / 4);
+        assert_eq!(a.free_blocks(ZONE, Order::MAX, None), 256 / 4);
     });
 }
 
@@ -115,7 +115,7 @@ fn zones_fall_back_and_keep_their_reserve() {
             held.push(frame);
         }
         assert!(high[0].contains(held[0]), "the highest zone comes first");
-        let min = a.watermarks(0).min + a.watermarks(1).min;
+        let min = a.watermarks(ZONE).min + a.watermarks(ZoneId::new(1)).min;
         assert!(min > 0);
         let left = 128 * MIB - held.len() as u64;
         assert!(

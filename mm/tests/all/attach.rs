@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use crate::arena::{range, words};
+use crate::arena::{ZONE, range, words};
 use crate::exercise::{Memory, exercise};
 use ebb_mm::{
     AllocError, Allocator, Config, CpuCache, Frame, FrameRange, Mobility, Order, PutBack, Request,
@@ -169,7 +169,7 @@ fn a_guest_that_meddles_is_refused() {
     both(|a, attached| {
         let mut open = attached.open(Frame::new(512)).expect("free");
         open.take(Frame::new(512)).expect("free");
-        let zone = a.fragmentation(0);
+        let zone = a.fragmentation(ZONE);
         assert_eq!(zone.free_frames, FRAMES - 512, "it is not free in pieces");
         assert_eq!((zone.percent(), zone.scattered_frames()), (0, 0));
         assert_eq!(open.take(Frame::new(512)), Err(TakeError::State));
@@ -185,7 +185,7 @@ fn a_guest_that_meddles_is_refused() {
         assert_eq!(open.take(Frame::new(1024)), Err(TakeError::State));
         a.put_back(own, PutBack::Unchanged);
         assert_eq!(open.close(PutBack::Unchanged), 1);
-        assert_eq!(a.fragmentation(0).free_frames, FRAMES);
+        assert_eq!(a.fragmentation(ZONE).free_frames, FRAMES);
     });
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::arena::{in_small_memory, one, order, range, validate_after, with};
+use crate::arena::{ZONE, in_small_memory, one, order, range, validate_after, with};
 use ebb_mm::{
     AllocError, Allocator, Compactor, Compacts, Config, CpuCache, Emptied, EmptyingBlock, Frame,
     Mobility, Order, PAGEBLOCK_FRAMES, RangeError, Request, ZoneConfig, ZoneKind,
@@ -69,8 +69,8 @@ fn clear(
 fn the_emptiest_block_is_emptied_into_the_fullest() {
     in_small_memory(|a, cache| {
         let mut held = fill(a, cache, &[100, 500, 40, 300, 511]);
-        let (free, whole) = (a.stats().free_frames, a.zone_stats(0).free_blocks);
-        let mut compactor = Compactor::new(0);
+        let (free, whole) = (a.stats().free_frames, a.zone_stats(ZONE).free_blocks);
+        let mut compactor = Compactor::new(ZONE);
         let plan = compactor.plan(NOW, a, 1, Compacts::Direct).expect("room");
         assert_eq!((plan.blocks, plan.frames), (1, 40));
         let block = compactor.next(a).expect("planned");
@@ -91,7 +91,7 @@ fn the_emptiest_block_is_emptied_into_the_fullest() {
         );
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free);
-        assert_eq!(a.zone_stats(0).free_blocks, whole + 1);
+        assert_eq!(a.zone_stats(ZONE).free_blocks, whole + 1);
         let counters = compactor.counters();
         assert_eq!(counters.isolated, 80);
         assert_eq!(counters.daemon_migrate_scanned, 0);
@@ -112,7 +112,7 @@ fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_i
         a.free(cache, held[1], Order::BASE);
         a.drain(cache);
         a.validate().expect("valid");
-        assert_eq!(a.free_areas(0).frames(), 12 + 30 * PAGEBLOCK_FRAMES);
+        assert_eq!(a.free_areas(ZONE).frames(), 12 + 30 * PAGEBLOCK_FRAMES);
         let mut taken = Vec::new();
         let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(ebb_mm::Reserve::Use);
         let error = loop {
@@ -128,7 +128,7 @@ fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_i
         assert_eq!(a.frames_left(*block), 2);
         assert_eq!(a.end_emptying(block), 2);
         validate_after(a, cache);
-        assert_eq!(a.free_areas(0).frames(), 510 + 2);
+        assert_eq!(a.free_areas(ZONE).frames(), 510 + 2);
         assert_eq!(block_of(one(a, cache, order(1))), 0);
     });
 }
@@ -138,7 +138,7 @@ fn an_emptied_block_is_handed_to_who_waits_for_it() {
     in_small_memory(|a, cache| {
         let mut held = fill(a, cache, &[9, 500]);
         let free = a.stats().free_frames;
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         let plan = compactor.plan(NOW, a, 1, Compacts::Direct).expect("room");
         assert_eq!(plan.frames, 9);
         let block = compactor.next(a).expect("planned");
@@ -165,7 +165,7 @@ fn a_block_that_does_not_move_is_remembered() {
     in_small_memory(|a, cache| {
         let mut held = fill(a, cache, &[40, 60, 500, 300]);
         let pinned = held[7];
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         compactor.plan(NOW, a, 1, Compacts::Daemon).expect("room");
         let block = compactor.next(a).expect("planned");
         let moved = clear((a, cache), &mut compactor, &block, &mut held, |frame| {
@@ -192,7 +192,7 @@ fn a_block_that_does_not_move_is_remembered() {
 fn targets_count_for_the_one_that_moves_frames() {
     in_small_memory(|a, cache| {
         let _held = fill(a, cache, &[40, 60, 500, 300]);
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         compactor.plan(NOW, a, 1, Compacts::Daemon).expect("room");
         let block = compactor.next(a).expect("planned");
         // A task compacts the zone at the same time.
@@ -211,7 +211,7 @@ fn targets_count_for_the_one_that_moves_frames() {
 #[test]
 fn where_nothing_is_to_be_had_nothing_is_looked_at() {
     in_small_memory(|a, cache| {
-        a.set_watermarks(0, ebb_mm::Watermarks::default())
+        a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
             .expect("rising marks");
         let held = fill(a, cache, &[512; BLOCKS]);
         for frame in &held[..700] {
@@ -219,7 +219,7 @@ fn where_nothing_is_to_be_had_nothing_is_looked_at() {
         }
         a.drain(cache);
         a.claim(range(0, 1)).expect("free");
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         assert_eq!(compactor.plan(NOW, a, 1, Compacts::Direct), None);
         let looked = compactor.counters().migrate_scanned;
         assert_eq!(looked, 1);
@@ -263,7 +263,7 @@ fn whole_blocks_and_parts_of_them_are_freed_while_they_are_emptied() {
         }
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
-        assert_eq!(a.free_blocks(0, order(10), None), BLOCKS as u64 / 2);
+        assert_eq!(a.free_blocks(ZONE, order(10), None), BLOCKS as u64 / 2);
     });
 }
 
@@ -297,10 +297,10 @@ proptest! {
     #[test]
     fn no_other_choice_is_cheaper(used in prop::collection::vec(1..512_u64, 1..9), wanted in 1..9_u32) {
         in_small_memory(|a, cache| {
-            a.set_watermarks(0, ebb_mm::Watermarks::default()).expect("rising marks");
+            a.set_watermarks(ZONE, ebb_mm::Watermarks::default()).expect("rising marks");
             let mut held = fill(a, cache, &used);
-            let whole = a.zone_stats(0).free_blocks;
-            let mut compactor = Compactor::new(0);
+            let whole = a.zone_stats(ZONE).free_blocks;
+            let mut compactor = Compactor::new(ZONE);
             let plan = compactor.plan(NOW, a, wanted as usize, Compacts::Direct);
             let most = (1..=wanted).rev().find(|&blocks| cheapest(&used, blocks).is_some());
             assert_eq!(plan.map(|plan| plan.blocks), most.map(u64::from));
@@ -313,7 +313,7 @@ proptest! {
                 a.validate().expect("valid");
             }
             assert_eq!(moved, plan.frames);
-            assert_eq!(a.zone_stats(0).free_blocks, whole + plan.blocks);
+            assert_eq!(a.zone_stats(ZONE).free_blocks, whole + plan.blocks);
             held.sort_unstable();
             held.dedup();
             assert_eq!(held.len() as u64, used.iter().sum::<u64>(), "no frame has two owners");
@@ -321,7 +321,7 @@ proptest! {
                 a.free(cache, frame, Order::BASE);
             }
             validate_after(a, cache);
-            assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
+            assert_eq!(a.zone_stats(ZONE).free_blocks, BLOCKS as u64);
         });
     }
 }
@@ -416,7 +416,7 @@ impl Shared<'_, '_> {
     /// Empties blocks until the programs end.
     fn compact(&self) {
         let mut cache = ManuallyDrop::new(CpuCache::new());
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         let mut now = NOW;
         while !self.end.load(Ordering::Relaxed) {
             now += Duration::from_secs(100);
@@ -532,11 +532,11 @@ proptest! {
     #[test]
     fn nothing_is_lost_whatever_happens(events in prop::collection::vec(event(), 1..250)) {
         in_small_memory(|a, cache| {
-            a.set_watermarks(0, ebb_mm::Watermarks::default()).expect("rising marks");
+            a.set_watermarks(ZONE, ebb_mm::Watermarks::default()).expect("rising marks");
             let total = a.stats().free_frames;
             let mut held: Vec<(Frame, Order)> = Vec::new();
             let mut emptying: Vec<EmptyingBlock> = Vec::new();
-            let mut compactor = Compactor::new(0);
+            let mut compactor = Compactor::new(ZONE);
             let mut used = vec![false; usize::try_from(total).expect("small")];
             let frames = |frame: Frame, order: Order| {
                 let first = usize::try_from(frame.number()).expect("small");
@@ -586,9 +586,9 @@ proptest! {
                     Event::Targets(count) => {
                         a.drain(cache);
                         let mut targets = vec![Frame::new(0); count];
-                        let free = a.zone_stats(0).free_blocks;
+                        let free = a.zone_stats(ZONE).free_blocks;
                         let found = compactor.targets(a, Compacts::Daemon, &mut targets);
-                        assert_eq!(a.zone_stats(0).free_blocks, free);
+                        assert_eq!(a.zone_stats(ZONE).free_blocks, free);
                         for &frame in &targets[..found] {
                             assert!(emptying.iter().all(|block| !block.range().contains(frame)));
                             for at in frames(frame, Order::BASE) {
@@ -614,7 +614,7 @@ proptest! {
             validate_after(a, cache);
             assert_eq!(a.stats().free_frames, total);
             assert_eq!(a.stats().isolated_frames, 0);
-            assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
+            assert_eq!(a.zone_stats(ZONE).free_blocks, BLOCKS as u64);
             assert!(a.allocate(cache, Request::new(Order::MAX, Mobility::Movable)).is_ok());
         });
     }

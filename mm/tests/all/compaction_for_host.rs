@@ -4,7 +4,7 @@
 
 use std::{mem::ManuallyDrop, time::Duration};
 
-use crate::arena::{range, with};
+use crate::arena::{ZONE, range, with};
 use ebb_mm::{
     Allocator, Compactor, Compacts, Config, Consolidation, CpuCache, Emptied, Frame, FrameRange,
     Mobility, Order, PAGEBLOCK_FRAMES, ReportSink, Reporter, ZoneConfig, ZoneKind,
@@ -74,7 +74,7 @@ fn machine(order: Order, blocks: &[Vec<FrameRange>], test: impl FnOnce(&mut Mach
             a,
             cache,
             order,
-            compactor: Compactor::new(0),
+            compactor: Compactor::new(ZONE),
             rule: Consolidation::new(),
             reporter: Reporter::new(),
             host: Host(0),
@@ -87,7 +87,7 @@ fn machine(order: Order, blocks: &[Vec<FrameRange>], test: impl FnOnce(&mut Mach
 
 impl Machine<'_, '_> {
     fn scattered(&self) -> u64 {
-        self.a.scattered_frames(0, self.order)
+        self.a.scattered_frames(ZONE, self.order)
     }
 
     /// Reports all that can be reported, and returns when the reporter sleeps or a pass reported
@@ -135,9 +135,11 @@ impl Machine<'_, '_> {
             self.report();
             let (now, a, order) = (self.now, self.a, self.order);
             let compactor = &mut self.compactor;
-            let poll = self.rule.poll(now, a.scattered_frames(0, order), 100, || {
-                compactor.plan_for_host(now, a, order)
-            });
+            let poll = self
+                .rule
+                .poll(now, a.scattered_frames(ZONE, order), 100, || {
+                    compactor.plan_for_host(now, a, order)
+                });
             let mut done = 0;
             while done < poll.blocks {
                 let plan = self.compactor.plan_for_host(self.now, a, order);

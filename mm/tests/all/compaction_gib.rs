@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::arena::{MIB, one, range, validate_after, with_gibs};
+use crate::arena::{MIB, ZONE, one, range, validate_after, with_gibs};
 use ebb_mm::{
     Allocator, Compactor, Compacts, CpuCache, EmptyingGib, Frame, FrameRange, Mobility, NoGib,
     Order, PAGEBLOCK_FRAMES, Request, StuckGibs,
@@ -73,7 +73,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
             .expect("free");
         let request = Request::new(Order::GIB, Mobility::Movable);
         assert!(a.allocate(cache, request).is_err());
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         let plan = compactor
             .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
             .expect("room");
@@ -105,7 +105,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         );
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
-        assert_eq!(a.zone_stats(0).free_blocks, total / PAGEBLOCK_FRAMES);
+        assert_eq!(a.zone_stats(ZONE).free_blocks, total / PAGEBLOCK_FRAMES);
     });
 }
 
@@ -127,7 +127,7 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
             a.free(cache, frame, order);
         }
         a.drain(cache);
-        let mut compactor = Compactor::new(0);
+        let mut compactor = Compactor::new(ZONE);
         let plan = compactor
             .plan_gib(NOW, a, StuckGibs::Skip, &[], NONE_STAYS)
             .expect("room");

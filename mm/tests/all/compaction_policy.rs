@@ -4,7 +4,7 @@
 
 use std::{mem::ManuallyDrop, time::Duration};
 
-use crate::arena::{range, with};
+use crate::arena::{ZONE, range, with};
 use ebb_mm::{
     Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, Mobility, Order,
     PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ProactiveSlice, ZoneConfig, ZoneKind,
@@ -46,7 +46,7 @@ fn machine(used: u64, stuck: u64, test: impl FnOnce(&mut Machine<'_, '_>)) {
         test(&mut Machine {
             a,
             cache,
-            compactor: Compactor::new(0),
+            compactor: Compactor::new(ZONE),
             stuck: BLOCKS - stuck,
             by: Compacts::Daemon,
             now: Duration::from_secs(50),
@@ -58,7 +58,7 @@ fn machine(used: u64, stuck: u64, test: impl FnOnce(&mut Machine<'_, '_>)) {
 
 impl Machine<'_, '_> {
     fn score(&self) -> u64 {
-        let zone = self.a.fragmentation(0);
+        let zone = self.a.fragmentation(ZONE);
         zone.score(zone.present_frames)
     }
 
@@ -103,11 +103,11 @@ fn run_proactive(
         if poll.compact {
             tries += 1;
             let begun = m.now;
-            let free = |m: &Machine<'_, '_>| m.a.zone_stats(0).free_blocks;
+            let free = |m: &Machine<'_, '_>| m.a.zone_stats(ZONE).free_blocks;
             let before = free(m);
             let (mut more, mut tried) = (true, 0);
             while more && m.now - begun < PROACTIVE_SLICE {
-                let dearest = m.a.fragmentation(0).dearest(low);
+                let dearest = m.a.fragmentation(ZONE).dearest(low);
                 let fits = |plan: Plan| dearest != 0 && plan.frames <= dearest;
                 more = m.plan(1).is_some_and(fits) && m.empty().is_some();
                 tried += u64::from(more);
@@ -136,11 +136,11 @@ fn dear_blocks_are_emptied_down_to_the_low_threshold_and_no_further() {
     machine(300, 0, |m| {
         assert!(m.score() > 90);
         let start = m.now;
-        let zone = m.a.fragmentation(0);
+        let zone = m.a.fragmentation(ZONE);
         let wanted = zone.blocks_to(80, zone.present_frames + 1);
         let (_, _, busy) = run_proactive(m, start + Duration::from_secs(60), 20);
         assert!(m.score() <= 80, "{}", m.score());
-        let made = m.a.zone_stats(0).free_blocks;
+        let made = m.a.zone_stats(ZONE).free_blocks;
         assert!(wanted <= made && made <= wanted + 1, "{wanted} {made}");
         assert_eq!(m.moved, made * 300);
         assert!(busy <= MOVE * u32::try_from(m.moved).expect("few"));
@@ -156,8 +156,8 @@ fn the_seeds_memory_is_whole_before_it_is_wanted() {
     machine(128, 0, |m| {
         let start = m.now;
         let (_, tries, _) = run_proactive(m, start + Duration::from_secs(1), 20);
-        let made = m.a.zone_stats(0).free_blocks;
-        assert_eq!(m.a.fragmentation(0).percent(), 5);
+        let made = m.a.zone_stats(ZONE).free_blocks;
+        assert_eq!(m.a.fragmentation(ZONE).percent(), 5);
         assert!(made * 100 > BLOCKS * 3 / 4 * 94, "{made}");
         assert_eq!(m.moved, made * 128);
         // No other thread wants the CPU: one slice after the other.
@@ -171,7 +171,7 @@ fn memory_that_does_not_move_costs_next_to_nothing() {
     machine(128, BLOCKS, |m| {
         let start = m.now;
         let (wakes, tries, busy) = run_proactive(m, start + Duration::from_secs(600), 40);
-        assert_eq!(m.a.zone_stats(0).free_blocks, 0);
+        assert_eq!(m.a.zone_stats(ZONE).free_blocks, 0);
         assert!(wakes <= 600 / 30, "{wakes} wake-ups");
         assert!(tries <= 600 / 15, "{tries} tries");
         assert!(busy * 1000 <= Duration::from_secs(600), "{busy:?}");
@@ -183,10 +183,10 @@ fn blocks_that_do_not_move_hide_the_others_for_a_while_only() {
     machine(128, 32, |m| {
         let start = m.now;
         let (_, tries, busy) = run_proactive(m, start + Duration::from_secs(120), 40);
-        assert_eq!(m.a.zone_stats(0).free_blocks, 0, "the stuck ones, twice");
+        assert_eq!(m.a.zone_stats(ZONE).free_blocks, 0, "the stuck ones, twice");
         assert!(tries <= 120 / 15 && busy * 1000 <= Duration::from_secs(120));
         run_proactive(m, start + Duration::from_secs(240), 40);
-        let free = m.a.zone_stats(0).free_blocks;
+        let free = m.a.zone_stats(ZONE).free_blocks;
         assert!(free > BLOCKS / 2, "{free}");
     });
 }
@@ -210,7 +210,7 @@ fn they_hide_no_block_from_a_task_that_waits() {
 
 #[test]
 fn tasks_do_not_wait_again_and_again_for_nothing() {
-    let mut compactor = Compactor::new(0);
+    let mut compactor = Compactor::new(ZONE);
     let now = Duration::from_secs(1);
     for _ in 0..3 {
         for _ in 0..5 {

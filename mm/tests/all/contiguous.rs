@@ -3,7 +3,7 @@
 
 use std::mem::ManuallyDrop;
 
-use crate::arena::{MIB, order, range, with};
+use crate::arena::{MIB, ZONE, order, range, with};
 use ebb_mm::{
     Allocator, Config, ContiguousError, CpuCache, Frame, FrameRange, Mobility, Order, Request,
     Reserve, ZoneConfig, ZoneKind,
@@ -241,11 +241,11 @@ fn what_cannot_be_is_refused() {
             low: min,
             high: min,
         };
-        a.set_watermarks(0, marks).expect("rising marks");
+        a.set_watermarks(ZONE, marks).expect("rising marks");
         let most = 64 * MIB - 6000;
         a.allocate_contiguous(cache, most - 100, None, zone)
             .expect("memory");
-        let free = a.zone_stats(0).free_frames;
+        let free = a.zone_stats(ZONE).free_frames;
         let too_deep = free - min + 1;
         assert!(too_deep < 5000);
         a.allocate_contiguous(cache, too_deep, None, zone)

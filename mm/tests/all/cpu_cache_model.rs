@@ -347,7 +347,8 @@ impl Model<'_, '_> {
 
     /// Asserts that every frame is free, in a cache or in use.
     fn check(&self) {
-        let free: u64 = (0..2).map(|zone| self.a.free_areas(zone).frames()).sum();
+        let zones = self.a.zone_ids();
+        let free: u64 = zones.map(|zone| self.a.free_areas(zone).frames()).sum();
         let held: u64 = self.caches.iter().map(|cache| cache.held()).sum();
         let owned: u64 = self.owned.iter().map(|(_, of)| of.frames()).sum();
         assert_eq!(free + held + owned, MANAGED, "{free} {held} {owned}");
@@ -414,7 +415,7 @@ fn run(seed: u64, caches: usize) {
     });
     let config = Config::new(&zones).with_frame_marks().with_use_marks();
     with(&config, &(), |a| {
-        for zone in 0..2 {
+        for zone in a.zone_ids() {
             a.set_watermarks(zone, Watermarks::default())
                 .expect("rising marks");
         }

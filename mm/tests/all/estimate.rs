@@ -1,6 +1,6 @@
 //! Tests of the fragmentation estimate from the summaries, against the walk over all bits.
 
-use crate::arena::{range, with};
+use crate::arena::{ZONE, range, with};
 use ebb_mm::{
     Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
 };
@@ -21,7 +21,7 @@ fn memory<R>(trees: u64, test: impl FnOnce(&Allocator<'_>) -> R) -> R {
 }
 
 fn compare(a: &Allocator<'_>) {
-    let (exact, estimate) = (a.free_areas(0), a.estimate(0));
+    let (exact, estimate) = (a.free_areas(ZONE), a.estimate(ZONE));
     assert_eq!(estimate.frames(), exact.frames());
     assert_eq!(estimate.frames(), a.stats().free_frames);
     for order in Order::all() {
@@ -100,7 +100,10 @@ fn memory_that_is_full_or_a_sieve_has_exact_figures() {
         }
         a.drain(&mut cache);
         compare(a);
-        assert_eq!(a.estimate(0).fragmentation_index(Order::PAGEBLOCK), 0..=0);
+        assert_eq!(
+            a.estimate(ZONE).fragmentation_index(Order::PAGEBLOCK),
+            0..=0
+        );
         // Every second frame is free: no two free frames are adjacent.
         frames.sort_unstable();
         let (odd, even): (Vec<_>, Vec<_>) = frames.iter().partition(|f| f.number() % 2 == 1);
@@ -109,7 +112,7 @@ fn memory_that_is_full_or_a_sieve_has_exact_figures() {
         }
         a.drain(&mut cache);
         compare(a);
-        let estimate = a.estimate(0);
+        let estimate = a.estimate(ZONE);
         assert_eq!(estimate.unusable_index(Order::PAGEBLOCK), 1000..=1000);
         // Enough single frames are free: the request fails only because of fragmentation.
         let index = estimate.fragmentation_index(Order::PAGEBLOCK);

@@ -1,6 +1,6 @@
 //! Tests of whole GiB regions, split blocks and offline memory.
 
-use crate::arena::{MIB, one, order, range, validate_after, with_gibs};
+use crate::arena::{MIB, ZONE, one, order, range, validate_after, with_gibs};
 use ebb_mm::{Frame, Mobility, OnlineError, Order, PutBack, Request};
 
 const GIB: u64 = 1024 * MIB;
@@ -22,9 +22,9 @@ fn a_gib_is_taken_whole_and_given_back() {
         a.drain(cache);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, total - 3 * GIB);
-        assert_eq!(a.zone_stats(0).blocks_of[1], 3 * 512);
-        assert_eq!(a.zone_stats(0).free_blocks, 15 * 32);
-        assert_eq!(a.free_areas(0).frames(), total - 3 * GIB);
+        assert_eq!(a.zone_stats(ZONE).blocks_of[1], 3 * 512);
+        assert_eq!(a.zone_stats(ZONE).free_blocks, 15 * 32);
+        assert_eq!(a.free_areas(ZONE).frames(), total - 3 * GIB);
         // The rest is allocated, without a frame of the three.
         let mut rest = Vec::new();
         while let Ok(frame) = a.allocate(cache, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
@@ -37,7 +37,7 @@ fn a_gib_is_taken_whole_and_given_back() {
         assert_eq!(rest.len(), 15 * 32);
         a.free(cache, held.remove(1), Order::GIB);
         assert_eq!(a.stats().unreported_free_frames, GIB);
-        assert_eq!(a.zone_stats(0).free_blocks, 512);
+        assert_eq!(a.zone_stats(ZONE).free_blocks, 512);
         rest.push(one(a, cache, Order::PAGEBLOCK));
         rest.push(one(a, cache, Order::BASE));
         validate_after(a, cache);

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use crate::arena::{range, take, with};
+use crate::arena::{ZONE, range, take, with};
 use ebb_mm::{
     AllocError, Allocator, Config, CpuCache, Events, Frame, FrameRange, HINT_BOUND, HINT_ENTRIES,
     HINT_PAUSE, HintList, Hinter, Mobility, Order, REPORTING_DELAY, REQUEST_FRAMES, ReportSink,
-    Reporter, Request, ZoneConfig, ZoneKind,
+    Reporter, Request, ZoneConfig, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -360,10 +360,10 @@ fn a_zone_at_its_low_watermark_is_left_out_until_memory_is_freed() {
         let (mut scarce, plenty): (Vec<_>, Vec<_>) =
             (blocks.into_iter()).partition(|block| block.number() < 1024 * MIB);
         // The low zone gets a block back, and stays below its mark.
-        let low = a.zone_stats(0).free_frames + 600;
-        let marks = a.watermarks(0);
+        let low = a.zone_stats(ZONE).free_frames + 600;
+        let marks = a.watermarks(ZONE);
         let high = marks.high.max(low);
-        a.set_watermarks(0, ebb_mm::Watermarks { low, high, ..marks })
+        a.set_watermarks(ZONE, ebb_mm::Watermarks { low, high, ..marks })
             .expect("rising marks");
         let block = scarce.pop().expect("a block");
         a.free(&mut cache, block, Order::PAGEBLOCK);
@@ -374,8 +374,8 @@ fn a_zone_at_its_low_watermark_is_left_out_until_memory_is_freed() {
         let _ = hinter.poll(ms(100), a, &cpu.list, 1, &mut host);
         let end = settle(&mut hinter, a, &cpu, &mut host, ms(150));
         assert!(end <= ms(300), "{end:?}");
-        assert_eq!(a.zone_stats(1).unreported_free_frames, 0);
-        assert_ne!(a.zone_stats(0).unreported_free_frames, 0);
+        assert_eq!(a.zone_stats(ZoneId::new(1)).unreported_free_frames, 0);
+        assert_ne!(a.zone_stats(ZONE).unreported_free_frames, 0);
         for block in scarce {
             a.free(&mut cache, block, Order::PAGEBLOCK);
         }
@@ -391,7 +391,7 @@ fn a_zone_at_its_low_watermark_is_left_out_until_memory_is_freed() {
 #[test]
 fn memory_that_a_request_waits_for_is_left_alone() {
     guest(|a, cpu| {
-        a.set_watermarks(0, ebb_mm::Watermarks::default())
+        a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
             .expect("rising marks");
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
         let other = RefCell::new((CpuCache::new(), Vec::new(), Vec::new()));

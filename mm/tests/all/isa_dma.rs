@@ -8,14 +8,14 @@ use crate::exercise::Memory;
 use ebb_mm::{
     AllocError, Allocator, Compactor, Compacts, Config, ConfigError, CpuCache, DMA_RESERVE_RATIO,
     Emptied, Frame, FrameRange, Mobility, NodePolicy, Order, Reclaimer, ReportSink, Reporter,
-    Request, Reserve, StepEnd, ZoneConfig, ZoneKind,
+    Request, Reserve, StepEnd, ZoneConfig, ZoneId, ZoneKind,
     attach::{Attached, Usage},
     metadata_layout,
 };
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 18;
-const DMA: usize = 0;
+const DMA: ZoneId = ZoneId::FIRST;
 /// The number of frames in the lowest zone: 640 KiB, and all above 1 MiB.
 const DMA_FRAMES: u64 = 160 + 15 * MIB;
 /// The frame after the end of the lowest zone.
@@ -84,12 +84,10 @@ fn free_all(a: &Allocator<'_>, cache: &mut CpuCache, frames: Vec<Frame>, order: 
 fn the_zones_of_a_pc_are_tried_from_the_top() {
     pc(GIB, |config| {
         with(config, &(), |a| {
-            assert_eq!(
-                a.fallback(0, ZoneKind::Normal).collect::<Vec<_>>(),
-                [2, 1, 0]
-            );
-            assert_eq!(a.fallback(0, ZoneKind::Dma32).collect::<Vec<_>>(), [1, 0]);
-            assert_eq!(a.fallback(0, ZoneKind::Dma).collect::<Vec<_>>(), [0]);
+            let tried = |highest| a.fallback(0, highest).map(ZoneId::index);
+            assert!(tried(ZoneKind::Normal).eq([2, 1, 0]));
+            assert!(tried(ZoneKind::Dma32).eq([1, 0]));
+            assert!(tried(ZoneKind::Dma).eq([0]));
             let stats = a.zone_stats(DMA);
             assert_eq!(
                 (stats.managed_frames, stats.free_frames),
@@ -105,10 +103,11 @@ fn the_zones_of_a_pc_are_tried_from_the_top() {
             assert_eq!(a.lowmem_reserve(DMA, ZoneKind::Dma), 0);
             assert_eq!(a.lowmem_reserve(DMA, ZoneKind::Dma32), dma32 / 256);
             assert_eq!(a.lowmem_reserve(DMA, ZoneKind::Normal), (dma32 + GIB) / 256);
-            assert_eq!(a.lowmem_reserve(1, ZoneKind::Normal), 0, "unless it is set");
+            let above = ZoneId::new(1);
+            assert_eq!(a.lowmem_reserve(above, ZoneKind::Normal), 0, "not set");
             a.set_lowmem_reserve_ratio(ZoneKind::Dma32, 32);
-            assert_eq!(a.lowmem_reserve(1, ZoneKind::Normal), GIB / 32);
-            assert_eq!(a.lowmem_reserve(1, ZoneKind::Dma32), 0);
+            assert_eq!(a.lowmem_reserve(above, ZoneKind::Normal), GIB / 32);
+            assert_eq!(a.lowmem_reserve(above, ZoneKind::Dma32), 0);
             a.validate().expect("valid");
         });
     });
@@ -141,7 +140,7 @@ fn zones_meet_at_any_pageblock_and_nowhere_else() {
     };
     assert_eq!(refused(&[range(0, 512)], &[range(512, 100)]), None);
     assert_eq!(refused(&[range(512, 100)], &[range(0, 512)]), None);
-    let overlap = Some(ConfigError::Overlap(0, 1));
+    let overlap = Some(ConfigError::Overlap(DMA, ZoneId::new(1)));
     assert_eq!(refused(&[range(0, 500)], &[range(500, 100)]), overlap);
     assert_eq!(refused(&[range(0, 513)], &[range(513, 600)]), overlap);
     // In a gap of the other zone: once too small, once large enough.
@@ -351,7 +350,7 @@ fn it_is_reported_like_the_others() {
                 .expect("an order that can be given back");
             touch(a, cache);
             let (mut reporter, mut told) = (Reporter::with_delay(Duration::ZERO), Told::default());
-            for zone in 0..a.zones() {
+            for zone in a.zone_ids() {
                 a.set_watermarks(zone, ebb_mm::Watermarks::default())
                     .expect("rising marks");
             }
@@ -464,7 +463,7 @@ fn blocks_of_it_are_isolated_and_go_offline() {
         let both = range(DMA_END - 512, 1024);
         a.offline(cache, both).expect("free");
         assert_eq!(a.zone_stats(DMA).managed_frames, DMA_END - 512);
-        assert_eq!(a.zone_stats(1).managed_frames, ABOVE - 512);
+        assert_eq!(a.zone_stats(ZoneId::new(1)).managed_frames, ABOVE - 512);
         a.online(both, ebb_mm::PutBack::Reported).expect("offline");
         a.allocate_range(cache, range(DMA_END - 3, 6), Mobility::Unmovable)
             .expect("free");
@@ -513,7 +512,7 @@ proptest! {
                         }
                         Err(_) => {
                             a.drain(cache);
-                            for zone in 0..2 {
+                            for zone in a.zone_ids() {
                                 let may = zone == DMA || kind > ZoneKind::Dma;
                                 let kept = if zone == DMA && kind > ZoneKind::Dma { kept } else { 0 };
                                 let floor = match reserve {

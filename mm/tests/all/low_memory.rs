@@ -7,11 +7,11 @@ use std::{
 
 use ebb_mm::{
     Allocator, Config, CpuCache, Events, Frame, Mobility, Order, Request, Reserve, Watermarks,
-    ZoneConfig, ZoneKind,
+    ZoneConfig, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
-use crate::arena::{MIB, order, range, with};
+use crate::arena::{MIB, ZONE, order, range, with};
 
 /// Counts the calls for each of two zones.
 #[derive(Default)]
@@ -25,8 +25,8 @@ impl Calls {
 
 impl Events for Calls {
     fn report_requested(&self) {}
-    fn low_memory(&self, zone: usize) {
-        self.0[zone].fetch_add(1, Ordering::Relaxed);
+    fn low_memory(&self, zone: ZoneId) {
+        self.0[zone.index()].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -47,7 +47,7 @@ fn two_zones(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     });
     let calls = Calls::default();
     with(&Config::new(&zones), &calls, |a| {
-        for zone in 0..2 {
+        for zone in a.zone_ids() {
             a.set_watermarks(zone, MARKS).expect("rising marks");
         }
         test(a, &calls);
@@ -119,11 +119,11 @@ fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCa
                     low,
                     high: low + 1000,
                 };
-                a.set_watermarks(0, marks).expect("rising marks");
+                a.set_watermarks(ZONE, marks).expect("rising marks");
             }
         }
         a.drain(cache);
-        let free = a.zone_stats(0).free_frames;
+        let free = a.zone_stats(ZONE).free_frames;
         if asked && !low && free < marks.low {
             (told, low) = (told + 1, true);
         } else if free >= marks.high {

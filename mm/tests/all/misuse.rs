@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use crate::arena::{
-    MIB, in_small_memory, one, order, range, take, validate_after, with, with_gibs,
+    MIB, ZONE, in_small_memory, one, order, range, take, validate_after, with, with_gibs,
 };
 use ebb_mm::{
     Config, ConfigError, CpuCache, Frame, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
@@ -210,12 +210,12 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
         assert_eq!(a.reporting_order(), Some(Order::PAGEBLOCK));
         assert!(!a.is_hinting());
 
-        let before = a.watermarks(0);
+        let before = a.watermarks(ZONE);
         for (min, low, high) in [(2, 1, 3), (1, 3, 2), (3, 2, 1)] {
             let marks = Watermarks { min, low, high };
-            assert_eq!(a.set_watermarks(0, marks), Err(NotWatermarks(marks)));
+            assert_eq!(a.set_watermarks(ZONE, marks), Err(NotWatermarks(marks)));
         }
-        assert_eq!(a.watermarks(0), before);
+        assert_eq!(a.watermarks(ZONE), before);
 
         for entries in [0, HINT_ENTRIES + 1, usize::MAX] {
             assert_eq!(a.set_hint_limit(entries), Err(NotAHintLimit(entries)));
@@ -260,5 +260,5 @@ fn a_zone_of_many_pieces_is_one_up_to_its_limit() {
         ..zones[0]
     }];
     let refused = metadata_layout(&Config::new(&zones));
-    assert_eq!(refused, Err(ConfigError::TooManyExtents(0)));
+    assert_eq!(refused, Err(ConfigError::TooManyExtents(ZONE)));
 }

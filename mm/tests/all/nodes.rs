@@ -3,7 +3,7 @@
 use crate::arena::{range, with};
 use ebb_mm::{
     AllocError, Allocator, Config, ConfigError, CpuCache, Frame, FrameRange, MAX_NODES, Mobility,
-    NodePolicy, Order, Request, Reserve, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
+    NodePolicy, Order, Request, Reserve, Watermarks, ZoneConfig, ZoneId, ZoneKind, metadata_layout,
 };
 use proptest::prelude::*;
 
@@ -181,7 +181,7 @@ proptest! {
         let order = Order::new(order).expect("an order");
         machine.with(|a| {
             let marks = Watermarks { min: 2 * 512, low: 8 * 512, high: 10 * 512 };
-            for zone in 0..a.zones() {
+            for zone in a.zone_ids() {
                 a.set_watermarks(zone, marks).expect("rising marks");
             }
             let ranges = machine.ranges();
@@ -250,7 +250,7 @@ proptest! {
             for node in nodes() {
                 for kind in ZoneKind::ALL {
                     let request = Request::new(Order::BASE, Mobility::Movable).zone(kind);
-                    let order: Vec<_> = a.fallback(node, kind).collect();
+                    let order: Vec<_> = a.fallback(node, kind).map(ZoneId::index).collect();
                     prop_assert_eq!(order, machine.order(node, request));
                 }
             }

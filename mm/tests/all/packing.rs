@@ -1,6 +1,6 @@
 //! Tests how many whole pageblocks are left after many allocations and frees.
 
-use crate::arena::{MIB, order, range, validate_after, with};
+use crate::arena::{MIB, ZONE, order, range, validate_after, with};
 use ebb_mm::{
     Allocator, Config, CpuCache, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
 };
@@ -59,7 +59,8 @@ fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
         }
     }
     validate_after(a, cache);
-    let whole = a.free_areas(0).count(order(9), None) + 2 * a.free_areas(0).count(order(10), None);
+    let whole =
+        a.free_areas(ZONE).count(order(9), None) + 2 * a.free_areas(ZONE).count(order(10), None);
     for (frame, of) in live {
         a.free(cache, frame, of);
     }

@@ -6,7 +6,8 @@ use std::{mem::ManuallyDrop, time::Duration};
 use crate::arena::{range, with};
 use ebb_mm::{
     AllocError, Allocator, Config, CpuCache, Frame, FrameRange, IsolatedBlock, Mobility, Order,
-    PAGEBLOCK_FRAMES, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+    PAGEBLOCK_FRAMES, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneId,
+    ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -208,7 +209,7 @@ impl Model {
                 continue;
             }
             let floor = if request.reserve == Reserve::Keep {
-                a.watermarks(zone).min + self.kept(zone, request)
+                a.watermarks(ZoneId::new(zone)).min + self.kept(zone, request)
             } else {
                 0
             };
@@ -302,7 +303,7 @@ impl Replay<'_, '_> {
                 let isolated = self
                     .isolated
                     .iter()
-                    .any(|block| self.model.zones[block.zone()].0 <= request.zone);
+                    .any(|block| self.model.zones[block.zone().index()].0 <= request.zone);
                 assert_eq!(matches!(error, AllocError::Isolated { .. }), isolated);
             }
         }
@@ -441,8 +442,8 @@ impl Replay<'_, '_> {
     fn check(&mut self) {
         self.drain();
         self.a.validate().expect("valid");
-        for zone in 0..ZONES {
-            let free = self.model.free_frames(zone);
+        for zone in self.a.zone_ids() {
+            let free = self.model.free_frames(zone.index());
             assert_eq!(self.a.zone_stats(zone).free_frames, free);
             assert_eq!(self.a.free_areas(zone).frames(), free);
         }
@@ -459,7 +460,7 @@ impl Replay<'_, '_> {
         self.a
             .set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        for zone in 0..ZONES {
+        for zone in self.a.zone_ids() {
             self.a
                 .set_watermarks(zone, ebb_mm::Watermarks::default())
                 .expect("rising marks");

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::arena::{range, take, with};
+use crate::arena::{ZONE, range, take, with};
 use ebb_mm::{
     Allocator, Config, CpuCache, Events, Frame, FrameRange, Order, REQUEST_RANGES, ReportSink,
     Reporter, ZoneConfig, ZoneKind,
@@ -243,7 +243,7 @@ fn a_zone_at_its_low_watermark_is_left_alone_until_memory_is_freed() {
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
         let mut held = take(a, &mut cache, Order::PAGEBLOCK, 1022);
-        let low = a.watermarks(0).low;
+        let low = a.watermarks(ZONE).low;
         while a.stats().free_frames + 512 <= low {
             a.free(&mut cache, held.pop().expect("blocks"), Order::PAGEBLOCK);
             a.drain(&mut cache);
@@ -282,7 +282,7 @@ fn lower_watermarks_let_a_sleeping_reporter_look_again() {
         drain_out(&mut reporter, a, &mut host, seconds(0));
         assert_ne!(a.stats().unreported_free_frames, 0);
         let before = calls.0.load(Ordering::Relaxed);
-        a.set_watermarks(0, ebb_mm::Watermarks::default())
+        a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
             .expect("rising marks");
         assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
         drain_out(&mut reporter, a, &mut host, seconds(10));
@@ -628,7 +628,7 @@ fn frames_that_a_host_may_drop_later_stay_out_of_use() {
             assert_eq!(a.stats().isolated_frames, 0);
             a.validate().expect("valid");
             // All other memory can be used.
-            a.set_watermarks(0, ebb_mm::Watermarks::default())
+            a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
                 .expect("rising marks");
             let rest = take(a, &mut cache, Order::BASE, a.stats().free_frames);
             assert!(rest.iter().all(|&frame| {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::arena::{range, with};
+use crate::arena::{ZONE, range, with};
 use ebb_mm::{
     AllocError, Allocator, Config, CpuCache, Events, Frame, FrameRange, HintList, Hinter, Mobility,
     Order, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
@@ -276,7 +276,7 @@ impl Course {
                 operations: &operations,
                 most: self.operations.unwrap_or(u64::MAX),
             };
-            a.set_watermarks(0, ebb_mm::Watermarks::default())
+            a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
                 .expect("rising marks");
             let start = Instant::now();
             thread::scope(|scope| {

@@ -10,8 +10,11 @@ use std::{
 
 use ebb_mm::{
     Allocator, Config, CpuCache, Events, Frame, FrameRange, Mobility, Order, Request, Reserve,
-    ZoneConfig, ZoneKind, metadata_layout,
+    ZoneConfig, ZoneId, ZoneKind, metadata_layout,
 };
+
+/// The first zone of an allocator.
+pub const ZONE: ZoneId = ZoneId::FIRST;
 
 /// Returns a range of frames by numbers.
 pub fn range(start: u64, frames: u64) -> FrameRange {
@@ -106,7 +109,7 @@ pub fn with_gibs(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
     }];
     let config = Config::new(&zones).with_frame_marks();
     with(&config, &(), |a| {
-        a.set_watermarks(0, ebb_mm::Watermarks::default())
+        a.set_watermarks(ZONE, ebb_mm::Watermarks::default())
             .expect("rising marks");
         test(a, &mut ManuallyDrop::new(CpuCache::new()))
     });

@@ -8,7 +8,7 @@ use super::percpu::{Count, add, sum};
 use crate::arch::header::HEADER;
 use crate::arch::physmap_bytes;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
+use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneId, ZoneKind, ZoneStats};
 
 /// The number of cached pages of disks, including those that are being read.
 static DISK_PAGES: AtomicI64 = AtomicI64::new(0);
@@ -328,9 +328,9 @@ pub fn major_faults() -> u64 {
     sum(Count::MajorFaults)
 }
 
-/// Returns the number of zones.
-pub fn zones() -> usize {
-    super::allocator().zones()
+/// Returns all zones, the lowest first.
+pub fn zones() -> impl Iterator<Item = ZoneId> {
+    super::allocator().zone_ids()
 }
 
 /// Returns Linux's name for a zone of the kind `kind`.
@@ -342,14 +342,13 @@ pub fn zone_name(kind: ZoneKind) -> &'static str {
     }
 }
 
-/// Returns the statistics of the zone with index `zone`.
-pub fn zone(zone: usize) -> ZoneStats {
+/// Returns the statistics of `zone`.
+pub fn zone(zone: ZoneId) -> ZoneStats {
     super::allocator().zone_stats(zone)
 }
 
-/// Returns the number of free blocks of the zone with index `zone`, by order and mobility. Scans
-/// the zone.
-pub fn free_areas(zone: usize) -> FreeAreas {
+/// Returns the number of free blocks of `zone`, by order and mobility. Scans the zone.
+pub fn free_areas(zone: ZoneId) -> FreeAreas {
     super::allocator().free_areas(zone)
 }
 

@@ -5,7 +5,7 @@ use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use crate::vm::compaction;
 use core::fmt::{Result, Write};
-use ebb_mm::{Mobility, PAGEBLOCK_ORDER};
+use ebb_mm::{Mobility, PAGEBLOCK_ORDER, ZoneId};
 use machine::memory::stats;
 
 /// The files about memory in the root of `/proc`.
@@ -90,7 +90,7 @@ fn vmstat(text: &mut Text) -> Result {
 }
 
 fn buddyinfo(text: &mut Text) -> Result {
-    for zone in 0..stats::zones() {
+    for zone in stats::zones() {
         let figures = stats::zone(zone);
         let areas = stats::free_areas(zone);
         write!(
@@ -119,7 +119,7 @@ fn pagetypeinfo(text: &mut Text) -> Result {
         write!(text, "{:>6} ", order.get())?;
     }
     writeln!(text)?;
-    for zone in 0..stats::zones() {
+    for zone in stats::zones() {
         let figures = stats::zone(zone);
         let areas = stats::free_areas(zone);
         for mobility in MOBILITIES {
@@ -143,7 +143,7 @@ fn pagetypeinfo(text: &mut Text) -> Result {
         write!(text, "{:>12} ", stats::mobility_name(mobility))?;
     }
     writeln!(text)?;
-    for zone in 0..stats::zones() {
+    for zone in stats::zones() {
         let figures = stats::zone(zone);
         write!(
             text,
@@ -166,7 +166,7 @@ fn pagetypeinfo(text: &mut Text) -> Result {
 }
 
 fn zoneinfo(text: &mut Text) -> Result {
-    for zone in 0..stats::zones() {
+    for zone in stats::zones() {
         let figures = stats::zone(zone);
         let marks = figures.watermarks;
         writeln!(
@@ -175,7 +175,7 @@ fn zoneinfo(text: &mut Text) -> Result {
             figures.node,
             stats::zone_name(figures.kind)
         )?;
-        if zone == 0 {
+        if zone == ZoneId::FIRST {
             // The counters of the node, as on Linux with its first zone.
             writeln!(text, "  per-node stats")?;
             for (name, value) in stats::vmstat() {

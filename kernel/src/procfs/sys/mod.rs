@@ -175,7 +175,7 @@ const ENTRIES: &[Entry] = &[
 
 /// Shows the figure `index` of each order in each zone, as a number with three decimals.
 fn indices(text: &mut Text, width: usize, index: fn(&FreeAreas, Order) -> i64) -> Written {
-    for zone in 0..stats::zones() {
+    for zone in stats::zones() {
         let name = stats::zone_name(stats::zone(zone).kind);
         write!(text, "Node 0, zone {name:>8} ")?;
         let areas = stats::free_areas(zone);

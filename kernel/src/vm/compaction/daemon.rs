@@ -2,13 +2,13 @@
 //! guest in which programs free no memory.
 
 use super::carriers::{self, Carriers};
-use super::{End, empty_for_host, empty_next, now, proactive};
+use super::{End, compactor, empty_for_host, empty_next, now, proactive};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use ebb_mm::{
     Compacts, Consolidation, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
-    PROACTIVE_SLICE, PROACTIVENESS, Proactive, Thresholds,
+    PROACTIVE_SLICE, PROACTIVENESS, Proactive, Thresholds, ZoneId,
 };
 use logic::errno::Errno;
 use machine::arch;
@@ -145,7 +145,7 @@ pub(in crate::vm) fn traffic() -> u64 {
 struct Daemon {
     proactive: Proactive,
     /// The zone with which the next slice of proactive compaction begins.
-    zone: usize,
+    zone: ZoneId,
     knob: u64,
     consolidation: [Consolidation; ebb_mm::MAX_ZONES],
     carriers: Carriers,
@@ -162,7 +162,7 @@ fn run() {
     };
     let mut daemon = Daemon {
         proactive: Proactive::new(),
-        zone: 0,
+        zone: ZoneId::FIRST,
         knob: 0,
         consolidation: [const { Consolidation::new() }; ebb_mm::MAX_ZONES],
         carriers: Carriers::new(),
@@ -259,7 +259,7 @@ impl Daemon {
         // As on Linux, compaction for faults counts as a stall, and compaction on its own account
         // does not.
         let _stalls = sched::pressure::memory_stall();
-        for zone in (0..allocator().zones()).rev() {
+        for zone in allocator().zone_ids().rev() {
             while wanted != 0 {
                 match empty_next(zone, Compacts::Daemon, &mut self.mover, PAGEBLOCK_FRAMES) {
                     End::Whole => wanted -= 1,
@@ -292,12 +292,9 @@ impl Daemon {
         let order = allocator().host_order()?;
         let idle = self.idle.most();
         let mut next: Option<Duration> = None;
-        for zone in 0..allocator().zones() {
-            let cheapest = || {
-                let mut compactor = super::COMPACTORS[zone].lock();
-                compactor.plan_for_host(now(), allocator(), order)
-            };
-            let rule = &mut self.consolidation[zone];
+        for zone in allocator().zone_ids() {
+            let cheapest = || compactor(zone).plan_for_host(now(), allocator(), order);
+            let rule = &mut self.consolidation[zone.index()];
             let scattered = allocator().scattered_frames(zone, order);
             let poll = rule.poll(now(), scattered, idle, cheapest);
             if poll.blocks == 0 {
@@ -326,7 +323,7 @@ impl Daemon {
 
 /// Counts a wake-up of the thread that its own schedule did not cause.
 fn count_wake() {
-    super::COMPACTORS[0].lock().count_wake();
+    compactor(ZoneId::FIRST).count_wake();
 }
 
 /// Returns `true` if a task has asked for a block or the relief of one, or if the knob was set more

@@ -4,10 +4,10 @@
 //! Huge pages of programs in it are parted, and their frames move one by one. Pages of the pools do
 //! not move, so a GiB with such a page cannot be made whole.
 
-use super::{COMPACTORS, Patience, Room, empty, now};
+use super::{Patience, Room, compactor, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, Compacts, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs};
+use ebb_mm::{BlockPlace, Compacts, EmptyingGib, Frame, GibPlan, NoGib, StuckGibs, ZoneId};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, hugetlb, percpu, pressure};
@@ -50,7 +50,7 @@ pub(crate) fn take() -> Option<Frame> {
     MAKING.fetch_add(1, Ordering::Relaxed);
     percpu::drain_all();
     sched::yield_now();
-    let mut zones = (0..allocator().zones()).rev();
+    let mut zones = allocator().zone_ids().rev();
     let taken = zones.find_map(|zone| take_from(zone, &mut mover));
     MAKING.fetch_sub(1, Ordering::Relaxed);
     taken
@@ -58,7 +58,7 @@ pub(crate) fn take() -> Option<Frame> {
 
 /// Allocates a GiB of a zone, made of memory in use. Returns `None` if no GiB of the zone could be
 /// emptied.
-fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
+fn take_from(zone: ZoneId, mover: &mut Mover) -> Option<Frame> {
     let mut tried = [None; TRIES];
     let mut tries = 0;
     // The GiBs that other compaction could not empty come last. Their frames may have been in use
@@ -88,13 +88,13 @@ fn take_from(zone: usize, mover: &mut Mover) -> Option<Frame> {
 /// Fails with `Nowhere` if there is none, and with `Busy` if the caller is being killed or
 /// pageblocks are out for too long.
 fn begin(
-    zone: usize,
+    zone: ZoneId,
     stuck: StuckGibs,
     tried: &[Option<GibPlan>],
 ) -> Result<(EmptyingGib, GibPlan), NoGib> {
     for _ in 0..WAITS {
         {
-            let mut compactor = COMPACTORS[zone].lock();
+            let mut compactor = compactor(zone);
             let stays = hugetlb::carries_in_gib;
             match compactor.plan_gib(now(), allocator(), stuck, tried, stays) {
                 Ok(plan) => {
@@ -125,7 +125,7 @@ fn pause() -> bool {
 
 /// Moves the frames in use of a GiB elsewhere and allocates the GiB. Returns `None` and gives the
 /// GiB back if that fails.
-fn make(zone: usize, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
+fn make(zone: ZoneId, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
     let mut given_up = false;
     let (mut passes, mut waits) = (PASSES, OTHERS_WAITS);
     while passes != 0 && waits != 0 {
@@ -148,7 +148,7 @@ fn make(zone: usize, mut gib: EmptyingGib, mover: &mut Mover) -> Option<Frame> {
             passes -= 1;
         }
     }
-    let mut compactor = COMPACTORS[zone].lock();
+    let mut compactor = compactor(zone);
     compactor.end_gib(now(), allocator(), gib, given_up);
     None
 }

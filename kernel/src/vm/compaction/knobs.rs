@@ -1,7 +1,7 @@
 //! Linux's knobs of compaction, except that of `kcompactd`.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ebb_mm::Order;
+use ebb_mm::{Order, ZoneId};
 use logic::errno::Errno;
 use machine::memory::allocator;
 
@@ -32,7 +32,7 @@ pub(crate) fn set_extfrag_threshold(value: u64) -> Result<(), Errno> {
 /// Returns whether a task's wait for compaction is justified by the fragmentation of `zone`, by
 /// Linux's index for a huge page. At the default threshold, returns `true` without computing the
 /// index, since the plan of a block says whether the block can be emptied, and by how many copies.
-pub(super) fn is_fragmented(zone: usize) -> bool {
+pub(super) fn is_fragmented(zone: ZoneId) -> bool {
     let threshold = extfrag_threshold();
     if threshold == OWN_THRESHOLD {
         return true;

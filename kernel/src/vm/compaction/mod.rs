@@ -13,27 +13,32 @@ use super::moving::{BATCH, Mover};
 use core::time::Duration;
 use ebb_mm::{
     BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, HostPlan,
-    Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
+    Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneId,
 };
 use logic::errno::Errno;
 use machine::arch::clock;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu};
 use machine::sched;
-use machine::sync::Mutex;
+use machine::sync::{Mutex, MutexGuard};
 
-/// The compactors of the zones.
+/// The compactors of the zones, by the index of the zone.
 static COMPACTORS: [Mutex<Compactor>; 8] = [
-    Mutex::new(Compactor::new(0)),
-    Mutex::new(Compactor::new(1)),
-    Mutex::new(Compactor::new(2)),
-    Mutex::new(Compactor::new(3)),
-    Mutex::new(Compactor::new(4)),
-    Mutex::new(Compactor::new(5)),
-    Mutex::new(Compactor::new(6)),
-    Mutex::new(Compactor::new(7)),
+    Mutex::new(Compactor::new(ZoneId::new(0))),
+    Mutex::new(Compactor::new(ZoneId::new(1))),
+    Mutex::new(Compactor::new(ZoneId::new(2))),
+    Mutex::new(Compactor::new(ZoneId::new(3))),
+    Mutex::new(Compactor::new(ZoneId::new(4))),
+    Mutex::new(Compactor::new(ZoneId::new(5))),
+    Mutex::new(Compactor::new(ZoneId::new(6))),
+    Mutex::new(Compactor::new(ZoneId::new(7))),
 ];
 const _: () = assert!(COMPACTORS.len() == ebb_mm::MAX_ZONES);
+
+/// Locks the compactor of a zone.
+fn compactor(zone: ZoneId) -> MutexGuard<'static, Compactor> {
+    COMPACTORS[zone.index()].lock()
+}
 
 fn now() -> Duration {
     Duration::from_nanos(clock::now().0)
@@ -82,7 +87,7 @@ enum Room {
 
 /// Begins to empty the cheapest block of a zone, unless more than `dearest` of its frames are in
 /// use.
-fn begin(zone: usize, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
+fn begin(zone: ZoneId, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
     begin_planned(zone, |compactor| {
         let plan = compactor.plan(now(), allocator(), 1, by);
         plan.is_some_and(|plan| plan.frames <= dearest)
@@ -91,8 +96,8 @@ fn begin(zone: usize, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
 
 /// Begins to empty the block of a zone that the compactor has planned in `plan`. Returns `None` if
 /// `plan` returns `false`.
-fn begin_planned(zone: usize, plan: impl Fn(&mut Compactor) -> bool) -> Option<EmptyingBlock> {
-    let mut compactor = COMPACTORS[zone].lock();
+fn begin_planned(zone: ZoneId, plan: impl Fn(&mut Compactor) -> bool) -> Option<EmptyingBlock> {
+    let mut compactor = compactor(zone);
     // Blocks that have filled up since they were looked at are passed over.
     for _ in 0..BEGINNINGS {
         if !plan(&mut compactor) {
@@ -161,10 +166,10 @@ fn empty(
 }
 
 /// Moves the frames `from`. Returns `false` if there is no room for them.
-fn move_out(zone: usize, by: Compacts, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
+fn move_out(zone: ZoneId, by: Compacts, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
     let mut to = [Frame::new(0); BATCH];
     let to = &mut to[..from.len()];
-    let mut found = COMPACTORS[zone].lock().targets(allocator(), by, to);
+    let mut found = compactor(zone).targets(allocator(), by, to);
     percpu::count_taken(&to[..found]);
     while room == Room::Anywhere && found < to.len() {
         let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Keep);
@@ -183,7 +188,7 @@ fn move_out(zone: usize, by: Compacts, from: &[Frame], room: Room, mover: &mut M
 }
 
 /// Empties the cheapest block of a zone, if no more than `dearest` of its frames are in use.
-fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End {
+fn empty_next(zone: ZoneId, by: Compacts, mover: &mut Mover, dearest: u64) -> End {
     // No task waits for this block. It may be in the GiB that one waits for.
     if by == Compacts::Daemon && gib::is_being_made() {
         return End::Nothing;
@@ -197,7 +202,7 @@ fn empty_next(zone: usize, by: Compacts, mover: &mut Mover, dearest: u64) -> End
 /// Empties the block of a zone with the least cost for the host's gain, if `pays` accepts the plan.
 /// `order` is the order of the smallest free block that the host gets.
 fn empty_for_host(
-    zone: usize,
+    zone: ZoneId,
     order: Order,
     pays: impl Fn(HostPlan) -> bool,
     mover: &mut Mover,
@@ -218,14 +223,14 @@ fn empty_for_host(
 
 /// Empties a block and returns it to the allocator.
 fn finish(
-    zone: usize,
+    zone: ZoneId,
     block: EmptyingBlock,
     by: Compacts,
     mover: &mut Mover,
     patience: Patience,
 ) -> End {
     let roomy = empty(*block, by, mover, Room::Partial, patience);
-    let mut compactor = COMPACTORS[zone].lock();
+    let mut compactor = compactor(zone);
     if !roomy {
         compactor.give_up(allocator(), block);
         return End::Stuck;
@@ -272,8 +277,8 @@ fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
 pub(crate) fn compact_all() -> Result<(), Errno> {
     let mut mover = Mover::new()?;
     percpu::drain_all();
-    for (zone, compactor) in COMPACTORS[..allocator().zones()].iter().enumerate() {
-        compactor.lock().insist();
+    for zone in allocator().zone_ids() {
+        compactor(zone).insist();
         // Each block once, and again what came of others: no more than there are.
         let blocks = allocator().fragmentation(zone).present_frames / Order::PAGEBLOCK.frames();
         for _ in 0..2 * blocks {
@@ -297,8 +302,8 @@ pub(crate) fn make_block() -> bool {
         return false;
     };
     // From the highest zone down, as allocations go.
-    for zone in (0..allocator().zones()).rev() {
-        if !knobs::is_fragmented(zone) || !COMPACTORS[zone].lock().may_stall(now()) {
+    for zone in allocator().zone_ids().rev() {
+        if !knobs::is_fragmented(zone) || !compactor(zone).may_stall(now()) {
             continue;
         }
         let mut next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
@@ -306,7 +311,7 @@ pub(crate) fn make_block() -> bool {
             continue;
         }
         let _stalls = sched::pressure::memory_stall();
-        COMPACTORS[zone].lock().count_stall();
+        compactor(zone).count_stall();
         let (mut whole, mut tries) = (false, 0);
         while let Some(block) = next.take() {
             whole =
@@ -316,7 +321,7 @@ pub(crate) fn make_block() -> bool {
                 next = begin(zone, Compacts::Direct, PAGEBLOCK_FRAMES);
             }
         }
-        COMPACTORS[zone].lock().count_stall_ended(now(), whole);
+        compactor(zone).count_stall_ended(now(), whole);
         proactive::note_stall();
         return whole;
     }
@@ -325,7 +330,8 @@ pub(crate) fn make_block() -> bool {
 
 /// Returns the counters of compaction, for `/proc/vmstat`.
 pub(crate) fn counters() -> CompactionCounters {
-    (0..allocator().zones())
-        .map(|zone| COMPACTORS[zone].lock().counters())
+    allocator()
+        .zone_ids()
+        .map(|zone| compactor(zone).counters())
         .fold(CompactionCounters::default(), CompactionCounters::and)
 }

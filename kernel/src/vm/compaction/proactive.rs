@@ -4,10 +4,12 @@
 
 use super::{End, daemon, empty_next, gib, now};
 use crate::vm::moving::Mover;
+use core::iter;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use ebb_mm::{
     Compacts, PROACTIVE_INTERVAL, PROACTIVE_SLICE, Proactive, ProactiveSlice, ZoneFragmentation,
+    ZoneId,
 };
 use machine::arch::clock;
 use machine::memory::allocator;
@@ -91,22 +93,22 @@ fn is_reclaiming() -> bool {
 
 /// Returns the fragmentation score of the node, 0 to 100.
 fn score() -> u64 {
-    let zones = (0..allocator().zones()).map(|zone| allocator().fragmentation(zone));
-    ZoneFragmentation::node_score(zones)
+    let zones = allocator().zone_ids();
+    ZoneFragmentation::node_score(zones.map(|zone| allocator().fragmentation(zone)))
 }
 
 /// Runs one slice of proactive compaction if `vm.compaction_proactiveness` and the fragmentation
 /// ask for it. Runs none while a GiB is being made.
 ///
-/// A slice begins with the zone of index `zone`, and sets `zone` to the one that the next slice
-/// begins with. It ends early when `is_called` returns `true`.
+/// A slice begins with `zone`, and sets `zone` to the one that the next slice begins with. It ends
+/// early when `is_called` returns `true`.
 ///
 /// Returns two values:
 /// - the time of the next call, or `None` if `kcompactd` need not wake up for one
 /// - the CPU time that the slice took
 pub(super) fn poll(
     proactive: &mut Proactive,
-    zone: &mut usize,
+    zone: &mut ZoneId,
     mover: &mut Mover,
     is_called: impl Fn() -> bool,
 ) -> (Option<Duration>, Duration) {
@@ -145,7 +147,7 @@ fn cpu_time() -> Duration {
 /// that each has its turn if a slice is short.
 fn work(
     low: u64,
-    first: &mut usize,
+    first: &mut ZoneId,
     mover: &mut Mover,
     is_called: impl Fn() -> bool,
 ) -> ProactiveSlice {
@@ -157,8 +159,10 @@ fn work(
         more: false,
         kept_waiting: None,
     };
-    let (zones, start) = (allocator().zones(), *first);
-    'zones: for zone in (0..zones).map(|turn| (start + turn) % zones) {
+    let count = allocator().zone_ids().len();
+    let after = |zone: ZoneId| ZoneId::new((zone.index() + 1) % count);
+    let zones = iter::successors(Some(*first), |&zone| Some(after(zone)));
+    'zones: for zone in zones.take(count) {
         loop {
             let dearest = allocator().fragmentation(zone).dearest(low);
             if dearest == 0 {
@@ -168,7 +172,7 @@ fn work(
                 slice.more = true;
                 break 'zones;
             }
-            *first = (zone + 1) % zones;
+            *first = after(zone);
             let block_begin = cpu_time();
             match empty_next(zone, Compacts::Daemon, mover, dearest) {
                 End::Whole => slice.blocks += 1,
