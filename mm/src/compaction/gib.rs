@@ -109,7 +109,8 @@ impl Compactor {
         let mut best: Option<(GibId, Contents)> = None;
         let mut none = NoGib::Nowhere;
         for gib in zone.zone.arrays.gibs.ids() {
-            if tried.iter().flatten().any(|plan| plan.gib == gib) {
+            let is_tried = |plan: &GibPlan| (plan.zone, plan.gib) == (self.zone(), gib);
+            if tried.iter().flatten().any(is_tried) {
                 continue;
             }
             match self.gib_contents(now, zone, gib, stuck) {
