@@ -226,13 +226,13 @@ COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
 # $(call INTO,PAGE,BLOCK) fills a block of a page in docs/measured/; the block has the name of the page unless it is given.
 INTO = scripts/section docs/measured/$(1).md "$(or $(2),$(1))" "make $@"
-measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, boots and others; 30 minutes
+measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, starts and boots; 40 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) idle stream huge-latency heap pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) idle --give-back reporting --json target/measure/idle.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault memhog messaging --icount --json target/measure/counted.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) boots --linux none --give-back reporting --json target/measure/boots.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) $(foreach part,times rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
+	$(COMPARE) $(foreach part,times idle counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
 	$(call INTO,compare,ebb compare) < target/measure/report.md
 	mkdir -p docs/measured/plots && cp target/measure/plots/*.svg docs/measured/plots/
 measure-again: deps build ## write how far a second run of the same agrees with what `make measure` found: 20 minutes
@@ -241,6 +241,7 @@ measure-again: deps build ## write how far a second run of the same agrees with 
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
 	$(call INTO,compare,another comparison) < target/measure/agreement.md
 # Parts that are comparisons: what `ebb compare` gets.
+measure-rates: OF = stream huge-latency heap pin hugetlb --give-back reporting
 measure-pool: OF = hugetlb pin hugetlb-10240 hugetlb-32g --icount --give-back reporting
 measure-compaction: OF = huge-latency heap compact stalls --icount --give-back off
 measure-latency: OF = latency --icount --give-back off
@@ -249,7 +250,7 @@ measure-programs: OF = programs --icount --give-back reporting
 measure-give-back: OF = give-back --rounds 1
 measure-parallel: OF = parallel --give-back off
 measure-elasticity: OF = elasticity --rounds 1
-COMPARISONS = $(addprefix measure-,pool compaction latency growth programs give-back parallel elasticity)
+COMPARISONS = $(addprefix measure-,rates pool compaction latency growth programs give-back parallel elasticity)
 .PHONY: $(COMPARISONS)
 $(COMPARISONS): deps build # its page of docs/measured/ again
 	mkdir -p target/measure
@@ -281,5 +282,5 @@ measure-picture: build workloads ## write README's picture again
 	scripts/section README.md pause "make $@" < target/measure/pause.md
 measure-readme: ## write README's table again, from docs/measured/
 	scripts/figures | scripts/section README.md figures "scripts/figures"
-measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: five hours
+measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: six hours
 	$(MAKE) measure-readme

@@ -125,10 +125,11 @@ pub struct Report {
     pub io: String,
     /// The setting of this name: maximum number of free pages of the pool.
     pub max_buffer_pages: u32,
-    /// The setting of this name: time for which a pressure event sets the maximum number of free
-    /// pages to 0.
+    /// The setting of this name: time after a pressure event in which each batch of requests
+    /// returns its pages.
     pub buffer_squeeze_duration_ms: u32,
-    /// The setting of this name: time for which a pressure event does so at least.
+    /// The setting of this name: time after a pressure event until which the maximum number of free
+    /// pages is 0, unless the other setting is longer.
     pub squeeze_hold_ms: u32,
     /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,

@@ -506,6 +506,35 @@ fn without_a_hold_every_batch_in_a_squeeze_returns_its_pages() {
     }
 }
 
+/// With a hold, too, every batch returns its pages for `buffer_squeeze_duration_ms`. After that only
+/// idle pages go.
+#[test]
+fn a_hold_does_not_replace_the_duration() {
+    for duration_ms in [1, 100] {
+        let mut engine = without_hold(duration_ms);
+        let knobs = engine.memory.knobs();
+        knobs
+            .set(Knob::SqueezeHoldMs, DEFAULT_SQUEEZE_HOLD_MS)
+            .unwrap();
+        let mut transport = FakeTransport::default();
+        let mut write = |engine: &mut Engine<FakeTransport>, now: u64| {
+            let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
+            transport.asked.push_back((0, Op::Write(0), payload));
+            engine.accept(&mut transport).unwrap();
+            engine.drain(&mut transport).unwrap();
+            engine.shrink(Micros(now));
+            engine.pool().free
+        };
+        let event = 1_000_000;
+        let end = event + u64::from(duration_ms) * 1000;
+        engine.reclaim_memory(Micros(event));
+        assert_eq!(write(&mut engine, event), 0, "{duration_ms} ms");
+        assert_eq!(write(&mut engine, end - 1), 0, "{duration_ms} ms");
+        assert_eq!(write(&mut engine, end), 2, "{duration_ms} ms");
+        assert_eq!(engine.memory.limit(Micros(end)), 0, "{duration_ms} ms");
+    }
+}
+
 /// After a squeeze a pool keeps only the pages that it uses, so that idle disks do not cause the
 /// next shortage.
 #[test]

@@ -25,11 +25,11 @@ pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds for which a pressure event sets the maximum number of free pages to 0. 0 means
+    /// Milliseconds after a pressure event in which no batch of requests leaves a free page. 0 means
     /// that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
-    /// Milliseconds for which it does so at least, where [`Self::BufferSqueezeDurationMs`] is less
-    /// and not 0. With 0, no batch of requests leaves a free page during a squeeze. At most
+    /// Milliseconds after a pressure event for which the maximum number of free pages is 0. Beyond
+    /// [`Self::BufferSqueezeDurationMs`] only pages that no request uses are returned. At most
     /// [`MAX_SQUEEZE_HOLD_MS`].
     SqueezeHoldMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
@@ -39,6 +39,16 @@ pub enum Knob {
     PersistentGrantUnusedSeconds,
     /// Whether the instance writes its numbers of requests to stderr every ten seconds: 0 or 1.
     LogStats,
+}
+
+/// The times of a squeeze, from its pressure event on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SqueezeTimes {
+    /// The time in which no batch of requests leaves a free page (`buffer_squeeze_duration_ms`).
+    pub every_batch: Duration,
+    /// The time in which the limit for free pages is 0, at least as long: pages that no request
+    /// uses are returned (`squeeze_hold_ms`, or the other setting if that is longer).
+    pub all: Duration,
 }
 
 /// The reason why a setting was not changed.
@@ -190,12 +200,15 @@ impl Knobs {
         Ok(())
     }
 
-    /// Returns how long a squeeze lasts: `buffer_squeeze_duration_ms` or `squeeze_hold_ms`,
-    /// whichever is longer. Returns `None` if the first is 0, so that squeezing is off.
-    pub fn squeeze_duration(&self) -> Option<Duration> {
+    /// Returns the times of a squeeze that begins now. Returns `None` if
+    /// `buffer_squeeze_duration_ms` is 0, so that squeezing is off.
+    pub fn squeeze_times(&self) -> Option<SqueezeTimes> {
         let duration = self.get(Knob::BufferSqueezeDurationMs);
         let longest = duration.max(self.get(Knob::SqueezeHoldMs));
-        (duration > 0).then(|| Duration::from_millis(longest.into()))
+        (duration > 0).then(|| SqueezeTimes {
+            every_batch: Duration::from_millis(duration.into()),
+            all: Duration::from_millis(longest.into()),
+        })
     }
 }
 
@@ -209,14 +222,16 @@ mod tests {
         let lasts = |duration, hold| {
             knobs.set(Knob::BufferSqueezeDurationMs, duration).unwrap();
             knobs.set(Knob::SqueezeHoldMs, hold).unwrap();
-            knobs.squeeze_duration().map(|lasts| lasts.as_millis())
+            let times = knobs.squeeze_times();
+            times.map(|times| (times.every_batch.as_millis(), times.all.as_millis()))
         };
-        assert_eq!(lasts(1, 0), Some(1));
-        assert_eq!(lasts(100, 0), Some(100));
-        assert_eq!(lasts(100, 10_000), Some(10_000));
-        assert_eq!(lasts(20_000, 10_000), Some(20_000));
-        assert_eq!(lasts(3_600_000, 10_000), Some(3_600_000));
-        assert_eq!(lasts(u32::MAX, 10_000), Some(u32::MAX.into()));
+        assert_eq!(lasts(1, 0), Some((1, 1)));
+        assert_eq!(lasts(100, 0), Some((100, 100)));
+        assert_eq!(lasts(100, 10_000), Some((100, 10_000)));
+        assert_eq!(lasts(20_000, 10_000), Some((20_000, 20_000)));
+        assert_eq!(lasts(3_600_000, 10_000), Some((3_600_000, 3_600_000)));
+        let most = u128::from(u32::MAX);
+        assert_eq!(lasts(u32::MAX, 10_000), Some((most, most)));
         assert_eq!(lasts(0, 10_000), None);
     }
 

@@ -15,6 +15,7 @@
 //! are returned at once ([`Pool::shrink`]), and the limit is 0 for a while ([`Squeeze`]). Pages in
 //! use are never taken away. The module has no clock: its caller passes the time.
 
+use crate::knobs::SqueezeTimes;
 use crate::time::Micros;
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ pub const MAX_POOL_PAGES: u32 = 16_384;
 /// default).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
-/// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds for which
-/// a pressure event sets the limit for free pages to 0.
+/// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds after a
+/// pressure event in which no batch of requests leaves a free page.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
 /// Largest value of `buffer_squeeze_duration_ms`: about 49 days, the largest number of its type, as
@@ -39,7 +40,7 @@ pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = u32::MAX;
 /// Interval at which an instance trims a pool that holds more free pages than its limit.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Default value of `squeeze_hold_ms`: milliseconds for which a squeeze lasts at least. Without it
+/// Default value of `squeeze_hold_ms`: milliseconds for which a squeeze lasts in all. Without it
 /// the pools of idle disks would grow to their limits again and cause the next shortage.
 pub const DEFAULT_SQUEEZE_HOLD_MS: u32 = 10_000;
 
@@ -220,17 +221,20 @@ impl<B: Backing> Pool<B> {
 /// Each instance has its own and changes it on its own thread, so it needs no lock.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
+    /// The end of the time in which every batch of requests returns its pages.
+    every_batch_end: Micros,
     end: Micros,
     /// Whether there was an event that [`Self::take_event`] has not reported yet.
     event_pending: bool,
 }
 
 impl Squeeze {
-    /// Starts a squeeze for a pressure event at `event`, which lasts for `duration`. The end of an
-    /// earlier squeeze no longer counts, even if it is later: the duration that is set at the last
-    /// event decides, as in `xen-blkback`. Call this with later events only.
-    pub fn begin(&mut self, event: Micros, duration: Duration) {
-        self.end = event + duration;
+    /// Starts a squeeze for a pressure event at `event`, which lasts as long as `times` says. The
+    /// end of an earlier squeeze no longer counts, even if it is later: the duration that is set at
+    /// the last event decides, as in `xen-blkback`. Call this with later events only.
+    pub fn begin(&mut self, event: Micros, times: SqueezeTimes) {
+        self.every_batch_end = event + times.every_batch;
+        self.end = event + times.all;
         self.event_pending = true;
     }
 
@@ -238,6 +242,11 @@ impl Squeeze {
     /// if that squeeze has ended.
     pub fn take_event(&mut self) -> bool {
         std::mem::take(&mut self.event_pending)
+    }
+
+    /// Returns whether the squeeze returns the pages of every batch of requests at `now`.
+    pub fn returns_every_batch(&self, now: Micros) -> bool {
+        now < self.every_batch_end
     }
 
     /// Returns whether a squeeze lasts at `now`, so that the limit is 0.

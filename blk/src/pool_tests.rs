@@ -152,11 +152,20 @@ fn neighbours_are_released_together() {
 
 const MS: u64 = 1000;
 
+fn times(every_batch_ms: u64, all_ms: u64) -> SqueezeTimes {
+    SqueezeTimes {
+        every_batch: Duration::from_millis(every_batch_ms),
+        all: Duration::from_millis(all_ms),
+    }
+}
+
 #[test]
 fn a_squeeze_lasts_as_long_as_was_said() {
     let mut squeeze = Squeeze::default();
     assert!(!squeeze.take_event() && !squeeze.active(Micros(5 * MS)));
-    squeeze.begin(Micros(5 * MS), Duration::from_millis(10));
+    squeeze.begin(Micros(5 * MS), times(1, 10));
+    assert!(squeeze.returns_every_batch(Micros(6 * MS - 1)));
+    assert!(!squeeze.returns_every_batch(Micros(6 * MS)));
     let end = Micros(15 * MS);
     assert!(squeeze.active(Micros(end.0 - 1)));
     assert!(!squeeze.active(end));
@@ -165,7 +174,7 @@ fn a_squeeze_lasts_as_long_as_was_said() {
 #[test]
 fn an_event_counts_once_even_if_it_is_seen_late() {
     let mut squeeze = Squeeze::default();
-    squeeze.begin(Micros(5 * MS), Duration::from_millis(1));
+    squeeze.begin(Micros(5 * MS), times(1, 1));
     assert!(!squeeze.active(Micros(500 * MS)));
     assert!(squeeze.take_event());
     assert!(!squeeze.take_event());
@@ -174,12 +183,12 @@ fn an_event_counts_once_even_if_it_is_seen_late() {
 #[test]
 fn the_last_event_sets_the_end() {
     let mut squeeze = Squeeze::default();
-    squeeze.begin(Micros(100 * MS), Duration::from_millis(10));
-    squeeze.begin(Micros(105 * MS), Duration::from_millis(10));
+    squeeze.begin(Micros(100 * MS), times(10, 10));
+    squeeze.begin(Micros(105 * MS), times(10, 10));
     assert!(squeeze.active(Micros(115 * MS - 1)));
     assert!(!squeeze.active(Micros(115 * MS)));
-    squeeze.begin(Micros(116 * MS), Duration::from_secs(3600));
-    squeeze.begin(Micros(117 * MS), Duration::from_millis(1));
+    squeeze.begin(Micros(116 * MS), times(10, 3_600_000));
+    squeeze.begin(Micros(117 * MS), times(1, 1));
     assert!(squeeze.active(Micros(118 * MS - 1)));
     assert!(!squeeze.active(Micros(118 * MS)));
 }

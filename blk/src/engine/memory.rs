@@ -26,9 +26,6 @@ pub(super) struct Memory {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
-    /// Whether the squeeze began with `squeeze_hold_ms` at 0, so that each [`Self::shrink`] frees
-    /// all free pages while it lasts, as in `xen-blkback`.
-    is_without_hold: bool,
     /// Time of the next [`Pool::trim`].
     next_trim: Micros,
 }
@@ -43,7 +40,6 @@ impl Memory {
             knobs,
             pool: Pool::new(Arena::new(MAX_POOL_PAGES)?, MAX_POOL_PAGES),
             squeeze: Squeeze::default(),
-            is_without_hold: false,
             next_trim: Micros(0),
         })
     }
@@ -71,31 +67,25 @@ impl Memory {
         self.pool.put(batch);
     }
 
-    /// Starts a squeeze for a pressure event at `event`: the next [`Self::shrink`] frees all free
-    /// pages, and the limit for free pages is 0 for a while. Without a hold, each
-    /// [`Self::shrink`] in that time frees all of them. Returns `true` then. Returns `false`, and
-    /// does nothing, if squeezing is off.
+    /// Starts a squeeze for a pressure event at `event`, and returns `true`: each [`Self::shrink`]
+    /// frees all free pages for `buffer_squeeze_duration_ms`, as in `xen-blkback`, and the first
+    /// one does so even later. Then the limit for free pages is 0 until the end of the hold.
+    /// Returns `false`, and does nothing, if squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
-        let Some(duration) = self.knobs.squeeze_duration() else {
+        let Some(times) = self.knobs.squeeze_times() else {
             return false;
         };
-        self.squeeze.begin(event, duration);
-        self.is_without_hold = self.knobs.get(Knob::SqueezeHoldMs) == 0;
+        self.squeeze.begin(event, times);
         true
-    }
-
-    /// Returns whether [`Self::shrink`] frees all free pages at `now`.
-    fn empties(&self, now: Micros) -> bool {
-        self.is_without_hold && self.squeeze.active(now)
     }
 
     /// Returns free pages to the system, as [`Engine::shrink`](super::Engine::shrink) describes.
     /// Ends a squeeze if squeezing was switched off.
     pub(super) fn shrink(&mut self, now: Micros) {
-        if self.knobs.squeeze_duration().is_none() {
+        if self.knobs.squeeze_times().is_none() {
             self.squeeze = Squeeze::default();
         }
-        if self.squeeze.take_event() || self.empties(now) {
+        if self.squeeze.take_event() || self.squeeze.returns_every_batch(now) {
             self.pool.shrink(0);
         } else if now >= self.next_trim {
             self.pool.trim(self.limit(now));
@@ -108,7 +98,7 @@ impl Memory {
     /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
     /// has no more free pages than its limit at `now`.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
-        let next = if self.empties(now) {
+        let next = if self.squeeze.returns_every_batch(now) {
             now
         } else {
             self.next_trim

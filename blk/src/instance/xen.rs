@@ -173,7 +173,7 @@ impl Worker {
         let ready = self.wait(registration, more, now, &figures)?;
         self.told |= ready.told;
         if ready.wake {
-            let squeezes = self.shared.knobs().squeeze_duration().is_some();
+            let squeezes = self.shared.knobs().squeeze_times().is_some();
             let mut all = Squeezable(&mut self.engine, &mut self.rings, squeezes);
             registration.deliver(&mut all);
             self.engine.shrink(self.clock.now());

@@ -279,11 +279,22 @@ impl Trigger {
     }
 }
 
-/// Returns the folder of this process's cgroup, or `None` if that is the root or unknown.
+/// Returns the folder of this process's cgroup, or `None` if that is the root of all or unknown.
 fn own_cgroup() -> Option<PathBuf> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    cgroup_folder(&text, Path::new("/sys/fs/cgroup"))
+}
+
+/// Returns the folder of the cgroup that `text` names, the contents of `/proc/PID/cgroup`. `root` is
+/// the folder where the hierarchy is mounted. Returns `None` if the cgroup is the root of all, or
+/// not in the unified hierarchy.
+///
+/// In a container the cgroup may be called `/`, because the container sees no others. Then it has
+/// counters, which the root of all lacks.
+fn cgroup_folder(text: &str, root: &Path) -> Option<PathBuf> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    (!path.is_empty()).then(|| Path::new("/sys/fs/cgroup").join(path))
+    let folder = root.join(path);
+    (!path.is_empty() || folder.join("memory.events").exists()).then_some(folder)
 }
 
 /// Sums the counters named in `LIMIT_EVENTS`.
@@ -359,6 +370,19 @@ mod tests {
     fn what_counts_as_running_into_a_limit() {
         let events = "low 9\nhigh 2\nmax 3\noom 0\noom_kill 1\noom_group_kill 4\n";
         assert_eq!(limit_events(events), 6);
+    }
+
+    #[test]
+    fn a_container_may_call_its_cgroup_the_root() {
+        let root = std::env::temp_dir().join(format!("ebb-cgroup-{}", std::process::id()));
+        fs::create_dir_all(&root).expect("a folder");
+        let inner = Some(root.join("user/job"));
+        assert_eq!(cgroup_folder("1:name=a:/\n0::/user/job\n", &root), inner);
+        assert_eq!(cgroup_folder("0::/\n", &root), None);
+        assert_eq!(cgroup_folder("3:memory:/docker\n", &root), None);
+        fs::write(root.join("memory.events"), "max 0\n").expect("a file");
+        assert_eq!(cgroup_folder("0::/\n", &root), Some(root.join("")));
+        fs::remove_dir_all(&root).expect("it is there");
     }
 
     #[test]

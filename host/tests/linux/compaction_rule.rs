@@ -68,6 +68,14 @@ fn where_nothing_moves_it_lets_looks_pass() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
+fn what_is_freed_in_a_pause_is_compacted_after_it() {
+    let expected =
+        "freed in the pause: yes\nlocked memory may move: yes\nwrong pages: 0\nwrong pages: 0\n";
+    prints("paused", "256M", &["1"], "off", expected);
+}
+
+#[test]
 fn at_0_no_frame_moves_in_the_background() {
     let expected = "at 0: nothing\nat 20: whole\nwrong pages: 0\n";
     for give_back in ["off", "reporting", "shared"] {

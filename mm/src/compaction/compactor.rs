@@ -260,6 +260,12 @@ impl Compactor {
         })
     }
 
+    /// Returns the time until which this compactor pauses after failures: it plans nothing for the
+    /// background thread until then. The pause may be over.
+    pub const fn daemon_rests_until(&self) -> Duration {
+        self.daemon_rests_until
+    }
+
     /// Returns `true` if there is certainly nothing to gain, without a scan.
     fn rests(&mut self, now: Duration, zone: &Zone<'_>) -> bool {
         let free = zone.free_frames();

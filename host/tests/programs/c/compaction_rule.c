@@ -299,6 +299,50 @@ static void deferral(void)
 	check(memory, pages, 1);
 }
 
+/* Whether a frame is moved while no memory comes or goes, within some minutes. */
+static const char *moves_by_itself(int minutes)
+{
+	long before = vmstat("pgmigrate_success");
+
+	for (int turn = 0; turn < minutes; turn++) {
+		usleep(50000000);
+		if (vmstat("pgmigrate_success") != before)
+			return "yes";
+	}
+	return "no";
+}
+
+/* Memory that is freed in the pause after a vain run is not forgotten, nor is locked memory that may move from now on. */
+static void paused(void)
+{
+	size_t pages = share(45);
+	char *locked = map(pages), *other = map(pages);
+	long before;
+
+	write_knob(KNOB, 0);
+	write_knob("/proc/sys/vm/compact_unevictable_allowed", 0);
+	fill(locked, pages);
+	fill(other, pages);
+	thin(locked, pages, 1);
+	for (size_t page = 0; page < pages; page += 4)
+		mlock(locked + page * 4096, 4096);
+	before = work();
+	write_knob(KNOB, 40);
+	for (int turn = 0; turn < 600 && work() == before; turn++)
+		pass(1);
+	settle();
+	thin(other, pages, 1);
+	printf("freed in the pause: %s\n", moves_by_itself(4));
+	await(0, 60);
+	settle();
+	write_knob(KNOB, 90);
+	settle();
+	write_knob("/proc/sys/vm/compact_unevictable_allowed", 1);
+	printf("locked memory may move: %s\n", moves_by_itself(1));
+	check(locked, pages, 1);
+	check(other, pages, 1);
+}
+
 /* At 0 no frame moves, whichever way the host gets memory back. */
 static void never(void)
 {
@@ -326,6 +370,7 @@ int main(int argc, char **argv)
 	} parts[] = {
 		{"begins", begins}, {"ends", ends},	    {"zones", zones},
 		{"guard", guard},   {"deferral", deferral}, {"never", never},
+		{"paused", paused},
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -132,9 +132,12 @@ impl Relief {
     }
 
     fn take_from_others(&mut self) -> Result<(), Errno> {
+        // The host's limit does not yield to a large block. As on Linux, the balloon deflates where a
+        // process would be killed otherwise.
+        let deflates = self.order.get() <= COSTLY;
         if (HELPERS.weigh_trials)()
             || (HELPERS.shrink_caches)()
-            || (HELPERS.deflate)(DEFLATE_FRAMES) > 0
+            || (deflates && (HELPERS.deflate)(DEFLATE_FRAMES) > 0)
         {
             // Relaxed (here and below): a count of its own.
             FOUND.fetch_add(1, Ordering::Relaxed);

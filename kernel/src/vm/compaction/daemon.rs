@@ -25,7 +25,7 @@ static ASLEEP: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicU64 = AtomicU64::new(0);
 /// `vm.compaction_proactiveness`.
 static PROACTIVE: AtomicU8 = AtomicU8::new(PROACTIVENESS);
-/// The number of times that `vm.compaction_proactiveness` was set.
+/// The number of times that `vm.compaction_proactiveness` was set, or the pauses were ended.
 static KNOB_SET: AtomicU64 = AtomicU64::new(0);
 
 /// Wakes `kcompactd` if it sleeps until memory is freed. Called after programs have freed memory,
@@ -77,6 +77,16 @@ pub(crate) fn proactiveness() -> u64 {
 /// `vm.compaction_proactiveness` implies.
 pub(super) fn high_threshold() -> u64 {
     Thresholds::of(PROACTIVE.load(Ordering::Relaxed)).high
+}
+
+/// Ends the pauses after failures and wakes `kcompactd`, because frames that could not move may
+/// move now.
+pub(super) fn retry() {
+    for zone in allocator().zone_ids() {
+        compactor(zone).insist();
+    }
+    KNOB_SET.fetch_add(1, Ordering::Relaxed);
+    QUEUE.wake_one();
 }
 
 /// Sets `vm.compaction_proactiveness` to `value`, and wakes `kcompactd`, which then checks whether
@@ -142,6 +152,15 @@ pub(in crate::vm) fn traffic() -> u64 {
         .fold(0, |sum, count| sum.wrapping_add(percpu::sum(count)))
 }
 
+/// What a look has found to be done later.
+struct Look {
+    /// The time of the next look, or `None` if none is necessary.
+    next: Option<Duration>,
+    /// The end of a pause after failures, before which this look did nothing. `None` if there was
+    /// no pause.
+    paused_until: Option<Duration>,
+}
+
 struct Daemon {
     proactive: Proactive,
     /// The zone with which the next slice of proactive compaction begins.
@@ -175,17 +194,24 @@ fn run() {
         mover,
     };
     let mut seen = 0;
+    // When to look again because memory has come or gone in a pause after failures.
+    let mut after_pause: Option<Duration> = None;
     loop {
-        let next = daemon.look();
+        let by_others = traffic().wrapping_sub(seen) >= PAGEBLOCK_FRAMES;
+        let look = daemon.look();
         let traffic = traffic();
         let quiet = traffic.wrapping_sub(seen) < PAGEBLOCK_FRAMES;
         seen = traffic;
         if !quiet {
             daemon.carriers.memory_freed();
         }
+        if by_others && look.paused_until.is_some() {
+            after_pause = look.paused_until;
+        }
+        after_pause = after_pause.filter(|&until| until > now());
         // While memory comes and goes it looks now and then.
         let watch = (!quiet).then(|| now() + PROACTIVE_INTERVAL);
-        match next.into_iter().chain(watch).min() {
+        match look.next.into_iter().chain(watch).min() {
             Some(next) => daemon.wait_until(next),
             None => {
                 ASLEEP.store(true, Ordering::Relaxed);
@@ -193,9 +219,12 @@ fn run() {
                 let freed = self::traffic().wrapping_sub(seen) >= PAGEBLOCK_FRAMES;
                 if !freed {
                     let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_woken();
-                    QUEUE.wait_uninterruptible(called);
+                    match after_pause {
+                        Some(until) => QUEUE.wait_uninterruptible_deadline(called, nanos(until)),
+                        None => QUEUE.wait_uninterruptible(called),
+                    }
                     // `wait_until` counts the wake-up of a request.
-                    if !daemon.is_woken() {
+                    if !ASLEEP.load(Ordering::Relaxed) && !daemon.is_woken() {
                         count_wake();
                     }
                 }
@@ -220,16 +249,14 @@ impl Daemon {
 
     /// Sleeps until the time `then`, or until the thread is woken.
     fn wait_until(&self, then: Duration) {
-        let nanos = u64::try_from(then.as_nanos()).unwrap_or(u64::MAX);
-        QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), Nanos(nanos));
+        QUEUE.wait_uninterruptible_deadline(|| self.is_woken(), nanos(then));
         if self.is_woken() {
             count_wake();
         }
     }
 
-    /// Does the work that is due. Returns the time of the next call, or `None` if none is
-    /// necessary.
-    fn look(&mut self) -> Option<Duration> {
+    /// Does the work that is due. Returns when to call this again.
+    fn look(&mut self) -> Look {
         let knob = KNOB_SET.load(Ordering::Relaxed);
         if knob != self.knob {
             self.knob = knob;
@@ -239,15 +266,15 @@ impl Daemon {
                 .set_proactiveness(u64::from(PROACTIVE.load(Ordering::Relaxed)));
         }
         self.make_wanted();
-        let proactive = self.compact_proactively();
-        let consolidation = self.consolidation();
+        let (proactive, deferred_until) = self.compact_proactively();
+        let (consolidation, rests_until) = self.consolidation();
         let moves = self.proactive.proactiveness() != 0;
         let carriers = self.carriers.poll(&mut self.mover, moves);
-        proactive
-            .into_iter()
-            .chain(consolidation)
-            .chain(carriers)
-            .min()
+        let next = proactive.into_iter().chain(consolidation).chain(carriers);
+        Look {
+            next: next.min(),
+            paused_until: deferred_until.into_iter().chain(rests_until).min(),
+        }
     }
 
     /// Makes the blocks that faults requested, while blocks can be emptied.
@@ -270,28 +297,33 @@ impl Daemon {
         }
     }
 
-    fn compact_proactively(&mut self) -> Option<Duration> {
+    /// Runs a slice of proactive compaction if one is due. Returns the time of the next call and the
+    /// end of a pause after failures, each `None` if there is none.
+    fn compact_proactively(&mut self) -> (Option<Duration>, Option<Duration>) {
         let knob = self.knob;
         let is_called = || is_called_since(knob);
-        let (next, spent) = proactive::poll(
+        let poll = proactive::poll(
             &mut self.proactive,
             &mut self.zone,
             &mut self.mover,
             is_called,
         );
-        self.idle.own.0 += u64::try_from(spent.as_nanos()).unwrap_or(0);
-        next
+        self.idle.own.0 += u64::try_from(poll.spent.as_nanos()).unwrap_or(0);
+        (poll.next, poll.deferred_until)
     }
 
-    /// Empties blocks for the host's sake.
-    fn consolidation(&mut self) -> Option<Duration> {
+    /// Empties blocks for the host's sake. Returns the time of the next call and the end of a pause
+    /// after failures, each `None` if there is none.
+    fn consolidation(&mut self) -> (Option<Duration>, Option<Duration>) {
+        let Some(order) = allocator().host_order() else {
+            return (None, None);
+        };
         // A user who sets the knob to 0 wants no frame to move unless a task asks for it.
         if self.proactive.proactiveness() == 0 {
-            return None;
+            return (None, None);
         }
-        let order = allocator().host_order()?;
         let idle = self.idle.most();
-        let mut next: Option<Duration> = None;
+        let (mut next, mut rests_until) = (None::<Duration>, None::<Duration>);
         for zone in allocator().zone_ids() {
             let cheapest = || compactor(zone).plan_for_host(now(), allocator(), order);
             let rule = &mut self.consolidation[zone.index()];
@@ -299,6 +331,9 @@ impl Daemon {
             let poll = rule.poll(now(), scattered, idle, cheapest);
             if poll.blocks == 0 {
                 next = next.into_iter().chain(poll.next).min();
+                let until = compactor(zone).daemon_rests_until();
+                let rests = poll.next.is_none() && until > now();
+                rests_until = rests_until.into_iter().chain(rests.then_some(until)).min();
                 continue;
             }
             let (start, mut done) = (clock::now(), 0);
@@ -317,8 +352,13 @@ impl Daemon {
             let again = now() + spent.max(Duration::from_millis(1));
             next = Some(next.map_or(again, |next| next.min(again)));
         }
-        next
+        (next, rests_until)
     }
+}
+
+/// Returns the time `then` as the clock counts it.
+fn nanos(then: Duration) -> Nanos {
+    Nanos(u64::try_from(then.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Counts a wake-up of the thread that its own schedule did not cause.

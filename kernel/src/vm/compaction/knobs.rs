@@ -48,7 +48,7 @@ pub(crate) fn unevictable_allowed() -> bool {
     UNEVICTABLE_ALLOWED.load(Ordering::Relaxed)
 }
 
-/// Sets `vm.compact_unevictable_allowed`.
+/// Sets `vm.compact_unevictable_allowed`. With 1, blocks that could not be emptied are tried again.
 ///
 /// # Errors
 /// Fails with `EINVAL` if `value` is above 1.
@@ -56,6 +56,8 @@ pub(crate) fn set_unevictable_allowed(value: u64) -> Result<(), Errno> {
     if value > 1 {
         return Err(Errno::EINVAL);
     }
-    UNEVICTABLE_ALLOWED.store(value == 1, Ordering::Relaxed);
+    if !UNEVICTABLE_ALLOWED.swap(value == 1, Ordering::Relaxed) && value == 1 {
+        super::daemon::retry();
+    }
     Ok(())
 }

@@ -97,31 +97,42 @@ fn score() -> u64 {
     ZoneFragmentation::node_score(zones.map(|zone| allocator().fragmentation(zone)))
 }
 
+/// The result of [`poll`].
+pub(super) struct Poll {
+    /// The time of the next call, or `None` if `kcompactd` need not wake up for one.
+    pub(super) next: Option<Duration>,
+    /// The time before which a call does nothing, where this call did nothing for that reason. The
+    /// next call is due then if memory comes or goes meanwhile.
+    pub(super) deferred_until: Option<Duration>,
+    /// The CPU time that the slice took.
+    pub(super) spent: Duration,
+}
+
 /// Runs one slice of proactive compaction if `vm.compaction_proactiveness` and the fragmentation
 /// ask for it. Runs none while a GiB is being made.
 ///
 /// A slice begins with `zone`, and sets `zone` to the one that the next slice begins with. It ends
 /// early when `is_called` returns `true`.
 ///
-/// Returns two values:
-/// - the time of the next call, or `None` if `kcompactd` need not wake up for one
-/// - the CPU time that the slice took
+/// Returns what it has done.
 pub(super) fn poll(
     proactive: &mut Proactive,
     zone: &mut ZoneId,
     mover: &mut Mover,
     is_called: impl Fn() -> bool,
-) -> (Option<Duration>, Duration) {
+) -> Poll {
     if HURRY.swap(false, Ordering::Relaxed) {
         proactive.hurry();
     }
     // No block would be emptied, and the policy would take the run for one that gains nothing.
     let is_called = || is_called() || gib::is_being_made();
     let (mut next, mut spent) = (Some(now() + PROACTIVE_INTERVAL), Duration::ZERO);
-    let mut compact = false;
+    let (mut compact, mut deferred_until) = (false, None);
     if !gib::is_being_made() {
         let poll = proactive.poll(now(), score(), is_reclaiming());
         (next, compact) = (poll.next, poll.compact);
+        let is_deferred = poll.next.is_none() && poll.look_after < Duration::MAX;
+        deferred_until = is_deferred.then_some(poll.look_after);
     }
     if compact {
         let begin = cpu_time();
@@ -133,7 +144,11 @@ pub(super) fn poll(
     let from = proactive.heeds_hurry_from().max(now() + HURRY_APART);
     let from = u64::try_from(from.as_nanos()).unwrap_or(u64::MAX);
     HURRY_FROM.store(from, Ordering::Relaxed);
-    (next, spent)
+    Poll {
+        next,
+        deferred_until,
+        spent,
+    }
 }
 
 /// Returns the CPU time of the current thread. Other threads may run while it moves a block.
