@@ -506,8 +506,8 @@ fn without_a_hold_every_batch_in_a_squeeze_returns_its_pages() {
     }
 }
 
-/// With a hold, too, every batch returns its pages for `buffer_squeeze_duration_ms`. After that only
-/// idle pages go.
+/// With a hold, too, every batch returns its pages for `buffer_squeeze_duration_ms`. After that
+/// only idle pages go.
 #[test]
 fn a_hold_does_not_replace_the_duration() {
     for duration_ms in [1, 100] {

@@ -25,8 +25,8 @@ pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds after a pressure event in which no batch of requests leaves a free page. 0 means
-    /// that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
+    /// Milliseconds after a pressure event in which no batch of requests leaves a free page. 0
+    /// means that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
     /// Milliseconds after a pressure event for which the maximum number of free pages is 0. Beyond
     /// [`Self::BufferSqueezeDurationMs`] only pages that no request uses are returned. At most

@@ -285,9 +285,9 @@ fn own_cgroup() -> Option<PathBuf> {
     cgroup_folder(&text, Path::new("/sys/fs/cgroup"))
 }
 
-/// Returns the folder of the cgroup that `text` names, the contents of `/proc/PID/cgroup`. `root` is
-/// the folder where the hierarchy is mounted. Returns `None` if the cgroup is the root of all, or
-/// not in the unified hierarchy.
+/// Returns the folder of the cgroup that `text` names, the contents of `/proc/PID/cgroup`. `root`
+/// is the folder where the hierarchy is mounted. Returns `None` if the cgroup is the root of all,
+/// or not in the unified hierarchy.
 ///
 /// In a container the cgroup may be called `/`, because the container sees no others. Then it has
 /// counters, which the root of all lacks.

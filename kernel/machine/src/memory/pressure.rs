@@ -132,8 +132,8 @@ impl Relief {
     }
 
     fn take_from_others(&mut self) -> Result<(), Errno> {
-        // The host's limit does not yield to a large block. As on Linux, the balloon deflates where a
-        // process would be killed otherwise.
+        // The host's limit does not yield to a large block. As on Linux, the balloon deflates where
+        // a process would be killed otherwise.
         let deflates = self.order.get() <= COSTLY;
         if (HELPERS.weigh_trials)()
             || (HELPERS.shrink_caches)()

@@ -220,7 +220,9 @@ fn run() {
                 if !freed {
                     let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_woken();
                     match after_pause {
-                        Some(until) => QUEUE.wait_uninterruptible_deadline(called, nanos(until)),
+                        Some(until) => {
+                            QUEUE.wait_uninterruptible_deadline(called, nanos(until));
+                        }
                         None => QUEUE.wait_uninterruptible(called),
                     }
                     // `wait_until` counts the wake-up of a request.
@@ -297,8 +299,8 @@ impl Daemon {
         }
     }
 
-    /// Runs a slice of proactive compaction if one is due. Returns the time of the next call and the
-    /// end of a pause after failures, each `None` if there is none.
+    /// Runs a slice of proactive compaction if one is due. Returns the time of the next call and
+    /// the end of a pause after failures, each `None` if there is none.
     fn compact_proactively(&mut self) -> (Option<Duration>, Option<Duration>) {
         let knob = self.knob;
         let is_called = || is_called_since(knob);
