@@ -8,6 +8,7 @@
 
 mod with_fake_time {
     use super::super::*;
+    use crate::knobs::SqueezeTimes;
     use crate::pool::Squeeze;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::thread;
@@ -22,7 +23,12 @@ mod with_fake_time {
     impl ReclaimMemory for Instance {
         fn reclaim_memory(&mut self, event: Micros) {
             self.events.push(event);
-            self.squeeze.begin(event, Duration::from_millis(10));
+            let ten = Duration::from_millis(10);
+            let times = SqueezeTimes {
+                every_batch: ten,
+                all: ten,
+            };
+            self.squeeze.begin(event, times);
         }
     }
 
