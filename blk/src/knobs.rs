@@ -2,7 +2,7 @@
 
 use crate::pool::{
     DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, DEFAULT_SQUEEZE_HOLD_MS,
-    MAX_BUFFER_SQUEEZE_DURATION_MS, MAX_POOL_PAGES, MAX_SQUEEZE_HOLD_MS,
+    MAX_BUFFER_SQUEEZE_DURATION_MS, MAX_POOL_PAGES, MAX_SQUEEZE_HOLD_MS, SqueezeTimes,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -39,16 +39,6 @@ pub enum Knob {
     PersistentGrantUnusedSeconds,
     /// Whether the instance writes its numbers of requests to stderr every ten seconds: 0 or 1.
     LogStats,
-}
-
-/// The times of a squeeze, from its pressure event on.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct SqueezeTimes {
-    /// The time in which no batch of requests leaves a free page (`buffer_squeeze_duration_ms`).
-    pub every_batch: Duration,
-    /// The time in which the limit for free pages is 0, at least as long: pages that no request
-    /// uses are returned (`squeeze_hold_ms`, or the other setting if that is longer).
-    pub all: Duration,
 }
 
 /// The reason why a setting was not changed.

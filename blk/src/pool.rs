@@ -15,7 +15,6 @@
 //! are returned at once ([`Pool::shrink`]), and the limit is 0 for a while ([`Squeeze`]). Pages in
 //! use are never taken away. The module has no clock: its caller passes the time.
 
-use crate::knobs::SqueezeTimes;
 use crate::time::Micros;
 use std::time::Duration;
 
@@ -215,6 +214,16 @@ impl<B: Backing> Pool<B> {
             "a page was lost or doubled"
         );
     }
+}
+
+/// The times of a squeeze, from its pressure event on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SqueezeTimes {
+    /// The time in which no batch of requests leaves a free page (`buffer_squeeze_duration_ms`).
+    pub every_batch: Duration,
+    /// The time in which the limit for free pages is 0, at least as long: pages that no request
+    /// uses are returned (`squeeze_hold_ms`, or the other setting if that is longer).
+    pub all: Duration,
 }
 
 /// A squeeze: the time after a pressure event in which an instance's limit for free pages is 0.

@@ -8,8 +8,7 @@
 
 mod with_fake_time {
     use super::super::*;
-    use crate::knobs::SqueezeTimes;
-    use crate::pool::Squeeze;
+    use crate::pool::{Squeeze, SqueezeTimes};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::thread;
     use std::time::Duration;

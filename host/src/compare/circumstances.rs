@@ -21,16 +21,19 @@ pub(super) fn circumstances(runs: &[&Run]) -> String {
         "s"
     };
     let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
-    let counted = if runs.iter().any(|run| run.icount) {
-        " Instructions are counted."
+    let (counted, timed): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.icount);
+    let rounds = if counted.is_empty() {
+        format!("Rounds: {}.", rounds(&timed))
+    } else if timed.is_empty() {
+        format!("Rounds: {}. Instructions are counted.", rounds(&counted))
     } else {
-        ""
+        let (timed, counted) = (rounds(&timed), rounds(&counted));
+        format!("Rounds: {timed}. Rounds that count instructions: {counted}.")
     };
     format!(
-        "Guests with {} and {} CPU{plural}. Rounds: {}.{counted}",
+        "Guests with {} and {} CPU{plural}. {rounds}",
         memories.join(" or "),
         cpus.join(" or "),
-        rounds(runs)
     )
 }
 
@@ -64,7 +67,7 @@ fn rounds(runs: &[&Run]) -> String {
             }
         };
         let boots = if shapes.values().any(|count| count.boots != count.rounds) {
-            format!(" ({} boots)", range(|count| count.boots))
+            format!(" (boots: {})", range(|count| count.boots))
         } else {
             String::new()
         };
@@ -101,7 +104,19 @@ mod tests {
         ];
         assert_eq!(
             circumstances(&runs.each_ref()),
-            "Guests with 1G and 1 or 2 CPUs. Rounds: Ebb 3 to 6 (1 to 2 boots); Linux 1."
+            "Guests with 1G and 1 or 2 CPUs. Rounds: Ebb 3 to 6 (boots: 1 to 2); Linux 1."
+        );
+        let counted = Run {
+            icount: true,
+            ..runs[3].clone()
+        };
+        assert_eq!(
+            circumstances(&[&counted]),
+            "Guests with 1G and 1 CPU. Rounds: Linux 1. Instructions are counted."
+        );
+        assert_eq!(
+            circumstances(&[&runs[3], &counted]),
+            "Guests with 1G and 1 CPU. Rounds: Linux 1. Rounds that count instructions: Linux 1."
         );
     }
 }
