@@ -280,7 +280,8 @@ measure-picture: build workloads ## write README's picture again
 	scripts/section README.md picture "make demo" < target/measure/picture.md
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) scripts/pause-picture > target/measure/pause.md
 	scripts/section README.md pause "make $@" < target/measure/pause.md
-measure-readme: ## write README's table again, from docs/measured/
+measure-readme: ## write README's table again, from docs/measured/, and look for each commit that is named
 	scripts/figures | scripts/section README.md figures "scripts/figures"
+	$(CARGO) test --release -p ebb-layers --test measured_blocks -- --ignored every_commit
 measure-all: measure measure-again measure-picture $(COMPARISONS) $(TABLES:%=measure-%) measure-allocator measure-blk kvm-exits xen-experiments ## all figures: six hours
 	$(MAKE) measure-readme
