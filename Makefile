@@ -226,7 +226,7 @@ COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
 # $(call INTO,PAGE,BLOCK) fills a block of a page in docs/measured/; the block has the name of the page unless it is given.
 INTO = scripts/section docs/measured/$(1).md "$(or $(2),$(1))" "make $@"
-measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, starts and boots; 40 minutes
+measure: deps build ## write docs/measured/compare.md again: faults, freed memory, messages, starts and boots; 45 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) idle --give-back reporting --json target/measure/idle.json >/dev/null $(SOME_FAILED)

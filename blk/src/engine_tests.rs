@@ -409,19 +409,28 @@ fn a_short_image_is_an_error_and_no_more() {
     );
 }
 
+/// Writes two pages that go through the pool, and shrinks the pool at `now`, in microseconds.
+/// Returns the number of free pages that are left.
+fn write_and_shrink(
+    engine: &mut Engine<FakeTransport>,
+    transport: &mut FakeTransport,
+    now: u64,
+) -> u32 {
+    let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
+    transport.asked.push_back((0, Op::Write(0), payload));
+    engine.accept(transport).unwrap();
+    engine.drain(transport).unwrap();
+    engine.shrink(Micros(now));
+    engine.pool().free
+}
+
 #[test]
 fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     let mut engine = engine(&ram(), false);
     engine.memory.knobs().set(Knob::MaxBufferPages, 0).unwrap();
     let mut transport = FakeTransport::default();
-    let mut write = |engine: &mut Engine<FakeTransport>, now: u64| {
-        let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
-        transport.asked.push_back((0, Op::Write(0), payload));
-        engine.accept(&mut transport).unwrap();
-        engine.drain(&mut transport).unwrap();
-        engine.shrink(Micros(now));
-        engine.pool().free
-    };
+    let mut write =
+        |engine: &mut Engine<FakeTransport>, now| write_and_shrink(engine, &mut transport, now);
     let looks = |engine: &mut Engine<FakeTransport>, from: u64| {
         let mut times = Vec::new();
         while let Some(look) = engine.next_shrink(Micros(times.last().copied().unwrap_or(from))) {
@@ -517,14 +526,8 @@ fn a_hold_does_not_replace_the_duration() {
             .set(Knob::SqueezeHoldMs, DEFAULT_SQUEEZE_HOLD_MS)
             .unwrap();
         let mut transport = FakeTransport::default();
-        let mut write = |engine: &mut Engine<FakeTransport>, now: u64| {
-            let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
-            transport.asked.push_back((0, Op::Write(0), payload));
-            engine.accept(&mut transport).unwrap();
-            engine.drain(&mut transport).unwrap();
-            engine.shrink(Micros(now));
-            engine.pool().free
-        };
+        let mut write =
+            |engine: &mut Engine<FakeTransport>, now| write_and_shrink(engine, &mut transport, now);
         let event = 1_000_000;
         let end = event + u64::from(duration_ms) * 1000;
         engine.reclaim_memory(Micros(event));
