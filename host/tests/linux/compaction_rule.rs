@@ -82,6 +82,14 @@ fn locked_memory_that_may_move_is_moved_without_a_further_reason() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
+fn many_blocks_that_do_not_move_hide_others_for_a_while_only() {
+    let expected = "locked: in more blocks than are remembered\nthe others: move\n\
+        wrong pages: 0\nwrong pages: 0\n";
+    prints("hidden", "2G", &["2"], "off", expected);
+}
+
+#[test]
 fn at_0_no_frame_moves_in_the_background() {
     let expected = "at 0: nothing\nat 20: whole\nwrong pages: 0\n";
     for give_back in ["off", "reporting", "shared"] {

@@ -4,14 +4,15 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, Mobility, Order, ZoneId, frame::PAGEBLOCK_FRAMES, ids::BlockId, zone::Zone,
+    Allocator, Frame, Mobility, Order, ZoneId, frame::PAGEBLOCK_FRAMES, state::BLOCK_FRAMES,
+    zone::Zone,
 };
 
 use super::{
     counters::{CompactionCounters, Compacts},
     emptying::EmptyingBlock,
     gain::{HostPlan, gained},
-    scan::{Scan, is_movable},
+    scan::{Scan, Source, is_movable},
     stuck::StuckBlocks,
     targets::Targets,
 };
@@ -19,8 +20,11 @@ use super::{
 /// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
 const SCAN_LASTS: Duration = Duration::from_secs(1);
 /// The number of consecutive pageblocks that the background thread could not empty after which it
-/// pauses in the zone.
-const FRUITLESS: u32 = 16;
+/// pauses in the zone. An attempt at a pageblock of which few frames are in use costs little.
+const FRUITLESS: u32 = 512;
+/// The number of frames in use of such pageblocks, all together, after which it pauses too: that of
+/// 16 full ones.
+const FRUITLESS_FRAMES: u32 = 16 * BLOCK_FRAMES;
 /// How long the background thread pauses in the zone then. Linux's proactive compaction waits as
 /// long after a run without progress.
 const FRUITLESS_REST: Duration = Duration::from_secs(32);
@@ -85,6 +89,8 @@ pub struct Compactor {
     pub(crate) stuck: StuckBlocks,
     /// Number of consecutive pageblocks that the background thread could not empty.
     fruitless: u32,
+    /// Number of their frames in use before the attempts.
+    fruitless_frames: u32,
     /// Until when the background thread pauses.
     daemon_rests_until: Duration,
     /// Number of consecutive waits of tasks without success.
@@ -109,6 +115,7 @@ impl Compactor {
             targets: Targets::new(),
             stuck: StuckBlocks::new(),
             fruitless: 0,
+            fruitless_frames: 0,
             daemon_rests_until: Duration::ZERO,
             fruitless_stalls: 0,
             no_stall_until: Duration::ZERO,
@@ -284,10 +291,13 @@ impl Compactor {
 
     /// Scans the zone for pageblocks to empty, for free blocks of `order`.
     fn scan_zone(&mut self, now: Duration, zone: &Zone<'_>, order: Order) {
-        self.order = order;
+        if self.order != order {
+            self.order = order;
+            self.stuck.forget_price();
+        }
         let stuck = &mut self.stuck;
         let gained = |block| gained(zone, block, order);
-        let skip = |block: BlockId, used: u32| stuck.holds(now, block, used);
+        let skip = |source| stuck.passes(now, source);
         let lines_read = self.scan.scan(zone, gained, skip);
         self.counters.count_sources(self.by, lines_read, 0);
         self.scanned = now;
@@ -298,7 +308,7 @@ impl Compactor {
     /// [`plan`](Self::plan) tries everything again.
     pub fn insist(&mut self) {
         self.rest = None;
-        self.fruitless = 0;
+        self.end_row();
         self.daemon_rests_until = Duration::ZERO;
         self.fruitless_stalls = 0;
         self.no_stall_until = Duration::ZERO;
@@ -368,10 +378,10 @@ impl Compactor {
     /// Ends the emptying of a pageblock, and gives it back to the allocator.
     ///
     /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`] with the
-    /// number of frames in use, and the pageblock is not tried again for a while. After 16 such
-    /// pageblocks without a success between them, the background thread pauses in the zone for
-    /// 32 s. A failure of a waiting task (`by`) does not count, since such a task leaves frames
-    /// alone that take long to migrate.
+    /// number of frames in use, and the pageblock is not tried again for a while. After 512 such
+    /// pageblocks without a success between them, or fewer with 8,192 frames in use, the background
+    /// thread pauses in the zone for 32 s. A failure of a waiting task (`by`) does not count, since
+    /// such a task leaves frames alone that take long to migrate.
     pub fn finish(
         &mut self,
         now: Duration,
@@ -379,9 +389,32 @@ impl Compactor {
         by: Compacts,
         block: EmptyingBlock,
     ) -> Emptied {
-        let at = block.block;
+        let (at, tried) = (block.block, block.used());
         let left = allocator.end_emptying(block);
-        self.ended(now, by, at, left)
+        if left == 0 {
+            self.end_row();
+            self.stuck.forget_block(at);
+            return Emptied::Whole;
+        }
+        self.scan.changed(0, left);
+        let zone = allocator.zone(self.zone).zone;
+        let gained = gained(zone, at, self.order).max(1);
+        self.stuck.note(now, Source::new(at, left, gained));
+        if by == Compacts::Daemon {
+            self.fruitless += 1;
+            self.fruitless_frames = self.fruitless_frames.saturating_add(tried);
+            if self.fruitless >= FRUITLESS || self.fruitless_frames >= FRUITLESS_FRAMES {
+                self.end_row();
+                self.daemon_rests_until = now.saturating_add(FRUITLESS_REST);
+            }
+        }
+        Emptied::Stuck(left)
+    }
+
+    /// Ends a row of attempts without success.
+    const fn end_row(&mut self) {
+        self.fruitless = 0;
+        self.fruitless_frames = 0;
     }
 
     /// Allocates an emptied pageblock as a whole for `mobility`, and returns its first frame.
@@ -401,7 +434,7 @@ impl Compactor {
         let at = block.block;
         match allocator.take_emptied(block, mobility) {
             Ok(frame) => {
-                self.fruitless = 0;
+                self.end_row();
                 self.stuck.forget_block(at);
                 Ok(frame)
             }
@@ -415,24 +448,5 @@ impl Compactor {
     pub fn give_up(&mut self, allocator: &Allocator<'_>, block: EmptyingBlock) {
         let left = allocator.end_emptying(block);
         self.scan.changed(0, left);
-    }
-
-    /// Updates the state after a pageblock was given back with `left` frames in use.
-    fn ended(&mut self, now: Duration, by: Compacts, block: BlockId, left: u32) -> Emptied {
-        if left == 0 {
-            self.fruitless = 0;
-            self.stuck.forget_block(block);
-            return Emptied::Whole;
-        }
-        self.scan.changed(0, left);
-        self.stuck.note(now, block, left);
-        if by == Compacts::Daemon {
-            self.fruitless += 1;
-            if self.fruitless >= FRUITLESS {
-                self.fruitless = 0;
-                self.daemon_rests_until = now.saturating_add(FRUITLESS_REST);
-            }
-        }
-        Emptied::Stuck(left)
     }
 }

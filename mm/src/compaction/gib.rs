@@ -8,11 +8,11 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     gib::GIB_BLOCKS,
     ids::{GibId, TreeId, each},
-    state::{Class, State},
+    state::{BLOCK_FRAMES, Class, State},
     zone::ZoneRef,
 };
 
-use super::{compactor::Compactor, emptying::BlockPlace};
+use super::{compactor::Compactor, emptying::BlockPlace, scan::Source};
 
 /// How often the allocation of an empty GiB is tried. A CPU that searches for a free pageblock may
 /// be counted in it for a moment.
@@ -228,7 +228,8 @@ impl Compactor {
         for block in each(gib.first.blocks_of_gib()) {
             let left = allocator.end_block(allocator.place(gib.zone, block));
             if left != 0 && !given_up {
-                self.stuck.note(now, block, left);
+                let stuck = Source::new(block, left, BLOCK_FRAMES);
+                self.stuck.note_in_gib(now, stuck);
             }
         }
     }

@@ -31,7 +31,7 @@ impl Source {
 
     /// Returns the pageblock `block` with `used` frames in use, whose emptying gains `gained`
     /// frames, at least 1.
-    fn new(block: BlockId, used: u32, gained: u32) -> Self {
+    pub(super) fn new(block: BlockId, used: u32, gained: u32) -> Self {
         let block = u32::try_from(block.index()).unwrap_or(u32::MAX);
         Self {
             price: used * BLOCK_FRAMES / gained,
@@ -87,14 +87,13 @@ impl Scan {
 
     /// Scans a zone and replaces the earlier result. Returns how many cache lines of state words it
     /// read, each with 32 pageblocks. `gained` gets a pageblock and returns how many frames are
-    /// gained if it is emptied. With 0 it is not emptied. `skip` gets a pageblock and its number of
-    /// frames in use. It returns `true` for pageblocks that cannot be emptied. All these remain
-    /// possible targets.
+    /// gained if it is emptied. With 0 it is not emptied. `skip` returns `true` for pageblocks that
+    /// are not to be tried. All these remain possible targets.
     pub(crate) fn scan(
         &mut self,
         zone: &Zone<'_>,
         gained: impl Fn(BlockId) -> u32,
-        mut skip: impl FnMut(BlockId, u32) -> bool,
+        mut skip: impl FnMut(Source) -> bool,
     ) -> u64 {
         *self = Self::new();
         let mut best = Best::new();
@@ -117,7 +116,7 @@ impl Scan {
                     continue;
                 }
                 let source = Source::new(block, used, gained);
-                if best.admits(source) && !skip(block, used) {
+                if best.admits(source) && !skip(source) {
                     best.add(source);
                 }
             }

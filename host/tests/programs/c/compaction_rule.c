@@ -358,6 +358,37 @@ static void allowed(void)
 	check(locked, pages, 1);
 }
 
+/* Some hundred blocks with few frames, which are locked and may not move, hide blocks with more frames for a while only. */
+static void hidden(void)
+{
+	const size_t few = 8;
+	size_t pages = share(50), others = share(40), wrong = 0;
+	char *locked = map(pages), *other = map(others);
+	long before;
+
+	write_knob(KNOB, 0);
+	write_knob("/proc/sys/vm/compact_unevictable_allowed", 0);
+	fill(locked, pages);
+	fill(other, others);
+	for (size_t page = 0; page < pages; page += 512) {
+		madvise(locked + (page + few) * 4096, (512 - few) * 4096, MADV_DONTNEED);
+		mlock(locked + page * 4096, few * 4096);
+	}
+	thin(other, others, 1);
+	printf("locked: %s\n", pages / 512 > 272 ? "in more blocks than are remembered" : "too little");
+	before = vmstat("pgmigrate_success");
+	write_knob(KNOB, 40);
+	/* A quarter of the others is left. A half of that has moved when most of them are whole. */
+	for (int turn = 0; turn < 24 && vmstat("pgmigrate_success") - before < (long)others / 8; turn++)
+		pass(100);
+	printf("the others: %s\n", vmstat("pgmigrate_success") - before < (long)others / 8 ? "hidden" : "move");
+	for (size_t page = 0; page < pages; page += 512)
+		for (size_t at = page; at < page + few; at++)
+			wrong += *(size_t *)(locked + at * 4096) != at + 1;
+	printf("wrong pages: %zu\n", wrong);
+	check(other, others, 1);
+}
+
 /* At 0 no frame moves, whichever way the host gets memory back. */
 static void never(void)
 {
@@ -385,7 +416,7 @@ int main(int argc, char **argv)
 	} parts[] = {
 		{"begins", begins}, {"ends", ends},	    {"zones", zones},
 		{"guard", guard},   {"deferral", deferral}, {"never", never},
-		{"paused", paused}, {"allowed", allowed},
+		{"paused", paused}, {"allowed", allowed}, {"hidden", hidden},
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
