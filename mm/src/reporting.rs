@@ -33,7 +33,8 @@ pub const REPORTING_DELAY: Duration = Duration::from_secs(2);
 const PASS_PART: u64 = 16;
 /// The smallest budget of a pass in frames: half a GiB, so that a small zone needs few passes.
 const PASS_FRAMES: u64 = 256 * PAGEBLOCK_FRAMES;
-/// The most ranges of a pass, which limits passes at small orders.
+/// The budget of a pass in ranges, which limits passes at small orders. It is larger where a
+/// [`PASS_PART`] of the zone's free frames may lie in more ranges.
 const PASS_RANGES: u64 = 8192;
 
 /// Passes free ranges on to the host, for example through a balloon driver.
@@ -272,7 +273,7 @@ impl Reporter {
         poll: &mut Poll<S::Error>,
     ) -> PassEnd<S::Error> {
         let at = allocator.zone(zone).zone;
-        let mut budget = Budget::new(at.free_frames());
+        let mut budget = Budget::new(at.free_frames(), order);
         let start = self.cursors[zone.index()];
         let blocks = at.blocks();
         let mut request = budget.request(allocator, zone, order);
@@ -333,11 +334,13 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget for a zone with `free_frames` free frames.
-    fn new(free_frames: u64) -> Self {
+    /// Returns the budget for a zone with `free_frames` free frames, of which blocks of `order` are
+    /// reported.
+    fn new(free_frames: u64, order: Order) -> Self {
+        let part = free_frames.div_ceil(PASS_PART);
         Self {
-            frames: free_frames.div_ceil(PASS_PART).max(PASS_FRAMES),
-            ranges: PASS_RANGES,
+            frames: part.max(PASS_FRAMES),
+            ranges: part.div_ceil(order.frames()).max(PASS_RANGES),
         }
     }
 

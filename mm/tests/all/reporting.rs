@@ -424,6 +424,30 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
 }
 
 #[test]
+fn a_pass_over_single_frames_takes_a_sixteenth_too() {
+    memory(4, |a, _| {
+        let mut cache = CpuCache::new();
+        let mut host = Host {
+            blind: true,
+            ..Host::default()
+        };
+        a.set_reporting_order(Some(Order::BASE))
+            .expect("an order that can be given back");
+        let held = take(a, &mut cache, Order::BASE, 4000 * MIB);
+        for frame in held.into_iter().filter(|frame| frame.number() % 2 == 0) {
+            a.free(&mut cache, frame, Order::BASE);
+        }
+        a.drain(&mut cache);
+        let part = a.stats().free_frames / 16;
+        assert!(part > 8192 * 3);
+        let passes = drain_out(&mut Reporter::new(), a, &mut host, seconds(0));
+        let (_, whole) = passes.split_last().expect("some");
+        assert!(whole.iter().all(|pass| pass.1 >= part), "{passes:?}");
+        assert!(passes.len() <= 17, "{passes:?}");
+    });
+}
+
+#[test]
 fn a_pass_by_hand_needs_no_mode_and_wakes_no_reporter() {
     two_gib(|a, calls| {
         let mut cache = CpuCache::new();
