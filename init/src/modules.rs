@@ -109,7 +109,8 @@ fn devices(list: &str) -> Vec<(&str, u32, u32)> {
     devices
 }
 
-/// Loads the module at `path` and deletes its file.
+/// Loads the module at `path` and deletes its file. Fails if Linux refuses the module or the file
+/// cannot be deleted.
 fn load(path: PathBuf) -> Result<(), Failure> {
     insert(&path)?;
     let name = path.display();

@@ -59,7 +59,7 @@ pub(crate) fn enter(host_port: &Arc<HostPort>) -> Result<(), Failure> {
 }
 
 /// Moves all packed files to the upper layer. Mount points of the kernel's file systems are created
-/// there as empty folders instead.
+/// there as empty folders instead. Fails if a file cannot be moved or a folder cannot be created.
 fn move_packed() -> std::io::Result<()> {
     for entry in fs::read_dir("/")? {
         let path = entry?.path();

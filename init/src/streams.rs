@@ -167,7 +167,7 @@ impl Streams {
     }
 }
 
-/// The threads that copy the outputs.
+/// The threads that copy the program's stdout and stderr to ebb's ports.
 #[derive(Debug)]
 pub(crate) struct Copied {
     threads: [Option<JoinHandle<io::Result<u64>>>; 2],

@@ -67,6 +67,7 @@ impl Volumes {
 }
 
 /// Sets the guest's clock to the host's time, since the files of volumes have the host's times.
+/// Fails if Linux refuses the time.
 fn set_clock(time: Duration) -> Result<(), Failure> {
     let time = Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(0),
