@@ -459,7 +459,9 @@ impl ReportSink for Host {
     type Error = balloon::ReportFailure;
 
     /// Reports the ranges, and then the pages with the descriptors of their frames. The descriptors
-    /// of free frames are zero, and pages that the host has dropped read as zero.
+    /// of free frames are zero, and pages that the host has dropped read as zero. Fails if a part
+    /// of `ranges` cannot be reported. Also fails if a report of descriptors fails and the host may
+    /// still drop those pages later.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error> {
         let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
         for part in ranges.chunks(DEVICE_RANGES) {

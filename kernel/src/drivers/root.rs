@@ -134,8 +134,8 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
     })
 }
 
-/// Asks `question` and calls `take` with the answer. The host may write to `frames` until it
-/// answers.
+/// Asks `question`, calls `take` with the answer and returns the result of `take`. The host may
+/// write to `frames` until it answers. Fails as [`exchange`] does.
 fn put<R>(
     question: &Question<'_>,
     frames: &[FrameRef],

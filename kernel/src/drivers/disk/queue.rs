@@ -181,7 +181,8 @@ impl Queue {
     }
 
     /// Takes the next request that has ended out of the queue. Returns it with its result, or
-    /// `None` if no further request has ended.
+    /// `None` if no further request has ended. If the queue is dead, all requests end with
+    /// `IoError::Gone`.
     pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
         if self.dead {
             let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;
