@@ -167,8 +167,11 @@ impl Store {
         Ok(taken)
     }
 
-    /// Stores numbers of `/proc/sys`. A write at an offset other than 0 is accepted and does
-    /// nothing.
+    /// Stores the numbers that a program wrote to a file of `/proc/sys`. A write at an offset other
+    /// than 0 is accepted and does nothing. Returns the number of bytes that count as written.
+    /// Fails with `ENOMEM` for [`SYSCTL_BYTES`] or more, with `EINVAL` for a value that is
+    /// malformed or out of bounds, with `EIO` if the file takes another form, and with the error of
+    /// setting the value.
     fn write_sysctl(&self, input: Input<'_>, offset: u64) -> SysResult {
         if input.length >= SYSCTL_BYTES {
             return Err(Errno::ENOMEM);
@@ -222,7 +225,9 @@ impl Store {
         Ok(taken + unread)
     }
 
-    /// Stores the value of a file of `/sys`. All bytes count as written.
+    /// Stores the value that a program wrote to a file of `/sys`. Returns the length of `text`.
+    /// Fails with `EINVAL` or `ERANGE` for a value that is malformed or out of bounds, with `EIO`
+    /// if the file takes another form, and with the error of setting the value.
     fn write_attribute(&self, text: &[u8]) -> SysResult {
         let name = |bytes| core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL);
         match *self {

@@ -282,7 +282,7 @@ pub fn resolve(
 }
 
 /// Walks `path` as [`resolve`] does, restricted by `rules`. With scoped rules `root` is the same as
-/// `start`.
+/// `start`. Fails as [`resolve`] does, and if the walk breaks a rule.
 #[inline(always)]
 fn resolve_by(
     who: &Credentials,
@@ -340,7 +340,7 @@ fn resolve_ruled(
     Ok(found)
 }
 
-/// Walks `path`. Without `RULED` the rules are ignored.
+/// Walks `path` as [`resolve`] does. `rules` apply only if `RULED` is `true`.
 fn walk<const RULED: bool>(
     who: &Credentials,
     root: &NodeRef,

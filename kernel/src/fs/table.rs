@@ -54,7 +54,7 @@ impl Slots {
         self.slots.get_mut(at).ok_or(Errno::EBADF)
     }
 
-    /// Ensures that slot `at` exists.
+    /// Creates slot `at` if it does not exist. Fails with `ENOMEM`.
     #[inline]
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
         if self.slots.has(at) {
@@ -63,7 +63,7 @@ impl Slots {
         self.add_slot(at)
     }
 
-    /// Creates slot `at`, which does not exist.
+    /// Creates slot `at`, which does not exist. Fails with `ENOMEM`.
     #[cold]
     fn add_slot(&mut self, at: usize) -> Result<(), Errno> {
         self.slots.prepare(at)?;

@@ -238,8 +238,8 @@ fn same(a: &Arc<dyn Listener>, b: &Arc<dyn Listener>) -> bool {
     core::ptr::eq(address(a), address(b))
 }
 
-/// Changes the watch of `id` by `listener`. Returns its number, or `None` if there is no such
-/// watch.
+/// Changes the watch of `id` by `listener`. Returns the watch's number, or `None` if there is no
+/// such watch. Fails with `EEXIST` if `asked` has `MASK_CREATE`.
 fn change(
     watches: &[Arc<Watch>],
     id: NodeId,
@@ -495,7 +495,8 @@ pub fn unmounted(device: u64) {
     }
 }
 
-/// Adds the watched nodes of a device to `ids`, which grows without the lock.
+/// Adds the IDs of the watched nodes of a device to `ids`. Memory for them is allocated without the
+/// lock. Fails with `ENOMEM`.
 fn collect(bucket: &Bucket, device: u64, ids: &mut Vec<NodeId>) -> Result<(), Errno> {
     loop {
         let watches = bucket.watches.lock();

@@ -122,7 +122,8 @@ impl HostNode {
         })
     }
 
-    /// Sends a request that returns the handle of a name. Returns the node of the name.
+    /// Sends a request that returns the handle of a name. Returns the node of the name. Fails as
+    /// [`volume::attributes`] does.
     fn have(&self, request: &Request<'_>) -> Result<Arc<Self>, Errno> {
         known::give_back();
         let place = self.child(request.name);
@@ -141,7 +142,8 @@ impl HostNode {
         })
     }
 
-    /// Sends a request that changes the file.
+    /// Sends a request that changes the file, and takes over the attributes of the answer. Fails as
+    /// [`volume::attributes`] does.
     fn change_by(&self, request: &Request<'_>) -> Result<(), Errno> {
         let result = volume::attributes(request, |attributes| {
             self.learn(attributes);

@@ -678,7 +678,8 @@ impl Inbox {
     }
 
     /// Waits for a segment behind `passed` others, which begin at the place `begin` of the stream.
-    /// Also ends when those are no longer the first ones.
+    /// Also ends when those others are no longer the first segments, when the stream has ended, and
+    /// when there is an error to report. Fails as `Patience::wait` does.
     fn wait(&self, patience: Patience, passed: usize, begin: u64) -> Result<(), Errno> {
         let behind = usize::from(passed > 0);
         if behind > 0 {

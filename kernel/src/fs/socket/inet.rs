@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Takes the port of `local`, or a free one if that is 0, and stores it in the socket's
-    /// address. Fails with `EINVAL` if the socket is bound already.
+    /// address. Fails with `EINVAL` if the socket is bound already, and as [`PortUse::take`].
     fn take_port(&self, local: Endpoint) -> Result<(), Errno> {
         // A socket of ICMP has packets of one IP version only.
         let v6_only = self.settings().v6_only.get() || self.is_icmp();
@@ -416,6 +416,8 @@ impl Socket {
     }
 
     /// `connect` of UDP or ICMP: sets the only address that the socket sends to and receives from.
+    /// An address of `AF_UNSPEC` removes it. Fails with `EAFNOSUPPORT` for an address of another
+    /// family, and as [`Self::route`] and [`Self::bind_to_any_port`] do.
     fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
         if family == AF_UNSPEC {
             self.clear_aim();

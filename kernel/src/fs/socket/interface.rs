@@ -150,8 +150,9 @@ fn keep(command: u32, argument: u64) -> SysResult {
     }
 }
 
-/// Lists the interfaces that have an address of version 4. `argument` is the address of a `struct
-/// ifconf`: a length, and a pointer.
+/// Lists the interfaces that have an address of version 4 (`SIOCGIFCONF`). `argument` is the
+/// address of a `struct ifconf`: a length, and a pointer. Returns 0. Fails with `EFAULT` for a bad
+/// address.
 fn list(argument: u64) -> SysResult {
     let mut asked = [0; 16];
     uaccess::copy_in(&mut asked, argument)?;

@@ -251,7 +251,8 @@ pub struct Settings {
     pub debug: Switch,
     /// `SO_LOCK_FILTER`: kept and shown, as no filter can be attached.
     pub lock_filter: Switch,
-    /// The bits of `SO_MAX_PACING_RATE` that are 0: kept and shown.
+    /// The value of `SO_MAX_PACING_RATE` with all bits inverted, so that the default is 0. The
+    /// value is shown to programs and has no effect.
     pub unpaced: AtomicU64,
     /// The form in which received messages carry their time, a number of [`Stamps`], or 0 for none.
     pub(super) stamps: Number,

@@ -66,7 +66,7 @@ const fn name(default: bool) -> &'static [u8] {
     if default { DEFAULT } else { ACCESS }
 }
 
-/// Copies bytes to the heap.
+/// Copies bytes to the heap. Fails with `ENOMEM`.
 fn copy(bytes: &[u8]) -> Result<Box<[u8]>, Errno> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len())
