@@ -320,7 +320,8 @@ pub(crate) fn send_to_lock(
     )
 }
 
-/// Waits like [`wait`]. `lock` is the lock that the task takes afterwards, if any.
+/// Waits like [`wait`] for a wake-up of the key `key`. `lock` is the lock that the task takes
+/// afterwards, if any. Fails as [`wait`] does.
 fn wait_for(
     address: u64,
     key: Key,
@@ -421,7 +422,8 @@ pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult
     }
 }
 
-/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task.
+/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task. Fails with
+/// `ERESTARTSYS` at a signal, and with `ETIMEDOUT` at `deadline`. `None` means no time limit.
 fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno> {
     let task = process::current();
     loop {

@@ -131,6 +131,7 @@ pub(crate) fn register(
 }
 
 /// Aborts the section that the thread is in, if any, and writes the thread's CPU to its structure.
+/// Fails with `EFAULT` for a bad address, and with `EINVAL` for an invalid section.
 fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     let own = task.rseq();
     let address = own.address.load(Ordering::Relaxed);
@@ -156,8 +157,10 @@ fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the abort address if `next` lies in the section at `described`, and `None` if it does
-/// not. `address` is the structure's.
+/// Returns the abort address if `next` lies in the section that the `struct rseq_cs` at `described`
+/// describes, and `None` if it does not. `address` is that of the thread's `struct rseq`. Fails
+/// with `EFAULT` for a bad address, and with `EINVAL` if the section is invalid, its abort address
+/// lacks the signature, or the flags of the thread are not 0.
 fn section(
     own: &Registration,
     described: u64,

@@ -76,7 +76,8 @@ struct Memory {
 
 impl Memory {
     /// Makes memory of `bytes` bytes with the flags of `shmget`. Flags that ask for another kind of
-    /// memory are handled here.
+    /// memory are handled here. Fails with `ENOMEM` if the pages cannot be reserved or committed,
+    /// and with `EINVAL` for a size without a pool.
     fn new(bytes: u64, flags: u32) -> Result<Self, Errno> {
         if flags & SHM_HUGETLB != 0 {
             let size = hugetlb::named_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
@@ -300,7 +301,8 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
 }
 
 /// Returns the number of the segment with the key `key` after a check of its size and of the rights
-/// in `flags`. Returns `None` if a `get` call with `flags` must create the segment.
+/// in `flags`. Returns `None` if a `get` call with `flags` must create the segment. Fails with
+/// `ENOENT`, `EEXIST`, `EINVAL` and `EACCES` as `shmget(2)` does.
 fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.segments, key, flags)? else {
         return Ok(None);

@@ -183,7 +183,9 @@ impl Program {
         })
     }
 
-    /// Maps the stack and fills in the ABI's initial contents. Returns the stack pointer.
+    /// Maps the stack and fills in the ABI's initial contents. Returns the stack pointer. Fails
+    /// with `E2BIG` if the contents are larger than the `limit` of the stack, and with the errors
+    /// of mapping the stack.
     fn build_stack(
         &self,
         vm: &Arc<AddressSpace>,

@@ -54,7 +54,8 @@ impl Chunk {
         used: 0,
     };
 
-    /// Returns the chunk with the slot of a number, and makes it if necessary.
+    /// Returns the chunk with the slot of a number. Allocates the chunk if necessary. Fails with
+    /// `ENOMEM`.
     fn of(groups: &mut [Vec<Self>; GROUPS], number: u32) -> Result<&mut Self, Errno> {
         let group = &mut groups[(number / GROUP) as usize];
         if group.is_empty() {

@@ -130,7 +130,9 @@ fn next(number: u32) -> Option<u32> {
     (number..count).find(|&number| find(number).is_some())
 }
 
-/// Opens the terminal device with this number.
+/// Opens the terminal device with the number `device`. Fails with `ENXIO` if there is no such
+/// device or the process has no terminal, with `EIO` if the terminal is gone, and with the errors
+/// of opening a terminal.
 fn open_device(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match device {
         MASTER => Ok(Arc::new(Master(make()?))),

@@ -385,7 +385,8 @@ fn run() {
     }
 }
 
-/// Checks a request, in Linux's order.
+/// Checks a request, in Linux's order. Fails with `EPERM` if it changes anything and the caller
+/// lacks `CAP_SYS_TIME`, and with `EINVAL` for a value out of bounds.
 fn check(timex: &Timex) -> Result<(), Errno> {
     let modes = timex.modes;
     if modes & modes::ADJUST != 0 {
