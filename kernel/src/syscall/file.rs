@@ -26,8 +26,8 @@ use logic::credentials::Wanted;
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 
-/// Returns the file behind the descriptor in argument 0. The most frequent calls have their own
-/// copy of [`caller::file`].
+/// Returns the file behind the descriptor in argument 0. The most frequent calls use
+/// [`caller::file`] themselves, so that it is inlined there. Fails as [`caller::file`] does.
 #[inline(never)]
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
@@ -95,7 +95,8 @@ fn bad_buffer(file: &OpenFile, way: Way) -> Errno {
     check_way(file, way).err().unwrap_or(Errno::EFAULT)
 }
 
-/// Returns the segments of memory that arguments 1 and 2 name.
+/// Returns the segments of memory that arguments 1 and 2 name. Fails as [`read_segments`] and
+/// [`check_segments`] do.
 fn pieces(a: &Args) -> Result<Vec<Segment>, Errno> {
     let segments = read_segments(a.addr(1), a.0[2])?;
     check_segments(&segments)?;
@@ -205,7 +206,7 @@ struct Vectors {
 }
 
 /// Reads the arguments of `preadv2` or `pwritev2`, and checks them in Linux's order. Returns `None`
-/// if there are no bytes to transfer.
+/// if there are no bytes to transfer. Fails as `preadv2(2)` and `pwritev2(2)` do.
 fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
     let offset = match a.long(3) {
         -1 => None,

@@ -108,7 +108,8 @@ struct Ends {
 }
 
 impl Ends {
-    /// Returns `None` if there is no byte to copy; the process then need not exist.
+    /// Reads and checks the arguments of `process_vm_readv` or `process_vm_writev`. Returns `None`
+    /// if there is no byte to copy; the process then need not exist. Fails as these calls do.
     fn of(a: &Args) -> Result<Option<Self>, Errno> {
         if a.0[5] != 0 {
             return Err(Errno::EINVAL);

@@ -63,7 +63,7 @@ struct Beside {
 }
 
 /// Sends the bytes of `segments`. With `MSG_NOSIGNAL` a broken connection raises no signal. Returns
-/// the number of bytes sent.
+/// the number of bytes sent. Fails as `sendmsg(2)` does.
 fn send(
     socket: &Socket,
     file: &OpenFile,
@@ -193,6 +193,7 @@ fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
 }
 
 /// Reads the address, the descriptors and the control messages that a sender's `header` names.
+/// Fails with `EINVAL`, `ENOBUFS`, `EFAULT` or `EPERM` as `sendmsg(2)` does.
 fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno> {
     let mut beside = Beside::default();
     if header.name != 0 && header.name_length != 0 {
@@ -308,7 +309,8 @@ impl ByteSink for Nowhere {
     }
 }
 
-/// Receives the urgent byte of TCP. With `MSG_TRUNC` the byte is discarded.
+/// Receives the urgent byte of TCP. With `MSG_TRUNC` the byte is discarded. Fails as
+/// `Socket::receive_urgent`, and with `EFAULT` for a bad address.
 fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<Got, Errno> {
     let byte = socket.receive_urgent(flags & MSG_PEEK != 0)?;
     let mut sink = UserSink::new(segments);
@@ -324,7 +326,7 @@ fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<G
     })
 }
 
-/// Receives bytes into `segments`.
+/// Receives bytes or a message into `segments`. Fails as `recvmsg(2)` does.
 fn receive(
     socket: &Socket,
     file: &OpenFile,
