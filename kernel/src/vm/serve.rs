@@ -49,7 +49,7 @@ pub(super) struct FilePage {
     pub(super) file: Arc<MappedFile>,
     /// The index of the page in the file.
     pub(super) index: u64,
-    /// Whether the mapping wants huge blocks.
+    /// The wish of the mapping for huge blocks: for, against, or none.
     pub(super) wish: Wish,
     /// Whether only a huge block that begins with this page is wanted, not the page itself.
     pub(super) whole: bool,
@@ -196,7 +196,7 @@ pub(super) fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
 }
 
-/// Allocates a private copy of the frame at `source`. Does not wait.
+/// Allocates a private copy of the frame at `source`. Does not wait. Fails if memory is short.
 fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
     // SAFETY: the frame is ours alone; the source is a frame that the caller holds.
@@ -524,6 +524,7 @@ impl Change<'_> {
     }
 
     /// Makes the private page belong to the program alone. Copies it if other spaces share it.
+    /// Fails, and leaves the entry unchanged, if memory is short.
     fn own(&mut self) -> Result<(), AllocError> {
         let frame = frame_of(self.old);
         let borrowed = self.old & (ZERO | FILE | SHMEM) != 0;

@@ -96,8 +96,10 @@ enum Verdict {
     Keep,
 }
 
-/// Relaxed (all accesses to the entries of a trial): they are changed under the space's lock, and
-/// the CPUs' own changes of them are known once their TLBs were flushed.
+/// Returns how many of the pages that `table` maps were stored to.
+///
+/// Relaxed (all accesses to the entries of a trial): the entries are changed under the space's
+/// lock, and the CPUs' own changes of them are known once the TLBs were flushed.
 fn stored_to(table: &[AtomicU64; 512]) -> u64 {
     table
         .iter()
