@@ -494,7 +494,8 @@ impl ReportSink for Host {
         matches!(error, balloon::ReportFailure::NotReset)
     }
 
-    /// QEMU may be done with a report at once, so that `balloon::report` did not sleep.
+    /// Lets other threads run. QEMU may be done with a report at once, so that `balloon::report`
+    /// did not sleep.
     fn give_way(&mut self) {
         sched::cond_resched();
     }
