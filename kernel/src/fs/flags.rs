@@ -13,7 +13,7 @@ bitflags! {
         const READ_WRITE = raw::O_RDWR;
         /// Create the file if it does not exist.
         const CREATE = raw::O_CREAT;
-        /// With `CREATE`: fail if the file exists.
+        /// The open fails if the file exists. Has an effect with `CREATE` only.
         const EXCLUSIVE = raw::O_EXCL;
         /// Never become the controlling terminal.
         const NO_CTTY = raw::O_NOCTTY;

@@ -70,13 +70,13 @@ impl Slots {
         self.used.grow_to(self.slots.len())
     }
 
-    /// Fills a slot that exists. Returns its old descriptor.
+    /// Fills a slot that exists. Returns the descriptor that was in it, if any.
     fn put(&mut self, at: usize, descriptor: Descriptor) -> Option<Descriptor> {
         self.used.set(at);
         self.slots.put(at, descriptor)
     }
 
-    /// Empties a slot. Returns its old descriptor.
+    /// Empties a slot. Returns the descriptor that was in it, if any.
     fn take(&mut self, at: usize) -> Option<Descriptor> {
         let descriptor = self.slots.take(at)?;
         self.used.clear(at);
@@ -475,7 +475,7 @@ impl FileTable {
         }
     }
 
-    /// Returns the first used slot that is at least `from`.
+    /// Returns the first used slot that is at least `from`, or `None` if there is none.
     fn first_used(&self, from: usize) -> Option<usize> {
         self.slots.lock().used.first_used(from)
     }

@@ -616,8 +616,8 @@ impl Inbox {
         Some((segment, head, state.mark(peeked)))
     }
 
-    /// Skips the next byte if it is not received with others. Returns a segment that this used up;
-    /// the caller drops it without a lock.
+    /// Skips the next byte if it is received apart from the others. If that was the last byte of
+    /// its segment, returns the segment, which the caller drops without a lock.
     #[must_use]
     fn pass_over(&self) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -627,8 +627,8 @@ impl Inbox {
         state.advance(1)
     }
 
-    /// Takes `count` bytes of the first segment, or the whole segment if `all`. Returns the segment
-    /// if it is used up; the caller drops it without a lock.
+    /// Takes `count` bytes of the first segment, or the whole segment if `all`. If that uses the
+    /// segment up, returns the segment, which the caller drops without a lock.
     #[must_use]
     fn consume(&self, count: usize, all: bool) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();

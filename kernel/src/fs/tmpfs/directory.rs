@@ -728,8 +728,8 @@ const LISTED_AT_ONCE: usize = 16;
 type Listed = (u64, Arc<[u8]>, u64, FileKind);
 
 impl TmpNode {
-    /// Returns the first entries with a cookie of at least `cookie`. If there are fewer than fit,
-    /// they are the last ones.
+    /// Returns the first entries with a cookie of at least `cookie`. The rest of the array is
+    /// `None` if there are fewer.
     fn entries_from(&self, cookie: u64) -> [Option<Listed>; LISTED_AT_ONCE] {
         let mut listed = [const { None }; LISTED_AT_ONCE];
         if let Ok(directory) = self.directory() {

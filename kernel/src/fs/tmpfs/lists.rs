@@ -76,7 +76,7 @@ fn copy(bytes: &[u8]) -> Result<Box<[u8]>, Errno> {
 }
 
 impl Attributes {
-    /// Returns the list in the attribute `name`.
+    /// Returns the access list in the attribute `name`, or `None` if the file does not have it.
     fn list(&self, name: &[u8]) -> Option<&[u8]> {
         self.extended.as_ref()?.all().get(name)
     }
