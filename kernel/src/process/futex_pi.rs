@@ -100,7 +100,7 @@ fn waited_in(marks: &Marks) -> impl Iterator<Item = (u64, &'static SpinLock<Buck
 }
 
 /// Returns the waiter of a locked bucket that is first in turn among those for which `wanted`
-/// returns `true`.
+/// returns `true`. Returns `None` if there is none.
 fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
     let mut found: Option<(NonNull<Waiter>, u32)> = None;
     bucket.sift(

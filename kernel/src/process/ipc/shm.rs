@@ -33,9 +33,10 @@ const SHM_RDONLY: u32 = 0o10000;
 const SHM_RND: u32 = 0o20000;
 const SHM_REMAP: u32 = 0o40000;
 const SHM_EXEC: u32 = 0o100_000;
-/// In a segment's mode: the segment is destroyed with its last attachment.
+/// The bit in a segment's mode that says that the segment is destroyed with its last attachment.
 const SHM_DEST: u32 = 0o1000;
-/// In a segment's mode: the pages stay in memory, as they do without it.
+/// The bit in a segment's mode that says that the program has locked the pages (`SHM_LOCK`). It has
+/// no effect, since pages always stay in memory.
 const SHM_LOCKED: u32 = 0o2000;
 
 /// The limits on System V shared memory that `/proc/sys/kernel/shm*` shows.
@@ -171,7 +172,8 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
 });
 
 impl Table {
-    /// Takes a segment out if it must be destroyed now. The caller drops it without a lock held.
+    /// Takes the segment `id` out of the table if it must be destroyed now, and otherwise returns
+    /// `None`. The caller drops it without a lock held.
     fn take_if_done(&mut self, id: i32) -> Option<Segment> {
         self.segments.get(id).ok().filter(|s| s.is_done())?;
         self.take(id)

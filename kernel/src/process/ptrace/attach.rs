@@ -423,8 +423,10 @@ impl LeaderGone {
     }
 }
 
-/// Finishes the end of a tracee once its tracer has seen it, or cannot see it any more. The caller
-/// holds the table's lock and drops the result without it.
+/// Finishes the end of `tracee` once its tracer has seen that end, or cannot see it any more:
+/// releases the thread's number or, for a main thread, notifies the parent of the process. `before`
+/// says which process was notified when the tracee ended. If that reaps the process, returns the
+/// table's reference to it. The caller holds the table's lock and drops the result without it.
 #[must_use]
 fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Process>> {
     let process = tracee.process();

@@ -26,7 +26,7 @@ use machine::sync::{SpinLock, WaitQueue};
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus(pub u32);
 
-/// In a status: there is a core file.
+/// The bit in a wait status that says that there is a core file.
 const CORE: u32 = 0x80;
 
 impl WaitStatus {
@@ -231,7 +231,8 @@ pub(crate) struct Relations {
     pub(crate) tracees: Vec<Arc<Task>>,
     /// The process that traces the main thread. `None` if no thread traces it.
     pub(crate) tracer: Option<Arc<Process>>,
-    /// In a session leader whose terminal was hung up: the foreground group at that time; else 0.
+    /// For a session leader whose terminal was hung up, the foreground group at that time.
+    /// Otherwise 0.
     pub(crate) hung_group: u32,
 }
 

@@ -125,7 +125,7 @@ pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
 
 static FIRST: Once<Arc<Task>> = Once::new();
 
-/// Init: starts the program, reaps orphans, and ends the VM with the program.
+/// Runs init: starts the program, reaps orphans, and ends the VM with the program.
 fn init() {
     if SETTINGS.get().is_some_and(|settings| settings().is_err()) {
         end(WaitStatus::exited(NOT_SET_UP));

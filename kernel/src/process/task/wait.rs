@@ -231,7 +231,8 @@ fn waited_of(tracee: &Task, status: WaitStatus) -> Waited {
     }
 }
 
-/// Takes the continuation of a traced child, which the parent may see, too.
+/// Takes the report that a traced child continues, which the parent may see, too. Returns `None` if
+/// there is none or `options` do not ask for it.
 fn take_continued(child: &Process, options: WaitOptions) -> Option<Waited> {
     if child.relations.lock().zombie.is_some() {
         return None;
@@ -261,7 +262,8 @@ fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
         && (options.contains(WaitOptions::ALL) || is_clone == options.contains(WaitOptions::CLONE))
 }
 
-/// Returns the child's change that `options` ask for. Clears it unless `NOWAIT` is set.
+/// Returns the child's change that `options` ask for, or `None` if there is none. Clears the report
+/// of a stop or a continuation unless `NOWAIT` is set.
 fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     let keep = options.contains(WaitOptions::NOWAIT);
     let status = {

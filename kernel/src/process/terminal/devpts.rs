@@ -123,7 +123,8 @@ fn find(number: u32) -> Option<(Arc<Terminal>, Attributes)> {
     (!terminal.is_master_gone()).then_some((terminal, attributes))
 }
 
-/// Returns the lowest number of an existing terminal that is at least `number`.
+/// Returns the lowest number of an existing terminal that is at least `number`. Returns `None` if
+/// there is none.
 fn next(number: u32) -> Option<u32> {
     let count = TERMINALS.lock().len();
     let count = u32::try_from(count).unwrap_or(0);
