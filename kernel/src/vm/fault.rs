@@ -310,7 +310,8 @@ impl State {
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 
-    /// Does the same as [`Self::hot_hole`], even if several CPUs use the space.
+    /// Does the same as [`Self::hot_hole`], but if several CPUs use the space, also accepts another
+    /// region than that of the CPU's last fault.
     fn warm_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
         self.tables
             .warm_entry(cpu_id(), address & !(PAGE - 1))

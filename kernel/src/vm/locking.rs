@@ -162,7 +162,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the range of the first area that ends behind `at`.
+    /// Returns the range of the first area that ends behind `at`. Returns `None` if there is none.
     fn area_from(&self, at: u64) -> Option<Range<u64>> {
         let state = self.state.lock();
         let area = state.areas.next_from(at)?;

@@ -39,7 +39,7 @@ pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// At first the page to copy, and then the copy.
+    /// The page to copy, and from the copying on the copy.
     page: FrameRef,
 }
 

@@ -85,8 +85,8 @@ enum Room {
     Anywhere,
 }
 
-/// Begins to empty the cheapest block of a zone, unless more than `dearest` of its frames are in
-/// use.
+/// Begins to empty the cheapest block of a zone, and returns that block. Returns `None` if more
+/// than `dearest` of its frames are in use, or no block can be emptied.
 fn begin(zone: ZoneId, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
     begin_planned(zone, |compactor| {
         let plan = compactor.plan(now(), allocator(), 1, by);
