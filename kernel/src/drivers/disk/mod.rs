@@ -140,7 +140,8 @@ fn interrupt(number: usize) {
     }
 }
 
-/// Reads the number of sectors from the device's configuration.
+/// Reads the number of sectors from the device's configuration. Fails if the configuration is too
+/// short.
 fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
     let word = |at| {
         transport

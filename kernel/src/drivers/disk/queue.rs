@@ -266,7 +266,8 @@ impl core::fmt::Display for QueueError {
 }
 
 /// Calls `each` with the buffers of a request in the queue's order: those that the device reads,
-/// and those that it writes. The same request always gives the same buffers.
+/// and those that it writes. Returns the result of `each`. The same request always gives the same
+/// buffers.
 fn with_buffers<R>(
     control: &FrameRef,
     at: usize,
