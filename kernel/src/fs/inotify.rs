@@ -77,7 +77,7 @@ static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 
 /// The watches of one descriptor, and its queue of events.
 struct Inotify {
-    /// Sorted by number.
+    /// The watches, sorted by number.
     watches: SpinLock<Watches>,
     queue: SpinLock<Queue>,
     notifier: Arc<Notifier>,

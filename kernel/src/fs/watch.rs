@@ -193,7 +193,8 @@ fn range(watches: &[Arc<Watch>], id: NodeId) -> core::ops::Range<usize> {
 }
 
 impl Bucket {
-    /// Removes a watch from the bucket. The caller must remove it from its listener too.
+    /// Removes the watch at the index `at` from the bucket and returns it. The caller must remove
+    /// it from its listener too.
     fn take(&self, watches: &mut Vec<Arc<Watch>>, at: usize) -> Arc<Watch> {
         self.count.fetch_sub(1, Ordering::Relaxed);
         WATCHES.fetch_sub(1, Ordering::Relaxed);
@@ -420,8 +421,9 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
     tell(id, events, 0, b"", false);
 }
 
-/// Reports `events` as [`tell`] does. `unlinked` is called without a lock, and only if a watch
-/// depends on it.
+/// Reports the change `events` of the entry `name` to the watches of the directory `parent`, as
+/// [`tell`] does. `unlinked` returns whether the entry has no name any more. It is called without a
+/// lock, and only if a watch depends on the answer.
 fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn Fn() -> bool) {
     let id = parent.id();
     let bucket = bucket(id);

@@ -49,7 +49,7 @@ pub(super) struct HostNode {
     kind: FileKind,
     pub(super) given: Given,
     pub(super) known: SpinLock<Known>,
-    /// A program outside of this guest has changed the file, so its pages are old.
+    /// Whether a program outside of this guest has changed the file, so that its pages are old.
     pub(super) changed: AtomicBool,
     place: SpinLock<Option<Place>>,
     covered: SpinLock<Option<NodeRef>>,
@@ -61,9 +61,10 @@ pub(super) struct HostNode {
     pub(super) views: Views,
     /// The number of open files that may write.
     pub(super) opens: AtomicU32,
-    /// The host may have the file open for writing.
+    /// Whether the host may have the file open for writing.
     pub(super) pinned: AtomicBool,
-    /// The file is in the list of files with dirty pages. Changed with the list's lock held.
+    /// Whether the file is in the list of files with dirty pages. Changed with the list's lock
+    /// held.
     pub(super) listed: AtomicBool,
     /// Errors of writing.
     pub(super) failures: Failures,

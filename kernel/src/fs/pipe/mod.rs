@@ -92,7 +92,7 @@ impl Pipe {
         self.room() >= self.writable_room && !self.packets_full.load(Ordering::SeqCst)
     }
 
-    /// Does the same as [`Self::is_writable`] for the locked `ring`.
+    /// Returns whether the locked `ring` is writable, as [`Self::is_writable`] does.
     fn has_room(&self, ring: &Ring<FrameRef>) -> bool {
         ring.room() >= self.writable_room && !ring.is_full_of_packets()
     }

@@ -77,7 +77,7 @@ pub struct Got {
     pub source: Option<Address>,
     /// The sender's credentials. `None` if nothing was received.
     pub credentials: Option<Credentials>,
-    /// The header fields of a received UDP or ICMP packet.
+    /// The header fields of a received UDP or ICMP packet. `None` for other sockets.
     pub head: Option<Head>,
     /// The wall-clock time since 1970 at which the message was sent, if the receiver has requested
     /// it.

@@ -39,7 +39,7 @@ const IFF_UP: u16 = 0x1;
 
 /// Bytes of `struct ifreq`: a name, then a value.
 const REQUEST: usize = 40;
-/// Bytes of the name in it.
+/// The size of the name at the start of `struct ifreq` in bytes.
 const NAME_ROOM: usize = 16;
 
 type Request = [u8; REQUEST];

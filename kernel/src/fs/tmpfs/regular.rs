@@ -553,9 +553,9 @@ impl PageSource for TmpNode {
 
 /// An open regular file.
 enum OpenRegular {
-    /// Does not count as a writer.
+    /// The open file does not count as a writer.
     Reads(Reader),
-    /// Counts as a writer.
+    /// The open file counts as a writer.
     Writes(Arc<Writer>),
 }
 
