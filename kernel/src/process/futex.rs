@@ -31,9 +31,9 @@ const BUCKETS: usize = 1024;
 /// The identity of a futex.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Address space, address.
+    /// A futex of one address space: the identity of the space, and the address.
     Private(usize, u64),
-    /// Memory object, offset.
+    /// A futex in shared memory: the identity of the memory object, and the offset in it.
     Shared(usize, u64),
 }
 
@@ -102,13 +102,14 @@ impl Hasher for Fnv {
 struct Waiter {
     thread: NonNull<Thread>,
     bits: u32,
-    /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`). Ordinary wakers skip such
-    /// waiters.
+    /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`), or `None`. Ordinary wakers
+    /// skip waiters that take a lock.
     lock: Option<Key>,
     woken: AtomicBool,
     /// The index of the waiter's bucket. Requeue changes it under both buckets' locks.
     bucket: AtomicUsize,
-    /// Requeue changes it. The bucket's lock guards the key and the links.
+    /// The futex at which the task waits. Requeue changes it. The bucket's lock guards the key and
+    /// the links.
     key: UnsafeCell<Key>,
     links: Links<Self>,
     _pinned: PhantomPinned,

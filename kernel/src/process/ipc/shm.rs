@@ -197,7 +197,7 @@ impl Table {
 /// One attachment of a segment.
 struct Attached {
     id: i32,
-    /// The mapping exists, so its end counts as a detachment.
+    /// Whether the mapping exists, so that its end counts as a detachment.
     is_mapped: AtomicBool,
 }
 

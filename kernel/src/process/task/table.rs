@@ -16,13 +16,13 @@ const GROUP_CHUNKS: usize = GROUP as usize / CHUNK;
 /// The objects with a number. The number is free if there are none.
 #[derive(Debug, Default)]
 struct Slot {
-    /// A live thread.
+    /// The live thread with this number, if any.
     task: Option<Arc<Task>>,
-    /// A process, zombies too.
+    /// The process with this number, if any. Zombies count, too.
     process: Option<Arc<Process>>,
-    /// Reserved for a task that is being made.
+    /// Whether the number is reserved for a task that is being made.
     reserved: bool,
-    /// A thread with this number has ended, and its tracer must wait for it.
+    /// Whether a thread with this number has ended, and its tracer must wait for it.
     kept: bool,
     /// Processes of the group with this number.
     group_members: u32,

@@ -14,7 +14,7 @@ use machine::sync::SpinGuard;
 /// The children and tracees that a wait is for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum WaitFor<'a> {
-    /// All.
+    /// All children and tracees.
     Any,
     /// The child with this number.
     Pid(u32),
@@ -147,8 +147,8 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
     look_at_tracees(table, process, which, options, result)
 }
 
-/// Searches the tracees of the process's threads, after the search among its children gave
-/// `result`.
+/// Searches the tracees of the threads of `process`. `result` is that of the search among its
+/// children. Returns the result of both searches.
 fn look_at_tracees(
     mut table: SpinGuard<'_, Table>,
     process: &Arc<Process>,

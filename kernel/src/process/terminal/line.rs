@@ -35,7 +35,7 @@ pub(super) struct Line {
     terminal: Arc<Terminal>,
     /// The terminal's generation when it was opened.
     generation: u32,
-    /// Opened as `/dev/console`: reads and writes from the background are allowed.
+    /// Whether reads and writes from the background are allowed, as for `/dev/console`.
     free: bool,
 }
 

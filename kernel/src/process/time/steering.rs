@@ -140,7 +140,8 @@ struct Steering {
     /// The correction of the clock's frequency, in parts per million with a 16-bit fraction.
     frequency: i64,
     tick_us: i64,
-    /// The end of an adjustment by `adjtime`, and whether the clock gains or loses.
+    /// The end of an adjustment by `adjtime`, and whether the clock gains or loses: `true` if it
+    /// gains. `None` if there is no adjustment.
     adjusting: Option<(Nanos, bool)>,
 }
 
