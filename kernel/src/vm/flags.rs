@@ -6,11 +6,11 @@ bitflags! {
     /// The accesses that user code may make to a page.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Prot: u32 {
-        /// Load from it.
+        /// The page can be read.
         const READ = 1;
-        /// Store to it.
+        /// The page can be written.
         const WRITE = 2;
-        /// Fetch instructions from it.
+        /// Instructions can be fetched from the page.
         const EXEC = 4;
     }
 

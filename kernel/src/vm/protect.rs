@@ -59,7 +59,7 @@ pub enum Advice {
     Nothing,
 }
 
-/// No flags.
+/// The empty set of flags.
 pub(super) const NONE: VmaFlags = VmaFlags::empty();
 
 /// The part of an area in a range.

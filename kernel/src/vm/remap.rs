@@ -22,7 +22,7 @@ use machine::sched;
 pub enum Remap {
     /// The area stays in its place, or the call fails.
     InPlace,
-    /// Any place.
+    /// The area may go to any place.
     MayMove,
     /// Exactly this address. Mappings there are removed.
     Fixed(u64),

@@ -94,7 +94,7 @@ pub(super) struct Supplies {
     copy: Option<FileCopy>,
     /// The huge page, or the state of the attempt to get one.
     pub(super) huge: HugeTry,
-    /// The page of the pool of huge pages.
+    /// The page of the pool of huge pages, if one was obtained.
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is obtained until it is mapped.
     pub(super) turn: Option<Turn>,
@@ -393,8 +393,9 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps a private copy of a file's page that was made without the space's lock, or requests
-    /// one.
+    /// Maps a private copy of a file's page that was made without the space's lock. If there is
+    /// none, returns the step that makes it: `NeedsCopy`, or `NeedsPage` if the page is not in
+    /// memory.
     #[cold]
     fn copy_beside_others(
         &self,

@@ -83,9 +83,9 @@ impl Trials {
 /// Whether the decision on a trial may be postponed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Haste {
-    /// It may: a block that the program is still filling stays on trial.
+    /// The decision may be postponed: a block that the program is still filling stays on trial.
     None,
-    /// It may not: every trial is decided.
+    /// The decision may not be postponed: every trial is decided.
     Now,
 }
 
