@@ -130,7 +130,7 @@ impl Ends {
         }))
     }
 
-    /// Places at the beginning of this process's segments and of the other's.
+    /// Returns two places: the beginning of this process's segments, and that of the other's.
     fn places(&self) -> (Place<'_>, Place<'_>) {
         let place = |segments| Place { segments, done: 0 };
         (place(&self.here), place(&self.there))

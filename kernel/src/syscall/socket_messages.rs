@@ -44,7 +44,7 @@ const MSG_MORE: u32 = 0x8000;
 const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_FASTOPEN: u32 = 0x2000_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
-/// Control messages of `SOL_SOCKET`.
+/// The types of control messages of `SOL_SOCKET`.
 const SO_MARK: u32 = 36;
 const SO_RXQ_OVFL: u32 = 40;
 /// The control message of `IPPROTO_TCP` with the number of bytes that are still to be received.

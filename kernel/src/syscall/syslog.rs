@@ -27,7 +27,7 @@ mod action {
     pub(super) const CLEAR: i32 = 5;
     /// Sets the console's level to its minimum, the third number of `kernel.printk`.
     pub(super) const CONSOLE_OFF: i32 = 6;
-    /// Sets the console's level to its default, the fourth number of `kernel.printk`.
+    /// Sets the console's level back to that before [`CONSOLE_OFF`].
     pub(super) const CONSOLE_ON: i32 = 7;
     /// Sets the console's level.
     pub(super) const CONSOLE_LEVEL: i32 = 8;

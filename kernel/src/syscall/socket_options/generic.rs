@@ -337,7 +337,7 @@ pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Er
     }))
 }
 
-/// Linux's number of an error.
+/// Returns Linux's number of `error`, a positive number.
 fn number_of(error: Errno) -> u32 {
     // Errors are returned negated, in two's complement.
     u32::try_from(error.to_return().wrapping_neg()).unwrap_or(0)
