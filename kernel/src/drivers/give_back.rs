@@ -38,11 +38,12 @@ pub struct KernelEvents;
 /// The receiver that the kernel passes to the allocator.
 pub static EVENTS: KernelEvents = KernelEvents;
 
-/// The thread has work: the allocator requested a report, or the mode or a knob has changed.
+/// Whether the thread has work: the allocator requested a report, or the mode or a knob has
+/// changed.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// The thread sleeps here.
 static QUEUE: WaitQueue = WaitQueue::new();
-/// The thread exists.
+/// Whether the thread exists.
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The number of the mode that was set last.
 static MODE: AtomicU32 = AtomicU32::new(GiveBack::Reporting.number());
