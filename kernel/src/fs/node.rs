@@ -398,7 +398,7 @@ pub trait Node: Any + Send + Sync {
     fn name(&self) -> Box<[u8]> {
         Box::default()
     }
-    /// Returns the root of the file system that is mounted on this directory, if there is one.
+    /// Returns the root of the file system that is mounted on this directory, or `None` if none is.
     fn covered_by(&self) -> Option<NodeRef> {
         None
     }

@@ -390,7 +390,9 @@ impl Socket {
         }
     }
 
-    /// Waits until a connection attempt has succeeded or failed.
+    /// Waits until a connection attempt has succeeded or failed. Fails with `EINPROGRESS` if
+    /// `patience` allows no further wait, with `ECONNREFUSED` or another error if the attempt has
+    /// failed, and with the error of a signal.
     fn wait_for_turn(&self, patience: Patience) -> Result<(), Errno> {
         let waited = patience.wait(&self.notifier, || {
             self.state.lock().phase != Phase::Connecting || self.inbox.look().error
