@@ -317,7 +317,9 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Replaces the current program. The task gets `name`.
+/// Replaces the current program by `program`, whose image is `loaded`, in a process with one
+/// thread. `files` and `actions` are the descriptors and the signal actions from now on. `frame`
+/// becomes the state of the new program's first instruction. The task gets `name`.
 fn replace(
     task: TaskRef,
     name: &[u8],
