@@ -22,7 +22,7 @@ pub enum Lock {
     OnFault,
 }
 
-/// The lock for later mappings.
+/// How the pages of later mappings are locked (`mlockall` with `MCL_FUTURE`).
 #[derive(Debug)]
 pub(super) struct FutureLock(AtomicU8);
 

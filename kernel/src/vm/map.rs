@@ -452,9 +452,9 @@ impl State {
         self.find_any_gap(bytes, top, align)
     }
 
-    /// Does the same as [`Self::find_gap`] without regard to stacks. A place for whole regions is
-    /// aligned to a region, so that huge pages and page tables are used fully. Every place is
-    /// aligned to `align` if possible.
+    /// Does the same as [`Self::find_gap`] without regard to stacks, and returns `None` in the same
+    /// cases. A place for whole regions is aligned to a region, so that huge pages and page tables
+    /// are used fully. Every place is aligned to `align` if possible.
     fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let whole = bytes.is_multiple_of(REGION);
         let align = if whole { align.max(REGION) } else { align };

@@ -39,7 +39,7 @@ pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// The page to copy, and from the copying on the copy.
+    /// The page to copy. Once the copy is made, the copy.
     page: FrameRef,
 }
 
@@ -149,7 +149,8 @@ impl Supplies {
         Ok(())
     }
 
-    /// Returns the copy of a file's page, if it was made and the file has not changed since.
+    /// Returns the copy of page `index` of `file`, if it was made and the file has not changed
+    /// since. Returns `None` otherwise.
     fn take_copy(&mut self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let copy = self.copy.as_ref()?;
         let is_good = Arc::ptr_eq(file, &copy.file)
@@ -167,7 +168,8 @@ impl Supplies {
         self.huge = HugeTry::get(asks, space);
     }
 
-    /// Returns the page of a file, if it was obtained and the file has not changed since.
+    /// Returns page `index` of `file`, if it was obtained and the file has not changed since.
+    /// Returns `None` otherwise.
     fn of(&self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let supply = self.page.as_ref()?;
         (Arc::ptr_eq(file, &supply.file)
@@ -456,7 +458,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Returns a reference to the page of an entry if `want` asks for one.
+/// Returns a reference to the page of an entry, or `None` if `want` does not ask for one.
 fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     match want {
         Want::Mapped => None,
@@ -467,7 +469,7 @@ fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     }
 }
 
-/// Returns page `index` of `file` if it is in memory.
+/// Returns page `index` of `file`, or `None` if it is not in memory.
 fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
     let mut page = [None];
     file.source.present(index, &mut page);

@@ -19,7 +19,7 @@ use machine::sched;
 use machine::sync::WaitQueue;
 
 static QUEUE: WaitQueue = WaitQueue::new();
-/// The thread sleeps until memory is freed.
+/// Whether the thread sleeps until memory is freed.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The number of blocks that faults requested without waiting.
 static WANTED: AtomicU64 = AtomicU64::new(0);

@@ -224,7 +224,8 @@ fn empty_for_host(
     }
 }
 
-/// Empties a block and returns it to the allocator.
+/// Empties a block and returns it to the allocator. Returns `Whole` if the block is free now, and
+/// `Stuck` otherwise.
 fn finish(
     zone: ZoneId,
     block: EmptyingBlock,
