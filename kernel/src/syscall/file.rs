@@ -108,7 +108,8 @@ fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
     u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
 }
 
-/// Counts a call that reads for `/proc/PID/io`, also if it failed, and returns its result.
+/// Counts a call that reads for `/proc/PID/io`, also if it failed, and returns `result`, the call's
+/// result.
 #[inline]
 fn counted_read(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);
@@ -116,7 +117,8 @@ fn counted_read(result: SysResult) -> SysResult {
     result
 }
 
-/// Counts a call that writes for `/proc/PID/io`, also if it failed, and returns its result.
+/// Counts a call that writes for `/proc/PID/io`, also if it failed, and returns `result`, the
+/// call's result.
 #[inline]
 fn counted_write(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);

@@ -17,7 +17,7 @@ use value::{Shown, Value, set_kept};
 
 /// `UDP_CORK`.
 const CORK: u32 = 1;
-/// `UDP_ENCAP`. Only 0 is supported: no encapsulated protocol.
+/// `UDP_ENCAP`. Only 0, which means no encapsulated protocol, is supported.
 const ENCAPSULATION: u32 = 100;
 /// `UDPLITE_SEND_CSCOV`.
 const SEND_COVERAGE: u32 = 10;
