@@ -78,7 +78,7 @@ pub enum Store {
     },
     /// An `unsigned int` of `/proc/sys`.
     Unsigned(Set<u32>),
-    /// A `bool` of `/proc/sys`: any number.
+    /// A `bool` of `/proc/sys`. Programs may write any number; 0 stands for `false`.
     Bool(Set<bool>),
     /// Up to four `int` values of `/proc/sys`. Values before a wrong one are stored.
     Ints {
@@ -91,7 +91,7 @@ pub enum Store {
     Decimal(Set<u64>),
     /// A decimal `unsigned int` of `/sys`. Anything else fails with `EINVAL`.
     Count(Set<u64>),
-    /// 0 or 1 in `/sys`.
+    /// A `bool` of `/sys`, written as 0 or 1.
     Flag(Set<bool>),
     /// One of several names in `/sys`.
     Name(SetBy<str>),

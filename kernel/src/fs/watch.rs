@@ -146,7 +146,7 @@ const BUCKETS: usize = 256;
 struct Bucket {
     /// The number of watches, to be read without the lock.
     count: AtomicUsize,
-    /// Sorted by the identity of the node.
+    /// The watches, sorted by the identity of the node.
     watches: SpinLock<Vec<Arc<Watch>>>,
 }
 

@@ -49,7 +49,7 @@ pub struct Pipe {
     writable_room: usize,
     ends: Ends,
     notifier: Arc<Notifier>,
-    /// `None` if the pipe counts for no user.
+    /// The pages that the pipe counts for its user. `None` if the pipe counts for no user.
     charge: Mutex<Option<Charge>>,
 }
 

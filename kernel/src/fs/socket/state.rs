@@ -103,7 +103,7 @@ pub(super) struct State {
 pub struct Socket {
     family: Family,
     kind: SocketKind,
-    /// `None` for `AF_UNIX`, and for netlink about routes.
+    /// The protocol of the socket. `None` for `AF_UNIX`, and for netlink about routes.
     protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,
