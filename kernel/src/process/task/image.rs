@@ -62,7 +62,7 @@ pub(super) struct Program {
     pub(super) file: ElfFile,
     /// The interpreter that loads `file`, if `file` names one.
     interpreter: Option<ElfFile>,
-    /// The user who runs the program may also read it.
+    /// Whether the user who runs the program may also read it.
     pub(super) readable: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Program {
 #[derive(Copy, Clone)]
 struct Place {
     program: u64,
-    /// 0 if there is no interpreter.
+    /// The load bias of the interpreter; 0 if there is no interpreter.
     interpreter: u64,
 }
 
