@@ -201,7 +201,7 @@ pub(super) mod rwf {
 struct Vectors {
     file: Arc<OpenFile>,
     segments: Vec<Segment>,
-    /// `None` for the shared offset.
+    /// The offset of the transfer. `None` for the shared offset.
     offset: Option<u64>,
     /// The flags that the call adds to those of the file.
     more: OpenFlags,

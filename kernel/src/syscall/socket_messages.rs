@@ -29,7 +29,7 @@ use machine::sched;
 
 const MSG_OOB: u32 = 1;
 const MSG_PEEK: u32 = 2;
-/// Set for a receiver if control messages were lost.
+/// Returned to a receiver if control messages were lost.
 const MSG_CTRUNC: u32 = 8;
 /// Passed by a receiver to get the message's whole length. Set for it if a part of the message was
 /// lost.

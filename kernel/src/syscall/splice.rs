@@ -43,7 +43,8 @@ fn has_bytes(file: &OpenFile) -> Result<(), Errno> {
 /// and gets back.
 struct Position<'a> {
     file: &'a OpenFile,
-    /// `None` for the shared offset.
+    /// The address of the offset that the program passed, and its value. `None` for the shared
+    /// offset.
     named: Option<(UserPtr<u64>, u64)>,
 }
 
