@@ -42,7 +42,7 @@ struct List {
 
 impl Wanted {
     /// Reads the list in `words`, which ebb has packed, and opens the port. Fails if the list is
-    /// malformed or there is no port.
+    /// malformed or the port cannot be opened.
     pub(crate) fn new(words: &[OsString]) -> Result<Self, Failure> {
         let list = words.get(1..).and_then(List::parse);
         Ok(Self {

@@ -116,7 +116,7 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
 }
 
 /// Makes `variables` the environment of this process, in this order. The program inherits it. In a
-/// `Command` they would be sorted. Fails if a variable has no name.
+/// `Command` they would be sorted. Fails if a variable has no name or no `=`.
 fn set_environment(variables: Vec<OsString>) -> Result<(), Failure> {
     for (name, _) in env::vars_os() {
         // SAFETY: other threads read the environment only through `std`, which has a lock for it.

@@ -31,7 +31,8 @@ redirect_dir=on,metacopy=on,xino=on";
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Makes the overlay of packed files and the host's tree the root of this process and its children.
-/// Fails if a mount fails or the host does not answer.
+/// Fails if a folder cannot be created, a file cannot be moved, a mount fails, or the host does not
+/// answer.
 pub(crate) fn enter(host_port: &Arc<HostPort>) -> Result<(), Failure> {
     for path in [PLACE, UPPER, WORK, LOWER, WHOLE] {
         fs::DirBuilder::new()

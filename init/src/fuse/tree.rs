@@ -98,7 +98,7 @@ fn about(opcode: Opcode, path: &[u8]) -> Question<'_> {
 }
 
 impl Tree {
-    /// Asks the host for the root and returns the file system. Fails with the host's error.
+    /// Asks the host for the root and returns the file system. Fails as [`Self::look`] does.
     pub(crate) fn new(host_port: Arc<HostPort>) -> Result<Self, Errno> {
         let mut tree = Self {
             host_port,
@@ -112,7 +112,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Asks the host for the file at `path`. Fails with the host's error, such as `ENOENT`.
+    /// Asks the host for the file at `path`. Fails with `EIO` if the answer is malformed, and as
+    /// [`HostPort::ask`], for example with `ENOENT`.
     fn look(&self, path: &[u8]) -> Result<Name, Errno> {
         ask(&self.host_port, &about(Opcode::Lookup, path), |rest| {
             entries(rest).next().map(Name::from).ok_or(Errno::IO)

@@ -124,8 +124,8 @@ fn host_attributes_of(rest: &[u8]) -> Result<HostAttributes, Errno> {
 
 impl Folder {
     /// Asks the host for the volume `number`. Returns its file system and the host's time since
-    /// 1970. `caches` drops unused names when the volume has too many handles. Fails with the
-    /// host's error.
+    /// 1970. `caches` drops unused names when the volume has too many handles. Fails with `EIO` if
+    /// the answer is malformed, and as [`HostPort::ask`].
     pub(crate) fn new(
         host_port: Arc<HostPort>,
         number: u64,
