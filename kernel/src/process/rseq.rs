@@ -20,9 +20,9 @@ const BYTES: usize = 32;
 const UNREGISTER: u32 = 1;
 /// `cpu_id` of a thread that has unregistered its structure.
 const NO_CPU: u32 = u32::MAX;
-/// Offset of `rseq_cs` in the structure.
+/// The offset of the field `rseq_cs` in `struct rseq`.
 const SECTION: u64 = 8;
-/// Offset of `flags` in the structure.
+/// The offset of the field `flags` in `struct rseq`.
 const FLAGS: u64 = 16;
 
 /// The `struct rseq` that a thread has registered by `rseq(2)`. Only the thread itself changes the

@@ -162,7 +162,7 @@ impl Drop for HostNode {
     }
 }
 
-/// Converts a time that the host reported.
+/// Converts a time that the host reported as seconds and nanoseconds since 1970.
 fn time((seconds, nanos): (i64, u64)) -> Timestamp {
     Timestamp {
         seconds,
@@ -171,7 +171,7 @@ fn time((seconds, nanos): (i64, u64)) -> Timestamp {
     }
 }
 
-/// Converts a number that the host reported to 32 bits.
+/// Converts a number that the host reported to 32 bits. A larger number becomes the largest one.
 fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
