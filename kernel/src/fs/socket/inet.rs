@@ -127,7 +127,8 @@ impl Socket {
 
     /// Returns the destination that the address `bytes` names; a wildcard becomes the loopback
     /// address. Messages of a socket of version 6 may go to a plain address of version 4. Fails
-    /// with `unreachable` if the socket serves version 6 alone.
+    /// with `EINVAL` if `bytes` are too short or too long, with `EAFNOSUPPORT` for another family,
+    /// and with `unreachable` for version 4 if the socket serves version 6 alone.
     pub(super) fn destination(&self, bytes: &[u8], unreachable: Errno) -> Result<Endpoint, Errno> {
         let v6 = self.family() == Family::Inet6;
         let messages = !self.is_tcp();
@@ -418,8 +419,8 @@ impl Socket {
     }
 
     /// `connect` of UDP or ICMP: sets the only address that the socket sends to and receives from.
-    /// An address of `AF_UNSPEC` removes it. Fails with `EAFNOSUPPORT` for an address of another
-    /// family, and as [`Self::route`] and [`Self::bind_to_any_port`] do.
+    /// An address of `AF_UNSPEC` removes it. Fails with `EINVAL` or `EAFNOSUPPORT` for an address
+    /// that the socket cannot use, and as [`Self::route`] and [`Self::bind_to_any_port`] do.
     fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
         if family == AF_UNSPEC {
             self.clear_aim();

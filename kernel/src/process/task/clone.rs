@@ -228,8 +228,8 @@ fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errn
 }
 
 /// Makes the task, and its process if new, with copies or shares of the parent's resources. They
-/// are not in the table yet. Fails with `ENOMEM`, and with `EINVAL` if the parent has no user
-/// memory.
+/// are not in the table yet. Fails with `ENOMEM`, with `EINTR` if the parent is being killed, and
+/// with `EINVAL` if the parent has no user memory.
 fn make(
     request: &CloneRequest,
     frame: &UserFrame,
