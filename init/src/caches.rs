@@ -1,4 +1,4 @@
-//! [`Caches`]: drops Linux's cache of unused names.
+//! [`Caches`]: makes Linux drop its unused dentries and inodes.
 
 use crate::failure::Failure;
 use std::fs::OpenOptions;

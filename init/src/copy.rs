@@ -25,7 +25,7 @@ impl Wake {
 }
 
 /// Waits until `stream` has data or has ended, or until `wake` is signaled. Returns `true` for the
-/// stream, `false` for `wake`.
+/// stream, `false` for `wake`. Fails only if `poll` fails.
 fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     loop {
         let mut both = [

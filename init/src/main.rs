@@ -62,7 +62,7 @@ fn main() {
 }
 
 /// Mounts the host's file tree and volumes, if the command line requests them. Returns the mounted
-/// volumes.
+/// volumes. Fails if the host's port cannot be opened or a mount fails.
 fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     let is_set = |word| boot::value(command_line, word).is_some();
     let (root, volumes) = (

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 const LOADER: &str = "/proc/sys/kernel/modprobe";
 
 /// Loads all modules in [`MODULES`], in the order of their names, and deletes their files to free
-/// memory. Fails if one cannot be loaded.
+/// memory. Does nothing if the folder does not exist. Fails if the folder cannot be read or a
+/// module cannot be loaded.
 pub(crate) fn load_all() -> Result<(), Failure> {
     let failed = |source| Failure::new(format!("list {MODULES}"), source);
     let mut paths = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) fn are_on_demand() -> bool {
 
 /// Makes Linux run this program when it needs a module, if there are modules to load on demand.
 /// Also creates the device files whose first use requests a module. Fails if Linux refuses the
-/// program or a device file cannot be created.
+/// program, the list of modules cannot be read, or a device file cannot be created.
 pub(crate) fn offer() -> Result<(), Failure> {
     if !are_on_demand() {
         return Ok(());
@@ -60,8 +61,8 @@ pub(crate) fn offer() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Loads the modules that Linux requests by `name`, in order. Fails if the name is unknown or a
-/// module cannot be loaded.
+/// Loads the modules that Linux requests by `name`, in order. Fails if the list of modules cannot
+/// be read, the name is unknown, or a module cannot be loaded.
 pub(crate) fn provide(name: &str) -> Result<(), Failure> {
     let list = list()?;
     let order = order(&list, name).ok_or(Failure::List(DEMAND_LIST))?;
@@ -109,14 +110,16 @@ fn devices(list: &str) -> Vec<(&str, u32, u32)> {
     devices
 }
 
-/// Loads the module at `path` and deletes its file.
+/// Loads the module at `path` and deletes its file. Fails if Linux refuses the module or the file
+/// cannot be deleted.
 fn load(path: PathBuf) -> Result<(), Failure> {
     insert(&path)?;
     let name = path.display();
     fs::remove_file(&path).map_err(|error| Failure::new(format!("remove {name}"), error))
 }
 
-/// Loads the module at `path`. It is no failure if the module is loaded already.
+/// Loads the module at `path`. Succeeds also if the module is loaded already. Fails if the file
+/// cannot be opened or Linux refuses the module.
 fn insert(path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let file = File::open(path).map_err(|error| Failure::new(format!("open {name}"), error))?;

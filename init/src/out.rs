@@ -42,7 +42,7 @@ struct List {
 
 impl Wanted {
     /// Reads the list in `words`, which ebb has packed, and opens the port. Fails if the list is
-    /// malformed or there is no port.
+    /// malformed or the port cannot be opened.
     pub(crate) fn new(words: &[OsString]) -> Result<Self, Failure> {
         let list = words.get(1..).and_then(List::parse);
         Ok(Self {
@@ -215,8 +215,10 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
-    /// Sends a folder and adds its entries to `pending`. Returns `false` if the size limit was
-    /// reached.
+    /// Sends an entry for the folder `folder`, part of the requested path `number`, and adds the
+    /// folder's entries to `pending`. Notes instead that the folder is left out if it belongs to
+    /// procfs or sysfs. Also notes an error of reading the folder. Returns `false` if the size
+    /// limit was reached. Fails only if the port fails.
     fn folder(
         &mut self,
         number: usize,
@@ -253,7 +255,9 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
-    /// Sends a regular file. Returns `false` if the size limit was reached.
+    /// Sends the regular file `file`, part of the requested path `number`. An error of opening or
+    /// reading the file is noted for the host, and the call still returns `true`. Returns `false`
+    /// if the size limit was reached. Fails only if the port fails.
     fn file(&mut self, number: usize, file: &Pending, metadata: &Metadata) -> io::Result<bool> {
         // Without blocking, since some files of the kernel never have data.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -293,7 +297,9 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
-    /// Sends a symbolic link. Returns `false` if the size limit was reached.
+    /// Sends the symbolic link `link`, part of the requested path `number`. An error of reading the
+    /// link is noted for the host, and the call still returns `true`. Returns `false` if the size
+    /// limit was reached. Fails if the port fails.
     fn link(&mut self, number: usize, link: &Pending) -> io::Result<bool> {
         let target = match fs::read_link(&link.path) {
             Ok(target) => target,
@@ -313,7 +319,8 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
-    /// Subtracts the cost of an entry from the size limit. Returns `false` if too little is left.
+    /// Subtracts the cost of an entry with `bytes` bytes of content from the size limit. Returns
+    /// `false` if too little is left, and no further entry fits then.
     fn pay(&mut self, bytes: u64) -> bool {
         let left = self.left.checked_sub(cost(bytes));
         self.left = left.unwrap_or(0);
@@ -330,7 +337,8 @@ impl<W: Write> Sender<W> {
         self.notes.add(Note::LeftOut(number, &what));
     }
 
-    /// Writes the last entry and flushes the port.
+    /// Writes the last entry, which contains the notes, and flushes the port. Fails if the port
+    /// fails.
     fn end(self) -> io::Result<()> {
         let (mut archive, notes) = (self.archive, self.notes.finish());
         let mut header = Header::new_gnu();

@@ -116,7 +116,7 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
 }
 
 /// Makes `variables` the environment of this process, in this order. The program inherits it. In a
-/// `Command` they would be sorted. Fails if a variable has no name.
+/// `Command` they would be sorted. Fails if a variable has no name or no `=`.
 fn set_environment(variables: Vec<OsString>) -> Result<(), Failure> {
     for (name, _) in env::vars_os() {
         // SAFETY: other threads read the environment only through `std`, which has a lock for it.
@@ -136,7 +136,8 @@ fn set_environment(variables: Vec<OsString>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a file that exists only if it is needed. Returns `None` if it does not exist.
+/// Reads a file that exists only if it is needed. Returns `None` if it does not exist. Fails if it
+/// cannot be read.
 fn optional(path: &'static str) -> Result<Option<Vec<u8>>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -158,6 +159,7 @@ fn who(text: &[u8]) -> Result<Who, Failure> {
 
 /// Starts the program with the IDs of `user`, in `folder` if that user may enter it. The IDs are
 /// set in a thread that starts the program, since a child takes them from the thread that makes it.
+/// Fails if the IDs cannot be set or the program cannot be started.
 fn spawn_as(
     command: &mut Command,
     user: Option<&Who>,
@@ -242,7 +244,8 @@ fn serve(requests: &Receiver<Request>, group: Pid, mut streams: Streams) {
     }
 }
 
-/// Reaps all child processes until the program has ended. Returns its wait status.
+/// Reaps all child processes until the program has ended. Returns the program's wait status. Fails
+/// if `wait` fails.
 fn wait_for(program: Pid) -> Result<u32, Failure> {
     loop {
         match wait(WaitOptions::empty()) {

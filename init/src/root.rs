@@ -31,7 +31,8 @@ redirect_dir=on,metacopy=on,xino=on";
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Makes the overlay of packed files and the host's tree the root of this process and its children.
-/// Fails if a mount fails or the host does not answer.
+/// Fails if a folder cannot be created, a file cannot be moved, a mount fails, or the host does not
+/// answer.
 pub(crate) fn enter(host_port: &Arc<HostPort>) -> Result<(), Failure> {
     for path in [PLACE, UPPER, WORK, LOWER, WHOLE] {
         fs::DirBuilder::new()
@@ -59,7 +60,7 @@ pub(crate) fn enter(host_port: &Arc<HostPort>) -> Result<(), Failure> {
 }
 
 /// Moves all packed files to the upper layer. Mount points of the kernel's file systems are created
-/// there as empty folders instead.
+/// there as empty folders instead. Fails if a file cannot be moved or a folder cannot be created.
 fn move_packed() -> std::io::Result<()> {
     for entry in fs::read_dir("/")? {
         let path = entry?.path();

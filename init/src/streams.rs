@@ -104,7 +104,8 @@ impl Ends {
     }
 
     /// Starts the threads that copy the streams from and to ebb's ports. Returns the handles to
-    /// control them and to wait for their end. Fails if a descriptor cannot be duplicated.
+    /// control them and to wait for their end. Fails if an eventfd cannot be created or a
+    /// descriptor cannot be duplicated.
     pub(crate) fn start_copying(self, stdio: File, stderr: File) -> io::Result<(Streams, Copied)> {
         let streams = Streams {
             input: Arc::new(Input::new()?),
@@ -167,7 +168,7 @@ impl Streams {
     }
 }
 
-/// The threads that copy the outputs.
+/// The threads that copy the program's stdout and stderr to ebb's ports.
 #[derive(Debug)]
 pub(crate) struct Copied {
     threads: [Option<JoinHandle<io::Result<u64>>>; 2],

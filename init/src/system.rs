@@ -57,7 +57,8 @@ pub(crate) fn command_line() -> Result<String, Failure> {
 }
 
 /// Switches the loopback interface on, as every Linux system does at its start. Does nothing if the
-/// kernel has no network support. Fails if the request cannot be sent.
+/// kernel has no network support. Fails if no netlink socket can be created or the request cannot
+/// be sent.
 pub(crate) fn loopback_up() -> Result<(), Failure> {
     let failed = |errno: Errno| Failure::new("switch the loopback interface on", errno);
     let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None);

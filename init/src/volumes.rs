@@ -20,7 +20,8 @@ pub(crate) struct Volumes(Vec<PathBuf>);
 
 impl Volumes {
     /// Mounts the volumes of the list that ebb has packed. If there are any, sets the clock to the
-    /// host's time. Fails if a volume cannot be mounted.
+    /// host's time. Fails if the list or `/proc/sys/vm/drop_caches` cannot be opened, the clock
+    /// cannot be set, or a volume cannot be mounted.
     pub(crate) fn mount(host_port: &Arc<HostPort>) -> Result<Self, Failure> {
         let words = string_list::read(LIST)?;
         let caches = Arc::new(Caches::start()?);
@@ -67,6 +68,7 @@ impl Volumes {
 }
 
 /// Sets the guest's clock to the host's time, since the files of volumes have the host's times.
+/// Fails if Linux refuses the time.
 fn set_clock(time: Duration) -> Result<(), Failure> {
     let time = Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(0),

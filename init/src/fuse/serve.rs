@@ -126,7 +126,8 @@ fn all_lost(request: &Request<'_>) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Answers a `struct fuse_init_in` with a `struct fuse_init_out`.
+/// Answers a `struct fuse_init_in` with a `struct fuse_init_out`. Fails with `EPROTO` if the major
+/// versions differ, and with `EIO` if the request is too short.
 fn begin<F: FileSystem>(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
     if request.u32_at(0)? != MAJOR {
         return Err(Errno::PROTO);

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Cache for a year.
+/// Lets Linux cache names and attributes for a year.
 const LONG: Trust = Trust {
     name: Duration::from_secs(31_536_000),
     attributes: Duration::from_secs(31_536_000),
@@ -63,7 +63,7 @@ impl From<Entry<'_>> for Name {
     }
 }
 
-/// The file system of the host's tree.
+/// The file system (FUSE) that shows the host's file tree in the guest.
 #[derive(Debug)]
 pub(crate) struct Tree {
     host_port: Arc<HostPort>,
@@ -75,7 +75,8 @@ pub(crate) struct Tree {
     next: u64,
 }
 
-/// Asks the host a question and returns the result of `read` for the answer.
+/// Asks the host a question and returns the result of `read` for the answer. Fails as
+/// [`HostPort::ask`] does.
 fn ask<R>(
     host_port: &HostPort,
     question: &Question<'_>,
@@ -97,7 +98,7 @@ fn about(opcode: Opcode, path: &[u8]) -> Question<'_> {
 }
 
 impl Tree {
-    /// Asks the host for the root and returns the file system. Fails with the host's error.
+    /// Asks the host for the root and returns the file system. Fails as [`Self::look`] does.
     pub(crate) fn new(host_port: Arc<HostPort>) -> Result<Self, Errno> {
         let mut tree = Self {
             host_port,
@@ -111,7 +112,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Asks the host for the file at `path`. Fails with the host's error, such as `ENOENT`.
+    /// Asks the host for the file at `path`. Fails with `EIO` if the answer is malformed, and as
+    /// [`HostPort::ask`], for example with `ENOENT`.
     fn look(&self, path: &[u8]) -> Result<Name, Errno> {
         ask(&self.host_port, &about(Opcode::Lookup, path), |rest| {
             entries(rest).next().map(Name::from).ok_or(Errno::IO)
@@ -123,7 +125,8 @@ impl Tree {
         self.nodes.get(&number).ok_or(Errno::STALE)
     }
 
-    /// Returns the path of `name` in the folder `folder`.
+    /// Returns the path of `name` in the folder `folder`. Fails with `ESTALE` if there is no node
+    /// `folder`.
     fn path(&self, folder: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let folder = &self.node(folder)?.path;
         let slash: &[u8] = if folder.is_empty() { b"" } else { b"/" };
@@ -184,7 +187,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Reads all entries of a folder from the host, with `.` and `..`.
+    /// Reads all entries of a folder from the host, with `.` and `..`. Fails with `ESTALE` if there
+    /// is no node `folder`, with `EIO` if the answer is malformed, and as [`HostPort::ask`].
     fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
         let path = &self.node(folder)?.path;
         let dots = DOTS.map(Name::of_folder).into();
@@ -199,8 +203,9 @@ impl Tree {
         })
     }
 
-    /// Answers `READDIR` and `READDIRPLUS`: the entries of an open folder from an index on. With
-    /// `READDIRPLUS` each has its attributes.
+    /// Answers `READDIR` and `READDIRPLUS`: writes the entries of an open folder from an index on.
+    /// With `READDIRPLUS` each entry has its attributes. The entries are read from the host when a
+    /// listing begins. Fails with `EIO` if the request is too short, and as [`Self::names`].
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (handle, from, most) = (request.u64_at(0)?, request.u64_at(8)?, request.u32_at(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
@@ -213,7 +218,8 @@ impl Tree {
         result
     }
 
-    /// Writes the entries of `names` from the index `from` on, as far as `most` bytes suffice.
+    /// Writes the entries of `names` from the index `from` on, until the next one would make the
+    /// body longer than `most` bytes. Fails with `ESTALE` if there is no node for the folder.
     fn write_names(
         &mut self,
         request: &Request<'_>,

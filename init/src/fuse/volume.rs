@@ -92,14 +92,15 @@ pub(crate) struct Folder {
     next_listing: u64,
     /// Files open for writing, by handle, and the number of times each is open.
     writers: HashMap<u64, u64>,
-    /// Number of Linux's references to each handle.
+    /// The number of references that Linux has to the node of each handle.
     given: HashMap<u64, u64>,
     /// The number of handles at which unused names are dropped next.
     too_many: usize,
     caches: Arc<Caches>,
 }
 
-/// Converts the host's attributes. Fails with `EIO` if a number exceeds 32 bits.
+/// Converts the host's attributes. Fails with `EIO` if the mode, the user or the group exceeds 32
+/// bits.
 fn attributes(host_attributes: &HostAttributes) -> Result<Attributes, Errno> {
     let narrow = |number: u64| u32::try_from(number).map_err(|_| Errno::IO);
     let time = |(seconds, nanos): (i64, u64)| (seconds, u32::try_from(nanos).unwrap_or(0));
@@ -123,8 +124,8 @@ fn host_attributes_of(rest: &[u8]) -> Result<HostAttributes, Errno> {
 
 impl Folder {
     /// Asks the host for the volume `number`. Returns its file system and the host's time since
-    /// 1970. `caches` drops unused names when the volume has too many handles. Fails with the
-    /// host's error.
+    /// 1970. `caches` drops unused names when the volume has too many handles. Fails with `EIO` if
+    /// the answer is malformed, and as [`HostPort::ask`].
     pub(crate) fn new(
         host_port: Arc<HostPort>,
         number: u64,
@@ -150,7 +151,8 @@ impl Folder {
         Ok((folder, time))
     }
 
-    /// Asks the host and returns the result of `read` for the answer.
+    /// Asks the host and returns the result of `read` for the answer. Fails as [`HostPort::ask`]
+    /// does.
     fn ask<R>(
         &self,
         request: &volume::Request<'_>,
@@ -160,7 +162,7 @@ impl Folder {
             .ask(|buffer, _| request.write(buffer), |rest, _| read(rest))
     }
 
-    /// Asks the host for the attributes of a file.
+    /// Asks the host for the attributes of a file. Fails as [`Self::ask`] does.
     fn host_attributes(&self, handle: u64) -> Result<HostAttributes, Errno> {
         self.ask(
             &volume::Request::new(Opcode::GetAttributes, handle),
@@ -175,7 +177,8 @@ impl Folder {
     }
 
     /// Sends a request that issues a handle, and writes the file's entry with it to `reply`.
-    /// Returns the file's attributes.
+    /// Returns the file's attributes. Fails as [`Self::ask`], and with `EIO` if the mode or an ID
+    /// exceeds 32 bits.
     fn give(
         &mut self,
         request: &volume::Request<'_>,
@@ -204,12 +207,13 @@ impl Folder {
         }
     }
 
-    /// Sends a request whose answer has no contents.
+    /// Sends a request whose answer has no contents. Fails as [`Self::ask`] does.
     fn done(&self, request: &volume::Request<'_>) -> Result<(), Errno> {
         self.ask(request, |_| Ok(()))
     }
 
-    /// Creates a file or folder with a mode, and writes its entry to `reply`.
+    /// Creates a file or folder with a mode, and writes its entry to `reply`. Returns its
+    /// attributes. Fails as [`Self::give`] does.
     fn make(
         &mut self,
         opcode: Opcode,
@@ -222,7 +226,8 @@ impl Folder {
         self.give(&request, reply)
     }
 
-    /// Asks the host to open a file for the access in `flags`, and counts it if that is writing.
+    /// Asks the host to open a file for the access in `flags`. If that includes writing, adds one
+    /// to the file's count in `writers`. Fails as [`Self::ask`] does.
     fn open(&mut self, handle: u64, flags: u32) -> Result<(), Errno> {
         let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
         let (reads, writes) = (mode != OFlags::WRONLY, mode != OFlags::RDONLY);
@@ -235,7 +240,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Answers `CREATE`: creates a file and opens it.
+    /// Answers `CREATE`: creates a file and opens it. Fails with `ESTALE` if the file exists and
+    /// `O_EXCL` is not set, with `EIO` if the request is too short, and with the host's error.
     fn create(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (flags, mode, name) = (request.u32_at(0)?, request.u32_at(4)?, request.name(16)?);
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
@@ -254,7 +260,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Answers `RELEASE`: closes the file on the host if this was the last use for writing.
+    /// Answers `RELEASE`: closes the file on the host if this was the last use for writing. Fails
+    /// with `EIO` if the request is too short, and with the host's error.
     fn release(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         let mode = OFlags::from_bits_retain(request.u32_at(8)?) & OFlags::RWMODE;
         let handle = self.handle(request.node);
@@ -270,7 +277,9 @@ impl Folder {
         Ok(())
     }
 
-    /// Answers `SETATTR`: changes the requested attributes and writes the resulting ones.
+    /// Answers `SETATTR`: changes the requested attributes and writes the resulting ones. Fails
+    /// with `EPERM` if the owner or the group would change, with `EIO` if the request is too short,
+    /// and with the host's error.
     fn change(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let handle = self.handle(request.node);
         let what = request.u32_at(0)?;
@@ -313,7 +322,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Renames `name` to `new_name` on the host.
+    /// Renames `name` to `new_name` on the host, with the `flags` of `renameat2(2)`. Fails with
+    /// `EIO` if the request is too short, and with the host's error.
     fn rename(
         &self,
         request: &Request<'_>,
@@ -326,7 +336,8 @@ impl Folder {
         self.done(&rename)
     }
 
-    /// Reads all names in a folder from the host, with `.` and `..`.
+    /// Reads all names in a folder from the host, with `.` and `..`. Fails with `EIO` if the answer
+    /// is malformed, and as [`Self::ask`].
     fn names(&self, handle: u64) -> Result<Vec<Name>, Errno> {
         let dots = DOTS.map(Name::of_folder).into();
         listing::whole(dots, |from, names| {
@@ -336,8 +347,9 @@ impl Folder {
         })
     }
 
-    /// Answers `READDIR`: the names of an open folder from an index on. They are read from the host
-    /// when a listing begins.
+    /// Answers `READDIR`: writes the names of an open folder from an index on. The names are read
+    /// from the host when a listing begins. Fails with `EIO` if the request is too short, and as
+    /// [`Self::names`].
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (listing, from, most) = (request.u64_at(0)?, request.u64_at(8)?, request.u32_at(16)?);
         let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;

@@ -83,9 +83,11 @@ impl fmt::Display for ReportFailure {
 #[derive(Debug)]
 struct Pages {
     /// The frame that is filled now; its last word is the number of the next frame in the chain.
+    /// `None` if the chain has no frame.
     chunk: Option<FrameRef>,
     used: usize,
-    /// The next frame of the chain, allocated before `chunk` is full.
+    /// The next frame of the chain, allocated before `chunk` is full. `None` while it is not needed
+    /// yet.
     reserve: Option<FrameRef>,
 }
 

@@ -38,11 +38,12 @@ pub struct KernelEvents;
 /// The receiver that the kernel passes to the allocator.
 pub static EVENTS: KernelEvents = KernelEvents;
 
-/// The thread has work: the allocator requested a report, or the mode or a knob has changed.
+/// Whether the thread has work: the allocator requested a report, or the mode or a knob has
+/// changed.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// The thread sleeps here.
 static QUEUE: WaitQueue = WaitQueue::new();
-/// The thread exists.
+/// Whether the thread exists.
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The number of the mode that was set last.
 static MODE: AtomicU32 = AtomicU32::new(GiveBack::Reporting.number());
@@ -459,7 +460,9 @@ impl ReportSink for Host {
     type Error = balloon::ReportFailure;
 
     /// Reports the ranges, and then the pages with the descriptors of their frames. The descriptors
-    /// of free frames are zero, and pages that the host has dropped read as zero.
+    /// of free frames are zero, and pages that the host has dropped read as zero. Fails if a part
+    /// of `ranges` cannot be reported. Also fails if a report of descriptors fails and the host may
+    /// still drop those pages later.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error> {
         let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
         for part in ranges.chunks(DEVICE_RANGES) {
@@ -492,7 +495,8 @@ impl ReportSink for Host {
         matches!(error, balloon::ReportFailure::NotReset)
     }
 
-    /// QEMU may be done with a report at once, so that `balloon::report` did not sleep.
+    /// Lets other threads run. QEMU may be done with a report at once, so that `balloon::report`
+    /// did not sleep.
     fn give_way(&mut self) {
         sched::cond_resched();
     }

@@ -23,7 +23,7 @@ const PAGE_BYTES: usize = 4096;
 enum State {
     /// Not used yet, or read to the end.
     Idle,
-    /// In the queue, under this token. The device fills the page.
+    /// The page is in the queue, with this token, and the device fills it.
     Posted(u16),
     /// Bytes `next..end` are still to be read.
     Filled { next: usize, end: usize },

@@ -24,10 +24,11 @@ struct Desk {
 
 static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 
-/// The guest's root has a tree of the host's files.
+/// Whether the guest's root has a tree of the host's files.
 static THERE: AtomicBool = AtomicBool::new(false);
 
-/// No further answer can come: the host has closed the stream, or its answers cannot be told apart.
+/// Whether no further answer can come: the host has closed the stream, or its answers cannot be
+/// told apart.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Makes [`is_there`] return `true` if there is also a port, because the command line says that the
@@ -134,8 +135,8 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
     })
 }
 
-/// Asks `question` and calls `take` with the answer. The host may write to `frames` until it
-/// answers.
+/// Asks `question`, calls `take` with the answer and returns the result of `take`. The host may
+/// write to `frames` until it answers. Fails as [`exchange`] does.
 fn put<R>(
     question: &Question<'_>,
     frames: &[FrameRef],

@@ -133,7 +133,8 @@ pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
     )
 }
 
-/// Calls `call` with `request`, to which it adds the addresses `frames`.
+/// Adds the addresses `frames` to `request`, calls `call` with the request, and returns the result
+/// of `call`.
 fn with_frames<R>(
     request: Request<'_>,
     frames: impl Iterator<Item = u64>,

@@ -475,7 +475,8 @@ fn run() {
     }
 }
 
-/// Takes the next poll whose file may be ready.
+/// Takes the next poll whose file may be ready out of the queue. Returns `None` if the queue is
+/// empty.
 fn next_due() -> Option<Arc<Poll>> {
     let poll = DUE.lock().pop_front()?;
     // Release: pairs with the swap in `mark_due`.
@@ -483,7 +484,8 @@ fn next_due() -> Option<Arc<Poll>> {
     Some(poll)
 }
 
-/// Marks the timed polls due whose time has come. Returns the earliest time of the others.
+/// Marks the timed polls due whose time has come. Returns the earliest time of the others, or
+/// `None` if there are no others.
 fn next_timed() -> Option<Nanos> {
     let mut next: Option<Nanos> = None;
     // From the last to the first: if `enter_timed` removes polls in between, those that follow move

@@ -214,7 +214,8 @@ impl Bound {
         Ok(unbound(other.clone()))
     }
 
-    /// Returns a node of the file system as it is seen through the same mount.
+    /// Returns the node that shows `node`, a node of the file system, through the same mount.
+    /// Returns an error unchanged.
     fn show(&self, node: Result<NodeRef, Errno>) -> Result<NodeRef, Errno> {
         node.map(|node| self.mount.show(node))
     }

@@ -7,13 +7,14 @@ bitflags! {
     /// The flags of `open` and `fcntl`.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
-        /// Writing only. Without this and `READ_WRITE`, reading only.
+        /// The file is open for writing only. Without this and `READ_WRITE`, it is open for reading
+        /// only.
         const WRITE_ONLY = raw::O_WRONLY;
-        /// Reading and writing.
+        /// The file is open for reading and writing.
         const READ_WRITE = raw::O_RDWR;
-        /// Create the file if it does not exist.
+        /// The open creates the file if it does not exist.
         const CREATE = raw::O_CREAT;
-        /// With `CREATE`: fail if the file exists.
+        /// The open fails if the file exists. Has an effect with `CREATE` only.
         const EXCLUSIVE = raw::O_EXCL;
         /// Never become the controlling terminal.
         const NO_CTTY = raw::O_NOCTTY;

@@ -77,7 +77,7 @@ static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 
 /// The watches of one descriptor, and its queue of events.
 struct Inotify {
-    /// Sorted by number.
+    /// The watches, sorted by number.
     watches: SpinLock<Watches>,
     queue: SpinLock<Queue>,
     notifier: Arc<Notifier>,
@@ -95,7 +95,7 @@ impl Watches {
     }
 
     /// Returns a free number, allocated as on Linux: the next one, and from 1 on again after the
-    /// largest.
+    /// largest. A free number always exists, so this never returns `None`.
     fn free_number(&self) -> Option<i32> {
         let mut number = self.next;
         // This loop ends: among one more number than there are watches, one is free.

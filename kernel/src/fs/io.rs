@@ -180,7 +180,8 @@ fn walk(
     }
 }
 
-/// Walks bytes as [`walk`] does, from one piece to the next.
+/// Walks bytes as [`walk`] does, from one piece to the next. Returns the number of bytes copied.
+/// Fails as [`walk`] does.
 #[inline(never)]
 fn walk_pieces(
     cursor: &mut Cursor<'_>,

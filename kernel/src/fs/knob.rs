@@ -78,7 +78,7 @@ pub enum Store {
     },
     /// An `unsigned int` of `/proc/sys`.
     Unsigned(Set<u32>),
-    /// A `bool` of `/proc/sys`: any number.
+    /// A `bool` of `/proc/sys`. Programs may write any number; 0 stands for `false`.
     Bool(Set<bool>),
     /// Up to four `int` values of `/proc/sys`. Values before a wrong one are stored.
     Ints {
@@ -91,7 +91,7 @@ pub enum Store {
     Decimal(Set<u64>),
     /// A decimal `unsigned int` of `/sys`. Anything else fails with `EINVAL`.
     Count(Set<u64>),
-    /// 0 or 1 in `/sys`.
+    /// A `bool` of `/sys`, written as 0 or 1.
     Flag(Set<bool>),
     /// One of several names in `/sys`.
     Name(SetBy<str>),
@@ -167,8 +167,11 @@ impl Store {
         Ok(taken)
     }
 
-    /// Stores numbers of `/proc/sys`. A write at an offset other than 0 is accepted and does
-    /// nothing.
+    /// Stores the numbers that a program wrote to a file of `/proc/sys`. A write at an offset other
+    /// than 0 is accepted and does nothing. Returns the number of bytes that count as written.
+    /// Fails with `ENOMEM` for [`SYSCTL_BYTES`] or more, with `EINVAL` for a value that is
+    /// malformed or out of bounds, with `EIO` if the file takes another form, and with the error of
+    /// setting the value.
     fn write_sysctl(&self, input: Input<'_>, offset: u64) -> SysResult {
         if input.length >= SYSCTL_BYTES {
             return Err(Errno::ENOMEM);
@@ -222,7 +225,9 @@ impl Store {
         Ok(taken + unread)
     }
 
-    /// Stores the value of a file of `/sys`. All bytes count as written.
+    /// Stores the value that a program wrote to a file of `/sys`. Returns the length of `text`.
+    /// Fails with `EINVAL` or `ERANGE` for a value that is malformed or out of bounds, with `EIO`
+    /// if the file takes another form, and with the error of setting the value.
     fn write_attribute(&self, text: &[u8]) -> SysResult {
         let name = |bytes| core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL);
         match *self {

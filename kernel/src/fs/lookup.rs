@@ -204,9 +204,9 @@ pub fn mounted_at(directory: &NodeRef, name: &[u8], node: NodeRef) -> NodeRef {
     through_name(directory, name, Ok(node.clone())).unwrap_or(node)
 }
 
-/// Returns the root of the topmost mount on the name of a file, or `looked_up`, the result of the
-/// lookup of that name. A directory is not covered by name. A covered file may be gone on the host,
-/// so an `ENOENT` of the lookup does not matter.
+/// Returns the root of the topmost mount on the name of a file. Without a mount, returns
+/// `looked_up`, the result of the lookup of that name. A directory is not covered by name. A
+/// covered file may be gone on the host, so an `ENOENT` of the lookup does not matter.
 #[cold]
 fn through_name(
     directory: &NodeRef,
@@ -282,7 +282,7 @@ pub fn resolve(
 }
 
 /// Walks `path` as [`resolve`] does, restricted by `rules`. With scoped rules `root` is the same as
-/// `start`.
+/// `start`. Fails as [`resolve`] does, and if the walk breaks a rule.
 #[inline(always)]
 fn resolve_by(
     who: &Credentials,
@@ -340,7 +340,7 @@ fn resolve_ruled(
     Ok(found)
 }
 
-/// Walks `path`. Without `RULED` the rules are ignored.
+/// Walks `path` as [`resolve`] does. `rules` apply only if `RULED` is `true`.
 fn walk<const RULED: bool>(
     who: &Credentials,
     root: &NodeRef,

@@ -70,7 +70,8 @@ pub static CHANGES: Changes = Changes::new();
 static MOUNTS: Mutex<Vec<Arc<Mount>>> = Mutex::new(Vec::new());
 
 impl Mount {
-    /// Makes walks of paths go through to this mount.
+    /// Makes path walks that reach the mount point continue at the root of this mount. Fails as
+    /// `Point::cover` does. Does nothing if the mount has no mount point.
     fn cover(&self) -> Result<(), Errno> {
         let point = self.point.as_ref();
         point.map_or(Ok(()), |point| point.cover(Some(self.top.clone())))
@@ -212,6 +213,7 @@ fn with_device(mounts: &[Arc<Mount>], device: u64) -> Result<&Arc<Mount>, Errno>
 }
 
 /// Returns the mount point at the directory `point`, or at the file `point` with the name `place`.
+/// Fails as `Point::find` does.
 fn find_point(mounts: &[Arc<Mount>], point: NodeRef, place: Option<Place>) -> Result<Point, Errno> {
     Point::find(point, place, |device| with_device(mounts, device).is_ok())
 }
@@ -267,7 +269,7 @@ pub fn mount(
 }
 
 /// Makes a bind mount at `point` of `source`, a node in the mount `of`. `origin` is the name of
-/// `source` if that is a file.
+/// `source` if that is a file. Fails with `EMFILE` if no mount number is free.
 fn make_bind(
     of: &Mount,
     source: &NodeRef,
@@ -289,6 +291,8 @@ fn make_bind(
 
 /// Adds to `made` one bind mount for each mount below `source`. The first of `made` is a bind mount
 /// of `source`. Each new mount covers its place in another new one, where no task sees it yet.
+/// Fails with `ENOSPC` if there are too many mounts, with `EMFILE` if no mount number is free, with
+/// `EINVAL` if a mount cannot be shown in a bind mount, and with `ENOMEM`.
 fn make_below(
     mounts: &[Arc<Mount>],
     source: &NodeRef,

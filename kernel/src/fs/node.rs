@@ -101,7 +101,7 @@ pub struct AttributeChange {
     pub modified: Option<Timestamp>,
     /// The attributes that the change is based on. If the file has other ones by now, the change
     /// fails with `EAGAIN`, and the caller decides again. For a file of a volume, those that the
-    /// host last reported count.
+    /// host last reported count. `None` if the change depends on no attributes.
     pub decided_by: Option<Owned>,
 }
 
@@ -398,7 +398,7 @@ pub trait Node: Any + Send + Sync {
     fn name(&self) -> Box<[u8]> {
         Box::default()
     }
-    /// Returns the root of the file system that is mounted on this directory, if there is one.
+    /// Returns the root of the file system that is mounted on this directory, or `None` if none is.
     fn covered_by(&self) -> Option<NodeRef> {
         None
     }
@@ -497,7 +497,8 @@ impl core::fmt::Debug for dyn Node {
 pub struct Renamed {
     /// The node that has the new name now.
     pub moved: NodeRef,
-    /// The node that had the new name before. After an exchange it has the old name.
+    /// The node that had the new name before, or `None` if no node had it. After an exchange it has
+    /// the old name.
     pub other: Option<NodeRef>,
 }
 

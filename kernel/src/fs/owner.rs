@@ -205,9 +205,9 @@ impl Owner {
 /// concern only open files of that direction.
 #[derive(Copy, Clone, Debug)]
 pub struct Sides {
-    /// The open file reads.
+    /// Whether the open file reads.
     pub reads: bool,
-    /// The open file writes.
+    /// Whether the open file writes.
     pub writes: bool,
 }
 

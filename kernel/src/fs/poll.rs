@@ -65,7 +65,7 @@ pub enum Taken {
 /// quick, and take no lock that is held around `notify`.
 pub trait Watcher: Send + Sync {
     /// Handles a change after which the file may be ready for the events in `mask`. An empty `mask`
-    /// stands for any change.
+    /// stands for any change. Returns whether the watcher woke a task.
     fn event(&self, mask: PollMask) -> Taken;
     /// Returns whether the watcher skips events that another exclusive watcher has taken.
     fn is_exclusive(&self) -> bool;

@@ -42,7 +42,8 @@ impl Piece {
         }
     }
 
-    /// Makes the next piece. Returns `false` if this one is the last.
+    /// Makes the next piece of the text. Returns `false`, and keeps the present piece, if that is
+    /// the last. Fails with the error that stopped the writing, and with `ENOMEM`.
     fn advance(&mut self, records: &dyn Records) -> Result<bool, Errno> {
         let Some(mut at) = self.next else {
             return Ok(false);

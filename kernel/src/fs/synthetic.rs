@@ -31,7 +31,7 @@ pub const PROC_MAGIC: u64 = 0x9fa0;
 
 /// The functions that show and store the content of a file.
 pub trait Content: Send + Sync {
-    /// Writes the text.
+    /// Writes the file's text to `text`. Fails if `text` fails.
     fn show(&self, text: &mut Text) -> fmt::Result;
     /// Stores the text `value` that a program wrote, without white space around it.
     ///

@@ -54,7 +54,7 @@ impl Slots {
         self.slots.get_mut(at).ok_or(Errno::EBADF)
     }
 
-    /// Ensures that slot `at` exists.
+    /// Creates slot `at` if it does not exist. Fails with `ENOMEM`.
     #[inline]
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
         if self.slots.has(at) {
@@ -63,20 +63,20 @@ impl Slots {
         self.add_slot(at)
     }
 
-    /// Creates slot `at`, which does not exist.
+    /// Creates slot `at`, which does not exist. Fails with `ENOMEM`.
     #[cold]
     fn add_slot(&mut self, at: usize) -> Result<(), Errno> {
         self.slots.prepare(at)?;
         self.used.grow_to(self.slots.len())
     }
 
-    /// Fills a slot that exists. Returns its old descriptor.
+    /// Fills a slot that exists. Returns the descriptor that was in it, if any.
     fn put(&mut self, at: usize, descriptor: Descriptor) -> Option<Descriptor> {
         self.used.set(at);
         self.slots.put(at, descriptor)
     }
 
-    /// Empties a slot. Returns its old descriptor.
+    /// Empties a slot. Returns the descriptor that was in it, if any.
     fn take(&mut self, at: usize) -> Option<Descriptor> {
         let descriptor = self.slots.take(at)?;
         self.used.clear(at);
@@ -475,7 +475,7 @@ impl FileTable {
         }
     }
 
-    /// Returns the first used slot that is at least `from`.
+    /// Returns the first used slot that is at least `from`, or `None` if there is none.
     fn first_used(&self, from: usize) -> Option<usize> {
         self.slots.lock().used.first_used(from)
     }

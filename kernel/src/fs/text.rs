@@ -83,7 +83,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds bytes that do not fit into the allocated part of the chunk that grows.
+    /// Adds bytes that do not fit into the allocated part of the chunk that grows. Fails if the
+    /// text would be longer than [`MAX_BYTES`] or memory is short.
     #[cold]
     fn push_growing(&mut self, bytes: &[u8]) -> fmt::Result {
         if bytes.len() > MAX_BYTES.saturating_sub(self.len()) {

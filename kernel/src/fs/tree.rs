@@ -9,7 +9,7 @@ use machine::sync::Once;
 
 static ROOT: Once<NodeRef> = Once::new();
 static MEMFD: Once<Arc<Tmpfs>> = Once::new();
-/// By page size.
+/// The file systems of `memfd_create` with `MFD_HUGETLB`, one for each page size.
 static HUGE_MEMFD: Once<[Arc<Tmpfs>; PageSize::ALL.len()]> = Once::new();
 
 /// Sets the root and the file systems of files without a name.

@@ -58,9 +58,9 @@ impl MountFlags {
         .union(Self::SYNCHRONOUS_NAMES);
 }
 
-/// The subject of [`Uses`].
+/// The kind of mount whose uses [`Uses`] counts.
 enum Mounted {
-    /// A file system.
+    /// The mount of a file system.
     Itself,
     /// A bind mount, with its use of the file system that it shows, if that counts uses.
     Bind(Option<Arc<Uses>>),
@@ -326,7 +326,7 @@ pub struct Made {
 pub enum Maker {
     /// Each mount makes a new file system from the options of `mount -o` and the flags.
     Anew(fn(&[u8], MountFlags) -> Result<Made, Errno>),
-    /// There is one, and it is mounted already.
+    /// The only file system of the type exists, and is mounted already.
     Mounted,
     /// The file system is internal to the kernel and in no tree.
     Internal,

@@ -146,7 +146,7 @@ const BUCKETS: usize = 256;
 struct Bucket {
     /// The number of watches, to be read without the lock.
     count: AtomicUsize,
-    /// Sorted by the identity of the node.
+    /// The watches, sorted by the identity of the node.
     watches: SpinLock<Vec<Arc<Watch>>>,
 }
 
@@ -193,7 +193,8 @@ fn range(watches: &[Arc<Watch>], id: NodeId) -> core::ops::Range<usize> {
 }
 
 impl Bucket {
-    /// Removes a watch from the bucket. The caller must remove it from its listener too.
+    /// Removes the watch at the index `at` from the bucket and returns it. The caller must remove
+    /// it from its listener too.
     fn take(&self, watches: &mut Vec<Arc<Watch>>, at: usize) -> Arc<Watch> {
         self.count.fetch_sub(1, Ordering::Relaxed);
         WATCHES.fetch_sub(1, Ordering::Relaxed);
@@ -238,8 +239,8 @@ fn same(a: &Arc<dyn Listener>, b: &Arc<dyn Listener>) -> bool {
     core::ptr::eq(address(a), address(b))
 }
 
-/// Changes the watch of `id` by `listener`. Returns its number, or `None` if there is no such
-/// watch.
+/// Changes the watch of `id` by `listener`. Returns the watch's number, or `None` if there is no
+/// such watch. Fails with `EEXIST` if `asked` has `MASK_CREATE`.
 fn change(
     watches: &[Arc<Watch>],
     id: NodeId,
@@ -420,8 +421,9 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
     tell(id, events, 0, b"", false);
 }
 
-/// Reports `events` as [`tell`] does. `unlinked` is called without a lock, and only if a watch
-/// depends on it.
+/// Reports the change `events` of the entry `name` to the watches of the directory `parent`, as
+/// [`tell`] does. `unlinked` returns whether the entry has no name any more. It is called without a
+/// lock, and only if a watch depends on the answer.
 fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn Fn() -> bool) {
     let id = parent.id();
     let bucket = bucket(id);
@@ -495,7 +497,8 @@ pub fn unmounted(device: u64) {
     }
 }
 
-/// Adds the watched nodes of a device to `ids`, which grows without the lock.
+/// Adds the IDs of the watched nodes of a device to `ids`. Memory for them is allocated without the
+/// lock. Fails with `ENOMEM`.
 fn collect(bucket: &Bucket, device: u64, ids: &mut Vec<NodeId>) -> Result<(), Errno> {
     loop {
         let watches = bucket.watches.lock();

@@ -31,9 +31,9 @@ const BUCKETS: usize = 1024;
 /// The identity of a futex.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Address space, address.
+    /// A futex of one address space: the identity of the space, and the address.
     Private(usize, u64),
-    /// Memory object, offset.
+    /// A futex in shared memory: the identity of the memory object, and the offset in it.
     Shared(usize, u64),
 }
 
@@ -102,13 +102,14 @@ impl Hasher for Fnv {
 struct Waiter {
     thread: NonNull<Thread>,
     bits: u32,
-    /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`). Ordinary wakers skip such
-    /// waiters.
+    /// The lock that the waiter takes next (`FUTEX_WAIT_REQUEUE_PI`), or `None`. Ordinary wakers
+    /// skip waiters that take a lock.
     lock: Option<Key>,
     woken: AtomicBool,
     /// The index of the waiter's bucket. Requeue changes it under both buckets' locks.
     bucket: AtomicUsize,
-    /// Requeue changes it. The bucket's lock guards the key and the links.
+    /// The futex at which the task waits. Requeue changes it. The bucket's lock guards the key and
+    /// the links.
     key: UnsafeCell<Key>,
     links: Links<Self>,
     _pinned: PhantomPinned,
@@ -320,7 +321,8 @@ pub(crate) fn send_to_lock(
     )
 }
 
-/// Waits like [`wait`]. `lock` is the lock that the task takes afterwards, if any.
+/// Waits like [`wait`] for a wake-up of the key `key`. `lock` is the lock that the task takes
+/// afterwards, if any. Fails as [`wait`] does.
 fn wait_for(
     address: u64,
     key: Key,
@@ -421,7 +423,8 @@ pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult
     }
 }
 
-/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task.
+/// Blocks until `woken` returns `true`. A waker makes it true before it wakes the task. Fails with
+/// `ERESTARTSYS` at a signal, and with `ETIMEDOUT` at `deadline`. `None` means no time limit.
 fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno> {
     let task = process::current();
     loop {

@@ -100,7 +100,7 @@ fn waited_in(marks: &Marks) -> impl Iterator<Item = (u64, &'static SpinLock<Buck
 }
 
 /// Returns the waiter of a locked bucket that is first in turn among those for which `wanted`
-/// returns `true`.
+/// returns `true`. Returns `None` if there is none.
 fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<NonNull<Waiter>> {
     let mut found: Option<(NonNull<Waiter>, u32)> = None;
     bucket.sift(
@@ -228,7 +228,7 @@ impl Waiter {
 }
 
 /// Writes `tid` to the word if it still is `word`, which names no owner. Returns `false` if it has
-/// changed.
+/// changed. Fails with `EFAULT` if the word cannot be written.
 fn take(address: u64, word: u32, tid: u32) -> Result<bool, Errno> {
     let new = word & (WAITERS | OWNER_DIED) | tid;
     Ok(atomic::compare_exchange_u32(address, word, new)? == word)
@@ -284,7 +284,10 @@ pub(crate) fn lock(
 }
 
 /// Waits for a lock whose word is `word`, at most until `deadline` on the monotonic clock. Returns
-/// `None` if the caller must read the word again.
+/// 0 once the task has the lock, and `None` if the caller must read the word again. Fails with
+/// `ESRCH` if the owner does not exist, with `EPERM` if it is a kernel thread, and with `EDEADLK`
+/// if it waits for this task. Fails with `ERESTARTNOINTR` at a signal, with `ETIMEDOUT` at
+/// `deadline`, and with `EFAULT` for a bad address.
 fn wait(
     address: u64,
     key: Key,
@@ -368,7 +371,8 @@ fn wait(
     }
 }
 
-/// Takes over a lock whose owner `dead` has died. Returns `None` if another task was quicker.
+/// Takes over a lock whose owner `dead` has died. Returns 0, or `None` if another task was quicker.
+/// Fails with `EFAULT` for a bad address.
 fn inherit(address: u64, dead: u32, tid: u32) -> Result<Option<SysResult>, Errno> {
     // Ends: each turn means that another task has changed the word.
     loop {

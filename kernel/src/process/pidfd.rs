@@ -41,8 +41,8 @@ pub fn process_of(file: &OpenFile) -> Result<Arc<Process>, Errno> {
 }
 
 impl File for PidFile {
-    /// A pidfd is readable once all threads have ended, whether the process has been waited for or
-    /// not.
+    /// Returns the readiness: a pidfd is readable once all threads have ended, whether the process
+    /// has been waited for or not.
     fn poll(&self) -> PollMask {
         if self.process.is_zombie() {
             PollMask::READABLE

@@ -20,9 +20,9 @@ const BYTES: usize = 32;
 const UNREGISTER: u32 = 1;
 /// `cpu_id` of a thread that has unregistered its structure.
 const NO_CPU: u32 = u32::MAX;
-/// Offset of `rseq_cs` in the structure.
+/// The offset of the field `rseq_cs` in `struct rseq`.
 const SECTION: u64 = 8;
-/// Offset of `flags` in the structure.
+/// The offset of the field `flags` in `struct rseq`.
 const FLAGS: u64 = 16;
 
 /// The `struct rseq` that a thread has registered by `rseq(2)`. Only the thread itself changes the
@@ -131,6 +131,7 @@ pub(crate) fn register(
 }
 
 /// Aborts the section that the thread is in, if any, and writes the thread's CPU to its structure.
+/// Fails with `EFAULT` for a bad address, and with `EINVAL` for an invalid section.
 fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     let own = task.rseq();
     let address = own.address.load(Ordering::Relaxed);
@@ -156,8 +157,10 @@ fn look(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the abort address if `next` lies in the section at `described`, and `None` if it does
-/// not. `address` is the structure's.
+/// Returns the abort address if `next` lies in the section that the `struct rseq_cs` at `described`
+/// describes, and `None` if it does not. `address` is that of the thread's `struct rseq`. Fails
+/// with `EFAULT` for a bad address, and with `EINVAL` if the section is invalid, its abort address
+/// lacks the signature, or the flags of the thread are not 0.
 fn section(
     own: &Registration,
     described: u64,

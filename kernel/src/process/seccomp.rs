@@ -31,7 +31,7 @@ use machine::sync::SpinLock;
 /// The calls that a thread may make.
 #[derive(Clone, Debug, Default)]
 enum Mode {
-    /// Everything.
+    /// All calls.
     #[default]
     Free,
     /// `read`, `write`, `exit` and `rt_sigreturn`.
@@ -44,8 +44,8 @@ enum Mode {
 #[derive(Debug, Default)]
 pub(crate) struct Confinement {
     mode: SpinLock<Mode>,
-    /// Another thread has passed on its filters together with `no_new_privileges`. This thread
-    /// takes the flag over itself, at its next call.
+    /// Whether another thread has passed on its filters together with `no_new_privileges`. This
+    /// thread then takes the flag over itself, at its next call.
     bound: AtomicBool,
 }
 

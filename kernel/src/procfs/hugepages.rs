@@ -225,7 +225,7 @@ fn stops() -> bool {
 
 /// Resizes the pool of pages of `size` to `pages` pages, as far as there is memory. As on Linux,
 /// any signal stops a pool that grows, at the size that it has reached. Only a kill stops one that
-/// shrinks.
+/// shrinks. Never fails.
 fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
     hugetlb::resize(size, pages, stops_growing, stops);
     // A larger pool leaves less of the free memory in whole blocks, a smaller one frees memory.

@@ -121,7 +121,8 @@ pub fn io_submit(a: &Args) -> SysResult {
     Ok(count)
 }
 
-/// Submits the request whose control block is at `address`.
+/// Submits the request whose control block is at `address`. Fails as `io_submit(2)` does for one
+/// request.
 fn submit(context: &Arc<Context>, address: u64) -> Result<(), Errno> {
     let block = UserPtr::<ControlBlock>::new(address).read()?;
     if block.reserved != 0 || block.count > i64::MAX as u64 {
@@ -163,7 +164,9 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the program's memory that the request reads from or writes to.
+    /// Returns the program's memory that the request reads from or writes to. Fails with `EFAULT`
+    /// for a bad address, with `EINVAL` for a bad number of segments or a bad length, and with
+    /// `ENOMEM`.
     fn segments(&self) -> Result<Vec<Segment>, Errno> {
         let block = self.block;
         if matches!(
@@ -193,7 +196,8 @@ impl Request<'_> {
     }
 
     /// Checks the priority and the flags of the request. Returns the flags that it adds to those of
-    /// the file.
+    /// the file. Fails with `EPERM` or `EINVAL` for the priority, and with `EOPNOTSUPP` for flags
+    /// that are unknown or that the file cannot respect.
     fn more(&self, writing: bool) -> Result<OpenFlags, Errno> {
         /// The class that needs a capability. The classes are 1 to 3.
         const REAL_TIME: u16 = 1;
@@ -333,7 +337,8 @@ pub fn io_cancel(a: &Args) -> SysResult {
 }
 
 /// Waits for events until `until` and writes them to the program. Returns their number. `None`
-/// waits without a deadline.
+/// waits without a deadline. Fails with `EINVAL` for bad arguments, with `EFAULT` for a bad
+/// address, and with the error of the wait.
 fn take(a: &Args, until: Option<Nanos>) -> SysResult {
     let context = context(a)?;
     let [least, most] = [a.long(1), a.long(2)];

@@ -97,7 +97,8 @@ pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
     make(&request, frame)
 }
 
-/// Returns the end of the stack that has `size` bytes from `lowest` on; 0 if both are 0.
+/// Returns the end of the stack that has `size` bytes from `lowest` on; 0 if both are 0. Fails with
+/// `EINVAL` if only one is 0 or the stack is not in the address range of programs.
 fn stack_top(lowest: u64, size: u64) -> Result<u64, Errno> {
     if (lowest == 0) != (size == 0) {
         return Err(Errno::EINVAL);

@@ -165,7 +165,7 @@ const VERSIONS: [u32; 3] = [0x1998_0330, 0x2007_1026, 0x2008_0522];
 
 /// Reads the header of `capget` and `capset`. Returns the number of words of a set, and the number
 /// of the thread. If the version is unknown, writes the preferred version to the header and returns
-/// `None`.
+/// `None`. Fails with `EFAULT` for a bad address.
 fn capability_header(a: &Args) -> Result<Option<(usize, i32)>, Errno> {
     let header = UserPtr::<[u32; 2]>::new(a.addr(0));
     let [version, pid] = header.read()?;

@@ -23,7 +23,8 @@ use logic::path::PATH_MAX;
 const LISTING_BYTES: usize = 32 << 10;
 
 /// Lists the directory behind argument 0 into the buffer in arguments 1 and 2. `encode` appends an
-/// entry, or returns `false` if the entry does not fit. Returns the number of bytes.
+/// entry, or returns `false` if the entry does not fit. Returns the number of bytes. Fails as
+/// `getdents(2)` does.
 fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool) -> SysResult {
     let file = caller::file(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
@@ -312,7 +313,9 @@ fn rename_entry(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     Ok(0)
 }
 
-/// Checks that the caller may move the node at `source`, and replace the one at `target`.
+/// Checks that the caller may move the node at `source`, and replace the one at `target`. Fails
+/// with `EEXIST` or `ENOENT` if `how` and the target do not agree, and otherwise with the error of
+/// a missing permission.
 fn check_rename(
     source: &Found,
     target: &Found,

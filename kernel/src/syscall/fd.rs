@@ -25,7 +25,8 @@ const CLOSE_RANGE_UNSHARE: u32 = 2;
 /// `CLOSE_RANGE_CLOEXEC`: mark instead of closing.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// Adds a descriptor of at least `minimum` for the file behind `fd`. Returns the descriptor.
+/// Adds a descriptor of at least `minimum` for the file behind `fd`. Returns the descriptor. Fails
+/// with `EBADF`, `EMFILE` and `ENOMEM` as `dup(2)` does.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
     caller::with_files(|files| {
         files.duplicate(fd, close_on_exec, minimum, caller::descriptor_limit())

@@ -26,8 +26,8 @@ use logic::credentials::Wanted;
 use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 
-/// Returns the file behind the descriptor in argument 0. The most frequent calls have their own
-/// copy of [`caller::file`].
+/// Returns the file behind the descriptor in argument 0. The most frequent calls use
+/// [`caller::file`] themselves, so that it is inlined there. Fails as [`caller::file`] does.
 #[inline(never)]
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
@@ -95,7 +95,8 @@ fn bad_buffer(file: &OpenFile, way: Way) -> Errno {
     check_way(file, way).err().unwrap_or(Errno::EFAULT)
 }
 
-/// Returns the segments of memory that arguments 1 and 2 name.
+/// Returns the segments of memory that arguments 1 and 2 name. Fails as [`read_segments`] and
+/// [`check_segments`] do.
 fn pieces(a: &Args) -> Result<Vec<Segment>, Errno> {
     let segments = read_segments(a.addr(1), a.0[2])?;
     check_segments(&segments)?;
@@ -107,7 +108,8 @@ fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
     u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
 }
 
-/// Counts a call that reads for `/proc/PID/io`, also if it failed, and returns its result.
+/// Counts a call that reads for `/proc/PID/io`, also if it failed, and returns `result`, the call's
+/// result.
 #[inline]
 fn counted_read(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);
@@ -115,7 +117,8 @@ fn counted_read(result: SysResult) -> SysResult {
     result
 }
 
-/// Counts a call that writes for `/proc/PID/io`, also if it failed, and returns its result.
+/// Counts a call that writes for `/proc/PID/io`, also if it failed, and returns `result`, the
+/// call's result.
 #[inline]
 fn counted_write(result: SysResult) -> SysResult {
     let bytes = result.unwrap_or(0);
@@ -198,14 +201,14 @@ pub(super) mod rwf {
 struct Vectors {
     file: Arc<OpenFile>,
     segments: Vec<Segment>,
-    /// `None` for the shared offset.
+    /// The offset of the transfer. `None` for the shared offset.
     offset: Option<u64>,
     /// The flags that the call adds to those of the file.
     more: OpenFlags,
 }
 
 /// Reads the arguments of `preadv2` or `pwritev2`, and checks them in Linux's order. Returns `None`
-/// if there are no bytes to transfer.
+/// if there are no bytes to transfer. Fails as `preadv2(2)` and `pwritev2(2)` do.
 fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
     let offset = match a.long(3) {
         -1 => None,

@@ -49,7 +49,8 @@ fn limit(value: u32) -> Result<usize, Errno> {
 }
 
 /// Returns the deadline in argument 3, on the wall clock if `realtime`, else on the monotonic
-/// clock. Returns `None` for a null pointer: the call then waits without a deadline.
+/// clock. Returns `None` for a null pointer: the call then waits without a deadline. Fails with
+/// `EFAULT` for a bad address, and with `EINVAL` for an invalid time.
 fn deadline(a: &Args, realtime: bool) -> Result<Option<Deadline>, Errno> {
     let clock = if realtime {
         Clock::Realtime
@@ -159,7 +160,7 @@ fn wait(
     }
 }
 
-/// Continues an interrupted wait that has a deadline.
+/// Continues a wait with a deadline after a signal has interrupted it. Fails as [`wait`] does.
 fn wait_again(a: &Args) -> SysResult {
     wait(
         a.addr(0),

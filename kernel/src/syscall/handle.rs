@@ -60,7 +60,8 @@ pub fn name_to_handle_at(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Returns a node of the file system that the descriptor `fd` is in.
+/// Returns the node of the descriptor `fd`, or the working directory for `AT_FDCWD`. The node
+/// stands for its file system. Fails with `EBADF` if the descriptor is unused.
 fn place(fd: i32) -> Result<NodeRef, Errno> {
     if fd == AT_FDCWD {
         return Ok(caller::context().cwd());

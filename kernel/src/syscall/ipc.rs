@@ -16,7 +16,8 @@ pub(super) const IPC_INFO: i32 = 3;
 /// Flag of an operation that fails instead of waiting.
 pub(super) const IPC_NOWAIT: u32 = 0o4000;
 
-/// Returns `number` as the result of a call. It comes from the kernel and is not negative.
+/// Returns `number` as the result of a call. The number comes from the kernel and is not negative.
+/// Never fails.
 pub(super) fn result(number: i32) -> SysResult {
     Ok(usize::try_from(number).unwrap_or(0))
 }

@@ -21,7 +21,7 @@ use machine::memory::PAGE_SIZE;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Returns the address space of the calling process.
+/// Returns the address space of the calling process. Fails with `EFAULT` if there is none.
 fn space() -> Result<Arc<AddressSpace>, Errno> {
     process::current().vm().cloned().ok_or(Errno::EFAULT)
 }
@@ -107,7 +107,8 @@ fn anonymous(shared: bool) -> Backing {
     }
 }
 
-/// Anonymous memory of the pool of huge pages.
+/// Returns the backing of anonymous memory of `bytes` bytes in huge pages of a pool. `flags` choose
+/// the page size (`MAP_HUGE_SHIFT`). Fails with `EINVAL` for a size without a pool.
 fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno> {
     let size = hugetlb::named_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
     let whole = bytes

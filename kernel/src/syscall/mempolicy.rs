@@ -63,6 +63,8 @@ fn read_nodes(address: u64, bits: u64) -> Result<Nodes, Errno> {
 }
 
 /// Writes a mask of nodes to `address`, which has room for `bits - 1` bits, rounded up to words.
+/// Writes nothing if there is no room. Fails with `EINVAL` if the room is larger than a page, and
+/// with `EFAULT` for a bad address.
 fn write_nodes(address: u64, bits: u64, nodes: Nodes) -> Result<(), Errno> {
     let bytes = bits.wrapping_sub(1).div_ceil(WORD_BITS) * size_of::<u64>() as u64;
     if bytes == 0 {

@@ -73,7 +73,8 @@ pub fn mq_unlink(a: &Args) -> SysResult {
 }
 
 /// Reads the deadline at `address`, a time on the wall clock. Returns `None` for a null pointer:
-/// the call then waits without a deadline.
+/// the call then waits without a deadline. Fails with `EFAULT` for a bad address, and with `EINVAL`
+/// for an invalid time.
 fn deadline(address: u64) -> Result<Option<Deadline>, Errno> {
     if address == 0 {
         return Ok(None);

@@ -40,6 +40,7 @@ pub fn msgsnd(a: &Args) -> SysResult {
 }
 
 /// Writes a message to the program, cut to `size` bytes. Returns the number of bytes of its text.
+/// Fails with `EFAULT` for a bad address.
 fn write_message(at: u64, kind: i64, bytes: &[u8], size: usize) -> SysResult {
     let count = bytes.len().min(size);
     UserPtr::new(at).write(&kind)?;
@@ -92,7 +93,7 @@ fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
 
 /// Writes the limits to the program, with Linux's constants for limits that it does not apply. If
 /// `in_use` is set, writes the present numbers of queues, messages and bytes in place of three
-/// constants. Returns the highest place in use.
+/// constants. Returns the highest place in use. Fails with `EFAULT` for a bad address.
 fn write_limits(address: u64, in_use: bool) -> SysResult {
     const POOL_KIB: u32 = 512_000;
     const QUEUE: u32 = 16_384;

@@ -58,7 +58,7 @@ pub(super) fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
 /// program's personality keeps times unchanged. Linux does not fail a call whose time cannot be
 /// written back.
 fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
-    /// Of `personality(2)`.
+    /// The flag of `personality(2)` with which calls do not write the time left back.
     const STICKY_TIMEOUTS: u32 = 0x0400_0000;
     if process::current().process().personality() & STICKY_TIMEOUTS != 0 {
         return;
@@ -131,8 +131,9 @@ fn interest_of(table: &Looked<'_>, entry: &PollFd) -> Interest {
     }
 }
 
-/// Polls the files of `interests`, and writes the results into the records at `address`, whose
-/// copies are `raw`. Returns the number of ready files.
+/// Waits for the files of `interests` until `deadline`, and writes the events found into the
+/// records at `address`, whose copies are `raw`. Returns the number of ready files. Fails with
+/// `EFAULT` for a bad address, and with the error of the wait.
 fn poll_all(
     address: u64,
     raw: &mut [PollFd],
@@ -416,7 +417,8 @@ fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errn
     ))
 }
 
-/// Writes a `struct itimerspec`: the interval and the time left.
+/// Writes a `struct itimerspec`: the interval and the time left. Fails with `EFAULT` for a bad
+/// address.
 fn write_setting(address: u64, setting: Setting) -> Result<(), Errno> {
     let left = setting
         .next

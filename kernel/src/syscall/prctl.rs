@@ -173,7 +173,8 @@ pub fn prctl(a: &Args) -> SysResult {
 }
 
 /// `PR_GET_SPECULATION_CTRL`. Speculation is always enabled, and the flush of the first-level data
-/// cache always disabled.
+/// cache always disabled. Fails with `EINVAL` for further arguments, and with `ENODEV` for another
+/// feature.
 fn speculation(a: &Args) -> SysResult {
     if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
         return Err(Errno::EINVAL);
@@ -205,7 +206,9 @@ fn set_speculation(a: &Args) -> SysResult {
     }
 }
 
-/// `PR_CAP_AMBIENT`: the capabilities that a thread keeps when it executes a program.
+/// `PR_CAP_AMBIENT`: reads or changes the capabilities that a thread keeps when it executes a
+/// program. Returns 0 or, for `PR_CAP_AMBIENT_IS_SET`, whether the set has the capability. Fails
+/// with `EINVAL` for bad arguments, and with `EPERM` if a capability may not be added.
 fn ambient(a: &Args) -> SysResult {
     let current = process::current();
     let own = Credentials::clone(current.credentials());

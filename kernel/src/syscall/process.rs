@@ -91,7 +91,7 @@ fn execute(
 }
 
 /// Returns the name of a program that was found from the descriptor `fd`: as on Linux, a path in
-/// `/dev/fd`.
+/// `/dev/fd`. Fails with `ENOMEM`.
 fn beneath_descriptor(fd: i32, path: &[u8]) -> Result<Vec<u8>, Errno> {
     let fd = format!("{fd}");
     let parts: [&[u8]; 4] = [b"/dev/fd/", fd.as_bytes(), b"/", path];
@@ -186,6 +186,7 @@ pub fn waitid(a: &Args) -> SysResult {
 }
 
 /// Waits for a child as `waitid` does. Returns `None` if `WNOHANG` is set and no child has changed.
+/// Fails as `waitid(2)` does.
 fn wait_for(a: &Args) -> Result<Option<Waited>, Errno> {
     const ALLOWED: u32 = raw::WNOHANG
         | raw::WNOWAIT

@@ -108,7 +108,8 @@ struct Ends {
 }
 
 impl Ends {
-    /// Returns `None` if there is no byte to copy; the process then need not exist.
+    /// Reads and checks the arguments of `process_vm_readv` or `process_vm_writev`. Returns `None`
+    /// if there is no byte to copy; the process then need not exist. Fails as these calls do.
     fn of(a: &Args) -> Result<Option<Self>, Errno> {
         if a.0[5] != 0 {
             return Err(Errno::EINVAL);
@@ -129,7 +130,7 @@ impl Ends {
         }))
     }
 
-    /// Places at the beginning of this process's segments and of the other's.
+    /// Returns two places: the beginning of this process's segments, and that of the other's.
     fn places(&self) -> (Place<'_>, Place<'_>) {
         let place = |segments| Place { segments, done: 0 };
         (place(&self.here), place(&self.there))

@@ -99,7 +99,9 @@ pub(super) fn poke(tracee: &Task, address: u64, value: u64) -> Result<(), Errno>
     })
 }
 
-/// Writes the registers `set` of a tracee to the address `to`, cut to `room` bytes.
+/// Writes the registers `set` of a tracee to the address `to`, cut to `room` bytes. Fails with
+/// `ESRCH` if the tracee is not in a ptrace-stop, with `ENODEV` if the CPU lacks the registers, and
+/// with `EFAULT` for a bad address.
 fn show(tracee: &Task, set: Set, to: u64, room: usize) -> Result<(), Errno> {
     let mut image = [0; XSAVE_BYTES];
     at_stop(tracee, |state, registers| {
@@ -118,7 +120,10 @@ fn show(tracee: &Task, set: Set, to: u64, room: usize) -> Result<(), Errno> {
     uaccess::copy_out(to, &image[..room.min(set.bytes())])
 }
 
-/// Sets the registers `set` of a tracee from an image of `bytes` bytes at the address `from`.
+/// Sets the registers `set` of a tracee from an image of `bytes` bytes at the address `from`. Fails
+/// with `ESRCH` if the tracee is not in a ptrace-stop, with `ENODEV` if the CPU lacks the
+/// registers, with `EFAULT` for a bad address, and with `EINVAL` or `EFAULT` for a wrong size.
+/// Fails with `EINVAL` or `EIO` for a value that a program may not set.
 fn load(tracee: &Task, set: Set, from: u64, bytes: usize) -> Result<(), Errno> {
     let mut image = [0; XSAVE_BYTES];
     at_stop(tracee, |_, registers| match set {
@@ -193,7 +198,8 @@ fn named(tracee: &Task, kind: u64, vector: u64) -> Result<(Set, u64, usize), Err
     Ok((set, address, length))
 }
 
-/// Writes `length`, the number of bytes used, to the `struct iovec` at `vector`.
+/// Writes `length`, the number of bytes used, to the `struct iovec` at `vector`. Fails with
+/// `EFAULT` for a bad address.
 fn note_length(vector: u64, length: usize) -> Result<(), Errno> {
     UserPtr::<u64>::new(vector.wrapping_add(WORD as u64)).write(&(length as u64))
 }

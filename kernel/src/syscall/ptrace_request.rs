@@ -69,7 +69,7 @@ fn memory(tracee: &Task) -> Result<Arc<AddressSpace>, Errno> {
     tracee.process().vm().ok_or(Errno::EIO)
 }
 
-/// Carries out a request about a tracee.
+/// Carries out the `request` of `ptrace(2)` about a tracee. Fails as `ptrace(2)` does.
 fn of_tracee(request: u32, a: &Args) -> SysResult {
     let tracee = find(a.int(1))?;
     let (address, data) = (a.addr(2), a.addr(3));
@@ -237,8 +237,9 @@ fn set_mask(tracee: &Task, size: u64, from: u64) -> Result<(), Errno> {
     })
 }
 
-/// `PTRACE_GET_SYSCALL_INFO`. Returns the number of bytes that there are, even if `room` is
-/// smaller.
+/// `PTRACE_GET_SYSCALL_INFO`: writes the state of the tracee's system call to `to`, cut to `room`
+/// bytes. Returns the full number of bytes, even if `room` is smaller. Fails with `ESRCH` if the
+/// tracee is not in a ptrace-stop, and with `EFAULT` for a bad address.
 fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
     /// The number of bytes of the common part, and with those of a call's entry, of a call that a
     /// filter reports, and of a call's exit.
@@ -291,7 +292,9 @@ fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
     Ok(size)
 }
 
-/// `PTRACE_GET_RSEQ_CONFIGURATION`. Returns the size of the structure, even if `room` is smaller.
+/// `PTRACE_GET_RSEQ_CONFIGURATION`: writes the registration of the tracee's `struct rseq` to `to`,
+/// cut to `room` bytes. Returns the full number of bytes, even if `room` is smaller. Fails with
+/// `ESRCH` if the tracee is not in a ptrace-stop, and with `EFAULT` for a bad address.
 fn rseq(tracee: &Task, room: usize, to: u64) -> SysResult {
     /// The size of a registered `struct rseq` in bytes.
     const RSEQ_BYTES: u32 = 32;

@@ -79,9 +79,9 @@ pub(super) struct Statx {
     pub(super) born: StatxTime,
     pub(super) changed: StatxTime,
     pub(super) modified: StatxTime,
-    /// Major and minor.
+    /// The major and minor numbers of the device that the file is.
     pub(super) rdev: [u32; 2],
-    /// Major and minor.
+    /// The major and minor numbers of the device that the file is on.
     pub(super) device: [u32; 2],
     pub(super) mount: u64,
     pub(super) unused: [u64; 13],

@@ -67,7 +67,9 @@ pub fn sched_setattr(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Changes `scheduling`, that of the thread `to`, as `attr` says.
+/// Changes `scheduling`, that of the thread `to`, as `attr` says. Fails with `EINVAL` for a value
+/// out of bounds, and with `EPERM` if the caller may not make the change. A change to the deadline
+/// policy, which does not exist, always fails.
 fn set(attr: &SchedAttr, scheduling: &mut Scheduling, to: &Scheduled) -> Result<(), Errno> {
     let keeps = attr.flags & KEEP_PARAMS != 0;
     let mut wanted = Wanted {

@@ -120,8 +120,9 @@ pub fn sched_getscheduler(a: &Args) -> SysResult {
     Ok((has.policy | reset) as usize)
 }
 
-/// Gives a thread the policy and priority of a `struct sched_param`: those that `wanted` returns
-/// for its present ones.
+/// Changes the policy and priority of the thread `to`. `wanted` gets the present ones and returns
+/// the new ones. Returns 0. Fails with `EINVAL` for a policy or priority that does not exist, and
+/// with `EPERM` if the caller may not make the change.
 fn set(to: &Scheduled, wanted: impl FnOnce(Wanted) -> Wanted) -> SysResult {
     to.change(|scheduling| {
         let wanted = wanted(Wanted::of(scheduling));

@@ -79,7 +79,9 @@ fn operate(operation: u32, flags: u32, address: u64) -> SysResult {
     }
 }
 
-/// Reads the program that a `struct sock_fprog` names, and checks it.
+/// Reads the program that the `struct sock_fprog` at `address` names, and checks it. Fails with
+/// `EACCES` if the caller has neither `no_new_privs` nor `CAP_SYS_ADMIN`, with `EINVAL` for an
+/// invalid program, with `EFAULT` for a bad address, and with `ENOMEM`.
 fn read_program(address: u64) -> Result<Program, Errno> {
     /// Instructions that are copied at a time.
     const PIECE: usize = 32;

@@ -22,7 +22,8 @@ pub fn semget(a: &Args) -> SysResult {
     result(sem::get(a.int(0), a.int(1), a.uint(2))?)
 }
 
-/// Reads the `count` operations of a call from `address`.
+/// Reads the `count` operations of a call from `address`. Fails with `EFAULT` for a bad address,
+/// and with `ENOMEM`.
 fn read_operations(address: u64, count: usize) -> Result<Box<[Operation]>, Errno> {
     let mut raw = Vec::new();
     raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
@@ -90,7 +91,7 @@ fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
 
 /// Writes the limits to the program, with Linux's constants for limits that it does not apply. If
 /// `in_use` is set, writes the present numbers of sets and semaphores in place of two values.
-/// Returns the highest place in use.
+/// Returns the highest place in use. Fails with `EFAULT` for a bad address.
 fn write_limits(address: u64, in_use: bool) -> SysResult {
     const UNDO_SIZE: u32 = 20;
     let (sets, semaphores, highest) = sem::totals();

@@ -282,7 +282,7 @@ fn thread(group: Option<i32>, tid: i32) -> Result<Scheduled, Errno> {
 }
 
 /// Sends the signal `number` to the thread `tid` of the process `group`, or of any process if
-/// `group` is `None`.
+/// `group` is `None`. Returns 0. Fails as `tkill(2)` and `tgkill(2)` do.
 fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
     let thread = thread(group, tid)?;
     let signal = optional_signal(number)?;

@@ -44,7 +44,8 @@ fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
     Ok((kind & SOCK_TYPE, flags))
 }
 
-/// Returns a new socket. Checks family, type and protocol in Linux's order.
+/// Returns a new socket. Checks family, type and protocol in Linux's order. Fails as `socket(2)`
+/// does.
 fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
     if kind >= SOCK_MAX {
         return Err(Errno::EINVAL);

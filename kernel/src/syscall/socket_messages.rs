@@ -29,7 +29,7 @@ use machine::sched;
 
 const MSG_OOB: u32 = 1;
 const MSG_PEEK: u32 = 2;
-/// Set for a receiver if control messages were lost.
+/// Returned to a receiver if control messages were lost.
 const MSG_CTRUNC: u32 = 8;
 /// Passed by a receiver to get the message's whole length. Set for it if a part of the message was
 /// lost.
@@ -44,7 +44,7 @@ const MSG_MORE: u32 = 0x8000;
 const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_FASTOPEN: u32 = 0x2000_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
-/// Control messages of `SOL_SOCKET`.
+/// The types of control messages of `SOL_SOCKET`.
 const SO_MARK: u32 = 36;
 const SO_RXQ_OVFL: u32 = 40;
 /// The control message of `IPPROTO_TCP` with the number of bytes that are still to be received.
@@ -63,7 +63,7 @@ struct Beside {
 }
 
 /// Sends the bytes of `segments`. With `MSG_NOSIGNAL` a broken connection raises no signal. Returns
-/// the number of bytes sent.
+/// the number of bytes sent. Fails as `sendmsg(2)` does.
 fn send(
     socket: &Socket,
     file: &OpenFile,
@@ -193,6 +193,7 @@ fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
 }
 
 /// Reads the address, the descriptors and the control messages that a sender's `header` names.
+/// Fails with `EINVAL`, `ENOBUFS`, `EFAULT` or `EPERM` as `sendmsg(2)` does.
 fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno> {
     let mut beside = Beside::default();
     if header.name != 0 && header.name_length != 0 {
@@ -308,7 +309,8 @@ impl ByteSink for Nowhere {
     }
 }
 
-/// Receives the urgent byte of TCP. With `MSG_TRUNC` the byte is discarded.
+/// Receives the urgent byte of TCP. With `MSG_TRUNC` the byte is discarded. Fails as
+/// `Socket::receive_urgent`, and with `EFAULT` for a bad address.
 fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<Got, Errno> {
     let byte = socket.receive_urgent(flags & MSG_PEEK != 0)?;
     let mut sink = UserSink::new(segments);
@@ -324,7 +326,7 @@ fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<G
     })
 }
 
-/// Receives bytes into `segments`.
+/// Receives bytes or a message into `segments`. Fails as `recvmsg(2)` does.
 fn receive(
     socket: &Socket,
     file: &OpenFile,

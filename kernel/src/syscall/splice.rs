@@ -21,7 +21,8 @@ fn pipe_of(file: &OpenFile) -> Option<&Pipe> {
     file.file().downcast::<PipeEnd>().map(PipeEnd::pipe)
 }
 
-/// Checks the flags of a call, and returns whether it must not wait.
+/// Checks the flags of a call, and returns whether it must not wait. Fails with `EINVAL` for
+/// unknown flags.
 fn waits_not(flags: u32) -> Result<bool, Errno> {
     if flags & !KNOWN != 0 {
         return Err(Errno::EINVAL);
@@ -42,7 +43,8 @@ fn has_bytes(file: &OpenFile) -> Result<(), Errno> {
 /// and gets back.
 struct Position<'a> {
     file: &'a OpenFile,
-    /// `None` for the shared offset.
+    /// The address of the offset that the program passed, and its value. `None` for the shared
+    /// offset.
     named: Option<(UserPtr<u64>, u64)>,
 }
 
@@ -145,8 +147,10 @@ fn carry(
     source.carry(sink, count, how, nonblocking || either)
 }
 
-/// Moves bytes of the pipe `source` to a file, and waits for the first byte. Returns the number of
-/// bytes.
+/// Waits for bytes in the pipe `source` and moves up to `count` of them to a file. Returns the
+/// number of bytes; 0 if no writer is left. Fails with `EINVAL` for a file in append mode, with
+/// `EAGAIN` instead of waiting if `nonblocking`, with `ERESTARTSYS` at a signal, and with the error
+/// of the file.
 fn to_file(
     source: &Pipe,
     position: &mut Position<'_>,
@@ -175,7 +179,9 @@ fn to_file(
     }
 }
 
-/// Moves bytes of a file to the pipe `sink`, up to the pipe's room. Returns the number of bytes.
+/// Moves up to `count` bytes of a file to the pipe `sink`, at most the room in the pipe. Waits for
+/// room unless `pipe_waits_not`, and for bytes of a socket unless `nonblocking`. Returns the number
+/// of bytes. Fails as `Pipe::reserve`, and with the error of the file.
 fn from_file(
     position: &mut Position<'_>,
     sink: &Pipe,

@@ -333,7 +333,8 @@ const fn given(times: Times) -> Asked {
     }
 }
 
-/// Reads two `struct timeval`. A null pointer stands for the present.
+/// Reads two `struct timeval`. A null pointer stands for the present. Fails with `EFAULT` for a bad
+/// address, and with `EINVAL` for an invalid time.
 fn read_timevals(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());
@@ -354,7 +355,8 @@ fn read_timevals(address: u64) -> Result<Asked, Errno> {
 }
 
 /// Reads two `struct timespec`, which may have the values `UTIME_NOW` and `UTIME_OMIT`. A null
-/// pointer stands for the present.
+/// pointer stands for the present. Fails with `EFAULT` for a bad address, and with `EINVAL` for an
+/// invalid time.
 fn read_timespecs(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());

@@ -27,7 +27,7 @@ mod action {
     pub(super) const CLEAR: i32 = 5;
     /// Sets the console's level to its minimum, the third number of `kernel.printk`.
     pub(super) const CONSOLE_OFF: i32 = 6;
-    /// Sets the console's level to its default, the fourth number of `kernel.printk`.
+    /// Sets the console's level back to that before [`CONSOLE_OFF`].
     pub(super) const CONSOLE_ON: i32 = 7;
     /// Sets the console's level.
     pub(super) const CONSOLE_LEVEL: i32 = 8;
@@ -45,8 +45,9 @@ static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 /// The number of bytes that are copied at a time.
 const PIECE: usize = 256;
 
-/// Copies the log from `from` into a program's memory, up to `end` and to `room` bytes. Returns the
-/// number of bytes and the place where it stopped.
+/// Copies bytes of the log to `buffer` in a program's memory. Begins at the position `from` and
+/// stops at the position `end` or after `room` bytes. Returns the number of bytes and the position
+/// where the copy stopped. Fails with `EFAULT` for a bad address.
 fn copy(mut from: u64, end: u64, buffer: u64, room: usize) -> Result<(usize, u64), Errno> {
     let mut done = 0;
     while done < room && from < end {
@@ -63,7 +64,8 @@ fn copy(mut from: u64, end: u64, buffer: u64, room: usize) -> Result<(usize, u64
     Ok((done, from))
 }
 
-/// Reads unread lines, and waits for the first byte.
+/// Reads unread lines into `buffer`, up to `room` bytes, and waits for the first byte. Returns the
+/// number of bytes. Fails with `EFAULT` for a bad address, and with `ERESTARTSYS` at a signal.
 fn read(buffer: u64, room: usize) -> SysResult {
     /// The kernel's own lines wake no reader, since they may come from any context.
     const LOOK_AGAIN: Nanos = Nanos(200_000_000);
@@ -83,8 +85,9 @@ fn read(buffer: u64, room: usize) -> SysResult {
     }
 }
 
-/// Reads the newest lines that fit, also read ones. If `clear` is set, later calls of this function
-/// leave them out.
+/// Reads the newest lines that fit into `room` bytes, also read ones. If `clear` is set, later
+/// calls of this function leave out these lines. Returns the number of bytes. Fails with `EFAULT`
+/// for a bad address.
 fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
     let (from, end) = {
         let lines = log::lines();
@@ -99,7 +102,7 @@ fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
 }
 
 /// Sets the level below which messages appear on the console to the result of `choose`, which gets
-/// the four numbers of `kernel.printk`.
+/// the four numbers of `kernel.printk`. Returns 0.
 fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
     let mut levels = dev::log_levels();
     levels[0] = choose(levels);
@@ -111,7 +114,7 @@ fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
 static LEVEL_BEFORE: SpinLock<Option<u32>> = SpinLock::new(None);
 
 /// Sets the level of the console to the least one. A second call keeps the level that the first one
-/// has stored.
+/// has stored. Returns 0.
 fn console_off() -> SysResult {
     let mut before = LEVEL_BEFORE.lock();
     set_level(|levels| {
@@ -121,7 +124,7 @@ fn console_off() -> SysResult {
 }
 
 /// Sets the level of the console to that before `CONSOLE_OFF`. Does nothing if the console is not
-/// off.
+/// off. Returns 0.
 fn console_on() -> SysResult {
     match LEVEL_BEFORE.lock().take() {
         None => Ok(0),
@@ -130,7 +133,7 @@ fn console_on() -> SysResult {
 }
 
 /// Sets the level of the console to `level`, or to the least one if that is higher. The console is
-/// not off any more.
+/// not off any more. Returns 0.
 fn console_level(level: u32) -> SysResult {
     *LEVEL_BEFORE.lock() = None;
     set_level(|levels| level.max(levels[2]))

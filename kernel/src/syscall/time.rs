@@ -31,7 +31,9 @@ fn sleep(deadline: Nanos) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps until `deadline`. If a signal comes, the time left is written to `rest`.
+/// Sleeps until `deadline` on the monotonic clock. Returns 0. If a signal comes, writes the time
+/// left to the address `rest`, unless that is 0, and fails with the error that continues the sleep.
+/// Fails with `EFAULT` for a bad address.
 fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
     let result = sleep(deadline);
     if result.is_err() {
@@ -47,7 +49,7 @@ fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
     result.map(|()| 0)
 }
 
-/// Continues an interrupted sleep.
+/// Continues a sleep that a signal has interrupted. Fails as [`sleep_span`] does.
 fn sleep_again(a: &Args) -> SysResult {
     sleep_span(Nanos(a.addr(0)), a.addr(1))
 }
@@ -112,7 +114,9 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
 const LOOK: Nanos = Nanos::from_millis(1);
 
 /// Sleeps until `clock`, which shows CPU time of a process or thread, shows `until`. The clock
-/// cannot run faster than all CPUs together, which determines when it is read next.
+/// cannot run faster than all CPUs together, which determines when it is read next. Returns 0, also
+/// if the process or thread ends. At a signal fails with `EINTR`, or with `ERESTARTNOHAND` if
+/// `until` was given as an absolute time.
 fn sleep_by_cpu_time(clock: Clock, until: Nanos, a: &Args) -> SysResult {
     let queue = WaitQueue::new();
     loop {

@@ -14,7 +14,7 @@ pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
     room: usize,
-    /// Whether it has written some bytes.
+    /// Whether the sink has written some bytes.
     began: bool,
 }
 

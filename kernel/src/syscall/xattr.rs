@@ -124,7 +124,9 @@ fn is_list(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-/// Sets an access list of a file, or removes it if there is no `value`. Returns 0.
+/// Sets an access list of a file, or removes it if there is no `value`. Returns 0. Fails with
+/// `EACCES` for a default list of a file that is no directory, with `EPERM` if the caller does not
+/// own the file, with the error of a malformed list, and with that of the file system.
 fn set_list(target: &Target, name: &[u8], value: Option<Box<[u8]>>) -> SysResult {
     let node = target.node();
     let default = name == DEFAULT;

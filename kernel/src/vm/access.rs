@@ -25,8 +25,9 @@ impl From<Fault> for Errno {
     clippy::cast_possible_truncation,
     reason = "addresses and `usize` have 64 bits"
 )]
-/// Calls `each` with the address, the offset in its page, and the range in the buffer, of each
-/// piece of a range that lies in one page.
+/// Calls `each` for each piece of a range of addresses that lies in one page: with the piece's
+/// address, its offset in the page, and its range in the buffer. Fails with `EFAULT` if the
+/// addresses overflow, and with the error of `each`.
 fn pieces(
     address: u64,
     bytes: usize,

@@ -145,7 +145,8 @@ impl State {
         }
     }
 
-    /// Maps the block in place of the pages, if all of them are still parked.
+    /// Maps the block in place of the pages, if all of them are still parked. Fails with `EAGAIN`
+    /// if an entry has changed, the area is gone, or memory is short.
     fn put_joined(
         &mut self,
         start: u64,
@@ -244,7 +245,7 @@ impl AddressSpace {
     }
 
     /// Copies the pages of a region that are shared with a child or a parent, as a store to each
-    /// would.
+    /// would. Fails as [`Self::populate`] does.
     fn own_region(&self, start: u64) -> Result<(), Errno> {
         for page in (0..FRAMES).map(|index| start + index * PAGE) {
             let shared = match self.state.lock().tables.leaf(page) {

@@ -61,7 +61,8 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies pages up to `end`, whose frames `frame` returns. Returns whether it reached `end`.
+    /// Copies the pages from `at` to `end`, whose frames `frame` returns, and advances `at`. Skips
+    /// pages without a frame until the first page was copied. Returns whether `at` reached `end`.
     fn take_all(&mut self, at: &mut u64, end: u64, frame: impl Fn(u64) -> Option<Frame>) -> bool {
         while *at < end {
             let goes_on = match frame(*at) {

@@ -18,7 +18,8 @@ use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::sync::SpinLock;
 
-/// The bits of an owner word that hold an address: a page of the user's half.
+/// The bits of an owner word, the word of a frame's descriptor that says where the frame is mapped,
+/// that hold the address: a page in the user's half of the addresses.
 const ADDRESS: u64 = 0x0000_7fff_ffff_f000;
 /// The lowest bit of the family's number in a word. The member's place is in the bits below the
 /// address.

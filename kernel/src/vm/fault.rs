@@ -150,7 +150,7 @@ impl AddressSpace {
     }
 
     /// Serves a store while other CPUs wait for the lock, most likely for faults too. Clears the
-    /// page before it takes the lock.
+    /// page before it takes the lock. Fails as [`Self::resolve`] does.
     #[cold]
     fn fault_beside_others(&self, this: &Local, address: u64) -> Result<(), Fault> {
         // Relaxed (as all its accesses): a hint of this CPU's own.
@@ -310,7 +310,8 @@ impl State {
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 
-    /// Does the same as [`Self::hot_hole`], even if several CPUs use the space.
+    /// Does the same as [`Self::hot_hole`], but if several CPUs use the space, also accepts another
+    /// region than that of the CPU's last fault.
     fn warm_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
         self.tables
             .warm_entry(cpu_id(), address & !(PAGE - 1))
@@ -363,7 +364,9 @@ impl State {
         }
     }
 
-    /// Serves a fault with the space's lock held, or returns the supply that it needs first.
+    /// Serves a fault with the space's lock held, or returns the step or the supply that it needs
+    /// first. Fails with [`Fault::NotAllowed`] if the area does not allow the access, and if there
+    /// is no area at `page` and no stack above it.
     fn attempt(
         &mut self,
         page: u64,

@@ -6,11 +6,11 @@ bitflags! {
     /// The accesses that user code may make to a page.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     pub struct Prot: u32 {
-        /// Load from it.
+        /// The page can be read.
         const READ = 1;
-        /// Store to it.
+        /// The page can be written.
         const WRITE = 2;
-        /// Fetch instructions from it.
+        /// Instructions can be fetched from the page.
         const EXEC = 4;
     }
 
@@ -75,8 +75,8 @@ bitflags! {
         const NO_RESERVE = 1 << 14;
         /// The area is mapped by pages of the pool of huge pages only.
         const HUGETLB = 1 << 15;
-        /// In an area with `HUGETLB`: pages were given up for the process that had reserved them.
-        /// Missing pages cannot be faulted in.
+        /// Pages were given up for the process that had reserved them, so missing pages cannot be
+        /// faulted in. Only areas with `HUGETLB` have this flag.
         const POOL_LOST = 1 << 17;
         /// `mprotect` may not allow instruction fetches.
         const NO_EXEC = 1 << 16;

@@ -73,7 +73,7 @@ impl AddressSpace {
 
     /// Gives the child its areas, limits and names, and returns a copy of the areas. The caller
     /// holds `change`, so the areas do not change: only their first copy needs the lock, and gives
-    /// way after each chunk.
+    /// way after each chunk. Fails with `ENOMEM`.
     fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, Bytes>, Errno> {
         let mut areas = VmaSet::new();
         let wanted = |area: &Area| !area.flags.contains(VmaFlags::DONT_FORK);
@@ -148,7 +148,7 @@ impl AddressSpace {
     }
 
     /// Shares the pages of one page table, or skips to the next table. Returns the address to
-    /// continue at.
+    /// continue at. Fails if memory is short.
     fn copy_region(&self, child: &Self, area: &Area, at: u64) -> Result<u64, AllocError> {
         let shared = area.flags.contains(VmaFlags::SHARED);
         let mut state = self.state.lock();
@@ -236,8 +236,8 @@ struct Attached {
     childs: Arc<MappedFile>,
 }
 
-/// Maps a huge page in the child, too. The first process that stores to it gets pages of its own
-/// instead.
+/// Maps the huge page of the entry `from` in the child at `at`, too. The first process that stores
+/// to it gets pages of its own instead. Fails if memory is short.
 fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let to = target.tables.region_slot_or_new(at)?;
     let table = TableFrame::try_new()?;
@@ -255,7 +255,8 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     Ok(())
 }
 
-/// Does the same for a page of the pool of `bytes` bytes.
+/// Maps the page of the pool of `bytes` bytes in the entry `from` in the child at `at`, too.
+/// Neither process may store to it without a fault. Fails if memory is short.
 fn share_pool(from: &AtomicU64, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let level = if bytes == REGION { 1 } else { HUGEST };
     let to = target.tables.slot_or_new(at, level)?;

@@ -22,7 +22,7 @@ pub enum Lock {
     OnFault,
 }
 
-/// The lock for later mappings.
+/// How the pages of later mappings are locked (`mlockall` with `MCL_FUTURE`).
 #[derive(Debug)]
 pub(super) struct FutureLock(AtomicU8);
 
@@ -162,7 +162,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the range of the first area that ends behind `at`.
+    /// Returns the range of the first area that ends behind `at`. Returns `None` if there is none.
     fn area_from(&self, at: u64) -> Option<Range<u64>> {
         let state = self.state.lock();
         let area = state.areas.next_from(at)?;

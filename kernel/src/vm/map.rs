@@ -149,7 +149,8 @@ impl AddressSpace {
     }
 
     /// Reserves pages of the pool for a new mapping of huge pages, unless `flags` has `NORESERVE`.
-    /// Extends the file to the end of a mapping with `WRITE`.
+    /// Extends the file to the end of a mapping with `WRITE`. Does nothing for other mappings.
+    /// Fails with `ENOMEM` if the pool has too few free pages.
     fn promise(
         &self,
         source: &mut Bytes,
@@ -184,7 +185,10 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the address for a new mapping. With `FIXED` alone, other mappings may be there.
+    /// Returns the address for a new mapping of `bytes` bytes. With `FIXED` alone, other mappings
+    /// may be there. Fails with `ENOMEM` if there is no gap for it or the range is invalid, with
+    /// `EPERM` below the lowest address of mappings, with `EEXIST` if `FIXED_NOREPLACE` meets
+    /// another mapping, and with `EINVAL` for an unaligned fixed address.
     fn place(
         &self,
         hint: Option<u64>,
@@ -448,9 +452,9 @@ impl State {
         self.find_any_gap(bytes, top, align)
     }
 
-    /// Does the same as [`Self::find_gap`] without regard to stacks. A place for whole regions is
-    /// aligned to a region, so that huge pages and page tables are used fully. Every place is
-    /// aligned to `align` if possible.
+    /// Does the same as [`Self::find_gap`] without regard to stacks, and returns `None` in the same
+    /// cases. A place for whole regions is aligned to a region, so that huge pages and page tables
+    /// are used fully. Every place is aligned to `align` if possible.
     fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let whole = bytes.is_multiple_of(REGION);
         let align = if whole { align.max(REGION) } else { align };
@@ -541,7 +545,8 @@ impl State {
         self.split_ends(range, u64::from(is_hole))
     }
 
-    /// Splits the areas that reach across the ends of `range`, which makes `more` areas.
+    /// Splits the areas that reach across the ends of `range`, which makes `more` areas. Fails with
+    /// `ENOMEM` if the space may not have that many areas, and as [`Self::check_pool_pages`].
     fn split_ends(&mut self, range: &Range<u64>, more: u64) -> Result<(), Errno> {
         self.check_pool_pages(range)?;
         if more != 0 && self.areas.len() as u64 + more > knobs::max_map_count() {
@@ -553,7 +558,9 @@ impl State {
     }
 }
 
-/// Returns the flags and the bytes of a new area.
+/// Returns the flags and the bytes of a new area. Fails with `EINVAL` for an unaligned offset or a
+/// mapping of a file that grows down, with `EOVERFLOW` if the offsets are too high, and with
+/// `EACCES` or another error of the file if a shared mapping must be writable and may not be.
 fn describe(
     prot: Prot,
     flags: MapFlags,
@@ -643,7 +650,8 @@ fn describe(
     Ok((area, source))
 }
 
-/// Checks that the offsets of a mapped file are whole pages below 2^63.
+/// Checks that the offsets of a mapped file are whole pages below 2^63. Fails with `EINVAL` if
+/// `offset` is no multiple of a page, and with `EOVERFLOW` if the end is too high.
 fn check_offset(offset: u64, bytes: u64) -> Result<(), Errno> {
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);

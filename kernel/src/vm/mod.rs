@@ -161,8 +161,9 @@ pub fn current_space() -> Option<&'static AddressSpace> {
     space::active(percpu::this())
 }
 
-/// Checks a failed fault again while no change of the areas is under way. A mapping that replaces
-/// another leaves a gap for a moment, which must not fail a thread's access.
+/// Checks the failed fault `fault` again while no change of the areas is under way. A mapping that
+/// replaces another leaves a gap for a moment, which must not fail a thread's access. Fails if the
+/// fault fails again.
 #[cold]
 fn retry(address: u64, access: Access, fault: Fault) -> Result<(), Fault> {
     let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;

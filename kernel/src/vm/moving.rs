@@ -154,7 +154,8 @@ pub(super) struct Mover {
     searched: (u64, Nanos),
 }
 
-/// Calls `then` with the entry of `page` in `space`, with the space's lock held.
+/// Calls `then` with the entry of `page` in `space`, with the space's lock held, and returns its
+/// result. Returns `false` if no base page can be there.
 fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bool) -> bool {
     let mut state = space.state.lock();
     match state.tables.leaf(page) {

@@ -19,7 +19,8 @@ pub struct Shown {
     pub alone: bool,
 }
 
-/// Returns the page that `entry`, the entry of a base page, maps.
+/// Returns the page that `entry`, the entry of a base page, maps. Returns `None` for an empty
+/// entry.
 fn base(entry: u64) -> Option<Shown> {
     let of_file = entry & (FILE | SHMEM) != 0;
     // A file has a reference of its own.
@@ -31,7 +32,8 @@ fn base(entry: u64) -> Option<Shown> {
     })
 }
 
-/// Returns the page at `place` in the huge page that `entry` maps.
+/// Returns the base page with the index `place` in the huge page that `entry` maps. Returns `None`
+/// for an empty entry.
 fn part(entry: u64, place: u64) -> Option<Shown> {
     let frame = frame_of(entry);
     let of_file = entry & (FILE | SHMEM) != 0;

@@ -91,7 +91,7 @@ impl Pages {
         self.frames.insert(index, frame)
     }
 
-    /// Returns whether no page of the region that begins with page `first` is in memory.
+    /// Returns whether no page of the region (2 MiB) that begins with page `first` is in memory.
     pub fn has_room_for_block(&self, first: u64) -> bool {
         self.next_from(first)
             .is_none_or(|next| next - first >= FRAMES)

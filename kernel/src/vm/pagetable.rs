@@ -261,7 +261,8 @@ impl PageTables {
         Ok(slot(table, address, to))
     }
 
-    /// Allocates a table for `address` and stores its entry in `slot`. Returns the entry.
+    /// Allocates a table for `address` and stores its entry in `slot`. Returns the entry. Fails if
+    /// memory is short.
     fn hang_in(&mut self, slot: &AtomicU64, address: u64) -> Result<u64, AllocError> {
         let table = cleared(TableFrame::try_new()?);
         self.note_place(table, address);

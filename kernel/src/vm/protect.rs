@@ -59,7 +59,7 @@ pub enum Advice {
     Nothing,
 }
 
-/// No flags.
+/// The empty set of flags.
 pub(super) const NONE: VmaFlags = VmaFlags::empty();
 
 /// The part of an area in a range.
@@ -310,6 +310,8 @@ impl AddressSpace {
     }
 
     /// Maps the pages of `range` for `MADV_POPULATE_READ` or, with `write`, `MADV_POPULATE_WRITE`.
+    /// Fails with `ENOMEM` if an address is not mapped, with `EINVAL` if an area does not give the
+    /// right, and as [`Self::populate`].
     fn populate_as_told(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let right = if write {
             VmaFlags::WRITE

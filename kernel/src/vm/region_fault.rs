@@ -133,6 +133,7 @@ impl Asked<'_> {
     }
 
     /// Serves a fault in a huge page on trial. Mostly another CPU has served it just before.
+    /// Returns `NeedsVerdict` if the trial must be decided first.
     #[cold]
     fn on_trial(&self, slot: &AtomicU64) -> Step {
         // Relaxed: under the lock.

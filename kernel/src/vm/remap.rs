@@ -22,7 +22,7 @@ use machine::sched;
 pub enum Remap {
     /// The area stays in its place, or the call fails.
     InPlace,
-    /// Any place.
+    /// The area may go to any place.
     MayMove,
     /// Exactly this address. Mappings there are removed.
     Fixed(u64),
@@ -170,7 +170,9 @@ impl AddressSpace {
     }
 
     /// Extends the area that ends with `old` to `bytes` bytes from the start of `old`. Returns
-    /// `false` if another area follows. The caller holds `change`.
+    /// `false`, and changes nothing, if another area follows, if `old` is not the area's end, or if
+    /// the addresses of programs end before. The caller holds `change`. Fails with `ENOMEM`, and
+    /// with `EINVAL` if the addresses overflow.
     fn grow_in_place(&self, area: &Area, old: &Range<u64>, bytes: u64) -> Result<bool, Errno> {
         let grown = old.end..old.start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         if area.end != old.end || grown.end > USER_END {
@@ -207,8 +209,10 @@ impl AddressSpace {
         }
     }
 
-    /// Moves the pages of `moved`, which lie in `area`, to a place of `bytes`. `old` is what the
-    /// program gave up.
+    /// Moves the pages of `moved`, which lie in `area`, to `target`, or to a free place if that is
+    /// `None`. The new area has `bytes` bytes. The area of the range `old`, which the program gave
+    /// up, is removed unless `keep` is set. Returns the address of the new area. Fails with
+    /// `ENOMEM` if memory is short, a limit is exceeded or there is no free place.
     fn move_area(
         &self,
         area: &Area,

@@ -39,7 +39,7 @@ pub(super) struct FileCopy {
     file: Arc<MappedFile>,
     index: u64,
     sequence: u64,
-    /// At first the page to copy, and then the copy.
+    /// The page to copy. Once the copy is made, the copy.
     page: FrameRef,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct FilePage {
     pub(super) file: Arc<MappedFile>,
     /// The index of the page in the file.
     pub(super) index: u64,
-    /// Whether the mapping wants huge blocks.
+    /// The wish of the mapping for huge blocks: for, against, or none.
     pub(super) wish: Wish,
     /// Whether only a huge block that begins with this page is wanted, not the page itself.
     pub(super) whole: bool,
@@ -94,7 +94,7 @@ pub(super) struct Supplies {
     copy: Option<FileCopy>,
     /// The huge page, or the state of the attempt to get one.
     pub(super) huge: HugeTry,
-    /// The page of the pool of huge pages.
+    /// The page of the pool of huge pages, if one was obtained.
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is obtained until it is mapped.
     pub(super) turn: Option<Turn>,
@@ -149,7 +149,8 @@ impl Supplies {
         Ok(())
     }
 
-    /// Returns the copy of a file's page, if it was made and the file has not changed since.
+    /// Returns the copy of page `index` of `file`, if it was made and the file has not changed
+    /// since. Returns `None` otherwise.
     fn take_copy(&mut self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let copy = self.copy.as_ref()?;
         let is_good = Arc::ptr_eq(file, &copy.file)
@@ -167,7 +168,8 @@ impl Supplies {
         self.huge = HugeTry::get(asks, space);
     }
 
-    /// Returns the page of a file, if it was obtained and the file has not changed since.
+    /// Returns page `index` of `file`, if it was obtained and the file has not changed since.
+    /// Returns `None` otherwise.
     fn of(&self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
         let supply = self.page.as_ref()?;
         (Arc::ptr_eq(file, &supply.file)
@@ -196,7 +198,7 @@ pub(super) fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
 }
 
-/// Allocates a private copy of the frame at `source`. Does not wait.
+/// Allocates a private copy of the frame at `source`. Does not wait. Fails if memory is short.
 fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
     // SAFETY: the frame is ours alone; the source is a frame that the caller holds.
@@ -393,8 +395,9 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Maps a private copy of a file's page that was made without the space's lock, or requests
-    /// one.
+    /// Maps a private copy of a file's page that was made without the space's lock. If there is
+    /// none, returns the step that makes it: `NeedsCopy`, or `NeedsPage` if the page is not in
+    /// memory.
     #[cold]
     fn copy_beside_others(
         &self,
@@ -455,7 +458,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Returns a reference to the page of an entry if `want` asks for one.
+/// Returns a reference to the page of an entry, or `None` if `want` does not ask for one.
 fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     match want {
         Want::Mapped => None,
@@ -466,7 +469,7 @@ fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
     }
 }
 
-/// Returns page `index` of `file` if it is in memory.
+/// Returns page `index` of `file`, or `None` if it is not in memory.
 fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
     let mut page = [None];
     file.source.present(index, &mut page);
@@ -524,6 +527,7 @@ impl Change<'_> {
     }
 
     /// Makes the private page belong to the program alone. Copies it if other spaces share it.
+    /// Fails, and leaves the entry unchanged, if memory is short.
     fn own(&mut self) -> Result<(), AllocError> {
         let frame = frame_of(self.old);
         let borrowed = self.old & (ZERO | FILE | SHMEM) != 0;

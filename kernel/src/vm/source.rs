@@ -147,19 +147,19 @@ pub struct MappedFile {
     pub source: Arc<dyn PageSource>,
     /// The name of the file.
     pub name: MappedName,
-    /// The pages count as shared memory (`RssShmem`), not as file pages.
+    /// Whether the pages count as shared memory (`RssShmem`), not as file pages.
     pub shmem: bool,
     /// Whether `mprotect` may allow instruction fetches.
     pub executable: bool,
     /// Whether the mapping is from a descriptor for writing.
     pub writable: bool,
-    /// A value that must exist as long as the mapping.
+    /// A value that must exist as long as the mapping, if any.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
     /// The attachment of this mapping, if the file counts its mappings.
     attachment: Option<Arc<dyn Attachment>>,
-    /// [`Mappings`] counts this mapping as one that may store to the file.
+    /// Whether [`Mappings`] counts this mapping as one that may store to the file.
     stores: bool,
-    /// The reservation of pages for a private mapping.
+    /// The reservation of pages of the pool for a private mapping. `None` if there is none.
     promises: Option<Promises>,
 }
 
@@ -308,7 +308,7 @@ pub enum Backing {
         file: MappedFile,
         /// The offset in the file in bytes, a multiple of the page size.
         offset: u64,
-        /// Stores reach the file.
+        /// Whether stores reach the file (`MAP_SHARED`).
         shared: bool,
         /// Whether the descriptor allows stores, which matters for shared mappings.
         writable: bool,

@@ -22,7 +22,7 @@ pub(super) enum HugeTry {
     #[default]
     NotTried,
     Got(HugeSupply),
-    /// For a load: the huge page of zeros, and the table in reserve for its entry.
+    /// The huge page of zeros, and the table in reserve for its entry. They serve a load.
     Zeros(ZeroBlock, TableFrame),
     /// There is no huge page. Base pages must serve the fault.
     Failed,

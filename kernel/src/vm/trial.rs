@@ -83,9 +83,9 @@ impl Trials {
 /// Whether the decision on a trial may be postponed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Haste {
-    /// It may: a block that the program is still filling stays on trial.
+    /// The decision may be postponed: a block that the program is still filling stays on trial.
     None,
-    /// It may not: every trial is decided.
+    /// The decision may not be postponed: every trial is decided.
     Now,
 }
 
@@ -96,8 +96,10 @@ enum Verdict {
     Keep,
 }
 
-/// Relaxed (all accesses to the entries of a trial): they are changed under the space's lock, and
-/// the CPUs' own changes of them are known once their TLBs were flushed.
+/// Returns how many of the pages that `table` maps were stored to.
+///
+/// Relaxed (all accesses to the entries of a trial): the entries are changed under the space's
+/// lock, and the CPUs' own changes of them are known once the TLBs were flushed.
 fn stored_to(table: &[AtomicU64; 512]) -> u64 {
     table
         .iter()

@@ -361,7 +361,8 @@ pub fn read_cstr(from: u64, max: usize) -> Result<Vec<u8>, Errno> {
     Err(Errno::ENAMETOOLONG)
 }
 
-/// Returns the word that a routine has read, or its fault.
+/// Returns the word in `result`, the value that an assembly routine has returned. Fails with
+/// `EFAULT` if the routine met a fault.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is the word")]
 fn word(result: u64) -> Result<u32, Errno> {
     if result >> 32 == 0 {

@@ -73,7 +73,8 @@ impl Batch {
         (end == WaitEnd::Ready).then(|| self.result())
     }
 
-    /// Returns the first failure of a request. All requests have ended.
+    /// Succeeds if all requests have succeeded, and otherwise fails with the error of one that
+    /// failed. Called once all requests have ended.
     fn result(&self) -> Result<(), IoError> {
         match self.failure.load(Ordering::Relaxed) {
             FINE => Ok(()),

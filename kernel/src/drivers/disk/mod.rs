@@ -67,7 +67,8 @@ pub struct Counts {
 /// Handles the end of requests for which no task waits. Its functions are called without a spin
 /// lock, from interrupts too, so they must not block.
 pub trait Finish: Sync {
-    /// Called once for each request that has ended with `result`. `data` is the request's memory.
+    /// Handles the end of a request with `result`. Called once for each request. `data` is the
+    /// request's memory.
     fn done(&self, operation: Operation, data: Data, result: Result<(), IoError>);
 }
 
@@ -139,7 +140,8 @@ fn interrupt(number: usize) {
     }
 }
 
-/// Reads the number of sectors from the device's configuration.
+/// Reads the number of sectors from the device's configuration. Fails if the configuration is too
+/// short.
 fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
     let word = |at| {
         transport

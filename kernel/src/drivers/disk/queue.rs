@@ -181,7 +181,8 @@ impl Queue {
     }
 
     /// Takes the next request that has ended out of the queue. Returns it with its result, or
-    /// `None` if no further request has ended.
+    /// `None` if no further request has ended. If the queue is dead, all requests end with
+    /// `IoError::Gone`.
     pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
         if self.dead {
             let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;
@@ -265,7 +266,8 @@ impl core::fmt::Display for QueueError {
 }
 
 /// Calls `each` with the buffers of a request in the queue's order: those that the device reads,
-/// and those that it writes. The same request always gives the same buffers.
+/// and those that it writes. Returns the result of `each`. The same request always gives the same
+/// buffers.
 fn with_buffers<R>(
     control: &FrameRef,
     at: usize,

@@ -36,7 +36,7 @@ fn pages(cache: &Cache, count: usize) -> usize {
     count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS)
 }
 
-/// Allocates the frames for one piece of a transfer of `count` bytes.
+/// Allocates the frames for one piece of a transfer of `count` bytes. Fails with `ENOMEM`.
 fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     let pages = pages(cache, count);
     (cache.make_room)(pages as u64);
@@ -48,7 +48,9 @@ fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     Ok(frames)
 }
 
-/// Returns the program's own frames for the next bytes: whole pages, as long as `pin` returns them.
+/// Returns the program's own frames for the whole pages among the next `count` bytes, one piece at
+/// most. Stops at the first page for which `pin` returns `None`. Fails with `ENOMEM` if the list
+/// cannot be allocated.
 fn pinned(
     cache: &Cache,
     count: usize,
@@ -69,7 +71,8 @@ fn per_request(cache: &Cache) -> usize {
     cache.disk.limits().segments.min(MAX_PAGES)
 }
 
-/// Makes the disk read or write the first `count` bytes of `frames`, and waits for the end.
+/// Makes the disk read or write the first `count` bytes of `frames` at byte `offset`, and waits for
+/// the end. Fails with `EINTR` if the task is being killed, and with the disk's error.
 fn transfer(
     cache: &Cache,
     frames: &[FrameRef],
@@ -104,7 +107,8 @@ fn transfer(
 }
 
 /// Moves `total` bytes in pieces until one is short. `piece` gets the offset and the number of
-/// bytes left. It returns the number of bytes that it moved and the number that it tried.
+/// bytes left. It returns the number of bytes that it moved and the number that it tried. Returns
+/// the number of bytes moved. Fails with the error of `piece` only if no byte was moved before.
 fn in_pieces(
     offset: &mut u64,
     total: usize,

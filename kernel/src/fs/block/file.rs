@@ -56,7 +56,8 @@ impl OpenDisk {
         }
     }
 
-    /// Returns the page `index`. The present call will read `want` pages from there on.
+    /// Returns the page `index`, and reads pages ahead. The present call will read `want` pages
+    /// from `index` on. Fails as `Cache::page` does.
     fn page(&self, index: u64, want: u64) -> Result<FrameRef, Errno> {
         let (ready, window, more) = {
             let mut ahead = self.ahead.lock();
@@ -100,7 +101,9 @@ impl OpenDisk {
     }
 
     /// Writes up to `count` bytes at `offset`, all within one page. Returns the number of bytes
-    /// written.
+    /// written. Fails with `EIO` if the disk could not read the page or the page could not be
+    /// entered, with `ENOMEM`, with `EINTR` if the task is being killed, and with the error of
+    /// `from`.
     fn write_page(&self, from: &mut dyn ByteSource, offset: u64, count: usize) -> SysResult {
         let (index, within) = (offset / PAGE, in_page(offset));
         let last = bytes(self.cache.bytes().saturating_sub(index * PAGE)).min(PAGE_SIZE);
@@ -155,7 +158,9 @@ impl OpenDisk {
         Err(Errno::EIO)
     }
 
-    /// Writes bytes through the cache.
+    /// Writes up to `total` bytes through the cache, and waits if too many pages are dirty. Returns
+    /// the number of bytes written. Fails as [`Self::write_page`] does, if no byte was written
+    /// before.
     fn write_cached(&self, from: &mut dyn ByteSource, offset: &mut u64, total: usize) -> SysResult {
         let written = by_pages(offset, total, |at, count, _| {
             let moved = self.write_page(from, at, count)?;
@@ -302,7 +307,8 @@ impl Drop for OpenDisk {
 
 /// Moves up to `total` bytes and advances `offset`. `part` moves bytes of one page. It gets their
 /// offset, their number, and the number of bytes left. The loop stops after a short part, and while
-/// the task is being killed.
+/// the task is being killed. Returns the number of bytes moved. Fails with the error of `part` only
+/// if no byte was moved before.
 fn by_pages(
     offset: &mut u64,
     total: usize,

@@ -98,7 +98,9 @@ fn forget_range(cache: &Cache, start: u64, length: u64) {
     cache.forget(start / PAGE..end.div_ceil(PAGE));
 }
 
-/// Discards the bytes of a range, which are not needed any more (`BLKDISCARD`).
+/// Discards the bytes of a range, which are not needed any more (`BLKDISCARD`). Fails with `EPERM`
+/// for a read-only disk, with `EINVAL` for partial blocks, with `EOPNOTSUPP` if the disk cannot
+/// discard, and with the disk's error.
 fn discard(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
     let (sector, sectors) = sectors(cache, start, length)?;
     let most = cache.disk.limits().discard_sectors;

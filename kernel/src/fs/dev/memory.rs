@@ -33,7 +33,8 @@ pub(super) struct Zero {
     pub(super) full: bool,
 }
 
-/// Reads until `to` is full, a piece at a time. A signal ends the read between two pieces.
+/// Reads until `to` is full, a piece at a time. A signal ends the read between two pieces. Returns
+/// the number of bytes read. Fails with the error of `piece` only if no byte was read before.
 fn endless(
     to: &mut dyn ByteSink,
     mut piece: impl FnMut(&mut dyn ByteSink, usize) -> SysResult,
@@ -130,7 +131,7 @@ impl File for Random {
     }
 }
 
-/// Stores `count` more random bytes, fewer if user memory ends. Returns their number.
+/// Stores `count` more random bytes, fewer if user memory ends. Returns their number. Never fails.
 fn fill_rest(to: &mut dyn ByteSink, count: usize) -> SysResult {
     let mut done = 0;
     while done < count {

@@ -35,7 +35,7 @@ pub(super) struct Item {
     pub(super) key: Key,
     pub(super) file: Weak<OpenFile>,
     pub(super) epoll: Weak<Epoll>,
-    /// `None` once the item has left the set.
+    /// The notifier of the file. `None` once the item has left the set.
     pub(super) notifier: SpinLock<Option<Arc<Notifier>>>,
     /// The interest. Its readiness bits are clear while a one-shot item is disabled.
     pub(super) interest: SpinLock<Event>,

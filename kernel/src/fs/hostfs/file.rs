@@ -76,7 +76,8 @@ impl Drop for OpenHostFile {
 }
 
 /// Copies up to `most` bytes of `from` into new frames, the first of them at `within` in the first
-/// frame. Returns the frames and the number of bytes.
+/// frame. Returns the frames and the number of bytes. Fails with `ENOMEM` and with the error of
+/// `from`, but only if no byte was copied.
 fn gather(
     from: &mut dyn ByteSource,
     within: usize,

@@ -103,7 +103,8 @@ pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result
     mounts::enter_permanent("hostfs", source, top, Some(point), Some(fs))
 }
 
-/// Returns the directory at `path`. Creates the directories that do not exist.
+/// Returns the directory at `path`. Creates the directories that do not exist. Fails as a walk to
+/// `path` or the creation of a directory does.
 fn make_way(path: &[u8]) -> Result<NodeRef, Errno> {
     let root = super::root();
     let who = Credentials::root();

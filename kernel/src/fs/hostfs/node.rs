@@ -49,7 +49,7 @@ pub(super) struct HostNode {
     kind: FileKind,
     pub(super) given: Given,
     pub(super) known: SpinLock<Known>,
-    /// A program outside of this guest has changed the file, so its pages are old.
+    /// Whether a program outside of this guest has changed the file, so that its pages are old.
     pub(super) changed: AtomicBool,
     place: SpinLock<Option<Place>>,
     covered: SpinLock<Option<NodeRef>>,
@@ -61,9 +61,10 @@ pub(super) struct HostNode {
     pub(super) views: Views,
     /// The number of open files that may write.
     pub(super) opens: AtomicU32,
-    /// The host may have the file open for writing.
+    /// Whether the host may have the file open for writing.
     pub(super) pinned: AtomicBool,
-    /// The file is in the list of files with dirty pages. Changed with the list's lock held.
+    /// Whether the file is in the list of files with dirty pages. Changed with the list's lock
+    /// held.
     pub(super) listed: AtomicBool,
     /// Errors of writing.
     pub(super) failures: Failures,
@@ -122,7 +123,8 @@ impl HostNode {
         })
     }
 
-    /// Sends a request that returns the handle of a name. Returns the node of the name.
+    /// Sends a request that returns the handle of a name. Returns the node of the name. Fails as
+    /// [`volume::attributes`] does.
     fn have(&self, request: &Request<'_>) -> Result<Arc<Self>, Errno> {
         known::give_back();
         let place = self.child(request.name);
@@ -141,7 +143,8 @@ impl HostNode {
         })
     }
 
-    /// Sends a request that changes the file.
+    /// Sends a request that changes the file, and takes over the attributes of the answer. Fails as
+    /// [`volume::attributes`] does.
     fn change_by(&self, request: &Request<'_>) -> Result<(), Errno> {
         let result = volume::attributes(request, |attributes| {
             self.learn(attributes);
@@ -159,7 +162,7 @@ impl Drop for HostNode {
     }
 }
 
-/// Converts a time that the host reported.
+/// Converts a time that the host reported as seconds and nanoseconds since 1970.
 fn time((seconds, nanos): (i64, u64)) -> Timestamp {
     Timestamp {
         seconds,
@@ -168,7 +171,7 @@ fn time((seconds, nanos): (i64, u64)) -> Timestamp {
     }
 }
 
-/// Converts a number that the host reported to 32 bits.
+/// Converts a number that the host reported to 32 bits. A larger number becomes the largest one.
 fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

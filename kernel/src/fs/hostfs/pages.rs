@@ -28,7 +28,7 @@ type Row = [Option<FrameRef>; FRAMES_MAX];
 #[derive(Debug)]
 struct Page {
     frame: FrameRef,
-    /// A mapping may have changed it.
+    /// Whether a mapping may have changed the page.
     dirty: bool,
 }
 

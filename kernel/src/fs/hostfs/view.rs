@@ -22,7 +22,7 @@ const AROUND: usize = 16;
 /// The page source of a file's mappings.
 pub(super) struct View {
     node: Arc<HostNode>,
-    /// Pages that the view hands out may be changed without notice.
+    /// Whether pages that the view hands out may be changed without notice.
     changes: bool,
     mappings: Mappings,
     seen: Seen,

@@ -168,7 +168,8 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Creates the directories that lead to `name`.
+    /// Creates the directories that lead to `name`. Fails as a walk to a directory or its creation
+    /// does.
     fn make_parents(&self, name: &[u8]) -> Result<(), Errno> {
         for (at, _) in name.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             if at == 0 {
@@ -191,7 +192,8 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Sets the content of the file.
+    /// Sets the content of the file `node` to the data of `member`. Fails with `EEXIST` if the file
+    /// is not empty, with `EXDEV` if it is not in a tmpfs, and with `ENOMEM`.
     fn fill(&mut self, node: &NodeRef, member: &Member<'_>) -> Result<(), Errno> {
         let data = member.data.clone();
         if data.is_empty() {

@@ -120,7 +120,9 @@ impl Holder<'_> {
     }
 }
 
-/// Acquires a lock. With `wait` the task may sleep until it has the lock.
+/// Acquires a lock. With `wait` the task may sleep until it has the lock. Fails with `EAGAIN` if
+/// another lock conflicts and `wait` is `false`, with `EDEADLK` at a deadlock, with `ENOLCK` if
+/// memory is short, and with `ERESTARTSYS` at a signal.
 fn acquire(subject: Subject, request: &Request, wait: bool) -> Result<(), Errno> {
     let first = TABLE.lock().acquire(subject, request, None, settle);
     match first {

@@ -49,7 +49,7 @@ pub struct Pipe {
     writable_room: usize,
     ends: Ends,
     notifier: Arc<Notifier>,
-    /// `None` if the pipe counts for no user.
+    /// The pages that the pipe counts for its user. `None` if the pipe counts for no user.
     charge: Mutex<Option<Charge>>,
 }
 
@@ -61,8 +61,8 @@ pub fn rounded_capacity(wanted: u64) -> Option<u64> {
 }
 
 impl Pipe {
-    /// Returns an empty pipe without ends. It is writable with a page of room, as on Linux. No
-    /// capacity is smaller.
+    /// Returns an empty pipe of `capacity` bytes without ends. The pipe counts as writable if it
+    /// has room for a page, as on Linux. No capacity is smaller. Fails with `ENOMEM`.
     fn new(charge: Option<Charge>, capacity: usize) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
             ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
@@ -92,7 +92,7 @@ impl Pipe {
         self.room() >= self.writable_room && !self.packets_full.load(Ordering::SeqCst)
     }
 
-    /// Does the same as [`Self::is_writable`] for the locked `ring`.
+    /// Returns whether the locked `ring` is writable, as [`Self::is_writable`] does.
     fn has_room(&self, ring: &Ring<FrameRef>) -> bool {
         ring.room() >= self.writable_room && !ring.is_full_of_packets()
     }
@@ -109,7 +109,7 @@ impl Pipe {
 
     /// Moves bytes from the ring to `to`. With `packets`, ends at the end of the first packet, and
     /// drops the rest of a packet for which `to` has no room. Returns the number of bytes moved; 0
-    /// if the ring is empty.
+    /// if the ring is empty. Fails with the error of `to` if no byte was moved before.
     #[inline(always)]
     fn drain(&self, to: &mut dyn ByteSink, packets: bool) -> SysResult {
         let mut ring = self.ring.lock();
@@ -164,7 +164,8 @@ impl Pipe {
     }
 
     /// Moves up to `count` bytes into the ring, as one packet if `packet`. Returns their number; 0
-    /// if fewer than `at_least` fit, or no further packet fits.
+    /// if fewer than `at_least` fit, or no further packet fits. Fails with `ENOMEM` or the error of
+    /// `from` if no byte was moved before.
     #[inline(always)]
     fn fill(
         &self,

@@ -107,7 +107,8 @@ impl Told<'_> {
     }
 }
 
-/// Copies the bytes that fit to the end of a ring. Returns their number.
+/// Copies bytes of `from` to the end of a ring, until the ring is full or `from` is empty. Returns
+/// the number of bytes copied. Fails with `ENOMEM` if no byte was copied before.
 fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
     let mut done = 0;
     while from.left() > 0 && ring.room() > 0 {
@@ -323,7 +324,8 @@ impl Pipe {
 }
 
 /// Moves or copies up to `count` bytes between two rings, as `how` says. Packets stay packets, also
-/// the part of one that `count` bytes end in. Returns the number of bytes.
+/// the part of one that `count` bytes end in. Returns the number of bytes. Fails with `ENOMEM` if
+/// no byte was moved before.
 fn carry_between(
     from: &mut Ring<FrameRef>,
     to: &mut Ring<FrameRef>,
@@ -402,7 +404,8 @@ fn move_between(from: &mut Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize
     Ok(done)
 }
 
-/// Copies up to `count` of the bytes that follow the oldest `skip` bytes.
+/// Copies up to `count` of the bytes that follow the oldest `skip` bytes. Returns the number of
+/// bytes copied. Fails with `ENOMEM` if no byte was copied before.
 fn copy_between(
     from: &Ring<FrameRef>,
     to: &mut Ring<FrameRef>,

@@ -54,15 +54,15 @@ impl SocketKind {
 /// protocol.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// A stream.
+    /// TCP: a stream.
     Tcp,
-    /// Messages.
+    /// UDP: messages.
     Udp,
-    /// Messages whose checksum may cover a part of the bytes (RFC 3828).
+    /// UDP-Lite: messages whose checksum may cover a part of the bytes (RFC 3828).
     UdpLite,
-    /// Error reports, and requests that the machine answers.
+    /// ICMP: error reports, and requests that the machine answers.
     Icmp,
-    /// Netlink: questions about sockets.
+    /// Netlink for questions about sockets (`NETLINK_SOCK_DIAG`).
     SockDiag,
 }
 

@@ -83,8 +83,8 @@ fn for_each_slot(
     Some(())
 }
 
-/// Calls `look` with the key of each file that the messages of `socket` carry. Fails as
-/// [`for_each_slot`] does.
+/// Calls `look` with the key of each file that the messages of `socket` carry. `held` is as for
+/// [`for_each_slot`]. Returns `None` if memory is short.
 fn carried(
     socket: &Socket,
     held: &mut Vec<Arc<Embryo>>,

@@ -169,7 +169,8 @@ impl Socket {
     }
 
     /// Puts `packet` into the inbox if there is room. Raw sockets of version 4 get the IP header as
-    /// well.
+    /// well. A packet for which there is no room is lost, which is no error. Fails with `ENOBUFS`
+    /// or `ENOMEM` if memory is short.
     fn put_packet(&self, packet: &Packet) -> Result<(), Errno> {
         let mut bytes = Vec::new();
         if self.kind() == SocketKind::Raw && !packet.is_v6() {

@@ -77,7 +77,7 @@ pub struct Got {
     pub source: Option<Address>,
     /// The sender's credentials. `None` if nothing was received.
     pub credentials: Option<Credentials>,
-    /// The header fields of a received UDP or ICMP packet.
+    /// The header fields of a received UDP or ICMP packet. `None` for other sockets.
     pub head: Option<Head>,
     /// The wall-clock time since 1970 at which the message was sent, if the receiver has requested
     /// it.
@@ -616,8 +616,8 @@ impl Inbox {
         Some((segment, head, state.mark(peeked)))
     }
 
-    /// Skips the next byte if it is not received with others. Returns a segment that this used up;
-    /// the caller drops it without a lock.
+    /// Skips the next byte if it is received apart from the others. If that was the last byte of
+    /// its segment, returns the segment, which the caller drops without a lock.
     #[must_use]
     fn pass_over(&self) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -627,8 +627,8 @@ impl Inbox {
         state.advance(1)
     }
 
-    /// Takes `count` bytes of the first segment, or the whole segment if `all`. Returns the segment
-    /// if it is used up; the caller drops it without a lock.
+    /// Takes `count` bytes of the first segment, or the whole segment if `all`. If that uses the
+    /// segment up, returns the segment, which the caller drops without a lock.
     #[must_use]
     fn consume(&self, count: usize, all: bool) -> Option<Arc<Segment>> {
         let mut state = self.state.lock();
@@ -678,7 +678,8 @@ impl Inbox {
     }
 
     /// Waits for a segment behind `passed` others, which begin at the place `begin` of the stream.
-    /// Also ends when those are no longer the first ones.
+    /// Also ends when those others are no longer the first segments, when the stream has ended, and
+    /// when there is an error to report. Fails as `Patience::wait` does.
     fn wait(&self, patience: Patience, passed: usize, begin: u64) -> Result<(), Errno> {
         let behind = usize::from(passed > 0);
         if behind > 0 {

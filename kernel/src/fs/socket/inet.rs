@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Takes the port of `local`, or a free one if that is 0, and stores it in the socket's
-    /// address. Fails with `EINVAL` if the socket is bound already.
+    /// address. Fails with `EINVAL` if the socket is bound already, and as [`PortUse::take`].
     fn take_port(&self, local: Endpoint) -> Result<(), Errno> {
         // A socket of ICMP has packets of one IP version only.
         let v6_only = self.settings().v6_only.get() || self.is_icmp();
@@ -127,7 +127,8 @@ impl Socket {
 
     /// Returns the destination that the address `bytes` names; a wildcard becomes the loopback
     /// address. Messages of a socket of version 6 may go to a plain address of version 4. Fails
-    /// with `unreachable` if the socket serves version 6 alone.
+    /// with `EINVAL` if `bytes` are too short or too long, with `EAFNOSUPPORT` for another family,
+    /// and with `unreachable` for version 4 if the socket serves version 6 alone.
     pub(super) fn destination(&self, bytes: &[u8], unreachable: Errno) -> Result<Endpoint, Errno> {
         let v6 = self.family() == Family::Inet6;
         let messages = !self.is_tcp();
@@ -390,7 +391,9 @@ impl Socket {
         }
     }
 
-    /// Waits until a connection attempt has succeeded or failed.
+    /// Waits until a connection attempt has succeeded or failed. Fails with `EINPROGRESS` if
+    /// `patience` allows no further wait, with `ECONNREFUSED` or another error if the attempt has
+    /// failed, and with the error of a signal.
     fn wait_for_turn(&self, patience: Patience) -> Result<(), Errno> {
         let waited = patience.wait(&self.notifier, || {
             self.state.lock().phase != Phase::Connecting || self.inbox.look().error
@@ -416,6 +419,8 @@ impl Socket {
     }
 
     /// `connect` of UDP or ICMP: sets the only address that the socket sends to and receives from.
+    /// An address of `AF_UNSPEC` removes it. Fails with `EINVAL` or `EAFNOSUPPORT` for an address
+    /// that the socket cannot use, and as [`Self::route`] and [`Self::bind_to_any_port`] do.
     fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
         if family == AF_UNSPEC {
             self.clear_aim();

@@ -39,7 +39,7 @@ const IFF_UP: u16 = 0x1;
 
 /// Bytes of `struct ifreq`: a name, then a value.
 const REQUEST: usize = 40;
-/// Bytes of the name in it.
+/// The size of the name at the start of `struct ifreq` in bytes.
 const NAME_ROOM: usize = 16;
 
 type Request = [u8; REQUEST];
@@ -150,8 +150,9 @@ fn keep(command: u32, argument: u64) -> SysResult {
     }
 }
 
-/// Lists the interfaces that have an address of version 4. `argument` is the address of a `struct
-/// ifconf`: a length, and a pointer.
+/// Lists the interfaces that have an address of version 4 (`SIOCGIFCONF`). `argument` is the
+/// address of a `struct ifconf`: a length, and a pointer. Returns 0. Fails with `EFAULT` for a bad
+/// address.
 fn list(argument: u64) -> SysResult {
     let mut asked = [0; 16];
     uaccess::copy_in(&mut asked, argument)?;

@@ -100,7 +100,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the socket's port. Takes one if it has none.
+    /// Returns the socket's port number. Takes a free one if the socket has none. Fails with
+    /// `EINVAL` if this is no netlink socket.
     fn netlink_port(&self) -> Result<u32, Errno> {
         if !self.is_bound() {
             match self.take_netlink_port(0, 0) {

@@ -309,7 +309,9 @@ impl Socket {
         self.inbox.is_urgent_inline()
     }
 
-    /// Checks whether the socket can receive anything.
+    /// Checks whether the socket can receive anything. Fails with the socket's pending error. Fails
+    /// with `EAGAIN` if it is connecting and `patience` is `None`. Otherwise fails with `EINVAL`
+    /// for a stream of `AF_UNIX` and with `ENOTCONN` for other sockets that are not connected.
     fn check_receives(&self, patience: Patience) -> Result<(), Errno> {
         if !self.kind().connects() || self.can_receive() {
             return Ok(());

@@ -251,8 +251,9 @@ fn score(binding: &Binding, to: Endpoint, from: Endpoint) -> Option<u32> {
     Some(exact + narrow + if remote.is_some() { 4 } else { 0 })
 }
 
-/// Returns the binding that matches most exactly. Of equal ones that all share the port by
-/// `SO_REUSEPORT`, the flow selects one. Of others, as on Linux, the last one is taken.
+/// Returns the binding that matches the addresses `to` and `from` most exactly, or `None` if none
+/// matches. Of equal ones that all share the port by `SO_REUSEPORT`, the flow selects one. Of
+/// others, as on Linux, the last one is taken.
 fn choose(users: &[Arc<Binding>], to: Endpoint, from: Endpoint) -> Option<&Arc<Binding>> {
     if let [only] = users {
         return score(only, to, from).map(|_| only);

@@ -62,7 +62,7 @@ pub(super) struct Queue {
     pub(super) closed: bool,
     /// The connection was reset.
     pub(super) reset: bool,
-    /// The pending error, which the owner's next call returns.
+    /// The pending error, which the owner's next call returns. `None` if there is none.
     pub(super) error: Option<Errno>,
     /// The number of the only inbox whose owner may send data here, because the owners are
     /// connected. `None` admits all senders.

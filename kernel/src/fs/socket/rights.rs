@@ -42,7 +42,7 @@ pub(super) static FLIGHTS: Mutex<Flights> = Mutex::new(Flights {
 /// Whether a socket is in flight. Changed with [`FLIGHTS`] locked.
 pub(super) static ANY_SOCKETS: AtomicBool = AtomicBool::new(false);
 
-/// The collector must look: something was closed while a socket was in flight.
+/// Whether the collector must look, because something was closed while a socket was in flight.
 pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
 /// Where the collector thread of [`super::collect`] waits.
 pub(super) static LOOKER: WaitQueue = WaitQueue::new();

@@ -25,7 +25,7 @@ pub(super) struct Segment {
     pub(super) rights: Slot,
     /// Whether descriptors were sent with the bytes, received by now or not.
     pub(super) has_rights: bool,
-    /// The header fields of a UDP or ICMP packet.
+    /// The header fields of a UDP or ICMP packet. `None` for other segments.
     pub(super) head: Option<Head>,
     /// The wall-clock time since 1970 at which the segment was sent, if the receiver had requested
     /// it.

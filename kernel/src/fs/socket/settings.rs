@@ -190,18 +190,19 @@ pub struct Settings {
     /// `SO_REUSEPORT`: the port may be shared with sockets that have the option too, listeners
     /// included.
     pub reuse_port: Switch,
-    /// `SO_KEEPALIVE`: kept and shown; a peer on the same machine needs no probes.
+    /// `SO_KEEPALIVE`. Only stored and returned to programs: a peer on the same machine needs no
+    /// probes.
     pub keep_alive: Switch,
     /// `SO_BROADCAST`: messages may be sent to broadcast addresses.
     pub broadcast: Switch,
-    /// `SO_DONTROUTE`: kept and shown.
+    /// `SO_DONTROUTE`. Only stored and returned to programs.
     pub no_route: Switch,
     /// `SO_BINDTODEVICE`: the number of the interface by which messages to groups leave, or 0 if
     /// none is set.
     pub interface: Number,
-    /// `TCP_CONGESTION` is `reno`: kept and shown.
+    /// Whether `TCP_CONGESTION` is `reno`. Only stored and returned to programs.
     pub reno: Switch,
-    /// `SO_PRIORITY`: kept and shown.
+    /// `SO_PRIORITY`. Only stored and returned to programs.
     pub priority: Number,
     /// `SO_RCVLOWAT`: the least number of bytes for which a receiving call on a stream waits. 0
     /// counts as 1.
@@ -211,29 +212,30 @@ pub struct Settings {
     pub linger: Switch,
     /// The seconds of `SO_LINGER`.
     pub linger_seconds: Number,
-    /// `TCP_NODELAY`: kept and shown; nothing is delayed.
+    /// `TCP_NODELAY`. Only stored and returned to programs: nothing is delayed.
     pub no_delay: Switch,
     /// `TCP_CORK` or `UDP_CORK`: sent data is held back.
     pub cork: Switch,
-    /// `TCP_QUICKACK` was switched off: kept and shown.
+    /// Whether `TCP_QUICKACK` was switched off. Only stored and returned to programs.
     pub slow_ack: Switch,
     /// The options `TCP_KEEPIDLE` and others, in the order of the table in
-    /// `syscall/socket_options/tcp.rs`: kept and shown. 0 stands for Linux's default.
+    /// `syscall/socket_options/tcp.rs`. Only stored and returned to programs. 0 stands for Linux's
+    /// default.
     pub tcp: [Number; 6],
     /// `IP_TOS`: UDP passes it to receivers.
     pub service: Number,
     /// `IP_TTL`: UDP passes it to receivers. 0: Linux's default.
     pub hops: Number,
-    /// `IP_MTU_DISCOVER` plus 1, or 0 for Linux's default: kept and shown, since no packet is too
-    /// large for the loopback interface.
+    /// `IP_MTU_DISCOVER` plus 1, or 0 for Linux's default. Only stored and returned to programs,
+    /// since no packet is too large for the loopback interface.
     pub discovery: Number,
     /// `IPV6_TCLASS`: UDP passes it to receivers.
     pub service6: Number,
     /// `IPV6_UNICAST_HOPS` plus 1, or 0 for Linux's default. UDP passes it to receivers.
     pub hops6: Number,
-    /// `IPV6_MTU_DISCOVER` plus 1, or 0 for Linux's default: kept and shown.
+    /// `IPV6_MTU_DISCOVER` plus 1, or 0 for Linux's default. Only stored and returned to programs.
     pub discovery6: Number,
-    /// `IPV6_DONTFRAG`: kept and shown.
+    /// `IPV6_DONTFRAG`. Only stored and returned to programs.
     pub whole: Switch,
     /// The control messages that come with received data.
     pub told: ToldSet,
@@ -247,11 +249,12 @@ pub struct Settings {
     pub v6_only: Switch,
     /// The options without a field here.
     pub kept: KeptValues,
-    /// `SO_DEBUG`: kept and shown.
+    /// `SO_DEBUG`. Only stored and returned to programs.
     pub debug: Switch,
-    /// `SO_LOCK_FILTER`: kept and shown, as no filter can be attached.
+    /// `SO_LOCK_FILTER`. Only stored and returned to programs, since no filter can be attached.
     pub lock_filter: Switch,
-    /// The bits of `SO_MAX_PACING_RATE` that are 0: kept and shown.
+    /// The value of `SO_MAX_PACING_RATE` with all bits inverted, so that the default is 0. The
+    /// value is shown to programs and has no effect.
     pub unpaced: AtomicU64,
     /// The form in which received messages carry their time, a number of [`Stamps`], or 0 for none.
     pub(super) stamps: Number,
@@ -263,13 +266,14 @@ pub struct Settings {
     pub group_interface4: Number,
     /// `IP_MULTICAST_IF`: the address by which the program has chosen the interface.
     pub group_source4: Number,
-    /// `IPV6_MULTICAST_IF`: kept and shown, as no message to a group of version 6 has a route.
+    /// `IPV6_MULTICAST_IF`. Only stored and returned to programs, since no message to a group of
+    /// version 6 has a route.
     pub group_interface6: Number,
-    /// `IP_UNICAST_IF`: kept and shown, as there is one interface.
+    /// `IP_UNICAST_IF`. Only stored and returned to programs, since there is one interface.
     pub unicast_interface4: Number,
-    /// `IPV6_UNICAST_IF`: kept and shown, as there is one interface.
+    /// `IPV6_UNICAST_IF`. Only stored and returned to programs, since there is one interface.
     pub unicast_interface6: Number,
-    /// `IPV6_ADDR_PREFERENCES`: kept and shown.
+    /// `IPV6_ADDR_PREFERENCES`. Only stored and returned to programs.
     pub preferences: Number,
     /// `ICMP_FILTER` and `ICMPV6_FILTER`: a bit for each type of packets that a raw socket does not
     /// receive.

@@ -79,7 +79,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// The backlog, if the socket listens.
     pub(super) listener: Option<Arc<Listener>>,
-    /// The listener whose backlog is full and in which this socket waits for a place (TCP).
+    /// The listener whose backlog is full and in which this socket waits for a place (TCP). `None`
+    /// if the socket does not wait.
     pub(super) waits_at: Option<Weak<Listener>>,
     /// A reference that keeps the socket's address in use. `None` if the socket is not bound.
     pub(super) bound: Option<Hold>,
@@ -102,7 +103,7 @@ pub(super) struct State {
 pub struct Socket {
     family: Family,
     kind: SocketKind,
-    /// `None` for `AF_UNIX`, and for netlink about routes.
+    /// The protocol of the socket. `None` for `AF_UNIX`, and for netlink about routes.
     protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,

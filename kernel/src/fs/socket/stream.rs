@@ -146,7 +146,10 @@ impl Socket {
         Ok(done)
     }
 
-    /// Returns the inbox of the peer, and the source address of the bytes.
+    /// Returns the inbox of the peer, and the source address of the bytes that this socket sends.
+    /// Fails with `EAGAIN` while the socket is connecting, with `ENOTCONN` if it is not connected,
+    /// and with `EPIPE` if it cannot send any more. TCP that was never connected fails with
+    /// `EPIPE`, too.
     fn receiver(&self) -> Result<(Arc<Inbox>, Address), Errno> {
         let state = self.state.lock();
         let peer = match state.phase {

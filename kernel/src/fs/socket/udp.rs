@@ -314,7 +314,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Puts one message into the inboxes of all receivers of its group or broadcast address.
+    /// Puts one message into the inboxes of all receivers of its group or broadcast address. Fails
+    /// with `ENOBUFS` if memory is short.
     fn deliver_to_many(&self, parcel: &Parcel, mut segment: Arc<Segment>) -> Result<(), Errno> {
         let Parcel { source, head, .. } = *parcel;
         let group = head.to.ip;

@@ -37,6 +37,7 @@ impl Socket {
     }
 
     /// Binds the socket to a free name if it has none. A receiver that is to answer needs the name.
+    /// Fails with `ENOSPC` if all such names are in use.
     fn bind_to_any(&self) -> Result<(), Errno> {
         if self.is_bound() {
             return Ok(());
@@ -96,7 +97,9 @@ impl Socket {
         }
     }
 
-    /// Returns the socket of this type with a name.
+    /// Returns the socket with the name `name`. Fails with `ECONNREFUSED` if there is none, with
+    /// `EPROTOTYPE` if its type is another, with `EINVAL` for an empty name, and as a walk to a
+    /// path. Fails with `EACCES` without the right to write to the socket's node.
     fn find(
         &self,
         name: &UnixName,
@@ -171,7 +174,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Connects this datagram socket to `other`. It sends there, and receives from there alone.
+    /// Connects this datagram socket to `other`: from now on this socket sends to `other` and
+    /// receives from `other` alone. Fails with `EPERM` if `other` is connected to another socket.
     fn aim(&self, other: &Self) -> Result<(), Errno> {
         if !other.inbox.admits(self.inbox.id()) {
             return Err(Errno::EPERM);
@@ -212,7 +216,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the inbox that a message goes to, and whether it is that of the connected peer.
+    /// Returns the inbox that a message goes to, and whether it is that of the connected peer. The
+    /// message goes to the peer if `to` is `None` or the socket is no datagram socket. Fails with
+    /// `ENOTCONN` if there is no peer, with `EINVAL` for a malformed address, and as
+    /// [`Self::find`].
     fn receiver_of_message(
         &self,
         to: Option<(&[u8], Caller<'_>)>,

@@ -281,7 +281,8 @@ impl TmpNode {
     }
 
     /// Enters `entry` of the host's `folder`, which is below this directory, unless the name is
-    /// known here.
+    /// known here. Fails with `EIO` if the file type is unknown, and with `ENAMETOOLONG` or
+    /// `ENOMEM`.
     fn enter_entry(&self, folder: &Arc<[u8]>, entry: &Entry<'_>) -> Result<(), Errno> {
         let directory = self.directory()?;
         if !directory.knows(entry.name) {
@@ -570,8 +571,8 @@ impl Regular {
         Ok(wanted)
     }
 
-    /// Enters a page that was read. Returns the page that the file has now, which may be another
-    /// one, or `None` if the file was cut.
+    /// Enters the page `frame`, which was read from the host, at `index`. Returns the page that the
+    /// file has now, which may be another one, or `None` if the file was cut. Fails with `ENOMEM`.
     fn enter_fetched(
         &self,
         fs: &Tmpfs,

@@ -282,7 +282,8 @@ impl Directory {
     }
 
     /// Takes an empty directory, whose identity is `id`, out of the tree. The caller holds
-    /// `SEVERAL`.
+    /// `SEVERAL`. Fails with `EBUSY` if a file system is mounted there, with `ENOTEMPTY` if the
+    /// directory has entries, and with `EAGAIN` if the host's entries must be fetched again.
     fn retire(&self, id: NodeId) -> Result<(), Errno> {
         let mut state = self.state.lock();
         // A mount through a bind mount registers first, and then checks whether the directory is
@@ -665,7 +666,8 @@ pub(super) fn rename(
     }))
 }
 
-/// Swaps two entries. The caller holds `SEVERAL`.
+/// Swaps two entries: `name` of `from`, which is `source`, and `new_name` of `to`, which is
+/// `target`. The caller holds `SEVERAL`. Fails with `ENOENT` if an entry is gone.
 fn exchange(
     from: &TmpNode,
     name: &[u8],
@@ -726,8 +728,8 @@ const LISTED_AT_ONCE: usize = 16;
 type Listed = (u64, Arc<[u8]>, u64, FileKind);
 
 impl TmpNode {
-    /// Returns the first entries with a cookie of at least `cookie`. If there are fewer than fit,
-    /// they are the last ones.
+    /// Returns the first entries with a cookie of at least `cookie`. The rest of the array is
+    /// `None` if there are fewer.
     fn entries_from(&self, cookie: u64) -> [Option<Listed>; LISTED_AT_ONCE] {
         let mut listed = [const { None }; LISTED_AT_ONCE];
         if let Ok(directory) = self.directory() {

@@ -37,7 +37,8 @@ pub const TYPE: FileSystemType = FileSystemType {
     maker: Maker::Anew(make),
 };
 
-/// Returns the mount options, and the page size that they choose.
+/// Returns the mount options, and the page size that they choose. Fails with `EINVAL` if an option
+/// is malformed or there is no pool of that page size.
 fn parse(text: &[u8]) -> Result<(HugetlbfsOptions, PageSize), Errno> {
     let size = match HugetlbfsOptions::page_bytes(text)? {
         Some(bytes) => PageSize::of_bytes(bytes).ok_or(Errno::EINVAL)?,
@@ -86,7 +87,8 @@ impl FileSystem for Mounted {
         &self.0.volume
     }
 
-    /// As on Linux, only the flags change.
+    /// Checks the mount options and ignores their values: as on Linux, a remount changes only the
+    /// flags. Fails as [`parse`] does.
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
         parse(options).map(|_| ())
     }
@@ -291,7 +293,9 @@ impl File for OpenHuge {
         Seeks::Anywhere
     }
 
-    /// As on Linux, all of it counts as data.
+    /// Returns `offset` as the place of the next data, or the file's size as that of the next hole
+    /// (`hole`). As on Linux, the whole file counts as data. Fails with `ENXIO` if `offset` is not
+    /// within the file.
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         let size = self.file()?.bytes();
         if offset >= size {

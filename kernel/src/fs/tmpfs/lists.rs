@@ -66,7 +66,7 @@ const fn name(default: bool) -> &'static [u8] {
     if default { DEFAULT } else { ACCESS }
 }
 
-/// Copies bytes to the heap.
+/// Copies bytes to the heap. Fails with `ENOMEM`.
 fn copy(bytes: &[u8]) -> Result<Box<[u8]>, Errno> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len())
@@ -76,7 +76,7 @@ fn copy(bytes: &[u8]) -> Result<Box<[u8]>, Errno> {
 }
 
 impl Attributes {
-    /// Returns the list in the attribute `name`.
+    /// Returns the access list in the attribute `name`, or `None` if the file does not have it.
     fn list(&self, name: &[u8]) -> Option<&[u8]> {
         self.extended.as_ref()?.all().get(name)
     }

@@ -341,7 +341,9 @@ impl TmpNode {
         })
     }
 
-    /// Creates a node as `new` says, to be entered in this directory as `name`.
+    /// Creates a node of the kind `new`, which the caller will enter in this directory as `name`.
+    /// Fails with `ENOSPC` if a limit of the file system does not allow it, and with `EINVAL` for a
+    /// symbolic link in a file system of huge pages.
     fn make(
         &self,
         name: &[u8],

@@ -51,7 +51,8 @@ fn new_limit(wanted: Option<u64>, old: &AtomicU64, used: &AtomicU64) -> Result<O
     Ok(wanted)
 }
 
-/// Returns the policy that a value of `huge=` names.
+/// Returns the policy that a value of `huge=` names, or `None` without a value. Fails with `EINVAL`
+/// for a name that mounts may not use (`deny`, `force`) and for an unknown one.
 fn block_policy(value: Option<&[u8]>) -> Result<Option<SharedPolicy>, Errno> {
     let Some(value) = value else {
         return Ok(None);

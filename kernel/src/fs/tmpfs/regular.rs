@@ -238,6 +238,8 @@ impl Regular {
     }
 
     /// Returns the page at `index`. Fills a hole with a page of zeros. The caller holds `writing`.
+    /// Fails with `ENOSPC` if the file system is full, with `ENOMEM`, and with an error of reading
+    /// the host's file.
     fn page_or_new(&self, node: &TmpNode, index: u64) -> Result<FrameRef, Errno> {
         let fs = &*node.fs;
         if let Some(frame) = self.content.lock().pages.get(index) {
@@ -254,7 +256,7 @@ impl Regular {
     }
 
     /// Returns the page at `index` for a mapping. Fills a hole with a page of zeros. Returns `None`
-    /// if the file ends before it.
+    /// if the file ends before it. Fails as [`Self::page_or_new`] does.
     fn mapped_page(
         &self,
         node: &TmpNode,
@@ -291,7 +293,9 @@ impl Regular {
         })
     }
 
-    /// Enters a charged page. Uncharges it if the file ends before it or has another page there.
+    /// Enters a charged page. If the file has another page at `index`, returns that page. If
+    /// `place` is `InFile` and the file ends before `index`, enters nothing. Fails with `ENOMEM`.
+    /// In all these cases the page is no longer charged.
     fn enter(
         &self,
         node: &TmpNode,
@@ -357,7 +361,8 @@ impl Regular {
         }
     }
 
-    /// Makes the bytes of `range` zero, and frees whole pages. The caller holds `writing`.
+    /// Makes the bytes of `range` zero, and frees whole pages. The caller holds `writing`. Fails
+    /// with an error of reading the host's file.
     fn punch(&self, node: &TmpNode, range: Range<u64>) -> Result<(), Errno> {
         let fs = &*node.fs;
         self.fetch_whole(node)?;
@@ -382,7 +387,7 @@ impl Regular {
 }
 
 /// Returns the page that `make` allocates, charged to the limit of `fs`. If `fs` is full, frees
-/// pages first.
+/// pages first. Fails with `ENOSPC` if none could be freed, and with the error of `make`.
 fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result<FrameRef, Errno> {
     while let Err(error) = fs.charge_page() {
         // Bounded by the number of files with pages to free.
@@ -548,9 +553,9 @@ impl PageSource for TmpNode {
 
 /// An open regular file.
 enum OpenRegular {
-    /// Does not count as a writer.
+    /// The open file does not count as a writer.
     Reads(Reader),
-    /// Counts as a writer.
+    /// The open file counts as a writer.
     Writes(Arc<Writer>),
 }
 
@@ -642,7 +647,8 @@ impl OpenRegular {
     }
 
     /// Writes the next `count` bytes of `from`, which lie within one page, at the file offset
-    /// `offset`. Returns how many bytes were written.
+    /// `offset`. Returns how many bytes were written. Fails with the error of `from`, with `ENOSPC`
+    /// or `ENOMEM`, and with an error of reading the host's file.
     fn write_page(
         &self,
         regular: &Regular,

@@ -56,7 +56,8 @@ enum News {
 }
 
 impl TmpNode {
-    /// Returns the host's file that this node shows, if the host must be asked about it.
+    /// Returns the host's file that this node shows, if the host must be asked about it. Returns
+    /// `None` otherwise.
     fn to_renew(&self) -> Option<&FileBelow> {
         let Body::Regular(regular) = &self.body else {
             return None;
@@ -107,8 +108,9 @@ impl TmpNode {
         }
     }
 
-    /// Removes the entry `name` and fails with `ENOENT`. Returns `node` if a program has changed or
-    /// moved it, or another node that has the name by now.
+    /// Removes the entry `name`, which is `node`, and fails with `ENOENT`. If a program has changed
+    /// or moved `node`, removes nothing and returns `node`. If another node has the name by now,
+    /// returns that node.
     fn without(&self, name: &[u8], node: Arc<Self>) -> Result<Arc<Self>, Errno> {
         if !node.is_as_below() {
             return Ok(node);

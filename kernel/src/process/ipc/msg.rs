@@ -53,7 +53,8 @@ fn mark() -> Mark {
 }
 
 /// Returns the number of the queue with the key `key` after a check of the rights in `flags`.
-/// Returns `None` if a `get` call with `flags` must create the queue.
+/// Returns `None` if a `get` call with `flags` must create the queue. Fails with `ENOENT`, `EEXIST`
+/// and `EACCES` as `msgget(2)` does.
 fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
     let found = super::find(table, key, flags)?;
     if let Some(id) = found {

@@ -128,7 +128,8 @@ impl Semaphores {
 }
 
 /// Returns the number of the set with the key `key` after a check of its size and of the rights in
-/// `flags`. Returns `None` if a `get` call with `flags` must create the set.
+/// `flags`. Returns `None` if a `get` call with `flags` must create the set. Fails with `ENOENT`,
+/// `EEXIST`, `EINVAL` and `EACCES` as `semget(2)` does.
 fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.sets, key, flags)? else {
         return Ok(None);

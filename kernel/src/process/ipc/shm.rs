@@ -33,9 +33,10 @@ const SHM_RDONLY: u32 = 0o10000;
 const SHM_RND: u32 = 0o20000;
 const SHM_REMAP: u32 = 0o40000;
 const SHM_EXEC: u32 = 0o100_000;
-/// In a segment's mode: the segment is destroyed with its last attachment.
+/// The bit in a segment's mode that says that the segment is destroyed with its last attachment.
 const SHM_DEST: u32 = 0o1000;
-/// In a segment's mode: the pages stay in memory, as they do without it.
+/// The bit in a segment's mode that says that the program has locked the pages (`SHM_LOCK`). It has
+/// no effect, since pages always stay in memory.
 const SHM_LOCKED: u32 = 0o2000;
 
 /// The limits on System V shared memory that `/proc/sys/kernel/shm*` shows.
@@ -76,7 +77,8 @@ struct Memory {
 
 impl Memory {
     /// Makes memory of `bytes` bytes with the flags of `shmget`. Flags that ask for another kind of
-    /// memory are handled here.
+    /// memory are handled here. Fails with `ENOMEM` if the pages cannot be reserved or committed,
+    /// and with `EINVAL` for a size without a pool.
     fn new(bytes: u64, flags: u32) -> Result<Self, Errno> {
         if flags & SHM_HUGETLB != 0 {
             let size = hugetlb::named_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
@@ -170,7 +172,8 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
 });
 
 impl Table {
-    /// Takes a segment out if it must be destroyed now. The caller drops it without a lock held.
+    /// Takes the segment `id` out of the table if it must be destroyed now, and otherwise returns
+    /// `None`. The caller drops it without a lock held.
     fn take_if_done(&mut self, id: i32) -> Option<Segment> {
         self.segments.get(id).ok().filter(|s| s.is_done())?;
         self.take(id)
@@ -194,7 +197,7 @@ impl Table {
 /// One attachment of a segment.
 struct Attached {
     id: i32,
-    /// The mapping exists, so its end counts as a detachment.
+    /// Whether the mapping exists, so that its end counts as a detachment.
     is_mapped: AtomicBool,
 }
 
@@ -300,7 +303,8 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
 }
 
 /// Returns the number of the segment with the key `key` after a check of its size and of the rights
-/// in `flags`. Returns `None` if a `get` call with `flags` must create the segment.
+/// in `flags`. Returns `None` if a `get` call with `flags` must create the segment. Fails with
+/// `ENOENT`, `EEXIST`, `EINVAL` and `EACCES` as `shmget(2)` does.
 fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i32>, Errno> {
     let Some(id) = super::find(&table.segments, key, flags)? else {
         return Ok(None);

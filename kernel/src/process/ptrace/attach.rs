@@ -25,7 +25,8 @@ use machine::sched::work;
 /// References to a tracer and its process that a tracee has given up.
 type Unlinked = (Option<Arc<Task>>, Option<Arc<Process>>);
 
-/// Reserves room for one more tracee in a tracer's list. The caller holds the table's lock.
+/// Reserves room for one more tracee in a tracer's list. The caller holds the table's lock. Fails
+/// with `ENOMEM`.
 fn reserve(tracer: &Task) -> Result<(), Errno> {
     let mut relations = tracer.process().relations.lock();
     relations.tracees.try_reserve(1).map_err(|_| Errno::ENOMEM)
@@ -191,7 +192,8 @@ pub(crate) fn credentials_for_program(task: TaskRef) -> (Credentials, bool, Opti
     (new, secure, Some(Gain(task)))
 }
 
-/// Makes the current thread trace the thread `tid`, with `seized` as options if it is seized.
+/// Makes the current thread trace the thread `tid`. If `seized` is given, seizes the thread with
+/// these options instead of sending it SIGSTOP. Fails as [`attach`] does.
 fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
     let tracer = process::current().to_arc();
@@ -421,8 +423,10 @@ impl LeaderGone {
     }
 }
 
-/// Finishes the end of a tracee once its tracer has seen it, or cannot see it any more. The caller
-/// holds the table's lock and drops the result without it.
+/// Finishes the end of `tracee` once its tracer has seen that end, or cannot see it any more:
+/// releases the thread's number or, for a main thread, notifies the parent of the process. `before`
+/// says which process was notified when the tracee ended. If that reaps the process, returns the
+/// table's reference to it. The caller holds the table's lock and drops the result without it.
 #[must_use]
 fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Process>> {
     let process = tracee.process();

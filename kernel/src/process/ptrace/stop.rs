@@ -117,8 +117,8 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
     (!task.killed()).then_some(Released { code, info, tracer })
 }
 
-/// Ends the current thread's stop. Returns the signal with which the thread continues, and its
-/// details.
+/// Ends the current thread's stop. Returns the number of the signal with which the thread
+/// continues, or 0 for none, and the details of the signal that stopped the thread, if any.
 fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
     let mut all = task.tracee().lock();
     // The state stays while the tracee is inside a stop.

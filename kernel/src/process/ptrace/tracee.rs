@@ -20,7 +20,7 @@ use machine::sync::{SpinGuard, SpinLock};
 /// The state of a thread as a tracee, and as a tracer of other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tracee {
-    /// `None` if no thread traces this one.
+    /// The state of the tracing. `None` if no thread traces this one.
     state: SpinLock<Option<Box<State>>>,
     /// Whether the thread traces other threads, or has done so.
     traces: AtomicBool,

@@ -8,7 +8,7 @@ pub const SIG_DFL: u64 = 0;
 /// `sa_handler` to ignore the signal.
 pub const SIG_IGN: u64 = 1;
 
-/// `sa_flags`: no SIGCHLD when a child stops.
+/// `sa_flags`: the parent gets no SIGCHLD when a child stops.
 pub const SA_NOCLDSTOP: u64 = 1;
 /// `sa_flags`: children do not become zombies.
 pub const SA_NOCLDWAIT: u64 = 2;

@@ -46,9 +46,9 @@ fn has_codes(signal: Signal) -> bool {
     )
 }
 
-/// Sends a signal about `notice` to the owner with credentials `to`, if that is allowed. Sends the
-/// chosen signal. Sends SIGIO if none is chosen or the chosen one finds no room. Sends SIGURG for
-/// urgent data.
+/// Sends a signal about `notice` to the owner with credentials `to`, if that is allowed. Sends
+/// SIGURG for urgent data, and otherwise the chosen signal. Sends SIGIO if none is chosen or `send`
+/// fails for the chosen one.
 fn tell(notice: Notice, to: &Credentials, send: impl Fn(SigInfo) -> Result<(), Errno>) {
     if !may_tell(notice.users, to) {
         return;

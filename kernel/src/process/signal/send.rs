@@ -93,7 +93,8 @@ pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
 }
 
 /// Sends `info` to `target`, which is `process` or one of its threads. `table` is the process table
-/// if the caller holds its lock.
+/// if the caller holds its lock. Fails with `EAGAIN` if the details of a realtime signal find no
+/// room.
 fn send(
     process: &Arc<Process>,
     target: Target<'_>,

@@ -214,7 +214,9 @@ fn wait_for_vfork(child: &Task, is_thread: bool) {
     };
 }
 
-/// Gives the parent a descriptor of the child, and writes its number to `address`.
+/// Gives the parent a descriptor of the child, and writes the descriptor's number to `address`.
+/// Returns the number and the open file. Fails with `EMFILE` or `ENOMEM` if there is no room for a
+/// descriptor, and with `EFAULT` for a bad address. The parent has no new descriptor then.
 fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errno> {
     let file = pidfd::open(task.process().clone(), false);
     let fd = caller::install(file.clone(), true)?;
@@ -226,7 +228,8 @@ fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errn
 }
 
 /// Makes the task, and its process if new, with copies or shares of the parent's resources. They
-/// are not in the table yet.
+/// are not in the table yet. Fails with `ENOMEM`, with `EINTR` if the parent is being killed, and
+/// with `EINVAL` if the parent has no user memory.
 fn make(
     request: &CloneRequest,
     frame: &UserFrame,
@@ -363,7 +366,8 @@ fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     }
 }
 
-/// Enters the task into its process, the table and its parent's children.
+/// Enters the task into its process, the table and its parent's children. Fails with `EAGAIN` if
+/// the process ends or one of its threads executes a program, and with `ENOMEM`.
 fn enter(
     request: &CloneRequest,
     parent: TaskRef,

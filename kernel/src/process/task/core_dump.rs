@@ -190,7 +190,7 @@ fn kin(task: &Task, number: u32) -> Kin {
     }
 }
 
-/// Notes the current thread's registers.
+/// Adds a note with the current thread's registers. Fails with `ENOMEM`.
 fn note_thread(
     notes: &mut Notes,
     task: TaskRef,
@@ -219,7 +219,7 @@ fn note_thread(
     notes.thread(&thread).map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes the current thread's floating-point registers.
+/// Adds a note with the current thread's floating-point registers. Fails with `ENOMEM`.
 fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<(), Errno> {
     let user = task.user_state().expect("a user task");
     // SAFETY: only the current task uses its FPU state, and no other reference to it exists.
@@ -227,7 +227,7 @@ fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<()
     notes.floats(&image.legacy()).map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes the state of the process as a whole.
+/// Adds a note with the state of the process as a whole. Fails with `ENOMEM`.
 fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Result<(), Errno> {
     let process = task.process();
     let mut arguments = [0; 79];
@@ -257,7 +257,8 @@ fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Resul
     notes.process(&about).map_err(|_| Errno::ENOMEM)
 }
 
-/// Notes the auxiliary vector of the program, if its memory is still mapped.
+/// Adds a note with the auxiliary vector of the program. Adds none if the vector's memory is not
+/// mapped any more. Fails with `ENOMEM`.
 fn note_auxiliary(notes: &mut Notes, space: &AddressSpace) -> Result<(), Errno> {
     let range = space.aux_range();
     let mut words = [0; 512];
@@ -269,7 +270,7 @@ fn note_auxiliary(notes: &mut Notes, space: &AddressSpace) -> Result<(), Errno> 
     notes.auxiliary(words).map_err(|_| Errno::ENOMEM)
 }
 
-/// Returns the areas of a space, at most the number that a core file can have.
+/// Returns the areas of a space, at most the number that a core file can have. Fails with `ENOMEM`.
 fn areas(space: &AddressSpace) -> Result<Vec<VmaInfo>, Errno> {
     let mut areas = Vec::new();
     let mut all = true;
@@ -285,7 +286,8 @@ fn areas(space: &AddressSpace) -> Result<Vec<VmaInfo>, Errno> {
     if all { Ok(areas) } else { Err(Errno::ENOMEM) }
 }
 
-/// Creates the file. Removes a file that has its name.
+/// Creates the core file. Removes a file that has its name. Fails as the creation of a file does,
+/// with `EINVAL` if it is no regular file, and with `ENOMEM`.
 fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     let process = task.process();
     let credentials = process.credentials();
@@ -355,8 +357,9 @@ struct Writer<'a> {
 struct Cut;
 
 impl Writer<'_> {
-    /// Writes bytes that a reader can use only in units of `unit`. The limit cuts between two
-    /// units.
+    /// Writes bytes that a reader can use only in units of `unit` bytes. If the limit does not
+    /// allow all of `bytes`, writes the whole units that fit. Fails if not all bytes were written,
+    /// or the task is being killed.
     fn put(&mut self, bytes: &[u8], unit: usize) -> Result<(), Cut> {
         if self.task.killed() {
             return Err(Cut);
@@ -375,7 +378,7 @@ impl Writer<'_> {
     }
 
     /// Writes the present pages of a range; absent ones stay holes. Untouched pages of a private
-    /// file mapping are read from the file.
+    /// file mapping are read from the file. Fails as [`Self::put`] does.
     fn put_pages(
         &mut self,
         space: &AddressSpace,

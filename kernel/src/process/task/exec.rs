@@ -53,7 +53,9 @@ struct Gathered {
 }
 
 impl UserStrings {
-    /// Copies the strings from user memory.
+    /// Copies the arguments and the environment from user memory. Fails with `E2BIG` if they are
+    /// too long, with `EFAULT` for a bad address, with `ENOMEM`, and with `EINTR` if the task is
+    /// being killed.
     fn gather(&self) -> Result<Gathered, Errno> {
         let (args, env) = (count_strings(self.args)?, count_strings(self.env)?);
         let stack = process::current().process().limit(limits::index::STACK);
@@ -77,7 +79,8 @@ fn breathe(count: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the number of strings before a vector's null pointer.
+/// Returns the number of strings before a vector's null pointer. Fails with `E2BIG` for too many,
+/// with `EFAULT` for a bad address, and with `EINTR` if the task is being killed.
 fn count_strings(vector: u64) -> Result<usize, Errno> {
     const WORD: usize = size_of::<u64>();
     /// The number of pointers that are read together.
@@ -103,7 +106,9 @@ fn count_strings(vector: u64) -> Result<usize, Errno> {
     Err(Errno::E2BIG)
 }
 
-/// Copies `count` strings and subtracts their bytes from `room`.
+/// Copies `count` strings and subtracts their bytes from `room`. Fails with `E2BIG` if one is too
+/// long or `room` is too small, with `EFAULT` for a bad address, with `ENOMEM`, and with `EINTR` if
+/// the task is being killed.
 fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, Errno> {
     let mut strings = Strings::default();
     for at in 0..count {
@@ -267,7 +272,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
 }
 
 /// Ends all other threads of the process and waits until they are gone. The current thread becomes
-/// the main thread.
+/// the main thread. Fails with `EAGAIN` if the process ends, or another thread executes a program.
 fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     let process = task.process();
     {
@@ -312,7 +317,9 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Replaces the current program. The task gets `name`.
+/// Replaces the current program by `program`, whose image is `loaded`, in a process with one
+/// thread. `files` and `actions` are the descriptors and the signal actions from now on. `frame`
+/// becomes the state of the new program's first instruction. The task gets `name`.
 fn replace(
     task: TaskRef,
     name: &[u8],

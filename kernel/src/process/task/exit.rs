@@ -168,7 +168,8 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
 }
 
 /// Ends the process after its last thread: frees its resources, hands its children on, and notifies
-/// the parent.
+/// the parent. `own` is the status of the last thread `task`. Returns the table's reference to
+/// `task`, or `None` if the table has none. The caller drops the result without the table's lock.
 fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option<Arc<Task>> {
     process.timers.clear();
     let resources = core::mem::take(&mut *process.resources.lock());

@@ -62,7 +62,7 @@ pub(super) struct Program {
     pub(super) file: ElfFile,
     /// The interpreter that loads `file`, if `file` names one.
     interpreter: Option<ElfFile>,
-    /// The user who runs the program may also read it.
+    /// Whether the user who runs the program may also read it.
     pub(super) readable: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Program {
 #[derive(Copy, Clone)]
 struct Place {
     program: u64,
-    /// 0 if there is no interpreter.
+    /// The load bias of the interpreter; 0 if there is no interpreter.
     interpreter: u64,
 }
 
@@ -183,7 +183,9 @@ impl Program {
         })
     }
 
-    /// Maps the stack and fills in the ABI's initial contents. Returns the stack pointer.
+    /// Maps the stack and fills in the ABI's initial contents. Returns the stack pointer. Fails
+    /// with `E2BIG` if the contents are larger than the `limit` of the stack, and with the errors
+    /// of mapping the stack.
     fn build_stack(
         &self,
         vm: &Arc<AddressSpace>,

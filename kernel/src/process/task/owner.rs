@@ -41,6 +41,8 @@ fn task_of(thread: &Thread) -> &Task {
     unsafe { NonNull::from(thread).cast::<Task>().as_ref() }
 }
 
+/// Drops the reference to the task of `thread`.
+///
 /// # Safety
 /// The contract of [`Owner::release`].
 unsafe fn release(thread: NonNull<Thread>) {
@@ -98,7 +100,8 @@ fn switch(previous: &Thread, next: &Thread) {
     arch::set_gs_base_user(user.gs_base());
 }
 
-/// The first code that a task runs.
+/// Runs when a task gets the CPU for the first time. A kernel task calls its body, a user task goes
+/// to user mode.
 fn begin() -> ! {
     let task = current();
     if let Some(body) = task.body {

@@ -26,7 +26,7 @@ use machine::sync::{SpinLock, WaitQueue};
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus(pub u32);
 
-/// In a status: there is a core file.
+/// The bit in a wait status that says that there is a core file.
 const CORE: u32 = 0x80;
 
 impl WaitStatus {
@@ -195,13 +195,13 @@ impl Group {
 pub(crate) struct Relations {
     /// The parent. `None` for init, for the kernel's own process and for a reaped process.
     pub(crate) parent: Option<Arc<Process>>,
-    /// The first child in the list of children, which `next_sibling` continues. A child that this
-    /// process creates or inherits is added at the end. The list needs no allocation, so a child
-    /// can always be given to another parent.
+    /// The first child in the list of children, which `next_sibling` continues. `None` if there is
+    /// no child. A child that this process creates or inherits is added at the end. The list needs
+    /// no allocation, so a child can always be given to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
     /// The number of the last child; 0 if there is none.
     pub(crate) last_child: u32,
-    /// The next child in the list of the parent.
+    /// The next child in the list of the parent. `None` if this is the last.
     pub(crate) next_sibling: Option<Arc<Process>>,
     /// The number of the previous sibling; 0 if this is the first.
     pub(crate) previous_sibling: u32,
@@ -212,7 +212,8 @@ pub(crate) struct Relations {
     /// The exit status. `None` until the last thread has ended. It stays after the parent has
     /// waited for the process, which is not in the process table any more then.
     pub(crate) zombie: Option<WaitStatus>,
-    /// The signal of a stop that no wait of the parent has reported yet.
+    /// The signal of a stop that no wait of the parent has reported yet. `None` if there is no such
+    /// stop.
     pub(crate) stop_report: Option<Signal>,
     /// Whether the process has continued and no wait of the parent has reported that yet.
     pub(crate) continue_report: bool,
@@ -220,7 +221,7 @@ pub(crate) struct Relations {
     pub(crate) exit_signal: u32,
     /// The resources that children have used, of those that were waited for.
     pub(crate) children_usage: Usage,
-    /// The process has called exec, so the parent's `setpgid` is refused.
+    /// Whether the process has called exec, so that the parent's `setpgid` is refused.
     pub(crate) has_execed: bool,
     /// The controlling terminal. `None` if there is none.
     pub(crate) terminal: Option<Arc<Terminal>>,
@@ -231,7 +232,8 @@ pub(crate) struct Relations {
     pub(crate) tracees: Vec<Arc<Task>>,
     /// The process that traces the main thread. `None` if no thread traces it.
     pub(crate) tracer: Option<Arc<Process>>,
-    /// In a session leader whose terminal was hung up: the foreground group at that time; else 0.
+    /// For a session leader whose terminal was hung up, the foreground group at that time.
+    /// Otherwise 0.
     pub(crate) hung_group: u32,
 }
 

@@ -107,7 +107,8 @@ impl Task {
         });
     }
 
-    /// Changes its scheduling parameters unless `change` fails. `change` runs with the lock held,
+    /// Calls `change` with the scheduling parameters of this task, and stores the changed ones. If
+    /// `change` fails, stores nothing and fails with its error. `change` runs with the lock held,
     /// so the parameters that it reads stay until the change is made.
     fn try_change_scheduling(
         &self,

@@ -125,7 +125,7 @@ pub fn start(boot: &'static BootInfo, settings: Settings) -> ! {
 
 static FIRST: Once<Arc<Task>> = Once::new();
 
-/// Init: starts the program, reaps orphans, and ends the VM with the program.
+/// Runs init: starts the program, reaps orphans, and ends the VM with the program.
 fn init() {
     if SETTINGS.get().is_some_and(|settings| settings().is_err()) {
         end(WaitStatus::exited(NOT_SET_UP));
@@ -223,7 +223,8 @@ fn say_what_is_closed(context: &fs::Context, who: &Credentials, path: &[u8]) {
     }
 }
 
-/// Returns the program's credentials: root's, unless the host names another user.
+/// Returns the program's credentials: root's, unless the host names another user. Fails if the file
+/// with the user cannot be read or is malformed.
 fn user(context: &fs::Context) -> Result<Arc<Credentials>, StartError> {
     let strings = match read_strings(context, USER.as_bytes()) {
         Err(Errno::ENOENT) => return Ok(root_credentials()),
@@ -236,7 +237,8 @@ fn user(context: &fs::Context) -> Result<Arc<Credentials>, StartError> {
     Ok(Arc::new(who))
 }
 
-/// Mounts the volumes that the host lists.
+/// Mounts the volumes that the host lists. Fails if the list cannot be read or a volume cannot be
+/// mounted.
 fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
     if !drivers::volume::is_there() {
         return Ok(());
@@ -304,7 +306,7 @@ pub(super) fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings
     Ok(strings)
 }
 
-/// Makes process 2 with the program at `path`.
+/// Makes process 2 with the program at `path`. Fails as opening and executing the program does.
 fn spawn(
     context: Arc<fs::Context>,
     path: &[u8],

@@ -16,13 +16,13 @@ const GROUP_CHUNKS: usize = GROUP as usize / CHUNK;
 /// The objects with a number. The number is free if there are none.
 #[derive(Debug, Default)]
 struct Slot {
-    /// A live thread.
+    /// The live thread with this number, if any.
     task: Option<Arc<Task>>,
-    /// A process, zombies too.
+    /// The process with this number, if any. Zombies count, too.
     process: Option<Arc<Process>>,
-    /// Reserved for a task that is being made.
+    /// Whether the number is reserved for a task that is being made.
     reserved: bool,
-    /// A thread with this number has ended, and its tracer must wait for it.
+    /// Whether a thread with this number has ended, and its tracer must wait for it.
     kept: bool,
     /// Processes of the group with this number.
     group_members: u32,
@@ -54,7 +54,8 @@ impl Chunk {
         used: 0,
     };
 
-    /// Returns the chunk with the slot of a number, and makes it if necessary.
+    /// Returns the chunk with the slot of a number. Allocates the chunk if necessary. Fails with
+    /// `ENOMEM`.
     fn of(groups: &mut [Vec<Self>; GROUPS], number: u32) -> Result<&mut Self, Errno> {
         let group = &mut groups[(number / GROUP) as usize];
         if group.is_empty() {

@@ -14,7 +14,7 @@ use machine::sync::SpinGuard;
 /// The children and tracees that a wait is for.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum WaitFor<'a> {
-    /// All.
+    /// All children and tracees.
     Any,
     /// The child with this number.
     Pid(u32),
@@ -147,8 +147,8 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
     look_at_tracees(table, process, which, options, result)
 }
 
-/// Searches the tracees of the process's threads, after the search among its children gave
-/// `result`.
+/// Searches the tracees of the threads of `process`. `result` is that of the search among its
+/// children. Returns the result of both searches.
 fn look_at_tracees(
     mut table: SpinGuard<'_, Table>,
     process: &Arc<Process>,
@@ -231,7 +231,8 @@ fn waited_of(tracee: &Task, status: WaitStatus) -> Waited {
     }
 }
 
-/// Takes the continuation of a traced child, which the parent may see, too.
+/// Takes the report that a traced child continues, which the parent may see, too. Returns `None` if
+/// there is none or `options` do not ask for it.
 fn take_continued(child: &Process, options: WaitOptions) -> Option<Waited> {
     if child.relations.lock().zombie.is_some() {
         return None;
@@ -261,7 +262,8 @@ fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
         && (options.contains(WaitOptions::ALL) || is_clone == options.contains(WaitOptions::CLONE))
 }
 
-/// Returns the child's change that `options` ask for. Clears it unless `NOWAIT` is set.
+/// Returns the child's change that `options` ask for, or `None` if there is none. Clears the report
+/// of a stop or a continuation unless `NOWAIT` is set.
 fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     let keep = options.contains(WaitOptions::NOWAIT);
     let status = {

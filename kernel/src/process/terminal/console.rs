@@ -31,7 +31,7 @@ const PATH: &[u8] = b"/dev/hvc0";
 /// The wait before the next attempt after an allocation failed.
 const RETRY: Nanos = Nanos(10_000_000);
 
-/// An allocation failed while output was sent.
+/// Whether an allocation failed while output was sent.
 static STALLED: AtomicBool = AtomicBool::new(false);
 /// Waits until `STALLED` is set, or until the host has closed the port.
 static TENDED: WaitQueue = WaitQueue::new();

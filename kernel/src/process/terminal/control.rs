@@ -159,7 +159,9 @@ pub(super) fn ioctl(
     }
 }
 
-/// Runs an ioctl about sessions and jobs.
+/// Runs an ioctl about sessions and jobs. Fails with `ENOTTY` for other ioctls, and if the terminal
+/// is not the caller's controlling terminal. Fails with `EFAULT` for a bad address, and with the
+/// errors of the request.
 fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u64) -> SysResult {
     let unseen = side != Side::Master && !jobs::is_own(terminal);
     match command {
@@ -191,7 +193,9 @@ fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u6
     }
 }
 
-/// Runs an ioctl that only masters have.
+/// Runs an ioctl that only masters have. Fails with `ENOTTY` for other ioctls and other terminals,
+/// with `EINVAL` for a signal that must not be sent, with `EFAULT` for a bad address, and with the
+/// errors of opening a terminal.
 fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResult {
     let Kind::Pseudo(number) = terminal.kind else {
         return Err(Errno::ENOTTY);
@@ -232,7 +236,8 @@ fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResu
     }
 }
 
-/// Checks that the caller may change the terminal's state. A caller in the background is stopped.
+/// Checks that the caller may change the terminal's state. A master always may. A program in the
+/// background is stopped by SIGTTOU. Fails as [`jobs::check`] does.
 fn changes(terminal: &Terminal, side: Side) -> Result<(), Errno> {
     if side == Side::Master {
         return Ok(());
@@ -259,7 +264,9 @@ fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult
     Ok(0)
 }
 
-/// Sets the settings that a `struct termio` at `argument` contains.
+/// Sets the settings that a `struct termio` at `argument` contains. `when` says whether the output
+/// is awaited and the input dropped first. Returns 0. Fails as [`jobs::check`] does, with `EFAULT`
+/// for a bad address, and with `ERESTARTSYS` if a signal ends the wait.
 fn set_termio(terminal: &Terminal, argument: u64, when: When) -> SysResult {
     jobs::check(terminal, Signal::SIGTTOU)?;
     let mut bytes = [0; TERMIO_BYTES];
@@ -305,7 +312,8 @@ fn flush(terminal: &Terminal, side: Side, which: u64) -> SysResult {
     Ok(0)
 }
 
-/// `tcflow`. A master cannot hold back its own output.
+/// `tcflow`. Returns 0. Fails with `EINVAL` for an unknown action and for a master, which cannot
+/// hold back its own output. Fails as [`changes`] does.
 fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
     const OUTPUT_OFF: u64 = 0;
     const OUTPUT_ON: u64 = 1;
@@ -337,7 +345,9 @@ fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
     Ok(0)
 }
 
-/// `TIOCSTI`: inserts a byte as if the other side had sent it.
+/// `TIOCSTI`: inserts a byte as if the other side had sent it. Returns 0. Fails with `EPERM` if the
+/// terminal is not the caller's controlling terminal and the caller lacks `CAP_SYS_ADMIN`, and with
+/// `EFAULT` for a bad address.
 fn insert(terminal: &Terminal, side: Side, argument: u64) -> SysResult {
     if !jobs::is_own(terminal) {
         caller::need(Capabilities::SYS_ADMIN)?;

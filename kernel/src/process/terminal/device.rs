@@ -104,9 +104,10 @@ pub struct Terminal {
     /// Whether a write on the program's side ended for lack of room with bytes left. If so, a
     /// signal is sent when there is room (`O_ASYNC`).
     pub(super) cut_short: AtomicBool,
-    /// `TIOCSPTLCK`: the program's side cannot be opened.
+    /// Whether the program's side cannot be opened (`TIOCSPTLCK`).
     pub(super) locked: AtomicBool,
-    /// `TIOCEXCL`: only shown. No open is refused because of it.
+    /// Whether the terminal is exclusive (`TIOCEXCL`). Programs can only read this back: no open is
+    /// refused because of it.
     pub(super) exclusive: AtomicBool,
     /// The number of the session that the terminal controls; 0 if there is none. Changed under the
     /// process table's lock.

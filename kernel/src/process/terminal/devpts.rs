@@ -123,14 +123,17 @@ fn find(number: u32) -> Option<(Arc<Terminal>, Attributes)> {
     (!terminal.is_master_gone()).then_some((terminal, attributes))
 }
 
-/// Returns the lowest number of an existing terminal that is at least `number`.
+/// Returns the lowest number of an existing terminal that is at least `number`. Returns `None` if
+/// there is none.
 fn next(number: u32) -> Option<u32> {
     let count = TERMINALS.lock().len();
     let count = u32::try_from(count).unwrap_or(0);
     (number..count).find(|&number| find(number).is_some())
 }
 
-/// Opens the terminal device with this number.
+/// Opens the terminal device with the number `device`. Fails with `ENXIO` if there is no such
+/// device or the process has no terminal, with `EIO` if the terminal is gone, and with the errors
+/// of opening a terminal.
 fn open_device(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match device {
         MASTER => Ok(Arc::new(Master(make()?))),

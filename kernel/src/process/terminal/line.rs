@@ -35,7 +35,7 @@ pub(super) struct Line {
     terminal: Arc<Terminal>,
     /// The terminal's generation when it was opened.
     generation: u32,
-    /// Opened as `/dev/console`: reads and writes from the background are allowed.
+    /// Whether reads and writes from the background are allowed, as for `/dev/console`.
     free: bool,
 }
 
@@ -77,7 +77,8 @@ impl Line {
         self.terminal.generation() != self.generation
     }
 
-    /// Waits until there may be input. Returns `false` once `deadline` has passed.
+    /// Waits until there may be input or the terminal is hung up. Returns `false` once `deadline`
+    /// has passed. Fails with `ERESTARTSYS` at a signal.
     fn wait_for_input(&self, deadline: Option<Nanos>) -> Result<bool, Errno> {
         let ready = || self.is_hung_up() || self.terminal.look(|line| line.is_readable(false));
         let queue = self.terminal.near.queue();
@@ -90,8 +91,10 @@ impl Line {
         Ok(true)
     }
 
-    /// Reads into `to` until the terminal's settings are satisfied, and adds the bytes read to
-    /// `done`.
+    /// Reads into `to` until there are as many bytes as the terminal's settings require, or their
+    /// time is over. Adds the number of bytes read to `done`. Fails with `EAGAIN` instead of
+    /// waiting if `flags` are nonblocking, with `ERESTARTSYS` at a signal, with `EIO` once the
+    /// master is closed, and with the error of `to`.
     fn gather(
         &self,
         to: &mut dyn ByteSink,
@@ -142,7 +145,9 @@ impl Line {
         }
     }
 
-    /// Writes all of `bytes`, and adds the bytes written to `done`.
+    /// Writes all of `bytes`, and adds the number of bytes written to `done`. Fails with `EIO` once
+    /// the terminal is hung up, with `ENOMEM`, with `EAGAIN` instead of waiting if `flags` are
+    /// nonblocking, and with `ERESTARTSYS` at a signal.
     fn put(&self, bytes: &[u8], flags: OpenFlags, done: &mut usize) -> Result<(), Errno> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -68,9 +68,9 @@ mod modes {
     /// `ADJ_ADJTIME`: the request is one of `adjtime(3)`. With `SINGLE_SHOT` it starts an
     /// adjustment. With `LOOK` it only returns the rest of an adjustment.
     pub(super) const ADJUST: u32 = 0x8000;
-    /// With `ADJUST`: the bit of `ADJ_OFFSET_SINGLESHOT`.
+    /// `ADJ_OFFSET_SINGLESHOT`, which `adjtime(3)` sets together with `ADJUST`.
     pub(super) const SINGLE_SHOT: u32 = OFFSET;
-    /// With `ADJUST`: the bit of `ADJ_OFFSET_SS_READ`.
+    /// `ADJ_OFFSET_SS_READ`, which `adjtime(3)` sets together with `ADJUST` to read only.
     pub(super) const LOOK: u32 = 0x2000;
 }
 
@@ -137,10 +137,11 @@ struct Steering {
     phase: Phase,
     /// The time of the leap second, on the wall clock.
     leap_at: Nanos,
-    /// In parts per million with a 16-bit fraction.
+    /// The correction of the clock's frequency, in parts per million with a 16-bit fraction.
     frequency: i64,
     tick_us: i64,
-    /// The end of an adjustment by `adjtime`, and whether the clock gains or loses.
+    /// The end of an adjustment by `adjtime`, and whether the clock gains or loses: `true` if it
+    /// gains. `None` if there is no adjustment.
     adjusting: Option<(Nanos, bool)>,
 }
 
@@ -385,7 +386,8 @@ fn run() {
     }
 }
 
-/// Checks a request, in Linux's order.
+/// Checks a request, in Linux's order. Fails with `EPERM` if it changes anything and the caller
+/// lacks `CAP_SYS_TIME`, and with `EINVAL` for a value out of bounds.
 fn check(timex: &Timex) -> Result<(), Errno> {
     let modes = timex.modes;
     if modes & modes::ADJUST != 0 {

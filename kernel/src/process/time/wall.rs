@@ -24,9 +24,9 @@ const TASKS_AT_ONCE: usize = 32;
 /// The time at which a wait ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// On the monotonic clock.
+    /// The wait ends at this time on the monotonic clock.
     Monotonic(Nanos),
-    /// On the wall clock, which may be set during the wait.
+    /// The wait ends at this time on the wall clock, which may be set during the wait.
     Wall(Nanos),
 }
 

@@ -39,7 +39,8 @@ pub fn apply_boot_line() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes `value` to the file at `path`.
+/// Writes `value` to the file at `path`. Fails if there is no such file, and with the error of the
+/// write.
 fn store(path: &str, value: &str) -> Result<(), Errno> {
     let root = fs::root();
     let found = lookup::resolve(

@@ -160,7 +160,7 @@ impl Found<'_> {
 }
 
 /// Returns all sockets for which `wanted` returns `true`: listeners first, and each in the order of
-/// creation.
+/// creation. If that fails, stores the error in `text` and fails.
 fn all(text: &mut Text, wanted: impl Fn(&Socket) -> bool) -> Result<Rows, Error> {
     find(&wanted).map_err(|error| text.fail(error))
 }

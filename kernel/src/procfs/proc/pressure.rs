@@ -89,7 +89,9 @@ impl Content for Opened {
     fn writable(&self) -> bool {
         true
     }
-    /// Sets the trigger. The file has no offset that could move.
+    /// Sets the trigger. The file has no offset that could move. Returns the number of bytes
+    /// written. Fails with `EBUSY` if the file has a trigger, with `EINVAL` for another form or
+    /// numbers out of bounds, and with `ENOMEM`.
     fn write(&self, input: Input<'_>, _: &mut u64) -> SysResult {
         if self.slot.is_set() {
             return Err(Errno::EBUSY);

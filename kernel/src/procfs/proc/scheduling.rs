@@ -67,8 +67,8 @@ fn change(change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets the time slice of `SCHED_RR`. As on Linux, 0 and negative numbers stand for the usual
-/// slice.
+/// Sets the time slice of `SCHED_RR` to `slice_ms` milliseconds. As on Linux, 0 and negative
+/// numbers stand for the usual slice. Never fails.
 fn set_rr_slice(slice_ms: i32) -> Result<(), Errno> {
     let slice_ms = match slice_ms {
         ..=0 => USUAL_RR_SLICE_MS,

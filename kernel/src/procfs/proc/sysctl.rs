@@ -415,7 +415,7 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
 
 /// Applies `vm.drop_caches`: 1 drops the clean cached pages of disks and of the host's tree, 2
 /// drops dentries and inodes, 3 both. Files in memory are no cache. The CPUs also return the frames
-/// in their caches.
+/// in their caches. Never fails.
 fn drop_caches(bits: u64) -> Result<(), Errno> {
     if bits & 1 != 0 {
         fs::drop_pages();

@@ -96,8 +96,9 @@ fn timeout_bytes(timeout: &Timeout) -> [u8; 16] {
     value.to_le_bytes()
 }
 
-/// Returns the size that a buffer gets for the requested size in `value`: twice that, and at least
-/// `least`. With `force` the limit of programs does not apply.
+/// Returns the size in bytes that a buffer gets for the requested size in `value`: twice that, and
+/// at least `least`. With `force` the limit of programs does not apply. Fails if `value` cannot be
+/// read.
 fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
     let most = if force {
         i32::MAX.cast_unsigned() / 2
@@ -109,7 +110,8 @@ fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
     Ok((wanted * 2).max(least) as usize)
 }
 
-/// Binds a socket to an interface. There is only one, so this changes the shown value alone.
+/// Binds a socket to an interface. There is only one, so this changes the shown value alone. Fails
+/// with `EPERM` if the socket is bound already and the caller lacks `CAP_NET_RAW`.
 fn bind_to(settings: &Settings, interface: u32) -> Result<(), Errno> {
     if settings.interface.get() != 0 {
         caller::need(Capabilities::NET_RAW)?;
@@ -118,7 +120,8 @@ fn bind_to(settings: &Settings, interface: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `SO_BINDTODEVICE`.
+/// `SO_BINDTODEVICE`: binds a socket to the interface with the name in `value`, or to none for an
+/// empty name. Fails with `ENODEV` for an unknown name, and as [`bind_to`].
 fn bind_to_name(settings: &Settings, value: &Value) -> Result<(), Errno> {
     let mut name = [0; INTERFACE_ROOM];
     match value.name(&mut name)? {
@@ -334,7 +337,7 @@ pub(super) fn get(socket: &Socket, option: u32, room: usize) -> Result<Shown, Er
     }))
 }
 
-/// Linux's number of an error.
+/// Returns Linux's number of `error`, a positive number.
 fn number_of(error: Errno) -> u32 {
     // Errors are returned negated, in two's complement.
     u32::try_from(error.to_return().wrapping_neg()).unwrap_or(0)

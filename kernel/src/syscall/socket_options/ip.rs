@@ -22,7 +22,7 @@ const GROUP_REQUEST: usize = 136;
 const GROUP_ADDRESS: usize = 8;
 
 /// Reads a value that may be a number of four bytes or, if it is shorter, one byte. An empty value
-/// is 0.
+/// is 0. Fails with `EFAULT` for a bad address.
 fn byte_or_number(value: &Value) -> Result<i32, Errno> {
     if value.length >= 4 {
         return value.number();

@@ -17,14 +17,16 @@ use value::{Shown, Value, set_kept};
 
 /// `UDP_CORK`.
 const CORK: u32 = 1;
-/// `UDP_ENCAP`. Only 0 is supported: no encapsulated protocol.
+/// `UDP_ENCAP`. Only 0, which means no encapsulated protocol, is supported.
 const ENCAPSULATION: u32 = 100;
 /// `UDPLITE_SEND_CSCOV`.
 const SEND_COVERAGE: u32 = 10;
 /// `UDPLITE_RECV_CSCOV`.
 const RECEIVE_COVERAGE: u32 = 11;
 
-/// Sets how many bytes of a message a checksum covers: at least those of the header, or all with 0.
+/// Sets the number of bytes of a message that a checksum covers (`UDPLITE_SEND_CSCOV`,
+/// `UDPLITE_RECV_CSCOV`). 0 stands for all bytes; other values are limited to 8 to 65,535. Fails
+/// with `ENOPROTOOPT` for another option, and if `value` cannot be read.
 fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
     const HEADER: i32 = 8;
     let coverage = match value.number()? {
@@ -40,7 +42,8 @@ fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<()
     Ok(())
 }
 
-/// Sets an option of a UDP or UDP-Lite socket.
+/// Sets the option `option` of a UDP or UDP-Lite socket. Fails with `ENOPROTOOPT` for an unknown
+/// option, if `value` cannot be read, and with the error of setting the value.
 fn set_of_udp(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let number = value.number()?;
     match option {
@@ -99,7 +102,8 @@ pub fn setsockopt(a: &Args) -> SysResult {
     })
 }
 
-/// Returns the value of an option of a UDP or UDP-Lite socket.
+/// Returns the value of the option `option` of a UDP or UDP-Lite socket. Fails with `ENOPROTOOPT`
+/// for an unknown option.
 fn of_udp(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     Ok(match option {

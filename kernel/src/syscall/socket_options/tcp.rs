@@ -39,7 +39,8 @@ const LOOPBACK_SEGMENT: i32 = 32768;
 /// The smallest value of `TCP_WINDOW_CLAMP` other than 0.
 const LEAST_CLAMP: u32 = 1152;
 
-/// Sets `TCP_CONGESTION`.
+/// Sets `TCP_CONGESTION`: chooses the congestion control with the name in `value`. Fails with
+/// `EINVAL` for an empty value, with `ENOENT` for an unknown name, and if `value` cannot be read.
 fn set_congestion(settings: &Settings, value: &Value) -> Result<(), Errno> {
     if value.length == 0 {
         return Err(Errno::EINVAL);

@@ -11,7 +11,7 @@ use machine::memory::hugetlb;
 /// The longest time between two attempts that free nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(32);
 
-/// A block was added since the last poll.
+/// Whether a block was added since the last poll.
 static NEW: AtomicBool = AtomicBool::new(false);
 
 /// Notes that a block has left the pool of huge pages and carries its part of the memmap. The next

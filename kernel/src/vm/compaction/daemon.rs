@@ -19,7 +19,7 @@ use machine::sched;
 use machine::sync::WaitQueue;
 
 static QUEUE: WaitQueue = WaitQueue::new();
-/// The thread sleeps until memory is freed.
+/// Whether the thread sleeps until memory is freed.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The number of blocks that faults requested without waiting.
 static WANTED: AtomicU64 = AtomicU64::new(0);
@@ -123,8 +123,9 @@ struct IdleTimes {
 }
 
 impl IdleTimes {
-    /// Returns the idle time of the idlest CPU since the last call, in percent. Returns the last
-    /// result again if less than [`IDLE_SPAN`] has passed.
+    /// Returns the idle time of the idlest CPU since the last measurement, in percent of that time.
+    /// The time in which this thread ran counts as idle. Returns the last result again if less than
+    /// [`IDLE_SPAN`] has passed.
     fn most(&mut self) -> u32 {
         let now = clock::now();
         let span = now.saturating_sub(self.at).0;

@@ -85,8 +85,8 @@ enum Room {
     Anywhere,
 }
 
-/// Begins to empty the cheapest block of a zone, unless more than `dearest` of its frames are in
-/// use.
+/// Begins to empty the cheapest block of a zone, and returns that block. Returns `None` if more
+/// than `dearest` of its frames are in use, or no block can be emptied.
 fn begin(zone: ZoneId, by: Compacts, dearest: u64) -> Option<EmptyingBlock> {
     begin_planned(zone, |compactor| {
         let plan = compactor.plan(now(), allocator(), 1, by);
@@ -188,6 +188,8 @@ fn move_out(zone: ZoneId, by: Compacts, from: &[Frame], room: Room, mover: &mut 
 }
 
 /// Empties the cheapest block of a zone, if no more than `dearest` of its frames are in use.
+/// Returns `Whole` if the block is free now, `Stuck` if a frame could not be moved, and `Nothing`
+/// if there is no such block.
 fn empty_next(zone: ZoneId, by: Compacts, mover: &mut Mover, dearest: u64) -> End {
     // No task waits for this block. It may be in the GiB that one waits for.
     if by == Compacts::Daemon && gib::is_being_made() {
@@ -200,7 +202,8 @@ fn empty_next(zone: ZoneId, by: Compacts, mover: &mut Mover, dearest: u64) -> En
 }
 
 /// Empties the block of a zone with the least cost for the host's gain, if `pays` accepts the plan.
-/// `order` is the order of the smallest free block that the host gets.
+/// `order` is the order of the smallest free block that the host gets. Returns `Whole` if the block
+/// is free now, `Stuck` if a frame could not be moved, and `Nothing` if there is no such block.
 fn empty_for_host(
     zone: ZoneId,
     order: Order,
@@ -221,7 +224,8 @@ fn empty_for_host(
     }
 }
 
-/// Empties a block and returns it to the allocator.
+/// Empties a block and returns it to the allocator. Returns `Whole` if the block is free now, and
+/// `Stuck` otherwise.
 fn finish(
     zone: ZoneId,
     block: EmptyingBlock,

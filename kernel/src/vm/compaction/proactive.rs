@@ -22,7 +22,7 @@ const TAKEN_A_LOOK: u32 = 8;
 const HURRY_APART: Duration = Duration::from_millis(10);
 
 // Relaxed (all): each is a value of its own. If a thread sees one late, a look comes late.
-/// Faults need more free blocks than there are.
+/// Whether faults need more free blocks than there are.
 static HURRY: AtomicBool = AtomicBool::new(false);
 /// The time in nanoseconds before which faults do not ask for a look.
 static HURRY_FROM: AtomicU64 = AtomicU64::new(0);

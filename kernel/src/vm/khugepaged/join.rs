@@ -166,7 +166,8 @@ impl Joiner {
         self.traffic = traffic;
     }
 
-    /// Joins pages of `space` while `budget` allows to examine more pages.
+    /// Joins pages of `space` while `budget` allows to examine more pages. Continues if the whole
+    /// space was searched. Otherwise breaks with the reason.
     fn look_at(&mut self, space: &AddressSpace, budget: &mut u64) -> ControlFlow<Halt> {
         if self.at == 0 {
             self.fit = false;
@@ -227,7 +228,8 @@ fn make_whole(joined: &Before, mover: &mut Option<Mover>) {
 
 impl State {
     /// Searches for pages that can be joined, from the address `from` on. Only searches for areas
-    /// if `joins` is `false`. Stops when `budget` is used up.
+    /// if `joins` is `false`. Stops when `budget`, the number of pages to examine, is used up.
+    /// Returns what was found and where to continue.
     fn look(&self, from: u64, joins: bool, budget: &mut u64) -> Look {
         let most_missing = knobs::MAX_NONE.get();
         let most_shared = knobs::MAX_SHARED.get();

@@ -67,7 +67,7 @@ pub(super) static FULL_SCANS: AtomicU64 = AtomicU64::new(0);
 /// The number of huge pages made.
 pub(super) static COLLAPSED: AtomicU64 = AtomicU64::new(0);
 
-/// A knob was set since the last poll.
+/// Whether a knob was set since the last poll.
 static SET: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether a knob was set since the last poll.

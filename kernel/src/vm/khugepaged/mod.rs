@@ -23,7 +23,7 @@ const INTERVAL: Nanos = Nanos(1_000_000_000);
 /// has no such area any more.
 static SPACES: SpinLock<Vec<Member>> = SpinLock::new(Vec::new());
 static QUEUE: WaitQueue = WaitQueue::new();
-/// There is, or will be, a huge page on trial that was not there at the last check.
+/// Whether there is, or will be, a huge page on trial that was not there at the last check.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Adds `space` to the list of spaces that `khugepaged` visits. Returns `true` if the list has it

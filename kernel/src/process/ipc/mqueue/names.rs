@@ -37,7 +37,9 @@ pub struct Making {
     pub any_number: bool,
 }
 
-/// Checks a name, which is given without a slash in front.
+/// Checks a name, which is given without a slash in front. Fails with `ENOENT` for an empty name,
+/// with `EACCES` for `.`, `..` and a name with a slash, and with `ENAMETOOLONG` for a name of more
+/// than 255 bytes.
 fn check_name(name: &[u8]) -> Result<(), Errno> {
     const MAX_NAME: usize = 255;
     match name {

@@ -12,11 +12,11 @@ use logic::errno::Errno;
 /// waits.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// Not at all: the registration only keeps other processes from registering.
+    /// The process is not notified. The registration only keeps other processes from registering.
     Nothing,
-    /// By a signal with a value. `None` is signal 0, which is not sent.
+    /// The process gets a signal with a value. `None` is signal 0, which is not sent.
     Signal(Option<Signal>, u64),
-    /// By a message to a netlink socket of the C library, which then starts a thread.
+    /// A netlink socket of the C library gets a message, and the library then starts a thread.
     Thread(Courier),
 }
 

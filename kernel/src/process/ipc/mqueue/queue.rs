@@ -298,7 +298,7 @@ impl MessageQueue {
 }
 
 impl State {
-    /// Returns the registration if its process still exists.
+    /// Returns the registration if its process still exists. Returns `None` otherwise.
     fn registered(&self) -> Option<&Registration> {
         let one = self.registration.as_ref()?;
         one.holds().then_some(one)

@@ -212,7 +212,7 @@ const ENTRIES: &[Entry] = &[
     file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
 ];
 
-/// Shows the map of all users or groups to themselves.
+/// Writes a map of all user or group IDs to themselves (`uid_map`, `gid_map`).
 fn whole_map(text: &mut Text, _: &Subject, _: &Arc<Process>) -> fmt::Result {
     let numbers = [0, 0, u32::MAX].map(|number| format!("{number:10}"));
     fmt::Write::write_fmt(text, format_args!("{}\n", numbers.join(" ")))
@@ -338,7 +338,8 @@ impl Content for OfAreas {
 }
 
 impl Records for OfAreas {
-    /// A position is an address.
+    /// Writes the text of the first area that ends behind the address `at`. Returns the end of the
+    /// area, or `None` if there is no further area or the space is gone.
     fn show_next(&self, text: &mut Text, at: u64) -> Result<Option<u64>, fmt::Error> {
         let Some(space) = self.space.upgrade() else {
             return Ok(None);

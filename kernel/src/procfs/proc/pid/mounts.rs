@@ -27,7 +27,7 @@ const OF_MOUNT: &[(MountFlags, &str)] = &[
 ];
 
 /// Calls `each` with every mount below `root`, the root directory of a process, and the path at
-/// which the process sees it.
+/// which the process sees it. Fails with the error of `each`, and if memory is short.
 fn for_each(
     text: &mut Text,
     root: &NodeRef,
