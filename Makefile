@@ -4,7 +4,7 @@ GUEST_TARGET = x86_64-unknown-linux-gnu
 # What runs in guests has a target directory of its own, as in host/build.rs.
 GUEST_ARGS = --target $(GUEST_TARGET) --target-dir target/guest
 GUEST = target/guest/$(GUEST_TARGET)/guest
-KERNEL_RUSTFLAGS = -C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes
+KERNEL_RUSTFLAGS = -C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes --cfg chacha20_backend=\"sse2\"
 KERNEL_CARGO = RUSTFLAGS="$(KERNEL_RUSTFLAGS)" $(CARGO)
 KERNEL_ARGS = -p ebb-kernel --features machine $(GUEST_ARGS)
 # What is measured: the commit when make began, which its blocks in the documents name.

@@ -35,7 +35,7 @@ const KERNEL: Part = Part {
     package: "ebb-kernel",
     profile: "kernel",
     features: "machine",
-    flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
+    flags: r#"-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes --cfg chacha20_backend="sse2""#,
     embedded: "kernel.elf",
     sources: &["kernel", "mm", "balloon", "wire"],
 };

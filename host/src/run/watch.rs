@@ -306,6 +306,7 @@ impl<'a> Watch<'a> {
             }
             if close {
                 let sample = self.sampler.sample();
+                self.trace.add(sample);
                 self.write(&sample);
             }
         }

@@ -82,6 +82,11 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
     let bytes = |value: &Value| value.as_u64().expect("a number");
     assert!(bytes(&summary["peak_used"]) >= 120 * MIB);
     assert!(bytes(&summary["peak_resident"]) >= 120 * MIB);
+    for figure in ["used", "resident"] {
+        let most = lines.iter().filter_map(|line| line[figure].as_u64()).max();
+        let peak = &summary[format!("peak_{figure}")];
+        assert!(most.is_some_and(|most| bytes(peak) >= most), "{figure}");
+    }
     assert!(bytes(&last["resident"]) < 40 * MIB);
     assert!(bytes(&last["taken"]) >= 100 * MIB);
     assert!(bytes(&summary["return"]["freed"]) >= 110 * MIB);

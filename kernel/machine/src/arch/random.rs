@@ -4,65 +4,33 @@
 //! cannot be computed from a later state.
 
 use super::spin::SpinLock;
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 use core::arch::x86_64::{__cpuid, _rdtsc};
 
-/// Words of the ChaCha20 state.
-const WORDS: usize = 16;
-/// Bytes of one block.
-const BLOCK: usize = WORDS * 4;
-const KEY_WORDS: usize = 8;
+// The other code of this crate is chosen by the CPU at run time, and the kernel does not preserve
+// the registers that it uses.
+#[cfg(all(feature = "runtime", not(chacha20_backend = "sse2")))]
+compile_error!("the kernel needs `--cfg chacha20_backend=\"sse2\"`");
+
+/// Bytes of a key.
+const KEY: usize = 32;
 /// The most attempts with `rdrand` before the counter alone must do.
 const TRIES: usize = 16;
-/// The number of blocks between two reseedings from the hardware.
-const RESEED_AFTER: u64 = 1 << 14;
+/// The number of requests between two reseedings from the hardware.
+const RESEED_AFTER: u64 = 1 << 12;
 
 struct Generator {
-    key: [u32; KEY_WORDS],
-    blocks: u64,
+    key: [u8; KEY],
+    requests: u64,
     seeded: bool,
 }
 
 static GENERATOR: SpinLock<Generator> = SpinLock::new(Generator {
-    key: [0; KEY_WORDS],
-    blocks: 0,
+    key: [0; KEY],
+    requests: 0,
     seeded: false,
 });
-
-fn quarter(state: &mut [u32; WORDS], a: usize, b: usize, c: usize, d: usize) {
-    state[a] = state[a].wrapping_add(state[b]);
-    state[d] = (state[d] ^ state[a]).rotate_left(16);
-    state[c] = state[c].wrapping_add(state[d]);
-    state[b] = (state[b] ^ state[c]).rotate_left(12);
-    state[a] = state[a].wrapping_add(state[b]);
-    state[d] = (state[d] ^ state[a]).rotate_left(8);
-    state[c] = state[c].wrapping_add(state[d]);
-    state[b] = (state[b] ^ state[c]).rotate_left(7);
-}
-
-/// One block of the ChaCha20 key stream (RFC 8439, with a 64-bit counter and nonce 0).
-fn chacha20(key: &[u32; KEY_WORDS], counter: u64) -> [u32; WORDS] {
-    let mut initial = [0_u32; WORDS];
-    initial[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
-    initial[4..12].copy_from_slice(key);
-    let counter = counter.to_le_bytes();
-    initial[12] = u32::from_le_bytes([counter[0], counter[1], counter[2], counter[3]]);
-    initial[13] = u32::from_le_bytes([counter[4], counter[5], counter[6], counter[7]]);
-    let mut state = initial;
-    for _ in 0..10 {
-        quarter(&mut state, 0, 4, 8, 12);
-        quarter(&mut state, 1, 5, 9, 13);
-        quarter(&mut state, 2, 6, 10, 14);
-        quarter(&mut state, 3, 7, 11, 15);
-        quarter(&mut state, 0, 5, 10, 15);
-        quarter(&mut state, 1, 6, 11, 12);
-        quarter(&mut state, 2, 7, 8, 13);
-        quarter(&mut state, 3, 4, 9, 14);
-    }
-    for (word, initial) in state.iter_mut().zip(initial) {
-        *word = word.wrapping_add(initial);
-    }
-    state
-}
 
 /// Returns 64 random bits of the CPU, or `None` if it has no `rdrand` or that keeps failing.
 fn hardware() -> Option<u64> {
@@ -88,36 +56,32 @@ fn hardware() -> Option<u64> {
 impl Generator {
     /// Mixes fresh entropy into the key.
     fn reseed(&mut self) {
-        for pair in self.key.chunks_exact_mut(2) {
+        for piece in self.key.chunks_exact_mut(size_of::<u64>()) {
             // SAFETY: every x86-64 CPU has a time-stamp counter.
             let time = unsafe { _rdtsc() };
             let mixed = hardware().unwrap_or(0) ^ time.rotate_left(32);
-            let bytes = mixed.to_le_bytes();
-            pair[0] ^= u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            pair[1] ^= u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            for (byte, mixed) in piece.iter_mut().zip(mixed.to_ne_bytes()) {
+                *byte ^= mixed;
+            }
         }
         self.seeded = true;
+        self.requests = 0;
         self.rekey();
     }
 
-    fn rekey(&mut self) {
-        let block = chacha20(&self.key, u64::MAX);
-        self.key.copy_from_slice(&block[..KEY_WORDS]);
+    /// Replaces the key by output of the generator, and returns the generator, which has more.
+    fn rekey(&mut self) -> ChaCha20Rng {
+        let mut output = ChaCha20Rng::from_seed(self.key);
+        output.fill_bytes(&mut self.key);
+        output
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
-        if !self.seeded || self.blocks >= RESEED_AFTER {
+        if !self.seeded || self.requests >= RESEED_AFTER {
             self.reseed();
-            self.blocks = 0;
         }
-        for (counter, chunk) in (0_u64..).zip(buffer.chunks_mut(BLOCK)) {
-            let block = chacha20(&self.key, counter);
-            for (piece, word) in chunk.chunks_mut(4).zip(block) {
-                piece.copy_from_slice(&word.to_le_bytes()[..piece.len()]);
-            }
-            self.blocks += 1;
-        }
-        self.rekey();
+        self.requests += 1;
+        self.rekey().fill_bytes(buffer);
     }
 }
 
@@ -131,12 +95,10 @@ pub fn fill(buffer: &mut [u8]) {
 /// Mixes `bytes`, which a program wrote to `/dev/random`, into the generator's key.
 pub fn mix(bytes: &[u8]) {
     let mut generator = GENERATOR.lock();
-    for (at, &byte) in bytes.iter().enumerate() {
-        let word = &mut generator.key[at / 4 % KEY_WORDS];
-        *word ^= u32::from(byte) << (at % 4 * 8);
-        if at % (KEY_WORDS * 4) == KEY_WORDS * 4 - 1 {
-            generator.rekey();
+    for piece in bytes.chunks(KEY) {
+        for (byte, mixed) in generator.key.iter_mut().zip(piece) {
+            *byte ^= mixed;
         }
+        generator.rekey();
     }
-    generator.rekey();
 }
