@@ -1,50 +1,42 @@
 //! Durations as users write them: `30`, `0.5`, `500ms`, `2s`, `5m`, `1h`.
 
+use fundu::{DurationParser, TimeUnit};
 use std::time::Duration;
 
 /// The longest duration that is accepted: 365 days.
-const LONGEST: Duration = Duration::from_secs(31_536_000);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// The units and their milliseconds. `ms` ends with the letter of another unit, so it comes first.
-const UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+static PARSER: DurationParser<'static> = DurationParser::builder()
+    .time_units(&[
+        TimeUnit::MilliSecond,
+        TimeUnit::Second,
+        TimeUnit::Minute,
+        TimeUnit::Hour,
+        TimeUnit::Day,
+    ])
+    .disable_exponent()
+    .disable_infinity()
+    .build();
 
 /// Parses a duration such as `30`, `0.5`, `500ms` or `2h`, with the units ms, s, m, h and d. Rounds
 /// down to a millisecond. A number without a unit counts seconds. Fails with a message for the user
-/// if `text` is malformed, has more than six decimals, rounds to zero, or exceeds 365 days.
+/// if `text` is malformed, rounds to zero, or exceeds 365 days.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let malformed = || format!("`{text}` is no length of time; write it like 30, 0.5, 500ms or 5m");
-    let unit = UNITS
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
-    let (number, unit) = unit.unwrap_or((text, 1000));
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 6 {
-        return Err(malformed());
+    let parsed = PARSER.parse(text).ok();
+    let parsed = parsed.and_then(|parsed| Duration::try_from(parsed).ok());
+    let parsed = parsed.ok_or_else(|| {
+        format!("`{text}` is no length of time; write it like 30, 0.5, 500ms or 5m")
+    })?;
+    if parsed > LONGEST {
+        return Err(format!(
+            "`{text}` is more than the 365 days that can be asked for"
+        ));
     }
-    let too_long = || format!("`{text}` is more than the 365 days that can be asked for");
-    let whole: u64 = whole.parse().map_err(|_| too_long())?;
-    let scale = fraction.bytes().fold(1u64, |scale, _| scale * 10);
-    let fraction: u64 = match fraction {
-        "" => 0,
-        digits => digits.parse().map_err(|_| malformed())?,
-    };
-    // fraction < 10^6 and unit < 10^8: the product is far below 2^64.
-    let part = fraction * unit / scale;
-    let milliseconds = whole.checked_mul(unit);
-    let milliseconds = milliseconds.and_then(|milliseconds| milliseconds.checked_add(part));
-    let milliseconds = milliseconds.ok_or_else(too_long)?;
-    match Duration::from_millis(milliseconds) {
-        Duration::ZERO => Err(format!("`{text}` is no time at all; the least is 1ms")),
-        long if long > LONGEST => Err(too_long()),
-        duration => Ok(duration),
+    let milliseconds = parsed.as_secs() * 1000 + u64::from(parsed.subsec_millis());
+    if milliseconds == 0 {
+        return Err(format!("`{text}` is no time at all; the least is 1ms"));
     }
+    Ok(Duration::from_millis(milliseconds))
 }
 
 /// Returns `duration` in seconds as text with the unit, such as `0.5 s`, without rounding to a
@@ -62,6 +54,8 @@ mod tests {
         for (text, milliseconds) in [
             ("5", 5000),
             ("0.5", 500),
+            (".5", 500),
+            ("1.0000001", 1000),
             ("1.", 1000),
             ("500ms", 500),
             ("2s", 2000),
@@ -84,13 +78,12 @@ mod tests {
         for text in [
             "",
             "s",
-            ".5",
             "-1",
             "1e3",
             "5 m",
             "5M",
             "0x5",
-            "1.0000001",
+            "inf",
             "1..2",
             "0",
             "0.0001",

@@ -2,10 +2,18 @@
 //!
 //! Independent of the kernel, so that host tests can run it.
 
+use ::elf::abi::{
+    EI_NIDENT, ELFMAGIC, EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_GNU_STACK, PT_INTERP,
+    PT_LOAD,
+};
+use ::elf::endian::LittleEndian;
+use ::elf::file::{Class, Elf64_Ehdr, FileHeader, parse_ident};
+use ::elf::segment::{Elf64_Phdr, ProgramHeader, SegmentTable};
+
 /// Size of the file header in bytes.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = size_of::<Elf64_Ehdr>();
 /// Size of one program header in bytes.
-pub const PROGRAM_HEADER_BYTES: usize = 56;
+pub const PROGRAM_HEADER_BYTES: usize = size_of::<Elf64_Phdr>();
 /// The most program headers, more than any linker makes. Linux's limit of 64 KiB is the same.
 pub const MAX_PROGRAM_HEADERS: usize = 1170;
 
@@ -14,12 +22,6 @@ const PAGE: u64 = 4096;
 const MAX_FILE_BYTES: u64 = i64::MAX as u64 & !(PAGE - 1);
 /// The largest alignment of a program: the size of a gigantic page.
 const MAX_ALIGNMENT: u64 = 1 << 30;
-const PT_LOAD: u32 = 1;
-const PT_INTERP: u32 = 3;
-const PT_GNU_STACK: u32 = 0x6474_e551;
-const PF_X: u32 = 1;
-const PF_W: u32 = 2;
-const PF_R: u32 = 4;
 
 /// The reason why a file is refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -87,11 +89,11 @@ pub const PATH_BYTES: usize = 4096;
 
 impl Interpreter {
     /// Parses the program header of an interpreter.
-    fn new(entry: &[u8]) -> Result<Self, ElfError> {
-        let bytes = usize::try_from(u64_at(entry, 32)).ok();
+    fn new(entry: &ProgramHeader) -> Result<Self, ElfError> {
+        let bytes = usize::try_from(entry.p_filesz).ok();
         match bytes.filter(|bytes| (2..=PATH_BYTES).contains(bytes)) {
             Some(bytes) => Ok(Self {
-                offset: u64_at(entry, 8),
+                offset: entry.p_offset,
                 bytes,
             }),
             None => Err(ElfError::Malformed("PT_INTERP")),
@@ -123,16 +125,9 @@ pub struct Layout {
     pub interpreter: Option<Interpreter>,
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+/// Returns the program headers in `table`. A part of one at its end is left out.
+fn program_headers(table: &[u8]) -> SegmentTable<'_, LittleEndian> {
+    SegmentTable::new(LittleEndian, Class::ELF64, table)
 }
 
 /// Parses the file header `bytes`.
@@ -140,29 +135,32 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// # Errors
 /// [`ElfError`] if the file is no program for this machine.
 pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
-    if bytes[..4] != *b"\x7fELF" {
+    if !bytes.starts_with(&ELFMAGIC) {
         return Err(ElfError::NotElf);
     }
-    // 64 bits, little-endian, version 1, x86-64.
-    if bytes[4] != 2 || bytes[5] != 1 || bytes[6] != 1 || u16_at(bytes, 18) != 62 {
+    let (ident, tail) = bytes.split_at(EI_NIDENT);
+    // Fails for a file of the other byte order, or of another version of the format.
+    let ident = parse_ident::<LittleEndian>(ident).map_err(|_| ElfError::WrongMachine)?;
+    let header = FileHeader::parse_tail(ident, tail).map_err(|_| ElfError::WrongMachine)?;
+    if header.class != Class::ELF64 || header.e_machine != EM_X86_64 {
         return Err(ElfError::WrongMachine);
     }
-    let fixed = match u16_at(bytes, 16) {
-        2 => true,
-        3 => false,
+    let fixed = match header.e_type {
+        ET_EXEC => true,
+        ET_DYN => false,
         _ => return Err(ElfError::NotExecutable),
     };
-    if usize::from(u16_at(bytes, 54)) != PROGRAM_HEADER_BYTES {
+    if usize::from(header.e_phentsize) != PROGRAM_HEADER_BYTES {
         return Err(ElfError::Malformed("e_phentsize"));
     }
-    let count = usize::from(u16_at(bytes, 56));
+    let count = usize::from(header.e_phnum);
     if count == 0 || count > MAX_PROGRAM_HEADERS {
         return Err(ElfError::Malformed("e_phnum"));
     }
     Ok(Header {
         fixed,
-        entry: u64_at(bytes, 24),
-        table_offset: u64_at(bytes, 32),
+        entry: header.e_entry,
+        table_offset: header.e_phoff,
         count,
     })
 }
@@ -170,20 +168,17 @@ pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
 /// Returns the segments to load that the program headers in `table` describe, in the order of the
 /// file.
 pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
-    table
-        .chunks_exact(PROGRAM_HEADER_BYTES)
-        .filter(|entry| u32_at(entry, 0) == PT_LOAD)
-        .map(|entry| {
-            let flags = u32_at(entry, 4);
-            Segment {
-                address: u64_at(entry, 16),
-                memory_bytes: u64_at(entry, 40),
-                offset: u64_at(entry, 8),
-                file_bytes: u64_at(entry, 32),
-                read: flags & PF_R != 0,
-                write: flags & PF_W != 0,
-                execute: flags & PF_X != 0,
-            }
+    program_headers(table)
+        .iter()
+        .filter(|entry| entry.p_type == PT_LOAD)
+        .map(|entry| Segment {
+            address: entry.p_vaddr,
+            memory_bytes: entry.p_memsz,
+            offset: entry.p_offset,
+            file_bytes: entry.p_filesz,
+            read: entry.p_flags & PF_R != 0,
+            write: entry.p_flags & PF_W != 0,
+            execute: entry.p_flags & PF_X != 0,
         })
 }
 
@@ -200,18 +195,17 @@ pub fn layout(header: &Header, table: &[u8], user_end: u64) -> Result<Layout, El
         ..Layout::default()
     };
     let mut first: Option<u64> = None;
-    for entry in table.chunks_exact(PROGRAM_HEADER_BYTES) {
-        match u32_at(entry, 0) {
+    for entry in program_headers(table).iter() {
+        match entry.p_type {
             PT_INTERP if layout.interpreter.is_none() => {
-                layout.interpreter = Some(Interpreter::new(entry)?);
+                layout.interpreter = Some(Interpreter::new(&entry)?);
             }
             PT_LOAD => {
-                let alignment = u64_at(entry, 48);
-                if alignment.is_power_of_two() {
-                    layout.alignment = layout.alignment.max(alignment.min(MAX_ALIGNMENT));
+                if entry.p_align.is_power_of_two() {
+                    layout.alignment = layout.alignment.max(entry.p_align.min(MAX_ALIGNMENT));
                 }
             }
-            PT_GNU_STACK => layout.executable_stack = u32_at(entry, 4) & PF_X != 0,
+            PT_GNU_STACK => layout.executable_stack = entry.p_flags & PF_X != 0,
             _ => {}
         }
     }
