@@ -238,6 +238,14 @@ impl<T: Transport> Engine<T> {
         Ok(())
     }
 
+    /// Starts a squeeze of the pool for a pressure event at `event`, whose first effect is that of
+    /// the next [`Self::shrink`]. Returns `false`, and does nothing, if squeezing is off.
+    pub fn squeeze(&mut self, event: Micros) -> bool {
+        let squeezes = self.memory.squeeze(event);
+        self.counters.squeezes += u64::from(squeezes);
+        squeezes
+    }
+
     /// Returns the free pages of the pool above `max_buffer_pages` to the system. After a pressure
     /// event, and for `buffer_squeeze_duration_ms` after it, returns all free pages. In the hold
     /// that follows, also returns those that no request needed, once every
@@ -513,7 +521,7 @@ impl<T: Transport> Engine<T> {
 
 impl<T: Transport> ReclaimMemory for Engine<T> {
     fn reclaim_memory(&mut self, event: Micros) {
-        self.counters.squeezes += u64::from(self.memory.squeeze(event));
+        self.squeeze(event);
     }
 }
 
