@@ -16,7 +16,7 @@
 
 use crate::capabilities::keep_capabilities;
 use crate::instance::Handle;
-use crate::knobs::Knob;
+use crate::knobs::{Knob, KnobError, Setting};
 use crate::messages::print;
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Pings;
@@ -71,7 +71,8 @@ pub enum Request {
         knob: String,
         /// The new value.
         value: u32,
-        /// The disk. Without it, all, and those that start later.
+        /// The disk. Without it, all, and those that start later without this setting of their
+        /// own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
@@ -123,13 +124,14 @@ pub struct Report {
     pub connected: bool,
     /// The I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub io: String,
-    /// The setting of this name: maximum number of free pages of the pool.
+    /// The setting of this name: maximum number of free pages that a batch of requests leaves in
+    /// the pool.
     pub max_buffer_pages: u32,
     /// The setting of this name: time after a pressure event in which each batch of requests
     /// returns its pages.
     pub buffer_squeeze_duration_ms: u32,
-    /// The setting of this name: time after a pressure event until which the maximum number of free
-    /// pages is 0, unless the other setting is longer.
+    /// The setting of this name: time after a pressure event until which free pages that no request
+    /// needs are returned, unless the other setting is longer.
     pub squeeze_hold_ms: u32,
     /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,
@@ -137,9 +139,9 @@ pub struct Report {
     pub persistent_grant_unused_seconds: u32,
     /// The setting of this name: 1 if the numbers of requests are written to stderr, else 0.
     pub log_stats: u32,
-    /// Pages of the pool that are free.
+    /// Pages of the pool that are free, at most `max_buffer_pages`.
     pub pages_kept: u32,
-    /// Pages of the pool that requests hold.
+    /// Pages of the pool that requests hold. Not limited by `max_buffer_pages`.
     pub pages_in_use: u32,
     /// Pages returned to the system since the start.
     pub pages_released: u64,
@@ -185,16 +187,17 @@ impl Server {
                 instance,
             } => {
                 let set = || -> Result<Answer, Answer> {
-                    let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
-                    let knob: Knob = knob.parse().map_err(refuse)?;
+                    let refuse = |error: KnobError| Answer::Error(error.to_string());
+                    let knob = knob.parse().map_err(refuse)?;
+                    let setting = Setting::new(knob, *value).map_err(refuse)?;
                     // The defaults are set before the disks are listed, so that a disk which starts
                     // later has the value.
                     if instance.is_none() {
-                        self.knobs().set(knob, *value).map_err(refuse)?;
+                        self.knobs().apply(setting);
                     }
                     let chosen = self.chosen(instance.as_deref())?;
                     for handle in chosen.values() {
-                        handle.knobs().set(knob, *value).map_err(refuse)?;
+                        handle.knobs().apply(setting);
                     }
                     // Programs that have joined have no settings.
                     let asked = self.registry().ping(|name| chosen.contains_key(name));
@@ -515,6 +518,7 @@ mod tests {
                     .attach(&Disk {
                         name: disk.into(),
                         spec,
+                        settings: Vec::new(),
                     })
                     .unwrap(),
             );

@@ -238,17 +238,26 @@ impl<T: Transport> Engine<T> {
         Ok(())
     }
 
-    /// Returns free pages of the pool to the system. After a pressure event, and during a squeeze
-    /// without a hold, these are all; otherwise, once every
-    /// [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), those above the limit that no request
-    /// needed in that time, or none if fewer than a quarter of the resident pages were unneeded.
-    /// Call this after each batch of requests and at the time [`Self::next_shrink`].
+    /// Starts a squeeze of the pool for a pressure event at `event`, whose first effect is that of
+    /// the next [`Self::shrink`]. Returns `false`, and does nothing, if squeezing is off.
+    pub fn squeeze(&mut self, event: Micros) -> bool {
+        let squeezes = self.memory.squeeze(event);
+        self.counters.squeezes += u64::from(squeezes);
+        squeezes
+    }
+
+    /// Returns the free pages of the pool above `max_buffer_pages` to the system. After a pressure
+    /// event, and for `buffer_squeeze_duration_ms` after it, returns all free pages. In the hold
+    /// that follows, also returns those that no request needed, once every
+    /// [`SHRINK_INTERVAL`](crate::pool::SHRINK_INTERVAL), or none if fewer than a quarter of the
+    /// resident pages were unneeded. Call this after each batch of requests and at the time
+    /// [`Self::next_shrink`].
     pub fn shrink(&mut self, now: Micros) {
         self.memory.shrink(now);
     }
 
-    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
-    /// has no more free pages than its limit at `now`.
+    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if no page
+    /// will have to be freed unless there are requests, pressure events or changed settings.
     pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
         self.memory.next_shrink(now)
     }
@@ -512,7 +521,7 @@ impl<T: Transport> Engine<T> {
 
 impl<T: Transport> ReclaimMemory for Engine<T> {
     fn reclaim_memory(&mut self, event: Micros) {
-        self.counters.squeezes += u64::from(self.memory.squeeze(event));
+        self.squeeze(event);
     }
 }
 

@@ -424,40 +424,95 @@ fn write_and_shrink(
     engine.pool().free
 }
 
+/// After each batch of requests the pool has no more free pages than `max_buffer_pages`, however
+/// busy the disk is.
 #[test]
-fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
+fn no_batch_leaves_more_free_pages_than_the_limit() {
+    let mut engine = engine(&ram(), false);
+    let mut transport = FakeTransport::default();
+    for limit in [0, 1, 2, 5] {
+        engine
+            .memory
+            .knobs()
+            .set(Knob::MaxBufferPages, limit)
+            .unwrap();
+        for n in 0..20 {
+            let free = write_and_shrink(&mut engine, &mut transport, n);
+            assert_eq!(free, limit.min(2), "{n}");
+            assert_eq!(engine.next_shrink(Micros(n)), None, "{limit}");
+        }
+    }
+    // A limit that is lowered holds without a further request.
+    engine.memory.knobs().set(Knob::MaxBufferPages, 1).unwrap();
+    assert_eq!(engine.next_shrink(Micros(100)), Some(Micros(100)));
+    engine.shrink(Micros(100));
+    assert_eq!(engine.pool().free, 1);
+}
+
+/// Requests under way keep their pages whatever the limit is, up to [`MAX_POOL_PAGES`] for a disk.
+/// Further requests wait for pages.
+#[test]
+fn requests_under_way_are_bounded_by_the_size_of_the_pool_alone() {
     let mut engine = engine(&ram(), false);
     engine.memory.knobs().set(Knob::MaxBufferPages, 0).unwrap();
+    let mut held = Vec::new();
+    for n in 1..=MAX_POOL_PAGES / BOUNCE_PAGES {
+        held.extend(engine.memory.pool().take(BOUNCE_PAGES));
+        engine.shrink(Micros(n.into()));
+        assert_eq!(engine.pool().in_use, n * BOUNCE_PAGES);
+    }
+    let mut transport = FakeTransport::default();
+    let payload = std::rc::Rc::new(Buffer::new(vec![1; PAGE_BYTES], false));
+    transport.asked.push_back((0, Op::Write(0), payload));
+    engine.accept(&mut transport).unwrap();
+    assert_eq!((engine.starved.len(), engine.counters().starved), (1, 1));
+    for batch in held {
+        engine.memory.pool().put(batch);
+    }
+    engine.shrink(Micros(1_000_000));
+    assert_eq!(engine.pool().free, 0);
+}
+
+#[test]
+fn a_squeeze_leaves_what_is_needed_again_at_once() {
+    let mut engine = engine(&ram(), false);
     let mut transport = FakeTransport::default();
     let mut write =
         |engine: &mut Engine<FakeTransport>, now| write_and_shrink(engine, &mut transport, now);
-    let looks = |engine: &mut Engine<FakeTransport>, from: u64| {
-        let mut times = Vec::new();
-        while let Some(look) = engine.next_shrink(Micros(times.last().copied().unwrap_or(from))) {
-            engine.shrink(look);
-            times.push(look.0);
-        }
-        times
-    };
     let interval = SHRINK_INTERVAL.as_micros() as u64;
-    for n in 0..8 {
-        // The pages of one batch are used by the next.
-        assert_eq!(write(&mut engine, n * interval / 2), 2, "{n}");
-    }
-    // No more requests come.
-    assert_eq!(looks(&mut engine, 0), [4 * interval, 5 * interval]);
-    assert_eq!(engine.pool().free, 0);
     let event = 6 * interval;
-    engine.memory.knobs().set(Knob::MaxBufferPages, 64).unwrap();
     assert_eq!(write(&mut engine, event), 2);
+    assert_eq!(engine.next_shrink(Micros(event)), None);
     engine.reclaim_memory(Micros(event));
     assert_eq!(write(&mut engine, event), 0);
     for n in 1..8 {
+        // The pages of one batch are used by the next.
         assert_eq!(write(&mut engine, event + n * interval / 2), 2, "{n}");
     }
-    let after = [event + 4 * interval, event + 5 * interval];
-    assert_eq!(looks(&mut engine, event + 7 * interval / 2), after);
+    // No more requests come.
+    let mut looks = Vec::new();
+    let mut now = Micros(event + 7 * interval / 2);
+    while let Some(look) = engine.next_shrink(now) {
+        engine.shrink(look);
+        looks.push(look.0);
+        now = look;
+    }
+    assert_eq!(looks, [event + 4 * interval, event + 5 * interval]);
     assert_eq!(engine.pool().free, 0);
+}
+
+/// In the hold of a squeeze the pool has no more free pages than `max_buffer_pages`, too.
+#[test]
+fn the_limit_holds_in_a_squeeze_that_is_held() {
+    let mut engine = engine(&ram(), false);
+    engine.memory.knobs().set(Knob::MaxBufferPages, 1).unwrap();
+    let mut transport = FakeTransport::default();
+    let event = 1_000_000;
+    engine.reclaim_memory(Micros(event));
+    engine.shrink(Micros(event));
+    for now in [event + 20_000, event + 50_000, event + 200_000] {
+        assert_eq!(write_and_shrink(&mut engine, &mut transport, now), 1);
+    }
 }
 
 /// Returns an engine whose squeezes last for `duration_ms` and are not held.
@@ -471,7 +526,7 @@ fn without_hold(duration_ms: u32) -> Engine<FakeTransport> {
     engine
 }
 
-/// Without a hold the limit is 0 for `buffer_squeeze_duration_ms`, and no longer.
+/// The limit is 0 for `buffer_squeeze_duration_ms`, and no longer.
 #[test]
 fn without_a_hold_a_squeeze_lasts_as_long_as_it_is_set() {
     for duration_ms in [1, 100] {
@@ -534,7 +589,8 @@ fn a_hold_does_not_replace_the_duration() {
         assert_eq!(write(&mut engine, event), 0, "{duration_ms} ms");
         assert_eq!(write(&mut engine, end - 1), 0, "{duration_ms} ms");
         assert_eq!(write(&mut engine, end), 2, "{duration_ms} ms");
-        assert_eq!(engine.memory.limit(Micros(end)), 0, "{duration_ms} ms");
+        let trim = engine.next_shrink(Micros(end));
+        assert!(trim.is_some_and(|trim| trim > Micros(end)), "{trim:?}");
     }
 }
 

@@ -23,13 +23,14 @@ pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 /// One of the settings of an instance. Its value is a number of 32 bits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Knob {
-    /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
+    /// Maximum number of free pages that a batch of requests leaves in an instance's pool, 0 to
+    /// [`MAX_POOL_PAGES`]. Pages of requests under way are not counted.
     MaxBufferPages,
     /// Milliseconds after a pressure event in which no batch of requests leaves a free page. 0
     /// means that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
-    /// Milliseconds after a pressure event for which the maximum number of free pages is 0. Beyond
-    /// [`Self::BufferSqueezeDurationMs`] only pages that no request uses are returned. At most
+    /// Milliseconds after a pressure event until which free pages that no request needs are
+    /// returned. Counts from the event on, as [`Self::BufferSqueezeDurationMs`] does. At most
     /// [`MAX_SQUEEZE_HOLD_MS`].
     SqueezeHoldMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
@@ -51,6 +52,19 @@ pub enum KnobError {
          persistent_grant_unused_seconds and log_stats"
     )]
     Unknown(String),
+    /// A text has no `=` between a setting and its value.
+    #[error("`{0}` lacks `=`; write it like max_buffer_pages=1024")]
+    NoValue(String),
+    /// The value is not a number of 32 bits without a sign.
+    #[error("{knob}={value}: `{value}` is not a whole number from 0 to {most}")]
+    NotANumber {
+        /// The setting.
+        knob: Knob,
+        /// The text in place of its value.
+        value: String,
+        /// The maximum.
+        most: u32,
+    },
     /// The value is above the maximum of the setting.
     #[error("{knob}={value} is over {most}, the most it can be")]
     TooLarge {
@@ -87,6 +101,14 @@ impl Knob {
         }
     }
 
+    /// Returns whether the setting has no effect but on disks of Xen's domains.
+    pub fn is_for_xen_alone(self) -> bool {
+        matches!(
+            self,
+            Self::MaxPersistentGrants | Self::PersistentGrantUnusedSeconds
+        )
+    }
+
     fn most(self) -> u32 {
         match self {
             Self::MaxBufferPages => MAX_POOL_PAGES,
@@ -111,6 +133,54 @@ impl FromStr for Knob {
     fn from_str(name: &str) -> Result<Self, KnobError> {
         let found = Self::ALL.into_iter().find(|knob| knob.name() == name);
         found.ok_or_else(|| KnobError::Unknown(name.to_owned()))
+    }
+}
+
+/// A setting and a value that is valid for it. Written as `KNOB=VALUE`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    knob: Knob,
+    value: u32,
+}
+
+impl Setting {
+    /// Makes the setting of `knob` to `value`.
+    ///
+    /// # Errors
+    /// Fails with [`KnobError::TooLarge`] if `value` is above the maximum of `knob`.
+    pub fn new(knob: Knob, value: u32) -> Result<Self, KnobError> {
+        let most = knob.most();
+        if value > most {
+            return Err(KnobError::TooLarge { knob, value, most });
+        }
+        Ok(Self { knob, value })
+    }
+
+    /// Returns the setting without its value.
+    pub fn knob(self) -> Knob {
+        self.knob
+    }
+
+    /// Returns the value, in the unit that [`Knob`] gives.
+    pub fn value(self) -> u32 {
+        self.value
+    }
+}
+
+impl FromStr for Setting {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let Some((knob, value)) = text.split_once('=') else {
+            return Err(KnobError::NoValue(text.to_owned()));
+        };
+        let knob: Knob = knob.parse()?;
+        let number = value.parse().map_err(|_| KnobError::NotANumber {
+            knob,
+            value: value.to_owned(),
+            most: knob.most(),
+        })?;
+        Self::new(knob, number)
     }
 }
 
@@ -174,20 +244,22 @@ impl Knobs {
         self.cell(knob).load(Ordering::Relaxed)
     }
 
-    /// Sets the setting `knob` to `value`. The instance's thread uses the value the next time that
-    /// it reads it; this does not wake the thread.
+    /// Sets the setting `knob` to `value`, as [`Self::apply`] does.
     ///
     /// # Errors
     /// Fails with [`KnobError::TooLarge`] if `value` is above the maximum of the setting, which
     /// then keeps its value.
     pub fn set(&self, knob: Knob, value: u32) -> Result<(), KnobError> {
-        let most = knob.most();
-        if value > most {
-            return Err(KnobError::TooLarge { knob, value, most });
-        }
-        // Relaxed: as in `get`.
-        self.cell(knob).store(value, Ordering::Relaxed);
+        self.apply(Setting::new(knob, value)?);
         Ok(())
+    }
+
+    /// Changes a setting. The instance's thread uses the value the next time that it reads it; this
+    /// does not wake the thread.
+    pub fn apply(&self, setting: Setting) {
+        // Relaxed: as in `get`.
+        self.cell(setting.knob)
+            .store(setting.value, Ordering::Relaxed);
     }
 
     /// Returns the times of a squeeze that begins now. Returns `None` if
@@ -237,6 +309,19 @@ mod tests {
         );
         assert_eq!(knobs.get(Knob::MaxBufferPages), DEFAULT_MAX_BUFFER_PAGES);
         assert!("max_pages".parse::<Knob>().is_err());
+        let refused = |text: &str| text.parse::<Setting>().unwrap_err().to_string();
+        assert!(refused("max_buffer_pages").starts_with("`max_buffer_pages` lacks `=`"));
+        for value in ["", "-1", "1K", "4294967296"] {
+            assert_eq!(
+                refused(&format!("log_stats={value}")),
+                format!("log_stats={value}: `{value}` is not a whole number from 0 to 1")
+            );
+        }
+        assert_eq!(
+            refused("log_stats=2"),
+            "log_stats=2 is over 1, the most it can be"
+        );
+        assert!(refused("max_pages=1").starts_with("`max_pages` is not a knob"));
         for knob in Knob::ALL {
             assert_eq!(knob.name().parse(), Ok(knob));
         }

@@ -8,12 +8,18 @@
 //! | free | yes | no one: it counts against the limit |
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
-//! All pages are absent at first, and the pool grows as requests take pages. The limit for free
-//! pages is `max_buffer_pages`. Every [`SHRINK_INTERVAL`] the instance's thread calls
-//! [`Pool::trim`], which returns to the system the pages above the limit that no request needed in
-//! that time; a busy disk would take the others again at once. At a pressure event all free pages
-//! are returned at once ([`Pool::shrink`]), and the limit is 0 for a while ([`Squeeze`]). Pages in
-//! use are never taken away. The module has no clock: its caller passes the time.
+//! All pages are absent at first, and the pool grows as requests take pages. Two limits bound it:
+//!
+//! | pages | limit | what holds it |
+//! |---|---|---|
+//! | free | `max_buffer_pages`, after each batch of requests | [`Pool::shrink`] |
+//! | free and in use together | [`MAX_POOL_PAGES`], at any time | [`Pool::take`] |
+//!
+//! At a pressure event all free pages are returned to the system at once, and the limit for free
+//! pages is 0 for a while ([`Squeeze`]). Then the hold begins, in which [`Pool::trim`] returns the
+//! free pages that no request needed for a [`SHRINK_INTERVAL`]; a busy disk would take the others
+//! again at once. Pages in use are never taken away. The module has no clock: its caller passes the
+//! time.
 
 use crate::time::Micros;
 use std::time::Duration;
@@ -21,11 +27,12 @@ use std::time::Duration;
 /// Size of a page of a pool in bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Maximum number of pages of one pool, in use and free together: 64 MiB.
+/// Maximum number of pages of one pool, in use and free together: 64 MiB. A request that finds no
+/// page waits until another returns some.
 pub const MAX_POOL_PAGES: u32 = 16_384;
 
-/// Default value of `max_buffer_pages`, the limit for the free pages of a pool (`xen-blkback`'s
-/// default).
+/// Default value of `max_buffer_pages`, the limit for the free pages of a pool: 4 MiB
+/// (`xen-blkback`'s default, there for each ring).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
 /// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds after a
@@ -36,7 +43,7 @@ pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 /// in `xen-blkback`.
 pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = u32::MAX;
 
-/// Interval at which an instance trims a pool that holds more free pages than its limit.
+/// Interval at which an instance trims its pool in the hold of a squeeze.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Default value of `squeeze_hold_ms`: milliseconds for which a squeeze lasts in all. Without it
@@ -163,15 +170,13 @@ impl<B: Backing> Pool<B> {
         self.release(self.free.len().saturating_sub(limit as usize))
     }
 
-    /// Returns free pages above the number `limit` to the system, except those that were in use at
-    /// some time since the last call, because a busy instance would take them again at once. Demand
-    /// varies, so no page is returned if fewer than a quarter of the resident pages were unused
-    /// since then. Returns how many pages were returned.
-    pub fn trim(&mut self, limit: u32) -> u32 {
-        let excess = self.free.len().saturating_sub(limit as usize);
+    /// Returns the free pages to the system that no request has needed since the last call. Demand
+    /// varies, so no page is returned if fewer than a quarter of the resident pages were unneeded.
+    /// Returns how many pages were returned.
+    pub fn trim(&mut self) -> u32 {
         let resident = self.free.len() + self.in_use as usize;
         let released = if self.idle * 4 >= resident {
-            self.release(excess.min(self.idle))
+            self.release(self.idle)
         } else {
             0
         };
@@ -221,13 +226,13 @@ impl<B: Backing> Pool<B> {
 pub struct SqueezeTimes {
     /// The time in which no batch of requests leaves a free page (`buffer_squeeze_duration_ms`).
     pub every_batch: Duration,
-    /// The time in which the limit for free pages is 0, at least as long: pages that no request
-    /// uses are returned (`squeeze_hold_ms`, or the other setting if that is longer).
+    /// The time of the whole squeeze, at least as long. In its rest, the hold, pages that no
+    /// request needs are returned (`squeeze_hold_ms`, or the other setting if that is longer).
     pub all: Duration,
 }
 
-/// A squeeze: the time after a pressure event in which an instance's limit for free pages is 0.
-/// Each instance has its own and changes it on its own thread, so it needs no lock.
+/// A squeeze: the time after a pressure event in which an instance keeps fewer free pages than its
+/// limit. Each instance has its own and changes it on its own thread, so it needs no lock.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
     /// The end of the time in which every batch of requests returns its pages.
@@ -258,7 +263,7 @@ impl Squeeze {
         now < self.every_batch_end
     }
 
-    /// Returns whether a squeeze lasts at `now`, so that the limit is 0.
+    /// Returns whether a squeeze lasts at `now`, so that unneeded pages are returned.
     pub fn active(&self, now: Micros) -> bool {
         now < self.end
     }

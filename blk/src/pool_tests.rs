@@ -40,7 +40,7 @@ enum Step {
     Take(u32),
     Put(usize),
     Shrink(u32),
-    Trim(u32),
+    Trim,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..CAPACITY + 8).prop_map(Step::Take),
         any::<usize>().prop_map(Step::Put),
         (0..CAPACITY).prop_map(Step::Shrink),
-        (0..CAPACITY).prop_map(Step::Trim),
+        Just(Step::Trim),
     ]
 }
 
@@ -85,18 +85,20 @@ proptest! {
                     }
                     pool.put(batch);
                 }
-                Step::Shrink(limit) | Step::Trim(limit) => {
+                Step::Shrink(_) | Step::Trim => {
                     let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
-                    let over = kept.saturating_sub(limit as usize);
                     pool.backing.released.clear();
                     let resident = model.iter().filter(|s| **s != State::Absent).count();
+                    let unneeded = fewest.min(kept);
                     let (gone, expected) = match step {
-                        Step::Trim(_) if fewest.min(kept) * 4 < resident => (pool.trim(limit), 0),
-                        Step::Trim(_) => (pool.trim(limit), over.min(fewest)),
-                        _ => (pool.shrink(limit), over),
+                        Step::Shrink(limit) => {
+                            (pool.shrink(limit), kept.saturating_sub(limit as usize))
+                        }
+                        _ if unneeded * 4 < resident => (pool.trim(), 0),
+                        _ => (pool.trim(), unneeded),
                     };
                     prop_assert_eq!(gone as usize, expected);
-                    if matches!(step, Step::Trim(_)) {
+                    if matches!(step, Step::Trim) {
                         fewest = usize::MAX;
                     }
                     prop_assert_eq!(pool.backing.released.len(), gone as usize);
@@ -133,12 +135,12 @@ fn what_varies_from_look_to_look_is_kept() {
     for needed in [38, 31, 40, 33] {
         let batch = pool.take(needed).unwrap();
         pool.put(batch);
-        assert_eq!(pool.trim(0), 0);
+        assert_eq!(pool.trim(), 0);
     }
     let batch = pool.take(30).unwrap();
     pool.put(batch);
-    assert_eq!((pool.trim(0), pool.counts().free), (10, 30));
-    assert_eq!((pool.trim(0), pool.counts().free), (30, 0));
+    assert_eq!((pool.trim(), pool.counts().free), (10, 30));
+    assert_eq!((pool.trim(), pool.counts().free), (30, 0));
 }
 
 #[test]

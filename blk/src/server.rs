@@ -2,7 +2,7 @@
 
 use crate::image::{Image, OpenError, Spec};
 use crate::instance::{Config, Confine, Handle, Socket};
-use crate::knobs::Knobs;
+use crate::knobs::{Knobs, Setting};
 use crate::pressure::{Registry, Source, source::Watch, watch};
 use crate::sandbox;
 use crate::time::Clock;
@@ -27,13 +27,16 @@ pub const MAX_NAME: usize = crate::request::ID_BYTES;
 /// whether a process listens there.
 const PROBE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The name and the image of a disk to serve.
+/// The name, the image and the own settings of a disk to serve.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// The disk's name: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// The disk's image.
     pub spec: Spec,
+    /// Settings with which the disk starts in place of the server's. If a setting is given twice,
+    /// the last value counts.
+    pub settings: Vec<Setting>,
 }
 
 /// The reason why a disk is not served.
@@ -100,7 +103,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Server {
     instances: Mutex<Instances>,
-    /// Settings of disks that are started later.
+    /// Settings of disks that are started later, except those that a disk has of its own.
     knobs: Knobs,
     registry: Registry,
     clock: Clock,
@@ -260,7 +263,7 @@ impl Server {
             socket,
             socket_path,
             uring: self.options.uring,
-            knobs: self.knobs.clone(),
+            knobs: self.knobs_of(disk),
             confine: self.options.confine.then_some(confine),
         };
         let handle = Handle::start(config, &self.registry, self.clock).map_err(|source| {
@@ -274,12 +277,21 @@ impl Server {
         // here.
         instances.check(&name)?;
         // A setting may have been changed for all disks since this one was made. No caller can have
-        // changed this disk's own settings yet.
-        handle.knobs().copy(&self.knobs);
+        // changed one of this disk alone yet.
+        handle.knobs().copy(&self.knobs_of(disk));
         handle.wake();
         let handle = Arc::new(handle);
         instances.handles.insert(name, handle.clone());
         Ok(handle)
+    }
+
+    /// Returns the settings with which `disk` starts: the server's, with the disk's own on top.
+    fn knobs_of(&self, disk: &Disk) -> Knobs {
+        let knobs = self.knobs.clone();
+        for setting in &disk.settings {
+            knobs.apply(*setting);
+        }
+        knobs
     }
 
     /// Locks the list of disks.
@@ -314,8 +326,8 @@ impl Server {
         self.lock().handles.clone()
     }
 
-    /// Returns the settings with which disks start from now on. Changing one does not change
-    /// running disks.
+    /// Returns the settings with which disks start from now on, unless they have settings of their
+    /// own. Changing one does not change running disks.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
     }
@@ -466,6 +478,36 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_starts_with_its_own_settings_in_place_of_the_servers() {
+        use crate::knobs::Knob;
+        let server = Server::new(Options::default());
+        server.knobs().set(Knob::MaxBufferPages, 7).unwrap();
+        server.knobs().set(Knob::SqueezeHoldMs, 8).unwrap();
+        let mut fronts = Vec::new();
+        for (name, settings) in [
+            ("own", &["max_buffer_pages=1", "max_buffer_pages=9"][..]),
+            ("none", &[]),
+        ] {
+            let settings = settings.iter().map(|text| text.parse().unwrap());
+            let disk = Disk {
+                name: name.into(),
+                spec: Spec {
+                    location: Location::Ram { bytes: 512 },
+                    read_only: false,
+                    cached: false,
+                },
+                settings: settings.collect(),
+            };
+            fronts.push(server.attach(&disk).unwrap());
+        }
+        let value = |disk: &str, knob| server.instances()[disk].knobs().get(knob);
+        assert_eq!(value("own", Knob::MaxBufferPages), 9);
+        assert_eq!(value("own", Knob::SqueezeHoldMs), 8);
+        assert_eq!(value("none", Knob::MaxBufferPages), 7);
+        assert_eq!(server.knobs().get(Knob::MaxBufferPages), 7);
+    }
+
+    #[test]
     fn a_disk_that_does_not_start_leaves_no_socket() {
         let folder = Folder::new("unstarted");
         let path = folder.0.join("late.sock");
@@ -476,6 +518,7 @@ mod tests {
                 read_only: false,
                 cached: false,
             },
+            settings: Vec::new(),
         };
         let server = Server::new(Options::default());
         let image = Image::open(&disk.spec).unwrap();

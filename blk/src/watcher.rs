@@ -206,6 +206,7 @@ impl<S: Store> Watcher<S> {
         let disk = Disk {
             name: address.name(),
             spec,
+            settings: Vec::new(),
         };
         let place = Front {
             address: address.clone(),

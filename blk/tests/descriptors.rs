@@ -34,6 +34,7 @@ fn a_disk_goes_on_while_the_process_has_no_descriptor_left() {
             read_only: false,
             cached: false,
         },
+        settings: Vec::new(),
     });
     let rude = server.attach(&other).unwrap();
     let mut client = Client::connect(server.attach(&disk).unwrap(), 1).unwrap();

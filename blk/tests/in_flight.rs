@@ -89,6 +89,7 @@ fn descriptors_that_no_disk_comes_to_read_are_few() {
                 read_only: false,
                 cached: false,
             },
+            settings: Vec::new(),
         };
         let socket = server.attach(&disk).unwrap();
         if wide {

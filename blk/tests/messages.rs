@@ -39,6 +39,7 @@ fn ram(name: &str) -> Disk {
             read_only: false,
             cached: false,
         },
+        settings: Vec::new(),
     }
 }
 

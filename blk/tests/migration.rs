@@ -44,6 +44,7 @@ impl TempImage {
                 read_only: false,
                 cached: false,
             },
+            settings: Vec::new(),
         }
     }
 }

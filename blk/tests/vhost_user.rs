@@ -29,6 +29,7 @@ fn disk(name: &str, location: Location) -> Disk {
             read_only: false,
             cached: false,
         },
+        settings: Vec::new(),
     }
 }
 

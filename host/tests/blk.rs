@@ -141,8 +141,9 @@ fn disks_start_with_the_settings_of_the_command_line() {
     let folder = Scratch::new("blk-settings");
     let control = folder.path("control");
     let mut command = blk();
-    command.args(["serve", "--disk", "d=ram:1M", "--control", &control]);
-    command.args(["--set", "max_buffer_pages=7", "--set", "squeeze_hold_ms=0"]);
+    let disk = "d=ram:1M,buffer_squeeze_duration_ms=30,squeeze_hold_ms=0";
+    command.args(["serve", "--disk", disk, "--control", &control]);
+    command.args(["--set", "max_buffer_pages=7", "--set", "squeeze_hold_ms=5"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("ebb starts");
     let stdout = child.stdout.take().expect("a pipe");
     let server = Server {
@@ -153,7 +154,12 @@ fn disks_start_with_the_settings_of_the_command_line() {
     assert!(read.is_ok_and(|bytes| bytes > 0), "it serves");
     let answer = String::from_utf8(server.get().stdout).expect("text");
     assert!(answer.contains("\"max_buffer_pages\": 7"), "{answer}");
-    assert!(answer.contains("\"squeeze_hold_ms\": 0"), "{answer}");
+    for own in [
+        "\"buffer_squeeze_duration_ms\": 30",
+        "\"squeeze_hold_ms\": 0",
+    ] {
+        assert!(answer.contains(own), "{answer}");
+    }
 }
 
 #[test]

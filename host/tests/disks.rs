@@ -270,12 +270,18 @@ fn images_that_are_no_disks_are_refused_by_name_and_size() {
     let odd = scratch.file("odd.img", &[0; 1000]);
     let empty = scratch.file("empty.img", &[]);
     let missing = scratch.0.join("missing.img").display().to_string();
+    let misspelt = format!("{odd},max-buffer-pages=7");
     let five = ["--disk", "ram:1M"].repeat(5);
     for (options, words) in [
         (&["--disk", &*odd][..], [&*odd, "1000 bytes"]),
         (&["--disk", &*empty], [&*empty, "0 bytes"]),
         (&["--disk", &*missing], [&*missing, "No such file"]),
         (&["--disk", "ram:many"], ["many", "ram:many"]),
+        (
+            &["--disk", "ram:1M,max_buffer_pages=99999"],
+            ["max_buffer_pages=99999", "16384"],
+        ),
+        (&["--disk", &*misspelt], [&*misspelt, "max_buffer_pages=N"]),
         (&five, ["5 disks", "up to 4"]),
     ] {
         let output = run(EBB, options, "true");
@@ -512,7 +518,9 @@ fn the_disks_of_a_run_are_asked_and_set_from_outside() {
         command.arg("blk").args(words).env("XDG_RUNTIME_DIR", &path);
         until_answered(&mut command)
     };
-    let options = ["--name", "job", "--disk", "ram:8M", "--disk", "ram:4M,ro"];
+    let first = "ram:8M,max_buffer_pages=5,buffer_squeeze_duration_ms=20";
+    let second = "ram:4M,squeeze_hold_ms=0,ro";
+    let options = ["--name", "job", "--disk", first, "--disk", second];
     let mut command = ebb(EBB, &options);
     command.args([
         "--",
@@ -543,6 +551,13 @@ fn the_disks_of_a_run_are_asked_and_set_from_outside() {
     );
     assert!(both[0]["requests"].as_u64() > Some(0), "{both}");
     assert_eq!(both[0]["connected"], true);
+    for (knob, values) in [
+        ("max_buffer_pages", [5, 1024]),
+        ("buffer_squeeze_duration_ms", [20, 10]),
+        ("squeeze_hold_ms", [10_000, 0]),
+    ] {
+        assert_eq!([&both[0][knob], &both[1][knob]], [&values[0], &values[1]]);
+    }
     assert!(
         blk(&["set", "max_buffer_pages=7", "--guest", "job"])
             .status

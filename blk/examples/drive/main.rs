@@ -263,7 +263,7 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
     );
     if !pools.is_empty() {
         println!(
-            "\nWhat the pool buys: `ebb blk` with `max_buffer_pages=0`: free pages go that no request needed for 100 ms.\n\n\
+            "\nWhat the pool buys: `ebb blk` with `max_buffer_pages=0`: each batch of requests returns its pages.\n\n\
              | requests | depth | IOPS, median µs, 99 % µs | IOPS with 1024, of these | 95 % |\n\
              |---|---|---|---|---|"
         );
@@ -271,7 +271,7 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
     for (load, cell, compared) in pools {
         println!("| {load} | {cell} | {} |", told(compared));
     }
-    // Pages above the limit are freed two intervals after they were last needed.
+    // Time for either back-end to free what it does not need.
     std::thread::sleep(SHRINK_INTERVAL * 3);
     let after = memory()?;
     all.iter().try_for_each(Served::squeeze)?;

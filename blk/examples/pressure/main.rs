@@ -74,6 +74,7 @@ fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
                 read_only: false,
                 cached: false,
             },
+            settings: Vec::new(),
         })?;
         clients.push(Client::connect(stream, 1)?);
     }

@@ -210,6 +210,7 @@ impl Disks {
                     read_only: false,
                     cached: false,
                 },
+                settings: Vec::new(),
             })?;
             Client::connect(stream, 1)
         };

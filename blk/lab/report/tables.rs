@@ -139,7 +139,7 @@ impl Report {
         }
         self.line("\n### What an empty pool costs\n");
         self.line(&format!(
-            "Pages: `max_buffer_pages`. In a squeeze that does not end both back-ends give free pages back after each batch of requests. With 0, `xen-blkback` does so, too; `ebb blk` gives back those that no request needed for 100 ms. Last column: beside 1024, averages, Welch's t-test at {:.0} %.\n",
+            "Pages: `max_buffer_pages`. With 0, and in a squeeze that does not end, both back-ends give free pages back after each batch of requests. Last column: beside 1024, averages, Welch's t-test at {:.0} %.\n",
             CONFIDENCE * 100.0
         ));
         self.io_table(runs);

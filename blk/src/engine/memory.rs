@@ -26,7 +26,7 @@ pub(super) struct Memory {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
-    /// Time of the next [`Pool::trim`].
+    /// Time of the next [`Pool::trim`], which runs only while a squeeze lasts.
     next_trim: Micros,
 }
 
@@ -69,8 +69,8 @@ impl Memory {
 
     /// Starts a squeeze for a pressure event at `event`, and returns `true`: each [`Self::shrink`]
     /// frees all free pages for `buffer_squeeze_duration_ms`, as in `xen-blkback`, and the first
-    /// one does so even later. Then the limit for free pages is 0 until the end of the hold.
-    /// Returns `false`, and does nothing, if squeezing is off.
+    /// one does so even later. Then, until the end of the hold, it frees unneeded pages. Returns
+    /// `false`, and does nothing, if squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
         let Some(times) = self.knobs.squeeze_times() else {
             return false;
@@ -85,30 +85,31 @@ impl Memory {
         if self.knobs.squeeze_times().is_none() {
             self.squeeze = Squeeze::default();
         }
-        if self.squeeze.take_event() || self.squeeze.returns_every_batch(now) {
+        if self.squeeze.take_event() {
             self.pool.shrink(0);
-        } else if now >= self.next_trim {
-            self.pool.trim(self.limit(now));
-        } else {
+            self.next_trim = now + SHRINK_INTERVAL;
             return;
         }
-        self.next_trim = now + SHRINK_INTERVAL;
+        self.pool.shrink(self.limit(now));
+        if self.squeeze.active(now) && now >= self.next_trim {
+            self.pool.trim();
+            self.next_trim = now + SHRINK_INTERVAL;
+        }
     }
 
-    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if the pool
-    /// has no more free pages than its limit at `now`.
+    /// Returns the time at which [`Self::shrink`] should be called next. Returns `None` if no page
+    /// will have to be freed unless there are requests or settings change.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
-        let next = if self.squeeze.returns_every_batch(now) {
-            now
-        } else {
-            self.next_trim
-        };
-        (self.pool.counts().free > self.limit(now)).then_some(next)
+        let free = self.pool.counts().free;
+        if free > self.limit(now) {
+            return Some(now);
+        }
+        (free > 0 && self.squeeze.active(now)).then_some(self.next_trim)
     }
 
     /// Returns the maximum number of free pages to keep at `now`.
     pub(super) fn limit(&self, now: Micros) -> u32 {
-        if self.squeeze.active(now) {
+        if self.squeeze.returns_every_batch(now) {
             return 0;
         }
         self.knobs.get(Knob::MaxBufferPages)

@@ -41,15 +41,17 @@ pub(super) struct Worker {
     ended: bool,
 }
 
-/// The parts that can free memory: the pool's engine, and the rings with their mapped grants. The
-/// flag is `false` if squeezing is off, so that grants stay mapped.
-struct Squeezable<'a>(&'a mut Engine<Rings>, &'a mut Rings, bool);
+/// The parts that can free memory: the engine with its pool, and the rings with their mapped
+/// grants. While squeezing is off, neither frees any.
+struct Squeezable<'a> {
+    engine: &'a mut Engine<Rings>,
+    rings: &'a mut Rings,
+}
 
 impl ReclaimMemory for Squeezable<'_> {
     fn reclaim_memory(&mut self, event: Micros) {
-        self.0.reclaim_memory(event);
-        if self.2 {
-            self.1.reclaim();
+        if self.engine.squeeze(event) {
+            self.rings.reclaim();
         }
     }
 }
@@ -173,9 +175,10 @@ impl Worker {
         let ready = self.wait(registration, more, now, &figures)?;
         self.told |= ready.told;
         if ready.wake {
-            let squeezes = self.shared.knobs().squeeze_times().is_some();
-            let mut all = Squeezable(&mut self.engine, &mut self.rings, squeezes);
-            registration.deliver(&mut all);
+            registration.deliver(&mut Squeezable {
+                engine: &mut self.engine,
+                rings: &mut self.rings,
+            });
             self.engine.shrink(self.clock.now());
         }
         if ready.events {

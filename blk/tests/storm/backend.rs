@@ -139,6 +139,7 @@ pub(crate) fn serve_if_asked() {
                 read_only: false,
                 cached: false,
             },
+            settings: Vec::new(),
         };
         server
             .listen(&disk, &folder.join(format!("d{index}.sock")))

@@ -1,6 +1,6 @@
 //! The disks of one `ebb run`, served by threads of this process until the guest ends.
 
-use super::disk::found;
+use super::disk::{ImageArgument, found};
 use super::not_watched;
 use crate::failure::Failure;
 use ebb_blk::image::Spec;
@@ -32,7 +32,7 @@ impl Disks {
     /// writes a warning to stderr if that fails. Serves nothing yet.
     ///
     /// Fails if there are more than [`DISKS_MAX`], or if an image is not found.
-    pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
+    pub(crate) fn new(images: &[ImageArgument]) -> Result<Self, Failure> {
         if images.len() > DISKS_MAX {
             let asked = images.len();
             return Err(Failure::Usage(format!(
@@ -40,10 +40,11 @@ impl Disks {
             )));
         }
         let name = |index: usize| format!("disk{index}");
-        let disk = |(index, spec): (usize, &Spec)| {
+        let disk = |(index, image): (usize, &ImageArgument)| {
             Ok(Disk {
                 name: name(index),
-                spec: found(spec)?,
+                spec: found(&image.spec)?,
+                settings: image.settings.clone(),
             })
         };
         let mut server = Server::new(Options::default());

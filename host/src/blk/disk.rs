@@ -1,26 +1,34 @@
-//! Parses disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
+//! Parses disks as users write them: `data=disk.img,ro`, `scratch=ram:64M,max_buffer_pages=256`.
 
 use crate::failure::Failure;
 use crate::system::open_named;
 use crate::text::{Size, one_line};
 use ebb_blk::image::{Found, Location, Spec};
+use ebb_blk::knobs::{Knob, Setting};
 use ebb_blk::server::Disk;
 use rustix::fs::OFlags;
 use std::io;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An image argument: `PATH` or `ram:SIZE`, followed by `,ro`, `,cached` or both. Parsing fails if
-/// the path is empty or the size is not valid. It does not look for the file.
+/// An image argument: `PATH` or `ram:SIZE`, followed by any of `,ro`, `,cached` and `,KNOB=VALUE`.
+/// Parsing fails if the path is empty, the size is not valid, or a knob has no valid value or is
+/// one of Xen's disks. A word after a comma that is none of these is part of the path. Parsing does
+/// not look for the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ImageArgument(pub(crate) Spec);
+pub(crate) struct ImageArgument {
+    pub(crate) spec: Spec,
+    /// The settings with which the disk starts, in the order in which they were given.
+    pub(crate) settings: Vec<Setting>,
+}
 
 /// A named image argument: `NAME=IMAGE`, with an [`ImageArgument`], and with `,incoming` at the end
 /// for a guest that will migrate to this host. Parsing fails if there is no `=`, if the image is
 /// not valid, or if a RAM disk has `,incoming`.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskArgument {
-    /// The name and the image.
+    /// The name, the image and the settings.
     pub(crate) disk: Disk,
     /// Whether a guest will migrate here.
     pub(crate) incoming: bool,
@@ -39,7 +47,11 @@ pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
     };
     let file = open_named(path, OFlags::PATH).map_err(|error| {
         let why = io::Error::from(error);
-        Failure::Disk(format!("cannot open {}: {why}", one_line(path)))
+        let hint = match why.kind() {
+            io::ErrorKind::NotFound => part_of_path(path),
+            _ => String::new(),
+        };
+        Failure::Disk(format!("cannot open {}: {why}{hint}", one_line(path)))
     })?;
     Ok(Spec {
         location: Location::Found {
@@ -50,21 +62,55 @@ pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
     })
 }
 
+/// Returns the end of a message about a missing image whose path has a comma: that the words after
+/// the last comma are no option of a disk. Returns nothing for other paths.
+fn part_of_path(path: &Path) -> String {
+    let text = one_line(path).to_string();
+    let Some((_, word)) = text.rsplit_once(',') else {
+        return String::new();
+    };
+    let knobs = Knob::ALL
+        .into_iter()
+        .filter(|knob| !knob.is_for_xen_alone());
+    let knobs: Vec<_> = knobs.map(|knob| format!("{knob}=N")).collect();
+    format!(
+        "; `,{word}` was taken for a part of the path, as the options of a disk are ro, cached, {}",
+        knobs.join(", ")
+    )
+}
+
+/// Parses the word after a comma as a setting of a disk. Returns `None` if it does not begin with
+/// the name of a knob. Fails if the knob has no valid value, or is one of Xen's disks.
+fn own_setting(word: &str) -> Result<Option<Setting>, String> {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    match name.parse::<Knob>() {
+        Err(_) => Ok(None),
+        Ok(knob) if knob.is_for_xen_alone() => Err(format!(
+            "`{word}` has no effect here: {knob} is for disks of Xen's domains"
+        )),
+        Ok(_) => word.parse().map(Some).map_err(|error| format!("{error}")),
+    }
+}
+
 impl FromStr for ImageArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (mut path, mut read_only, mut cached) = (text, false, false);
+        let mut settings = Vec::new();
         // Suffixes are removed from the end, so that a path may contain commas.
-        loop {
-            if let Some(rest) = path.strip_suffix(",ro") {
-                (path, read_only) = (rest, true);
-            } else if let Some(rest) = path.strip_suffix(",cached") {
-                (path, cached) = (rest, true);
-            } else {
-                break;
+        while let Some((rest, word)) = path.rsplit_once(',') {
+            match word {
+                "ro" => read_only = true,
+                "cached" => cached = true,
+                _ => match own_setting(word)? {
+                    Some(setting) => settings.push(setting),
+                    None => break,
+                },
             }
+            path = rest;
         }
+        settings.reverse();
         if path.is_empty() {
             return Err(format!("`{text}` names no image"));
         }
@@ -77,11 +123,12 @@ impl FromStr for ImageArgument {
             }
             None => Location::Path(path.into()),
         };
-        Ok(Self(Spec {
+        let spec = Spec {
             location,
             read_only,
             cached,
-        }))
+        };
+        Ok(Self { spec, settings })
     }
 }
 
@@ -96,7 +143,7 @@ impl FromStr for DiskArgument {
             Some(image) => (image, true),
             None => (image, false),
         };
-        let ImageArgument(spec) = image.parse()?;
+        let ImageArgument { spec, settings } = image.parse()?;
         if incoming && matches!(spec.location, Location::Ram { .. }) {
             return Err(format!(
                 "`{text}`: a RAM disk cannot migrate with its guest; leave `,incoming` out"
@@ -106,6 +153,7 @@ impl FromStr for DiskArgument {
             disk: Disk {
                 name: name.to_owned(),
                 spec,
+                settings,
             },
             incoming,
         })
@@ -118,7 +166,7 @@ mod tests {
 
     #[test]
     fn options_stand_at_the_end() {
-        let image = |text: &str| text.parse::<ImageArgument>().map(|image| image.0);
+        let image = |text: &str| text.parse::<ImageArgument>().map(|image| image.spec);
         let path = |path: &str| Location::Path(path.into());
         let spec = image("a,b.img,ro,cached").unwrap();
         assert_eq!(
@@ -142,5 +190,55 @@ mod tests {
         assert!(coming.incoming && coming.disk.spec.read_only);
         assert_eq!(coming.disk.spec.location, path("x"));
         assert!("d=ram:1M,incoming".parse::<DiskArgument>().is_err());
+    }
+    #[test]
+    fn settings_stand_among_the_options() {
+        let image = |text: &str| text.parse::<ImageArgument>();
+        let all = image("a,b=c.img,max_buffer_pages=7,ro,log_stats=1,max_buffer_pages=9,cached");
+        let ImageArgument { spec, settings } = all.unwrap();
+        assert_eq!(spec.location, Location::Path("a,b=c.img".into()));
+        assert!(spec.read_only && spec.cached);
+        let settings = settings.iter().map(|set| (set.knob(), set.value()));
+        let expected = [
+            (Knob::MaxBufferPages, 7),
+            (Knob::LogStats, 1),
+            (Knob::MaxBufferPages, 9),
+        ];
+        assert_eq!(settings.collect::<Vec<_>>(), expected);
+        let disk = "d=ram:1M,squeeze_hold_ms=0".parse::<DiskArgument>();
+        assert_eq!(disk.unwrap().disk.settings.len(), 1);
+        for (bad, words) in [
+            (
+                "x,max_buffer_pages=16385",
+                "max_buffer_pages=16385 is over 16384",
+            ),
+            (
+                "x,max_buffer_pages=1K",
+                "`1K` is not a whole number from 0 to 16384",
+            ),
+            ("x,log_stats", "`log_stats` lacks `=`"),
+            (
+                "x,max_persistent_grants=1",
+                "`max_persistent_grants=1` has no effect",
+            ),
+            (",max_buffer_pages=1", "names no image"),
+            ("ram:1M,pages=1", "1M,pages=1"),
+        ] {
+            let why = image(bad).unwrap_err();
+            assert!(why.contains(words), "{bad}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_option_of_a_missing_image_is_named() {
+        let missing = |text: &str| {
+            let image: ImageArgument = text.parse().unwrap();
+            found(&image.spec).unwrap_err().to_string()
+        };
+        let why = missing("/nowhere/disk.img,max-buffer-pages=7");
+        assert!(why.contains("`,max-buffer-pages=7` was taken for"), "{why}");
+        assert!(why.contains("max_buffer_pages=N"), "{why}");
+        assert!(!why.contains("max_persistent_grants"), "{why}");
+        assert!(!missing("/nowhere/disk.img,ro").contains("was taken for"));
     }
 }

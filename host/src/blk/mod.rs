@@ -66,8 +66,8 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
             selector,
         } => {
             let request = Request::Set {
-                knob: setting.knob.name().into(),
-                value: setting.value,
+                knob: setting.knob().name().into(),
+                value: setting.value(),
                 instance: instance.clone(),
             };
             ask(selector, request).map(|_| 0)
@@ -104,8 +104,8 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let mut text = String::new();
     for DiskArgument { disk, incoming } in &options.disks {
         let disk = &Disk {
-            name: disk.name.clone(),
             spec: found(&disk.spec)?,
+            ..disk.clone()
         };
         let path = folder.join(format!("{}.sock", disk.name));
         let handle = if *incoming {

@@ -3,19 +3,19 @@
 use super::disk::DiskArgument;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
-use ebb_blk::knobs::{Knob, Knobs};
+use ebb_blk::knobs::Setting;
 use ebb_blk::server::{Options, Server};
 use ebb_blk::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 const EXAMPLES: &str = "\
 Examples:
   ebb blk serve --disk data=disk.img --disk scratch=ram:64M
   ebb blk serve --disk data=disk.img --set max_buffer_pages=256 --set squeeze_hold_ms=0
+  ebb blk serve --disk data=disk.img,max_buffer_pages=64 --disk log=log.img     # of one disk
   ebb blk get
   ebb blk set max_buffer_pages=0 --instance data
   ebb blk squeeze
@@ -77,11 +77,11 @@ pub(crate) enum Action {
 #[derive(Args, Debug)]
 pub(crate) struct ServeOptions {
     /// A disk: a raw file, a block device, or memory; `ro` refuses writes, `cached` uses the host's
-    /// page cache. With `incoming` another back-end may use the image until a guest that migrates
-    /// here runs
+    /// page cache. KNOB=VALUE is a setting of this disk alone, in place of --set's. With `incoming`
+    /// another back-end may use the image until a guest that migrates here runs
     #[arg(
         long = "disk",
-        value_name = "NAME=PATH|ram:SIZE[,ro][,cached][,incoming]",
+        value_name = "NAME=PATH|ram:SIZE[,ro][,cached][,KNOB=VALUE…][,incoming]",
         required_unless_present = "xen"
     )]
     pub(crate) disks: Vec<DiskArgument>,
@@ -167,9 +167,8 @@ impl ServeOptions {
     /// twice, the last value counts.
     pub(crate) fn server(&self) -> Server {
         let server = Server::new(Options::default());
-        for Setting { knob, value } in &self.settings {
-            // Parsing has checked the value.
-            let _ = server.knobs().set(*knob, *value);
+        for setting in &self.settings {
+            server.knobs().apply(*setting);
         }
         server
     }
@@ -186,40 +185,11 @@ impl ServeOptions {
     }
 }
 
-/// A setting of the disk server and its new value, from `KNOB=VALUE`. Parsing fails if the knob is
-/// unknown, or if the value is not a whole number or not allowed for this knob.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
-    pub(crate) knob: Knob,
-    pub(crate) value: u32,
-}
-
-impl FromStr for Setting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (knob, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("`{text}` lacks `=`; write it like max_buffer_pages=1024"))?;
-        let knob: Knob = knob.parse().map_err(|error| format!("{error}"))?;
-        let number = value
-            .parse()
-            .map_err(|_| format!("`{value}` is not a whole number"))?;
-        // Checked here, so that an invalid value is reported before the request is sent.
-        Knobs::default()
-            .set(knob, number)
-            .map_err(|error| error.to_string())?;
-        Ok(Self {
-            knob,
-            value: number,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use ebb_blk::knobs::{Knob, Knobs};
 
     #[derive(Parser)]
     struct Line {
@@ -245,20 +215,6 @@ mod tests {
         );
         for bad in ["log_stats=2", "pages=1", "log_stats"] {
             assert!(parse(&["--set", bad]).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn settings_are_checked_before_they_are_sent() {
-        let setting: Setting = "max_buffer_pages=0".parse().unwrap();
-        assert_eq!((setting.knob, setting.value), (Knob::MaxBufferPages, 0));
-        for bad in [
-            "max_buffer_pages",
-            "pages=1",
-            "max_buffer_pages=-1",
-            "max_buffer_pages=99999",
-        ] {
-            assert!(bad.parse::<Setting>().is_err(), "{bad}");
         }
     }
 }

@@ -200,8 +200,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         ),
         &sandbox,
     )?;
-    let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
-    let disks = Disks::new(&images)?;
+    let disks = Disks::new(&options.disks)?;
     let spec = Spec {
         qemu: &choice.qemu,
         sandbox: &sandbox,

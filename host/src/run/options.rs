@@ -120,8 +120,13 @@ pub(crate) struct RunOptions {
     pub(crate) out_max: Option<Size>,
 
     /// Attach a disk, /dev/vda for the first: a raw file, a block device, or memory; `ro` refuses
-    /// writes, `cached` uses the host's page cache
-    #[arg(long = "disk", value_name = "PATH|ram:SIZE[,ro][,cached]")]
+    /// writes, `cached` uses the host's page cache. KNOB is a setting of the disk's page pool
+    /// (max_buffer_pages, buffer_squeeze_duration_ms, squeeze_hold_ms) or log_stats; `ebb blk set
+    /// --guest` changes it later
+    #[arg(
+        long = "disk",
+        value_name = "PATH|ram:SIZE[,ro][,cached][,KNOB=VALUE…]"
+    )]
     pub(crate) disks: Vec<ImageArgument>,
 
     /// Set a variable of the program's environment; `K` alone copies the host's value
